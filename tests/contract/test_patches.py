@@ -19,8 +19,8 @@ from gangline.apiserver.apply.apply import (
     ApplyResult,
     server_side_apply,
 )
-from gangline.apiserver.apply.managed import updated_managed_fields
-from gangline.apiserver.apply.tracked import ManagedKind, managed_kind
+from gangline.apiserver.apply.managed_fields import updated_managed_fields
+from gangline.apiserver.apply.managed_kind import ManagedKind, managed_kind
 from gangline.apiserver.errors import StatusError
 from gangline.apiserver.patch.json_patch import deep_copy, json_patch, merge_patch
 from gangline.apiserver.patch.strategic import strategic_merge

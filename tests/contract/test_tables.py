@@ -9,9 +9,10 @@ from urllib.parse import urlencode
 
 import pytest
 
-from gangline.apiserver.http.negotiation import ObjectKind, negotiate
+from gangline.apiserver.http.negotiation import negotiate
+from gangline.apiserver.registry.object_kind import ObjectKind
+from gangline.apiserver.tables.builtin_rows import builtin_printer
 from gangline.apiserver.tables.columns import BUILTIN_COLUMNS
-from gangline.apiserver.tables.rows import builtin_printer
 from gangline.apiserver.tables.table import GENERIC_PRINTER, TablePrinter, custom_printer
 from support.servers.real import RealServer
 

@@ -14,8 +14,8 @@ from gangline.apiserver.apply.fieldset import (
     recursive_difference,
     union,
 )
-from gangline.apiserver.apply.managed import updated_managed_fields
-from gangline.apiserver.apply.tracked import managed_kind
+from gangline.apiserver.apply.managed_fields import updated_managed_fields
+from gangline.apiserver.apply.managed_kind import managed_kind
 from gangline.apiserver.patch.json_patch import drop_nulls
 from gangline.schema.typed.openapi import crd_type
 

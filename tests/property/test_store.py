@@ -87,7 +87,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.runner.run(self.store.__aenter__())
 
     def made(self) -> Store:
-        return Store(keep=KEEP)
+        return Store(retention=KEEP)
 
     def writes(self, intent: dict[str, int | None], lie: int = 0) -> list[StoreWrite]:
         state = self.model.at(self.model.revision)

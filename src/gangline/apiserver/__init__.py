@@ -1,1 +1,4 @@
-"""The Kubernetes wire protocol, as callee."""
+"""An embedded Kubernetes API server.
+
+Imports point downwards: streaming, http, registry, kinds and tables, apply, patch, errors and store.
+"""

@@ -2,7 +2,8 @@
 
 from gangline.api.meta import JSON
 from gangline.apiserver.errors import StatusError
-from gangline.apiserver.registry.registry import Registry, WriteContext
+from gangline.apiserver.registry.registry import Registry
+from gangline.apiserver.registry.writes import WriteContext
 
 API_SERVER_CALL = WriteContext(field_manager="kube-apiserver")
 SERVICE_NAMESPACE, SERVICE_NAME, SERVICE_IP = "default", "kubernetes", "10.96.0.1"

@@ -21,10 +21,10 @@ from gangline.apiserver.http.body import MAX_BODY_BYTES
 from gangline.apiserver.http.handler import ApiHandler
 from gangline.apiserver.http.nonresource import NonResourceHandler
 from gangline.apiserver.http.subresources import subresource_handlers
-from gangline.apiserver.registry.builtin import builtin_catalog
 from gangline.apiserver.registry.registry import Registry
+from gangline.apiserver.registry.served_kinds import builtin_catalog
 from gangline.apiserver.store.store import Store
-from gangline.apiserver.streaming.endpoints import StreamsByNode, stream_handlers
+from gangline.apiserver.streaming.handlers import StreamsByNode, stream_handlers
 from gangline.base.certs import PlaneCertificates, ensure_certificates
 from gangline.base.clock import Clock
 from gangline.base.errors import InputError
@@ -99,7 +99,7 @@ async def control_plane(
         else None
     )
     catalog = builtin_catalog()
-    registry = Registry(store, catalog, clock, tells_inert=settings.warn_on_inert_kinds)
+    registry = Registry(store, catalog, clock, warn_on_inert_kinds=settings.warn_on_inert_kinds)
     roots = NonResourceHandler(host_port(place.reachable_host, settings.port))
     namespaces = NamespaceController(registry, issued.ca if issued else None)
     customs = CrdController(registry, roots, clock)

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 import aiohttp
 
 from gangline.api.meta import JSON, Key
-from gangline.apiserver.registry.builtin import builtin_catalog
 from gangline.apiserver.registry.catalog import ServedKind
-from gangline.apiserver.registry.registry import Registry, WriteContext, WriteResult
+from gangline.apiserver.registry.registry import Registry
+from gangline.apiserver.registry.served_kinds import builtin_catalog
+from gangline.apiserver.registry.writes import WriteContext, WriteResult
 from gangline.apiserver.store.store import Store
 from gangline.base.clock import Clock, SystemClock
 from gangline.local.plane import PlaneSettings, control_plane

@@ -1,1 +1,1 @@
-"""Who owns which field, and server-side apply: pure functions over JSON and types."""
+"""Field ownership and server-side apply: pure functions of JSON and types."""

@@ -1,10 +1,10 @@
-"""Sets of fields in the form Kubernetes writes them down: `FieldsV1`.
+"""Sets of fields in Kubernetes' `FieldsV1` form.
 
-A set is a tree of nested dicts. A key names a field (`f:spec`), a list element by its key fields
-(`k:{"name":"a"}`) or by its value (`v:"x"`). A node without children is a member; one with children is a member only
-if it holds `"."`. The root is never a member, so `{}` is the empty set.
+A set is a tree of nested dicts. A key names a field (`f:spec`), a list element by its key fields (`k:{"name":"a"}`)
+or by its value (`v:"x"`). A node without children is a member; a node with children is a member only if it holds
+`"."`. The root is never a member, so `{}` is the empty set.
 
-Sets are values: no function here changes its arguments, and results share parts with them. Never change one.
+Sets are immutable values: no function here changes its arguments, and results share parts with them.
 """
 
 import json
@@ -16,10 +16,10 @@ import msgspec
 from gangline.schema.go_text import value_text
 
 FieldSet: TypeAlias = dict[str, Any]
-"""A set, or a node of one. Values are nodes again (a recursive alias is beyond mypy's reach here)."""
+"""A set, or a node of a set. Values are nodes again (mypy cannot express the recursive alias here)."""
 
 LEAF: FieldSet = {}
-"""A member without children. Shared by all sets: it must stay empty."""
+"""A member without children. Shared by all sets, so it must stay empty."""
 
 SELF = "."
 
@@ -34,7 +34,7 @@ def is_member(node: FieldSet) -> bool:
 
 
 def union(left: FieldSet, right: FieldSet) -> FieldSet:
-    """What is in either."""
+    """The members of either set."""
     if not left or not right:
         return left or right
     joined = dict(left)
@@ -53,7 +53,7 @@ def _node_union(left: FieldSet, right: FieldSet) -> FieldSet:
 
 
 def difference(left: FieldSet, right: FieldSet) -> FieldSet:
-    """What is in `left` and not in `right`. Members stay where only their parent is in `right`."""
+    """The members of `left` that are not in `right`. A member stays if only its parent is in `right`."""
     if not right:
         return left
     rest = dict(left)
@@ -64,14 +64,14 @@ def difference(left: FieldSet, right: FieldSet) -> FieldSet:
 
 
 def _node_difference(left: FieldSet, right: FieldSet) -> FieldSet | None:
-    """A node less another; None when nothing is left."""
+    """The difference of two nodes; None if it is empty."""
     member = is_member(left) and not is_member(right)
     children = difference(left, right)
     return _make_node(children, member)
 
 
 def _make_node(children: FieldSet, member: bool) -> FieldSet | None:
-    """A node of these children (its own `"."` is ignored) and this membership."""
+    """A node with these children and this membership. A `"."` in `children` is ignored."""
     if SELF in children and not member:
         children = {key: node for key, node in children.items() if key != SELF}
     elif member and children and SELF not in children:
@@ -89,7 +89,7 @@ def _set_node(fields: FieldSet, key: str, node: FieldSet | None) -> None:
 
 
 def recursive_difference(left: FieldSet, right: FieldSet) -> FieldSet:
-    """What is in `left`, less the members of `right` and all below them."""
+    """The members of `left` without the members of `right` and everything below those."""
     rest = dict(left)
     for key, node in right.items():
         if key in rest and key != SELF:
@@ -101,29 +101,29 @@ def recursive_difference(left: FieldSet, right: FieldSet) -> FieldSet:
 
 
 def intersection(left: FieldSet, right: FieldSet) -> FieldSet:
-    """What is in both."""
+    """The members of both sets."""
     both: FieldSet = {}
     for key, node in left.items():
         other = right.get(key)
         if other is not None and key != SELF:
-            kept = _make_node(intersection(node, other), is_member(node) and is_member(other))
-            if kept is not None:
-                both[key] = kept
+            shared = _make_node(intersection(node, other), is_member(node) and is_member(other))
+            if shared is not None:
+                both[key] = shared
     return both
 
 
 def has_field(fields: FieldSet, *path: str) -> bool:
     """Whether the field at this path of keys (`"f:spec", "f:replicas"`) is a member."""
     for key in path:
-        found = fields.get(key)
-        if found is None:
+        node = fields.get(key)
+        if node is None:
             return False
-        fields = found
+        fields = node
     return is_member(fields)
 
 
 def path_set(*path: str) -> FieldSet:
-    """The set of one field."""
+    """The set of one field, given by its path of keys."""
     fields = LEAF
     for key in reversed(path):
         fields = {key: fields}
@@ -131,7 +131,10 @@ def path_set(*path: str) -> FieldSet:
 
 
 def field_paths(fields: FieldSet, prefix: str = "") -> Iterator[str]:
-    """All members as Kubernetes prints them (`.spec.ports[port=80].name`): at each level first the members, sorted."""
+    """The paths of all members as Kubernetes prints them (`.spec.ports[port=80].name`).
+
+    Sorted; at each level the members come first.
+    """
     keys = sorted((key for key in fields if key != SELF), key=_key_order)
     for key in keys:
         if is_member(fields[key]):
@@ -145,10 +148,7 @@ def _key_order(key: str) -> tuple[Any, ...]:
     if kind == "f":
         return (0, rest)
     if kind == "k":
-        return (
-            1,
-            [(name, isinstance(value, str), value) for name, value in sorted(json.loads(rest).items())],
-        )
+        return (1, [(name, isinstance(value, str), value) for name, value in sorted(json.loads(rest).items())])
     value = json.loads(rest)
     return (2, isinstance(value, str), value)
 
@@ -159,51 +159,51 @@ def path_element_text(key: str) -> str:
     if kind == "f":
         return f".{rest}"
     if kind == "k":
-        told = (f"{name}={value_text(value)}" for name, value in sorted(json.loads(rest).items()))
-        return f"[{','.join(told)}]"
+        parts = (f"{name}={value_text(value)}" for name, value in sorted(json.loads(rest).items()))
+        return f"[{','.join(parts)}]"
     return f"[={value_text(json.loads(rest))}]" if kind == "v" else f"[{rest}]"
 
 
 def key_path_element(values: Mapping[str, Any]) -> str:
-    """The key of a list element told apart by these fields."""
+    """The set key of a list element that is identified by these fields."""
     return f"k:{_go_json(values)}"
 
 
 def value_path_element(value: Any) -> str:
-    """The key of an element of a set."""
+    """The set key of a list element that is identified by its value."""
     return f"v:{_go_json(value)}"
 
 
 def _go_json(value: Any) -> str:
-    """JSON as Go writes it: sorted, with the characters escaped that HTML minds."""
+    """JSON as Go encodes it: keys sorted, HTML characters escaped."""
     return _SORTED_ENCODER.encode(value).decode().translate(_HTML_ESCAPES)
 
 
 def decode_field_set(fields: Any) -> FieldSet:
-    """A set from what a client sent, its keys spelled as we spell them. Raises ValueError with the reason."""
+    """The set in fieldsV1 that a client sent, with canonical keys. Raises `ValueError` with the reason."""
     if fields is None:
         return {}
     return _decode_node(fields)[0] or {}
 
 
 def _decode_node(node: Any) -> tuple[FieldSet, bool]:
-    """Children, and whether the node says that it is a member."""
+    """The children of a node, and whether the node is a member."""
     if not isinstance(node, dict):
         raise ValueError(f"expected an object of fields, found {value_text(node)}")
     children: FieldSet = {}
     for key, value in node.items():
         if key == SELF:
             continue
-        spelled = _canonical_key(key)
-        if spelled is not None:
+        canonical = _canonical_key(key)
+        if canonical is not None:
             below, member = _decode_node(value)
-            # Neither a member nor with children is what remains when all keys below are of an unknown kind.
-            children[spelled] = {SELF: LEAF, **below} if member and below else below
+            # A node that is no member and has no children remains if all keys below it are of an unknown kind.
+            children[canonical] = {SELF: LEAF, **below} if member and below else below
     return children, SELF in node or not children
 
 
 def _canonical_key(key: str) -> str | None:
-    """The canonical form of a key; None for kinds that a later Kubernetes may know."""
+    """The canonical form of a key; None for kinds of keys that a later Kubernetes may add."""
     if len(key) < 2:
         raise ValueError("key must be 2 characters long:")
     if key[1] != ":":

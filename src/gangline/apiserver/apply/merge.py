@@ -1,6 +1,6 @@
-"""The two halves of apply that work on values: laying one object over another, and taking fields out again.
+"""The two operations of apply on values: merging an applied value into the live one, and removing fields.
 
-Both return new objects that may share parts with those given; nothing given is changed.
+Both return new values that may share parts with the arguments, and change no argument.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from gangline.apiserver.apply.walker import ListWalker, MapWalker, Walker
 
 
 def merged_value(live: Any, applied: Any, walker: Walker) -> Any:
-    """The live value with the applied one laid over it. Null and empty change nothing where something granular is."""
+    """The live value with the applied one merged into it. Null or empty does not replace a granular map or list."""
     if isinstance(walker, MapWalker):
         if isinstance(live, dict) and live and (applied is None or isinstance(applied, dict)):
             return _merged_map(live, applied or {}, walker)
@@ -30,24 +30,26 @@ def _merged_map(live: dict[str, Any], applied: dict[str, Any], walker: MapWalker
 
 
 def _merged_list(live: Sequence[Any], applied: Sequence[Any], walker: ListWalker) -> list[Any]:
-    """Elements in the applied order; those only in the live list stay between the neighbours they had, if they can."""
-    wanted = {walker.label(item): item for item in applied}
+    """The elements in the applied order. Elements that only the live list has keep their neighbours where possible."""
+    applied_items = {walker.label(item): item for item in applied}
     labels = walker.labels(live)
-    there: dict[str, Any] = {}
+    live_items: dict[str, Any] = {}
     for label, item in zip(labels, live, strict=True):
-        there[label] = None if label in there else item  # what is there twice is not merged with
-    shared = [label for label in wanted if label in there]
+        live_items[label] = None if label in live_items else item  # duplicates are not merged
+    shared = [label for label in applied_items if label in live_items]
     return [
-        _merged_element(label, item, there, wanted, walker)
-        for label, item in _interleaved(list(zip(labels, live, strict=True)), list(wanted.items()), shared)
+        _merged_element(label, item, live_items, applied_items, walker)
+        for label, item in _interleaved(list(zip(labels, live, strict=True)), list(applied_items.items()), shared)
     ]
 
 
-def _merged_element(label: str, item: Any, there: dict[str, Any], wanted: dict[str, Any], walker: ListWalker) -> Any:
-    if label not in wanted:
+def _merged_element(
+    label: str, item: Any, live_items: dict[str, Any], applied_items: dict[str, Any], walker: ListWalker
+) -> Any:
+    if label not in applied_items:
         return item
-    before = there.get(label)
-    return wanted[label] if before is None else merged_value(before, wanted[label], walker.element)
+    current = live_items.get(label)
+    return applied_items[label] if current is None else merged_value(current, applied_items[label], walker.element)
 
 
 _LabelledItems = list[tuple[str, Any]]
@@ -56,11 +58,12 @@ _LabelledItems = list[tuple[str, Any]]
 def _interleaved(live: _LabelledItems, applied: _LabelledItems, shared: list[str]) -> _LabelledItems:
     """Both lists as one, each element once.
 
-    `shared` are the labels in both, in the applied order: the anchors. Live elements of their own are taken as they
-    come; a shared one that is not the next anchor is passed over, it comes when the applied list has it.
+    `shared` are the labels in both lists in the applied order: the anchors. Elements that only the live list has
+    are taken in order. A shared live element that is not the next anchor is skipped; it is taken from the applied
+    list later.
     """
     names = {label for label, _ in applied}
-    done: set[str] = set()
+    merged: set[str] = set()
     result: _LabelledItems = []
     anchors = iter(shared)
     anchor = next(anchors, None)
@@ -70,7 +73,7 @@ def _interleaved(live: _LabelledItems, applied: _LabelledItems, shared: list[str
         if label is not None and right < len(applied):
             if label == applied[right][0]:
                 result.append(applied[right])
-                done.add(label)
+                merged.add(label)
                 left, right = left + 1, right + 1
                 anchor = next(anchors, None)
                 continue
@@ -82,11 +85,11 @@ def _interleaved(live: _LabelledItems, applied: _LabelledItems, shared: list[str
                 result.append(live[left])
                 left += 1
                 continue
-            if label in done:
+            if label in merged:
                 left += 1
         if right < len(applied):
             result.append(applied[right])
-            done.add(applied[right][0])
+            merged.add(applied[right][0])
             if anchor == applied[right][0]:
                 anchor = next(anchors, None)
             right += 1
@@ -94,7 +97,7 @@ def _interleaved(live: _LabelledItems, applied: _LabelledItems, shared: list[str
 
 
 def value_without_fields(value: Any, fields: FieldSet, walker: Walker) -> Any:
-    """The value without these fields. What loses all it had becomes null."""
+    """The value without these fields; None if nothing is left of a map or list."""
     if isinstance(walker, MapWalker):
         return _map_without_fields(value, fields, walker) if isinstance(value, dict) else None
     if isinstance(walker, ListWalker):

@@ -1,7 +1,7 @@
-"""Walks over JSON along its type: which fields a value has, and which differ between two.
+"""Walks over JSON values along their type: the fields of a value, and the fields that differ between two values.
 
 Types are compiled, lazily, into `Walker`s: one per node of the type tree, with the labels (`f:name`) of its fields
-ready made. Keep the walker of a kind: every write of an object goes through here, so the inner loops are plain, avoid
+prepared. Reuse the walker of a kind: every write of an object comes through here, so the inner loops are plain, avoid
 calls for leaves and must not compile again.
 """
 
@@ -18,46 +18,46 @@ _MAX_CACHED_LABELS = 512
 
 
 class Comparison(NamedTuple):
-    """What differs between two objects, as sets."""
+    """The difference of two objects as sets of fields."""
 
     changed: FieldSet
-    """Added, or there before with another value."""
+    """Fields that were added or have another value."""
     removed: FieldSet
 
 
 class Walker:
-    """A node that is owned whole: a scalar, an atomic list or map."""
+    """Walks a value that is owned as a whole: a scalar, an atomic list or map."""
 
     is_leaf = True
 
     def added_fields(self, value: Any) -> FieldSet:
-        """The node of a value that was not there before: all it holds, and itself."""
+        """The node of a new value: the value itself and everything in it."""
         return LEAF
 
     def applied_fields(self, value: Any) -> FieldSet:
-        """What an applied value lays claim to, as a node's children; empty for a leaf."""
+        """The fields that an applied value claims, as the children of its node; empty for a leaf."""
         return LEAF
 
     def compare(self, old: Any, new: Any, label: str, changed: FieldSet, removed: FieldSet) -> None:
-        """Note under `label` what differs. Both values are present."""
+        """Add the differences of two present values to `changed` and `removed`, under `label`."""
         if not values_equal(old, new):
             changed[label] = LEAF
 
     def with_named_members(self, fields: FieldSet) -> FieldSet:
-        """The children of a node, with all fields that the type names and that have children made members."""
+        """The children of a node, with all declared fields that have children made members."""
         return fields
 
     def child(self, label: str) -> "Walker":
-        """The walker of a field or element."""
+        """The walker of a field or list element."""
         return _LEAF_WALKER
 
     def is_owned_whole(self, value: Any) -> bool:
-        """Whether somebody who applies this value owns it as one."""
+        """Whether applying this value owns it as a whole."""
         return True
 
 
 class ContainerWalker(Walker):
-    """What is shared by all that is owned piece by piece."""
+    """Base of the walkers of values that are owned field by field or element by element."""
 
     is_leaf = False
     container_type: type = dict
@@ -75,24 +75,27 @@ class ContainerWalker(Walker):
         return value is None or value.__class__ is not self.container_type or value == {}
 
     def compare(self, old: Any, new: Any, label: str, changed: FieldSet, removed: FieldSet) -> None:
-        if not self._exact and old == new:  # most of an object stays as it was, and this is fast
+        if not self._exact and old == new:  # fast path: most of an object does not change
             return
-        here, there = old.__class__ is self.container_type, new.__class__ is self.container_type
-        if not (here and old) and not (there and new):
-            super().compare(old, new, label, changed, removed)  # keeps null, empty and absent apart
+        old_is_container, new_is_container = old.__class__ is self.container_type, new.__class__ is self.container_type
+        if not (old_is_container and old) and not (new_is_container and new):
+            super().compare(old, new, label, changed, removed)  # distinguishes null, empty and absent
             return
         added: FieldSet = {}
-        gone: FieldSet = {}
+        dropped: FieldSet = {}
         self._compare_children(
-            old if here else self.container_type(), new if there else self.container_type(), added, gone
+            old if old_is_container else self.container_type(),
+            new if new_is_container else self.container_type(),
+            added,
+            dropped,
         )
-        if not (there or new is None) or not (here or old is None):
-            added = {SELF: LEAF, **added} if added else LEAF  # an object where a plain value stood, or the reverse
+        if not (new_is_container or new is None) or not (old_is_container or old is None):
+            added = {SELF: LEAF, **added} if added else LEAF  # a container replaced a plain value, or the reverse
             changed[label] = added
         elif added:
             changed[label] = added
-        if gone:
-            removed[label] = gone
+        if dropped:
+            removed[label] = dropped
 
     def _compare_children(self, old: Any, new: Any, changed: FieldSet, removed: FieldSet) -> None:
         raise NotImplementedError
@@ -102,7 +105,10 @@ _FieldAdder = tuple[str, Callable[[Any], FieldSet] | None]
 
 
 class _FieldAdders(dict[str, _FieldAdder]):
-    """By field: its label, and what makes the set of a new value; None for a leaf. Falls back to the walker's entries."""
+    """By field name: its label, and the function that makes the set of a new value (None for a leaf).
+
+    A second cache beside `MapWalker._declared_fields`, in the form that `added_fields` needs: kept for speed.
+    """
 
     def __init__(self, walker: "MapWalker") -> None:
         super().__init__()
@@ -118,7 +124,7 @@ def _field_adder(entry: tuple[str, Walker]) -> _FieldAdder:
 
 
 class MapWalker(ContainerWalker):
-    """Free keys. Base of objects, whose fields have types of their own."""
+    """Walks a map with arbitrary keys of free-form values. Base of all maps and objects."""
 
     def __init__(self, tree: TypeNode, *, exact: bool) -> None:
         super().__init__(tree, exact=exact)
@@ -126,7 +132,7 @@ class MapWalker(ContainerWalker):
         self._adders = _FieldAdders(self)
 
     def field(self, name: str) -> tuple[str, Walker]:
-        """A field's label and walker. Remembered where the type bounds the number of names."""
+        """The label and the walker of a field. Cached if the type declares the field, which bounds the cache."""
         return f"f:{name}", self
 
     def declares(self, name: str) -> bool:
@@ -139,10 +145,10 @@ class MapWalker(ContainerWalker):
         if value.__class__ is not dict or not value:
             return LEAF
         fields: FieldSet = {SELF: LEAF}
-        growing = self._adders
+        adders = self._adders
         for name, item in value.items():
-            label, added = growing[name]
-            fields[label] = added(item) if item and added is not None else LEAF
+            label, adder = adders[name]
+            fields[label] = adder(item) if item and adder is not None else LEAF
         return fields
 
     def _claimed_fields(self, value: JSON) -> FieldSet:
@@ -187,7 +193,7 @@ class MapWalker(ContainerWalker):
 
 
 class MappingWalker(MapWalker):
-    """Free keys with one type of value."""
+    """Walks a map with arbitrary keys and one type of value."""
 
     @cached_property
     def element(self) -> Walker:
@@ -206,27 +212,27 @@ class MappingWalker(MapWalker):
 
 
 class ObjectWalker(MapWalker):
-    """Named fields. Others, where the type keeps them, are free-form."""
+    """Walks an object with declared fields. Undeclared fields, where the type preserves them, are free-form."""
 
     def field(self, name: str) -> tuple[str, Walker]:
-        found = self._declared_fields.get(name)
-        if found is None:
-            found = f"f:{name}", walker_of(self._tree.field_type(name) or UNTYPED_DEDUCED, exact=self._exact)
+        entry = self._declared_fields.get(name)
+        if entry is None:
+            entry = f"f:{name}", walker_of(self._tree.field_type(name) or UNTYPED_DEDUCED, exact=self._exact)
             if name in self._tree.fields:
-                self._declared_fields[name] = found
-                self._adders[name] = _field_adder(found)
-        return found
+                self._declared_fields[name] = entry
+                self._adders[name] = _field_adder(entry)
+        return entry
 
     def declares(self, name: str) -> bool:
         return name in self._tree.fields
 
 
 class FreeWalker(MapWalker):
-    """Free-form JSON: maps piece by piece, lists and plain values whole."""
+    """Walks free-form JSON: maps are owned field by field, lists and plain values as a whole."""
 
 
 class ListWalker(ContainerWalker):
-    """A list whose elements are told apart by something other than their place."""
+    """Walks a list whose elements are identified by more than their position."""
 
     container_type = list
 
@@ -238,25 +244,25 @@ class ListWalker(ContainerWalker):
         return self.element
 
     def label(self, item: Any) -> str:
-        """The key of an element. Raises ValueError when it cannot be told."""
+        """The label of an element. Raises `ValueError` if the element has none."""
         raise NotImplementedError
 
     def labels(self, value: Sequence[Any]) -> list[str]:
-        """The keys of elements. One that cannot be told is `i:` and its place: it equals no other."""
-        found = []
+        """The labels of the elements. One without a label gets `i:` and its position, which equals no other."""
+        labels = []
         for index, item in enumerate(value):
             try:
-                found.append(self.label(item))
+                labels.append(self.label(item))
             except ValueError:
-                found.append(f"i:{index}")
-        return found
+                labels.append(f"i:{index}")
+        return labels
 
     def _items_by_label(self, value: list[Any]) -> dict[str, list[Any]]:
-        """Elements by key. More than one of a key is an error in an applied list, and a fact in a stored one."""
-        found: dict[str, list[Any]] = {}
+        """Elements by label. Applied lists must not have duplicates, but stored ones may."""
+        items: dict[str, list[Any]] = {}
         for label, item in zip(self.labels(value), value, strict=True):
-            found.setdefault(label, []).append(item)
-        return found
+            items.setdefault(label, []).append(item)
+        return items
 
     def added_fields(self, value: Any) -> FieldSet:
         if value.__class__ is not list or not value:
@@ -278,20 +284,20 @@ class ListWalker(ContainerWalker):
         before, after = self._items_by_label(old), self._items_by_label(new)
         element = self.element
         for label, items in after.items():
-            others = before.get(label, [])
-            if len(items) == 1 and len(others) == 1:
-                element.compare(others[0], items[0], label, changed, removed)
-            elif len(items) > 1 and len(others) > 1:
-                if not values_equal(items, others):
+            old_items = before.get(label, [])
+            if len(items) == 1 and len(old_items) == 1:
+                element.compare(old_items[0], items[0], label, changed, removed)
+            elif len(items) > 1 and len(old_items) > 1:
+                if not values_equal(items, old_items):
                     changed[label] = LEAF
             elif len(items) == 1:
                 changed[label] = element.added_fields(items[0])
-                if others:  # was there more than once, and owned whole as such
+                if old_items:  # there were duplicates, which were owned as a whole
                     removed[label] = LEAF
             else:
                 changed[label] = LEAF
-                if others:
-                    removed[label] = element.added_fields(others[0])
+                if old_items:
+                    removed[label] = element.added_fields(old_items[0])
         for label, items in before.items():
             if label not in after:
                 removed[label] = element.added_fields(items[0]) if len(items) == 1 else LEAF
@@ -315,13 +321,13 @@ class SetWalker(ListWalker):
 
 
 class KeyedWalker(ListWalker):
-    """Elements are objects, told apart by some of their fields."""
+    """Walks a list of objects that are identified by some of their fields."""
 
     def __init__(self, tree: TypeNode, *, exact: bool) -> None:
         super().__init__(tree, exact=exact)
         self._key_defaults = [(key, tree.key_defaults.get(key)) for key in tree.keys]
         self._single_key = tree.keys[0] if len(tree.keys) == 1 else ""
-        # Few names make up most objects, and telling them as JSON is dear.
+        # A few names make up most objects, and encoding labels as JSON is slow.
         self._label_cache: dict[Any, str] = {}
 
     def label(self, item: Any) -> str:
@@ -336,14 +342,14 @@ class KeyedWalker(ListWalker):
 
     def _new_label(self, item: JSON, values: tuple[Any, ...]) -> str:
         named = zip(self._key_defaults, values, strict=True)
-        found = {key: value for (key, _), value in named if value is not None or key in item}
-        if not found:
-            told = " ".join(f'"{key}"' for key, _ in self._key_defaults)
+        key_fields = {key: value for (key, _), value in named if value is not None or key in item}
+        if not key_fields:
+            names = " ".join(f'"{key}"' for key, _ in self._key_defaults)
             raise ValueError(
-                f"associative list with keys has an element that omits all key fields [{told}]"
+                f"associative list with keys has an element that omits all key fields [{names}]"
                 " (and doesn't have default values for any key fields)"
             )
-        label = key_path_element(found)
+        label = key_path_element(key_fields)
         if len(self._label_cache) < _MAX_CACHED_LABELS and all(value.__class__ in (str, int) for value in values):
             self._label_cache[values] = label
         return label
@@ -352,15 +358,15 @@ class KeyedWalker(ListWalker):
         if value.__class__ is not list or not value:
             return LEAF
         fields: FieldSet = {SELF: LEAF}
-        known, only, added = self._label_cache, self._single_key, self.element.added_fields
+        cache, single_key, adder = self._label_cache, self._single_key, self.element.added_fields
         for index, item in enumerate(value):
-            label = known.get((item.get(only),)) if only and item.__class__ is dict else None
+            label = cache.get((item.get(single_key),)) if single_key and item.__class__ is dict else None
             if label is None:
                 try:
                     label = self.label(item)
                 except ValueError:
                     label = f"i:{index}"
-            fields[label] = LEAF if label in fields else added(item)
+            fields[label] = LEAF if label in fields else adder(item)
         return fields
 
 
@@ -368,10 +374,10 @@ _LEAF_WALKER = Walker()
 
 
 def walker_of(tree: TypeNode, *, exact: bool = False) -> Walker:
-    """The compiled form of a type.
+    """The walker of a type.
 
-    `exact` is for types with free-form parts, where 1 may turn into true: to Python they are equal, so whole objects
-    cannot be compared at once.
+    `exact` is for types with free-form parts, where 1 may become true: both are equal in Python, so whole objects
+    cannot be compared with `==`.
     """
     if tree.merge is MergeType.ATOMIC or tree.shape is TypeShape.SCALAR:
         return _LEAF_WALKER
@@ -382,7 +388,7 @@ def walker_of(tree: TypeNode, *, exact: bool = False) -> Walker:
 
 
 def values_equal(left: Any, right: Any) -> bool:
-    """Whether two JSON values are the same to Kubernetes: 1 is 1.0, but not true."""
+    """Whether two JSON values are equal for Kubernetes: 1 equals 1.0, but not true."""
     if left is right:
         return True
     if left != right:
@@ -395,7 +401,7 @@ def values_equal(left: Any, right: Any) -> bool:
 
 
 def comparison(old: JSON, new: JSON, walker: Walker) -> Comparison:
-    """What differs between two objects of a kind."""
+    """The difference of two objects of a kind."""
     changed: FieldSet = {}
     removed: FieldSet = {}
     walker.compare(old, new, "", changed, removed)

@@ -1,1 +1,1 @@
-"""Requests and responses of the API server."""
+"""The HTTP layer of the API server: requests, responses, discovery."""

@@ -1,7 +1,7 @@
-"""Who asks, and whether they may.
+"""Authentication and authorization of requests.
 
-Tokens and client certificates are checked here. In this part of the plane there are two kinds of people: members of
-`system:masters`, who may do everything, and everybody else, who may ask for versions and health only.
+Users are authenticated by token or client certificate. Authorization knows two kinds of users: members of
+`system:masters` may do everything, all others may read version and health only.
 """
 
 import hmac
@@ -14,14 +14,15 @@ import msgspec
 from gangline.api.meta import JSON
 from gangline.apiserver import errors as apierrors
 from gangline.apiserver.errors import StatusError, unauthorized
-from gangline.apiserver.http.routes import RequestInfo
+from gangline.apiserver.http.request_info import RequestInfo
 
-MASTERS_GROUP = "system:masters"
+MASTERS_GROUP, AUTHENTICATED_GROUP = "system:masters", "system:authenticated"
+SERVICE_ACCOUNTS_GROUP = "system:serviceaccounts"
 PUBLIC_PATHS = frozenset({"/version", "/version/", "/healthz", "/livez", "/readyz"})
 
 
 class UserInfo(msgspec.Struct, frozen=True):
-    """Somebody, as the authenticator knows them."""
+    """An authenticated user."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -32,18 +33,22 @@ class UserInfo(msgspec.Struct, frozen=True):
     def is_master(self) -> bool:
         return MASTERS_GROUP in self.groups
 
+    @property
+    def is_authenticated(self) -> bool:
+        return AUTHENTICATED_GROUP in self.groups
+
 
 ANONYMOUS_USER = UserInfo("system:anonymous", ("system:unauthenticated",))
 
 
 class Authenticator:
-    """Knows tokens; believes client certificates that TLS has already verified."""
+    """Authenticates by token, or by a client certificate that TLS has already verified."""
 
     def __init__(self, tokens: Mapping[str, UserInfo]) -> None:
         self._tokens = dict(tokens)
 
     def authenticate(self, authorization: str | None, peer: Mapping[str, Any] | None) -> UserInfo:
-        """Who asks. No credentials: anonymous. Raises `Refused` (401) for a token that is none of ours."""
+        """The user of a request, anonymous without credentials. Raises `StatusError` (401) for an unknown token."""
         if peer:
             return _certificate_user(peer)
         if not authorization:
@@ -51,10 +56,10 @@ class Authenticator:
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             return ANONYMOUS_USER
-        given = token.strip().encode()
-        for known, user in self._tokens.items():
-            # In constant time, so that nobody learns a token by measuring.
-            if hmac.compare_digest(known.encode(), given):
+        presented = token.strip().encode()
+        for known_token, user in self._tokens.items():
+            # In constant time, so that response times reveal nothing about a token.
+            if hmac.compare_digest(known_token.encode(), presented):
                 return user
         raise unauthorized()
 
@@ -63,33 +68,33 @@ def _certificate_user(peer: Mapping[str, Any]) -> UserInfo:
     subject = [pair for part in peer.get("subject", ()) for pair in part]
     name = next((value for key, value in subject if key == "commonName"), "")
     groups = tuple(value for key, value in subject if key == "organizationName")
-    return UserInfo(name, (*groups, "system:authenticated"))
+    return UserInfo(name, (*groups, AUTHENTICATED_GROUP))
 
 
 def authorize_nonresource(user: UserInfo, method: str, path: str) -> None:
-    """May they ask for a path that is no resource? Raises `Refused`."""
+    """Check that the user may request a path that is no resource. Raises `StatusError` (403)."""
     if user.is_master or path in PUBLIC_PATHS:
         return
     raise StatusError(
-        403,
-        f'forbidden: User "{user.name}" cannot {method.lower()} path "{path}"',
-        reason="Forbidden",
-        details={},
+        403, f'forbidden: User "{user.name}" cannot {method.lower()} path "{path}"', reason="Forbidden", details={}
     )
 
 
 def authorize(user: UserInfo, verb: str, target: RequestInfo) -> None:
-    """May they do this to a resource? Verbs are those of `requests`, and `impersonate`. Raises `Refused`."""
+    """Check that the user may use this verb on a resource. Raises `StatusError` (403).
+
+    `verb` is a `RequestVerb` or `impersonate`.
+    """
     if user.is_master:
         return
     resource = f"{target.plural}/{target.subresource}" if target.subresource else target.plural
-    shown = f"{target.plural}.{target.group}" if target.group else target.plural
+    subject = f"{target.plural}.{target.group}" if target.group else target.plural
     if target.name:
-        shown = f'{shown} "{target.name}"'
-    where = f'in the namespace "{target.namespace}"' if target.namespace else "at the cluster scope"
+        subject = f'{subject} "{target.name}"'
+    scope = f'in the namespace "{target.namespace}"' if target.namespace else "at the cluster scope"
     text = (
-        f'{shown} is forbidden: User "{user.name}" cannot {verb} resource "{resource}" '
-        f'in API group "{target.group}" {where}'
+        f'{subject} is forbidden: User "{user.name}" cannot {verb} resource "{resource}" '
+        f'in API group "{target.group}" {scope}'
     )
     details: JSON = {"kind": target.plural}
     if target.group:
@@ -100,30 +105,32 @@ def authorize(user: UserInfo, verb: str, target: RequestInfo) -> None:
 
 
 IMPERSONATE_PREFIX = "impersonate-"
-AUTHENTICATED_GROUP, SERVICE_ACCOUNTS_GROUP = "system:authenticated", "system:serviceaccounts"
 _SERVICE_ACCOUNT_PREFIX, _EXTRA_PREFIX = "system:serviceaccount:", "extra-"
 
 
 def impersonated_user(user: UserInfo, headers: Iterable[tuple[str, str]]) -> UserInfo:
-    """Whom a request is to be answered as. Raises `Refused`: 403 for those who may not act as others."""
-    told = [
-        (name.lower().removeprefix(IMPERSONATE_PREFIX), text)
-        for name, text in headers
+    """The user that the Impersonate headers name, or the user itself without such headers.
+
+    Raises `StatusError`: 403 if the user may not impersonate, 500 if the headers name no user.
+    """
+    impersonation = [
+        (name.lower().removeprefix(IMPERSONATE_PREFIX), value)
+        for name, value in headers
         if _is_impersonation_header(name)
     ]
-    if not told:
+    if not impersonation:
         return user
-    name = next((text for part, text in told if part == "user"), "")
+    name = next((value for field, value in impersonation if field == "user"), "")
     if not name:
         raise apierrors.internal_error("requested impersonation without impersonating a user")
     _check_may_impersonate(user, name)
     extra: dict[str, tuple[str, ...]] = {}
-    for part, text in told:
-        if part.startswith(_EXTRA_PREFIX):
-            key = unquote(part.removeprefix(_EXTRA_PREFIX))
-            extra[key] = (*extra.get(key, ()), text)
-    groups = tuple(text for part, text in told if part == "group")
-    uid = next((text for part, text in told if part == "uid"), "")
+    for field, value in impersonation:
+        if field.startswith(_EXTRA_PREFIX):
+            key = unquote(field.removeprefix(_EXTRA_PREFIX))
+            extra[key] = (*extra.get(key, ()), value)
+    groups = tuple(value for field, value in impersonation if field == "group")
+    uid = next((value for field, value in impersonation if field == "uid"), "")
     return UserInfo(name, _impersonated_groups(name, groups), uid=uid, extra=extra)
 
 
@@ -140,10 +147,10 @@ def _check_may_impersonate(user: UserInfo, name: str) -> None:
 
 
 def _impersonated_groups(name: str, groups: tuple[str, ...]) -> tuple[str, ...]:
-    """Everybody who is not anonymous is authenticated; a service account without groups has those of its kind."""
+    """The groups of an impersonated user: authenticated unless anonymous; a service account gets its default groups."""
     if not groups and name.startswith(_SERVICE_ACCOUNT_PREFIX) and name.count(":") == 3:
         groups = (SERVICE_ACCOUNTS_GROUP, f"{SERVICE_ACCOUNTS_GROUP}:{name.split(':')[2]}")
     if name == ANONYMOUS_USER.name:
         return groups or ANONYMOUS_USER.groups
-    marked = AUTHENTICATED_GROUP in groups or ANONYMOUS_USER.groups[0] in groups
-    return groups if marked else (*groups, AUTHENTICATED_GROUP)
+    has_system_group = AUTHENTICATED_GROUP in groups or ANONYMOUS_USER.groups[0] in groups
+    return groups if has_system_group else (*groups, AUTHENTICATED_GROUP)

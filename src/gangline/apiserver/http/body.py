@@ -1,4 +1,4 @@
-"""What clients send: read, bounded, decoded, and looked at for fields that do not exist."""
+"""Request bodies: decoding, and the checks of kind and fields."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,6 +8,7 @@ import msgspec
 from gangline.api.codec.codec import DecodeError, documents
 from gangline.api.meta import JSON
 from gangline.apiserver import errors as apierrors
+from gangline.apiserver.errors import NamedKind
 from gangline.apiserver.kinds.crd.resource_metadata import metadata_errors
 from gangline.apiserver.patch.json_patch import go_json_type
 from gangline.apiserver.registry.catalog import ServedKind
@@ -23,7 +24,7 @@ Warn = Callable[[str], None]
 
 
 def read_object(raw: bytes, content_type: str, kind: str = "Object") -> JSON:
-    """The object in a body. Raises `Refused`: 415 for a format we do not read, 400 for text that is none."""
+    """The object in a body. Raises `StatusError`: 415 for an unsupported content type, 400 for an undecodable body."""
     media = content_type.partition(";")[0].strip() or "application/json"
     if media == "application/json":
         return _require_mapping(raw, _decode_json(raw, kind), kind)
@@ -31,24 +32,24 @@ def read_object(raw: bytes, content_type: str, kind: str = "Object") -> JSON:
         return read_yaml(raw)
     if media == objects.MEDIA_TYPE:
         return _decode_protobuf(raw)
-    raise apierrors.unsupported_media_type(media, OBJECT_MEDIA_TYPES)
+    raise apierrors.unsupported_media_type(OBJECT_MEDIA_TYPES)
 
 
 def read_yaml(raw: bytes) -> JSON:
-    """YAML, or JSON, which is faster to try first."""
+    """The object in a YAML or JSON body. Raises `StatusError` (400)."""
     if raw.lstrip().startswith(b"{"):
         return _require_mapping(raw, _decode_json(raw, "Object"), "Object")
     try:
-        found = documents(raw.decode())
+        yaml_documents = documents(raw.decode())
     except (DecodeError, UnicodeDecodeError) as error:
         raise apierrors.bad_request(f"error decoding YAML: {error}") from error
-    if len(found) != 1:
+    if len(yaml_documents) != 1:
         raise apierrors.bad_request("exactly one YAML document is expected")
-    return found[0].body
+    return yaml_documents[0].body
 
 
 def json_error_text(error: Exception) -> str:
-    """An error of our JSON decoder as Go's tells it, where a client may know the words."""
+    """An error of our JSON decoder, in the words of Go's decoder where clients may know them."""
     return "unexpected end of JSON input" if "truncated" in str(error) else str(error)
 
 
@@ -83,73 +84,77 @@ def _require_mapping(raw: bytes, value: Any, kind: str) -> JSON:
         return {}
     if isinstance(value, dict):
         return value
-    found = go_json_type(value)
+    go_type = go_json_type(value)
     raise _unrecognized_object(
         kind,
-        f"couldn't get version/kind; json parse error: json: cannot unmarshal {found} into Go value of type struct "
+        f"couldn't get version/kind; json parse error: json: cannot unmarshal {go_type} into Go value of type struct "
         '{ APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" } '
         f"({raw.hex()})",
     )
 
 
-def check_kind(entry: ServedKind, body: JSON) -> None:
-    """The body's kind and apiVersion are those of the URL. Only built-in kinds may leave them out. Raises `Refused`."""
-    if entry.custom:
+def check_kind(served_kind: ServedKind, body: JSON) -> None:
+    """Check that the body has the kind and the apiVersion of the URL. Only built-in kinds may omit them.
+
+    Raises `StatusError`.
+    """
+    if served_kind.custom:
         for name in ("kind", "apiVersion"):
             if not body.get(name):
-                shown = "Kind" if name == "kind" else name
-                raise apierrors.bad_request(f"Object '{shown}' is missing in '{msgspec.json.encode(body).decode()}'")
-    kind, version = body.get("kind") or entry.kind, body.get("apiVersion") or entry.api_version
-    if (kind, version) == (entry.kind, entry.api_version):
+                field = "Kind" if name == "kind" else name
+                raise apierrors.bad_request(f"Object '{field}' is missing in '{msgspec.json.encode(body).decode()}'")
+    kind, version = body.get("kind") or served_kind.kind, body.get("apiVersion") or served_kind.api_version
+    if (kind, version) == (served_kind.kind, served_kind.api_version):
         return
-    if entry.custom:
-        raise _wrong_custom_kind(entry, body, kind, version)
-    short = str(version).rpartition("/")[2]
-    known = any((served.api_version, served.kind) == (version, kind) for served in builtin_resources())
-    if kind == entry.kind and known:
-        text = f"the API version in the data ({version}) does not match the expected API version ({entry.api_version})"
-        raise apierrors.bad_request(text)
-    why = (
-        f"converting ({short}.{kind}) to ({entry.group.partition('.')[0] or 'core'}.{entry.kind}): unknown conversion"
-        if known
-        else f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:110"'
-    )
-    raise apierrors.bad_request(f'{kind} in version "{short}" cannot be handled as a {entry.kind}: {why}')
+    if served_kind.custom:
+        raise _wrong_custom_kind(served_kind, body, kind, version)
+    short_version = str(version).rpartition("/")[2]
+    is_registered = any((item.api_version, item.kind) == (version, kind) for item in builtin_resources())
+    if kind == served_kind.kind and is_registered:
+        raise _version_mismatch(served_kind, version)
+    why = apierrors.unregistered_kind_text(kind, version)
+    if is_registered:
+        go_type = f"{served_kind.group.partition('.')[0] or 'core'}.{served_kind.kind}"
+        why = f"converting ({short_version}.{kind}) to ({go_type}): unknown conversion"
+    raise apierrors.bad_request(f'{kind} in version "{short_version}" cannot be handled as a {served_kind.kind}: {why}')
 
 
-def _wrong_custom_kind(entry: ServedKind, body: JSON, kind: str, version: str) -> apierrors.StatusError:
-    if version != entry.api_version:
-        text = f"the API version in the data ({version}) does not match the expected API version ({entry.api_version})"
-        return apierrors.bad_request(text)
-    problem = FieldProblem(ProblemKind.INVALID, "kind", kind, f"must be {entry.kind}")
-    sent = _SentKind(entry.group, kind, entry.plural)
+def _version_mismatch(served_kind: ServedKind, version: str) -> apierrors.StatusError:
+    expected = served_kind.api_version
+    text = f"the API version in the data ({version}) does not match the expected API version ({expected})"
+    return apierrors.bad_request(text)
+
+
+def _wrong_custom_kind(served_kind: ServedKind, body: JSON, kind: str, version: str) -> apierrors.StatusError:
+    if version != served_kind.api_version:
+        return _version_mismatch(served_kind, version)
+    problem = FieldProblem(ProblemKind.INVALID, "kind", kind, f"must be {served_kind.kind}")
+    sent = NamedKind(served_kind.group, kind, served_kind.plural)
     return apierrors.invalid(sent, (body.get("metadata") or {}).get("name") or "", [problem])
 
 
-class _SentKind(msgspec.Struct, frozen=True):
-    group: str
-    kind: str
-    plural: str
+def check_fields(served_kind: ServedKind, body: JSON, raw: bytes, validation: str, warn: Warn) -> None:
+    """Check the types and the names of all fields. Raises `StatusError` (400) for a value of a wrong type.
 
-
-def check_fields(entry: ServedKind, body: JSON, raw: bytes, validation: str, warn: Warn) -> None:
-    """Values of a wrong type are refused; unknown and repeated fields are too when Strict, else warned of."""
+    Unknown and duplicate fields raise too if `validation` is Strict; otherwise they are warnings, unless it is
+    Ignore.
+    """
     if raw.startswith(objects.MAGIC):
-        return  # what came as protobuf has every type right, and nothing twice
-    if entry.decoder is None:
-        _report_decoding_errors(entry, metadata_errors(body), validation, warn)
+        return  # protobuf cannot encode wrong types or duplicate fields
+    if served_kind.decoder is None:
+        _report_decoding_errors(served_kind, metadata_errors(body), validation, warn)
         return
     if not raw.lstrip().startswith(b"{"):
         raw = msgspec.json.encode(body)
-    _report_decoding_errors(entry, entry.decoder.errors(raw, body), validation, warn)
+    _report_decoding_errors(served_kind, served_kind.decoder.errors(raw, body), validation, warn)
 
 
-def _report_decoding_errors(entry: ServedKind, found: DecodingErrors, validation: str, warn: Warn) -> None:
-    said = f'{entry.kind} in version "{entry.resource.version}" cannot be handled as a {entry.kind}'
-    if found.error:
-        raise apierrors.bad_request(f"{said}: {found.error}")
-    if found.strict and validation == "Strict":
-        raise apierrors.bad_request(f"{said}: strict decoding error: {', '.join(found.strict)}")
+def _report_decoding_errors(served_kind: ServedKind, errors: DecodingErrors, validation: str, warn: Warn) -> None:
+    prefix = f'{served_kind.kind} in version "{served_kind.resource.version}" cannot be handled as a {served_kind.kind}'
+    if errors.error:
+        raise apierrors.bad_request(f"{prefix}: {errors.error}")
+    if errors.strict and validation == "Strict":
+        raise apierrors.bad_request(f"{prefix}: strict decoding error: {', '.join(errors.strict)}")
     if validation != "Ignore":
-        for text in found.strict:
+        for text in errors.strict:
             warn(text)

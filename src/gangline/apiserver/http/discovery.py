@@ -1,6 +1,6 @@
-"""Discovery documents: what kubectl and client libraries ask for to learn which kinds there are. Pure functions.
+"""Discovery documents, from which kubectl and client libraries learn the resources of the server. Pure functions.
 
-`served` is everything the server has, as `api_resource_list.in_order` gives it: its order is the order of the answers.
+`resources` are all resources of the server in the order of `all_resources`, which is the order of the documents.
 """
 
 import base64
@@ -12,15 +12,15 @@ from gangline.api.meta import JSON
 from gangline.apiserver.registry.resources import ApiResource, Subresource
 
 AGGREGATED_MEDIA_TYPE = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-"""The content type of the aggregated form. Others: plain `application/json`."""
+"""The content type of aggregated discovery. Other documents are plain `application/json`."""
 
 KUBERNETES_VERSION = ("1", "34", "1.34.4")
 
 
 def wants_aggregated(accept: str) -> bool | None:
-    """What an Accept header asks for at /api and /apis; None when it takes nothing that we have (406).
+    """Whether an Accept header asks for aggregated discovery at /api and /apis; None if nothing is acceptable (406).
 
-    The first type that we can give decides, as in kube-apiserver. The v2beta1 form is gone since 1.33.
+    The first acceptable type decides, as in kube-apiserver. The v2beta1 form is not served since 1.33.
     """
     for part in (accept or "application/json").split(","):
         media, *rest = (piece.strip() for piece in part.split(";"))
@@ -39,7 +39,7 @@ def wants_aggregated(accept: str) -> bool | None:
 
 
 def version_info(gangline: str, platform: str) -> JSON:
-    """/version: the Kubernetes that we are as, and gangline's own version as build metadata."""
+    """/version: the emulated Kubernetes version, with gangline's version as build metadata."""
     major, minor, full = KUBERNETES_VERSION
     return {
         "major": major,
@@ -58,16 +58,16 @@ def version_info(gangline: str, platform: str) -> JSON:
     }
 
 
-def root_paths(served: Iterable[ApiResource]) -> JSON:
-    """The document at /."""
+def root_paths(resources: Iterable[ApiResource]) -> JSON:
+    """/: the paths of the server."""
     fixed = {"/api", "/apis", "/healthz", "/livez", "/readyz", "/openapi/v2", "/openapi/v3", "/version"}
-    found = list(served)
-    groups = {f"/apis/{item.group}" for item in found if item.group}
-    return {"paths": sorted(fixed | groups | {f"/{item.group_version_path}" for item in found})}
+    listed = list(resources)
+    groups = {f"/apis/{item.group}" for item in listed if item.group}
+    return {"paths": sorted(fixed | groups | {f"/{item.group_version_path}" for item in listed})}
 
 
 def api_versions(address: str) -> JSON:
-    """/api, for clients that reach us at `address` (host:port)."""
+    """/api, for clients that reach the server at `address` (host:port)."""
     return {
         "kind": "APIVersions",
         "versions": ["v1"],
@@ -75,45 +75,45 @@ def api_versions(address: str) -> JSON:
     }
 
 
-def api_group_list(served: Iterable[ApiResource]) -> JSON:
-    """/apis: every group but the core one."""
+def api_group_list(resources: Iterable[ApiResource]) -> JSON:
+    """/apis: every group except the core group."""
     return {
         "kind": "APIGroupList",
         "apiVersion": "v1",
-        "groups": [_group_entry(name, found) for name, found in _by_group_version(served).items() if name],
+        "groups": [_group_entry(name, versions) for name, versions in _by_group_version(resources).items() if name],
     }
 
 
-def api_group(served: Iterable[ApiResource], name: str) -> JSON | None:
-    """/apis/NAME; None when there is no such group (404 in plain text)."""
-    found = _by_group_version(served).get(name) if name else None
-    return {"kind": "APIGroup", "apiVersion": "v1", **_group_entry(name, found)} if found else None
+def api_group(resources: Iterable[ApiResource], name: str) -> JSON | None:
+    """/apis/NAME; None if there is no such group (404 in plain text)."""
+    versions = _by_group_version(resources).get(name) if name else None
+    return {"kind": "APIGroup", "apiVersion": "v1", **_group_entry(name, versions)} if versions else None
 
 
 def _group_entry(name: str, versions: JSON) -> JSON:
-    told = [{"groupVersion": f"{name}/{version}", "version": version} for version in versions]
-    return {"name": name, "versions": told, "preferredVersion": told[0]}
+    entries = [{"groupVersion": f"{name}/{version}", "version": version} for version in versions]
+    return {"name": name, "versions": entries, "preferredVersion": entries[0]}
 
 
-def _by_group_version(served: Iterable[ApiResource]) -> dict[str, dict[str, list[ApiResource]]]:
-    """Group, then version, then resources."""
-    found: dict[str, dict[str, list[ApiResource]]] = {}
-    for item in served:
-        found.setdefault(item.group, {}).setdefault(item.version, []).append(item)
-    return found
+def _by_group_version(resources: Iterable[ApiResource]) -> dict[str, dict[str, list[ApiResource]]]:
+    """Resources by group and version."""
+    groups: dict[str, dict[str, list[ApiResource]]] = {}
+    for item in resources:
+        groups.setdefault(item.group, {}).setdefault(item.version, []).append(item)
+    return groups
 
 
-def api_resource_list(served: Iterable[ApiResource], group: str, version: str) -> JSON | None:
-    """/api/v1 and /apis/GROUP/VERSION; None when there is no such version.
+def api_resource_list(resources: Iterable[ApiResource], group: str, version: str) -> JSON | None:
+    """/api/v1 and /apis/GROUP/VERSION; None if there is no such version.
 
-    That is a 404, in plain text for an unknown group and for CRDs' groups, as a Status for built-in groups.
+    The 404 is a Status for built-in groups, and plain text for unknown groups and groups of CRDs.
     """
-    found = [item for item in served if (item.group, item.version) == (group, version)]
-    if not found:
+    served = [item for item in resources if (item.group, item.version) == (group, version)]
+    if not served:
         return None
-    entries = [entry for item in found for entry in _resource_entries(item)]
+    entries = [entry for item in served for entry in _resource_entries(item)]
     named = {"groupVersion": f"{group}/{version}" if group else version, "resources": entries}
-    # kube-apiserver leaves the version out for the core group.
+    # kube-apiserver omits the apiVersion for the core group.
     return {"kind": "APIResourceList", **({"apiVersion": "v1"} if group else {}), **named}
 
 
@@ -124,14 +124,16 @@ def _resource_entries(item: ApiResource) -> list[JSON]:
         "namespaced": item.namespaced,
         "kind": item.kind,
         "verbs": item.verbs,
+        **_short_names_and_categories(item),
     }
-    if item.short_names:
-        entry["shortNames"] = item.short_names
-    if item.categories:
-        entry["categories"] = item.categories
     if item.is_stored:
         entry["storageVersionHash"] = storage_version_hash(*item.storage_version, item.kind)
     return [entry, *(_subresource_entry(item, part) for part in item.subresources)]
+
+
+def _short_names_and_categories(item: ApiResource) -> JSON:
+    names = {"shortNames": item.short_names, "categories": item.categories}
+    return {name: texts for name, texts in names.items() if texts}
 
 
 def _subresource_entry(item: ApiResource, part: Subresource) -> JSON:
@@ -147,37 +149,28 @@ def _subresource_entry(item: ApiResource, part: Subresource) -> JSON:
 
 
 def storage_version_hash(group: str, version: str, kind: str) -> str:
-    """Tells clients which version a resource is stored in, without saying it."""
+    """A hash that identifies the version a resource is stored in."""
     return base64.b64encode(hashlib.sha256(f"{group}/{version}/{kind}".encode()).digest()[:8]).decode()
 
 
-def group_discovery_list(served: Iterable[ApiResource], *, core: bool) -> JSON:
-    """/api (core) or /apis in the aggregated form: all of discovery in one answer."""
+def group_discovery_list(resources: Iterable[ApiResource], *, core: bool) -> JSON:
+    """/api (with `core`) or /apis as aggregated discovery: all groups, versions and resources in one document."""
     items = [
         {
             "metadata": {"name": name} if name else {},
             "versions": [
-                {
-                    "version": version,
-                    "resources": [_resource_discovery(item) for item in found],
-                    "freshness": "Current",
-                }
-                for version, found in versions.items()
+                {"version": version, "resources": [_resource_discovery(item) for item in items], "freshness": "Current"}
+                for version, items in versions.items()
             ],
         }
-        for name, versions in _by_group_version(served).items()
+        for name, versions in _by_group_version(resources).items()
         if core is not bool(name)
     ]
-    return {
-        "kind": "APIGroupDiscoveryList",
-        "apiVersion": "apidiscovery.k8s.io/v2",
-        "metadata": {},
-        "items": items,
-    }
+    return {"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items}
 
 
 def _resource_discovery(item: ApiResource) -> JSON:
-    # Built-in kinds leave group and version to be those of the list, custom ones repeat them.
+    # Resources of CRDs repeat the group and version of the list, built-in ones leave them empty.
     own = (item.group, item.version) if item.custom else ("", "")
     entry: JSON = {
         "resource": item.plural,
@@ -185,11 +178,8 @@ def _resource_discovery(item: ApiResource) -> JSON:
         "scope": "Namespaced" if item.namespaced else "Cluster",
         "singularResource": item.singular,
         "verbs": item.verbs,
+        **_short_names_and_categories(item),
     }
-    if item.short_names:
-        entry["shortNames"] = item.short_names
-    if item.categories:
-        entry["categories"] = item.categories
     if item.subresources:
         entry["subresources"] = [
             {

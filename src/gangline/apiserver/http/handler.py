@@ -1,4 +1,4 @@
-"""The Kubernetes API over HTTP: requests in, answers out, nothing decided here that is not about HTTP."""
+"""The HTTP handler of the Kubernetes API. It decides only what concerns HTTP; the registry does the rest."""
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -9,7 +9,7 @@ from aiohttp import web
 
 from gangline.api.meta import JSON
 from gangline.apiserver import errors as apierrors
-from gangline.apiserver.apply.managed import manager_name
+from gangline.apiserver.apply.managed_fields import manager_name
 from gangline.apiserver.errors import StatusError, UnknownFields
 from gangline.apiserver.http.access_reviews import ReviewHandler, ReviewRequest
 from gangline.apiserver.http.authentication import (
@@ -21,36 +21,32 @@ from gangline.apiserver.http.authentication import (
 )
 from gangline.apiserver.http.body import MAX_BODY_BYTES, check_fields, check_kind, read_object, read_yaml
 from gangline.apiserver.http.list import list_page, parse_resource_version
-from gangline.apiserver.http.negotiation import (
-    NegotiationError,
-    Representation,
-    error_representation,
-    negotiate,
-)
+from gangline.apiserver.http.negotiation import Representation, error_representation, negotiate
 from gangline.apiserver.http.nonresource import NonResourceHandler
 from gangline.apiserver.http.patch import APPLY_PATCH, patch_function
-from gangline.apiserver.http.query import check_list_options, check_write_options
-from gangline.apiserver.http.routes import RequestInfo, RequestVerb, request_info, request_verb
+from gangline.apiserver.http.query import check_list_options, check_write_options, deletion_options
+from gangline.apiserver.http.representations import NegotiationError
+from gangline.apiserver.http.request_info import RequestInfo, RequestVerb, query_flag, request_info, request_verb
 from gangline.apiserver.http.watch import WatchRequest, watch_lines
 from gangline.apiserver.patch.json_patch import deep_copy
 from gangline.apiserver.registry.catalog import Catalog, ServedKind, allows_create_on_update
-from gangline.apiserver.registry.deletion import deletion_options
-from gangline.apiserver.registry.metadata import check_namespace, check_object_key, ensure_metadata
-from gangline.apiserver.registry.registry import Registry, WriteContext, WriteResult
+from gangline.apiserver.registry.object_meta import check_namespace, check_object_key, ensure_metadata
+from gangline.apiserver.registry.registry import Registry
 from gangline.apiserver.registry.selection import Selection
+from gangline.apiserver.registry.writes import WriteContext, WriteResult
 from gangline.base.clock import Clock
 
 log = logging.getLogger(__name__)
 
 RESPONSE_CHUNK_BYTES = 2**18
-"""The most bytes of an answer that are encrypted and sent at once."""
+"""The most bytes of a response that are encrypted and sent at once."""
 NO_CACHE = "no-cache, private"
 
 SubresourceHandler = Callable[["ApiRequest"], Awaitable[web.StreamResponse]]
 
 
 class ApiRequest(msgspec.Struct, frozen=True):
-    """One request for a resource, understood."""
+    """A parsed and authorized request for a resource."""
 
     http: web.BaseRequest
     user: UserInfo
@@ -61,7 +57,7 @@ class ApiRequest(msgspec.Struct, frozen=True):
     warnings: list[str]
 
     def write_context(self) -> WriteContext:
-        """How a write is to be done."""
+        """The options of a write request."""
         return WriteContext(
             field_manager=manager_name(self.query.get("fieldManager", ""), self.http.headers.get("User-Agent", "")),
             dry_run=bool(self.query.get("dryRun")),
@@ -74,30 +70,30 @@ class ApiRequest(msgspec.Struct, frozen=True):
 
     @property
     def media_type(self) -> str:
-        """The content type, without parameters."""
+        """The content type without parameters."""
         return self.http.headers.get("Content-Type", "").partition(";")[0].strip()
 
     def decode_body(self, raw: bytes) -> JSON:
-        """The object sent, in whatever format the client says. Raises `Refused`."""
+        """The object in a body, decoded by its content type. Raises `StatusError`."""
         return read_object(raw, self.http.headers.get("Content-Type", ""), self.served_kind.kind)
 
 
 class ApiHandler:
-    """Answers requests. Give it to an `aiohttp.web.Server`."""
+    """Handles the requests of an `aiohttp.web.Server`."""
 
     def __init__(
         self,
         registry: Registry,
         authenticator: Authenticator,
         clock: Clock,
-        roots: NonResourceHandler,
+        nonresource: NonResourceHandler,
         *,
         subresources: Mapping[tuple[str, str, str], SubresourceHandler] | None = None,
     ) -> None:
-        """`subresources` are by group, plural and name."""
+        """The keys of `subresources` are group, plural and name of the subresource."""
         self._registry, self._authenticator, self._clock = registry, authenticator, clock
         self._catalog: Catalog = registry.catalog
-        self._nonresource = roots
+        self._nonresource = nonresource
         self._subresource_handlers = dict(subresources or {})
         self._reviews = ReviewHandler(authenticator)
         self._verb_handlers: Mapping[RequestVerb, SubresourceHandler] = {
@@ -121,13 +117,13 @@ class ApiHandler:
         warnings: list[str] = []
         try:
             return await self._route(http, warnings)
-        except (StatusError, NegotiationError) as refusal:
-            return self._respond_error(http, refusal.code, refusal.status, warnings)
+        except (StatusError, NegotiationError) as error:
+            return _error_response(http, error.code, error.status, warnings)
         except Exception:
-            # The one place where a bug of ours becomes an answer: the others must not suffer for one request.
+            # An error of the server itself must fail one request only.
             log.exception("request failed", extra={"method": http.method, "path": http.path})
-            broken = apierrors.internal_error("see the server's log")
-            return self._respond_error(http, broken.code, broken.status, warnings)
+            internal = apierrors.internal_error("see the server's log")
+            return _error_response(http, internal.code, internal.status, warnings)
 
     # Routing
 
@@ -135,122 +131,119 @@ class ApiHandler:
         peer = http.transport.get_extra_info("peercert") if http.transport is not None else None
         user = self._authenticator.authenticate(http.headers.get("Authorization"), peer)
         user = impersonated_user(user, http.headers.items())
-        found = request_info(http.path)
-        if found is None or not found.plural:
+        info = request_info(http.path)
+        if info is None or not info.plural:
             authorize_nonresource(user, http.method, http.path)
             return self._serve_nonresource(http)
-        asked_verb = request_verb(http.method, found, http.query)
-        if asked_verb is None:
+        verb = request_verb(http.method, info, http.query)
+        if verb is None:
             raise apierrors.method_not_allowed()
-        if found in self._reviews:
-            return await self._answer_review(http, user, asked_verb, found)
-        authorize(user, asked_verb, found)
-        entry = self._catalog.find(found.group, found.version, found.plural)
-        if entry is None:
-            return self._unknown_resource(found)
-        if entry.deprecation_warning:
-            warnings.append(entry.deprecation_warning)
-        asked = ApiRequest(http, user, found, asked_verb, entry, http.query, warnings)
-        return await self._serve_resource(asked)
+        if info in self._reviews:
+            return await self._serve_review(http, user, verb, info)
+        authorize(user, verb, info)
+        served_kind = self._catalog.find(info.group, info.version, info.plural)
+        if served_kind is None:
+            return self._unknown_resource(info)
+        if served_kind.deprecation_warning:
+            warnings.append(served_kind.deprecation_warning)
+        request = ApiRequest(http, user, info, verb, served_kind, http.query, warnings)
+        return await self._serve_resource(request)
 
-    def _unknown_resource(self, found: RequestInfo) -> web.StreamResponse:
-        builtin = any(e.group == found.group and not e.custom for e in self._catalog)
-        if not builtin:
-            # CRD groups are served by another part of kube-apiserver, which answers in plain text.
+    def _unknown_resource(self, info: RequestInfo) -> web.StreamResponse:
+        if not any(kind.group == info.group and not kind.custom for kind in self._catalog):
+            # kube-apiserver serves CRD groups by another server of its chain, which responds in plain text.
             return _page_not_found()
         raise apierrors.no_such_resource()
 
-    def _raise_no_resource(self) -> web.StreamResponse:
-        raise apierrors.no_such_resource()
-
-    async def _answer_review(
-        self, http: web.BaseRequest, user: UserInfo, asked: RequestVerb, found: RequestInfo
+    async def _serve_review(
+        self, http: web.BaseRequest, user: UserInfo, verb: RequestVerb, info: RequestInfo
     ) -> web.StreamResponse:
-        self._reviews.authorize(user, asked, found)
+        self._reviews.authorize(user, verb, info)
         accept, agent = http.headers.get("Accept", ""), http.headers.get("User-Agent", "")
-        form = negotiate(accept, http.query, now=self._clock.now, agent=agent, views=False)
+        representation = negotiate(accept, http.query, now=self._clock.now, agent=agent, views=False)
         body = read_object(await read_body(http), http.headers.get("Content-Type", ""))
         manager = manager_name(http.query.get("fieldManager", ""), agent)
-        answer = self._reviews.review(ReviewRequest(user, found, body, manager, self._registry.timestamp()))
-        return web.Response(body=form.encode_status(answer), status=201, content_type=form.content_type)
+        review = self._reviews.review(ReviewRequest(user, info, body, manager, self._registry.timestamp()))
+        encoded = representation.encode_status(review)
+        return web.Response(body=encoded, status=201, content_type=representation.content_type)
 
     def _serve_nonresource(self, http: web.BaseRequest) -> web.StreamResponse:
         if http.method not in ("GET", "HEAD"):
             raise apierrors.method_not_allowed()
-        found = self._nonresource.response(http.path, http.query, http.headers.get("Accept", ""))
-        tag = found.headers.get("ETag")
+        page = self._nonresource.response(http.path, http.query, http.headers.get("Accept", ""))
+        tag = page.headers.get("ETag")
         if tag is not None and tag in http.headers.get("If-None-Match", ""):
-            return web.Response(status=304, headers=found.headers)
-        headers = {"Content-Type": found.content_type, **found.headers}
-        return web.Response(body=found.body, status=found.code, headers=headers)
+            return web.Response(status=304, headers=page.headers)
+        headers = {"Content-Type": page.content_type, **page.headers}
+        return web.Response(body=page.body, status=page.code, headers=headers)
 
-    async def _serve_resource(self, asked: ApiRequest) -> web.StreamResponse:
-        where, entry = asked.info, asked.served_kind
-        if where.subresource not in ("", "status"):
-            special = self._subresource_handler(entry, where.subresource)
-            if special is None:
+    async def _serve_resource(self, request: ApiRequest) -> web.StreamResponse:
+        info, served_kind = request.info, request.served_kind
+        if info.subresource not in ("", "status"):
+            handler = self._subresource_handler(served_kind, info.subresource)
+            if handler is None:
                 raise apierrors.no_such_resource()
-            return await special(asked)
-        if where.subresource == "status" and not entry.has_status:
-            if entry.custom:
-                raise apierrors.not_found(entry, where.name)
+            return await handler(request)
+        if info.subresource == "status" and not served_kind.has_status:
+            if served_kind.custom:
+                raise apierrors.not_found(served_kind, info.name)
             raise apierrors.no_such_resource()
-        if bool(where.namespace) > entry.resource.namespaced:
-            return _page_not_found() if entry.custom else self._raise_no_resource()
+        if bool(info.namespace) > served_kind.resource.namespaced:
+            if served_kind.custom:
+                return _page_not_found()
+            raise apierrors.no_such_resource()
         if (
-            entry.resource.namespaced
-            and not where.namespace
-            and asked.verb not in (RequestVerb.LIST, RequestVerb.WATCH)
+            served_kind.resource.namespaced
+            and not info.namespace
+            and request.verb not in (RequestVerb.LIST, RequestVerb.WATCH)
         ):
-            raise apierrors.no_such_resource() if where.name else apierrors.method_not_allowed()
-        if where.subresource == "status" and asked.verb is RequestVerb.DELETE:
+            raise apierrors.no_such_resource() if info.name else apierrors.method_not_allowed()
+        if info.subresource == "status" and request.verb is RequestVerb.DELETE:
             raise apierrors.method_not_allowed()
-        if asked.verb is RequestVerb.DELETE_COLLECTION and asked.verb not in entry.resource.verbs:
+        if request.verb is RequestVerb.DELETE_COLLECTION and request.verb not in served_kind.resource.verbs:
             raise apierrors.method_not_allowed()
-        return await self._verb_handlers[asked.verb](asked)
+        return await self._verb_handlers[request.verb](request)
 
-    def _subresource_handler(self, entry: ServedKind, name: str) -> SubresourceHandler | None:
-        """The handler of a subresource: its own, or the one for all resources that have it."""
-        own = self._subresource_handlers.get((entry.group, entry.plural, name))
-        if own is None and entry.resource.subresource(name) is not None:
+    def _subresource_handler(self, served_kind: ServedKind, name: str) -> SubresourceHandler | None:
+        """The handler of a subresource: the resource's own, or the generic one if the resource has the subresource."""
+        own = self._subresource_handlers.get((served_kind.group, served_kind.plural, name))
+        if own is None and served_kind.resource.subresource(name) is not None:
             return self._subresource_handlers.get(("", "", name))
         return own
 
     # Reading
 
-    async def _get(self, asked: ApiRequest) -> web.StreamResponse:
-        form = self._representation(asked)
-        version = asked.query.get("resourceVersion", "")
+    async def _get(self, request: ApiRequest) -> web.StreamResponse:
+        representation = self._representation(request)
+        version = request.query.get("resourceVersion", "")
         if version and parse_resource_version(version) > self._registry.store.revision:
             raise apierrors.resource_version_too_large(int(version), self._registry.store.revision)
-        record = self._registry.get(asked.served_kind, asked.info.key)
-        return self._respond(
-            asked,
-            form,
-            form.encode_object(asked.served_kind.object_kind, asked.served_kind.served_bytes(record.data)),
-        )
+        record = self._registry.get(request.served_kind, request.info.key)
+        data = request.served_kind.served_bytes(record.data)
+        return _response(request, representation, representation.encode_object(request.served_kind.object_kind, data))
 
-    async def _list(self, asked: ApiRequest) -> web.StreamResponse:
-        form = self._representation(asked)
-        chosen = Selection.from_query(asked.query, asked.served_kind.selectable_fields)
-        page = list_page(self._registry.store, asked.served_kind, asked.info.namespace, asked.query, chosen)
-        items = [asked.served_kind.served_bytes(record.data) for record in page.records]
-        return self._respond(asked, form, form.encode_list(asked.served_kind.object_kind, items, page.metadata))
+    async def _list(self, request: ApiRequest) -> web.StreamResponse:
+        representation = self._representation(request)
+        selection = Selection.from_query(request.query, request.served_kind.selectable_fields)
+        page = list_page(self._registry.store, request.served_kind, request.info.namespace, request.query, selection)
+        items = [request.served_kind.served_bytes(record.data) for record in page.records]
+        body = representation.encode_list(request.served_kind.object_kind, items, page.metadata)
+        return _response(request, representation, body)
 
-    async def _watch(self, asked: ApiRequest) -> web.StreamResponse:
-        form = self._representation(asked, watch=True)
-        query = dict(asked.query)
-        if asked.info.name:  # the deprecated /watch/.../NAME
-            query["fieldSelector"] = f"metadata.name={asked.info.name}"
+    async def _watch(self, request: ApiRequest) -> web.StreamResponse:
+        representation = self._representation(request, watch=True)
+        query = dict(request.query)
+        if request.info.name:  # the deprecated /watch/.../NAME
+            query["fieldSelector"] = f"metadata.name={request.info.name}"
         check_list_options(query, watch=True)
-        chosen = Selection.from_query(query, asked.served_kind.selectable_fields)
+        selection = Selection.from_query(query, request.served_kind.selectable_fields)
         if query.get("resourceVersion"):
-            parse_resource_version(query["resourceVersion"])  # refused before the answer begins
+            parse_resource_version(query["resourceVersion"])  # refuse it before the response begins
         response = web.StreamResponse(headers={"Content-Type": "application/json", "Cache-Control": NO_CACHE})
-        # Lines go out as they are written, not when a buffer is full.
-        await response.prepare(asked.http)
-        spec = WatchRequest(asked.served_kind, asked.info.namespace, chosen, form, query)
-        # A client that leaves in the middle of a line is no error.
+        # The response starts now, so that each line is sent when it is written.
+        await response.prepare(request.http)
+        spec = WatchRequest(request.served_kind, request.info.namespace, selection, representation, query)
+        # A client may disconnect at any time.
         with suppress(ConnectionResetError):
             async for piece in watch_lines(self._registry.store, spec, self._clock):
                 await response.write(piece)
@@ -258,123 +251,120 @@ class ApiHandler:
 
     # Writing
 
-    async def _create(self, asked: ApiRequest) -> web.StreamResponse:
-        if asked.info.name:
+    async def _create(self, request: ApiRequest) -> web.StreamResponse:
+        if request.info.name:
             raise apierrors.method_not_allowed()
-        form = self._representation(asked)
-        check_write_options(asked.verb, asked.query)
-        raw = await asked.read_body()
-        body = asked.decode_body(raw)
-        self._check_body(asked, body, raw)
-        check_namespace(asked.served_kind, asked.info.namespace, ensure_metadata(body))
-        outcome = await self._registry.create(asked.write_context(), asked.served_kind, asked.info.namespace, body)
-        return self._respond_write(asked, form, outcome)
+        representation = self._representation(request)
+        check_write_options(request.verb, request.query)
+        raw = await request.read_body()
+        body = request.decode_body(raw)
+        _check_body(request, body, raw)
+        check_namespace(request.served_kind, request.info.namespace, ensure_metadata(body))
+        result = await self._registry.create(request.write_context(), request.served_kind, request.info.namespace, body)
+        return _write_response(request, representation, result)
 
-    async def _update(self, asked: ApiRequest) -> web.StreamResponse:
-        form = self._representation(asked)
-        check_write_options(asked.verb, asked.query)
-        raw = await asked.read_body()
-        body = asked.decode_body(raw)
-        self._check_body(asked, body, raw)
-        check_object_key(asked.served_kind, asked.info.key, body)
-        call = msgspec.structs.replace(
-            asked.write_context(), is_put=True, expected_uid=body["metadata"].get("uid") or ""
+    async def _update(self, request: ApiRequest) -> web.StreamResponse:
+        representation = self._representation(request)
+        check_write_options(request.verb, request.query)
+        raw = await request.read_body()
+        body = request.decode_body(raw)
+        _check_body(request, body, raw)
+        check_object_key(request.served_kind, request.info.key, body)
+        context = msgspec.structs.replace(
+            request.write_context(), is_put=True, expected_uid=body["metadata"].get("uid") or ""
         )
-        upsert = allows_create_on_update(asked.served_kind) and not asked.info.subresource
-        outcome = await self._registry.update(
-            call, asked.served_kind, asked.info.key, lambda old: deep_copy(body), upsert=upsert
+        upsert = allows_create_on_update(request.served_kind) and not request.info.subresource
+        result = await self._registry.update(
+            context, request.served_kind, request.info.key, lambda old: deep_copy(body), upsert=upsert
         )
-        return self._respond_write(asked, form, outcome)
+        return _write_response(request, representation, result)
 
-    async def _patch(self, asked: ApiRequest) -> web.StreamResponse:
-        form, media = self._representation(asked), asked.media_type
-        raw = await asked.read_body()
+    async def _patch(self, request: ApiRequest) -> web.StreamResponse:
+        representation, media = self._representation(request), request.media_type
+        raw = await request.read_body()
         if media == APPLY_PATCH:
-            return self._respond_write(asked, form, await self._apply(asked, raw))
-        call = asked.write_context()
+            return _write_response(request, representation, await self._apply(request, raw))
+        context = request.write_context()
         transform = patch_function(
-            asked.served_kind, media, raw, validation=call.field_validation, warn=asked.warnings.append
+            request.served_kind, media, raw, validation=context.field_validation, warn=request.warnings.append
         )
-        check_write_options(asked.verb, asked.query)
+        check_write_options(request.verb, request.query)
         try:
-            outcome = await self._registry.update(call, asked.served_kind, asked.info.key, transform)
-        except UnknownFields as refusal:
-            raise apierrors.invalid_patch(raw.decode(errors="replace"), refusal.message) from refusal
-        return self._respond_write(asked, form, outcome)
+            result = await self._registry.update(context, request.served_kind, request.info.key, transform)
+        except UnknownFields as error:
+            raise apierrors.invalid_patch(raw.decode(errors="replace"), error.message) from error
+        return _write_response(request, representation, result)
 
-    async def _apply(self, asked: ApiRequest, raw: bytes) -> WriteResult:
-        check_write_options(RequestVerb.PATCH, asked.query, apply=True)
-        config = read_yaml(raw)
-        force = asked.query.get("force") in ("true", "1")
-        return await self._registry.apply(asked.write_context(), asked.served_kind, asked.info.key, config, force=force)
+    async def _apply(self, request: ApiRequest, raw: bytes) -> WriteResult:
+        check_write_options(RequestVerb.PATCH, request.query, apply=True)
+        config, context, force = read_yaml(raw), request.write_context(), query_flag(request.query, "force")
+        return await self._registry.apply(context, request.served_kind, request.info.key, config, force=force)
 
-    async def _delete(self, asked: ApiRequest) -> web.StreamResponse:
-        form = self._representation(asked)
-        raw = await asked.read_body()
-        options = deletion_options(asked.decode_body(raw) if raw else None, asked.query)
-        call = WriteContext(dry_run=options.dry_run)
-        outcome = await self._registry.delete(call, asked.served_kind, asked.info.key, options)
-        return self._respond_write(asked, form, outcome)
+    async def _delete(self, request: ApiRequest) -> web.StreamResponse:
+        representation = self._representation(request)
+        raw = await request.read_body()
+        options = deletion_options(request.decode_body(raw) if raw else None, request.query)
+        context = WriteContext(dry_run=options.dry_run)
+        result = await self._registry.delete(context, request.served_kind, request.info.key, options)
+        return _write_response(request, representation, result)
 
-    async def _delete_collection(self, asked: ApiRequest) -> web.StreamResponse:
-        form = self._representation(asked)
-        raw = await asked.read_body()
-        options = deletion_options(asked.decode_body(raw) if raw else None, asked.query)
-        chosen = Selection.from_query(asked.query, asked.served_kind.selectable_fields)
-        records = await self._registry.delete_collection(asked.served_kind, asked.info.namespace, chosen, options)
+    async def _delete_collection(self, request: ApiRequest) -> web.StreamResponse:
+        representation = self._representation(request)
+        raw = await request.read_body()
+        options = deletion_options(request.decode_body(raw) if raw else None, request.query)
+        selection = Selection.from_query(request.query, request.served_kind.selectable_fields)
+        namespace = request.info.namespace
+        deleted = await self._registry.delete_collection(request.served_kind, namespace, selection, options)
         metadata: JSON = {"resourceVersion": str(self._registry.store.revision)}
-        return self._respond(asked, form, form.encode_list(asked.served_kind.object_kind, records, metadata))
+        body = representation.encode_list(request.served_kind.object_kind, deleted, metadata)
+        return _response(request, representation, body)
 
-    # Answers
-
-    def _check_body(self, asked: ApiRequest, body: JSON, raw: bytes) -> None:
-        check_kind(asked.served_kind, body)
-        check_fields(asked.served_kind, body, raw, asked.query.get("fieldValidation", ""), asked.warnings.append)
-
-    def _representation(self, asked: ApiRequest, *, watch: bool = False) -> Representation:
-        headers = asked.http.headers
-        return negotiate(
-            headers.get("Accept", ""),
-            asked.query,
-            now=self._clock.now,
-            agent=headers.get("User-Agent", ""),
-            watch=watch,
-        )
-
-    def _respond_write(self, asked: ApiRequest, form: Representation, outcome: WriteResult) -> web.StreamResponse:
-        asked.warnings.extend(outcome.warnings)
-        if outcome.is_status:
-            return self._respond(asked, form, form.encode_status(msgspec.json.decode(outcome.data)))
-        body = form.encode_object(asked.served_kind.object_kind, outcome.data)
-        return self._respond(asked, form, body, 201 if outcome.created else 200)
-
-    def _respond(self, asked: ApiRequest, form: Representation, body: bytes, code: int = 200) -> web.Response:
-        response = web.Response(
-            body=body if len(body) <= RESPONSE_CHUNK_BYTES else _chunks(body),
-            status=code,
-            headers={"Content-Type": form.content_type, "Content-Length": str(len(body))},
-        )
-        _add_warnings(response, asked.warnings)
-        return response
-
-    def _respond_error(self, http: web.BaseRequest, code: int, status: JSON, warnings: list[str]) -> web.Response:
-        form = error_representation(
-            http.headers.get("Accept", ""), http.query, agent=http.headers.get("User-Agent", "")
-        )
-        response = web.Response(body=form.encode_status(status), status=code, content_type=form.content_type)
-        retry = (status.get("details") or {}).get("retryAfterSeconds")
-        if retry:
-            response.headers["Retry-After"] = str(retry)
-        _add_warnings(response, warnings)
-        return response
+    def _representation(self, request: ApiRequest, *, watch: bool = False) -> Representation:
+        accept, agent = request.http.headers.get("Accept", ""), request.http.headers.get("User-Agent", "")
+        return negotiate(accept, request.query, now=self._clock.now, agent=agent, watch=watch)
 
 
 async def read_body(http: web.BaseRequest) -> bytes:
-    """The body of a request. Raises `Refused` (413)."""
+    """The body of a request. Raises `StatusError` (413)."""
     try:
         return await http.read()
     except web.HTTPRequestEntityTooLarge:
         raise apierrors.body_too_large(MAX_BODY_BYTES) from None
+
+
+def _check_body(request: ApiRequest, body: JSON, raw: bytes) -> None:
+    check_kind(request.served_kind, body)
+    check_fields(request.served_kind, body, raw, request.query.get("fieldValidation", ""), request.warnings.append)
+
+
+def _write_response(request: ApiRequest, representation: Representation, result: WriteResult) -> web.Response:
+    request.warnings.extend(result.warnings)
+    if result.is_status:
+        return _response(request, representation, representation.encode_status(msgspec.json.decode(result.data)))
+    body = representation.encode_object(request.served_kind.object_kind, result.data)
+    return _response(request, representation, body, 201 if result.created else 200)
+
+
+def _response(request: ApiRequest, representation: Representation, body: bytes, code: int = 200) -> web.Response:
+    response = web.Response(
+        body=body if len(body) <= RESPONSE_CHUNK_BYTES else _chunks(body),
+        status=code,
+        headers={"Content-Type": representation.content_type, "Content-Length": str(len(body))},
+    )
+    _add_warnings(response, request.warnings)
+    return response
+
+
+def _error_response(http: web.BaseRequest, code: int, status: JSON, warnings: list[str]) -> web.Response:
+    accept, agent = http.headers.get("Accept", ""), http.headers.get("User-Agent", "")
+    representation = error_representation(accept, http.query, agent=agent)
+    encoded = representation.encode_status(status)
+    response = web.Response(body=encoded, status=code, content_type=representation.content_type)
+    retry = (status.get("details") or {}).get("retryAfterSeconds")
+    if retry:
+        response.headers["Retry-After"] = str(retry)
+    _add_warnings(response, warnings)
+    return response
 
 
 def _page_not_found() -> web.Response:
@@ -382,7 +372,7 @@ def _page_not_found() -> web.Response:
 
 
 async def _chunks(body: bytes) -> AsyncIterator[memoryview]:
-    """A long answer bit by bit: others get their turn, and no copy of all of it is made on the way."""
+    """A long response in pieces, so that other requests are served meanwhile and the body is not copied."""
     view = memoryview(body)
     for start in range(0, len(body), RESPONSE_CHUNK_BYTES):
         yield view[start : start + RESPONSE_CHUNK_BYTES]

@@ -1,4 +1,4 @@
-"""Lists: selected, in pages, at the version that was asked for."""
+"""Lists: selection, paging and resourceVersion semantics."""
 
 import base64
 import binascii
@@ -26,7 +26,7 @@ VERSION_EXPIRED_MESSAGE = "The resourceVersion for the provided list is too old.
 
 
 class _ContinueToken(msgspec.Struct, frozen=True):
-    """Where the next page begins. Clients must not look inside."""
+    """The start of the next page. Opaque to clients."""
 
     rv: int
     start: str
@@ -34,29 +34,31 @@ class _ContinueToken(msgspec.Struct, frozen=True):
 
 
 class ListPage(msgspec.Struct, frozen=True):
-    """One page: its objects and the list's metadata."""
+    """One page of a list: its objects and its metadata."""
 
     records: tuple[StoreRecord, ...]
     metadata: JSON
 
 
-def list_page(store: Store, entry: ServedKind, namespace: str, query: Mapping[str, str], chosen: Selection) -> ListPage:
-    """The page that a query asks for. Raises `Refused`."""
-    prefix = collection_prefix(entry.storage_group, entry.plural, namespace)
+def list_page(
+    store: Store, served_kind: ServedKind, namespace: str, query: Mapping[str, str], selection: Selection
+) -> ListPage:
+    """The page that a query asks for. Raises `StatusError`."""
+    prefix = collection_prefix(served_kind.storage_group, served_kind.plural, namespace)
     check_list_options(query, watch=False)
     limit = max(0, query_integer(query, "limit") or 0)
     token = query.get("continue", "")
     at, start = _decode_token(token, query) if token else (_list_revision(store, query, limit), "")
-    snapshot = _read_range(store, prefix, start, at, limit if not chosen else 0, token=bool(token))
-    records, more, remaining = snapshot.records, snapshot.has_more, snapshot.remaining
-    if chosen:
-        found = [record for record in records if chosen.matches(record)]
-        more = bool(limit) and len(found) > limit
-        records = tuple(found[:limit] if limit else found)
-    metadata: JSON = {"resourceVersion": str(snapshot.revision)}
-    if more:
-        metadata["continue"] = _encode_token(snapshot.revision, records[-1].path)
-        if not chosen:
+    page = _read_range(store, prefix, start, at, limit if not selection else 0, token=bool(token))
+    records, has_more, remaining = page.records, page.has_more, page.remaining
+    if selection:
+        selected = [record for record in records if selection.matches(record)]
+        has_more = bool(limit) and len(selected) > limit
+        records = tuple(selected[:limit] if limit else selected)
+    metadata: JSON = {"resourceVersion": str(page.revision)}
+    if has_more:
+        metadata["continue"] = _encode_token(page.revision, records[-1].path)
+        if not selection:
             metadata["remainingItemCount"] = remaining
     return ListPage(records, metadata)
 
@@ -76,32 +78,32 @@ def _list_revision(store: Store, query: Mapping[str, str], limit: int) -> int | 
     if not version or version == "0":
         return None
     try:
-        wanted = parse_resource_version(version)
-    except apierrors.StatusError as refusal:
-        raise apierrors.bad_request(f"invalid resource version: {refusal.message}") from refusal
-    if wanted > store.revision:
-        raise apierrors.resource_version_too_large(wanted, store.revision)
-    exact = match == "Exact" or (not match and limit > 0)
-    return wanted if exact else None
+        revision = parse_resource_version(version)
+    except apierrors.StatusError as error:
+        raise apierrors.bad_request(f"invalid resource version: {error.message}") from error
+    if revision > store.revision:
+        raise apierrors.resource_version_too_large(revision, store.revision)
+    is_exact = match == "Exact" or (not match and limit > 0)
+    return revision if is_exact else None
 
 
 def parse_resource_version(text: str) -> int:
-    """A resourceVersion that somebody sent. Raises `Refused`: 500, which a list makes 400."""
+    """The number of a resourceVersion that a client sent. Raises `StatusError` (500); lists turn it into 400."""
     if not text.isdecimal():
-        told = f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
-        raise apierrors.StatusError(500, told)
+        message = f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
+        raise apierrors.StatusError(500, message)
     return int(text)
 
 
 def _decode_token(token: str, query: Mapping[str, str]) -> tuple[int, str]:
     try:
         raw = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
-        found = msgspec.json.decode(raw, type=_ContinueToken)
+        decoded = msgspec.json.decode(raw, type=_ContinueToken)
     except (binascii.Error, ValueError, msgspec.DecodeError) as error:
         raise apierrors.bad_request(f"invalid continue token: continue key is not valid: {error}") from error
     if query.get("resourceVersion", "") not in ("", "0"):
         raise apierrors.bad_request("specifying resource version is not allowed when using continue")
-    return found.rv, found.start
+    return decoded.rv, decoded.start
 
 
 def _encode_token(revision: int, last: str) -> str:

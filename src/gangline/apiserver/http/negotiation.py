@@ -1,7 +1,7 @@
-"""How an answer is written: the form a request gets, decided as kube-apiserver does, and answers in that form.
+"""Content negotiation: the representation of a response, chosen as kube-apiserver chooses it.
 
-A form is a view (whole objects, metadata only, a table) in a notation (JSON, indented JSON, YAML). Nearly every client
-gets whole objects in plain JSON, which costs nothing: the bytes are those of the store.
+A representation is a view (whole objects, metadata only, a table) in a format (JSON, indented JSON, YAML). Nearly
+every client gets whole objects in plain JSON, which costs nothing: the bytes are those of the store.
 """
 
 import re
@@ -22,29 +22,13 @@ from gangline.apiserver.http.representations import (
     WHOLE_OBJECTS,
     EventEncoder,
     NegotiationError,
-    ObjectBody,
-    ObjectKind,
     PartialMetadataView,
     ResponseView,
     TableView,
     not_acceptable,
-    plain_event,
 )
+from gangline.apiserver.registry.object_kind import ObjectBody, ObjectKind
 from gangline.apiserver.tables.table import IncludeObject
-
-__all__ = [
-    "PLAIN_JSON",
-    "AcceptClause",
-    "EventEncoder",
-    "NegotiationError",
-    "ObjectBody",
-    "ObjectKind",
-    "Representation",
-    "accept_clauses",
-    "error_representation",
-    "negotiate",
-    "plain_event",
-]
 
 _JSON, _YAML = "application/json", "application/yaml"
 _PROTOBUF = "application/vnd.kubernetes.protobuf"
@@ -52,9 +36,10 @@ _SERVED_TYPES = (_JSON, _YAML)
 _META_VERSIONS = ("v1", "v1beta1")
 _PRETTY_AGENTS = ("curl", "Wget", "Mozilla/5.0")
 _TRUE_VALUES = ("1", "t", "T", "TRUE", "true", "True")
+"""True for Go's strconv.ParseBool, with which kube-apiserver reads `pretty`, unlike other options (`query_flag`)."""
 
-# In C where PyYAML was built with it, which is ten times faster. A class of our own, because it also quotes what
-# Kubernetes reads as something else than text and PyYAML does not: `1e9`, `y`, `0o17`.
+# The C dumper, if PyYAML was built with it, is ten times faster. The subclass also quotes strings that Kubernetes,
+# unlike PyYAML, reads as another type: `1e9`, `y`, `0o17`.
 _YamlDumper: Any = type("_Dumper", (getattr(yaml, "CSafeDumper", yaml.SafeDumper),), {})
 for _tag, _pattern, _first in (
     ("float", r"[+-]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][+-]?[0-9]+)?", "+-.0123456789"),
@@ -65,33 +50,33 @@ for _tag, _pattern, _first in (
 
 
 class Representation:
-    """How one request is answered."""
+    """The view and the format of one response."""
 
     __slots__ = ("_format", "_view", "content_type", "is_plain")
 
-    def __init__(self, view: ResponseView, write: Callable[[bytes], bytes] | None, content_type: str) -> None:
-        self._view, self._format = view, write
+    def __init__(self, view: ResponseView, formatter: Callable[[bytes], bytes] | None, content_type: str) -> None:
+        self._view, self._format = view, formatter
         self.content_type = content_type
-        self.is_plain = view.is_plain and write is None
-        """Objects pass as they are: `plain_event` is right for every watch in this form, so it can be shared."""
+        self.is_plain = view.is_plain and formatter is None
+        """Objects pass unchanged: `plain_event` encodes the events of every watch in this representation."""
 
     def encode_object(self, kind: ObjectKind, body: ObjectBody) -> bytes:
-        """One object. Raises `NegotiationError` (406) where the form is one of lists."""
+        """One object. Raises `NegotiationError` (406) if the view is for lists."""
         return self._formatted(self._view.encode_object(kind, body))
 
     def encode_list(self, kind: ObjectKind, items: Iterable[ObjectBody], metadata: JSON) -> bytes:
-        """A list; `metadata` has resourceVersion and where it applies continue, remainingItemCount.
+        """A list. `metadata` has resourceVersion and, where they apply, continue and remainingItemCount.
 
-        Raises `NegotiationError` (406) where the form is one of single objects.
+        Raises `NegotiationError` (406) if the view is for single objects.
         """
         return self._formatted(self._view.encode_list(kind, items, metadata))
 
     def encode_status(self, value: JSON) -> bytes:
-        """A Status, or anything else that has no other form: discovery, reviews, a scale."""
+        """A Status, or any other object that has only one view: discovery, reviews, a Scale."""
         return self._formatted(msgspec.json.encode(value))
 
     def event_encoder(self, kind: ObjectKind) -> EventEncoder:
-        """The encoder of one watch. Events are lines, whatever was asked for."""
+        """The encoder of one watch. Events are lines of JSON in every format."""
         return self._view.event_encoder(kind)
 
     def _formatted(self, body: bytes) -> bytes:
@@ -99,7 +84,7 @@ class Representation:
 
 
 def pretty_json(body: bytes) -> bytes:
-    """JSON for people."""
+    """Indented JSON."""
     return msgspec.json.format(body, indent=2)
 
 
@@ -110,7 +95,7 @@ def as_yaml(body: bytes) -> bytes:
 
 
 PLAIN_JSON: Final = Representation(WHOLE_OBJECTS, None, _JSON)
-"""What nearly every client gets."""
+"""The representation for nearly every client."""
 _PRETTY_JSON: Final = Representation(WHOLE_OBJECTS, pretty_json, _JSON)
 _FORMATTERS: dict[str, Callable[[bytes], bytes] | None] = {_JSON: None, _YAML: as_yaml}
 
@@ -123,12 +108,12 @@ class AcceptClause(NamedTuple):
     quality: float
 
 
-# A server sees the same few headers again and again.
+# Cached, because most requests have one of a few headers.
 @lru_cache(maxsize=256)
 def accept_clauses(accept: str) -> tuple[AcceptClause, ...]:
-    """The clauses of an Accept header, most wanted first; malformed ones are left out."""
-    found = [clause for part in accept.split(",") if (clause := _parse_clause(part)) is not None]
-    return tuple(sorted(found, key=_clause_rank))
+    """The clauses of an Accept header in order of preference, without malformed ones."""
+    clauses = [clause for part in accept.split(",") if (clause := _parse_clause(part)) is not None]
+    return tuple(sorted(clauses, key=_clause_rank))
 
 
 def _clause_rank(clause: AcceptClause) -> tuple[float, bool, bool]:
@@ -156,10 +141,11 @@ def negotiate(
     watch: bool = False,
     views: bool = True,
 ) -> Representation:
-    """The form of an answer. Raises `NegotiationError`: 406 for what we cannot give, 400 for bad table options.
+    """The representation of a response. Raises `NegotiationError`: 406 if none is acceptable, 400 for table options.
 
-    `query` is read for `pretty` and `includeObject`, `agent` is the User-Agent header. `views` is off where answers are
-    never converted (version, discovery, reviews). Protobuf is passed over, so its clients get the JSON they also accept.
+    `query` may have `pretty` and `includeObject`, `agent` is the User-Agent header. `views` is False for
+    responses that have one view only (version, discovery, reviews). Protobuf is skipped, so its clients get the
+    JSON they also accept.
     """
     pretty = _wants_pretty(query, agent)
     if accept in ("", "*/*", _JSON):
@@ -172,7 +158,7 @@ def negotiate(
 
 
 def error_representation(accept: str, query: Mapping[str, str], *, agent: str = "") -> Representation:
-    """The form of a Status: never converted, and indented JSON where nothing else is accepted. Never raises."""
+    """The representation of an error Status: indented JSON if nothing else is acceptable. Never raises."""
     if accept in ("", "*/*", _JSON):
         return _PRETTY_JSON if _wants_pretty(query, agent) else PLAIN_JSON
     for clause in accept_clauses(accept):
@@ -231,12 +217,12 @@ def _is_allowed(parameters: Mapping[str, str], *, views: bool) -> bool:
     if target == (None, None, None):
         return True
     kind, group, version = target
-    known = (
+    is_known = (
         kind in (TABLE_KIND, PARTIAL_METADATA, PARTIAL_METADATA_LIST)
         and group == META_GROUP
         and version in _META_VERSIONS
     )
-    return views and known
+    return views and is_known
 
 
 def _served_type(name: str) -> str | None:
@@ -246,14 +232,14 @@ def _served_type(name: str) -> str | None:
 
 
 def _check_routable(accept: str) -> None:
-    """What the router of kube-apiserver asks first: whether any media type is named that is served at all."""
-    named = {part.partition(";")[0].strip() for part in accept.split(",")}
-    if named.isdisjoint(("*/*", *_SERVED_TYPES, _PROTOBUF)):
-        offered = f"{', '.join(_SERVED_TYPES)}, {_JSON};stream=watch"
-        message = f"406: Not Acceptable\n\nAvailable representations: {offered}"
+    """Check that the Accept header names any served media type at all, as the router of kube-apiserver does first."""
+    media_types = {part.partition(";")[0].strip() for part in accept.split(",")}
+    if media_types.isdisjoint(("*/*", *_SERVED_TYPES, _PROTOBUF)):
+        available = f"{', '.join(_SERVED_TYPES)}, {_JSON};stream=watch"
+        message = f"406: Not Acceptable\n\nAvailable representations: {available}"
         raise NegotiationError(406, "NotAcceptable", message, routed=False)
 
 
 def _wants_pretty(query: Mapping[str, str], agent: str) -> bool:
-    asked = query.get("pretty")
-    return asked in _TRUE_VALUES if asked else agent.startswith(_PRETTY_AGENTS)
+    pretty = query.get("pretty")
+    return pretty in _TRUE_VALUES if pretty else agent.startswith(_PRETTY_AGENTS)

@@ -1,4 +1,4 @@
-"""Answers to paths that are no resources: version, health, discovery, OpenAPI."""
+"""Responses to paths that are no resources: version, health, discovery, OpenAPI."""
 
 import hashlib
 import platform
@@ -18,11 +18,11 @@ from gangline.schema.protobuf import openapi_v2
 HEALTH_CHECKS = ("ping", "log", "etcd")
 JSON_TYPE, TEXT_TYPE = "application/json", "text/plain; charset=utf-8"
 _GO_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-"""As Go calls them, where that is another name."""
+"""Go's names of machine architectures, where they differ."""
 
 
 class NonResourceResponse(msgspec.Struct, frozen=True):
-    """A whole answer."""
+    """A complete response."""
 
     body: bytes
     content_type: str = JSON_TYPE
@@ -34,7 +34,7 @@ NOT_FOUND_PAGE = NonResourceResponse(b"404 page not found\n", TEXT_TYPE, HTTPSta
 
 
 class NonResourceHandler:
-    """Made for the CRDs there are; told when they change."""
+    """Serves the paths that are no resources. Discovery and OpenAPI include the current CRDs."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -42,12 +42,12 @@ class NonResourceHandler:
         self._openapi = OpenApiDocuments()
 
     def set_crds(self, crds: Sequence[JSON]) -> None:
-        """These are the established CRDs now."""
-        self._resources = tuple(all_resources([served for crd in crds for served in crd_resources(crd)]))
+        """Replace the established CRDs."""
+        self._resources = tuple(all_resources([resource for crd in crds for resource in crd_resources(crd)]))
         self._openapi = OpenApiDocuments(crds)
 
     def response(self, path: str, query: Mapping[str, str], accept: str) -> NonResourceResponse:
-        """The answer to a GET. Raises `Refused`."""
+        """The response to a GET. Raises `StatusError`."""
         parts = [part for part in path.split("/") if part]
         match parts:
             case []:
@@ -62,8 +62,8 @@ class NonResourceHandler:
             case ["api", version]:
                 return self._resource_list("", version)
             case ["apis", group]:
-                found = discovery.api_group(self._resources, group)
-                return NOT_FOUND_PAGE if found is None else _json_response(found)
+                api_group = discovery.api_group(self._resources, group)
+                return NOT_FOUND_PAGE if api_group is None else _json_response(api_group)
             case ["apis", group, version]:
                 return self._resource_list(group, version)
             case ["openapi", "v2"]:
@@ -88,22 +88,22 @@ class NonResourceHandler:
                 return _json_response(discovery.api_group_list(self._resources))
 
     def _resource_list(self, group: str, version: str) -> NonResourceResponse:
-        found = discovery.api_resource_list(self._resources, group, version)
-        if found is not None:
-            return _json_response(found)
+        resources = discovery.api_resource_list(self._resources, group, version)
+        if resources is not None:
+            return _json_response(resources)
         if any(item.group == group and not item.custom for item in self._resources):
             raise apierrors.no_such_resource()
         return NOT_FOUND_PAGE
 
     def _openapi_document(self, name: str) -> NonResourceResponse:
-        found = self._openapi.document(name)
-        if found is None:
+        document = self._openapi.document(name)
+        if document is None:
             return NonResourceResponse(b"", "", HTTPStatus.NOT_FOUND)
-        return NonResourceResponse(found.content, headers={"ETag": f'"{found.hash}"', "Vary": "Accept"})
+        return NonResourceResponse(document.content, headers={"ETag": f'"{document.hash}"', "Vary": "Accept"})
 
 
 def _health_response(check: str, names: Sequence[str], *, verbose: bool) -> NonResourceResponse:
-    """We answer, so we are well. One check by name, or all of them, one to a line."""
+    """A successful health check: one check by name, or all of them. The server is healthy if it can respond."""
     if names:
         return (
             NonResourceResponse(b"ok", TEXT_TYPE) if len(names) == 1 and names[0] in HEALTH_CHECKS else NOT_FOUND_PAGE
@@ -119,6 +119,6 @@ def _json_response(value: JSON) -> NonResourceResponse:
 
 
 def _cache_headers(body: bytes) -> Mapping[str, str]:
-    """For clients that keep an answer and ask whether it is still good."""
+    """Headers with which clients can revalidate a cached response."""
     tag = hashlib.sha512(body).hexdigest().upper()
     return {"ETag": f'"{tag}"', "Vary": "Accept", "Cache-Control": "public"}

@@ -1,7 +1,7 @@
-"""OpenAPI documents: what `kubectl explain`, `apply` and client-side validation read.
+"""OpenAPI documents, for `kubectl explain`, `apply` and client-side validation.
 
-Built-in groups have kube-apiserver's own documents. Those of custom resources are made as it makes them: the CRD's
-schema, completed with what every object has, between the paths of a saved template.
+Built-in groups have kube-apiserver's own documents. A document of custom resources is built as kube-apiserver builds
+it: the CRD's schema, completed with the fields of every object, and the paths of a saved template.
 """
 
 import hashlib
@@ -16,49 +16,47 @@ from gangline.apiserver.registry.resources import ApiResource, crd_resources, gr
 from gangline.schema.protobuf import openapi_v2
 from gangline.schema.typed import published
 
-"""The content type of the index is this, of all else `application/json`: kube-apiserver has it so."""
-
 _SCALE_DEFINITION = "io.k8s.api.autoscaling.v1.Scale"
 _META_PREFIX = "io.k8s.apimachinery.pkg.apis.meta.v1."
 _CONVENTIONS_URL = "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md"
 
-# The names in the template, as hack/openapi.py chose them.
+# The names in the template, chosen by hack/openapi.py.
 _GROUP, _VERSION, _KIND, _PLURAL = "sentinelgroup.test", "v777", "Sentinelkind", "sentinelkinds"
 
 
 class OpenApiDocument(msgspec.Struct, frozen=True):
-    """A document to be sent, and its hash, which is its ETag and part of its address."""
+    """A document and its hash, which is its ETag and part of its URL."""
 
     content: bytes
     hash: str
 
 
 class OpenApiDocuments:
-    """The documents of a server with these CRDs. A value: when CRDs change, make another. Made when asked for."""
+    """The documents of a server with these CRDs, each built at first use. Immutable."""
 
     def __init__(self, crds: Iterable[JSON] = ()) -> None:
         self._custom_kinds: dict[str, list[tuple[ApiResource, JSON]]] = {}
         for crd in crds:
             schemas = {item["name"]: item.get("schema") or {} for item in crd["spec"]["versions"]}
-            for served in crd_resources(crd):
-                schema = schemas[served.version].get("openAPIV3Schema") or {}
-                self._custom_kinds.setdefault(served.group_version_path, []).append((served, schema))
+            for resource in crd_resources(crd):
+                schema = schemas[resource.version].get("openAPIV3Schema") or {}
+                self._custom_kinds.setdefault(resource.group_version_path, []).append((resource, schema))
         self._custom_documents: dict[str, OpenApiDocument] = {}
 
     @cached_property
     def index(self) -> bytes:
-        """/openapi/v3: where each document is."""
+        """/openapi/v3: the URLs of all documents."""
         hashes = {
             **published.discovery_data().hashes,
             **{name: self._document_hash(name) for name in self._custom_kinds},
         }
         paths = {
-            name: {"serverRelativeURL": f"/openapi/v3/{name}?hash={hashed}"} for name, hashed in sorted(hashes.items())
+            name: {"serverRelativeURL": f"/openapi/v3/{name}?hash={digest}"} for name, digest in sorted(hashes.items())
         }
         return msgspec.json.encode({"paths": paths})
 
     def document(self, name: str) -> OpenApiDocument | None:
-        """/openapi/v3/NAME (`apis/apps/v1`); None when there is none: 404 with an empty body."""
+        """/openapi/v3/NAME (`apis/apps/v1`); None if there is none: 404 with an empty body."""
         if name in self._custom_kinds:
             return self._custom_document(name)
         content = published.openapi_documents().get(name)
@@ -71,16 +69,16 @@ class OpenApiDocuments:
         return self._custom_documents[name]
 
     def _document_hash(self, name: str) -> str:
-        # Of what the document is made from, so that the index need not make them all.
+        # A hash of the CRDs, not of the document, so that the index does not build all documents.
         return hashlib.sha512(msgspec.json.encode(self._custom_kinds[name])).hexdigest().upper()
 
     def swagger(self) -> bytes:
-        """/openapi/v2: all schemas, and no paths. kubectl reads it where v3 says nothing: to validate a `List`."""
+        """/openapi/v2: all schemas and no paths. kubectl uses it to validate a `List`, for which v3 has no schema."""
         return msgspec.json.encode(self._swagger)
 
     @cached_property
     def swagger_protobuf(self) -> bytes:
-        """The same in protobuf, the only form of it that kubectl takes."""
+        """/openapi/v2 in protobuf, the only format in which kubectl accepts it."""
         return openapi_v2.encode(self._swagger)
 
     @cached_property
@@ -102,17 +100,19 @@ class OpenApiDocuments:
 
 def _group_document(kinds: list[tuple[ApiResource, JSON]]) -> JSON:
     document: JSON = {}
-    for served, schema in kinds:
-        made = msgspec.json.decode(_template_for(published.crd_document_template(namespaced=served.namespaced), served))
-        definition = definition_name(served.group, served.version, served.kind)
-        made["components"]["schemas"].update(_definitions(definition, served, schema))
+    for resource, schema in kinds:
+        kind_document = msgspec.json.decode(
+            _template_for(published.crd_document_template(namespaced=resource.namespaced), resource)
+        )
+        schema_name = definition_name(resource.group, resource.version, resource.kind)
+        kind_document["components"]["schemas"].update(_definitions(schema_name, resource, schema))
         for part in ("status", "scale"):
-            if served.subresource(part) is None:
-                _drop_subresource(made, part)
+            if resource.subresource(part) is None:
+                _drop_subresource(kind_document, part)
         if not document:
-            document = made
-        document["paths"].update(made["paths"])
-        document["components"]["schemas"].update(made["components"]["schemas"])
+            document = kind_document
+        document["paths"].update(kind_document["paths"])
+        document["components"]["schemas"].update(kind_document["components"]["schemas"])
     return document
 
 
@@ -125,25 +125,22 @@ def _drop_subresource(document: JSON, subresource: str) -> None:
 
 
 def definition_name(group: str, version: str, kind: str) -> str:
-    """`org.kubeflow.v1.TFJob`: the group is turned round."""
+    """The name of a schema, with the group reversed: `org.kubeflow.v1.TFJob`."""
     return ".".join([*reversed(group.split(".")), version, kind])
 
 
-def _template_for(template: bytes, served: ApiResource) -> bytes:
-    """The template with the names of a resource, in each of the ways it spells them."""
+def _template_for(template: bytes, resource: ApiResource) -> bytes:
+    """The template with the names of a resource in place of its own, in all their spellings."""
     text = template.decode()
     for old, new in (
-        (
-            definition_name(_GROUP, _VERSION, _KIND),
-            definition_name(served.group, served.version, served.kind),
-        ),
-        (_group_title(_GROUP) + _VERSION.title(), _group_title(served.group) + served.version.title()),
-        (f"{_group_camel_case(_GROUP)}_{_VERSION}", f"{_group_camel_case(served.group)}_{served.version}"),
-        (group_version_path(_GROUP, _VERSION), served.group_version_path),
-        (f'"{_GROUP}"', f'"{served.group}"'),
-        (f'"{_VERSION}"', f'"{served.version}"'),
-        (_PLURAL, served.plural),
-        (_KIND, served.kind),
+        (definition_name(_GROUP, _VERSION, _KIND), definition_name(resource.group, resource.version, resource.kind)),
+        (_group_title(_GROUP) + _VERSION.title(), _group_title(resource.group) + resource.version.title()),
+        (f"{_group_camel_case(_GROUP)}_{_VERSION}", f"{_group_camel_case(resource.group)}_{resource.version}"),
+        (group_version_path(_GROUP, _VERSION), resource.group_version_path),
+        (f'"{_GROUP}"', f'"{resource.group}"'),
+        (f'"{_VERSION}"', f'"{resource.version}"'),
+        (_PLURAL, resource.plural),
+        (_KIND, resource.kind),
     ):
         text = text.replace(old, new)
     return text.encode()
@@ -158,21 +155,20 @@ def _group_camel_case(group: str) -> str:
     return title[:1].lower() + title[1:]
 
 
-def _definitions(name: str, served: ApiResource, schema: JSON) -> JSON:
-    key = {"group": served.group, "version": served.version}
-    kind = {
-        **_published_schema(schema),
-        "x-kubernetes-group-version-kind": [{**key, "kind": served.kind}],
-    }
-    kind["properties"] = {**kind.get("properties", {}), **_type_meta("APIVersion", "Kind")}
-    kind["properties"]["metadata"] = _schema_reference("ObjectMeta", "Standard object's metadata.", "metadata")
+def _definitions(name: str, resource: ApiResource, schema: JSON) -> JSON:
+    key = {"group": resource.group, "version": resource.version}
+    schema_of_kind = {**_published_schema(schema), "x-kubernetes-group-version-kind": [{**key, "kind": resource.kind}]}
+    schema_of_kind["properties"] = {**schema_of_kind.get("properties", {}), **_type_meta("APIVersion", "Kind")}
+    schema_of_kind["properties"]["metadata"] = _schema_reference(
+        "ObjectMeta", "Standard object's metadata.", "metadata"
+    )
     items = {
-        "description": f"List of {served.plural}. More info: {_CONVENTIONS_URL}",
+        "description": f"List of {resource.plural}. More info: {_CONVENTIONS_URL}",
         "items": {"$ref": f"#/components/schemas/{name}"},
         "type": "array",
     }
-    listed = {
-        "description": f"{served.list_kind} is a list of {served.kind}",
+    list_schema = {
+        "description": f"{resource.list_kind} is a list of {resource.kind}",
         "type": "object",
         "required": ["items"],
         "properties": {
@@ -180,9 +176,9 @@ def _definitions(name: str, served: ApiResource, schema: JSON) -> JSON:
             "items": items,
             "metadata": _schema_reference("ListMeta", "Standard list metadata.", "types-kinds"),
         },
-        "x-kubernetes-group-version-kind": [{**key, "kind": served.list_kind}],
+        "x-kubernetes-group-version-kind": [{**key, "kind": resource.list_kind}],
     }
-    return {name: kind, definition_name(served.group, served.version, served.list_kind): listed}
+    return {name: schema_of_kind, definition_name(resource.group, resource.version, resource.list_kind): list_schema}
 
 
 def _type_meta(api_version: str, kind: str) -> JSON:
@@ -220,15 +216,15 @@ def _embedded_meta() -> JSON:
     }
 
 
-def _schema_reference(name: str, told: str, section: str) -> JSON:
+def _schema_reference(name: str, description: str, section: str) -> JSON:
     return {
-        "description": f"{told} More info: {_CONVENTIONS_URL}#{section}",
+        "description": f"{description} More info: {_CONVENTIONS_URL}#{section}",
         "allOf": [{"$ref": f"#/components/schemas/{_META_PREFIX}{name}"}],
     }
 
 
 def _published_schema(schema: JSON) -> JSON:
-    """A CRD's schema as it is published: with what its extensions imply."""
+    """A CRD's schema as it is published, with what the `x-kubernetes` extensions imply."""
     result = {key: _published_keyword(key, value) for key, value in schema.items()}
     if result.get("x-kubernetes-int-or-string") and not {"anyOf", "allOf"} & result.keys():
         result["anyOf"] = [{"type": "integer"}, {"type": "string"}]
@@ -246,7 +242,7 @@ def _published_keyword(key: str, value: Any) -> Any:
     return value
 
 
-# The second version of OpenAPI
+# OpenAPI v2
 
 _V3_ONLY_KEYWORDS = frozenset({"nullable", "anyOf", "oneOf", "not", "allOf", "default"})
 
@@ -255,7 +251,7 @@ def _v2_schema(schema: Any) -> JSON:
     if not isinstance(schema, dict):
         return {}
     if schema.get("x-kubernetes-preserve-unknown-fields") and "x-kubernetes-group-version-kind" not in schema:
-        # The second version cannot say it, so it says nothing of the object at all.
+        # OpenAPI v2 cannot express it, so kube-apiserver publishes nothing about the object.
         return {key: value for key, value in schema.items() if key.startswith("x-kubernetes-") or key == "description"}
     result = dict(_v2_keywords(schema))
     for part in schema.get("allOf", ()):

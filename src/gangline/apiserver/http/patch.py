@@ -1,18 +1,17 @@
-"""Patches of any format, as functions from the old object to the new."""
+"""Patches of every format, as functions from the old object to the new one."""
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from gangline.api.meta import JSON
 from gangline.apiserver import errors as apierrors
-from gangline.apiserver.http.body import check_kind, json_error_text
+from gangline.apiserver.http.body import Warn, check_kind, json_error_text
 from gangline.apiserver.kinds.crd.resource_metadata import metadata_errors
 from gangline.apiserver.patch.json_patch import json_patch, merge_patch
 from gangline.apiserver.patch.strategic import strategic_merge
 from gangline.apiserver.registry.catalog import ServedKind
-from gangline.apiserver.registry.registry import UpdateFunc
+from gangline.apiserver.registry.writes import UpdateFunc
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -20,78 +19,73 @@ STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 PATCH_MEDIA_TYPES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
 
-Warn = Callable[[str], None]
-
 
 def check_patch_type(media: str, *, custom: bool) -> None:
-    """Raises `Refused` (415) for a format that this kind of object is not patched with."""
+    """Check that objects of this kind can be patched in this format. Raises `StatusError` (415)."""
     if not custom and media not in PATCH_MEDIA_TYPES:
         raise apierrors.unsupported_patch_type()
-    accepted = [known for known in PATCH_MEDIA_TYPES if not (custom and known == STRATEGIC_PATCH)]
+    accepted = [media_type for media_type in PATCH_MEDIA_TYPES if not (custom and media_type == STRATEGIC_PATCH)]
     if media not in accepted:
-        raise apierrors.unsupported_media_type(media, accepted)
+        raise apierrors.unsupported_media_type(accepted)
 
 
 def decode_patch(raw: bytes) -> Any:
-    """Raises `Refused` (400)."""
+    """The decoded patch. Raises `StatusError` (400)."""
     try:
         return msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise apierrors.bad_request(f"error decoding patch: {json_error_text(error)}") from error
 
 
-def patch_function(entry: ServedKind, media: str, raw: bytes, *, validation: str, warn: Warn) -> UpdateFunc:
-    """What a patch does to an object. Raises `Refused`, and so does the function."""
-    check_patch_type(media, custom=entry.custom)
+def patch_function(served_kind: ServedKind, media: str, raw: bytes, *, validation: str, warn: Warn) -> UpdateFunc:
+    """The function that applies a patch to an object. Both this and the function raise `StatusError`."""
+    check_patch_type(media, custom=served_kind.custom)
     patch = decode_patch(raw)
 
     def patched(old: JSON | None) -> JSON:
         assert old is not None
-        new: JSON = _patched_object(entry, media, patch, old)
-        _check_result(entry, new, validation, warn)
+        new: JSON = _patched_object(served_kind, media, patch, old)
+        _check_result(served_kind, new, validation, warn)
         return new
 
     return patched
 
 
-def _patched_object(entry: ServedKind, media: str, patch: Any, old: JSON) -> Any:
-    match media:
-        case "application/json-patch+json":
-            return json_patch(old, patch)
-        case "application/merge-patch+json":
-            return merge_patch(old, patch)
-        case _:
-            # The real server reads the result into the type that the URL names, whatever it says it is.
-            merged = strategic_merge(old, patch, entry.type)
-            for name, value in (("kind", entry.kind), ("apiVersion", entry.api_version)):
-                if isinstance(merged.get(name, ""), str):
-                    merged[name] = value
-            return merged
+def _patched_object(served_kind: ServedKind, media: str, patch: Any, old: JSON) -> Any:
+    if media == JSON_PATCH:
+        return json_patch(old, patch)
+    if media == MERGE_PATCH:
+        return merge_patch(old, patch)
+    merged = strategic_merge(old, patch, served_kind.type)
+    # kube-apiserver decodes the result into the type of the URL, whatever kind the result claims to be.
+    for name, value in (("kind", served_kind.kind), ("apiVersion", served_kind.api_version)):
+        if isinstance(merged.get(name, ""), str):
+            merged[name] = value
+    return merged
 
 
-def _check_result(entry: ServedKind, new: Any, validation: str, warn: Warn) -> None:
-    """The result is an object of the kind, with all fields of the right type."""
+def _check_result(served_kind: ServedKind, new: Any, validation: str, warn: Warn) -> None:
+    """Check that the result is an object of the kind and that all fields have the right type. Raises `StatusError`."""
     encoded = msgspec.json.encode(new)
-    shown = encoded.decode()
+    new_text = encoded.decode()
     if not isinstance(new, dict):
-        raise apierrors.invalid_patch(shown, f"json: cannot unmarshal into Go value of type {entry.kind}")
-    if entry.decoder is None:
-        check_kind(entry, new)
-        found = metadata_errors(new)
+        raise apierrors.invalid_patch(new_text, f"json: cannot unmarshal into Go value of type {served_kind.kind}")
+    if served_kind.decoder is None:
+        check_kind(served_kind, new)
+        errors = metadata_errors(new)
     else:
-        _check_same_kind(entry, new, shown)
-        found = entry.decoder.errors(encoded, new)
-    if found.error:
-        raise apierrors.invalid_patch(shown, found.error)
-    if found.strict and validation == "Strict":
-        raise apierrors.invalid_patch(shown, f"strict decoding error: {', '.join(found.strict)}")
+        _check_same_kind(served_kind, new, new_text)
+        errors = served_kind.decoder.errors(encoded, new)
+    if errors.error:
+        raise apierrors.invalid_patch(new_text, errors.error)
+    if errors.strict and validation == "Strict":
+        raise apierrors.invalid_patch(new_text, f"strict decoding error: {', '.join(errors.strict)}")
     if validation != "Ignore":
-        for text in found.strict:
-            warn(text)
+        for warning in errors.strict:
+            warn(warning)
 
 
-def _check_same_kind(entry: ServedKind, new: JSON, shown: str) -> None:
+def _check_same_kind(served_kind: ServedKind, new: JSON, text: str) -> None:
     kind, version = new.get("kind"), new.get("apiVersion")
-    if (kind, version) != (entry.kind, entry.api_version):
-        why = f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:110"'
-        raise apierrors.invalid_patch(shown, why)
+    if (kind, version) != (served_kind.kind, served_kind.api_version):
+        raise apierrors.invalid_patch(text, apierrors.unregistered_kind_text(kind, version))

@@ -1,7 +1,7 @@
-"""What is in an answer: whole objects, their metadata, or rows of a table.
+"""The views of a response: whole objects, their metadata, or rows of a table.
 
-Objects are kept as encoded JSON. Whole, their bytes pass through as they are: a list is its items joined, an event is
-its object with a few bytes around it. The other views decode, because few ask for them.
+Objects are stored as encoded JSON. The bytes of whole objects pass unchanged: a list is its items joined, a watch
+event is its object with a few bytes around it. The other views decode, because they are rarely requested.
 """
 
 from collections.abc import Callable, Iterable
@@ -11,28 +11,29 @@ from typing import Final, Protocol, TypeAlias
 import msgspec
 
 from gangline.api.meta import JSON
-from gangline.apiserver.tables.table import IncludeObject, TablePrinter, encode_table
+from gangline.apiserver.registry.object_kind import ObjectBody, ObjectKind
+from gangline.apiserver.tables.table import IncludeObject, encode_table
 from gangline.base.errors import GanglineError
 
-ObjectBody: TypeAlias = bytes | JSON
-"""An object as a client sees it, with kind and apiVersion: encoded (best), or still to be encoded."""
 EventEncoder: TypeAlias = Callable[[str, ObjectBody], bytes]
-"""One line of a watch from an event's type and object. Belongs to one watch: a table has its header only once."""
+"""Encodes one line of a watch from an event's type and object. Use one per watch: a table sends its header only once.
+"""
 
 META_GROUP: Final = "meta.k8s.io"
 TABLE_KIND: Final = "Table"
 PARTIAL_METADATA: Final = "PartialObjectMetadata"
 PARTIAL_METADATA_LIST: Final = "PartialObjectMetadataList"
-_INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
+"""The annotation of the bookmark that ends the initial events of a watch."""
 
 
 class NegotiationError(GanglineError):
-    """A form that cannot be given. `status` is the whole answer."""
+    """A representation that is not available. `status` is the body of the response."""
 
     def __init__(self, code: int, reason: str, message: str, *, routed: bool = True) -> None:
         super().__init__(message)
         self.code = code
-        # kube-apiserver refuses in two places; only the earlier one, its router, adds empty details.
+        # kube-apiserver refuses in two places; only its router, which comes first, adds empty details.
         details: JSON = {} if routed else {"details": {}}
         self.status: JSON = {
             "kind": "Status",
@@ -50,51 +51,11 @@ def not_acceptable(message: str) -> NegotiationError:
     return NegotiationError(406, "NotAcceptable", message)
 
 
-class ObjectKind:
-    """What the forms must know of a kind. Made once per served kind and version."""
-
-    def __init__(
-        self, api_version: str, kind: str, printer: TablePrinter, *, list_kind: str = "", custom: bool = False
-    ) -> None:
-        self.api_version, self.kind, self.printer, self.custom = api_version, kind, printer, custom
-        self.list_kind = list_kind or f"{kind}List"
-        quoted_kind, quoted_version = msgspec.json.encode(kind), msgspec.json.encode(api_version)
-        self._prefixes = (
-            b'{"kind":%b,"apiVersion":%b,' % (quoted_kind, quoted_version),
-            b'{"apiVersion":%b,"kind":%b,' % (quoted_version, quoted_kind),
-        )
-        list_kind_json = msgspec.json.encode(self.list_kind)
-        self.list_head = b'{"kind":%b,"apiVersion":%b,"metadata":' % (list_kind_json, quoted_version)
-
-    def list_item_tail(self, body: ObjectBody) -> bytes | memoryview:
-        """What follows the opening brace of a list's item. Items of built-in kinds do not repeat their kind."""
-        if isinstance(body, dict):
-            return msgspec.json.encode(body if self.custom else _without_kind(body))[1:]
-        if self.custom:
-            return memoryview(body)[1:]
-        for prefix in self._prefixes:
-            if body.startswith(prefix):
-                return memoryview(body)[len(prefix) :]
-        return msgspec.json.encode(_without_kind(msgspec.json.decode(body)))[1:]
-
-    @property
-    def go_type(self) -> str:
-        """The type in kube-apiserver that some of its sentences name."""
-        if self.custom:
-            return "*unstructured.Unstructured"
-        group = self.api_version.rpartition("/")[0].partition(".")[0]
-        return f"*{group or 'core'}.{self.kind}"
-
-
-def _without_kind(value: JSON) -> JSON:
-    return {name: field for name, field in value.items() if name not in ("kind", "apiVersion")}
-
-
 class ResponseView(Protocol):
-    """Which JSON an answer is. All methods return encoded, compact JSON."""
+    """Makes the JSON of a response. All methods return encoded, compact JSON."""
 
     is_plain: bool
-    """Whether objects pass as they are."""
+    """Whether objects pass unchanged."""
 
     def encode_object(self, kind: ObjectKind, body: ObjectBody) -> bytes: ...
 
@@ -104,7 +65,7 @@ class ResponseView(Protocol):
 
 
 def plain_event(event: str, body: ObjectBody) -> bytes:
-    """One line of a watch in plain JSON, the object as it is."""
+    """One line of a watch with the unchanged object."""
     return b'{"type":"%b","object":%b}\n' % (event.encode(), encode_body(body))
 
 
@@ -120,7 +81,7 @@ def decode_body(body: ObjectBody) -> JSON:
 
 
 class WholeObjectView:
-    """Objects as they are."""
+    """Whole objects, unchanged."""
 
     is_plain = True
 
@@ -150,7 +111,7 @@ _metadata_decoder = msgspec.json.Decoder(_OnlyMetadata)
 
 
 class PartialMetadataView:
-    """Metadata only."""
+    """The metadata of objects: PartialObjectMetadata or its list."""
 
     is_plain = False
 
@@ -163,7 +124,7 @@ class PartialMetadataView:
     def encode_object(self, kind: ObjectKind, body: ObjectBody) -> bytes:
         if self._target != PARTIAL_METADATA:
             if kind.custom:
-                # An oddity of the real server, which trips over it.
+                # kube-apiserver fails here with an internal error, too.
                 raise NegotiationError(500, "", "content is not a list")
             raise not_acceptable(
                 f"you requested {self._target}, but the requested object is not a list ({kind.go_type})"
@@ -189,12 +150,12 @@ class PartialMetadataView:
 
 
 def _partial_object(body: ObjectBody, head: bytes) -> bytes:
-    """An object's metadata behind a head that ends in `"metadata":`."""
+    """The metadata of an object behind `head`, which ends in `"metadata":`."""
     return b"%b%b}" % (head, bytes(_metadata_decoder.decode(encode_body(body)).metadata))
 
 
 class TableView:
-    """Rows for people."""
+    """Rows of a table, with columns for people."""
 
     is_plain = False
 
@@ -234,8 +195,8 @@ class TableView:
     def _row_object(self, body: ObjectBody, value: JSON) -> msgspec.Raw | None:
         if self._include is IncludeObject.OBJECT:
             return msgspec.Raw(encode_body(body))
-        # The bookmark that ends the initial events is known by its annotation, so that must be there.
-        if self._include is IncludeObject.NONE and _INITIAL_EVENTS_END not in _annotations(value):
+        # Clients recognize the bookmark that ends the initial events by its annotation, so it keeps its metadata.
+        if self._include is IncludeObject.NONE and INITIAL_EVENTS_END not in _annotations(value):
             return None
         return msgspec.Raw(_partial_object(body, self._item_head))
 

@@ -1,4 +1,8 @@
-"""Subresources that are more than a part of their object: binding, eviction, finalize, scale."""
+"""Handlers of subresources: binding and eviction of pods, finalize of namespaces, scale."""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
 
 import msgspec
 from aiohttp import web
@@ -6,92 +10,88 @@ from aiohttp import web
 from gangline.api.meta import JSON, Key
 from gangline.api.selectors import LabelSelector
 from gangline.apiserver import errors as apierrors
-from gangline.apiserver.errors import StatusError
-from gangline.apiserver.http.body import read_object
+from gangline.apiserver.apply.apply import ApplyResult, server_side_apply
+from gangline.apiserver.apply.managed_fields import parent_managed_fields, scale_managed_fields
+from gangline.apiserver.apply.managed_kind import ManagedKind, managed_kind
+from gangline.apiserver.errors import NamedKind, StatusError
+from gangline.apiserver.http.body import read_object, read_yaml
 from gangline.apiserver.http.handler import ApiRequest, SubresourceHandler
-from gangline.apiserver.http.routes import RequestVerb
-from gangline.apiserver.http.scale import ScaleHandler
-from gangline.apiserver.patch.json_patch import deep_copy
-from gangline.apiserver.registry.deletion import deletion_options
-from gangline.apiserver.registry.metadata import check_object_key
-from gangline.apiserver.registry.registry import Registry, WriteContext, decode_record
+from gangline.apiserver.http.patch import APPLY_PATCH, JSON_PATCH, check_patch_type, decode_patch
+from gangline.apiserver.http.query import check_write_options, deletion_options
+from gangline.apiserver.http.request_info import RequestVerb, query_flag
+from gangline.apiserver.patch.json_patch import deep_copy, json_patch, merge_patch
+from gangline.apiserver.registry.catalog import FieldPath, ScalePaths
+from gangline.apiserver.registry.object_meta import check_object_key, ensure_metadata
+from gangline.apiserver.registry.registry import Registry
+from gangline.apiserver.registry.storage import decode_record
+from gangline.apiserver.registry.writes import WriteContext
 from gangline.apiserver.store.paths import collection_prefix
 from gangline.schema.go_text import quoted_text
+from gangline.schema.problems import FieldProblem, ProblemKind
+from gangline.schema.typed.openapi import builtin_type
 
 ANY_SCALE = ("", "", "scale")
-"""Of whatever resource has one."""
-CREATED_STATUS: JSON = {
-    "kind": "Status",
-    "apiVersion": "v1",
-    "metadata": {},
-    "status": "Success",
-    "code": 201,
-}
+"""The scale subresource of any resource that has one."""
+CREATED_STATUS: JSON = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 BUDGET_VIOLATION_MESSAGE = "Cannot evict pod as it would violate the pod's disruption budget."
 
 
-class _BindingKind(msgspec.Struct, frozen=True):
-    group: str = ""
-    kind: str = "Binding"
-    plural: str = "pods/binding"
-
-
 def subresource_handlers(registry: Registry) -> dict[tuple[str, str, str], SubresourceHandler]:
-    """By group, plural and name."""
+    """The handlers by group, plural and name of the subresource."""
     pods = PodHandlers(registry)
-    found: dict[tuple[str, str, str], SubresourceHandler] = {
+    handlers: dict[tuple[str, str, str], SubresourceHandler] = {
         ("", "pods", "binding"): pods.bind,
         ("", "pods", "eviction"): pods.evict,
         ("", "namespaces", "finalize"): FinalizeHandler(registry),
         ANY_SCALE: ScaleHandler(registry),
     }
-    return found
+    return handlers
 
 
 def _json_response(body: JSON, code: int = 200) -> web.Response:
     return web.Response(body=msgspec.json.encode(body), status=code, content_type="application/json")
 
 
-async def _read_object(asked: ApiRequest) -> JSON:
-    return read_object(await asked.read_body(), asked.http.headers.get("Content-Type", ""))
+async def _read_object(request: ApiRequest) -> JSON:
+    return read_object(await request.read_body(), request.http.headers.get("Content-Type", ""))
 
 
 class PodHandlers:
-    """What schedulers and drainers do to pods."""
+    """Handles `pods/binding` and `pods/eviction`."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
-    async def bind(self, asked: ApiRequest) -> web.StreamResponse:
-        """Give a pod its node, once."""
-        if asked.verb is not RequestVerb.CREATE:
+    async def bind(self, request: ApiRequest) -> web.StreamResponse:
+        """Assign an unassigned pod to a node."""
+        if request.verb is not RequestVerb.CREATE:
             raise apierrors.method_not_allowed()
-        binding = await _read_object(asked)
+        binding = await _read_object(request)
         metadata = binding.get("metadata") or {}
         target = binding.get("target") or {}
-        name, node = asked.info.name, target.get("name") or ""
+        name, node = request.info.name, target.get("name") or ""
         if metadata.get("name") not in (None, "", name):
             raise apierrors.bad_request("name in URL does not match name in Binding object")
         _check_binding_target(target)
 
         def bound(pod: JSON | None) -> JSON:
             assert pod is not None
-            self._check_binding(asked, pod, metadata)
+            self._check_binding(request, pod, metadata)
             pod["spec"]["nodeName"] = node
             for part in ("annotations", "labels"):
                 if metadata.get(part):
                     pod["metadata"][part] = {**pod["metadata"].get(part, {}), **metadata[part]}
-            _set_scheduled_condition(pod, pod["metadata"], self._registry.timestamp())
+            _set_scheduled_condition(pod, self._registry.timestamp())
             return pod
 
-        call = msgspec.structs.replace(asked.write_context(), subresource="binding")
-        await self._registry.update(call, asked.served_kind, asked.info.key, bound)
+        context = msgspec.structs.replace(request.write_context(), subresource="binding")
+        await self._registry.update(context, request.served_kind, request.info.key, bound)
         return _json_response(CREATED_STATUS, 201)
 
-    def _check_binding(self, asked: ApiRequest, pod: JSON, metadata: JSON) -> None:
-        name, uid = asked.info.name, metadata.get("uid")
+    def _check_binding(self, request: ApiRequest, pod: JSON, metadata: JSON) -> None:
+        name, uid = request.info.name, metadata.get("uid")
         if uid and uid != pod["metadata"]["uid"]:
-            raise apierrors.uid_mismatch(asked.served_kind, asked.info.key, uid, pod["metadata"])
+            raise apierrors.uid_mismatch(request.served_kind, request.info.key, uid, pod["metadata"])
         why = ""
         if pod["metadata"].get("deletionTimestamp"):
             why = f"pod {name} is being deleted, cannot be assigned to a host"
@@ -100,25 +100,25 @@ class PodHandlers:
         elif pod["spec"].get("schedulingGates"):
             why = f"pod {name} has non-empty .spec.schedulingGates"
         if why:
-            raise apierrors.conflict(_BindingKind(), name, why)
+            raise apierrors.conflict(NamedKind("", "Binding", "pods/binding"), name, why)
 
-    async def evict(self, asked: ApiRequest) -> web.StreamResponse:
-        """Delete a pod, if every disruption budget allows it."""
-        if asked.verb is not RequestVerb.CREATE:
+    async def evict(self, request: ApiRequest) -> web.StreamResponse:
+        """Delete a pod if its disruption budget allows it."""
+        if request.verb is not RequestVerb.CREATE:
             raise apierrors.method_not_allowed()
-        eviction = await _read_object(asked)
-        if (eviction.get("metadata") or {}).get("name") not in (None, "", asked.info.name):
+        eviction = await _read_object(request)
+        if (eviction.get("metadata") or {}).get("name") not in (None, "", request.info.name):
             raise apierrors.bad_request("name in URL does not match name in Eviction object")
-        options = deletion_options(eviction.get("deleteOptions") or {}, asked.query)
-        pod = decode_record(self._registry.get(asked.served_kind, asked.info.key))
+        options = deletion_options(eviction.get("deleteOptions") or {}, request.query)
+        pod = decode_record(self._registry.get(request.served_kind, request.info.key))
         if pod.get("status", {}).get("phase") not in ("Succeeded", "Failed", "Pending"):
             await self._use_disruption(pod)
-        dry = options.dry_run or bool(asked.query.get("dryRun"))
-        await self._registry.delete(WriteContext(dry_run=dry), asked.served_kind, asked.info.key, options)
+        dry_run = options.dry_run or bool(request.query.get("dryRun"))
+        await self._registry.delete(WriteContext(dry_run=dry_run), request.served_kind, request.info.key, options)
         return _json_response(CREATED_STATUS, 201)
 
     async def _use_disruption(self, pod: JSON) -> None:
-        """Take one disruption from the budget that covers a pod. Raises `Refused` (429)."""
+        """Count one disruption against the budget that covers a pod. Raises `StatusError` (429) if none is left."""
         budgets = self._registry.catalog.storage_kind("policy", "poddisruptionbudgets")
         if budgets is None:
             return
@@ -131,8 +131,7 @@ class PodHandlers:
         ]
         if len(covering) > 1:
             raise StatusError(
-                500,
-                "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+                500, "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
             )
         for budget in covering:
             _check_budget(budget)
@@ -148,10 +147,7 @@ def _check_budget(budget: JSON) -> None:
     name, status = budget["metadata"]["name"], budget.get("status") or {}
     if status.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
         cause = f"The disruption budget {name} is still being processed by the server."
-        details: JSON = {
-            "causes": [{"reason": "DisruptionBudget", "message": cause}],
-            "retryAfterSeconds": 10,
-        }
+        details: JSON = {"causes": [{"reason": "DisruptionBudget", "message": cause}], "retryAfterSeconds": 10}
         raise StatusError(429, BUDGET_VIOLATION_MESSAGE, reason="TooManyRequests", details=details)
     if status.get("disruptionsAllowed", 0) <= 0:
         needs, has = status.get("desiredHealthy", 0), status.get("currentHealthy", 0)
@@ -173,39 +169,150 @@ def _budget_after_eviction(budget: JSON | None, pod: str, now: str) -> JSON:
 
 
 def _check_binding_target(target: JSON) -> None:
-    wrong = []
+    problems = []
     kind = target.get("kind") or ""
     if kind not in ("", "Node"):
-        known = 'supported values: "Node", "<empty>"'
-        wrong.append(f"target.kind: Unsupported value: {quoted_text(kind)}: {known}")
+        supported = 'supported values: "Node", "<empty>"'
+        problems.append(f"target.kind: Unsupported value: {quoted_text(kind)}: {supported}")
     if not target.get("name"):
-        wrong.append("target.name: Required value")
-    if wrong:
-        raise StatusError(500, wrong[0] if len(wrong) == 1 else f"[{', '.join(wrong)}]")
+        problems.append("target.name: Required value")
+    if problems:
+        raise StatusError(500, problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]")
 
 
-def _set_scheduled_condition(pod: JSON, metadata: JSON, now: str) -> None:
+def _set_scheduled_condition(pod: JSON, now: str) -> None:
     status = pod.setdefault("status", {})
-    others = [found for found in status.get("conditions") or [] if found["type"] != "PodScheduled"]
+    others = [item for item in status.get("conditions") or [] if item["type"] != "PodScheduled"]
     condition = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
     status["conditions"] = [*others, condition]
 
 
 class FinalizeHandler:
-    """`namespaces/finalize`: the only way to change a namespace's own finalizers."""
+    """Handles `namespaces/finalize`, the only way to change the finalizers in a namespace's spec."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
-    async def __call__(self, asked: ApiRequest) -> web.StreamResponse:
-        if asked.verb is not RequestVerb.UPDATE:
+    async def __call__(self, request: ApiRequest) -> web.StreamResponse:
+        if request.verb is not RequestVerb.UPDATE:
             raise apierrors.method_not_allowed()
-        wanted = await _read_object(asked)
-        check_object_key(asked.served_kind, asked.info.key, wanted)
+        body = await _read_object(request)
+        check_object_key(request.served_kind, request.info.key, body)
+        context, key = request.write_context(), request.info.key
+        result = await self._registry.update(context, request.served_kind, key, lambda old: deep_copy(body))
+        return web.Response(body=result.data, content_type="application/json")
 
-        def finalized(old: JSON | None) -> JSON:
-            new: JSON = deep_copy(wanted)
-            return new
 
-        outcome = await self._registry.update(asked.write_context(), asked.served_kind, asked.info.key, finalized)
-        return web.Response(body=outcome.data, content_type="application/json")
+_SCALE_METADATA = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+
+
+class ScaleHandler:
+    """Handles `scale` of every resource that has it."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    async def __call__(self, request: ApiRequest) -> web.StreamResponse:
+        key, paths = request.info.key, request.served_kind.scale_paths
+        if request.verb is RequestVerb.GET:
+            record = self._registry.get(request.served_kind, key)
+            return _json_response(scale_of(decode_record(record, request.served_kind), paths))
+        if request.verb not in (RequestVerb.UPDATE, RequestVerb.PATCH):
+            raise apierrors.method_not_allowed()
+        raw = await request.read_body()
+        if request.verb is RequestVerb.PATCH and request.media_type == APPLY_PATCH:
+            return await self._apply(request, raw)
+        check_write_options(request.verb, request.query)
+
+        def scaled(old: JSON | None) -> JSON:
+            assert old is not None
+            scale = _desired_scale(request, raw, scale_of(old, paths))
+            version = ensure_metadata(scale).get("resourceVersion")
+            if version:
+                old["metadata"]["resourceVersion"] = version
+            _set_value(old, paths.spec, _desired_replicas(request.info.name, scale))
+            return old
+
+        context = msgspec.structs.replace(request.write_context(), replicas_path=paths.spec)
+        result = await self._registry.update(context, request.served_kind, key, scaled)
+        return _json_response(scale_of(msgspec.json.decode(result.data), paths))
+
+    async def _apply(self, request: ApiRequest, raw: bytes) -> web.StreamResponse:
+        """Server-side apply of a Scale: the manager owns the replicas; other owners are conflicts."""
+        check_write_options(request.verb, request.query, apply=True)
+        config, context, paths = read_yaml(raw), request.write_context(), request.served_kind.scale_paths
+        force = query_flag(request.query, "force")
+        path = [f"f:{step}" for step in paths.spec]
+
+        def merge(old: JSON | None, now: str) -> ApplyResult:
+            assert old is not None
+            before = old["metadata"].get("managedFields")
+            live = scale_of(old, paths)
+            live["metadata"]["managedFields"] = scale_managed_fields(before, path=path)
+            result = server_side_apply(
+                live, config, _managed_scale(), manager=context.field_manager, now=now, force=force
+            )
+            check_object_key(request.served_kind, request.info.key, result.object)
+            new = deep_copy(old)
+            new["metadata"]["resourceVersion"] = ensure_metadata(result.object).get("resourceVersion")
+            _set_value(new, paths.spec, _desired_replicas(request.info.name, result.object))
+            version = request.served_kind.api_version
+            managed = parent_managed_fields(before, result.managed_fields, api_version=version, path=path)
+            return ApplyResult(new, managed, result.changed)
+
+        result = await self._registry.apply_with(context, request.served_kind, request.info.key, merge)
+        return _json_response(scale_of(msgspec.json.decode(result.data), paths))
+
+
+@cache
+def _managed_scale() -> ManagedKind:
+    return managed_kind("autoscaling/v1", "Scale", builtin_type("autoscaling/v1", "Scale"), subresource="scale")
+
+
+def scale_of(obj: JSON, paths: ScalePaths) -> JSON:
+    """The Scale of an object."""
+    metadata = {name: obj["metadata"][name] for name in _SCALE_METADATA if name in obj["metadata"]}
+    spec, status = _value_at(obj, paths.spec), {"replicas": _value_at(obj, paths.status) or 0}
+    selector = _value_at(obj, paths.selector)
+    if isinstance(selector, Mapping):
+        selector = str(LabelSelector.from_json(selector))
+    if selector:
+        status["selector"] = selector
+    scale: JSON = {"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata}
+    return {**scale, "spec": {"replicas": spec} if spec else {}, "status": status}
+
+
+def _desired_scale(request: ApiRequest, raw: bytes, current: JSON) -> JSON:
+    if request.verb is RequestVerb.UPDATE:
+        scale = read_object(raw, request.media_type)
+        check_object_key(request.served_kind, request.info.key, scale)
+        return scale
+    check_patch_type(request.media_type, custom=request.served_kind.custom)
+    patch = decode_patch(raw)
+    patched: JSON = json_patch(current, patch) if request.media_type == JSON_PATCH else merge_patch(current, patch)
+    return patched
+
+
+def _desired_replicas(name: str, scale: JSON) -> int:
+    replicas = (scale.get("spec") or {}).get("replicas") or 0
+    if not isinstance(replicas, int) or isinstance(replicas, bool):
+        raise apierrors.bad_request("spec.replicas must be a whole number")
+    if replicas < 0:
+        detail = "must be greater than or equal to 0"
+        problem = FieldProblem(ProblemKind.INVALID, "spec.replicas", replicas, detail)
+        raise apierrors.invalid(NamedKind("autoscaling", "Scale", "scales"), name, [problem])
+    return replicas
+
+
+def _value_at(obj: JSON, steps: FieldPath) -> Any:
+    value: Any = obj
+    for step in steps:
+        value = value.get(step) if isinstance(value, Mapping) else None
+    return value if steps else None
+
+
+def _set_value(obj: JSON, steps: FieldPath, value: Any) -> None:
+    *parents, last = steps
+    for step in parents:
+        obj = obj.setdefault(step, {})
+    obj[last] = value

@@ -1,4 +1,4 @@
-"""Watches: what was there, what changes, how far we are. One line each, for as long as the client listens."""
+"""Watches: initial events, changes and bookmarks, one line each, until the timeout or the client ends the watch."""
 
 from collections.abc import AsyncIterator, Mapping
 from datetime import timedelta
@@ -8,9 +8,10 @@ import msgspec
 from gangline.api.meta import JSON
 from gangline.apiserver import errors as apierrors
 from gangline.apiserver.http.list import parse_resource_version
-from gangline.apiserver.http.negotiation import EventEncoder, Representation, plain_event
+from gangline.apiserver.http.negotiation import Representation
 from gangline.apiserver.http.query import query_integer
-from gangline.apiserver.http.routes import query_flag
+from gangline.apiserver.http.representations import INITIAL_EVENTS_END, EventEncoder, plain_event
+from gangline.apiserver.http.request_info import query_flag
 from gangline.apiserver.registry.catalog import ServedKind
 from gangline.apiserver.registry.selection import Selection
 from gangline.apiserver.store.errors import RevisionCompacted, WatcherTooSlow
@@ -22,7 +23,6 @@ from gangline.base.clock import Clock
 
 BOOKMARK_INTERVAL = timedelta(minutes=1)
 MAX_WATCH_TIMEOUT = timedelta(minutes=40)
-INITIAL_EVENTS_END_ANNOTATION = {"k8s.io/initial-events-end": "true"}
 
 EMPTY_OBJECTS: dict[str, JSON] = {
     "Pod": {"spec": {"containers": None}, "status": {}},
@@ -31,11 +31,11 @@ EMPTY_OBJECTS: dict[str, JSON] = {
     "Namespace": {"spec": {}, "status": {}},
     "Lease": {"spec": {}},
 }
-"""What Go writes of an object that has nothing but metadata: bookmarks show it."""
+"""What Go encodes of an object that has only metadata, by kind. Bookmarks have this content."""
 
 
 class WatchRequest(msgspec.Struct, frozen=True):
-    """What a watch was asked to tell."""
+    """The parameters of a watch."""
 
     served_kind: ServedKind
     namespace: str
@@ -49,91 +49,91 @@ class WatchRequest(msgspec.Struct, frozen=True):
 
     @property
     def sends_initial_events(self) -> bool:
-        """Whether what is there counts as news. A client may say that it does not: then only changes do."""
+        """Whether existing objects are sent as ADDED events. Clients may turn this off, to get changes only."""
         return "sendInitialEvents" not in self.query or query_flag(self.query, "sendInitialEvents")
 
     @property
     def timeout(self) -> timedelta:
-        asked = query_integer(self.query, "timeoutSeconds") or 0
-        return timedelta(seconds=asked) if asked > 0 else MAX_WATCH_TIMEOUT
+        seconds = query_integer(self.query, "timeoutSeconds") or 0
+        return timedelta(seconds=seconds) if seconds > 0 else MAX_WATCH_TIMEOUT
 
 
-async def watch_lines(store: Store, asked: WatchRequest, clock: Clock) -> AsyncIterator[bytes]:
-    """Pieces of the answer: one or more whole lines. Ends after the time asked for, or when the client is too slow."""
-    encode = asked.representation.event_encoder(asked.served_kind.object_kind)
-    prefix = collection_prefix(asked.served_kind.storage_group, asked.served_kind.plural, asked.namespace)
-    version = asked.query.get("resourceVersion", "")
-    now = version in ("", "0") or query_flag(asked.query, "sendInitialEvents")
+async def watch_lines(store: Store, request: WatchRequest, clock: Clock) -> AsyncIterator[bytes]:
+    """The response in pieces of one or more lines. Ends after the timeout, or when the client is too slow."""
+    encode = request.representation.event_encoder(request.served_kind.object_kind)
+    prefix = collection_prefix(request.served_kind.storage_group, request.served_kind.plural, request.namespace)
+    version = request.query.get("resourceVersion", "")
+    is_current = version in ("", "0") or query_flag(request.query, "sendInitialEvents")
     try:
-        # The list and the watch in one breath: nothing can happen in between.
-        before = store.range(prefix).records if now and asked.sends_initial_events else ()
-        revision = store.revision if now else parse_resource_version(version)
+        # No await between the list and the watch, so that no change is missed.
+        records = store.range(prefix).records if is_current and request.sends_initial_events else ()
+        revision = store.revision if is_current else parse_resource_version(version)
         changes = store.watch(prefix, after=revision)
     except RevisionCompacted as error:
         text = f"too old resource version: {error.requested} ({error.oldest})"
         yield plain_event("ERROR", apierrors.resource_expired(text).status)
         return
     with changes:
-        first = _initial_lines(asked, encode, before, revision, ends=_sends_initial_end(asked, version))
-        if first:
-            yield first
-        async for piece in _change_lines(asked, encode, changes, clock):
+        initial = _initial_lines(request, encode, records, revision, send_end=_sends_initial_end(request, version))
+        if initial:
+            yield initial
+        async for piece in _change_lines(request, encode, changes, clock):
             yield piece
 
 
-def _sends_initial_end(asked: WatchRequest, version: str) -> bool:
-    if not asked.sends_bookmarks or not asked.sends_initial_events:
+def _sends_initial_end(request: WatchRequest, version: str) -> bool:
+    if not request.sends_bookmarks or not request.sends_initial_events:
         return False
-    return version == "" or query_flag(asked.query, "sendInitialEvents")
+    return version == "" or query_flag(request.query, "sendInitialEvents")
 
 
 def _initial_lines(
-    asked: WatchRequest, encode: EventEncoder, before: tuple[StoreRecord, ...], revision: int, *, ends: bool
+    request: WatchRequest, encode: EventEncoder, records: tuple[StoreRecord, ...], revision: int, *, send_end: bool
 ) -> bytes:
     lines = [
-        encode("ADDED", asked.served_kind.served_bytes(record.data))
-        for record in before
-        if not asked.selection or asked.selection.matches(record)
+        encode("ADDED", request.served_kind.served_bytes(record.data))
+        for record in records
+        if not request.selection or request.selection.matches(record)
     ]
-    if ends:
-        lines.append(encode("BOOKMARK", bookmark(asked.served_kind, revision, INITIAL_EVENTS_END_ANNOTATION)))
+    if send_end:
+        lines.append(encode("BOOKMARK", bookmark(request.served_kind, revision, {INITIAL_EVENTS_END: "true"})))
     return b"".join(lines)
 
 
 async def _change_lines(
-    asked: WatchRequest, encode: EventEncoder, changes: StoreWatch, clock: Clock
+    request: WatchRequest, encode: EventEncoder, changes: StoreWatch, clock: Clock
 ) -> AsyncIterator[bytes]:
-    ends = clock.monotonic() + asked.timeout.total_seconds()
-    marked = changes.revision
+    deadline = clock.monotonic() + request.timeout.total_seconds()
+    bookmarked = changes.revision
     while True:
-        patience = min(BOOKMARK_INTERVAL.total_seconds(), ends - clock.monotonic())
-        if patience <= 0:
+        seconds = min(BOOKMARK_INTERVAL.total_seconds(), deadline - clock.monotonic())
+        if seconds <= 0:
             return
         try:
-            events = await changes.next_batch(patience)
+            events = await changes.next_batch(seconds)
         except (StopAsyncIteration, WatcherTooSlow):
             return
         if events is None:
-            if asked.sends_bookmarks and changes.revision > marked:
-                marked = changes.revision
-                yield encode("BOOKMARK", bookmark(asked.served_kind, marked))
+            if request.sends_bookmarks and changes.revision > bookmarked:
+                bookmarked = changes.revision
+                yield encode("BOOKMARK", bookmark(request.served_kind, bookmarked))
             continue
-        lines = [line for event in events if (line := _event_line(asked, encode, event))]
+        lines = [line for event in events if (line := _event_line(request, encode, event))]
         if lines:
             yield b"".join(lines)
 
 
-def _event_line(asked: WatchRequest, encode: EventEncoder, event: StoreEvent) -> bytes | None:
-    told = asked.selection.watch_event_type(event)
-    if told is None:
+def _event_line(request: WatchRequest, encode: EventEncoder, event: StoreEvent) -> bytes | None:
+    event_type = request.selection.watch_event_type(event)
+    if event_type is None:
         return None
     body = event.data
-    if told == "DELETED" and not event.deleted:
-        # It left the selection: its old content, at the version at which it left.
+    if event_type == "DELETED" and not event.deleted:
+        # The object left the selection: send its old content at the revision of the change.
         assert event.previous is not None
         body = _at_revision(event.previous, event.revision)
-    # Not kept for the next watcher: writing it costs little beside encrypting it, and history would hold it twice.
-    return encode(told, asked.served_kind.served_bytes(body))
+    # The line is not shared between watches: encoding costs little compared with TLS, and history would hold it twice.
+    return encode(event_type, request.served_kind.served_bytes(body))
 
 
 def _at_revision(record: StoreRecord, revision: int) -> bytes:
@@ -142,13 +142,13 @@ def _at_revision(record: StoreRecord, revision: int) -> bytes:
     return msgspec.json.encode(obj)
 
 
-def bookmark(entry: ServedKind, revision: int, annotations: Mapping[str, str] | None = None) -> JSON:
+def bookmark(served_kind: ServedKind, revision: int, annotations: Mapping[str, str] | None = None) -> JSON:
     metadata: JSON = {"resourceVersion": str(revision)}
     if annotations:
         metadata["annotations"] = dict(annotations)
     return {
-        "kind": entry.kind,
-        "apiVersion": entry.api_version,
+        "kind": served_kind.kind,
+        "apiVersion": served_kind.api_version,
         "metadata": metadata,
-        **EMPTY_OBJECTS.get(entry.kind, {}),
+        **EMPTY_OBJECTS.get(served_kind.kind, {}),
     }

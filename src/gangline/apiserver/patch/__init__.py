@@ -1,1 +1,1 @@
-"""Patch formats. Pure."""
+"""The patch formats. Pure."""

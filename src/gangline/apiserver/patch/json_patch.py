@@ -1,48 +1,49 @@
-"""JSON patch (RFC 6902) and merge patch (RFC 7396), with kube-apiserver's own departures from them.
+"""JSON patch (RFC 6902) and merge patch (RFC 7396), with kube-apiserver's deviations.
 
-Both return a new document that shares nothing with what they were given, so the result may be changed in place.
-Where kube-apiserver is laxer than the RFC (`replace` of a key that is not there, negative indices, paths without the
-first slash) so are we: clients have come to rely on it.
+Both return a new document that shares nothing with the arguments, so the result may be changed in place. Where
+kube-apiserver is more lenient than the RFC (`replace` of a missing key, negative indices, paths without the first
+slash) so are we, because clients rely on it.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from gangline.api.meta import JSON
 from gangline.apiserver.errors import StatusError, bad_request, unprocessable
+from gangline.schema.go_text import number_text
 
 MAX_OPERATIONS = 10_000
 MAX_COPIED_BYTES = 3 * 1024 * 1024
-"""Bytes that the copy operations of one patch may add, lest a short patch fill the memory."""
+"""Bytes that the copy operations of one patch may add, so that a short patch cannot fill the memory."""
 
 _INDEX = re.compile(r"[+-]?[0-9]+")
-_OPERATION_MEMBERS = ("op", "path", "from", "value")
 _MISSING: Any = object()
 _GO_JSON_TYPES = {str: "string", list: "array", dict: "object", bool: "bool", int: "number", float: "number"}
 
 
 def deep_copy(value: Any) -> Any:
-    """A copy of JSON data that shares nothing with it."""
+    """A copy of JSON data that shares nothing with the original."""
     return msgspec.json.decode(msgspec.json.encode(value))
 
 
 def json_patch(document: JSON, operations: Any) -> Any:
-    """The document after all operations, or none: raises Refused.
+    """The document after all operations. Raises `StatusError` if any of them fails.
 
-    400 when `operations` is no list of operations, 413 when there are too many, 422 when one does not apply.
+    400 if `operations` is not a list of operations, 413 if there are too many, 422 if an operation does not
+    apply.
     """
     check_operations(operations)
-    patching = _JsonPatcher(deep_copy(document))
+    patcher = _JsonPatcher(deep_copy(document))
     for operation in operations or ():
-        patching.apply(operation)
-    return patching.root
+        patcher.apply(operation)
+    return patcher.root
 
 
 def check_operations(operations: Any) -> None:
-    """Raises Refused unless this has the form of a JSON patch. Operations of unknown kind pass: they fail when run."""
+    """Check the form of a JSON patch. Raises `StatusError`. Unknown operations pass; they fail when applied."""
     if operations is None:
         return
     if not isinstance(operations, list):
@@ -57,22 +58,16 @@ def check_operations(operations: Any) -> None:
             if value is not None and not isinstance(value, str):
                 raise _decode_error(value, f"Go struct field jsonPatchOp.{member} of type string")
     if len(operations) > MAX_OPERATIONS:
-        told = f"Request entity too large: The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(operations)}"
-        raise StatusError(413, told, reason="RequestEntityTooLarge")
-
-
-def unknown_members(operations: Sequence[JSON]) -> list[str]:
-    """What field validation says of members that JSON patch does not know."""
-    return [
-        f'json patch unknown field "[{index}].{member}"'
-        for index, operation in enumerate(operations)
-        for member in operation or ()
-        if member not in _OPERATION_MEMBERS
-    ]
+        limit = f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(operations)}"
+        message = f"Request entity too large: {limit}"
+        raise StatusError(413, message, reason="RequestEntityTooLarge")
 
 
 def merge_patch(document: JSON, patch: Any) -> JSON:
-    """The document with the patch merged into it: objects merge, null deletes, all else replaces. Raises Refused (400)."""
+    """The document with the patch merged into it: objects merge, null deletes, other values replace.
+
+    Raises `StatusError` (400).
+    """
     if patch is None:
         raise bad_request("Invalid JSON Patch")
     if not isinstance(patch, dict):
@@ -91,7 +86,7 @@ def _merge_into(document: JSON, patch: JSON) -> None:
         if isinstance(current, dict) and isinstance(value, dict):
             _merge_into(current, value)
             continue
-        if not isinstance(current, dict):  # a list in an object's place is taken as it is, nulls and all
+        if not isinstance(current, dict):  # a list that replaces an object keeps its nulls
             drop_nulls(value)
         document[key] = value
 
@@ -109,7 +104,7 @@ def drop_nulls(value: Any) -> None:
 
 
 class _JsonPatcher:
-    """A document under change. Values of operations are copied on the way in, so operations cannot alias."""
+    """Applies operations to a document. Values are copied, so that operations cannot alias each other."""
 
     def __init__(self, root: Any) -> None:
         self.root = root
@@ -132,13 +127,13 @@ class _JsonPatcher:
 
     def _add(self, operation: JSON) -> None:
         path = _operation_path(operation)
-        place, key = self._parent_and_key(path)
-        _insert(place, key, deep_copy(operation.get("value")), path)
+        parent, key = self._parent_and_key(path)
+        _insert(parent, key, deep_copy(operation.get("value")), path)
 
     def _remove(self, operation: JSON) -> None:
         path = _operation_path(operation)
-        place, key = self._parent_and_key(path)
-        _remove_at(place, key, path)
+        parent, key = self._parent_and_key(path)
+        _remove_at(parent, key, path)
 
     def _replace(self, operation: JSON) -> None:
         path = _operation_path(operation)
@@ -148,55 +143,55 @@ class _JsonPatcher:
                 raise unprocessable("replace operation value must be object or array")
             self.root = value
             return
-        place, key = self._parent_and_key(path)
-        if isinstance(place, list):
-            place[_list_index(key, len(place), path)] = value
+        parent, key = self._parent_and_key(path)
+        if isinstance(parent, list):
+            parent[_list_index(key, len(parent), path)] = value
         else:
-            place[key] = value
+            parent[key] = value
 
     def _move(self, operation: JSON) -> None:
         source = _operation_path(operation, "from")
-        place, key = self._parent_and_key(source)
-        value = _remove_at(place, key, source)
+        parent, key = self._parent_and_key(source)
+        value = _remove_at(parent, key, source)
         path = _operation_path(operation)
-        place, key = self._parent_and_key(path)
-        _insert(place, key, value, path)
+        parent, key = self._parent_and_key(path)
+        _insert(parent, key, value, path)
 
     def _copy(self, operation: JSON) -> None:
         source = _operation_path(operation, "from")
-        place, key = self._parent_and_key(source)
-        text = msgspec.json.encode(_lookup(place, key, source, default=None))
+        parent, key = self._parent_and_key(source)
+        text = msgspec.json.encode(_lookup(parent, key, source, default=None))
         self._copied_bytes += len(text)
         if self._copied_bytes > MAX_COPIED_BYTES:
             raise unprocessable(f"copies add {self._copied_bytes} bytes; at most {MAX_COPIED_BYTES} are allowed")
         path = _operation_path(operation)
-        place, key = self._parent_and_key(path)
-        _insert(place, key, msgspec.json.decode(text), path)
+        parent, key = self._parent_and_key(path)
+        _insert(parent, key, msgspec.json.decode(text), path)
 
     def _test(self, operation: JSON) -> None:
         path = _operation_path(operation)
-        found = self.root
+        value = self.root
         if path != "":
-            place, key = self._parent_and_key(path)
-            found = _lookup(place, key, path, default=None)
-        if not strictly_equal(found, operation.get("value")):
+            parent, key = self._parent_and_key(path)
+            value = _lookup(parent, key, path, default=None)
+        if not strictly_equal(value, operation.get("value")):
             raise unprocessable(f"testing value {path} failed")
 
     def _parent_and_key(self, path: str) -> tuple[JSON | list[Any], str]:
-        """The object or list that holds what `path` names, and its key there."""
+        """The object or list that contains the target of `path`, and the target's key in it."""
         steps = path.split("/")
         if len(steps) < 2:
             raise unprocessable(f'doc is missing path: "{path}"')
-        found = self.root
+        parent = self.root
         for step in steps[1:-1]:
-            found = _lookup(found, _unescape(step), path, default=None)
-            if not isinstance(found, dict | list):
+            parent = _lookup(parent, _unescape(step), path, default=None)
+            if not isinstance(parent, dict | list):
                 raise unprocessable(f'doc is missing path: "{path}"')
-        return found, _unescape(steps[-1])
+        return parent, _unescape(steps[-1])
 
 
 def strictly_equal(left: Any, right: Any) -> bool:
-    """Whether two JSON values are equal; unlike in Python, 1, 1.0 and true all differ."""
+    """Whether two JSON values are equal. Unlike in Python, 1, 1.0 and true all differ."""
     if type(left) is not type(right):
         return False
     if isinstance(left, dict):
@@ -213,32 +208,32 @@ def _operation_path(operation: JSON, member: str = "path") -> str:
     return str(path)
 
 
-def _lookup(place: JSON | list[Any], key: str, path: str, *, default: Any) -> Any:
-    if isinstance(place, list):
-        return place[_list_index(key, len(place), path)]
-    return place.get(key, default)
+def _lookup(parent: JSON | list[Any], key: str, path: str, *, default: Any) -> Any:
+    if isinstance(parent, list):
+        return parent[_list_index(key, len(parent), path)]
+    return parent.get(key, default)
 
 
-def _insert(place: JSON | list[Any], key: str, value: Any, path: str) -> None:
-    if isinstance(place, dict):
-        place[key] = value
+def _insert(parent: JSON | list[Any], key: str, value: Any, path: str) -> None:
+    if isinstance(parent, dict):
+        parent[key] = value
     elif key == "-":
-        place.append(value)
+        parent.append(value)
     else:
-        place.insert(_list_index(key, len(place) + 1, path), value)
+        parent.insert(_list_index(key, len(parent) + 1, path), value)
 
 
-def _remove_at(place: JSON | list[Any], key: str, path: str) -> Any:
-    if isinstance(place, list):
-        return place.pop(_list_index(key, len(place), path))
-    value = place.pop(key, _MISSING)
+def _remove_at(parent: JSON | list[Any], key: str, path: str) -> Any:
+    if isinstance(parent, list):
+        return parent.pop(_list_index(key, len(parent), path))
+    value = parent.pop(key, _MISSING)
     if value is _MISSING:
         raise unprocessable(f"error in remove for path: '{path}': Unable to remove nonexistent key: {key}")
     return value
 
 
 def _list_index(key: str, length: int, path: str) -> int:
-    """An index below `length`; negative ones count from the end."""
+    """The index, which must be below `length`; negative indices count from the end. Raises `StatusError` (422)."""
     if not _INDEX.fullmatch(key):
         raise unprocessable(f"path '{path}': value was not a proper array index: '{key}'")
     position = int(key) if len(key) < 20 else length
@@ -248,8 +243,8 @@ def _list_index(key: str, length: int, path: str) -> int:
 
 
 def _unescape(step: str) -> str:
-    """`~1` is a slash, `~0` a tilde. One pass: `~01` is `~1`."""
-    return re.sub("~[01]", lambda found: "/" if found[0] == "~1" else "~", step) if "~" in step else step
+    """The step with `~1` as slash and `~0` as tilde. One pass, so that `~01` is `~1`."""
+    return re.sub("~[01]", lambda match: "/" if match[0] == "~1" else "~", step) if "~" in step else step
 
 
 def _decode_error(value: Any, target: str) -> StatusError:
@@ -257,5 +252,18 @@ def _decode_error(value: Any, target: str) -> StatusError:
 
 
 def go_json_type(value: Any) -> str:
-    """What Go's JSON decoder calls a value of the wrong type."""
+    """The name of a value's type in the errors of Go's JSON decoder."""
     return _GO_JSON_TYPES.get(value.__class__, "null")
+
+
+def go_value_text(value: Any) -> str:
+    """A value as Go's `%v` prints it."""
+    if isinstance(value, dict):
+        return f"map[{' '.join(f'{key}:{go_value_text(value[key])}' for key in sorted(value))}]"
+    if isinstance(value, list):
+        return f"[{' '.join(map(go_value_text, value))}]"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return number_text(value)
+    return "<nil>" if value is None else str(value)

@@ -1,7 +1,8 @@
-"""Strategic merge patch: a merge patch that knows which lists are maps in disguise.
+"""Strategic merge patch: a merge patch that merges lists by a key where their type says so.
 
-Works as kube-apiserver does. A list merges by its key (`Type.patch_key`) or, for plain values, as a set, when its type
-says so (`Type.patch_merge`); all other lists are replaced. Directives in the patch delete, replace, reorder and clear.
+Works as in kube-apiserver. A list merges by its key (`TypeNode.patch_key`) or, for plain values, as a set, if its
+type says so (`TypeNode.patch_merge`); all other lists are replaced. Directives in the patch delete, replace, reorder
+and clear.
 """
 
 from collections.abc import Iterable, Sequence
@@ -9,7 +10,7 @@ from typing import Any
 
 from gangline.api.meta import JSON
 from gangline.apiserver.errors import StatusError, bad_request, unprocessable, untyped_error
-from gangline.apiserver.patch.json_patch import deep_copy, drop_nulls, go_json_type, strictly_equal
+from gangline.apiserver.patch.json_patch import deep_copy, drop_nulls, go_json_type, go_value_text, strictly_equal
 from gangline.schema.typed.types import UNTYPED_ATOMIC, TypeNode, TypeShape
 
 _PATCH_DIRECTIVE = "$patch"
@@ -28,10 +29,10 @@ _GO_TYPES = {
 
 
 def strategic_merge(document: JSON, patch: Any, tree: TypeNode) -> JSON:
-    """The document with the patch merged into it. A new object that shares nothing with the arguments.
+    """The document with the patch merged into it: a new object that shares nothing with the arguments.
 
-    Raises Refused: 400 for a malformed patch or directive, 422 for lists in lists, and 500 for the rest (no merge
-    key, unknown directive), with kube-apiserver's sentences.
+    Raises `StatusError`: 400 for a malformed patch or directive, 422 for lists of lists, and 500 for other errors
+    (no merge key, unknown directive), with kube-apiserver's messages.
     """
     if patch is None:
         patch = {}
@@ -43,7 +44,7 @@ def strategic_merge(document: JSON, patch: Any, tree: TypeNode) -> JSON:
 
 
 def _merge_object(original: JSON, patch: JSON, tree: TypeNode) -> JSON:
-    """Merge the patch into the original, consuming both."""
+    """The original with the patch merged into it. Both arguments are consumed."""
     if _PATCH_DIRECTIVE in patch:
         return _directive_result(patch)
     _retain_keys(original, patch)
@@ -57,7 +58,7 @@ def _merge_object(original: JSON, patch: JSON, tree: TypeNode) -> JSON:
 
 
 def _directive_result(patch: JSON) -> JSON:
-    """What `$patch` makes of a whole object."""
+    """The object that replaces the original according to `$patch`."""
     directive = patch[_PATCH_DIRECTIVE]
     if directive == "replace":
         return {key: value for key, value in patch.items() if key != _PATCH_DIRECTIVE}
@@ -67,16 +68,16 @@ def _directive_result(patch: JSON) -> JSON:
 
 
 def _retain_keys(original: JSON, patch: JSON) -> None:
-    """`$retainKeys`: drop from the original what it does not list. It must list all that the patch sets."""
+    """`$retainKeys`: remove all other keys from the original. The list must have every key that the patch sets."""
     if _RETAIN_KEYS not in patch:
         return
-    listed = patch.pop(_RETAIN_KEYS)
-    if not isinstance(listed, list):
+    retained = patch.pop(_RETAIN_KEYS)
+    if not isinstance(retained, list):
         raise bad_request("invalid patch format of retainKeys")
     for key, value in patch.items():
-        if value is not None and not key.startswith((_DELETE_FROM_LIST, _SET_ELEMENT_ORDER)) and key not in listed:
+        if value is not None and not key.startswith((_DELETE_FROM_LIST, _SET_ELEMENT_ORDER)) and key not in retained:
             raise bad_request("invalid patch format of retainKeys")
-    for key in [key for key in original if key not in listed]:
+    for key in [key for key in original if key not in retained]:
         del original[key]
 
 
@@ -93,23 +94,23 @@ def _merge_field(original: JSON, key: str, value: Any, tree: TypeNode) -> None:
         original[key] = _merge_list(current, value, field) if field.patch_merge else value
     else:
         drop_nulls(value)
-        kept = list(_without_directives([value]))
-        if kept:
-            original[key] = kept[0]
+        values = list(_without_directives([value]))
+        if values:
+            original[key] = values[0]
         else:
             original.pop(key, None)
 
 
 def _without_directives(values: Iterable[Any]) -> Iterable[Any]:
-    """The values, less the objects, at any depth, that carry a directive: there was nothing to direct."""
+    """The values without objects, at any depth, that have a directive: it has nothing to apply to."""
     for value in values:
         if isinstance(value, dict):
             if _PATCH_DIRECTIVE in value:
                 continue
             for key in list(value):
-                kept = list(_without_directives([value[key]]))
-                if kept:
-                    value[key] = kept[0]
+                remaining = list(_without_directives([value[key]]))
+                if remaining:
+                    value[key] = remaining[0]
                 else:
                     del value[key]
             yield value
@@ -143,7 +144,7 @@ def _merge_list(original: list[Any], patch: list[Any], tree: TypeNode) -> list[A
 
 
 def _apply_list_directives(original: list[JSON], patch: list[JSON], key: str) -> tuple[list[JSON], list[JSON]]:
-    """Do what elements with `$patch` say; the rest of the patch is still to be merged."""
+    """Apply the elements with a `$patch` directive. Returns the original and the rest of the patch."""
     plain = [element for element in patch if _PATCH_DIRECTIVE not in element]
     replace = False
     for element in patch:
@@ -151,7 +152,7 @@ def _apply_list_directives(original: list[JSON], patch: list[JSON], key: str) ->
         if directive == "delete":
             if key not in element:
                 raise _missing_merge_key(element, key)
-            original = [kept for kept in original if key not in kept or not strictly_equal(kept[key], element[key])]
+            original = [item for item in original if key not in item or not strictly_equal(item[key], element[key])]
         elif directive == "replace":
             replace = True
         elif directive == "merge":
@@ -162,66 +163,73 @@ def _apply_list_directives(original: list[JSON], patch: list[JSON], key: str) ->
 
 
 def _apply_element_order(original: JSON, patch: JSON, tree: TypeNode) -> None:
-    """`$setElementOrder/list`: merge that list now and put it in the order wanted; consumes both from the patch."""
+    """`$setElementOrder/list`: merge that list now and sort it by the directive. Removes both from the patch."""
     for directive in [key for key in patch if key.startswith(_SET_ELEMENT_ORDER)]:
         order = patch.pop(directive)
         if not isinstance(order, list):
             raise untyped_error(f"expected a []interface {{}}, but received a {_go_type(order)}")
         name = _directive_target(directive, _SET_ELEMENT_ORDER)
-        current, wanted = original.get(name), patch.get(name)
-        for value in (current, wanted):
+        current, patched = original.get(name), patch.get(name)
+        for value in (current, patched):
             if value is not None and not isinstance(value, list):
                 raise untyped_error(f"expected a []interface {{}}, but received a {_go_type(value)}")
         field = _field_type(tree, name)
-        _check_order(wanted or [], order, field.patch_key)
-        live = _order_reference(current or [], wanted or [], field.patch_key)
-        if current is None and wanted is None:
+        _check_order(patched or [], order, field.patch_key)
+        live = _order_reference(current or [], patched or [], field.patch_key)
+        if current is None and patched is None:
             continue
-        if wanted is None:
+        if patched is None:
             merged = list(current or ())
         elif current is None:
-            merged = list(_without_directives(wanted))
+            merged = list(_without_directives(patched))
         else:
-            merged = _merge_list(list(current), wanted, field) if field.patch_merge else wanted
-        _are_objects(current or [], wanted or [], required=True)
+            merged = _merge_list(list(current), patched, field) if field.patch_merge else patched
+        _are_objects(current or [], patched or [], required=True)
         original[name] = _ordered_elements(merged, order, live, field.patch_key)
         patch.pop(name, None)
 
 
 def _order_reference(live: list[Any], patch: list[Any], key: str) -> list[Any]:
-    """The live list to order by. Where the patch deletes, kube-apiserver fills the gaps with what the patch adds."""
+    """The live list to order by. Where the patch deletes elements, kube-apiserver fills the gaps with those it adds."""
     deleted = [
-        each for each in patch if isinstance(each, dict) and each.get(_PATCH_DIRECTIVE) == "delete" and key in each
+        element
+        for element in patch
+        if isinstance(element, dict) and element.get(_PATCH_DIRECTIVE) == "delete" and key in element
     ]
-    kept = [
-        each
-        for each in live
-        if isinstance(each, dict) and not any(strictly_equal(each.get(key), gone[key]) for gone in deleted)
+    remaining = [
+        element
+        for element in live
+        if isinstance(element, dict)
+        and not any(strictly_equal(element.get(key), deletion[key]) for deletion in deleted)
     ]
-    if not deleted or len(kept) == len(live):
+    if not deleted or len(remaining) == len(live):
         return live
     added = [
-        each for each in patch if key in each and _PATCH_DIRECTIVE not in each and _find_element(kept, each, key) < 0
+        element
+        for element in patch
+        if key in element and _PATCH_DIRECTIVE not in element and _find_element(remaining, element, key) < 0
     ]
-    return [*kept, *added][: len(live)]
+    return [*remaining, *added][: len(live)]
 
 
 def _check_order(patch: list[Any], order: list[Any], key: str) -> None:
-    """The elements of the patch must stand in the order list, in the same order; deletions need not."""
+    """Check that the elements of the patch are in the order list, in the same order. Deletions need not be in it."""
     if not patch or not order:
         return
-    place = 0
+    position = 0
     for element in patch:
         directive = element.get(_PATCH_DIRECTIVE) if isinstance(element, dict) and key else None
         if directive == "delete":
             continue
         if directive is None:
-            while place < len(order) and not _same_element(element, order[place], key):
-                place += 1
-        if place >= len(order):
-            told = f"The order in patch list:\n{_go_value(patch)}\n doesn't match {_SET_ELEMENT_ORDER} list:\n{_go_value(order)}\n"
-            raise untyped_error(told)
-        place += directive is None
+            while position < len(order) and not _same_element(element, order[position], key):
+                position += 1
+        if position >= len(order):
+            raise untyped_error(
+                f"The order in patch list:\n{go_value_text(patch)}\n"
+                f" doesn't match {_SET_ELEMENT_ORDER} list:\n{go_value_text(order)}\n"
+            )
+        position += directive is None
 
 
 def _same_element(left: Any, right: Any, key: str) -> bool:
@@ -236,67 +244,70 @@ def _same_element(left: Any, right: Any, key: str) -> bool:
 
 
 def _ordered_elements(merged: list[Any], patch: Sequence[Any], live: Sequence[Any], key: str) -> list[Any]:
-    """Elements of the patch in its order, the others woven in where they stood before a patched one."""
+    """The elements of the patch in its order, with the others inserted where they preceded a patched element."""
     for element in merged if key else ():
         if key not in element:
             raise _missing_merge_key(element, key)
-    places, lives = _index_by_identity(patch, key), _index_by_identity(live, key)
-    patched = [element for element in merged if _element_identity(element, key) in places]
-    others = [element for element in merged if _element_identity(element, key) not in places]
-    patched.sort(key=lambda element: places[_element_identity(element, key)])
-    others.sort(key=lambda element: lives.get(_element_identity(element, key), len(lives)))  # twins move together
+    patch_positions, live_positions = _index_by_identity(patch, key), _index_by_identity(live, key)
+    patched = [element for element in merged if _element_identity(element, key) in patch_positions]
+    others = [element for element in merged if _element_identity(element, key) not in patch_positions]
+    patched.sort(key=lambda element: patch_positions[_element_identity(element, key)])
+    # The sort is stable: duplicates stay together.
+    others.sort(key=lambda element: live_positions.get(_element_identity(element, key), len(live_positions)))
     result: list[Any] = []
-    left = 0
+    index = 0
     for element in patched:
-        place = lives.get(_element_identity(element, key))
+        position = live_positions.get(_element_identity(element, key))
         while (
-            place is not None and left < len(others) and lives.get(_element_identity(others[left], key), place) < place
+            position is not None
+            and index < len(others)
+            and live_positions.get(_element_identity(others[index], key), position) < position
         ):
-            result.append(others[left])
-            left += 1
+            result.append(others[index])
+            index += 1
         result.append(element)
-    return result + others[left:]
+    return result + others[index:]
 
 
 def _index_by_identity(elements: Sequence[Any], key: str) -> dict[Any, int]:
-    places: dict[Any, int] = {}
+    positions: dict[Any, int] = {}
     for index, element in enumerate(elements):
-        places.setdefault(_element_identity(element, key), index)
-    return places
+        positions.setdefault(_element_identity(element, key), index)
+    return positions
 
 
 def _element_identity(element: Any, key: str) -> Any:
-    """What tells an element apart from the others; hashable, and different for 1 and true."""
+    """The identity of an element in its list: hashable, and different for 1 and true."""
     value = element.get(key) if isinstance(element, dict) else element
     return (value.__class__, value if not isinstance(value, dict | list) else str(value))
 
 
-def _find_element(elements: Sequence[JSON], wanted: JSON, key: str) -> int:
+def _find_element(elements: Sequence[JSON], target: JSON, key: str) -> int:
     for index, element in enumerate(elements):
-        if key in element and strictly_equal(element[key], wanted[key]):
+        if key in element and strictly_equal(element[key], target[key]):
             return index
     return -1
 
 
 def _delete_from_primitive_list(original: JSON, name: str, unwanted: Any) -> None:
-    """`$deleteFromPrimitiveList/list`: take these values out of the list."""
+    """`$deleteFromPrimitiveList/list`: remove these values from the list."""
     current = original.get(name)
     if unwanted is None:
         original.pop(name, None)
     elif isinstance(current, list) and isinstance(unwanted, list) and (current or unwanted):
         if _are_objects(current, unwanted):
             raise untyped_error("expected a list of plain values, but received a list of objects")
-        gone = {_element_identity(value, "") for value in unwanted}
-        original[name] = [value for value in current if _element_identity(value, "") not in gone]
+        identities = {_element_identity(value, "") for value in unwanted}
+        original[name] = [value for value in current if _element_identity(value, "") not in identities]
 
 
 def _are_objects(*lists: Sequence[Any], required: bool = False) -> bool:
-    """Whether the elements are objects. Raises Refused where they are a mixture, or lists."""
+    """Whether the elements are objects. Raises `StatusError` if they are lists, or of different types."""
     kinds = {_go_type(element) for elements in lists for element in elements}
     if "[]interface {}" in kinds:
         raise unprocessable("lists of lists are not supported")
     if len(kinds) > 1:
-        raise untyped_error(f"list element types are not identical: {_go_value(list(lists))}")
+        raise untyped_error(f"list element types are not identical: {go_value_text(list(lists))}")
     if required and not kinds:
         raise untyped_error("no elements in any of the given slices")
     return kinds == {"map[string]interface {}"}
@@ -305,11 +316,11 @@ def _are_objects(*lists: Sequence[Any], required: bool = False) -> bool:
 def _field_type(tree: TypeNode, name: str) -> TypeNode:
     if tree.shape is TypeShape.ANY:
         return UNTYPED_ATOMIC
-    found = tree.field_type(name)
-    if found is None:
+    field = tree.field_type(name)
+    if field is None:
         struct = tree.go_type.rpartition(".")[2]
         raise untyped_error(f'unable to find api field in struct {struct} for the json field "{name}"')
-    return found
+    return field
 
 
 def _directive_target(directive: str, prefix: str) -> str:
@@ -321,22 +332,11 @@ def _directive_target(directive: str, prefix: str) -> str:
 
 
 def _missing_merge_key(element: JSON, key: str) -> StatusError:
-    return untyped_error(f"map: {_go_value(element)} does not contain declared merge key: {key}")
+    return untyped_error(f"map: {go_value_text(element)} does not contain declared merge key: {key}")
 
 
 def _unknown_directive(directive: Any, element: JSON) -> StatusError:
-    return untyped_error(f"unknown patch type: {_go_value(directive)} in map: {_go_value(element)}")
-
-
-def _go_value(value: Any) -> str:
-    """A value as Go's `%v` prints it."""
-    if isinstance(value, dict):
-        return f"map[{' '.join(f'{key}:{_go_value(value[key])}' for key in sorted(value))}]"
-    if isinstance(value, list):
-        return f"[{' '.join(map(_go_value, value))}]"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return "<nil>" if value is None else str(value)
+    return untyped_error(f"unknown patch type: {go_value_text(directive)} in map: {go_value_text(element)}")
 
 
 def _go_type(value: Any) -> str:

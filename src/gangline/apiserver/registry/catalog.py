@@ -1,4 +1,4 @@
-"""Everything the server knows about a kind, in one place: where it lives, its types, its rules."""
+"""The catalog of served kinds: for each its resource, types, strategy and storage version."""
 
 from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
@@ -7,29 +7,29 @@ import msgspec
 
 from gangline.api.meta import JSON
 from gangline.api.selectors import SelectableFields
-from gangline.apiserver.apply.tracked import ManagedKind, managed_kind
-from gangline.apiserver.http.negotiation import ObjectKind
+from gangline.apiserver.apply.managed_kind import ManagedKind, managed_kind
 from gangline.apiserver.kinds.machinery.strategy import Strategy
+from gangline.apiserver.registry.object_kind import ObjectKind
 from gangline.apiserver.registry.resources import ApiResource
 from gangline.schema.typed.strict_decoding import DecodingChecker
 from gangline.schema.typed.types import TypeNode
 
 Converter = Callable[[JSON], JSON]
 FieldPath = tuple[str, ...]
-"""The way to a field, from the object down."""
+"""The names of the fields on the way from the object to a field."""
 
 
 class ScalePaths(msgspec.Struct, frozen=True):
-    """Where the replicas of an object are."""
+    """The fields that the Scale of an object shows."""
 
     spec: FieldPath = ("spec", "replicas")
     status: FieldPath = ("status", "replicas")
     selector: FieldPath = ("spec", "selector")
-    """A selector, or the text of one. Empty where there is none."""
+    """A label selector, or its text. Empty if the kind has none."""
 
 
 class ServedKind(msgspec.Struct, frozen=True):
-    """One served version of one kind."""
+    """One served version of a kind."""
 
     resource: ApiResource
     type: TypeNode
@@ -37,26 +37,26 @@ class ServedKind(msgspec.Struct, frozen=True):
     object_kind: ObjectKind
     selectable_fields: SelectableFields
     decoder: DecodingChecker | None = None
-    """Finds what a built-in kind's JSON has wrong; custom resources have their schema for that."""
+    """Checks the JSON of a built-in kind. None for custom resources, which are checked by their schema."""
     group_override: str | None = None
-    """The group its objects are kept under, where that is another one."""
+    """The group that objects are stored under, if it is not the group of the resource."""
     from_storage: Converter | None = None
-    """Makes what is stored what this version shows. None: they are the same."""
+    """Converts a stored object to this version. None: both are the same."""
     to_storage: Converter | None = None
-    """The other way round."""
+    """Converts an object of this version to the stored version. None: both are the same."""
     scale_paths: ScalePaths = ScalePaths()
-    """Meaningful where `scale` is a subresource."""
+    """Used if `scale` is a subresource."""
     deprecation_warning: str = ""
-    """What everybody who uses this version is told."""
+    """A warning for every request of this version; empty if it is not deprecated."""
     _managed_kinds: dict[str, ManagedKind] = {}
     custom: bool = False
-    """Defined by a CRD: list items carry their kind, strategic patch is refused, and lists say `continue: ""`."""
+    """Defined by a CRD: list items carry their kind, strategic merge patch is refused, lists say `continue: ""`."""
 
     def managed_kind(self, subresource: str = "") -> ManagedKind:
-        """How ownership is tracked for writes of the object, or of one of its subresources."""
-        found = self._managed_kinds.get(subresource)
-        if found is None:
-            found = self._managed_kinds[subresource] = managed_kind(
+        """The tracking of field ownership for writes of the object, or of one of its subresources. Cached."""
+        kind = self._managed_kinds.get(subresource)
+        if kind is None:
+            kind = self._managed_kinds[subresource] = managed_kind(
                 self.api_version,
                 self.kind,
                 self.type,
@@ -64,22 +64,22 @@ class ServedKind(msgspec.Struct, frozen=True):
                 custom=self.custom,
                 status=self.has_status,
             )
-        return found
+        return kind
 
     def served_bytes(self, data: bytes) -> bytes:
-        """A stored object as this version shows it."""
+        """The bytes of a stored object, converted to this version."""
         if self.from_storage is None:
             return data
         return msgspec.json.encode(self.from_storage(msgspec.json.decode(data)))
 
     @property
     def has_status(self) -> bool:
-        """Whether status is a subresource. A few kinds take it on creation all the same."""
+        """Whether status is a subresource. A few kinds accept a status on creation all the same."""
         return self.resource.subresource("status") is not None
 
     @property
     def storage_group(self) -> str:
-        return self.group if self.group_override is None else self.group_override
+        return self.resource.group if self.group_override is None else self.group_override
 
     @property
     def group(self) -> str:
@@ -95,36 +95,36 @@ class ServedKind(msgspec.Struct, frozen=True):
 
     @property
     def api_version(self) -> str:
-        return f"{self.resource.group}/{self.resource.version}" if self.resource.group else self.resource.version
+        return self.resource.api_version
 
 
 class Catalog:
-    """Entries by where they live. Changes when CRDs come and go; readers always see a whole entry or none."""
+    """Served kinds by group, version and plural. It changes when CRDs are created and deleted."""
 
     def __init__(self) -> None:
-        self._entries: dict[tuple[str, str, str], ServedKind] = {}
+        self._served_kinds: dict[tuple[str, str, str], ServedKind] = {}
         self._storage_kinds: dict[tuple[str, str], ServedKind] = {}
 
     def __iter__(self) -> Iterator[ServedKind]:
-        return iter(tuple(self._entries.values()))
+        return iter(tuple(self._served_kinds.values()))
 
-    def add(self, entry: ServedKind, *, storage: bool = True) -> None:
-        """Serve an entry. With `storage` it is the one whose version objects are kept in."""
-        self._entries[entry.group, entry.resource.version, entry.plural] = entry
+    def add(self, served_kind: ServedKind, *, storage: bool = True) -> None:
+        """Serve a kind. With `storage`, objects are stored in its version."""
+        self._served_kinds[served_kind.group, served_kind.resource.version, served_kind.plural] = served_kind
         if storage:
-            self._storage_kinds[entry.group, entry.plural] = entry
+            self._storage_kinds[served_kind.group, served_kind.plural] = served_kind
 
     def remove(self, group: str, plural: str) -> None:
-        """Serve no version of a resource any more."""
-        for where in [where for where in self._entries if where[0] == group and where[2] == plural]:
-            del self._entries[where]
+        """Stop serving all versions of a resource."""
+        for key in [key for key in self._served_kinds if key[0] == group and key[2] == plural]:
+            del self._served_kinds[key]
         self._storage_kinds.pop((group, plural), None)
 
     def find(self, group: str, version: str, plural: str) -> ServedKind | None:
-        return self._entries.get((group, version, plural))
+        return self._served_kinds.get((group, version, plural))
 
     def storage_kind(self, group: str, plural: str) -> ServedKind | None:
-        """The entry of the version that objects are kept in."""
+        """The served kind of the version that objects are stored in."""
         return self._storage_kinds.get((group, plural))
 
 
@@ -176,26 +176,26 @@ _RETURNS_DELETED_OBJECT: AbstractSet[tuple[str, str]] = frozenset(
 _ORPHANS_BY_DEFAULT: AbstractSet[tuple[str, str]] = frozenset({("", "replicationcontrollers"), ("batch", "jobs")})
 
 
-def allows_create_on_update(entry: ServedKind) -> bool:
-    """Whether PUT creates an object that is not there."""
-    return (entry.group, entry.plural) in _CREATED_BY_PUT
+def allows_create_on_update(served_kind: ServedKind) -> bool:
+    """Whether PUT creates an object that does not exist."""
+    return (served_kind.group, served_kind.plural) in _CREATED_BY_PUT
 
 
-def requires_resource_version(entry: ServedKind) -> bool:
-    """Whether PUT without a resourceVersion is refused, instead of overwriting whatever is there."""
-    return entry.custom or (entry.group, entry.plural) in _NO_UNCONDITIONAL_UPDATE
+def requires_resource_version(served_kind: ServedKind) -> bool:
+    """Whether PUT without a resourceVersion is refused, instead of replacing the stored object unconditionally."""
+    return served_kind.custom or (served_kind.group, served_kind.plural) in _NO_UNCONDITIONAL_UPDATE
 
 
-def returns_deleted_object(entry: ServedKind) -> bool:
-    """Whether a deletion answers with the object instead of a Status."""
-    return (entry.group, entry.plural) in _RETURNS_DELETED_OBJECT
+def returns_deleted_object(served_kind: ServedKind) -> bool:
+    """Whether the response to a deletion is the object instead of a Status."""
+    return (served_kind.group, served_kind.plural) in _RETURNS_DELETED_OBJECT
 
 
-def orphans_by_default(entry: ServedKind) -> bool:
-    """Whether a deletion that says nothing about dependents leaves them behind."""
-    return (entry.group, entry.plural) in _ORPHANS_BY_DEFAULT
+def orphans_by_default(served_kind: ServedKind) -> bool:
+    """Whether a deletion without a propagation policy orphans the dependents."""
+    return (served_kind.group, served_kind.plural) in _ORPHANS_BY_DEFAULT
 
 
-def is_core_resource(entry: ServedKind, plural: str) -> bool:
-    """Whether this is that resource of the core group."""
-    return not entry.group and entry.plural == plural
+def is_core_resource(served_kind: ServedKind, plural: str) -> bool:
+    """Whether a kind is this resource of the core group."""
+    return not served_kind.group and served_kind.plural == plural

@@ -1,19 +1,26 @@
-"""What one DELETE does to one object: marks it, shortens its grace, or removes it. Pure."""
+"""Deletion: what a DELETE does to an object (`deletion`, pure), and the transactions that do it (`Deleter`).
 
-from collections.abc import Mapping
+A DELETE marks the object, shortens its grace period, or removes it from the store.
+"""
+
 from datetime import datetime, timedelta
 
 import msgspec
 
-from gangline.api.meta import JSON
+from gangline.api.meta import JSON, Key
 from gangline.apiserver import errors as apierrors
-from gangline.apiserver.errors import untyped_error
-from gangline.apiserver.http.query import query_integer
-from gangline.apiserver.http.routes import query_flag
+from gangline.apiserver.errors import StatusError
 from gangline.apiserver.registry.catalog import ServedKind, is_core_resource, orphans_by_default, returns_deleted_object
-from gangline.schema.problems import FieldProblem, ProblemKind
-from gangline.schema.typed.openapi import builtin_type
-from gangline.schema.typed.strict_decoding import type_errors
+from gangline.apiserver.registry.object_meta import rfc3339
+from gangline.apiserver.registry.selection import Selection
+from gangline.apiserver.registry.service_allocator import ServiceAllocator
+from gangline.apiserver.registry.storage import decode_record, encode_object, storage_form, storage_path
+from gangline.apiserver.registry.writes import MAX_COMMIT_ATTEMPTS, WriteContext, WriteResult
+from gangline.apiserver.store.errors import StaleWrite
+from gangline.apiserver.store.paths import collection_prefix, split_path
+from gangline.apiserver.store.records import StoreRecord, StoreWrite
+from gangline.apiserver.store.store import Store
+from gangline.base.clock import Clock
 
 FOREGROUND_FINALIZER, ORPHAN_FINALIZER = "foregroundDeletion", "orphan"
 CRD_CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
@@ -22,7 +29,7 @@ INSTANCE_DELETION_PENDING = (
     "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
 )
 INSTANCE_DELETION_IN_PROGRESS = ("InstanceDeletionInProgress", "CustomResource deletion is in progress")
-PROPAGATION_POLICIES = ("Foreground", "Background", "Orphan")
+IMMORTAL_NAMESPACES = ("default", "kube-system", "kube-public")
 PODS_PRESERVED_WARNING = (
     "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them "
     "or set propagationPolicy=Orphan to suppress this warning"
@@ -30,7 +37,7 @@ PODS_PRESERVED_WARNING = (
 
 
 class DeletionOptions(msgspec.Struct, frozen=True):
-    """How to delete: for whom the request is meant, how soon, and what becomes of dependents."""
+    """Options of a deletion: preconditions, grace period, and what happens to dependents."""
 
     uid: str = ""
     resource_version: str = ""
@@ -45,128 +52,65 @@ class DeletionOptions(msgspec.Struct, frozen=True):
 
 
 class Deletion(msgspec.Struct, frozen=True):
-    """The object with its deletion noted (None: nothing to note), and whether it goes now."""
+    """What one DELETE does to an object."""
 
     marked_object: JSON | None
+    """The object with the mark of its deletion; None if it is removed without one."""
     removes_now: bool
     returns_object: bool
     warnings: tuple[str, ...] = ()
 
 
-class _DeleteOptionsKind(msgspec.Struct, frozen=True):
-    group: str = "meta.k8s.io"
-    kind: str = "DeleteOptions"
-    plural: str = "deleteoptions"
-
-
-def deletion_options(body: JSON | None, query: Mapping[str, str]) -> DeletionOptions:
-    """From the body, or, only if there is none, from the query. Raises `Refused`."""
-    raw: JSON = _options_from_body(body) if body else _options_from_query(query)
-    problems = _option_problems(raw)
-    if problems:
-        raise apierrors.invalid(_DeleteOptionsKind(), "", problems)
-    wanted = raw.get("preconditions") or {}
-    return DeletionOptions(
-        uid=wanted.get("uid") or "",
-        resource_version=wanted.get("resourceVersion") or "",
-        grace_seconds=raw.get("gracePeriodSeconds"),
-        propagation_policy=raw.get("propagationPolicy") or "",
-        orphan_dependents=raw.get("orphanDependents"),
-        dry_run=bool(raw.get("dryRun")),
-    )
-
-
-def _options_from_body(body: JSON) -> JSON:
-    kind, version = body.get("kind") or "DeleteOptions", body.get("apiVersion") or "meta.k8s.io/v1"
-    if kind != "DeleteOptions":
-        told = f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:110"'
-        raise untyped_error(told)
-    if wrong := type_errors(body, builtin_type("v1", "DeleteOptions")):
-        raise untyped_error(wrong[0])
-    return body
-
-
-def _options_from_query(query: Mapping[str, str]) -> JSON:
-    raw: JSON = {}
-    grace = query_integer(query, "gracePeriodSeconds")
-    if grace is not None:
-        raw["gracePeriodSeconds"] = grace
-    if "propagationPolicy" in query:
-        raw["propagationPolicy"] = query["propagationPolicy"]
-    if "orphanDependents" in query:
-        raw["orphanDependents"] = query_flag(query, "orphanDependents")
-    if "dryRun" in query:
-        raw["dryRun"] = [query["dryRun"]]
-    return raw
-
-
-def _option_problems(raw: JSON) -> list[FieldProblem]:
-    problems: list[FieldProblem] = []
-    policy, orphan, dry = raw.get("propagationPolicy"), raw.get("orphanDependents"), raw.get("dryRun")
-    if policy is not None and orphan is not None:
-        detail = "orphanDependents and deletionPropagation cannot be both set"
-        problems.append(FieldProblem(ProblemKind.INVALID, "propagationPolicy", policy, detail))
-    elif policy is not None and policy not in PROPAGATION_POLICIES:
-        detail = 'supported values: "Foreground", "Background", "Orphan", "nil"'
-        problems.append(FieldProblem(ProblemKind.NOT_SUPPORTED, "propagationPolicy", policy, detail))
-    if dry and dry != ["All"]:
-        problems.append(FieldProblem(ProblemKind.NOT_SUPPORTED, "dryRun", dry, 'supported values: "All"'))
-    return problems
-
-
-def deletion(entry: ServedKind, old: JSON, options: DeletionOptions, now: datetime) -> Deletion:
-    """Decide. A second DELETE may shorten the grace and change nothing else."""
+def deletion(served_kind: ServedKind, old: JSON, options: DeletionOptions, now: datetime) -> Deletion:
+    """What this DELETE does. A second DELETE of an object may shorten its grace period and change nothing else."""
     metadata = dict(old["metadata"])
-    finalizers = _deletion_finalizers(entry, metadata, options)
-    definition = entry.plural == "customresourcedefinitions"
+    finalizers = _deletion_finalizers(served_kind, metadata, options)
+    definition = served_kind.plural == "customresourcedefinitions"
     if definition and "deletionTimestamp" not in metadata:
         finalizers = [*finalizers, CRD_CLEANUP_FINALIZER]
     if finalizers:
         metadata["finalizers"] = finalizers
     else:
         metadata.pop("finalizers", None)
-    grace = _grace_seconds(entry, old, options)
-    namespace = is_core_resource(entry, "namespaces")
+    grace = _grace_seconds(served_kind, old, options)
+    namespace = is_core_resource(served_kind, "namespaces")
     waits = bool(finalizers) or grace > 0 or (namespace and bool(old.get("spec", {}).get("finalizers")))
-    # A pod shows its end to those who watch, even when it ends at once.
-    if not waits and not is_core_resource(entry, "pods"):
-        return Deletion(None, removes_now=True, returns_object=returns_deleted_object(entry))
+    # A pod is always marked before it is removed, so that watchers see its deletionTimestamp.
+    if not waits and not is_core_resource(served_kind, "pods"):
+        return Deletion(None, removes_now=True, returns_object=returns_deleted_object(served_kind))
     if "deletionTimestamp" in metadata:
         _shorten_grace(metadata, grace, now)
     else:
-        metadata["deletionTimestamp"] = _rfc3339(now + timedelta(seconds=grace))
+        metadata["deletionTimestamp"] = rfc3339(now + timedelta(seconds=grace))
         if not namespace and not definition:
             metadata["deletionGracePeriodSeconds"] = grace
-        if entry.strategy.has_generation and not definition:
+        if served_kind.strategy.has_generation and not definition:
             metadata["generation"] = metadata.get("generation", 0) + 1
     marked = {**old, "metadata": metadata}
     if namespace:
         marked["status"] = {**old.get("status", {}), "phase": "Terminating"}
     if definition and "deletionTimestamp" not in old["metadata"]:
-        marked["status"] = crd_terminating_status(old, INSTANCE_DELETION_PENDING, _rfc3339(now))
-    surprising = not options.has_propagation_policy and (entry.group, entry.plural) == ("batch", "jobs")
-    warnings = (PODS_PRESERVED_WARNING,) if surprising else ()
+        marked["status"] = crd_terminating_status(old, INSTANCE_DELETION_PENDING, rfc3339(now))
+    preserves_pods = not options.has_propagation_policy and (served_kind.group, served_kind.plural) == ("batch", "jobs")
+    warnings = (PODS_PRESERVED_WARNING,) if preserves_pods else ()
     return Deletion(
-        marked,
-        removes_now=not waits,
-        returns_object=returns_deleted_object(entry) or waits,
-        warnings=warnings,
+        marked, removes_now=not waits, returns_object=returns_deleted_object(served_kind) or waits, warnings=warnings
     )
 
 
-def crd_terminating_status(crd: JSON, told: tuple[str, str], now: str) -> JSON:
-    """The status of a CRD that is being deleted."""
+def crd_terminating_status(crd: JSON, reason_and_message: tuple[str, str], now: str) -> JSON:
+    """The status of a CRD that is being deleted: with a Terminating condition of this reason and message."""
     status: JSON = dict(crd.get("status") or {})
-    before = status.get("conditions") or []
-    since = next((found["lastTransitionTime"] for found in before if found["type"] == "Terminating"), now)
-    reason, message = told
+    conditions = status.get("conditions") or []
+    since = next((item["lastTransitionTime"] for item in conditions if item["type"] == "Terminating"), now)
+    reason, message = reason_and_message
     condition = {"type": "Terminating", "status": "True", "lastTransitionTime": since, "reason": reason}
-    kept = [found for found in before if found["type"] != "Terminating"]
-    return {**status, "conditions": [*kept, {**condition, "message": message}]}
+    others = [item for item in conditions if item["type"] != "Terminating"]
+    return {**status, "conditions": [*others, {**condition, "message": message}]}
 
 
 def is_deletion_complete(obj: JSON) -> bool:
-    """Whether an object whose deletion began has nothing more to wait for."""
+    """Whether an object is marked for deletion and has no finalizer and no grace period left."""
     metadata = obj["metadata"]
     if "deletionTimestamp" not in metadata or metadata.get("finalizers"):
         return False
@@ -175,13 +119,13 @@ def is_deletion_complete(obj: JSON) -> bool:
     return not metadata.get("deletionGracePeriodSeconds")
 
 
-def _grace_seconds(entry: ServedKind, old: JSON, options: DeletionOptions) -> int:
-    if not is_core_resource(entry, "pods"):
+def _grace_seconds(served_kind: ServedKind, old: JSON, options: DeletionOptions) -> int:
+    if not is_core_resource(served_kind, "pods"):
         return 0
     phase = old.get("status", {}).get("phase")
     if not old["spec"].get("nodeName") or phase in ("Succeeded", "Failed"):
         return 0
-    wanted = (
+    requested = (
         options.grace_seconds
         if options.grace_seconds is not None
         else old["spec"].get("terminationGracePeriodSeconds", 30)
@@ -189,31 +133,107 @@ def _grace_seconds(entry: ServedKind, old: JSON, options: DeletionOptions) -> in
     current = old["metadata"].get("deletionGracePeriodSeconds")
     if current is not None and options.grace_seconds is None:
         return int(current)
-    # It can be shortened, never lengthened.
-    return max(0, int(wanted) if current is None else min(int(wanted), int(current)))
+    # A grace period can be shortened, never lengthened.
+    return max(0, int(requested) if current is None else min(int(requested), int(current)))
 
 
 def _shorten_grace(metadata: JSON, grace: int, now: datetime) -> None:
     current = metadata.get("deletionGracePeriodSeconds")
     if current is not None and grace < current:
         metadata["deletionGracePeriodSeconds"] = grace
-        metadata["deletionTimestamp"] = _rfc3339(now + timedelta(seconds=grace))
+        metadata["deletionTimestamp"] = rfc3339(now + timedelta(seconds=grace))
 
 
-def _deletion_finalizers(entry: ServedKind, metadata: JSON, options: DeletionOptions) -> list[str]:
-    """The object's finalizers, with the one that the propagation policy asks of the garbage collector."""
-    kept = [name for name in metadata.get("finalizers") or [] if name not in (FOREGROUND_FINALIZER, ORPHAN_FINALIZER)]
-    had = [name for name in metadata.get("finalizers") or [] if name in (FOREGROUND_FINALIZER, ORPHAN_FINALIZER)]
+def _deletion_finalizers(served_kind: ServedKind, metadata: JSON, options: DeletionOptions) -> list[str]:
+    """The object's finalizers, with the garbage collector's one for the propagation policy."""
+    finalizers: list[str] = metadata.get("finalizers") or []
+    collector = [name for name in finalizers if name in (FOREGROUND_FINALIZER, ORPHAN_FINALIZER)]
+    others = [name for name in finalizers if name not in (FOREGROUND_FINALIZER, ORPHAN_FINALIZER)]
     if options.propagation_policy == "Foreground":
-        return [*kept, FOREGROUND_FINALIZER]
+        return [*others, FOREGROUND_FINALIZER]
     if options.propagation_policy == "Orphan" or options.orphan_dependents is True:
-        return [*kept, ORPHAN_FINALIZER]
+        return [*others, ORPHAN_FINALIZER]
     if options.propagation_policy == "Background" or options.orphan_dependents is False:
-        return kept
-    if had or not orphans_by_default(entry):
-        return [*kept, *had]
-    return [*kept, ORPHAN_FINALIZER]
+        return others
+    if collector or not orphans_by_default(served_kind):
+        return [*others, *collector]
+    return [*others, ORPHAN_FINALIZER]
 
 
-def _rfc3339(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+class Deleter:
+    """Deletes objects, in transactions on the store."""
+
+    def __init__(self, store: Store, service_allocator: ServiceAllocator, clock: Clock) -> None:
+        self._store, self._service_allocator, self._clock = store, service_allocator, clock
+
+    async def delete(
+        self, context: WriteContext, served_kind: ServedKind, key: Key, options: DeletionOptions
+    ) -> WriteResult:
+        """Begin, hasten or complete the deletion of an object. Raises `StatusError`."""
+        for _ in range(MAX_COMMIT_ATTEMPTS):
+            record = self._store.get(storage_path(served_kind, key))
+            if record is None:
+                raise apierrors.not_found(served_kind, key.name)
+            old = decode_record(record, served_kind)
+            _check_preconditions(served_kind, key, old, options)
+            step = deletion(served_kind, old, options, self._clock.now())
+            if context.dry_run:
+                return _deletion_result(served_kind, old, step)
+            try:
+                return await self._commit(served_kind, record, old, step)
+            except StaleWrite:
+                continue
+        raise apierrors.conflict(served_kind, key.name, apierrors.MODIFIED_MESSAGE)
+
+    async def delete_collection(
+        self, served_kind: ServedKind, namespace: str, selection: Selection, options: DeletionOptions
+    ) -> list[bytes]:
+        """Delete every selected object. Returns the objects, encoded; one deleted meanwhile by others is left out."""
+        context = WriteContext(dry_run=options.dry_run)
+        deleted: list[bytes] = []
+        prefix = collection_prefix(served_kind.storage_group, served_kind.plural, namespace)
+        for record in self._store.range(prefix).records:
+            if selection and not selection.matches(record):
+                continue
+            path = split_path(record.path)
+            try:
+                result = await self.delete(context, served_kind, Key(path.namespace, path.name), options)
+            except StatusError as error:
+                if error.code != 404:
+                    raise
+            else:
+                deleted.append(record.data if result.is_status else result.data)
+        return deleted
+
+    async def _commit(self, served_kind: ServedKind, record: StoreRecord, old: JSON, step: Deletion) -> WriteResult:
+        if step.marked_object is not None and step.marked_object != old:
+            (marked,) = await self._store.commit(
+                StoreWrite(record.path, storage_form(served_kind, step.marked_object), record.revision)
+            )
+            if not step.removes_now:
+                return WriteResult(served_kind.served_bytes(marked.data), warnings=step.warnings)
+            record, old = marked, decode_record(marked, served_kind)
+        elif not step.removes_now:
+            return WriteResult(served_kind.served_bytes(record.data), warnings=step.warnings)
+        final_body = storage_form(served_kind, old)
+        await self._store.commit(StoreWrite(record.path, None, record.revision, final_body=final_body))
+        self._service_allocator.release_deleted(served_kind, old)
+        return _deletion_result(served_kind, old, step)
+
+
+def _check_preconditions(served_kind: ServedKind, key: Key, old: JSON, options: DeletionOptions) -> None:
+    uid, version = old["metadata"]["uid"], old["metadata"]["resourceVersion"]
+    if options.uid and options.uid != uid:
+        raise apierrors.precondition_failed(served_kind, key.name, "UID", options.uid, uid)
+    if options.resource_version and options.resource_version != version:
+        raise apierrors.precondition_failed(served_kind, key.name, "ResourceVersion", options.resource_version, version)
+    if is_core_resource(served_kind, "namespaces") and key.name in IMMORTAL_NAMESPACES:
+        raise apierrors.forbidden(served_kind, key.name, "this namespace may not be deleted")
+
+
+def _deletion_result(served_kind: ServedKind, old: JSON, step: Deletion) -> WriteResult:
+    if step.removes_now and not step.returns_object:
+        metadata = old["metadata"]
+        status = apierrors.deletion_success(served_kind, metadata["name"], metadata["uid"])
+        return WriteResult(encode_object(status), is_status=True, warnings=step.warnings)
+    return WriteResult(encode_object(step.marked_object or old), warnings=step.warnings)

@@ -1,4 +1,4 @@
-"""Which resources the server has: the built-in ones as kube-apiserver has them, and those that CRDs define."""
+"""The resources of the server: the built-in ones of kube-apiserver, and those that CRDs define."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -10,7 +10,7 @@ import msgspec
 from gangline.api.meta import JSON
 from gangline.schema.typed import published
 
-# Kinds that controllers of a whole cluster would act on. Here they are kept, and that is all.
+# Kinds that a controller of a full cluster acts on. This server only stores them.
 INERT_KINDS = frozenset(
     {
         ("apps", "DaemonSet"),
@@ -24,7 +24,7 @@ INERT_KINDS = frozenset(
     }
 )
 
-# Where the version that a resource is stored in is not its own. The storage version's hash tells.
+# Resources that are stored in another version. Found by the storageVersionHash that kube-apiserver publishes.
 _STORAGE_VERSIONS = {
     "events.events.k8s.io": ("", "v1"),
     "horizontalpodautoscalers.autoscaling": ("autoscaling", "v2"),
@@ -36,7 +36,7 @@ _SUBRESOURCE_VERBS = ("get", "patch", "update")
 
 
 class Subresource(msgspec.Struct, frozen=True):
-    """`pods/eviction`. Group and version are of its kind, and empty where they are those of the resource."""
+    """A subresource such as `pods/eviction`. Group and version of its kind are empty if they are the resource's own."""
 
     name: str
     kind: str
@@ -46,7 +46,7 @@ class Subresource(msgspec.Struct, frozen=True):
 
 
 class ApiResource(msgspec.Struct, frozen=True):
-    """One resource in one version."""
+    """A resource in one version."""
 
     group: str
     version: str
@@ -60,7 +60,7 @@ class ApiResource(msgspec.Struct, frozen=True):
     subresources: tuple[Subresource, ...] = ()
     list_kind: str = ""
     storage_version: tuple[str, str] = ("", "")
-    """Group and version it is stored in."""
+    """The group and version that objects are stored in."""
     custom: bool = False
 
     @property
@@ -69,22 +69,22 @@ class ApiResource(msgspec.Struct, frozen=True):
 
     @property
     def qualified_name(self) -> str:
-        """As errors say it: `pods`, `deployments.apps`."""
+        """The name in error messages: `pods`, `deployments.apps`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
     def group_version_path(self) -> str:
-        """Its group version's path without slashes around it: `api/v1`, `apis/apps/v1`."""
+        """The path of the group version without slashes around it: `api/v1`, `apis/apps/v1`."""
         return group_version_path(self.group, self.version)
 
     @property
     def is_stored(self) -> bool:
-        """False for what only answers, as reviews and bindings do."""
+        """False for resources that exist only as request and response, such as reviews and bindings."""
         return "list" in self.verbs
 
     @property
     def inert_warning(self) -> str:
-        """What to tell whoever creates one; empty where something acts on it."""
+        """A warning for clients that create an object of an inert kind; empty for other kinds."""
         if (self.group, self.kind) not in INERT_KINDS:
             return ""
         return f"gangline stores this {self.kind}, but runs no controller that acts on it"
@@ -100,7 +100,7 @@ def group_version_path(group: str, version: str) -> str:
 
 @cache
 def builtin_resources() -> tuple[ApiResource, ...]:
-    """What every server has, in kube-apiserver's order: preferred versions first."""
+    """The built-in resources in kube-apiserver's order: preferred versions first."""
     return tuple(
         _builtin_resource(group["name"], version["version"], item)
         for group in published.discovery_data().groups
@@ -133,26 +133,23 @@ def _subresource(item: JSON) -> Subresource:
 
 
 def crd_resources(crd: JSON) -> tuple[ApiResource, ...]:
-    """The resources of a CustomResourceDefinition, one for each version it serves, preferred version first.
+    """The resources of a CustomResourceDefinition, one for each served version, preferred version first.
 
-    Names are the accepted ones: those in its status, where there are any.
+    Names are those that the status accepts, or those of the spec while the status has none.
     """
     spec = crd["spec"]
-    accepted: JSON = crd.get("status", {}).get("acceptedNames", {})
-    names = accepted if accepted.get("plural") else spec["names"]
+    accepted_names: JSON = crd.get("status", {}).get("acceptedNames", {})
+    names = accepted_names if accepted_names.get("plural") else spec["names"]
     storage = next((item["name"] for item in spec["versions"] if item.get("storage")), "")
-    served = [item for item in spec["versions"] if item.get("served")]
-    served.sort(key=lambda item: version_rank(item["name"]))
-    return tuple(_crd_resource(spec, names, item, storage) for item in served)
+    versions = [item for item in spec["versions"] if item.get("served")]
+    versions.sort(key=lambda item: version_rank(item["name"]))
+    return tuple(_crd_resource(spec, names, item, storage) for item in versions)
 
 
 def _crd_resource(spec: JSON, names: JSON, version: JSON, storage: str) -> ApiResource:
     kind = names["kind"]
-    parts = version.get("subresources") or {}
-    offered = (
-        ("status", Subresource("status", kind)),
-        ("scale", Subresource("scale", "Scale", "autoscaling", "v1")),
-    )
+    subresources = version.get("subresources") or {}
+    supported = (("status", Subresource("status", kind)), ("scale", Subresource("scale", "Scale", "autoscaling", "v1")))
     return ApiResource(
         spec["group"],
         version["name"],
@@ -163,7 +160,7 @@ def _crd_resource(spec: JSON, names: JSON, version: JSON, storage: str) -> ApiRe
         verbs=_CUSTOM_VERBS,
         short_names=tuple(names.get("shortNames") or ()),
         categories=tuple(names.get("categories") or ()),
-        subresources=tuple(part for name, part in offered if parts.get(name) is not None),
+        subresources=tuple(subresource for name, subresource in supported if subresources.get(name) is not None),
         list_kind=names.get("listKind") or f"{kind}List",
         storage_version=(spec["group"], storage),
         custom=True,
@@ -174,11 +171,11 @@ _VERSION_PATTERN = re.compile(r"v([1-9]\d*)(?:(alpha|beta)([1-9]\d*))?")
 
 
 def version_rank(version: str) -> tuple[Any, ...]:
-    """Sorts versions as Kubernetes prefers them: v10, v2, v1, v2beta1, v1alpha3, then others by name."""
-    found = _VERSION_PATTERN.fullmatch(version)
-    if found is None:
+    """A sort key in Kubernetes' order of preference: v10, v2, v1, v2beta1, v1alpha3, then other names."""
+    match = _VERSION_PATTERN.fullmatch(version)
+    if match is None:
         return (3, 0, 0, version)
-    major, stage, minor = found.groups()
+    major, stage, minor = match.groups()
     return ({None: 0, "beta": 1, "alpha": 2}[stage], -int(major), -int(minor or 0), version)
 
 

@@ -1,4 +1,4 @@
-"""Which objects of a kind a request means, and whether a stored one is among them."""
+"""The label and field selectors of a request, matched against stored objects."""
 
 from collections.abc import Mapping
 
@@ -24,14 +24,14 @@ _decode_labels = msgspec.json.Decoder(_LabelledObject).decode
 
 
 class Selection:
-    """Labels and fields asked for. Empty: everything."""
+    """A label selector and a field selector. An empty selection matches everything and is falsy."""
 
     def __init__(self, labels: LabelSelector, fields: FieldSelector) -> None:
         self._labels, self._fields = labels, fields
 
     @classmethod
     def from_query(cls, query: Mapping[str, str], fields: SelectableFields) -> "Selection":
-        """From a query. Raises `Refused` (400)."""
+        """The selection of `labelSelector` and `fieldSelector`. Raises `StatusError` (400)."""
         try:
             return cls(
                 LabelSelector.parse(query.get("labelSelector", "")),
@@ -44,7 +44,6 @@ class Selection:
         return bool(self._labels) or bool(self._fields)
 
     def matches(self, record: StoreRecord) -> bool:
-        """Whether an object is selected."""
         if self._labels and not self._labels.matches(_decode_labels(record.data).metadata.labels):
             return False
         if not self._fields:
@@ -53,21 +52,20 @@ class Selection:
         return self._fields.matches(obj)
 
     def watch_event_type(self, event: StoreEvent) -> str | None:
-        """What a watcher of this selection is told of a change: ADDED, MODIFIED, DELETED, or nothing.
+        """The type of the watch event for a change: ADDED, MODIFIED, DELETED, or None for no event.
 
-        An object that comes into the selection is added, one that leaves it deleted.
+        An object that starts to match is ADDED, an object that no longer matches is DELETED.
         """
         if not self:
             if event.deleted:
                 return "DELETED"
             return "ADDED" if event.previous is None else "MODIFIED"
-        was = event.previous is not None and self.matches(event.previous)
+        matched = event.previous is not None and self.matches(event.previous)
         if event.deleted:
-            return "DELETED" if was else None
-        now = self.matches(event.record)
-        if now:
-            return "MODIFIED" if was else "ADDED"
-        return "DELETED" if was else None
+            return "DELETED" if matched else None
+        if self.matches(event.record):
+            return "MODIFIED" if matched else "ADDED"
+        return "DELETED" if matched else None
 
 
 SELECT_ALL = Selection(LabelSelector(), FieldSelector())

@@ -1,4 +1,4 @@
-"""Which kind has which rules."""
+"""The strategies of the built-in kinds."""
 
 from functools import cache
 
@@ -48,7 +48,7 @@ _STRATEGIES: dict[tuple[str, str], type[Strategy]] = {
 
 @cache
 def strategy_for(group: str, kind: str, version: str = "") -> Strategy:
-    """The rules of a built-in kind; a kind without rules for any other. `version` matters for autoscalers only."""
+    """The strategy of a built-in kind, or the default strategy. Only autoscalers differ by version."""
     if (group, kind, version) == ("autoscaling", "HorizontalPodAutoscaler", "v1"):
         return autoscaling.AutoscalerV1Strategy()
     return _STRATEGIES.get((group, kind), Strategy)()

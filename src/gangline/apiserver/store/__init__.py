@@ -1,1 +1,1 @@
-"""All state of the local control plane."""
+"""The store: all state of the embedded control plane."""

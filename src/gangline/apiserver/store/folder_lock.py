@@ -1,4 +1,4 @@
-"""One process at a time in a folder."""
+"""A lock that keeps a folder to one process at a time."""
 
 import fcntl
 import os
@@ -13,9 +13,9 @@ LOCK_FILE = "lock"
 
 @contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
-    """Hold a folder (made, for its owner only, when missing) until the block or the process ends.
+    """Hold a folder until the block or the process ends. A missing folder is created, for its owner only.
 
-    Raises `InputError` when another process holds it, or it cannot be written to.
+    Raises `InputError` when another process holds the folder, or the folder is not writable.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -26,12 +26,12 @@ def folder_lock(folder: Path) -> Iterator[None]:
         _acquire(lock, folder)
         yield
     finally:
-        # This also unlocks. The file stays: removing it would race with whoever opens it now.
+        # Closing also unlocks. The file stays, because removing it would race with a process that opens it now.
         os.close(lock)
 
 
 def lock_holder(folder: Path) -> int | None:
-    """The process that holds a folder, if one does. What a process that died left behind does not count."""
+    """The id of the process that holds a folder; None if no living process does."""
     try:
         with (folder / LOCK_FILE).open("rb") as lock:
             try:
@@ -48,7 +48,7 @@ def _acquire(lock: int, folder: Path) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         holder = os.pread(lock, 32, 0).decode(errors="replace").strip()
-        by = f"process {holder}" if holder else "another process"
-        raise InputError(f"{folder}: in use by {by}; stop it first, or choose another folder") from None
+        owner = f"process {holder}" if holder else "another process"
+        raise InputError(f"{folder}: in use by {owner}; stop it first, or choose another folder") from None
     os.ftruncate(lock, 0)
     os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)

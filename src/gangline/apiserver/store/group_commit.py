@@ -1,4 +1,4 @@
-"""Group commit: while one batch is on its way to the disk, the next one gathers."""
+"""Group commit: while one batch is written to disk, commits gather in the next one."""
 
 import asyncio
 import logging
@@ -19,15 +19,15 @@ class Batch:
     def __init__(self) -> None:
         self.events: list[StoreEvent] = []
         self.is_due = False
-        """Somebody waits for it to be written."""
+        """A commit waits for the batch to be written."""
         self.error: BaseException | None = None
         self._is_settled = False
         self._waiters: list[asyncio.Future[None]] = []
 
     async def wait(self) -> None:
-        """Wait until it is known how it ended: `error` says. Cancel-safe: nobody else notices."""
+        """Wait until the batch is written or has failed with `error`. Cancel-safe: other waiters are not affected."""
         if not self._is_settled:
-            # One for each, because cancelling a wait cancels the future that is waited for.
+            # One future per waiter, because cancelling a wait cancels the awaited future.
             waiter = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
             await waiter
@@ -41,23 +41,23 @@ class Batch:
 
 
 class GroupCommit:
-    """Takes batches to a journal, one at a time, in a thread of its own; the rest happens on the loop."""
+    """Writes batches to a journal, one at a time, in its own thread. All else happens on the event loop."""
 
     def __init__(self, journal: Journal, publish: Callable[[Sequence[StoreEvent]], None]) -> None:
         self._journal = journal
         self._publish = publish
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="gangline-store")  # starts with its first work
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="gangline-store")  # starts with the first job
         self._open_batch = Batch()
         self._in_flight: Batch | None = None
         self._is_scheduled = False
-        # Paths with a write that is accepted and not yet settled.
+        # The batch of each path with an accepted write that is not yet settled.
         self._pending_by_path: dict[str, Batch] = {}
-        # Grows until a write took it along: with a part of it lost, what was deleted could come back.
+        # Kept until a write has deleted them all: if only some were deleted, a deleted object could reappear.
         self._obsolete_revisions: list[int] = []
         self._compacted_revision: int | None = None
 
     async def open(self) -> JournalContents:
-        """Raises what the journal raises; then, or when cancelled, everything is given up again."""
+        """Open the journal. Raises what the journal raises; then, or when cancelled, the journal is closed again."""
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, self._journal.open)
         except BaseException:
@@ -66,7 +66,7 @@ class GroupCommit:
             raise
 
     async def close(self) -> None:
-        """Finish what was accepted, then close the journal. The thread is gone afterwards, even if cancelled."""
+        """Finish accepted commits, then close the journal. The thread has ended on return, even when cancelled."""
         try:
             await self._drain()
         finally:
@@ -83,27 +83,27 @@ class GroupCommit:
             await (self._in_flight or self._open_batch).wait()
 
     def pending_batch(self, path: str) -> Batch | None:
-        """The batch that is about to change a path, if any. There is at most one."""
+        """The unsettled batch that changes a path, if any. There is at most one."""
         return self._pending_by_path.get(path)
 
     def add(self, events: Sequence[StoreEvent]) -> Batch:
-        """Accept a commit. What it changes must not be unsettled."""
+        """Accept a commit. None of its paths may have a pending batch."""
         batch = self._open_batch
         batch.events += events
         for event in events:
             self._pending_by_path[event.record.path] = batch
         return self.flush()
 
-    def schedule_compaction(self, forget: Compaction) -> None:
-        """Let the next write delete what nothing needs any more."""
-        self._obsolete_revisions += forget.obsolete_revisions
-        self._compacted_revision = forget.compacted_revision
+    def schedule_compaction(self, compaction: Compaction) -> None:
+        """Let the next write delete what this compaction makes obsolete."""
+        self._obsolete_revisions += compaction.obsolete_revisions
+        self._compacted_revision = compaction.compacted_revision
 
     def flush(self) -> Batch:
-        """Write what was gathered and is to be forgotten, as soon as the journal is free."""
+        """Write the open batch and the scheduled compaction as soon as the journal is free. Returns the batch."""
         self._open_batch.is_due = True
         if self._in_flight is None and not self._is_scheduled:
-            # Not at once: other tasks that are ready to run may have commits too.
+            # Not at once, because other tasks that are ready to run may have commits too.
             self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self._write)
         return self._open_batch
@@ -112,9 +112,11 @@ class GroupCommit:
         self._is_scheduled = False
         batch, self._open_batch = self._open_batch, Batch()
         self._in_flight = batch
-        forget, self._obsolete_revisions, self._compacted_revision = self._pending_compaction(), [], None
-        writing = asyncio.get_running_loop().run_in_executor(self._thread, self._journal.write, batch.events, forget)
-        writing.add_done_callback(partial(self._on_written, batch, forget))
+        compaction, self._obsolete_revisions, self._compacted_revision = self._pending_compaction(), [], None
+        writing = asyncio.get_running_loop().run_in_executor(
+            self._thread, self._journal.write, batch.events, compaction
+        )
+        writing.add_done_callback(partial(self._on_written, batch, compaction))
 
     def _pending_compaction(self) -> Compaction | None:
         return (
@@ -123,7 +125,7 @@ class GroupCommit:
             else Compaction(self._compacted_revision, tuple(self._obsolete_revisions))
         )
 
-    def _on_written(self, batch: Batch, forget: Compaction | None, writing: asyncio.Future[None]) -> None:
+    def _on_written(self, batch: Batch, compaction: Compaction | None, writing: asyncio.Future[None]) -> None:
         error = writing.exception()
         self._in_flight = None
         for event in batch.events:
@@ -131,14 +133,14 @@ class GroupCommit:
         if error is None:
             self._publish(batch.events)
         else:
-            self._on_failed(error, forget)
+            self._on_failed(error, compaction)
         batch.settle(error)
         if self._open_batch.is_due:
             self.flush()
 
-    def _on_failed(self, error: BaseException, forget: Compaction | None) -> None:
+    def _on_failed(self, error: BaseException, compaction: Compaction | None) -> None:
         if isinstance(error, StoreFailed):
             log.error("the store could not write", extra={"error": str(error)})
-        if forget is not None:
-            self._obsolete_revisions[:0] = forget.obsolete_revisions
-            self._compacted_revision = max(forget.compacted_revision, self._compacted_revision or 0)
+        if compaction is not None:
+            self._obsolete_revisions[:0] = compaction.obsolete_revisions
+            self._compacted_revision = max(compaction.compacted_revision, self._compacted_revision or 0)

@@ -1,16 +1,16 @@
-"""Strings in order, cheap to add, remove and cut ranges from."""
+"""A sorted set of strings with fast insertion, removal and range queries."""
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable
 
 KEYS_PER_CHUNK = 512
-"""Keys per chunk when filled at once; a chunk is split at twice that."""
+"""Keys per chunk when filled at once. A chunk is split at twice that size."""
 
 
 class SortedKeys:
-    """A sorted set: adding and removing cost O(log n) comparisons and a short move, a range what is in it.
+    """A sorted set. Adding and removing cost O(log n) comparisons and a short move, a range costs its length.
 
-    Kept as chunks of bounded length, so that no change moves more than a chunk.
+    The keys are in chunks of bounded length, so that no change moves more than one chunk.
     """
 
     def __init__(self, keys: Iterable[str] = (), chunk: int = KEYS_PER_CHUNK) -> None:
@@ -21,7 +21,7 @@ class SortedKeys:
         self._last_keys = [chunk[-1] for chunk in self._chunks]
 
     def add(self, key: str) -> None:
-        """Add a key that is not there."""
+        """Add a key, which must not be present."""
         if not self._chunks:
             self._chunks, self._last_keys = [[key]], [key]
             return
@@ -35,7 +35,7 @@ class SortedKeys:
             self._last_keys[at] = chunk[-1]
 
     def remove(self, key: str) -> None:
-        """Remove a key that is there."""
+        """Remove a key, which must be present."""
         at = bisect_left(self._last_keys, key)
         chunk = self._chunks[at]
         del chunk[bisect_left(chunk, key)]
@@ -45,19 +45,19 @@ class SortedKeys:
             del self._chunks[at], self._last_keys[at]
 
     def keys_under(self, prefix: str, after: str = "", limit: int = 0) -> tuple[list[str], int]:
-        """Keys that start with a prefix and are greater than `after`, and how many a limit left out."""
+        """The keys that start with a prefix and are greater than `after`, and the number of keys beyond the limit."""
         first, last = self._bounds(prefix, after)
-        found = self._slice(first, last, limit)
-        return found, (self._count_between(first, last) - len(found) if limit else 0)
+        keys = self._slice(first, last, limit)
+        return keys, (self._count_between(first, last) - len(keys) if limit else 0)
 
     def count(self, prefix: str) -> int:
         return self._count_between(*self._bounds(prefix, ""))
 
     def _bounds(self, prefix: str, after: str) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Where a range starts and ends: chunk and position."""
+        """The start and the end of a range, each as chunk and position."""
         end = prefix_range_end(prefix)
         last = self._position(end) if end is not None else (len(self._chunks), 0)
-        # Nothing lies between a string and itself with the smallest character appended.
+        # The next string after `after` is `after` with the smallest character appended.
         first = self._position(max(prefix, f"{after}\0") if after else prefix)
         return min(first, last), last
 
@@ -67,25 +67,25 @@ class SortedKeys:
 
     def _slice(self, first: tuple[int, int], last: tuple[int, int], limit: int) -> list[str]:
         (chunk, start), (end_chunk, end) = first, last
-        found: list[str] = []
-        while chunk <= end_chunk and chunk < len(self._chunks) and not (limit and len(found) >= limit):
-            found += self._chunks[chunk][start : end if chunk == end_chunk else None]
+        keys: list[str] = []
+        while chunk <= end_chunk and chunk < len(self._chunks) and not (limit and len(keys) >= limit):
+            keys += self._chunks[chunk][start : end if chunk == end_chunk else None]
             chunk, start = chunk + 1, 0
-        return found[:limit] if limit else found
+        return keys[:limit] if limit else keys
 
     def _count_between(self, first: tuple[int, int], last: tuple[int, int]) -> int:
-        whole = sum(map(len, self._chunks[first[0] : last[0]]))
-        return whole - first[1] + last[1]
+        total = sum(map(len, self._chunks[first[0] : last[0]]))
+        return total - first[1] + last[1]
 
 
 def prefix_range_end(prefix: str) -> str | None:
-    """The least string greater than all that start with a prefix; None when there is no such string."""
-    kept = prefix.rstrip(chr(0x10FFFF))
-    return kept[:-1] + chr(ord(kept[-1]) + 1) if kept else None
+    """The smallest string greater than all strings with this prefix; None if there is no such string."""
+    stem = prefix.rstrip(chr(0x10FFFF))
+    return stem[:-1] + chr(ord(stem[-1]) + 1) if stem else None
 
 
 def sorted_keys_under(keys: list[str], prefix: str, after: str) -> list[str]:
-    """The same range of a plain sorted list."""
+    """The keys of a sorted list that start with a prefix and are greater than `after`."""
     end = prefix_range_end(prefix)
     start = max(bisect_left(keys, prefix), bisect_right(keys, after) if after else 0)
     return keys[start : bisect_left(keys, end) if end is not None else None]

@@ -1,4 +1,4 @@
-"""What a store needs of a disk. `Journal` is the seam: SQLite is in sqlite.py, tests have others that break."""
+"""The journal: the interface of a store to the disk. sqlite.py implements it; tests have journals that fail."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -9,36 +9,37 @@ from gangline.apiserver.store.records import StoreEvent, StoreRecord
 
 
 class JournalContents(msgspec.Struct, frozen=True):
-    """What a journal kept."""
+    """The contents of a journal when it is opened."""
 
     cluster_id: str
-    """Made up when the journal was created, and kept."""
+    """Generated when the journal was created."""
     revision: int
-    """The newest that was ever given out, even if nothing of it is left."""
+    """The newest revision ever allocated, even if no change of it is left."""
     compacted_revision: int
     changes: Sequence[tuple[StoreRecord, bool]] = ()
-    """In order of revision, whether each was a deletion. All after `compacted`, and what of the rest is needed."""
+    """Changes in order of revision, each with whether it was a deletion: all after `compacted_revision`, and the
+    earlier ones that are still needed."""
 
 
 class Compaction(msgspec.Struct, frozen=True):
-    """Compaction: history now starts after `compacted`, and the content of these revisions is not needed."""
+    """A compaction: history starts after `compacted_revision`, the content of the obsolete revisions is deleted."""
 
     compacted_revision: int
     obsolete_revisions: tuple[int, ...] = ()
 
 
 class Journal(Protocol):
-    """Keeps changes. Blocking; all methods are called from one thread, `open` first and `close` last.
+    """Makes changes durable. Blocking; all methods are called from one thread, `open` first and `close` last.
 
-    Raises `StoreFailed` when the disk does, `InputError` when it is the user who must do something.
+    Raises `StoreFailed` when the disk fails, `InputError` when the user must act.
     """
 
     def open(self) -> JournalContents: ...
 
-    def write(self, events: Sequence[StoreEvent], forget: Compaction | None) -> None:
-        """All of it or nothing, and durable on return. After an error the next one may succeed."""
+    def write(self, events: Sequence[StoreEvent], compaction: Compaction | None) -> None:
+        """Write all or nothing; durable on return. After an error a later write may succeed."""
         ...
 
     def close(self) -> None:
-        """Give up what is held. Idempotent, and allowed after a failed `open`."""
+        """Release all resources. Idempotent, and allowed after a failed `open`."""
         ...

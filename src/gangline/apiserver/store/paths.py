@@ -1,8 +1,8 @@
-"""Where objects are kept: `/<group>/<plural>/<namespace>/<name>`, always four parts.
+"""The paths of stored objects: `/<group>/<plural>/<namespace>/<name>`, always four parts.
 
-The core group is empty, and so is the namespace of a cluster-scoped object: `//pods/default/web`, `//nodes//one`.
-No part may contain a slash; names that Kubernetes accepts never do. Paths sort as etcd's keys do, so lists come in
-the order that clients know.
+The core group is empty, and so is the namespace of a cluster-scoped object: `//pods/default/web`, `//nodes//one`. No
+part may contain a slash; valid names never do. Paths sort like etcd's keys, so lists have the order that clients
+know.
 """
 
 from typing import NamedTuple
@@ -18,16 +18,16 @@ class ObjectPath(NamedTuple):
 
 
 def object_path(group: str, plural: str, namespace: str, name: str) -> str:
-    """Where one object is kept; the namespace is empty for a cluster-scoped one."""
+    """The path of an object. The namespace is empty for a cluster-scoped object."""
     return f"/{group}/{plural}/{namespace}/{name}"
 
 
 def collection_prefix(group: str, plural: str, namespace: str = "") -> str:
-    """What the paths of all objects of a kind start with, or of those in one namespace."""
+    """The common prefix of the paths of all objects of a resource, or of those in one namespace."""
     return f"/{group}/{plural}/{namespace}/" if namespace else f"/{group}/{plural}/"
 
 
 def split_path(path: str) -> ObjectPath:
-    """The parts that `object_path` joined."""
+    """The parts of an object's path."""
     _, group, plural, namespace, name = path.split("/")
     return ObjectPath(group, plural, namespace, name)

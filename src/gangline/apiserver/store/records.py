@@ -1,13 +1,13 @@
-"""The values that go in and out of a store."""
+"""The values that a store takes and returns."""
 
 import msgspec
 
 from gangline.api.meta import JSON
 
 
-# gc=False here and below: no cycles, and the collector need not walk what may be 10,000s of them.
+# gc=False here and below: instances have no cycles, and the collector need not traverse tens of thousands of them.
 class StoreRecord(msgspec.Struct, frozen=True, gc=False):
-    """An object at a revision. `data` is its JSON as clients get it, `metadata.resourceVersion` included."""
+    """An object at a revision. `data` is its JSON as clients get it, including `metadata.resourceVersion`."""
 
     path: str
     revision: int
@@ -15,12 +15,12 @@ class StoreRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 class StoreEvent(msgspec.Struct, frozen=True, gc=False, eq=False):
-    """One change. The same object goes to every watcher."""
+    """One change. All watchers share the same instance."""
 
     record: StoreRecord
-    """What is there now; for a deletion the last content, at the revision of the deletion."""
+    """The new record; for a deletion the final content, at the revision of the deletion."""
     previous: StoreRecord | None
-    """What was there. None: the record was created."""
+    """The replaced record; None if the change created the object."""
     deleted: bool = False
 
     @property
@@ -37,26 +37,27 @@ class StoreEvent(msgspec.Struct, frozen=True, gc=False, eq=False):
 
 
 class StoreWrite(msgspec.Struct, frozen=True):
-    """Set a path or, with a body of None, delete it.
+    """Set the object at a path or, with a body of None, delete it.
 
-    `expected` is the revision it must have now; 0: it must not exist. The store sets `metadata.resourceVersion` in
-    the body (and in `final`) in place, so both belong to it until the commit returns, and then read as stored.
+    `expected_revision` is the revision the path must have; 0: it must not exist. The store sets
+    `metadata.resourceVersion` in `body` and `final_body` in place, so the caller must not touch them until the
+    commit returns.
     """
 
     path: str
     body: JSON | None
     expected_revision: int
     final_body: JSON | None = None
-    """What watchers of a deletion are told; by default what was there."""
+    """The object in the watch event of a deletion; by default the current object."""
 
 
 class RangeResult(msgspec.Struct, frozen=True):
-    """Records under a prefix, in order of path, all as of one revision."""
+    """Records under a prefix, in order of path, all at one revision."""
 
     revision: int
     records: tuple[StoreRecord, ...]
     remaining: int = 0
-    """How many more there are after a limit."""
+    """The number of records beyond the limit."""
 
     @property
     def has_more(self) -> bool:
@@ -64,10 +65,10 @@ class RangeResult(msgspec.Struct, frozen=True):
 
 
 class HistoryRetention(msgspec.Struct, frozen=True):
-    """How much history is kept for watches that resume and lists that read older revisions.
+    """How much history is kept for resuming watches and for lists at older revisions.
 
-    Whichever is reached first: that many changes, or that many bytes which nothing but history needs (old content
-    and deleted objects; what is still current costs nothing extra).
+    History is compacted when it exceeds either limit: the number of changes, or the bytes that only history
+    retains (replaced content and deleted objects; current objects do not count).
     """
 
     max_changes: int = 20_000

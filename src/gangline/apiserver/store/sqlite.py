@@ -1,7 +1,7 @@
-"""The journal in SQLite: a table of changes, appended to, from which all state can be told again.
+"""The journal in SQLite: an append-only table of changes from which all state can be rebuilt.
 
-There is no table of objects. The newest change of a path that is not a deletion *is* the object, so every write goes
-to disk once. Compaction deletes the changes that nothing needs.
+There is no table of objects. The newest change of a path, if it is no deletion, *is* the object, so every write goes
+to disk once. Compaction deletes obsolete changes.
 """
 
 import logging
@@ -26,13 +26,13 @@ log = logging.getLogger(__name__)
 
 DATABASE_FILE = "state.db"
 SCHEMA_VERSION = 1
-"""Grows with every change of the tables; `PRAGMA user_version` in the file."""
+"""The `PRAGMA user_version` of the file. Incremented with every change of the tables."""
 
 MAX_INSERT_ROWS = 64
 """The most rows that one statement inserts."""
 
 MAX_WAL_BYTES = 16 * 2**20
-"""How long the write-ahead log gets before it is copied into the file."""
+"""The size of the write-ahead log at which it is copied into the database."""
 
 CREATE_TABLES = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -44,13 +44,13 @@ class Durability(StrEnum):
     """What an acknowledged write survives."""
 
     FULL = "full"
-    """Loss of power: every batch is synced to the disk, as etcd does."""
+    """Power loss: every batch is synced to disk, as in etcd."""
     RELAXED = "relaxed"
-    """The end of the process. Loss of power may take the last seconds, and never leaves half a commit."""
+    """The end of the process. Power loss may lose the last seconds, but never leaves half a commit."""
 
 
 class SqliteJournal:
-    """A folder with the journal, locked for this process while it is open. The folder is made when missing."""
+    """A journal in a folder, which is created if missing and locked for this process while the journal is open."""
 
     def __init__(self, folder: Path, durability: Durability = Durability.FULL) -> None:
         self._folder = folder
@@ -62,7 +62,7 @@ class SqliteJournal:
     def open(self) -> JournalContents:
         self._open_resources.enter_context(folder_lock(self._folder))
         with self._as_store_errors():
-            # SQLite removes its log when it is closed in order.
+            # SQLite removes its write-ahead log on a clean close.
             unclean = self._file.with_name(f"{DATABASE_FILE}-wal").exists()
             connection = self._connect()
             version = connection.execute("PRAGMA user_version").fetchone()[0]
@@ -77,20 +77,20 @@ class SqliteJournal:
                 self._check_integrity(connection)
             return self._read_contents(connection)
 
-    def write(self, events: Sequence[StoreEvent], forget: Compaction | None) -> None:
+    def write(self, events: Sequence[StoreEvent], compaction: Compaction | None) -> None:
         connection = self._connection
         assert connection is not None, "write before open"
         with self._as_store_errors():
-            # sqlite3 gives up the GIL around every statement and has to win it back from a busy event loop, so
-            # the usual batch is a single statement, and its own transaction.
-            if forget is None and 0 < len(events) <= MAX_INSERT_ROWS:
+            # sqlite3 releases the GIL around every statement and must reacquire it from a busy event loop, so the usual
+            # batch is a single statement and its own transaction.
+            if compaction is None and 0 < len(events) <= MAX_INSERT_ROWS:
                 insert_events(connection, events)
                 return
             with transaction(connection):
                 for start in range(0, len(events), MAX_INSERT_ROWS):
                     insert_events(connection, events[start : start + MAX_INSERT_ROWS])
-                if forget is not None:
-                    self._compact(connection, forget)
+                if compaction is not None:
+                    self._compact(connection, compaction)
 
     def close(self) -> None:
         self._connection = None
@@ -98,7 +98,7 @@ class SqliteJournal:
             self._open_resources.close()
 
     def _connect(self) -> sqlite3.Connection:
-        # Secrets are in it.
+        # Only the owner may read the file, because it contains secrets.
         os.close(os.open(self._file, os.O_RDWR | os.O_CREAT, 0o600))
         connection = sqlite3.connect(self._file, isolation_level=None, cached_statements=MAX_INSERT_ROWS + 16)
         self._connection = self._open_resources.enter_context(closing(connection))
@@ -106,7 +106,9 @@ class SqliteJournal:
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute(f"PRAGMA synchronous = {'FULL' if full else 'NORMAL'}")
-        connection.execute(f"PRAGMA fullfsync = {int(full)}")  # macOS: to the platter, not to the drive
+        connection.execute(
+            f"PRAGMA fullfsync = {int(full)}"
+        )  # macOS: sync to the medium, not only to the drive's cache
         page = connection.execute("PRAGMA page_size").fetchone()[0]
         connection.execute(f"PRAGMA wal_autocheckpoint = {MAX_WAL_BYTES // page}")
         return connection
@@ -122,23 +124,23 @@ class SqliteJournal:
             connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
     def _check_integrity(self, connection: sqlite3.Connection) -> None:
-        log.info("the store was not closed in order, checking it", extra={"file": self._file})
-        found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-        if found != "ok":
-            raise StoreFailed(f"{self._file}: damaged: {found}; restore a copy, or start with another folder")
+        log.info("the store was not closed cleanly, checking it", extra={"file": self._file})
+        result = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if result != "ok":
+            raise StoreFailed(f"{self._file}: damaged: {result}; restore a copy, or start with another folder")
 
     def _read_contents(self, connection: sqlite3.Connection) -> JournalContents:
         meta = dict(connection.execute("SELECT name, value FROM meta"))
         rows = connection.execute("SELECT revision, path, data, deleted FROM changes ORDER BY revision")
         changes = [(StoreRecord(path, revision, data), bool(deleted)) for revision, path, data, deleted in rows]
-        compacted = int(meta["compacted"])
-        newest = changes[-1][0].revision if changes else 0
-        return JournalContents(meta["cluster"], max(compacted, newest), compacted, changes)
+        compacted_revision = int(meta["compacted"])
+        newest_revision = changes[-1][0].revision if changes else 0
+        return JournalContents(meta["cluster"], max(compacted_revision, newest_revision), compacted_revision, changes)
 
-    def _compact(self, connection: sqlite3.Connection, forget: Compaction) -> None:
-        revisions = msgspec.json.encode(forget.obsolete_revisions).decode()
+    def _compact(self, connection: sqlite3.Connection, compaction: Compaction) -> None:
+        revisions = msgspec.json.encode(compaction.obsolete_revisions).decode()
         connection.execute("DELETE FROM changes WHERE revision IN (SELECT value FROM json_each(?))", (revisions,))
-        connection.execute("UPDATE meta SET value = ? WHERE name = 'compacted'", (str(forget.compacted_revision),))
+        connection.execute("UPDATE meta SET value = ? WHERE name = 'compacted'", (str(compaction.compacted_revision),))
 
     @contextmanager
     def _as_store_errors(self) -> Iterator[None]:
@@ -157,7 +159,7 @@ def insert_events(connection: sqlite3.Connection, events: Sequence[StoreEvent]) 
 
 @cache
 def insert_statement(rows: int) -> str:
-    """A statement that inserts so many rows; as text it finds its prepared form in the connection's cache."""
+    """A statement that inserts this many rows. The connection caches the prepared statement by its text."""
     values = ", ".join(["(?, ?, ?, ?)"] * rows)
     return f"INSERT INTO changes (revision, path, data, deleted) VALUES {values}"  # noqa: S608 - question marks
 

@@ -1,4 +1,4 @@
-"""All that readers can see: the records, in order, and the way there. Pure: no disk, no tasks, no clock."""
+"""The visible state: all records in order of path, and history. Pure: no disk, no tasks, no clock."""
 
 from collections.abc import Iterable, Sequence
 
@@ -8,11 +8,11 @@ from gangline.apiserver.store.index import SortedKeys, sorted_keys_under
 from gangline.apiserver.store.records import HistoryRetention, RangeResult, StoreEvent, StoreRecord
 
 FIRST_REVISION = 1
-"""The revision of an empty store. Not 0, which in Kubernetes' lists and watches means "any"."""
+"""The revision of an empty store. Not 0, which means "any" in lists and watches of Kubernetes."""
 
 
 class StoreState:
-    """Records at the newest revision, and history."""
+    """The records at the newest revision, and the history of changes."""
 
     def __init__(self) -> None:
         self.revision = FIRST_REVISION
@@ -20,20 +20,20 @@ class StoreState:
         self._keys = SortedKeys()
         self._history = RevisionHistory()
 
-    def load(self, revision: int, compacted: int, changes: Iterable[tuple[StoreRecord, bool]]) -> None:
-        """Start from what a journal kept, in order of revision; the flag says that it was a deletion."""
-        self._history = RevisionHistory(compacted)
+    def load(self, revision: int, compacted_revision: int, changes: Iterable[tuple[StoreRecord, bool]]) -> None:
+        """Start from the contents of a journal: changes in order of revision, each with whether it was a deletion."""
+        self._history = RevisionHistory(compacted_revision)
         for record, deleted in changes:
-            before = self._records.pop(record.path, None)
+            previous = self._records.pop(record.path, None)
             if not deleted:
                 self._records[record.path] = record
-            if record.revision > compacted:
-                self._history.append(StoreEvent(record, before, deleted))
+            if record.revision > compacted_revision:
+                self._history.append(StoreEvent(record, previous, deleted))
         self._keys = SortedKeys(self._records)
         self.revision = max(FIRST_REVISION, revision)
 
     def apply(self, events: Sequence[StoreEvent]) -> None:
-        """Make changes visible, all at once as far as readers can tell."""
+        """Make changes visible, all at once for readers."""
         for event in events:
             record = event.record
             if event.deleted:
@@ -57,19 +57,19 @@ class StoreState:
         return RangeResult(self.revision, tuple(map(self._records.__getitem__, paths)), remaining)
 
     def range_at(self, revision: int, prefix: str, start_after: str = "", limit: int = 0) -> RangeResult:
-        """The same as of an earlier revision. Raises `RevisionCompacted`, `RevisionTooNew`."""
+        """The range at an earlier revision. Raises `RevisionCompacted`, `RevisionTooNew`."""
         if revision > self.revision:
             raise RevisionTooNew(revision, self.revision)
-        then = self._history.replaced_since(revision, prefix)
-        if not then:
-            now = self.range(prefix, start_after, limit)
-            return RangeResult(revision, now.records, now.remaining)
-        same = [path for path in self._keys.keys_under(prefix, start_after)[0] if path not in then]
-        changed = sorted(path for path, record in then.items() if record is not None)
-        # Two sorted runs: sorting them together is one merge.
-        paths = sorted(same + sorted_keys_under(changed, prefix, start_after))
+        replaced = self._history.replaced_since(revision, prefix)
+        if not replaced:
+            current = self.range(prefix, start_after, limit)
+            return RangeResult(revision, current.records, current.remaining)
+        unchanged = [path for path in self._keys.keys_under(prefix, start_after)[0] if path not in replaced]
+        changed = sorted(path for path, record in replaced.items() if record is not None)
+        # Both lists are sorted, so sorting the concatenation is one merge.
+        paths = sorted(unchanged + sorted_keys_under(changed, prefix, start_after))
         page = paths[:limit] if limit else paths
-        records = tuple(then.get(path) or self._records[path] for path in page)
+        records = tuple(replaced.get(path) or self._records[path] for path in page)
         return RangeResult(revision, records, len(paths) - len(page))
 
     @property
@@ -81,10 +81,10 @@ class StoreState:
         return self._history.events_after(revision, prefix)
 
     def compact(self, revision: int) -> list[int]:
-        """Forget history up to a revision. Returns the revisions that nothing needs any more."""
+        """Drop history up to a revision. Returns the revisions whose content is no longer needed."""
         if revision > self.revision:
             raise RevisionTooNew(revision, self.revision)
         return self._history.compact(revision)
 
-    def compaction_target(self, keep: HistoryRetention) -> int:
-        return self._history.compaction_target(keep)
+    def compaction_target(self, retention: HistoryRetention) -> int:
+        return self._history.compaction_target(retention)

@@ -1,7 +1,7 @@
-"""All state of the local control plane: revisions, compare-and-set, resumable watches.
+"""The store of the embedded control plane: revisions, compare-and-set, resumable watches.
 
-State is in memory, reads and watches never touch a disk. With a journal every commit is durable before anybody, its
-writer included, can see it; without one nothing is left behind and a commit returns at once.
+State is in memory; reads and watches never touch the disk. With a journal every commit is durable before any client,
+its writer included, can see it. Without a journal nothing survives the process, and a commit returns at once.
 """
 
 import uuid
@@ -14,18 +14,12 @@ from gangline.api.meta import JSON
 from gangline.apiserver.store.errors import StaleWrite, StoreFailed
 from gangline.apiserver.store.group_commit import Batch, GroupCommit
 from gangline.apiserver.store.journal import Compaction, Journal
-from gangline.apiserver.store.records import (
-    HistoryRetention,
-    RangeResult,
-    StoreEvent,
-    StoreRecord,
-    StoreWrite,
-)
+from gangline.apiserver.store.records import HistoryRetention, RangeResult, StoreEvent, StoreRecord, StoreWrite
 from gangline.apiserver.store.state import StoreState
 from gangline.apiserver.store.watches import StoreWatch, WatchBroadcaster
 
 MAX_WATCH_BACKLOG = 10_000
-"""Changes that may wait for a watcher before it is given up."""
+"""Changes that may wait for a watcher before the watch is ended."""
 
 DEFAULT_RETENTION = HistoryRetention()
 
@@ -36,22 +30,22 @@ _decode = msgspec.json.Decoder(JSON).decode
 class Store:
     """Use it as an async context manager, from one event loop.
 
-    Every write gets a revision of its own, greater than all before it, for ever; a revision may be skipped when the
-    disk failed. Writes of one commit have consecutive revisions and become durable and visible together.
+    Every write gets its own revision, greater than all earlier ones, for ever; revisions may be skipped when the
+    disk fails. Writes of one commit have consecutive revisions and become durable and visible together.
     """
 
-    def __init__(self, journal: Journal | None = None, keep: HistoryRetention = DEFAULT_RETENTION) -> None:
-        self._retention = keep
+    def __init__(self, journal: Journal | None = None, retention: HistoryRetention = DEFAULT_RETENTION) -> None:
+        self._retention = retention
         self._state = StoreState()
         self._broadcaster = WatchBroadcaster(self._state.revision)
         self._group_commit = GroupCommit(journal, self._publish) if journal is not None else None
         self._cluster_id = str(uuid.uuid4())
-        # The newest revision that a write was given: ahead of the state while writes are on their way to the disk.
+        # The newest revision allocated to a write: ahead of the state while writes are being made durable.
         self._allocated_revision = self._state.revision
         self._is_open = False
 
     async def __aenter__(self) -> Self:
-        """Load what the journal kept. Raises `StoreFailed`, and `InputError` when the folder is in use."""
+        """Load the journal. Raises `StoreFailed`, and `InputError` when the folder is in use."""
         if self._group_commit is not None:
             contents = await self._group_commit.open()
             self._cluster_id = contents.cluster_id
@@ -62,7 +56,7 @@ class Store:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Finish the commits that were accepted, end all watches, and leave no thread behind."""
+        """Finish accepted commits, end all watches, and stop the journal's thread."""
         self._is_open = False
         try:
             if self._group_commit is not None:
@@ -72,12 +66,12 @@ class Store:
 
     @property
     def cluster_id(self) -> str:
-        """A UUID that was made up when this state began."""
+        """A UUID generated when this state began."""
         return self._cluster_id
 
     @property
     def revision(self) -> int:
-        """The newest revision that can be seen."""
+        """The newest visible revision."""
         return self._state.revision
 
     @property
@@ -89,54 +83,56 @@ class Store:
         return self._state.get(path)
 
     def count(self, prefix: str = "") -> int:
-        """How many records there are under a prefix, without going through them."""
+        """The number of records under a prefix, without iterating over them."""
         return self._state.count(prefix)
 
     def range(self, prefix: str, *, start_after: str = "", limit: int = 0, at: int | None = None) -> RangeResult:
         """Records under a prefix, in order of path, after a path, at most `limit` (0: all).
 
-        `at` reads an earlier revision, as the next page of a list must; it costs as much as there were changes
-        since. Raises `RevisionCompacted` when that is no longer known and `RevisionTooNew` when it is yet to come.
+        `at` reads an earlier revision, as the next page of a list does; the cost grows with the number of
+        changes since. Raises `RevisionCompacted` if history no longer has the revision, `RevisionTooNew` if
+        it is in the future.
         """
         if at is None or at == self._state.revision:
             return self._state.range(prefix, start_after, limit)
         return self._state.range_at(at, prefix, start_after, limit)
 
     def deleted_records(self, prefix: str) -> tuple[StoreRecord, ...]:
-        """What was deleted under a prefix, as it was at the end, if nothing else has its path now.
+        """The final records of deleted objects under a prefix, as far back as history goes.
 
-        As far back as history goes.
+        Objects that were created again are left out.
         """
         events = self._state.events_after(self._state.compacted_revision, prefix)
-        gone = {event.path: event.record for event in events if event.deleted}
-        return tuple(record for path, record in gone.items() if self._state.get(path) is None)
+        deleted = {event.path: event.record for event in events if event.deleted}
+        return tuple(record for path, record in deleted.items() if self._state.get(path) is None)
 
     def watch(self, prefix: str, *, after: int, backlog: int = MAX_WATCH_BACKLOG) -> StoreWatch:
-        """Changes under a prefix after a revision; close it when done.
+        """A watch of the changes under a prefix after a revision; close it when done.
 
-        It starts here and now: after `range`, with no await in between, nothing can be missed. A revision that is
-        yet to come is waited for. Raises `RevisionCompacted`.
+        It starts at once: after `range` without an await in between, no change is missed. `after` may be a
+        future revision; earlier changes are then skipped. Raises `RevisionCompacted`.
         """
         self._check_open()
         return StoreWatch(self._broadcaster, prefix, after, self._state.events_after(after, prefix), backlog)
 
     def end_watches(self) -> None:
-        """Let everybody who watches now get to the end of the iteration. The store goes on."""
+        """End all current watches: their iteration stops. New watches may be started."""
         self._broadcaster.close_all()
 
     async def commit(self, *writes: StoreWrite) -> tuple[StoreRecord, ...]:
-        """Make all changes, or none. Returns the new records; for a deletion, what watchers are told.
+        """Make all changes, or none. Returns the new records; for a deletion, the final record.
 
-        They are durable (if there is a journal) and visible on return. Raises `StaleWrite` when a path is not at
-        the expected revision, and `StoreFailed` when the disk fails: nothing is visible then. A cancelled commit
-        may or may not take effect. Paths must differ.
+        On return the changes are durable (if there is a journal) and visible. Raises `StaleWrite` when a path
+        is not at the expected revision, and `StoreFailed` when the disk fails; nothing is visible then. A
+        cancelled commit may or may not take effect. The paths of the writes must differ.
         """
         self._check_open()
         if len(writes) > 1 and len({write.path for write in writes}) < len(writes):
             raise ValueError("a path occurs twice in one commit")
-        while (ahead := self._pending_batch(writes)) is not None:
-            # Whether we are stale is known when it is: it may yet fail. Nobody learns of what is not durable.
-            await ahead.wait()
+        while (pending := self._pending_batch(writes)) is not None:
+            # Whether this commit is stale is known only when that batch is settled: it may still fail. Clients never
+            # learn of writes that are not durable.
+            await pending.wait()
             self._check_open()
         events = self._make_events(writes)
         self._allocated_revision += len(events)
@@ -147,9 +143,9 @@ class Store:
         return tuple(event.record for event in events)
 
     async def compact(self, revision: int) -> None:
-        """Forget history up to a revision; idempotent. Raises `RevisionTooNew`, `StoreFailed`.
+        """Drop history up to a revision. Idempotent. Raises `RevisionTooNew`, `StoreFailed`.
 
-        It happens by itself too, as the store's `HistoryRetention` says.
+        Commits compact history as well, by the store's `HistoryRetention`.
         """
         self._check_open()
         self._compact(revision)
@@ -159,16 +155,16 @@ class Store:
     def _pending_batch(self, writes: Sequence[StoreWrite]) -> Batch | None:
         if self._group_commit is None:
             return None
-        found = (self._group_commit.pending_batch(write.path) for write in writes)
-        return next((batch for batch in found if batch is not None), None)
+        batches = (self._group_commit.pending_batch(write.path) for write in writes)
+        return next((batch for batch in batches if batch is not None), None)
 
     def _make_events(self, writes: Sequence[StoreWrite]) -> list[StoreEvent]:
         current = [self._state.get(write.path) for write in writes]
         for write, record in zip(writes, current, strict=True):
             if (record.revision if record is not None else 0) != write.expected_revision:
                 raise StaleWrite(write.path, write.expected_revision, record)
-        given = enumerate(zip(writes, current, strict=True), start=self._allocated_revision + 1)
-        return [_make_event(write, record, revision) for revision, (write, record) in given]
+        numbered = enumerate(zip(writes, current, strict=True), start=self._allocated_revision + 1)
+        return [_make_event(write, record, revision) for revision, (write, record) in numbered]
 
     async def _wait_durable(self, batch: Batch) -> None:
         await batch.wait()
@@ -181,14 +177,14 @@ class Store:
         self._trim_history()
 
     def _trim_history(self) -> None:
-        horizon = self._state.compaction_target(self._retention)
-        if horizon > self._state.compacted_revision:
-            self._compact(horizon)
+        target = self._state.compaction_target(self._retention)
+        if target > self._state.compacted_revision:
+            self._compact(target)
 
     def _compact(self, revision: int) -> None:
-        unneeded = self._state.compact(revision)
+        obsolete = self._state.compact(revision)
         if self._group_commit is not None:
-            self._group_commit.schedule_compaction(Compaction(self._state.compacted_revision, tuple(unneeded)))
+            self._group_commit.schedule_compaction(Compaction(self._state.compacted_revision, tuple(obsolete)))
 
     def _check_open(self) -> None:
         if not self._is_open:
@@ -199,7 +195,7 @@ def _make_event(write: StoreWrite, current: StoreRecord | None, revision: int) -
     if write.body is not None:
         return StoreEvent(StoreRecord(write.path, revision, _encode_at_revision(write.body, revision)), current)
     if current is None:
-        raise ValueError(f"{write.path}: deleting what must not exist")
+        raise ValueError(f"{write.path}: a deletion needs an existing object")
     final = write.final_body if write.final_body is not None else _decode(current.data)
     return StoreEvent(StoreRecord(write.path, revision, _encode_at_revision(final, revision)), current, deleted=True)
 

@@ -1,4 +1,4 @@
-"""Telling watchers: every change once, in order, without a task or a copy for each of them."""
+"""Delivery of changes to watches: each change once, in order, without a task or a copy per watch."""
 
 import asyncio
 from collections import deque
@@ -10,7 +10,7 @@ from gangline.apiserver.store.records import StoreEvent
 
 
 class WatchBroadcaster:
-    """All who watch. Those with the same prefix share the work of picking the events."""
+    """Publishes changes to all watches. Watches with the same prefix share the filtering of events."""
 
     def __init__(self, revision: int) -> None:
         self.revision = revision
@@ -29,17 +29,17 @@ class WatchBroadcaster:
             self._by_prefix.pop(watch.prefix, None)
 
     def publish(self, events: Sequence[StoreEvent], revision: int) -> None:
-        """Changes that just became visible; `revision` is now the newest."""
+        """Deliver changes that have just become visible; `revision` is the newest."""
         self.revision = revision
-        # Copies, because a watch that is too slow leaves.
+        # Copies, because a watch that is too slow removes itself.
         for prefix, group in list(self._by_prefix.items()):
-            told = tuple(event for event in events if event.record.path.startswith(prefix))
-            if told:
+            matching = tuple(event for event in events if event.record.path.startswith(prefix))
+            if matching:
                 for watch in list(group):
-                    watch.push(told)
+                    watch.push(matching)
 
     def close_all(self) -> None:
-        """No more changes will come: whoever waits gets to the end of the iteration."""
+        """End all watches: their iteration stops."""
         for watch in [*chain.from_iterable(self._by_prefix.values())]:
             watch.close()
 
@@ -47,21 +47,17 @@ class WatchBroadcaster:
 class StoreWatch:
     """Changes under a prefix after a revision: an endless iterator of batches, for one reader.
 
-    Batches are never empty; what was committed together arrives together. Nothing is missing, doubled or out of
-    order. Use it as a context manager, or `close` it. Waiting is cancel-safe: nothing is lost. Ends when it or the
-    store is closed; raises `WatcherTooSlow` when more than `backlog` changes wait (history that it started with aside).
+    Batches are never empty; what was committed together arrives together. No change is missing, repeated or out
+    of order. Use it as a context manager, or `close` it. Waiting is cancel-safe: no change is lost. The iteration
+    ends when the watch or the store is closed, and raises `WatcherTooSlow` when more than `backlog` changes wait
+    (initial history not counted).
     """
 
     def __init__(
-        self,
-        watches: WatchBroadcaster,
-        prefix: str,
-        after: int,
-        history: tuple[StoreEvent, ...],
-        backlog: int,
+        self, broadcaster: WatchBroadcaster, prefix: str, after: int, history: tuple[StoreEvent, ...], backlog: int
     ) -> None:
         self.prefix = prefix
-        self._broadcaster = watches
+        self._broadcaster = broadcaster
         self._delivered_revision = after
         self._max_backlog = backlog
         self._batches: deque[tuple[StoreEvent, ...]] = deque([history] if history else [])
@@ -71,18 +67,18 @@ class StoreWatch:
         self._deadline = 0.0
         self._closed = False
         self._is_too_slow = False
-        watches.add(self)
+        broadcaster.add(self)
 
     @property
     def revision(self) -> int:
-        """Every change under the prefix up to here was given out: what a bookmark may say."""
+        """All changes under the prefix up to this revision were delivered: the revision of a bookmark."""
         if self._batches:
             return max(self._delivered_revision, self._batches[0][0].record.revision - 1)
         return self._delivered_revision if self._closed else max(self._delivered_revision, self._broadcaster.revision)
 
     def push(self, events: tuple[StoreEvent, ...]) -> None:
         """Add changes, in order. Called by `WatchBroadcaster`."""
-        if events[0].record.revision <= self._delivered_revision:  # it waits for a revision that is yet to come
+        if events[0].record.revision <= self._delivered_revision:  # the watch starts at a future revision
             events = tuple(event for event in events if event.record.revision > self._delivered_revision)
             if not events:
                 return
@@ -96,7 +92,7 @@ class StoreWatch:
             self._wake()
 
     def close(self) -> None:
-        """Get no more. Idempotent."""
+        """Stop the delivery. Idempotent."""
         self._closed = True
         self._broadcaster.discard(self)
         if self._timer is not None:
@@ -123,7 +119,7 @@ class StoreWatch:
         return self._take_batches()
 
     async def next_batch(self, seconds: float) -> tuple[StoreEvent, ...] | None:
-        """The next batch as iteration gives it, or None when there is none for so long."""
+        """The next batch of the iteration, or None after this many seconds without one."""
         if not self._batches and not self._closed:
             self._set_timer(seconds)
             await self._wait_for_change()
@@ -142,7 +138,7 @@ class StoreWatch:
         self._delivered_revision = events[-1].record.revision
         return events
 
-    # One timer that is moved when it rings, and not one for each batch: most are never needed.
+    # One timer that is re-armed when it fires, instead of one per batch: most timers would never fire.
     def _set_timer(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()
         self._deadline = loop.time() + seconds

@@ -1,1 +1,1 @@
-"""Log, exec, attach and port-forward."""
+"""Handlers of log, exec, attach and port-forward."""

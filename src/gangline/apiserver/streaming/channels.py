@@ -1,4 +1,7 @@
-"""Several streams in one WebSocket: one byte of channel, then data. What `kubectl exec` speaks."""
+"""The channel protocol of `kubectl exec`: several streams in one WebSocket.
+
+The first byte of a message is its channel, the rest is data.
+"""
 
 from collections.abc import AsyncIterator, Sequence
 from typing import Self
@@ -12,22 +15,22 @@ from gangline.apiserver import errors as apierrors
 V4, V5 = "v4.channel.k8s.io", "v5.channel.k8s.io"
 STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
 CLOSE_TIMEOUT = 2.0
-"""How long a client may take to say goodbye."""
+"""Seconds that a client has to complete the closing handshake."""
 
 SUCCESS_STATUS: JSON = {"metadata": {}, "status": "Success"}
 
 
 class Channels:
-    """The server's side of a connection. Iterate for what the client sends; ends when the client leaves."""
+    """The server's side of a connection. Iterating gives the client's messages and ends when the client disconnects."""
 
     def __init__(self, socket: web.WebSocketResponse) -> None:
         self._socket = socket
 
     @classmethod
-    async def accept(cls, http: web.BaseRequest, spoken: Sequence[str]) -> Self:
-        """Shake hands, in the first of our protocols that the client knows. Raises `Refused`."""
-        check_upgrade(http, spoken)
-        socket = web.WebSocketResponse(protocols=spoken, timeout=CLOSE_TIMEOUT, compress=False)
+    async def accept(cls, http: web.BaseRequest, protocols: Sequence[str]) -> Self:
+        """Upgrade the connection, with the first of our protocols that the client offers. Raises `StatusError`."""
+        check_upgrade(http, protocols)
+        socket = web.WebSocketResponse(protocols=protocols, timeout=CLOSE_TIMEOUT, compress=False)
         await socket.prepare(http)
         return cls(socket)
 
@@ -47,33 +50,33 @@ class Channels:
                 yield data[0], data[1:]
 
     async def send(self, channel: int, data: bytes) -> None:
-        """Raises ConnectionResetError when the client is gone."""
+        """Raises `ConnectionResetError` when the client has disconnected."""
         await self._socket.send_bytes(bytes((channel,)) + data)
 
     async def send_status(self, status: JSON) -> None:
-        """How it ended; nothing comes after it."""
+        """Send the final Status; no message follows it."""
         await self.send(ERROR, msgspec.json.encode(status))
 
     async def close(self) -> None:
         await self._socket.close()
 
 
-def check_upgrade(http: web.BaseRequest, spoken: Sequence[str]) -> None:
-    """Whether a request can become a WebSocket of ours. Raises `Refused`."""
+def check_upgrade(http: web.BaseRequest, protocols: Sequence[str]) -> None:
+    """Check that a request can be upgraded to a WebSocket with one of these protocols. Raises `StatusError` (400)."""
     upgrade = http.headers.get("Upgrade", "")
     if not upgrade:
         raise apierrors.bad_request("Upgrade request required")
     offered = [word.strip() for line in http.headers.getall("Sec-WebSocket-Protocol", ()) for word in line.split(",")]
-    if upgrade.lower() != "websocket" or not set(offered) & set(spoken):
+    if upgrade.lower() != "websocket" or not set(offered) & set(protocols):
         client = f"[{' '.join(offered)}]" if upgrade.lower() == "websocket" else upgrade
         raise apierrors.bad_request(
             f"unable to upgrade: unable to negotiate protocol: client supports {client}, "
-            f"server accepts WebSocket with [{' '.join(spoken)}]"
+            f"server accepts WebSocket with [{' '.join(protocols)}]"
         )
 
 
 def exit_status(code: int) -> JSON:
-    """The Status of a command that ran."""
+    """The Status of a command that has exited."""
     if code == 0:
         return SUCCESS_STATUS
     return {

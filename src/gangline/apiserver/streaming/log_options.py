@@ -1,35 +1,22 @@
-"""Which log a request means, and what of it. Pure; the sentences are kube-apiserver's and the kubelet's."""
+"""The container, the run and the options of a log request. Pure; errors have kube-apiserver's and kubelet's words."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-import msgspec
-
 from gangline.api.meta import JSON
 from gangline.apiserver import errors as apierrors
+from gangline.apiserver.errors import NamedKind
+from gangline.apiserver.http.request_info import query_flag
 from gangline.kube.podstreams import LogOptions
 from gangline.schema.problems import FieldProblem, ProblemKind
 
 CONTAINER_ID_SCHEME = "process://"
-"""What container ids of a node that runs processes begin with."""
-
-
-class _PodLogOptionsKind(msgspec.Struct, frozen=True):
-    """As a refusal names them."""
-
-    group: str = ""
-    kind: str = "PodLogOptions"
-    plural: str = "pods/log"
-
-
-def query_flag(query: Mapping[str, str], name: str) -> bool:
-    """A boolean as the API reads it: anything but false and 0, even nothing."""
-    return name in query and query[name].lower() not in ("false", "0")
+"""The prefix of container ids on nodes that run containers as processes."""
 
 
 def log_options(query: Mapping[str, str], pod: str, now: datetime) -> LogOptions:
-    """The options of `pods/log`. Raises `Refused`: 400 for what cannot be read, 422 for what makes no sense."""
+    """The options of `pods/log`. Raises `StatusError`: 400 for values that cannot be parsed, 422 for invalid ones."""
     tail, limit = _query_integer(query, "tailLines"), _query_integer(query, "limitBytes")
     seconds, since = _query_integer(query, "sinceSeconds"), _query_time(query, "sinceTime")
     problems: list[FieldProblem] = []
@@ -45,7 +32,7 @@ def log_options(query: Mapping[str, str], pod: str, now: datetime) -> LogOptions
     if query.get("stream", "All") != "All":
         problems.append(FieldProblem(ProblemKind.FORBIDDEN, "stream", detail="may not be specified"))
     if problems:
-        raise apierrors.invalid(_PodLogOptionsKind(), pod, problems)
+        raise apierrors.invalid(NamedKind("", "PodLogOptions", "pods/log"), pod, problems)
     return LogOptions(
         follow=query_flag(query, "follow"),
         previous=query_flag(query, "previous"),
@@ -75,24 +62,24 @@ def _query_time(query: Mapping[str, str], name: str) -> datetime | None:
     if not text:
         return None
     try:
-        found = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except ValueError:
-        found = None
-    if found is None or found.tzinfo is None:
+        time = None
+    if time is None or time.tzinfo is None:
         layout = "2006-01-02T15:04:05Z07:00"
         raise apierrors.bad_request(f'parsing time "{text}" as "{layout}": cannot parse "{text}" as "2006"')
-    return found
+    return time
 
 
-def container_name(pod: JSON, wanted: str) -> str:
-    """The container a request is about. Raises `Refused` when it must be said, or is none of the pod's."""
+def container_name(pod: JSON, requested: str) -> str:
+    """The container that a request names, or the only one. Raises `StatusError` if it is ambiguous or unknown."""
     name, spec = pod["metadata"]["name"], pod["spec"]
     parts = ("initContainers", "containers", "ephemeralContainers")
-    names = [each["name"] for part in parts for each in spec.get(part) or ()]
-    if wanted:
-        if wanted not in names:
-            raise apierrors.bad_request(f"container {wanted} is not valid for pod {name}")
-        return wanted
+    names = [container["name"] for part in parts for container in spec.get(part) or ()]
+    if requested:
+        if requested not in names:
+            raise apierrors.bad_request(f"container {requested} is not valid for pod {name}")
+        return requested
     main: list[JSON] = spec["containers"]
     if len(main) != 1:
         raise apierrors.bad_request(
@@ -103,34 +90,36 @@ def container_name(pod: JSON, wanted: str) -> str:
 
 
 def container_run_id(pod: JSON, container: str, *, previous: bool) -> str:
-    """The identity of the run whose log is meant. Raises `Refused` in the kubelet's words if there is none."""
-    where = f'container "{container}" in pod "{pod["metadata"]["name"]}"'
+    """The id of the container run that has the log. Raises `StatusError`, in the kubelet's words, if there is none."""
+    subject = f'container "{container}" in pod "{pod["metadata"]["name"]}"'
     status = _container_status(pod, container)
     if status is None:
-        raise apierrors.bad_request(f"{where} is not available")
+        raise apierrors.bad_request(f"{subject} is not available")
     state, last = status.get("state") or {}, (status.get("lastState") or {}).get("terminated")
     if previous:
         if not (last or {}).get("containerID"):
-            raise apierrors.bad_request(f"previous terminated {where} not found")
+            raise apierrors.bad_request(f"previous terminated {subject} not found")
         return _container_id(last)
     if "running" in state:
         return _container_id(status)
     if "terminated" in state or last is not None:
-        ended = [each for each in (state.get("terminated"), last) if (each or {}).get("containerID")]
-        if not ended:
-            raise apierrors.bad_request(f"{where} is terminated")
-        return _container_id(ended[0])
+        terminations = [
+            termination for termination in (state.get("terminated"), last) if (termination or {}).get("containerID")
+        ]
+        if not terminations:
+            raise apierrors.bad_request(f"{subject} is terminated")
+        return _container_id(terminations[0])
     reason = (state.get("waiting") or {}).get("reason")
     raise apierrors.bad_request(
-        f"{where} is waiting to start: {reason}" if reason else f"{where} is waiting to start - no logs yet"
+        f"{subject} is waiting to start: {reason}" if reason else f"{subject} is waiting to start - no logs yet"
     )
 
 
 def _container_status(pod: JSON, container: str) -> JSON | None:
     parts = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
-    found = (each for part in parts for each in (pod.get("status") or {}).get(part) or ())
-    return next((each for each in found if each["name"] == container), None)
+    statuses = (status for part in parts for status in (pod.get("status") or {}).get(part) or ())
+    return next((status for status in statuses if status["name"] == container), None)
 
 
-def _container_id(named: Any) -> str:
-    return str(named.get("containerID", "")).removeprefix(CONTAINER_ID_SCHEME)
+def _container_id(status: Any) -> str:
+    return str(status.get("containerID", "")).removeprefix(CONTAINER_ID_SCHEME)

@@ -1,6 +1,6 @@
-"""Connections to ports of a pod, several in one WebSocket.
+"""Port forwarding: connections to several ports of a pod in one WebSocket.
 
-Every port has two channels, data and errors. Each begins with the number of its port, two bytes, the lower one first.
+Every port has a data channel and an error channel. Each begins with the port number as two little-endian bytes.
 """
 
 import asyncio
@@ -15,15 +15,15 @@ READ_CHUNK_BYTES = 32 * 1024
 
 
 class PortForwardSession:
-    """One client's connections."""
+    """The forwarded connections of one client."""
 
-    def __init__(self, channels: Channels, place: ContainerRef, node: PodStreams) -> None:
-        self._channels, self._container_ref, self._node = channels, place, node
-        # By the channel of their data.
+    def __init__(self, channels: Channels, container_ref: ContainerRef, node: PodStreams) -> None:
+        self._channels, self._container_ref, self._node = channels, container_ref, node
+        # By data channel.
         self._writers: dict[int, asyncio.StreamWriter] = {}
 
     async def run(self, ports: Sequence[int]) -> None:
-        """Forward until the client leaves, or every connection has ended. Raises ConnectionResetError."""
+        """Forward until the client disconnects or all connections end. Raises `ConnectionResetError`."""
         readers: dict[int, asyncio.StreamReader] = {}
         try:
             for channel, port in zip(range(0, 2 * len(ports), 2), ports, strict=True):
@@ -36,8 +36,8 @@ class PortForwardSession:
                 writer.close()
 
     async def _connect(self, channel: int, port: int) -> asyncio.StreamReader | None:
-        for each in (channel, channel + 1):
-            await self._channels.send(each, port.to_bytes(2, "little"))
+        for number in (channel, channel + 1):
+            await self._channels.send(number, port.to_bytes(2, "little"))
         try:
             reader, writer = await self._node.connect(self._container_ref, port)
         except (ContainerNotRunning, OSError) as error:
@@ -51,7 +51,7 @@ class PortForwardSession:
         async for channel, data in self._channels:
             writer = self._writers.get(channel)
             if writer is not None:
-                # Whether the other side still reads is seen when it is read from.
+                # A closed connection is noticed by its reader.
                 with suppress(ConnectionError):
                     writer.write(data)
                     await writer.drain()
@@ -67,7 +67,7 @@ class PortForwardSession:
 
 
 async def _read_chunk(reader: asyncio.StreamReader) -> bytes:
-    """The next piece; empty at the end, whichever way it ends."""
+    """The next bytes; empty when the connection ended or failed."""
     try:
         return await reader.read(READ_CHUNK_BYTES)
     except ConnectionError:

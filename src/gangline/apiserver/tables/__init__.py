@@ -1,1 +1,1 @@
-"""The columns of `kubectl get`."""
+"""Tables for `kubectl get`: columns and rows of every kind."""

@@ -1,4 +1,4 @@
-"""The columns of built-in kinds in the Table form, word for word as kube-apiserver 1.34 serves them.
+"""The table columns of built-in kinds, word for word as kube-apiserver 1.34 serves them.
 
 Data only: `tests/contract` compares it with a real server.
 """
@@ -11,7 +11,7 @@ import msgspec
 
 
 class TableColumn(msgspec.Struct, frozen=True):
-    """One column definition. Those with a priority above zero are shown by `-o wide` only."""
+    """A column definition. Columns with a priority above zero are shown by `-o wide` only."""
 
     name: str
     description: str
@@ -33,7 +33,7 @@ _CONTAINERS_COLUMN: Final = TableColumn("Containers", "Names of each container i
 _IMAGES_COLUMN: Final = TableColumn("Images", "Images referenced by each container in the template.", priority=1)
 
 CREATED_AT_COLUMN: Final = TableColumn("Created At", AGE_COLUMN.description, type="date")
-"""Of kinds without columns of their own."""
+"""The second column of kinds that have no columns of their own."""
 CUSTOM_AGE_COLUMN: Final = TableColumn("Age", AGE_COLUMN.description, type="date")
 
 BUILTIN_COLUMNS: Final[Mapping[str, tuple[TableColumn, ...]]] = MappingProxyType(
@@ -247,11 +247,7 @@ BUILTIN_COLUMNS: Final[Mapping[str, tuple[TableColumn, ...]]] = MappingProxyType
             ),
             AGE_COLUMN,
         ),
-        "Namespace": (
-            NAME_COLUMN,
-            TableColumn("Status", "The status of the namespace"),
-            AGE_COLUMN,
-        ),
+        "Namespace": (NAME_COLUMN, TableColumn("Status", "The status of the namespace"), AGE_COLUMN),
         "NetworkPolicy": (
             NAME_COLUMN,
             TableColumn(
@@ -380,9 +376,7 @@ BUILTIN_COLUMNS: Final[Mapping[str, tuple[TableColumn, ...]]] = MappingProxyType
             TableColumn("Min Available", "The minimum number of pods that must be available."),
             TableColumn("Max Unavailable", "The maximum number of pods that may be unavailable."),
             TableColumn(
-                "Allowed Disruptions",
-                "Calculated number of pods that may be disrupted at this time.",
-                type="integer",
+                "Allowed Disruptions", "Calculated number of pods that may be disrupted at this time.", type="integer"
             ),
             AGE_COLUMN,
         ),
@@ -472,11 +466,7 @@ BUILTIN_COLUMNS: Final[Mapping[str, tuple[TableColumn, ...]]] = MappingProxyType
             TableColumn("Groups", "Groups in the roleBinding", priority=1),
             TableColumn("ServiceAccounts", "ServiceAccounts in the roleBinding", priority=1),
         ),
-        "RuntimeClass": (
-            NAME_COLUMN,
-            TableColumn("Handler", ""),
-            AGE_COLUMN,
-        ),
+        "RuntimeClass": (NAME_COLUMN, TableColumn("Handler", ""), AGE_COLUMN),
         "Secret": (
             NAME_COLUMN,
             TableColumn(
@@ -541,11 +531,10 @@ BUILTIN_COLUMNS: Final[Mapping[str, tuple[TableColumn, ...]]] = MappingProxyType
                 "volumeBindingMode indicates how PersistentVolumeClaims should be provisioned and bound.  When unset, VolumeBindingImmediate is used. This field is only honored by servers that enable the VolumeScheduling feature.",
             ),
             TableColumn(
-                "AllowVolumeExpansion",
-                "allowVolumeExpansion shows whether the storage class allow volume expand.",
+                "AllowVolumeExpansion", "allowVolumeExpansion shows whether the storage class allow volume expand."
             ),
             AGE_COLUMN,
         ),
     }
 )
-"""By kind; a kind that is served by two groups has the same columns in both."""
+"""Columns by kind. A kind that two groups serve has the same columns in both."""

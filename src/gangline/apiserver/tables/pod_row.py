@@ -1,4 +1,4 @@
-"""The row of a pod: the one line by which people judge whether it is well."""
+"""The row of a pod."""
 
 from datetime import datetime
 from typing import Any
@@ -12,13 +12,13 @@ _NONE = "<none>"
 
 def pod_cells(pod: JSON, now: datetime) -> list[Any]:
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
-    seen = _ContainerSummary(pod)
+    summary = _ContainerSummary(pod)
     ips = status.get("podIPs") or [{}]
     return [
         object_name(pod),
-        f"{seen.ready}/{seen.total}",
-        seen.reason,
-        _restarts_cell(seen, now),
+        f"{summary.ready}/{summary.total}",
+        summary.reason,
+        _restarts_cell(summary, now),
         age_cell(pod, now),
         ips[0].get("ip") or _NONE,
         spec.get("nodeName") or _NONE,
@@ -31,7 +31,7 @@ _COMPLETION_MESSAGES = {"Succeeded": "The pod has completed successfully.", "Fai
 
 
 def pod_row_conditions(pod: JSON) -> list[JSON]:
-    """That a pod has ended; `kubectl` hides such rows on request."""
+    """A Completed condition for a pod that has ended. `kubectl` can hide such rows."""
     phase = (pod.get("status") or {}).get("phase", "")
     message = _COMPLETION_MESSAGES.get(phase)
     if message is None:
@@ -40,19 +40,22 @@ def pod_row_conditions(pod: JSON) -> list[JSON]:
 
 
 class _ContainerSummary:
-    """What a pod's containers add up to. Later containers win over earlier ones, init containers over the phase."""
+    """The containers of a pod summed up: ready, restarts, reason.
+
+    The first container that is waiting or has terminated gives the reason; init containers win over the phase.
+    """
 
     def __init__(self, pod: JSON) -> None:
         spec, status = pod.get("spec") or {}, pod.get("status") or {}
         init = spec.get("initContainers") or []
-        self._sidecars = {each["name"] for each in init if each.get("restartPolicy") == "Always"}
+        self._sidecars = {item["name"] for item in init if item.get("restartPolicy") == "Always"}
         self._init_total = len(init)
         self._conditions = status.get("conditions") or []
         self.total = len(spec.get("containers") or []) + len(self._sidecars)
         self.ready = self.restarts = 0
         self.last_restart = ""
         self.reason: str = status.get("reason") or status.get("phase", "")
-        if any(each["type"] == "PodScheduled" and each.get("reason") == "SchedulingGated" for each in self._conditions):
+        if any(item["type"] == "PodScheduled" and item.get("reason") == "SchedulingGated" for item in self._conditions):
             self.reason = "SchedulingGated"
         initializing = self._add_init_containers(status.get("initContainerStatuses") or [])
         if not initializing or self._condition_is_true("Initialized"):
@@ -60,18 +63,18 @@ class _ContainerSummary:
         self._apply_deletion(pod)
 
     def _add_init_containers(self, statuses: list[JSON]) -> bool:
-        """True while an init container has not done its part."""
+        """Add the init containers. Returns whether one of them has not yet completed."""
         for index, container in enumerate(statuses):
             self._count_restarts(container)
             state = container.get("state") or {}
-            ended, waiting = state.get("terminated"), state.get("waiting")
-            if ended is not None and ended.get("exitCode", 0) == 0:
+            terminated, waiting = state.get("terminated"), state.get("waiting")
+            if terminated is not None and terminated.get("exitCode", 0) == 0:
                 continue
             if container["name"] in self._sidecars and container.get("started"):
                 self.ready += bool(container.get("ready"))
                 continue
-            if ended is not None:
-                self.reason = f"Init:{_termination_reason(ended)}"
+            if terminated is not None:
+                self.reason = f"Init:{_termination_reason(terminated)}"
             elif waiting and waiting.get("reason") not in (None, "", "PodInitializing"):
                 self.reason = f"Init:{waiting['reason']}"
             else:
@@ -80,7 +83,7 @@ class _ContainerSummary:
         return False
 
     def _add_containers(self, status: JSON) -> None:
-        # Restarts of init containers that are through do not count any more; sidecars go on.
+        # Restarts of completed init containers do not count, those of sidecars do.
         self.restarts, self.last_restart = 0, ""
         for container in status.get("initContainerStatuses") or []:
             if container["name"] in self._sidecars:
@@ -89,11 +92,11 @@ class _ContainerSummary:
         for container in reversed(status.get("containerStatuses") or []):
             self._count_restarts(container)
             state = container.get("state") or {}
-            ended, waiting = state.get("terminated"), state.get("waiting") or {}
+            terminated, waiting = state.get("terminated"), state.get("waiting") or {}
             if waiting.get("reason"):
                 self.reason = waiting["reason"]
-            elif ended is not None:
-                self.reason = _termination_reason(ended)
+            elif terminated is not None:
+                self.reason = _termination_reason(terminated)
             elif container.get("ready") and state.get("running") is not None:
                 running = True
                 self.ready += 1
@@ -111,11 +114,11 @@ class _ContainerSummary:
 
     def _count_restarts(self, container: JSON) -> None:
         self.restarts += container.get("restartCount", 0)
-        ended = (container.get("lastState") or {}).get("terminated") or {}
-        self.last_restart = max(self.last_restart, ended.get("finishedAt") or "")
+        terminated = (container.get("lastState") or {}).get("terminated") or {}
+        self.last_restart = max(self.last_restart, terminated.get("finishedAt") or "")
 
     def _condition_is_true(self, kind: str) -> bool:
-        return any(each["type"] == kind and each.get("status") == "True" for each in self._conditions)
+        return any(condition["type"] == kind and condition.get("status") == "True" for condition in self._conditions)
 
 
 def _termination_reason(terminated: JSON) -> str:
@@ -126,16 +129,16 @@ def _termination_reason(terminated: JSON) -> str:
     return f"ExitCode:{terminated.get('exitCode', 0)}"
 
 
-def _restarts_cell(seen: _ContainerSummary, now: datetime) -> str:
-    if seen.restarts and seen.last_restart:
-        return f"{seen.restarts} ({human_age(seen.last_restart, now)} ago)"
-    return str(seen.restarts)
+def _restarts_cell(summary: _ContainerSummary, now: datetime) -> str:
+    if summary.restarts and summary.last_restart:
+        return f"{summary.restarts} ({human_age(summary.last_restart, now)} ago)"
+    return str(summary.restarts)
 
 
 def _readiness_gates_cell(spec: JSON, status: JSON) -> str:
     gates = spec.get("readinessGates") or []
     if not gates:
         return _NONE
-    states = {each["type"]: each.get("status") for each in reversed(status.get("conditions") or [])}
+    states = {condition["type"]: condition.get("status") for condition in reversed(status.get("conditions") or [])}
     passed = sum(states.get(gate["conditionType"]) == "True" for gate in gates)
     return f"{passed}/{len(gates)}"

@@ -1,7 +1,7 @@
-"""The Table form: what `kubectl get` prints, made by the server.
+"""The Table form of objects, which `kubectl get` prints.
 
-A `TablePrinter` has the columns of a kind and makes a row of an object. Built-in kinds have printers of their own
-(`gangline.apiserver.tables.rows`); custom resources get one from the columns of their definition.
+A `TablePrinter` has the columns of a kind and makes the row of an object. Built-in kinds have their own printers
+(`gangline.apiserver.tables.builtin_rows`); the printer of custom resources comes from their CRD.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -17,12 +17,12 @@ from gangline.api.meta import JSON
 from gangline.apiserver.tables.columns import CREATED_AT_COLUMN, CUSTOM_AGE_COLUMN, NAME_COLUMN, TableColumn
 
 CellsFunc: TypeAlias = Callable[[JSON, datetime], list[Any]]
-"""One cell per column, of an object at a moment. Missing fields are no error: bookmarks have none."""
+"""Makes one cell per column from an object at a time. Fields may be missing, as in bookmarks."""
 ConditionsFunc: TypeAlias = Callable[[JSON], list[JSON]]
 
 
 class IncludeObject(StrEnum):
-    """How much of its object a row carries (`includeObject`)."""
+    """How much of its object a row has (`includeObject`)."""
 
     NONE = "None"
     METADATA = "Metadata"
@@ -30,7 +30,7 @@ class IncludeObject(StrEnum):
 
 
 class TablePrinter:
-    """Columns, and rows to go with them. Immutable; made once per kind."""
+    """The columns of a kind, and the cells of its rows. Immutable; made once per kind."""
 
     __slots__ = ("_cells", "_conditions", "column_definitions", "columns")
 
@@ -43,7 +43,7 @@ class TablePrinter:
         self._cells, self._conditions = cells, conditions
 
     def row(self, obj: JSON, now: datetime) -> JSON:
-        """A row without its object: cells, and conditions where the object is done."""
+        """The row of an object without the object itself: cells, and conditions if the kind has them."""
         row: JSON = {"cells": self._cells(obj, now)}
         if self._conditions is not None and (conditions := self._conditions(obj)):
             row["conditions"] = conditions
@@ -54,7 +54,7 @@ _NO_HEADER = msgspec.Raw(b"null")
 
 
 def encode_table(api_version: str, metadata: JSON, printer: TablePrinter | None, rows: Sequence[JSON]) -> bytes:
-    """A Table, encoded; without a printer it has no header, as in a watch after the first event."""
+    """An encoded Table. Without a printer it has no column definitions, as in a watch after the first event."""
     value = {
         "kind": "Table",
         "apiVersion": api_version,
@@ -71,7 +71,7 @@ def object_name(obj: JSON) -> str:
 
 
 def age_cell(obj: JSON, now: datetime) -> str:
-    """Time since creation."""
+    """The time since creation."""
     return human_age(obj.get("metadata", {}).get("creationTimestamp"), now)
 
 
@@ -80,13 +80,13 @@ def _creation_cells(obj: JSON, now: datetime) -> list[Any]:
 
 
 GENERIC_PRINTER = TablePrinter((NAME_COLUMN, CREATED_AT_COLUMN), _creation_cells)
-"""For built-in kinds that have no printer of their own."""
+"""The printer of built-in kinds that have none of their own."""
 
 
 def custom_printer(columns: Sequence[JSON]) -> TablePrinter:
-    """A printer from a version's `additionalPrinterColumns`; none of them means that the age is shown.
+    """The printer for `additionalPrinterColumns` of a version; without columns it shows the age.
 
-    Raises `JSONPathError` for a path that cannot be read.
+    Raises `JSONPathError` for an invalid path.
     """
     if not columns:
         return TablePrinter(
@@ -120,21 +120,21 @@ _MISSING: Any = object()
 
 
 def _custom_cell(path: JSONPath, kind: str, obj: JSON, now: datetime) -> Any:
-    """The first match in the column's type; null where there is none, or where it is of another type."""
-    found = path.first_value(obj, _MISSING)
-    if found is _MISSING:
+    """The first match, in the column's type; None if there is no match or it has another type."""
+    value = path.first_value(obj, _MISSING)
+    if value is _MISSING:
         return None
-    number = isinstance(found, int | float) and not isinstance(found, bool)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
     match kind:
         case "string":
-            return "<no value>" if found is None else printed_value(found)
+            return "<no value>" if value is None else printed_value(value)
         case "integer":
-            return int(found) if number else None
+            return int(value) if is_number else None
         case "number":
-            return found if number else None
+            return value if is_number else None
         case "boolean":
-            return found if isinstance(found, bool) else None
+            return value if isinstance(value, bool) else None
         case "date":
-            return human_age(found, now) if isinstance(found, str) else None
+            return human_age(value, now) if isinstance(value, str) else None
         case _:
             return None

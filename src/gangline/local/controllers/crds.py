@@ -8,16 +8,18 @@ import msgspec
 from gangline.api.meta import JSON, Key
 from gangline.apiserver.errors import StatusError
 from gangline.apiserver.http.nonresource import NonResourceHandler
-from gangline.apiserver.registry.custom import custom_served_kind
 from gangline.apiserver.registry.deletion import (
     CRD_CLEANUP_FINALIZER,
     INSTANCE_DELETION_IN_PROGRESS,
     DeletionOptions,
     crd_terminating_status,
 )
-from gangline.apiserver.registry.registry import Registry, WriteContext, decode_record
+from gangline.apiserver.registry.registry import Registry
 from gangline.apiserver.registry.resources import crd_resources
 from gangline.apiserver.registry.selection import SELECT_ALL
+from gangline.apiserver.registry.served_kinds import custom_served_kind
+from gangline.apiserver.registry.storage import decode_record
+from gangline.apiserver.registry.writes import WriteContext
 from gangline.apiserver.store.paths import collection_prefix, split_path
 from gangline.apiserver.store.records import StoreEvent
 from gangline.base.clock import Clock

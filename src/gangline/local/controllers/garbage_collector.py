@@ -19,7 +19,8 @@ from gangline.api.meta import JSON, Key
 from gangline.apiserver.errors import StatusError
 from gangline.apiserver.registry.catalog import ServedKind
 from gangline.apiserver.registry.deletion import FOREGROUND_FINALIZER, ORPHAN_FINALIZER, DeletionOptions
-from gangline.apiserver.registry.registry import Registry, WriteContext
+from gangline.apiserver.registry.registry import Registry
+from gangline.apiserver.registry.writes import WriteContext
 from gangline.apiserver.store.paths import split_path
 from gangline.apiserver.store.records import StoreEvent, StoreRecord
 from gangline.base.tasks import supervise

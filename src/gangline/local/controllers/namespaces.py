@@ -10,8 +10,10 @@ from gangline.api.meta import JSON, Key
 from gangline.apiserver.errors import StatusError
 from gangline.apiserver.registry.catalog import ServedKind
 from gangline.apiserver.registry.deletion import DeletionOptions
-from gangline.apiserver.registry.registry import Registry, WriteContext, decode_record, storage_path
+from gangline.apiserver.registry.registry import Registry
 from gangline.apiserver.registry.selection import SELECT_ALL
+from gangline.apiserver.registry.storage import decode_record, storage_path
+from gangline.apiserver.registry.writes import WriteContext
 from gangline.apiserver.store.paths import collection_prefix, split_path
 from gangline.apiserver.store.records import StoreEvent
 from gangline.base.tasks import supervise

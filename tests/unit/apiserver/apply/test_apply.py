@@ -9,8 +9,8 @@ from gangline.apiserver.apply.apply import (
     ApplyResult,
     server_side_apply,
 )
-from gangline.apiserver.apply.managed import updated_managed_fields
-from gangline.apiserver.apply.tracked import ManagedKind, managed_kind
+from gangline.apiserver.apply.managed_fields import updated_managed_fields
+from gangline.apiserver.apply.managed_kind import ManagedKind, managed_kind
 from gangline.apiserver.errors import StatusError
 from gangline.schema.typed.openapi import builtin_type
 
@@ -44,20 +44,20 @@ def stored(result: ApplyResult) -> dict[str, Any]:
 
 def apply(
     live: dict[str, Any] | None,
-    wanted: dict[str, Any],
+    config_object: dict[str, Any],
     manager: str,
     *,
     force: bool = False,
     kind: ManagedKind = CONFIG_MAP,
 ) -> dict[str, Any]:
-    return stored(server_side_apply(live, wanted, kind, manager=manager, now=LATE, force=force))
+    return stored(server_side_apply(live, config_object, kind, manager=manager, now=LATE, force=force))
 
 
 def owners(document: dict[str, Any]) -> dict[str, Any]:
     return {entry["manager"]: entry["fieldsV1"] for entry in document["metadata"]["managedFields"]}
 
 
-def test_applying_what_is_not_there_creates_it() -> None:
+def test_apply_creates_a_missing_object() -> None:
     result = server_side_apply(None, config({"k": "v"}, labels={"a": "b"}), CONFIG_MAP, manager="m", now=EARLY)
     assert result.object == config({"k": "v"}, labels={"a": "b"})
     assert result.managed_fields == [
@@ -72,13 +72,13 @@ def test_applying_what_is_not_there_creates_it() -> None:
     ]
 
 
-def test_fields_no_longer_applied_go() -> None:
+def test_fields_no_longer_applied_are_removed() -> None:
     live = apply(None, config({"k": "v", "x": "y"}, labels={"a": "b"}), "m")
     assert apply(live, config({"k": "v"}), "m")["data"] == {"k": "v"}
     assert "labels" not in apply(live, config({"k": "v"}), "m")["metadata"]
 
 
-def test_fields_that_another_owns_stay_when_no_longer_applied() -> None:
+def test_fields_of_another_owner_stay_when_no_longer_applied() -> None:
     live = apply(None, config({"k": "v", "x": "y"}), "one")
     live = apply(live, config({"x": "y"}), "two")
     live = apply(live, config({"k": "v"}), "one")
@@ -86,7 +86,7 @@ def test_fields_that_another_owns_stay_when_no_longer_applied() -> None:
     assert owners(live) == {"one": {"f:data": {"f:k": {}}}, "two": {"f:data": {"f:x": {}}}}
 
 
-def test_one_conflict_is_told_in_one_line() -> None:
+def test_one_conflict_is_one_line() -> None:
     live = apply(None, config({"k": "v"}), "first")
     with pytest.raises(ApplyConflict) as caught:
         apply(live, config({"k": "other"}), "second")
@@ -129,7 +129,7 @@ def test_a_repeated_apply_keeps_its_time() -> None:
     assert (again.changed, again.managed_fields) == (False, live["metadata"]["managedFields"])
 
 
-def test_object_nobody_tracks_belongs_to_its_past_when_first_applied() -> None:
+def test_fields_of_an_untracked_object_belong_to_before_first_apply() -> None:
     live = config({"k": "v", "later": "z"}, uid="u")
     with pytest.raises(ApplyConflict, match=r'conflict with "before-first-apply" using v1: \.data\.k$'):
         apply(live, config({"k": "x"}), "m")
@@ -151,7 +151,7 @@ def test_list_elements_merge_by_key_and_keep_their_neighbours() -> None:
     ]
 
 
-def test_element_goes_with_its_last_owner() -> None:
+def test_element_is_removed_with_its_last_owner() -> None:
     live = apply(None, deployment({"name": "a"}, {"name": "b"}), "one", kind=DEPLOYMENT)
     live = apply(live, deployment({"name": "b", "image": "x"}), "two", kind=DEPLOYMENT)
     live = apply(live, deployment({"name": "a"}), "one", kind=DEPLOYMENT)
@@ -160,7 +160,7 @@ def test_element_goes_with_its_last_owner() -> None:
     assert [each["name"] for each in live["spec"]["template"]["spec"]["containers"]] == ["a"]
 
 
-def test_atomic_maps_conflict_whole() -> None:
+def test_atomic_maps_conflict_as_a_whole() -> None:
     def service(**selector: str) -> dict[str, Any]:
         return {
             "apiVersion": "v1",
@@ -175,7 +175,7 @@ def test_atomic_maps_conflict_whole() -> None:
     assert apply(live, service(b="2"), "two", kind=SERVICE, force=True)["spec"] == {"selector": {"b": "2"}}
 
 
-def test_default_of_a_key_is_in_the_key_but_owned_only_when_sent() -> None:
+def test_default_of_a_key_field_is_in_the_key_but_owned_only_when_sent() -> None:
     live = apply(None, deployment({"name": "a", "ports": [{"containerPort": 80}]}), "m", kind=DEPLOYMENT)
     container = owners(live)["m"]["f:spec"]["f:template"]["f:spec"]["f:containers"]['k:{"name":"a"}']
     assert container["f:ports"] == {'k:{"containerPort":80,"protocol":"TCP"}': {".": {}, "f:containerPort": {}}}
@@ -219,15 +219,15 @@ def test_kubectl_takes_over_from_its_client_side_apply() -> None:
         ),
     ],
 )
-def test_what_cannot_be_applied_is_refused_in_the_servers_words(wanted: Any, code: int, message: str) -> None:
+def test_invalid_configuration_is_refused_with_kube_apiservers_message(wanted: Any, code: int, message: str) -> None:
     with pytest.raises(StatusError) as caught:
         server_side_apply(None, wanted, CONFIG_MAP, manager="m", now=LATE)
     assert (caught.value.code, caught.value.message) == (code, message)
 
 
 def test_arguments_stay_as_they_were() -> None:
-    live, wanted = apply(None, config({"k": "v"}), "m"), config({"k": "v", "x": "y"})
-    before = repr((live, wanted))
-    result = server_side_apply(live, wanted, CONFIG_MAP, manager="m", now=LATE)
+    live, applied = apply(None, config({"k": "v"}), "m"), config({"k": "v", "x": "y"})
+    before = repr((live, applied))
+    result = server_side_apply(live, applied, CONFIG_MAP, manager="m", now=LATE)
     result.object["data"]["k"] = "spoilt"
-    assert repr((live, wanted)) == before
+    assert repr((live, applied)) == before

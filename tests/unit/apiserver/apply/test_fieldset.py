@@ -20,7 +20,7 @@ CHILD: FieldSet = {"f:a": {"f:b": {}}}
 PARENT: FieldSet = {"f:a": {}}
 
 
-def test_a_node_with_children_is_a_member_only_if_it_says_so() -> None:
+def test_a_node_with_children_is_a_member_only_with_a_dot() -> None:
     assert has_field(BOTH, "f:a")
     assert not has_field(CHILD, "f:a")
     assert has_field(PARENT, "f:a")
@@ -32,14 +32,14 @@ def test_union_keeps_membership_of_parents_and_children_apart() -> None:
     assert union({}, CHILD) == CHILD
 
 
-def test_difference_takes_members_and_leaves_what_is_below_them() -> None:
+def test_difference_removes_members_but_not_their_children() -> None:
     assert difference(BOTH, PARENT) == CHILD
     assert difference(BOTH, CHILD) == PARENT
     assert difference(CHILD, PARENT) == CHILD
     assert difference(BOTH, BOTH) == {}
 
 
-def test_without_takes_members_and_all_below_them() -> None:
+def test_recursive_difference_removes_members_and_their_children() -> None:
     assert recursive_difference({**BOTH, "f:c": {}}, PARENT) == {"f:c": {}}
     assert recursive_difference(BOTH, CHILD) == PARENT
 
@@ -57,7 +57,7 @@ def test_operations_change_none_of_their_arguments() -> None:
     assert repr((BOTH, CHILD, PARENT)) == before
 
 
-def test_paths_are_told_members_first_and_sorted() -> None:
+def test_paths_are_sorted_members_first() -> None:
     fields = {
         "f:spec": {
             "f:ports": {
@@ -77,20 +77,20 @@ def test_paths_are_told_members_first_and_sorted() -> None:
     ]
 
 
-def test_keys_are_spelled_as_go_spells_them() -> None:
+def test_keys_are_encoded_as_in_go() -> None:
     assert key_path_element({"b": 1, "a": "<&>"}) == 'k:{"a":"\\u003c\\u0026\\u003e","b":1}'
     assert value_path_element("x") == 'v:"x"'
     assert path_element_text("i:3") == "[3]"
 
 
-def test_sets_of_clients_are_spelled_anew_and_unknown_keys_dropped() -> None:
+def test_decoded_sets_have_canonical_keys_and_no_unknown_ones() -> None:
     sent = {"f:a": {'k:{ "n" : "x" }': {"f:v": {}}, "x:later": {}}, "f:b": {".": {}}, "f:c": {"x:only": {}}}
     assert decode_field_set(sent) == {"f:a": {'k:{"n":"x"}': {"f:v": {}}}, "f:b": {}, "f:c": {}}
     assert decode_field_set(None) == {}
 
 
 @pytest.mark.parametrize("sent", [{"a": {}}, {"fa": {}}, {"k:x": {}}, {"k:[]": {}}, {"i:x": {}}, {"f:a": 1}, []])
-def test_sets_that_cannot_be_read_are_an_error(sent: object) -> None:
+def test_undecodable_sets_are_an_error(sent: object) -> None:
     with pytest.raises(ValueError, match=r"."):
         decode_field_set(sent)
 

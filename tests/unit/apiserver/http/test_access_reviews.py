@@ -1,4 +1,4 @@
-"""Questions about people, answered as kube-apiserver answers them."""
+"""Access reviews, answered as kube-apiserver answers them."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from gangline.api.meta import JSON
 from gangline.apiserver.errors import StatusError
 from gangline.apiserver.http.access_reviews import API_AUDIENCE, ReviewHandler, ReviewRequest
 from gangline.apiserver.http.authentication import ANONYMOUS_USER, MASTERS_GROUP, Authenticator, UserInfo
-from gangline.apiserver.http.routes import RequestInfo, RequestVerb, request_info
+from gangline.apiserver.http.request_info import RequestInfo, RequestVerb, request_info
 
 ADMIN = UserInfo("admin", (MASTERS_GROUP, "system:authenticated"))
 NOBODY = UserInfo("nobody", ("system:authenticated",))
@@ -35,7 +35,7 @@ def refused(plural: str, **body: Any) -> StatusError:
     return found.value
 
 
-def test_everybody_learns_who_they_are() -> None:
+def test_self_subject_review_returns_the_user() -> None:
     answer = asked("selfsubjectreviews", NOBODY)
     assert answer["kind"] == "SelfSubjectReview"
     assert answer["metadata"] == {"creationTimestamp": NOW}
@@ -43,7 +43,7 @@ def test_everybody_learns_who_they_are() -> None:
 
 
 @pytest.mark.parametrize(("user", "allowed"), [(ADMIN, True), (NOBODY, False)])
-def test_everybody_learns_what_they_may(user: UserInfo, allowed: bool) -> None:
+def test_self_subject_access_review_returns_what_the_user_may_do(user: UserInfo, allowed: bool) -> None:
     answer = asked("selfsubjectaccessreviews", user, spec={"resourceAttributes": PODS})
     assert answer["status"] == {"allowed": allowed}
     assert answer["spec"] == {"resourceAttributes": PODS}
@@ -51,7 +51,7 @@ def test_everybody_learns_what_they_may(user: UserInfo, allowed: bool) -> None:
     assert (owner["manager"], owner["operation"]) == ("test", "Update")
 
 
-def test_paths_and_questions_about_oneself_are_free() -> None:
+def test_public_paths_and_self_reviews_are_allowed_for_all_users() -> None:
     version = asked(
         "selfsubjectaccessreviews",
         NOBODY,
@@ -62,7 +62,7 @@ def test_paths_and_questions_about_oneself_are_free() -> None:
     assert asked("selfsubjectaccessreviews", NOBODY, spec={"resourceAttributes": own})["status"]["allowed"]
 
 
-def test_others_are_asked_about_by_user_and_groups() -> None:
+def test_subject_access_review_is_about_its_user_and_groups() -> None:
     master = {"user": "x", "groups": [MASTERS_GROUP], "resourceAttributes": PODS}
     assert asked("subjectaccessreviews", spec=master)["status"] == {"allowed": True}
     other = {"user": "admin", "resourceAttributes": PODS}
@@ -103,7 +103,7 @@ def test_a_local_review_is_about_its_namespace() -> None:
         ),
     ],
 )
-def test_what_makes_no_sense_is_refused_in_kubernetes_words(plural: str, spec: JSON, told: str) -> None:
+def test_invalid_review_is_refused_with_kube_apiservers_message(plural: str, spec: JSON, told: str) -> None:
     error = refused(plural, spec=spec)
     assert error.code == 422
     assert error.message == f'.authorization.k8s.io "" is invalid: {told}'
@@ -111,7 +111,7 @@ def test_what_makes_no_sense_is_refused_in_kubernetes_words(plural: str, spec: J
     assert error.details["group"] == "authorization.k8s.io"
 
 
-def test_a_token_is_somebodys_or_nobodys() -> None:
+def test_token_review_returns_the_user_of_a_valid_token() -> None:
     status = asked("tokenreviews", spec={"token": "secret"})["status"]
     assert status["authenticated"] is True
     assert status["user"]["username"] == "admin"
@@ -130,11 +130,11 @@ def test_rules_are_listed() -> None:
 
 
 @pytest.mark.parametrize("body", [{"spec": "text"}, {"spec": {"token": 3}}, {"kind": "Pod"}, {"metadata": 1}])
-def test_a_body_of_another_shape_is_refused(body: JSON) -> None:
+def test_a_body_of_the_wrong_type_is_refused(body: JSON) -> None:
     assert refused("tokenreviews", **body).code == 400
 
 
-def test_only_those_with_a_name_may_ask_and_only_about_themselves() -> None:
+def test_only_authenticated_users_may_create_self_reviews() -> None:
     REVIEWS.authorize(NOBODY, RequestVerb.CREATE, of("selfsubjectaccessreviews"))
     REVIEWS.authorize(ADMIN, RequestVerb.CREATE, of("tokenreviews"))
     for user, plural in ((ANONYMOUS_USER, "selfsubjectreviews"), (NOBODY, "tokenreviews")):

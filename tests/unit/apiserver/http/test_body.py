@@ -7,8 +7,8 @@ import pytest
 
 from gangline.apiserver.errors import StatusError
 from gangline.apiserver.http.body import check_fields, read_object
-from gangline.apiserver.registry.builtin import builtin_catalog
 from gangline.apiserver.registry.catalog import ServedKind
+from gangline.apiserver.registry.served_kinds import builtin_catalog
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 VECTORS = Path(__file__).parents[3] / "data" / "protobuf.json.xz"
@@ -38,14 +38,14 @@ def test_delete_options_are_read_from_protobuf() -> None:
 
 
 @pytest.mark.parametrize("raw", [b"", b"k8s\x00", b'{"kind":"ConfigMap"}', b"k8s\x00\x0a\xff"])
-def test_what_is_no_protobuf_is_a_bad_request(raw: bytes) -> None:
+def test_malformed_protobuf_is_a_bad_request(raw: bytes) -> None:
     with pytest.raises(StatusError) as caught:
         read_object(raw, PROTOBUF)
     assert caught.value.code == 400
     assert "the object provided is unrecognized" in caught.value.status["message"]
 
 
-def test_unknown_format_names_those_we_read() -> None:
+def test_unknown_content_type_is_refused_with_the_supported_ones() -> None:
     with pytest.raises(StatusError) as caught:
         read_object(b"{}", "text/plain")
     assert caught.value.code == 415
@@ -66,7 +66,7 @@ def test_good_fields_are_no_problem_in_any_format(raw: bytes, media: str) -> Non
     assert warnings == []
 
 
-def test_unknown_field_in_yaml_is_told() -> None:
+def test_unknown_field_in_yaml_is_reported() -> None:
     raw, warnings = b"metadata: {name: a}\ncolour: red\n", list[str]()
     check_fields(config_maps(), read_object(raw, "application/yaml"), raw, "Warn", warnings.append)
     assert warnings == ['unknown field "colour"']

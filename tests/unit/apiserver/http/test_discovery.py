@@ -1,4 +1,4 @@
-"""Expected answers are those of a real kube-apiserver 1.34.4 with the same definition."""
+"""Expected documents are those of a real kube-apiserver 1.34.4 with the same CRD."""
 
 from typing import Any
 
@@ -88,7 +88,7 @@ def test_resources_of_a_definition_with_subresources() -> None:
 
 
 @pytest.mark.parametrize("group", ["zz.example.com", "nope.example.com", "apps"])
-def test_what_is_not_served_is_not_found(group: str) -> None:
+def test_unserved_groups_and_versions_are_not_found(group: str) -> None:
     assert discovery.api_resource_list(SERVED, group, "v2") is None
     assert discovery.api_group(SERVED, "nope.example.com") is None
 
@@ -99,7 +99,7 @@ def test_events_and_autoscalers_are_stored_in_another_version() -> None:
     assert found["resources"][0]["storageVersionHash"] == "r2yiGXH7wu8="
 
 
-def test_aggregated_core_has_pods_with_their_parts() -> None:
+def test_aggregated_core_has_pods_with_their_subresources() -> None:
     (group,) = discovery.group_discovery_list(SERVED, core=True)["items"]
     pods = next(item for item in group["versions"][0]["resources"] if item["resource"] == "pods")
     assert pods["responseKind"] == {"group": "", "version": "", "kind": "Pod"}
@@ -131,7 +131,7 @@ def test_accept_header_chooses_the_form(accept: str, wanted: bool | None) -> Non
     assert discovery.wants_aggregated(accept) is wanted
 
 
-def test_kinds_that_nothing_acts_on_come_with_a_warning() -> None:
+def test_inert_kinds_have_a_warning() -> None:
     warned = {item.kind for item in builtin_resources() if item.inert_warning}
     assert {"Deployment", "Job", "HorizontalPodAutoscaler"} <= warned
     assert not {"Pod", "Service", "Lease", "ConfigMap"} & warned
@@ -144,7 +144,7 @@ def test_names_come_from_the_status_once_accepted() -> None:
     assert crd_resources(crd)[0].singular == "gadget"
 
 
-def test_what_cannot_be_served_is_not_listed() -> None:
+def test_unsupported_resources_are_not_listed() -> None:
     names = {f"{item.plural}/{part.name}" for item in builtin_resources() for part in item.subresources}
     assert not {name for name in names if name.endswith("/proxy")}
     assert [item.plural for item in builtin_resources() if item.group == "storage.k8s.io"] == ["storageclasses"]

@@ -18,17 +18,17 @@ async def plane() -> AsyncIterator[PlaneClient]:
         yield running
 
 
-async def test_object_is_made_read_changed_and_deleted(plane: PlaneClient) -> None:
-    made = await plane.call("POST", MAPS, {"metadata": {"name": "a"}, "data": {"k": "v"}})
-    assert (made.status, made.body["kind"], made.body["apiVersion"]) == (201, "ConfigMap", "v1")
-    assert (await plane.call("GET", f"{MAPS}/a")).body == made.body
+async def test_object_is_created_read_updated_and_deleted(plane: PlaneClient) -> None:
+    created = await plane.call("POST", MAPS, {"metadata": {"name": "a"}, "data": {"k": "v"}})
+    assert (created.status, created.body["kind"], created.body["apiVersion"]) == (201, "ConfigMap", "v1")
+    assert (await plane.call("GET", f"{MAPS}/a")).body == created.body
     changed = await plane.call("PUT", f"{MAPS}/a", {"metadata": {"name": "a"}, "data": {"k": "w"}})
     assert (changed.status, changed.body["data"]) == (200, {"k": "w"})
     gone = await plane.call("DELETE", f"{MAPS}/a")
     assert (gone.status, gone.body["status"], gone.body["details"]["uid"]) == (
         200,
         "Success",
-        made.body["metadata"]["uid"],
+        created.body["metadata"]["uid"],
     )
     assert (await plane.call("GET", f"{MAPS}/a")).status == 404
 
@@ -60,6 +60,17 @@ async def test_apply_creates_and_owns(plane: PlaneClient) -> None:
 
 
 @pytest.mark.parametrize(
+    ("force", "status"), [("True", 200), ("1", 200), ("", 200), ("yes", 200), ("False", 409), ("0", 409)]
+)
+async def test_apply_is_forced_by_anything_but_false_and_0(plane: PlaneClient, force: str, status: int) -> None:
+    config = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {k: v}\n"
+    await plane.call("PATCH", f"{MAPS}/a", config, media=APPLY, fieldManager="me")
+    other = config.replace(b"k: v", b"k: w")
+    forced = await plane.call("PATCH", f"{MAPS}/a", other, media=APPLY, fieldManager="you", force=force)
+    assert forced.status == status
+
+
+@pytest.mark.parametrize(
     ("config", "status", "told"),
     [
         (
@@ -87,9 +98,7 @@ async def test_apply_creates_and_owns(plane: PlaneClient) -> None:
         ({"apiVersion": 1, "kind": "ConfigMap"}, 400, "invalid object type: /, Kind=ConfigMap"),
     ],
 )
-async def test_configuration_that_is_no_object_is_not_applied(
-    plane: PlaneClient, config: Any, status: int, told: str
-) -> None:
+async def test_invalid_configuration_is_not_applied(plane: PlaneClient, config: Any, status: int, told: str) -> None:
     answer = await plane.call("PATCH", f"{MAPS}/a", config, media=APPLY, fieldManager="me")
     assert (answer.status, answer.body["message"]) == (status, told)
 
@@ -105,7 +114,7 @@ async def test_daemon_set_is_owned_with_its_annotation(plane: PlaneClient) -> No
     assert owned == {".": {}, f"f:{name}": {}}
 
 
-async def test_unknown_field_is_warned_of_or_refused(plane: PlaneClient) -> None:
+async def test_unknown_field_is_a_warning_or_an_error(plane: PlaneClient) -> None:
     odd = {"metadata": {"name": "a"}, "colour": "red"}
     strict = await plane.call("POST", MAPS, odd, fieldValidation="Strict")
     assert (strict.status, strict.body["message"]) == (
@@ -117,7 +126,7 @@ async def test_unknown_field_is_warned_of_or_refused(plane: PlaneClient) -> None
     assert (patched.status, patched.body["details"]["causes"][0]["field"]) == (422, "patch")
 
 
-async def test_patch_that_makes_no_object_of_the_kind_is_refused(plane: PlaneClient) -> None:
+async def test_patch_whose_result_is_not_of_the_kind_is_refused(plane: PlaneClient) -> None:
     await plane.call("POST", MAPS, {"metadata": {"name": "a"}})
     answer = await plane.call("PATCH", f"{MAPS}/a", {"data": 5}, media=MERGE)
     assert (answer.status, answer.body["reason"]) == (422, "Invalid")
@@ -147,7 +156,7 @@ async def test_patch_that_makes_no_object_of_the_kind_is_refused(plane: PlaneCli
         ("DELETE", "/api/v1/namespaces/default", None, 403, "this namespace may not be deleted"),
     ],
 )
-async def test_requests_that_make_no_sense_are_refused(
+async def test_invalid_requests_are_refused(
     plane: PlaneClient, method: str, path: str, body: Any, status: int, message: str
 ) -> None:
     answer = await plane.call(method, path, body)
@@ -160,7 +169,7 @@ async def test_unknown_group_is_answered_in_plain_text(plane: PlaneClient) -> No
     assert (answer.status, answer.body) == (404, "404 page not found\n")
 
 
-async def test_nothing_is_made_for_a_client_that_cannot_read_the_answer(plane: PlaneClient) -> None:
+async def test_nothing_is_created_for_an_unacceptable_representation(plane: PlaneClient) -> None:
     async with plane.session.post(MAPS, json={"metadata": {"name": "a"}}, headers={"Accept": "text/plain"}) as response:
         assert response.status == 406
     assert (await plane.call("GET", f"{MAPS}/a")).status == 404
@@ -171,7 +180,7 @@ async def test_head_is_get_without_a_body(plane: PlaneClient) -> None:
         assert (response.status, await response.read()) == (200, b"")
 
 
-async def test_who_has_no_token_may_look_at_health_only(plane: PlaneClient) -> None:
+async def test_anonymous_user_may_read_health_only(plane: PlaneClient) -> None:
     anonymous = {"Authorization": ""}
     async with plane.session.get("/livez", headers=anonymous) as response:
         assert response.status == 200
@@ -181,7 +190,7 @@ async def test_who_has_no_token_may_look_at_health_only(plane: PlaneClient) -> N
         assert response.status == 401
 
 
-async def test_lease_is_made_by_put(plane: PlaneClient) -> None:
+async def test_lease_is_created_by_put(plane: PlaneClient) -> None:
     path = "/apis/coordination.k8s.io/v1/namespaces/default/leases/l"
     assert (await plane.call("PUT", path, {"metadata": {"name": "l"}, "spec": {}})).status == 201
     assert (await plane.call("PUT", f"{MAPS}/a", {"metadata": {"name": "a"}})).status == 404
@@ -221,7 +230,7 @@ async def test_version_zero_is_any_version(plane: PlaneClient) -> None:
     assert told == 'strconv.ParseUint: parsing "x": invalid syntax'
 
 
-async def test_kind_in_a_strategic_patch_does_not_count(plane: PlaneClient) -> None:
+async def test_kind_in_a_strategic_patch_is_ignored(plane: PlaneClient) -> None:
     await plane.call("POST", MAPS, {"metadata": {"name": "a"}, "data": {"k": "v"}})
     patch = {"kind": "Secret", "data": {"n": "1"}}
     answer = await plane.call("PATCH", f"{MAPS}/a", patch, media=STRATEGIC)
@@ -242,7 +251,7 @@ async def test_selector_may_be_long(plane: PlaneClient) -> None:
     assert [item["metadata"]["name"] for item in answer.body["items"]] == ["a"]
 
 
-async def test_answers_are_not_to_be_kept_but_discovery_is(plane: PlaneClient) -> None:
+async def test_responses_are_not_cacheable_but_discovery_is(plane: PlaneClient) -> None:
     async with plane.session.get(MAPS) as response:
         assert response.headers["Cache-Control"] == "no-cache, private"
     headers = {"Accept": "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"}
@@ -271,7 +280,7 @@ async def test_old_version_of_an_autoscaler_shows_the_same_object(plane: PlaneCl
     assert (old["apiVersion"], old["spec"]["targetCPUUtilizationPercentage"]) == ("autoscaling/v1", 70)
 
 
-async def test_inert_kinds_are_told_of_when_asked_to() -> None:
+async def test_inert_kinds_are_warned_of_when_enabled() -> None:
     async with running_plane(tells_inert=True) as plane:
         template = {"metadata": {"labels": {"a": "b"}}, "spec": pod_manifest()["spec"]}
         spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
@@ -280,13 +289,13 @@ async def test_inert_kinds_are_told_of_when_asked_to() -> None:
     assert answer.warnings == ['299 - "gangline stores this Deployment, but runs no controller that acts on it"']
 
 
-async def test_deprecated_version_of_a_custom_resource_is_told_of(plane: PlaneClient) -> None:
+async def test_deprecated_version_of_a_custom_resource_is_warned_of(plane: PlaneClient) -> None:
     await plane.call("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", widget_crd(deprecated=True))
     answer = await plane.poll_status("/apis/example.com/v1/widgets", 200)
     assert answer.warnings == ['299 - "example.com/v1 Widget is deprecated"']
 
 
-async def test_system_priority_classes_are_there(plane: PlaneClient) -> None:
+async def test_system_priority_classes_exist(plane: PlaneClient) -> None:
     made = await plane.call("POST", PODS, pod_manifest(priorityClassName="system-node-critical"))
     assert made.body["spec"]["priority"] == 2_000_001_000
 
@@ -303,7 +312,7 @@ async def test_system_priority_classes_are_there(plane: PlaneClient) -> None:
         ),
     ],
 )
-async def test_body_that_is_no_object_is_told_in_the_words_clients_know(
+async def test_body_that_is_no_object_is_refused_with_kube_apiservers_message(
     plane: PlaneClient, raw: bytes, message: str
 ) -> None:
     answer = await plane.call("POST", MAPS, raw)
@@ -312,7 +321,7 @@ async def test_body_that_is_no_object_is_told_in_the_words_clients_know(
 
 
 @pytest.mark.parametrize("patch", [{"kind": "Secret"}, {"apiVersion": "v2"}])
-async def test_patch_cannot_make_another_kind_of_it(plane: PlaneClient, patch: Any) -> None:
+async def test_patch_cannot_change_the_kind(plane: PlaneClient, patch: Any) -> None:
     await plane.call("POST", MAPS, {"metadata": {"name": "a"}})
     answer = await plane.call("PATCH", f"{MAPS}/a", patch, media=MERGE)
     assert (answer.status, answer.body["details"]["causes"][0]["field"]) == (422, "patch")

@@ -1,4 +1,4 @@
-"""Acting as somebody else."""
+"""Impersonation of users."""
 
 import pytest
 
@@ -9,11 +9,11 @@ ADMIN = UserInfo("admin", (MASTERS_GROUP, "system:authenticated"))
 NOBODY = UserInfo("nobody", ("system:authenticated",))
 
 
-def test_without_headers_one_is_oneself() -> None:
+def test_without_headers_the_user_stays_the_same() -> None:
     assert impersonated_user(NOBODY, [("Accept", "*/*")]) is NOBODY
 
 
-def test_a_master_acts_as_anybody() -> None:
+def test_a_master_may_impersonate_any_user() -> None:
     headers = [
         ("Impersonate-User", "jane"),
         ("impersonate-group", "devs"),
@@ -26,12 +26,12 @@ def test_a_master_acts_as_anybody() -> None:
     assert not found.is_master
 
 
-def test_a_service_account_has_the_groups_of_its_kind() -> None:
+def test_an_impersonated_service_account_has_its_default_groups() -> None:
     found = impersonated_user(ADMIN, [("Impersonate-User", "system:serviceaccount:ns:bot")])
     assert found.groups == ("system:serviceaccounts", "system:serviceaccounts:ns", "system:authenticated")
 
 
-def test_nobody_is_not_made_somebody() -> None:
+def test_the_anonymous_user_stays_unauthenticated() -> None:
     found = impersonated_user(ADMIN, [("Impersonate-User", "system:anonymous")])
     assert found.groups == ("system:unauthenticated",)
 
@@ -49,7 +49,7 @@ def test_nobody_is_not_made_somebody() -> None:
         ),
     ],
 )
-def test_others_may_not(name: str, told: str) -> None:
+def test_users_outside_system_masters_may_not_impersonate(name: str, told: str) -> None:
     with pytest.raises(StatusError) as found:
         impersonated_user(NOBODY, [("Impersonate-User", name), ("Impersonate-Group", MASTERS_GROUP)])
     assert found.value.code == 403

@@ -1,4 +1,4 @@
-"""Lists: pages, versions, selections."""
+"""Lists: pages, resourceVersions, selectors."""
 
 from collections.abc import AsyncIterator
 
@@ -15,11 +15,11 @@ from support.servers.plane import TEST_CALL, RegistryHarness, registry_harness
 
 @pytest.fixture
 async def at() -> AsyncIterator[RegistryHarness]:
-    async with registry_harness(FakeClock()) as made:
+    async with registry_harness(FakeClock()) as harness:
         for number in range(5):
             labels = {"even": "yes"} if number % 2 == 0 else {}
-            await made.create("configmaps", {"metadata": {"name": f"c{number}", "labels": labels}})
-        yield made
+            await harness.create("configmaps", {"metadata": {"name": f"c{number}", "labels": labels}})
+        yield harness
 
 
 def asked(at: RegistryHarness, **query: str) -> ListPage:
@@ -31,7 +31,7 @@ def names(page: ListPage) -> list[str]:
     return [record.path.rpartition("/")[2] for record in page.records]
 
 
-def test_whole_list_has_its_version_and_nothing_to_continue(at: RegistryHarness) -> None:
+def test_unpaged_list_has_its_version_and_no_continue_token(at: RegistryHarness) -> None:
     page = asked(at)
     assert names(page) == ["c0", "c1", "c2", "c3", "c4"]
     assert page.metadata == {"resourceVersion": str(at.store.revision)}
@@ -59,7 +59,7 @@ def test_missing_label_is_unlike_any_value(at: RegistryHarness) -> None:
     assert names(asked(at, fieldSelector="metadata.name=c3")) == ["c3"]
 
 
-async def test_version_is_exact_when_asked_for_or_with_a_limit(at: RegistryHarness) -> None:
+async def test_version_is_exact_on_request_or_with_a_limit(at: RegistryHarness) -> None:
     then = str(at.store.revision)
     await at.create("configmaps", {"metadata": {"name": "late"}})
     assert "late" in names(asked(at, resourceVersion=then))
@@ -81,14 +81,14 @@ async def test_version_is_exact_when_asked_for_or_with_a_limit(at: RegistryHarne
         ),
     ],
 )
-def test_lists_that_cannot_be_are_refused(at: RegistryHarness, query: dict[str, str], code: int, message: str) -> None:
+def test_invalid_lists_are_refused(at: RegistryHarness, query: dict[str, str], code: int, message: str) -> None:
     with pytest.raises(StatusError) as caught:
         asked(at, **query)
     assert caught.value.code == code
     assert message in caught.value.message
 
 
-def test_too_large_version_says_when_to_come_back(at: RegistryHarness) -> None:
+def test_too_large_version_has_a_retry_delay(at: RegistryHarness) -> None:
     with pytest.raises(StatusError) as caught:
         asked(at, resourceVersion="999")
     details: JSON = caught.value.status["details"]

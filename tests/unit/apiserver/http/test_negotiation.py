@@ -10,15 +10,14 @@ import pytest
 from gangline.api.codec.documents import documents
 from gangline.apiserver.http.negotiation import (
     PLAIN_JSON,
-    NegotiationError,
-    ObjectKind,
     Representation,
     accept_clauses,
     error_representation,
     negotiate,
-    plain_event,
 )
-from gangline.apiserver.tables.rows import builtin_printer
+from gangline.apiserver.http.representations import NegotiationError, plain_event
+from gangline.apiserver.registry.object_kind import ObjectKind
+from gangline.apiserver.tables.builtin_rows import builtin_printer
 from gangline.apiserver.tables.table import custom_printer
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -130,7 +129,7 @@ def test_unknown_view_is_not_acceptable(accept: str) -> None:
     }
 
 
-def test_next_clause_is_taken_when_the_first_cannot_be_given() -> None:
+def test_next_clause_is_used_when_the_first_is_unavailable() -> None:
     assert form("application/json;as=Table;v=v9;g=meta.k8s.io,application/json").is_plain
 
 
@@ -191,7 +190,7 @@ def test_pretty_is_indented_by_two(value: str) -> None:
     assert body.endswith(b'  "items": []\n}')
 
 
-def test_tools_of_people_get_pretty_json_unless_they_say_no() -> None:
+def test_curl_and_browsers_get_pretty_json_unless_they_opt_out() -> None:
     assert not form("", agent="curl/8.0").is_plain
     assert form("", agent="curl/8.0", pretty="false").is_plain
     assert form("", agent="curl/8.0", watch=True).is_plain
@@ -235,7 +234,7 @@ def test_metadata_of_a_list() -> None:
     assert caught.value.code == 406
 
 
-def test_metadata_watch_leaves_errors_alone() -> None:
+def test_metadata_watch_does_not_convert_errors() -> None:
     encode = form(PARTIAL, watch=True).event_encoder(LEASES)
     assert json.loads(encode("ADDED", lease("a")))["object"]["kind"] == "PartialObjectMetadata"
     error = {"kind": "Status", "code": 410}
@@ -259,7 +258,7 @@ def test_table_of_one_object_has_its_version() -> None:
     assert value["rows"][0]["object"]["apiVersion"] == "meta.k8s.io/v1beta1"
 
 
-def test_rows_carry_as_much_of_the_object_as_asked() -> None:
+def test_rows_include_as_much_of_the_object_as_requested() -> None:
     none = json.loads(form(TABLE, includeObject="None").encode_object(LEASES, lease("a")))
     whole = json.loads(form(TABLE, includeObject="Object").encode_object(LEASES, lease("a")))
     assert none["rows"][0]["object"] is None
@@ -281,7 +280,7 @@ def test_table_watch_sends_columns_once_and_each_watch_its_own() -> None:
         assert second["object"]["metadata"] == {"resourceVersion": "8"}
 
 
-def test_bookmark_that_ends_the_start_keeps_its_annotation() -> None:
+def test_bookmark_after_the_initial_events_keeps_its_annotation() -> None:
     encode = form(TABLE, watch=True, includeObject="None").event_encoder(LEASES)
     metadata = {"resourceVersion": "9", "annotations": {"k8s.io/initial-events-end": "true"}}
     row = json.loads(encode("BOOKMARK", {"kind": "Lease", "metadata": metadata}))["object"]["rows"][0]

@@ -55,7 +55,7 @@ def custom() -> dict[str, Any]:
     return document
 
 
-def test_custom_kind_is_published_with_what_every_object_has() -> None:
+def test_custom_kind_is_published_with_the_fields_of_every_object() -> None:
     kind = custom()["components"]["schemas"]["com.example.test.v1.Gadget"]
     assert set(kind["properties"]) == {"apiVersion", "kind", "metadata", "spec"}
     assert kind["description"] == "Gadget is made by a test."
@@ -112,7 +112,7 @@ def test_every_reference_leads_somewhere() -> None:
         assert used <= set(schemas)
 
 
-def test_second_version_has_the_same_kinds() -> None:
+def test_openapi_v2_has_the_same_kinds() -> None:
     definitions = json.loads(OpenApiDocuments([CRD]).swagger())["definitions"]
     gadget = definitions["com.example.test.v1.Gadget"]
     assert gadget["properties"]["metadata"]["$ref"].startswith("#/definitions/")
@@ -123,7 +123,7 @@ def test_second_version_has_the_same_kinds() -> None:
 
 
 class Kubectl:
-    """The real kubectl against a server that has our documents and keeps what is written to it."""
+    """The real kubectl against a server that serves our documents and stores what is written."""
 
     def __init__(self, program: Path, home: Path) -> None:
         self._program, self._home = program, home
@@ -194,13 +194,13 @@ async def kubectl(tmp_path: Path) -> AsyncIterator[Kubectl]:
     program = real.cache_dir() / "kubectl"
     if not program.exists():
         pytest.skip("no kubectl: run hack/kubernetes.sh kubectl")
-    made = Kubectl(program, tmp_path)
-    runner = web.AppRunner(made.app())
+    tool = Kubectl(program, tmp_path)
+    runner = web.AppRunner(tool.app())
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
-    made.url = site.name if not site.name.endswith(":0") else f"http://127.0.0.1:{runner.addresses[0][1]}"
-    yield made
+    tool.url = site.name if not site.name.endswith(":0") else f"http://127.0.0.1:{runner.addresses[0][1]}"
+    yield tool
     await runner.cleanup()
 
 

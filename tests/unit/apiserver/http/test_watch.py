@@ -26,13 +26,13 @@ class Events:
         self._response = response
 
     async def take(self, count: int) -> list[Any]:
-        found: list[Any] = []
+        events: list[Any] = []
         async with asyncio.timeout(60):
-            while len(found) < count:
+            while len(events) < count:
                 line = await self._response.content.readline()
                 assert line, "the watch has ended"
-                found.append(json.loads(line))
-        return found
+                events.append(json.loads(line))
+        return events
 
     async def told(self, count: int) -> list[tuple[str, str]]:
         return [(event["type"], event["object"]["metadata"]["name"]) for event in await self.take(count)]
@@ -42,7 +42,7 @@ async def make(plane: PlaneClient, name: str, **labels: str) -> Any:
     return (await plane.call("POST", MAPS, {"metadata": {"name": name, "labels": labels}})).body
 
 
-async def test_what_is_there_comes_first_then_changes(plane: PlaneClient) -> None:
+async def test_existing_objects_come_first_then_changes(plane: PlaneClient) -> None:
     await make(plane, "a")
     async with plane.session.get(MAPS, params={"watch": "1"}) as response:
         events = Events(response)
@@ -52,7 +52,7 @@ async def test_what_is_there_comes_first_then_changes(plane: PlaneClient) -> Non
         assert await events.told(2) == [("ADDED", "b"), ("DELETED", "a")]
 
 
-async def test_watch_from_a_version_tells_what_came_after(plane: PlaneClient) -> None:
+async def test_watch_from_a_version_sends_later_changes(plane: PlaneClient) -> None:
     made = await make(plane, "a")
     await make(plane, "b")
     query = {"watch": "1", "resourceVersion": made["metadata"]["resourceVersion"]}
@@ -60,16 +60,16 @@ async def test_watch_from_a_version_tells_what_came_after(plane: PlaneClient) ->
         assert await Events(response).told(1) == [("ADDED", "b")]
 
 
-async def test_object_that_leaves_the_selection_is_deleted_with_its_old_content(plane: PlaneClient) -> None:
+async def test_object_that_no_longer_matches_is_deleted_with_its_old_content(plane: PlaneClient) -> None:
     async with plane.session.get(MAPS, params={"watch": "1", "labelSelector": "x=y"}) as response:
         events = Events(response)
         await make(plane, "a", x="y")
         media = "application/merge-patch+json"
-        left = await plane.call("PATCH", f"{MAPS}/a", {"metadata": {"labels": {"x": "z"}}}, media=media)
+        patched = await plane.call("PATCH", f"{MAPS}/a", {"metadata": {"labels": {"x": "z"}}}, media=media)
         _, gone = await events.take(2)
         assert gone["type"] == "DELETED"
         assert gone["object"]["metadata"]["labels"] == {"x": "y"}
-        assert gone["object"]["metadata"]["resourceVersion"] == left.body["metadata"]["resourceVersion"]
+        assert gone["object"]["metadata"]["resourceVersion"] == patched.body["metadata"]["resourceVersion"]
 
 
 async def test_initial_events_end_with_a_bookmark(plane: PlaneClient) -> None:
@@ -91,7 +91,7 @@ async def test_unreadable_version_is_refused_before_the_stream_begins(plane: Pla
     assert (answer.status, answer.body["kind"]) == (500, "Status")
 
 
-async def test_watch_ends_after_the_time_asked_for(plane: PlaneClient) -> None:
+async def test_watch_ends_after_its_timeout(plane: PlaneClient) -> None:
     async with asyncio.timeout(60):
         answer = await plane.call("GET", MAPS, watch="1", timeoutSeconds="1")
     assert (answer.status, answer.body) == (200, "")
@@ -106,7 +106,7 @@ async def test_watches_end_in_order_when_the_server_does() -> None:
         assert await response.read() == b""
 
 
-async def test_client_may_want_changes_only(plane: PlaneClient) -> None:
+async def test_client_may_request_changes_only(plane: PlaneClient) -> None:
     await make(plane, "a")
     query = {"watch": "1", "sendInitialEvents": "false", "resourceVersionMatch": "NotOlderThan"}
     async with plane.session.get(MAPS, params={**query, "allowWatchBookmarks": "true"}) as response:

@@ -39,7 +39,7 @@ def test_lists_with_a_merge_key_merge_by_it() -> None:
     ]
 
 
-def test_new_elements_come_before_the_untouched_that_follow_none_of_them() -> None:
+def test_new_elements_come_before_unpatched_ones_that_follow_no_patched_one() -> None:
     assert names(strategic_merge(pod(*named("a", "b", "c")), pod(*named("b", "new")), POD)) == [
         "a",
         "b",
@@ -48,7 +48,7 @@ def test_new_elements_come_before_the_untouched_that_follow_none_of_them() -> No
     ]
 
 
-def test_order_directive_rules_over_the_patch_and_the_live_order() -> None:
+def test_order_directive_overrides_the_order_of_patch_and_live_list() -> None:
     order = {"$setElementOrder/containers": named("c", "new", "a", "b"), "containers": named("new")}
     assert names(strategic_merge(pod(*named("a", "b", "c")), {"spec": order}, POD)) == ["c", "new", "a", "b"]
 
@@ -88,7 +88,7 @@ def test_other_lists_are_replaced_and_null_deletes() -> None:
     assert after == {"spec": {"tolerations": [{"key": "b"}], "nodeSelector": {"y": "2"}}}
 
 
-def test_retain_keys_clears_what_it_does_not_name() -> None:
+def test_retain_keys_removes_all_other_keys() -> None:
     before = {"spec": {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}}}}
     patch = {"spec": {"strategy": {"$retainKeys": ["type"], "type": "Recreate"}}}
     assert strategic_merge(before, patch, DEPLOYMENT) == {"spec": {"strategy": {"type": "Recreate"}}}
@@ -129,7 +129,7 @@ def test_map_with_the_replace_strategy_is_replaced() -> None:
         ([], 400, "json: cannot unmarshal array into Go value of type map[string]interface {}"),
     ],
 )
-def test_bad_patches_are_refused_in_the_servers_words(patch: Any, code: int, message: str) -> None:
+def test_invalid_patches_are_refused_with_kube_apiservers_message(patch: Any, code: int, message: str) -> None:
     found, told = refusal(pod({"name": "a"}, labels={"x": "y"}), patch)
     assert found == code
     assert told.startswith(message)

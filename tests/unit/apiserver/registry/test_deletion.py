@@ -1,4 +1,4 @@
-"""What one DELETE does, decided without a store."""
+"""The decisions of one DELETE, without a store."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -6,15 +6,13 @@ from typing import Any
 import pytest
 
 from gangline.api.meta import JSON
-from gangline.apiserver.errors import StatusError
-from gangline.apiserver.registry.builtin import builtin_catalog
 from gangline.apiserver.registry.catalog import ServedKind
 from gangline.apiserver.registry.deletion import (
     DeletionOptions,
     deletion,
-    deletion_options,
     is_deletion_complete,
 )
+from gangline.apiserver.registry.served_kinds import builtin_catalog
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 CATALOG = builtin_catalog()
@@ -39,12 +37,12 @@ def bound_pod(**metadata: Any) -> JSON:
     }
 
 
-def test_plain_object_goes_at_once() -> None:
+def test_object_without_finalizers_is_removed_at_once() -> None:
     step = deletion(entry("configmaps"), thing(), DeletionOptions(), NOW)
     assert (step.removes_now, step.marked_object, step.returns_object) == (True, None, False)
 
 
-def test_finalizer_holds_an_object() -> None:
+def test_finalizer_delays_the_removal() -> None:
     step = deletion(entry("configmaps"), thing(finalizers=["example.com/x"]), DeletionOptions(), NOW)
     assert step.marked_object is not None
     assert not step.removes_now
@@ -66,7 +64,7 @@ def test_policy_becomes_a_finalizer_for_the_garbage_collector(options: DeletionO
     assert step.marked_object["metadata"]["finalizers"] == finalizers
 
 
-def test_running_pod_has_its_grace_and_only_the_first_delete_counts_up() -> None:
+def test_running_pod_gets_its_grace_period_and_the_first_delete_increments_generation() -> None:
     first = deletion(entry("pods"), bound_pod(), DeletionOptions(), NOW)
     assert first.marked_object is not None
     metadata = first.marked_object["metadata"]
@@ -79,21 +77,21 @@ def test_running_pod_has_its_grace_and_only_the_first_delete_counts_up() -> None
     assert metadata["deletionTimestamp"] == "2026-01-01T00:00:06Z"
 
 
-def test_grace_is_never_lengthened() -> None:
+def test_grace_period_is_never_lengthened() -> None:
     marked = bound_pod(deletionTimestamp="2026-01-01T00:00:05Z", deletionGracePeriodSeconds=5)
     step = deletion(entry("pods"), marked, DeletionOptions(grace_seconds=60), NOW)
     assert step.marked_object == marked
 
 
 @pytest.mark.parametrize("status", [{"phase": "Succeeded"}, {"phase": "Failed"}])
-def test_pod_that_has_ended_goes_at_once_but_shows_it(status: JSON) -> None:
+def test_ended_pod_is_marked_and_removed_at_once(status: JSON) -> None:
     step = deletion(entry("pods"), {**bound_pod(), "status": status}, DeletionOptions(), NOW)
     assert step.removes_now
     assert step.marked_object is not None
     assert step.marked_object["metadata"]["deletionGracePeriodSeconds"] == 0
 
 
-def test_pods_of_a_job_are_kept_by_default_and_that_is_told() -> None:
+def test_pods_of_a_job_are_orphaned_by_default_with_a_warning() -> None:
     step = deletion(entry("jobs", "batch"), thing("jobs", "batch", generation=1), DeletionOptions(), NOW)
     assert step.marked_object is not None
     assert step.marked_object["metadata"]["finalizers"] == ["orphan"]
@@ -110,29 +108,3 @@ def test_namespace_waits_for_its_own_finalizers() -> None:
     assert step.marked_object["status"]["phase"] == "Terminating"
     assert not is_deletion_complete(step.marked_object)
     assert is_deletion_complete({**step.marked_object, "spec": {}})
-
-
-def test_body_replaces_the_query() -> None:
-    query = {"gracePeriodSeconds": "9", "propagationPolicy": "Orphan"}
-    assert deletion_options(None, query) == DeletionOptions(grace_seconds=9, propagation_policy="Orphan")
-    assert deletion_options({"gracePeriodSeconds": 1}, query) == DeletionOptions(grace_seconds=1)
-
-
-@pytest.mark.parametrize(
-    ("body", "query", "code", "message"),
-    [
-        (None, {"gracePeriodSeconds": "x"}, 400, 'strconv.ParseInt: parsing "x": invalid syntax'),
-        (None, {"propagationPolicy": "Foo"}, 422, "propagationPolicy: Unsupported value"),
-        (None, {"propagationPolicy": "Orphan", "orphanDependents": "true"}, 422, "cannot be both set"),
-        (None, {"dryRun": "Some"}, 422, 'dryRun: Unsupported value: ["Some"]'),
-        ({"kind": "Foo"}, {}, 500, 'no kind "Foo" is registered for version "meta.k8s.io/v1"'),
-        ({"gracePeriodSeconds": "x"}, {}, 500, "DeleteOptions.gracePeriodSeconds of type int64"),
-    ],
-)
-def test_options_that_make_no_sense_are_refused(
-    body: JSON | None, query: dict[str, str], code: int, message: str
-) -> None:
-    with pytest.raises(StatusError) as caught:
-        deletion_options(body, query)
-    assert caught.value.code == code
-    assert message in caught.value.message

@@ -1,4 +1,4 @@
-"""Writes as transactions."""
+"""Writes as transactions on the store."""
 
 import asyncio
 import random
@@ -11,7 +11,7 @@ import pytest
 from gangline.api.meta import JSON, Key
 from gangline.apiserver.errors import StatusError
 from gangline.apiserver.registry.deletion import DeletionOptions
-from gangline.apiserver.registry.registry import WriteContext
+from gangline.apiserver.registry.writes import WriteContext
 from gangline.testing.clock import FakeClock
 from support.servers.plane import TEST_CALL, RegistryHarness, pod_manifest, registry_harness, stored_object
 
@@ -34,13 +34,13 @@ async def refusal(work: Any) -> StatusError:
     return caught.value
 
 
-async def test_new_object_gets_what_only_the_server_gives(at: RegistryHarness) -> None:
+async def test_new_object_gets_the_fields_that_only_the_server_sets(at: RegistryHarness) -> None:
     sent = {"metadata": {"name": "a", "uid": "mine", "generation": 9, "deletionTimestamp": "x"}}
-    made = await at.create("configmaps", sent)
-    assert made["metadata"]["uid"] != "mine"
-    assert made["metadata"]["namespace"] == "ns"
-    assert made["metadata"].keys() >= {"creationTimestamp", "resourceVersion"}
-    assert not made["metadata"].keys() & {"generation", "deletionTimestamp"}
+    created = await at.create("configmaps", sent)
+    assert created["metadata"]["uid"] != "mine"
+    assert created["metadata"]["namespace"] == "ns"
+    assert created["metadata"].keys() >= {"creationTimestamp", "resourceVersion"}
+    assert not created["metadata"].keys() & {"generation", "deletionTimestamp"}
 
 
 async def test_name_is_generated_from_its_prefix(at: RegistryHarness) -> None:
@@ -52,14 +52,14 @@ async def test_name_is_generated_from_its_prefix(at: RegistryHarness) -> None:
 async def test_a_generated_name_that_is_taken_is_generated_again(at: RegistryHarness) -> None:
     names = set()
     for _ in range(3):
-        # The same chance each time: without another try the second would meet the first.
+        # With the same random names, the second object collides with the first unless another name is tried.
         random.seed(1)
         made = await at.create("configmaps", {"metadata": {"generateName": "job-"}})
         names.add(made["metadata"]["name"])
     assert len(names) == 3
 
 
-async def test_a_service_that_becomes_a_name_only_keeps_nothing_of_its_traffic(at: RegistryHarness) -> None:
+async def test_a_service_that_becomes_external_name_loses_its_cluster_fields(at: RegistryHarness) -> None:
     spec = {"ports": [{"port": 80}]}
     made = await at.create("services", {"metadata": {"name": "s"}, "spec": spec})
     assert made["spec"]["internalTrafficPolicy"] == "Cluster"
@@ -78,7 +78,7 @@ async def test_second_object_of_a_name_is_refused(at: RegistryHarness) -> None:
     )
 
 
-async def test_namespace_must_be_there(at: RegistryHarness) -> None:
+async def test_namespace_must_exist(at: RegistryHarness) -> None:
     entry = at.entry("configmaps")
     refused = await refusal(at.registry.create(TEST_CALL, entry, "nowhere", config()))
     assert (refused.code, refused.message) == (404, 'namespaces "nowhere" not found')
@@ -123,7 +123,7 @@ async def test_change_without_a_version_is_tried_again(at: RegistryHarness) -> N
 
 
 @pytest.mark.parametrize(("plural", "group"), [("leases", "coordination.k8s.io"), ("poddisruptionbudgets", "policy")])
-async def test_some_kinds_are_not_overwritten_blindly(at: RegistryHarness, plural: str, group: str) -> None:
+async def test_some_kinds_are_not_replaced_without_a_version(at: RegistryHarness, plural: str, group: str) -> None:
     await at.create(plural, {"metadata": {"name": "x"}, "spec": {}}, group)
     refused = await refusal(at.put(plural, {"metadata": {"name": "x"}, "spec": {}}, group, PUT))
     assert refused.code == 422
@@ -142,16 +142,16 @@ async def test_put_for_another_uid_is_a_conflict_and_patch_of_it_invalid(at: Reg
     assert "metadata.uid: Invalid value" in refused.message
 
 
-async def test_what_the_server_adds_belongs_to_nobody(at: RegistryHarness) -> None:
-    made = await at.create("pods", pod_manifest())
-    (owner,) = made["metadata"]["managedFields"]
+async def test_fields_that_the_server_adds_have_no_owner(at: RegistryHarness) -> None:
+    created = await at.create("pods", pod_manifest())
+    (owner,) = created["metadata"]["managedFields"]
     owned = owner["fieldsV1"]["f:spec"]
     assert "f:containers" in owned
     assert not owned.keys() & {"f:tolerations", "f:priority", "f:preemptionPolicy"}
-    assert made["spec"]["tolerations"]
+    assert created["spec"]["tolerations"]
 
 
-async def test_owners_written_by_hand_that_make_no_sense_are_as_if_absent(at: RegistryHarness) -> None:
+async def test_invalid_managed_fields_of_a_client_are_ignored(at: RegistryHarness) -> None:
     await at.create("configmaps", config(k="x"))
     odd = {
         "metadata": {"name": "a", "managedFields": [{"operation": "Frob", "apiVersion": "v1"}]},
@@ -161,7 +161,7 @@ async def test_owners_written_by_hand_that_make_no_sense_are_as_if_absent(at: Re
     assert [owner["operation"] for owner in made["metadata"]["managedFields"]] == ["Update"]
 
 
-async def test_empty_list_of_owners_forgets_them(at: RegistryHarness) -> None:
+async def test_empty_managed_fields_reset_ownership(at: RegistryHarness) -> None:
     await at.create("configmaps", config(k="v"))
     emptied = await at.put("configmaps", {"metadata": {"name": "a", "managedFields": []}, "data": {"k": "w"}})
     assert "managedFields" not in emptied["metadata"]
@@ -177,7 +177,7 @@ async def test_status_write_changes_status_alone(at: RegistryHarness) -> None:
     assert changed["metadata"]["generation"] == 1
 
 
-async def test_binding_gives_a_pod_its_node(at: RegistryHarness) -> None:
+async def test_binding_assigns_a_pod_to_a_node(at: RegistryHarness) -> None:
     await at.create("pods", pod_manifest())
 
     def bound(old: JSON | None) -> JSON:
@@ -203,14 +203,14 @@ async def test_pod_gets_the_priority_of_its_class(at: RegistryHarness) -> None:
     assert (chosen.code, "computed 0" in chosen.message) == (403, True)
 
 
-async def test_default_class_counts_for_pods_that_name_none(at: RegistryHarness) -> None:
+async def test_default_priority_class_applies_to_pods_that_name_none(at: RegistryHarness) -> None:
     body = {"metadata": {"name": "usual"}, "value": 7, "globalDefault": True}
     await at.create("priorityclasses", body, "scheduling.k8s.io")
     made = await at.create("pods", pod_manifest())
     assert (made["spec"]["priority"], made["spec"]["priorityClassName"]) == (7, "usual")
 
 
-async def test_services_get_addresses_and_give_them_back(at: RegistryHarness) -> None:
+async def test_services_get_addresses_and_release_them(at: RegistryHarness) -> None:
     port: list[JSON] = [{"port": 80}]
     first = await at.create("services", {"metadata": {"name": "a"}, "spec": {"ports": port}})
     address = first["spec"]["clusterIP"]
@@ -247,7 +247,7 @@ async def test_node_port_of_another_service_is_refused(at: RegistryHarness) -> N
     )
 
 
-async def test_last_finalizer_takes_the_object_with_it(at: RegistryHarness) -> None:
+async def test_removing_the_last_finalizer_deletes_the_object(at: RegistryHarness) -> None:
     body = {"metadata": {"name": "a", "finalizers": ["example.com/hold"]}}
     await at.create("configmaps", body)
     await at.registry.delete(TEST_CALL, at.entry("configmaps"), Key("ns", "a"), DeletionOptions())

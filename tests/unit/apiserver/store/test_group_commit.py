@@ -1,4 +1,4 @@
-"""Group commit: what is visible when, and what happens when the disk fails or a writer goes away."""
+"""Group commit: visibility, failures of the disk, cancelled writers."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -59,14 +59,14 @@ async def test_commits_gather_while_one_is_written(journal: GatedJournal, store:
     assert [record.revision for record in store.range("/").records] == [3, 4, 5, 2]
 
 
-async def test_commits_of_one_moment_share_a_batch(journal: GatedJournal, store: Store) -> None:
+async def test_simultaneous_commits_share_a_batch(journal: GatedJournal, store: Store) -> None:
     async with asyncio.TaskGroup() as group:
         for name in "abc":
             group.create_task(put_thing(store, f"/{name}"))
     assert journal.batches == [["/a", "/b", "/c"]]
 
 
-async def test_of_two_writers_at_once_one_is_stale_and_learns_only_what_is_durable(
+async def test_of_two_simultaneous_writers_one_is_stale_and_sees_only_durable_state(
     journal: GatedJournal, store: Store
 ) -> None:
     journal.write_gate.clear()
@@ -87,7 +87,7 @@ async def test_of_two_writers_at_once_one_is_stale_and_learns_only_what_is_durab
     assert store.get("/other") is None
 
 
-async def test_writer_that_was_not_stale_after_all_gets_through(journal: GatedJournal, store: Store) -> None:
+async def test_writer_commits_when_the_batch_it_waited_for_failed(journal: GatedJournal, store: Store) -> None:
     journal.write_gate.clear()
     journal.write_failures = [StoreFailed("no space")]
     async with asyncio.TaskGroup() as group:
@@ -112,15 +112,15 @@ async def test_failed_batch_fails_its_commits_and_no_others(journal: GatedJourna
             for name in "ab"
         ]
         await journal.wait_for_write()
-        later = group.create_task(put_thing(store, "/c", 3))
+        next_commit = group.create_task(put_thing(store, "/c", 3))
         await settle()
         journal.write_gate.set()
     for task in failing:
         assert isinstance(task.result(), StoreFailed)
         assert str(task.result()) == "no space"
     assert [thing_number(record.data) for record in store.range("/").records] == [1, 3]
-    # Revisions that were given out in vain are skipped.
-    assert later.result().revision == store.revision == 5
+    # Revisions of failed writes are skipped.
+    assert next_commit.result().revision == store.revision == 5
     with store.watch("/", after=1) as watch:
         assert [event.revision for event in await anext(watch)] == [2, 5]
 
@@ -133,7 +133,7 @@ async def test_unexpected_error_of_a_journal_reaches_the_writer(journal: GatedJo
     await put_thing(store, "/a")
 
 
-async def test_cancelled_commit_takes_no_other_with_it(journal: GatedJournal, store: Store) -> None:
+async def test_cancelled_commit_does_not_affect_others(journal: GatedJournal, store: Store) -> None:
     journal.write_gate.clear()
     async with asyncio.TaskGroup() as group:
         leaving = group.create_task(put_thing(store, "/a"))
@@ -151,7 +151,7 @@ async def test_cancelled_commit_takes_no_other_with_it(journal: GatedJournal, st
     assert [record.path for record in store.range("/").records] == ["/a", "/b"]
 
 
-async def test_leaving_the_store_finishes_what_was_accepted(tmp_path: Path, journal: GatedJournal) -> None:
+async def test_closing_the_store_finishes_accepted_commits(tmp_path: Path, journal: GatedJournal) -> None:
     async with asyncio.TaskGroup() as group, Store(journal) as store:
         journal.write_gate.clear()
         tasks = [group.create_task(put_thing(store, "/a"))]
@@ -167,7 +167,7 @@ async def test_leaving_the_store_finishes_what_was_accepted(tmp_path: Path, jour
         assert store.count() == 2
 
 
-async def test_journal_is_closed_even_if_leaving_is_cancelled(tmp_path: Path, journal: GatedJournal) -> None:
+async def test_journal_is_closed_even_if_closing_the_store_is_cancelled(tmp_path: Path, journal: GatedJournal) -> None:
     async def run() -> None:
         async with Store(journal) as store:
             journal.write_gate.clear()
@@ -198,22 +198,22 @@ async def test_failed_open_leaves_nothing_open() -> None:
     assert journal.closed
 
 
-async def test_compaction_that_failed_is_made_up_for(tmp_path: Path, journal: GatedJournal) -> None:
-    """With the old content left on disk and its deletion forgotten, the object would come back."""
+async def test_failed_compaction_is_repeated(tmp_path: Path, journal: GatedJournal) -> None:
+    """If the old content stayed on disk and its deletion were dropped, the object would reappear."""
     async with Store(journal) as store:
         await put_thing(store, "/a", 1)
         second = await put_thing(store, "/a", 2)
         journal.write_failures = [StoreFailed("no space")]
         with pytest.raises(StoreFailed):
             await store.compact(second.revision)
-        gone = await remove_thing(store, "/a")
-        await store.compact(gone.revision)
+        deleted = await remove_thing(store, "/a")
+        await store.compact(deleted.revision)
     async with Store(SqliteJournal(tmp_path)) as store:
         assert store.range("").records == ()
-        assert (store.revision, store.compacted_revision) == (gone.revision, gone.revision)
+        assert (store.revision, store.compacted_revision) == (deleted.revision, deleted.revision)
 
 
-async def test_compaction_waits_its_turn_and_needs_no_commit(journal: GatedJournal, store: Store) -> None:
+async def test_compaction_waits_for_the_journal_and_needs_no_commit(journal: GatedJournal, store: Store) -> None:
     await put_thing(store, "/a", 1)
     journal.write_gate.clear()
     async with asyncio.TaskGroup() as group:
@@ -227,7 +227,7 @@ async def test_compaction_waits_its_turn_and_needs_no_commit(journal: GatedJourn
     assert store.compacted_revision == 2
 
 
-async def test_automatic_compaction_goes_along_with_commits(tmp_path: Path, journal: GatedJournal) -> None:
+async def test_automatic_compaction_is_written_with_commits(tmp_path: Path, journal: GatedJournal) -> None:
     async with Store(journal, HistoryRetention(max_changes=8)) as store:
         for value in range(30):
             await put_thing(store, "/a", value)

@@ -17,7 +17,7 @@ texts = st.text(alphabet="ab/\U0010ffff", max_size=4)
 )
 def test_agrees_with_a_sorted_list(start: set[str], steps: list[str], prefix: str, after: str, limit: int) -> None:
     keys, model = SortedKeys(start, chunk=2), set(start)
-    for key in steps:  # a key comes, and goes when it comes again
+    for key in steps:  # a key is added, and removed when it comes again
         (keys.remove if key in model else keys.add)(key)
         model ^= {key}
     under = sorted(key for key in model if key.startswith(prefix))
@@ -28,7 +28,7 @@ def test_agrees_with_a_sorted_list(start: set[str], steps: list[str], prefix: st
     assert sorted_keys_under(sorted(model), prefix, after) == expected
 
 
-def test_successor_of_a_prefix_follows_everything_under_it() -> None:
+def test_end_of_a_prefix_range_follows_everything_in_it() -> None:
     assert prefix_range_end("/pods/") == "/pods0"
     assert prefix_range_end("a\U0010ffff") == "b"
     assert prefix_range_end("") is None

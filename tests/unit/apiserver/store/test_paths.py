@@ -10,15 +10,15 @@ def test_core_group_and_missing_namespace_are_empty_parts() -> None:
 
 
 def test_collection_holds_its_objects_and_no_others() -> None:
-    everywhere, there = collection_prefix("", "pods"), collection_prefix("", "pods", "default")
+    everywhere, namespace_prefix = collection_prefix("", "pods"), collection_prefix("", "pods", "default")
     web = object_path("", "pods", "default", "web")
     assert web.startswith(everywhere)
-    assert web.startswith(there)
-    assert not object_path("", "pods", "default-2", "web").startswith(there)
+    assert web.startswith(namespace_prefix)
+    assert not object_path("", "pods", "default-2", "web").startswith(namespace_prefix)
     assert not object_path("", "podtemplates", "default", "web").startswith(everywhere)
     assert object_path("", "nodes", "", "one").startswith(collection_prefix("", "nodes"))
 
 
-def test_path_splits_into_what_it_was_made_of() -> None:
+def test_path_splits_into_its_parts() -> None:
     parts = ObjectPath("batch", "jobs", "", "system:one")
     assert split_path(object_path(*parts)) == parts

@@ -1,4 +1,4 @@
-"""The journal in SQLite: what a restart, a second process, a full disk and damage do."""
+"""The journal in SQLite: restart, a second process, a full disk, damage."""
 
 import asyncio
 import os
@@ -60,15 +60,15 @@ async def test_state_history_and_identity_survive_a_restart(tmp_path: Path, dura
         assert (await put_thing(store, "/c")).revision == 7
 
 
-async def test_revision_of_a_forgotten_deletion_is_not_used_again(tmp_path: Path) -> None:
+async def test_revision_of_a_compacted_deletion_is_not_reused(tmp_path: Path) -> None:
     async with durable(tmp_path) as store:
         await put_thing(store, "/a")
-        gone = await remove_thing(store, "/a")
-        await store.compact(gone.revision)
+        deleted = await remove_thing(store, "/a")
+        await store.compact(deleted.revision)
     assert rows(tmp_path) == []
     async with durable(tmp_path) as store:
-        assert store.revision == gone.revision
-        assert (await put_thing(store, "/a")).revision == gone.revision + 1
+        assert store.revision == deleted.revision
+        assert (await put_thing(store, "/a")).revision == deleted.revision + 1
 
 
 async def test_compaction_keeps_on_disk_what_is_current_or_history(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ async def test_big_commit_spans_statements_and_is_still_one(tmp_path: Path) -> N
         assert [thing_number(record.data) for record in store.range("").records] == [*range(2 * MAX_INSERT_ROWS + 1)]
 
 
-async def test_second_store_on_a_folder_is_told_who_holds_it(tmp_path: Path) -> None:
+async def test_second_store_on_a_folder_learns_which_process_holds_it(tmp_path: Path) -> None:
     async with durable(tmp_path) as store:
         with pytest.raises(InputError, match=rf"in use by process {os.getpid()}; stop it first"):
             await durable(tmp_path).__aenter__()
@@ -162,20 +162,20 @@ async def test_foreign_database_is_left_alone(tmp_path: Path) -> None:
         await durable(tmp_path).__aenter__()
 
 
-async def test_what_is_no_database_is_said_to_be_none(tmp_path: Path) -> None:
+async def test_file_that_is_no_database_is_an_error(tmp_path: Path) -> None:
     (tmp_path / DATABASE_FILE).write_text("hello " * 1000)
     with pytest.raises(StoreFailed, match="not a database"):
         await durable(tmp_path).__aenter__()
 
 
-async def test_damage_is_found_after_an_unclean_end(tmp_path: Path) -> None:
+async def test_damage_is_detected_after_an_unclean_close(tmp_path: Path) -> None:
     async with durable(tmp_path) as store:
         for index in range(200):
             await store.commit(StoreWrite(f"/{index}", thing_body(index, text="x" * 2000), 0))
     with (tmp_path / DATABASE_FILE).open("r+b") as file:
         file.seek(20 * 4096)
         file.write(b"\xff" * 4096)
-    (tmp_path / f"{DATABASE_FILE}-wal").touch()  # what a killed process leaves
+    (tmp_path / f"{DATABASE_FILE}-wal").touch()  # left behind by a killed process
     with pytest.raises(StoreFailed, match=r"damaged|malformed"):
         await durable(tmp_path).__aenter__()
 
@@ -208,7 +208,7 @@ async def test_full_disk_fails_commits_until_there_is_room(tmp_path: Path) -> No
 
 @contextmanager
 def files_end_at(size: int) -> Iterator[None]:
-    """No file of this process grows beyond a size: as good as a full disk to those who write."""
+    """No file of this process grows beyond a size, which looks like a full disk to writers."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:

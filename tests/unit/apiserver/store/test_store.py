@@ -10,7 +10,7 @@ from gangline.apiserver.store.store import Store
 from support.property.stores import put_thing, remove_thing, stored_version, thing_body, thing_number
 
 
-async def test_record_holds_the_object_as_clients_get_it() -> None:
+async def test_record_has_the_object_as_clients_get_it() -> None:
     async with Store() as store:
         mine = thing_body(1)
         (record,) = await store.commit(StoreWrite("/a", mine, 0))
@@ -20,7 +20,7 @@ async def test_record_holds_the_object_as_clients_get_it() -> None:
 
 
 async def test_empty_store_is_not_at_revision_zero() -> None:
-    async with Store() as store:  # "0" means "any" to those who list and watch
+    async with Store() as store:  # "0" means "any" in lists and watches
         assert store.revision == 1
         assert (await put_thing(store, "/a")).revision == 2
 
@@ -32,7 +32,7 @@ async def test_write_needs_the_revision_it_was_based_on() -> None:
             with pytest.raises(StaleWrite) as caught:
                 await store.commit(StoreWrite("/a", thing_body(2), expected))
             assert caught.value.current is first
-        with pytest.raises(StaleWrite, match="/b is not there, expected revision 7") as caught:
+        with pytest.raises(StaleWrite, match="/b is absent, expected revision 7") as caught:
             await store.commit(StoreWrite("/b", thing_body(2), 7))
         assert caught.value.current is None
         (second,) = await store.commit(StoreWrite("/a", thing_body(2), first.revision))
@@ -41,16 +41,16 @@ async def test_write_needs_the_revision_it_was_based_on() -> None:
 
 async def test_commit_is_all_or_none() -> None:
     async with Store() as store:
-        there = await put_thing(store, "/a")
+        existing = await put_thing(store, "/a")
         with pytest.raises(StaleWrite):
             await store.commit(StoreWrite("/b", thing_body(1), 0), StoreWrite("/a", thing_body(1), 0))
         with pytest.raises(TypeError):
             await store.commit(StoreWrite("/b", thing_body(1), 0), StoreWrite("/c", thing_body(1, what=object()), 0))
-        assert store.range("").records == (there,)
-        assert store.revision == there.revision
+        assert store.range("").records == (existing,)
+        assert store.revision == existing.revision
 
 
-async def test_writes_of_a_commit_have_revisions_of_their_own() -> None:
+async def test_each_write_of_a_commit_has_its_own_revision() -> None:
     async with Store() as store:
         there = await put_thing(store, "/a")
         records = await store.commit(
@@ -62,11 +62,11 @@ async def test_writes_of_a_commit_have_revisions_of_their_own() -> None:
         assert [record.path for record in store.range("").records] == ["/b", "/c"]
 
 
-async def test_commit_refuses_what_makes_no_sense() -> None:
+async def test_invalid_commits_are_refused() -> None:
     async with Store() as store:
         with pytest.raises(ValueError, match="twice"):
             await store.commit(StoreWrite("/a", thing_body(1), 0), StoreWrite("/a", thing_body(2), 0))
-        with pytest.raises(ValueError, match="must not exist"):
+        with pytest.raises(ValueError, match="needs an existing object"):
             await store.commit(StoreWrite("/a", None, 0))
         assert await store.commit() == ()
         assert store.revision == 1
@@ -80,7 +80,7 @@ async def test_deletion_returns_the_last_content_at_its_own_revision() -> None:
         assert (thing_number(gone.data), stored_version(gone.data)) == (7, made.revision + 1)
 
 
-async def test_deletion_tells_the_content_its_writer_gave() -> None:
+async def test_deletion_has_the_final_body_of_its_writer() -> None:
     async with Store() as store:
         made = await put_thing(store, "/a", 7)
         (gone,) = await store.commit(StoreWrite("/a", None, made.revision, final_body=thing_body(8)))
@@ -91,7 +91,7 @@ async def test_range_gives_one_prefix_in_order_and_in_pages() -> None:
     async with Store() as store:
         for path in ("//pods/b/1", "//pods/a/2", "//pods/a-b/1", "//pods/a/1", "//nodes//x"):
             await put_thing(store, path)
-        # As etcd sorts: a dash before a slash.
+        # The order of etcd: a dash sorts before a slash.
         everything = ["//pods/a-b/1", "//pods/a/1", "//pods/a/2", "//pods/b/1"]
         first = store.range("//pods/", limit=3)
         assert [record.path for record in first.records] == everything[:3]
@@ -102,7 +102,7 @@ async def test_range_gives_one_prefix_in_order_and_in_pages() -> None:
         assert store.count("//pods/a/") == 2
 
 
-async def test_older_revision_reads_as_it_was_then() -> None:
+async def test_older_revision_can_be_read() -> None:
     async with Store() as store:
         for path in ("/p/a", "/p/b", "/p/c"):
             await put_thing(store, path, 1)
@@ -124,7 +124,7 @@ async def test_older_revision_reads_as_it_was_then() -> None:
         assert page.remaining == 1
 
 
-async def test_revision_in_the_future_or_forgotten_cannot_be_read() -> None:
+async def test_future_or_compacted_revision_cannot_be_read() -> None:
     async with Store() as store:
         for value in range(3):
             await put_thing(store, "/a", value)
@@ -133,23 +133,23 @@ async def test_revision_in_the_future_or_forgotten_cannot_be_read() -> None:
         with pytest.raises(RevisionTooNew):
             await store.compact(5)
         await store.compact(3)
-        await store.compact(2)  # was done already
+        await store.compact(2)  # already done
         assert store.compacted_revision == 3
-        with pytest.raises(RevisionCompacted, match="the oldest one known is 3"):
+        with pytest.raises(RevisionCompacted, match="the oldest is 3"):
             store.range("/", at=2)
         assert thing_number(store.range("/", at=3).records[0].data) == 1
 
 
 async def test_history_is_bounded_by_changes() -> None:
-    async with Store(keep=HistoryRetention(max_changes=80)) as store:
+    async with Store(retention=HistoryRetention(max_changes=80)) as store:
         for value in range(1000):
             await put_thing(store, "/a", value)
             assert store.revision - store.compacted_revision <= 90
         assert store.revision - store.compacted_revision >= 80
 
 
-async def test_history_is_bounded_by_what_only_it_keeps() -> None:
-    async with Store(keep=HistoryRetention(max_bytes=10_000)) as store:
+async def test_history_is_bounded_by_the_bytes_that_only_it_retains() -> None:
+    async with Store(retention=HistoryRetention(max_bytes=10_000)) as store:
         for value in range(100):
             await store.commit(StoreWrite(f"/new/{value}", thing_body(value, text="x" * 1000), 0))
         assert store.compacted_revision == 0, "what is current costs nothing"
@@ -161,7 +161,7 @@ async def test_history_is_bounded_by_what_only_it_keeps() -> None:
         assert store.compacted_revision > 100
 
 
-async def test_closed_store_takes_no_commits_and_no_watches() -> None:
+async def test_closed_store_refuses_commits_and_watches() -> None:
     store = Store()
     with pytest.raises(StoreFailed, match="closed"):
         await put_thing(store, "/a")
@@ -173,17 +173,17 @@ async def test_closed_store_takes_no_commits_and_no_watches() -> None:
         store.watch("/", after=0)
 
 
-async def test_what_was_deleted_is_remembered_unless_something_else_has_its_place() -> None:
+async def test_deleted_records_are_listed_unless_created_again() -> None:
     async with Store() as store:
         for path, value in (("/a", 1), ("/b", 2), ("/c", 3), ("/x", 4)):
             await put_thing(store, path, value)
         for path in ("/a", "/b", "/x"):
             await remove_thing(store, path)
         await put_thing(store, "/b", 5)
-        assert [(each.path, thing_number(each.data)) for each in store.deleted_records("/")] == [
+        assert [(record.path, thing_number(record.data)) for record in store.deleted_records("/")] == [
             ("/a", 1),
             ("/x", 4),
         ]
-        assert [each.path for each in store.deleted_records("/x")] == ["/x"]
-    # The story of a plane is told when it has ended.
-    assert [each.path for each in store.deleted_records("/a")] == ["/a"]
+        assert [record.path for record in store.deleted_records("/x")] == ["/x"]
+    # Closed stores can still be read, for the archive of a run.
+    assert [record.path for record in store.deleted_records("/a")] == ["/a"]

@@ -12,20 +12,20 @@ from gangline.testing.clock import settle
 from support.property.stores import next_events, put_thing, remove_thing, thing_body, thing_number
 
 
-async def test_watch_tells_history_and_then_what_happens() -> None:
+async def test_watch_delivers_history_and_then_changes() -> None:
     async with Store() as store:
         await put_thing(store, "/pods/a", 1)
         with store.watch("/pods/", after=0) as watch:
             await put_thing(store, "/pods/a", 2)
             await put_thing(store, "/nodes/x")
-            gone = await remove_thing(store, "/pods/a")
+            deleted = await remove_thing(store, "/pods/a")
             events = await next_events(watch, 3)
     told = [
         (event.previous and thing_number(event.previous.data), thing_number(event.data), event.deleted)
         for event in events
     ]
     assert told == [(None, 1, False), (1, 2, False), (2, 2, True)]
-    assert events[-1].revision == gone.revision
+    assert events[-1].revision == deleted.revision
     assert [event.path for event in events] == ["/pods/a"] * 3
 
 
@@ -38,11 +38,11 @@ async def test_waiting_watch_is_woken() -> None:
             assert [thing_number(event.data) for event in await reading] == [5]
 
 
-async def test_waiting_for_so_long_ends_with_nothing_and_loses_nothing() -> None:
+async def test_timed_out_wait_returns_none_and_loses_nothing() -> None:
     async with Store() as store, asyncio.TaskGroup() as group:
         with store.watch("/", after=store.revision) as watch:
             assert await watch.next_batch(0.01) is None
-            # The first, far alarm must not hide the second, near one.
+            # The first timer, which is later, must not hide the second, earlier one.
             reading = group.create_task(watch.next_batch(600))
             await settle()
             await put_thing(store, "/a", 5)
@@ -54,7 +54,7 @@ async def test_waiting_for_so_long_ends_with_nothing_and_loses_nothing() -> None
             assert await watch.next_batch(0.01) is not None
 
 
-async def test_alarm_of_an_earlier_wait_does_not_shorten_a_later_one() -> None:
+async def test_timer_of_an_earlier_wait_does_not_shorten_a_later_one() -> None:
     async with Store() as store, asyncio.TaskGroup() as group:
         with store.watch("/", after=store.revision) as watch:
             await put_thing(store, "/a", 1)
@@ -118,7 +118,7 @@ async def test_running_watch_outlives_compaction() -> None:
             assert [thing_number(event.data) for event in await next_events(watch, 5)] == [0, 1, 2, 3, 4]
 
 
-async def test_watch_from_the_future_waits_for_it() -> None:
+async def test_watch_after_a_future_revision_waits_for_it() -> None:
     async with Store() as store:
         with store.watch("/", after=3) as watch:
             await store.commit(StoreWrite("/a", thing_body(1), 0))
@@ -127,7 +127,7 @@ async def test_watch_from_the_future_waits_for_it() -> None:
             assert [event.revision for event in await anext(watch)] == [4]
 
 
-async def test_progress_counts_changes_elsewhere_but_not_what_still_waits() -> None:
+async def test_revision_includes_changes_elsewhere_but_not_undelivered_ones() -> None:
     async with Store() as store:
         with store.watch("/pods/", after=1) as watch:
             await put_thing(store, "/nodes/x")
@@ -141,7 +141,7 @@ async def test_progress_counts_changes_elsewhere_but_not_what_still_waits() -> N
         assert watch.revision == 3, "once closed it can speak for what it gave out only"
 
 
-async def test_slow_watcher_is_given_up_and_can_resume() -> None:
+async def test_slow_watch_is_ended_and_can_resume() -> None:
     async with Store() as store:
         with store.watch("/", after=1, backlog=3) as slow, store.watch("/", after=1) as other:
             await put_thing(store, "/a", 0)
@@ -168,7 +168,7 @@ async def test_cancelled_wait_loses_nothing() -> None:
             assert [thing_number(event.data) for event in await next_events(watch, 1)] == [1]
 
 
-async def test_closing_the_store_ends_watches_after_what_waits() -> None:
+async def test_closing_the_store_ends_watches_after_pending_changes() -> None:
     async with asyncio.TaskGroup() as group:
         async with Store() as store:
             behind, idle = store.watch("/", after=1), store.watch("/b", after=1)

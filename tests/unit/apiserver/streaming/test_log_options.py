@@ -1,4 +1,4 @@
-"""Which run of a container a request for logs means."""
+"""The container run and the options of a log request."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -6,7 +6,7 @@ import pytest
 
 from gangline.api.meta import JSON
 from gangline.apiserver.errors import StatusError
-from gangline.apiserver.streaming.log_options import container_name, container_run_id, log_options, query_flag
+from gangline.apiserver.streaming.log_options import container_name, container_run_id, log_options
 from gangline.kube.podstreams import LogOptions
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -35,14 +35,14 @@ def pod(state: JSON | None, last: JSON | None = None, run: str = "now") -> JSON:
         (pod(RUNNING, ended("before")), False, "now"),
         (pod(RUNNING, ended("before")), True, "before"),
         (pod(ended("over")), False, "over"),
-        # The next run never began: its end has no container.
+        # The next run never started: its terminated state has no container id.
         (pod(ended(""), ended("before")), False, "before"),
-        # Between two runs the last one is both the newest and the previous.
+        # Between two runs, the last one is both the newest and the previous.
         (pod(BACK_OFF, ended("before")), False, "before"),
         (pod(BACK_OFF, ended("before")), True, "before"),
     ],
 )
-def test_run_is_the_one_the_kubelet_would_take(found: JSON, previous: bool, run: str) -> None:
+def test_run_is_the_one_that_the_kubelet_chooses(found: JSON, previous: bool, run: str) -> None:
     assert container_run_id(found, "c", previous=previous) == run
 
 
@@ -64,13 +64,13 @@ def test_there_is_no_log_yet(found: JSON, previous: bool, message: str) -> None:
 
 
 def test_every_kind_of_container_can_be_named() -> None:
-    found = pod(RUNNING)
-    found["spec"]["initContainers"] = [{"name": "i"}]
-    assert container_name(found, "") == "c"
-    assert container_name(found, "i") == "i"
-    found["spec"]["containers"].append({"name": "d"})
+    pod_object = pod(RUNNING)
+    pod_object["spec"]["initContainers"] = [{"name": "i"}]
+    assert container_name(pod_object, "") == "c"
+    assert container_name(pod_object, "i") == "i"
+    pod_object["spec"]["containers"].append({"name": "d"})
     with pytest.raises(StatusError, match=r"choose one of: \[i c d\]"):
-        container_name(found, "")
+        container_name(pod_object, "")
 
 
 def test_options_are_read_as_the_api_spells_them() -> None:
@@ -89,18 +89,10 @@ def test_options_are_read_as_the_api_spells_them() -> None:
     assert at == NOW + timedelta(microseconds=123456)
 
 
-def test_several_bad_options_are_told_together() -> None:
+def test_all_invalid_options_are_reported_together() -> None:
     with pytest.raises(StatusError) as refused:
         log_options({"tailLines": "-1", "limitBytes": "0"}, "p", NOW)
     assert [cause["field"] for cause in refused.value.status["details"]["causes"]] == [
         "tailLines",
         "limitBytes",
     ]
-
-
-@pytest.mark.parametrize(
-    ("text", "value"), [("true", True), ("", True), ("maybe", True), ("False", False), ("0", False)]
-)
-def test_flag_is_set_by_anything_but_a_no(text: str, value: bool) -> None:
-    assert query_flag({"x": text}, "x") is value
-    assert not query_flag({}, "x")

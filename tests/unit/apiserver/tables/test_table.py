@@ -1,4 +1,4 @@
-"""Rows of a table. That they equal those of a real server is shown in tests/contract/test_tables.py."""
+"""Rows of tables. tests/contract/test_tables.py compares them with those of a real server."""
 
 import json
 from datetime import UTC, datetime
@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from gangline.api.jsonpath import JSONPathError
+from gangline.apiserver.tables.builtin_rows import builtin_printer
 from gangline.apiserver.tables.columns import BUILTIN_COLUMNS
-from gangline.apiserver.tables.rows import builtin_printer
 from gangline.apiserver.tables.table import GENERIC_PRINTER, custom_printer
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -90,7 +90,7 @@ CRASH = {"terminated": {"exitCode": 1, "reason": "Error", "finishedAt": "2026-01
         ),
     ],
 )  # fmt: skip
-def test_pod_tells_what_its_containers_add_up_to(status: dict[str, Any], ready: str, shown: str, restarts: str) -> None:
+def test_pod_row_summarizes_its_containers(status: dict[str, Any], ready: str, shown: str, restarts: str) -> None:
     assert cells("Pod", pod(status))[1:4] == [ready, shown, restarts]
 
 
@@ -100,7 +100,7 @@ def test_pod_that_is_being_deleted_is_terminating_unless_it_has_ended() -> None:
     assert cells("Pod", pod({"reason": "NodeLost"}, deletionTimestamp=CREATED))[2] == "Unknown"
 
 
-def test_pod_that_has_ended_says_so_in_a_condition() -> None:
+def test_row_of_an_ended_pod_has_a_completed_condition() -> None:
     row = builtin_printer("Pod").row(pod({"phase": "Failed"}), NOW)
     assert row["conditions"] == [
         {"type": "Completed", "status": "True", "reason": "Failed", "message": "The pod failed."}
@@ -137,9 +137,9 @@ def test_custom_resource_without_columns_shows_its_age() -> None:
 
 def test_custom_columns_are_typed() -> None:
     kinds = ["string", "integer", "number", "boolean", "date"]
-    shown = custom_printer([{"name": kind, "type": kind, "jsonPath": ".v"} for kind in kinds])
+    cells = custom_printer([{"name": kind, "type": kind, "jsonPath": ".v"} for kind in kinds])
     values: list[Any] = ["x", 3, 2.5, True, CREATED, [1], None]
-    rows = [shown.row({"metadata": {"name": ""}, "v": value}, NOW)["cells"][1:] for value in values]
+    rows = [cells.row({"metadata": {"name": ""}, "v": value}, NOW)["cells"][1:] for value in values]
     assert rows == [
         ["x", None, None, None, "<invalid>"],
         ["3", 3, 3, None, None],
@@ -149,17 +149,17 @@ def test_custom_columns_are_typed() -> None:
         ["[1]", None, None, None, None],
         ["<no value>", None, None, None, None],
     ]
-    assert shown.row({"metadata": {}}, NOW)["cells"] == ["", None, None, None, None, None]
+    assert cells.row({"metadata": {}}, NOW)["cells"] == ["", None, None, None, None, None]
 
 
-def test_custom_column_keeps_what_its_definition_says() -> None:
-    shown = custom_printer(
+def test_custom_column_has_the_fields_of_its_definition() -> None:
+    column = custom_printer(
         [
             {"name": "A", "type": "integer", "format": "int32", "priority": 2, "jsonPath": ".a", "description": "d"},
             {"name": "B", "type": "string", "jsonPath": ".b"},
         ]
     )  # fmt: skip
-    header = json.loads(bytes(shown.column_definitions))
+    header = json.loads(bytes(column.column_definitions))
     assert header[1] == {"name": "A", "type": "integer", "format": "int32", "priority": 2, "description": "d"}
     assert header[2]["description"] == "Custom resource definition column (in JSONPath format): .b"
 

@@ -1,4 +1,4 @@
-"""What has to be known of a kind, once, to follow who owns its fields."""
+"""What tracking of field ownership needs to know about a kind."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -24,20 +24,12 @@ _ZERO_OBJECTS: Mapping[str, JSON] = MappingProxyType(
         "Deployment": {"spec": {"selector": None, "template": _EMPTY_POD_TEMPLATE, "strategy": {}}},
         "ReplicaSet": {"spec": {"selector": None, "template": _EMPTY_POD_TEMPLATE}},
         "StatefulSet": {
-            "spec": {
-                "selector": None,
-                "template": _EMPTY_POD_TEMPLATE,
-                "serviceName": "",
-                "updateStrategy": {},
-            },
+            "spec": {"selector": None, "template": _EMPTY_POD_TEMPLATE, "serviceName": "", "updateStrategy": {}},
             "status": {"replicas": 0, "availableReplicas": 0},
         },
         "HorizontalPodAutoscaler": {"spec": {"scaleTargetRef": _EMPTY_REFERENCE, "maxReplicas": 0}},
         "CronJob": {
-            "spec": {
-                "schedule": "",
-                "jobTemplate": {"metadata": {}, "spec": {"template": _EMPTY_POD_TEMPLATE}},
-            }
+            "spec": {"schedule": "", "jobTemplate": {"metadata": {}, "spec": {"template": _EMPTY_POD_TEMPLATE}}}
         },
         "Job": {"spec": {"template": _EMPTY_POD_TEMPLATE}},
         "CertificateSigningRequest": {"spec": {"request": None, "signerName": ""}},
@@ -60,16 +52,16 @@ _ZERO_OBJECTS: Mapping[str, JSON] = MappingProxyType(
         "PersistentVolumeClaim": {"spec": {"resources": {}}},
         "Pod": {"spec": {"containers": None}},
         "PodTemplate": {"template": _EMPTY_POD_TEMPLATE},
-        # No spec at all, and so no empty one either.
+        # Kinds without a spec.
         "ConfigMap": {},
         "Endpoints": {},
         "Secret": {},
         "ServiceAccount": {},
     }
 )
-"""What an object of a kind holds before anybody has written anything: the fields that Go cannot leave out.
+"""The zero object of a kind: the fields that Go encodes even when they are not set.
 
-Nobody comes to own these by creating the object, unless with another value.
+Creating an object does not own these fields, unless with another value.
 """
 
 _ZERO_EVENTS: Mapping[str, JSON] = MappingProxyType(
@@ -103,11 +95,11 @@ _STATUS_RESET_FIELDS = MappingProxyType(
         "VolumeAttachment": path_set("f:metadata"),
     }
 )
-"""What a write of the status of some kinds puts back, beside the spec."""
+"""The fields that a write of the status resets beside the spec, by kind."""
 
 
 class ManagedKind(msgspec.Struct, frozen=True):
-    """A kind, or a subresource of it, whose fields have owners. Make it once and keep it."""
+    """A kind, or a subresource of it, whose fields have owners. Create it once and reuse it: it caches."""
 
     api_version: str
     kind: str
@@ -115,34 +107,30 @@ class ManagedKind(msgspec.Struct, frozen=True):
     walker: Walker
     subresource: str = ""
     reset_fields: FieldSet = LEAF
-    """Fields that writes here cannot change, and so nobody owns through them, with all below."""
+    """Fields, with everything below them, that writes here cannot change and therefore do not own."""
     zero_object: Any = msgspec.field(default_factory=dict)
-    """An object of this kind before anything is written."""
+    """The object before any field is set."""
     custom: bool = False
-    """Of a CRD."""
+    """Whether a CRD defines the kind."""
 
 
 def managed_kind(
-    api_version: str,
-    kind: str,
-    tree: TypeNode,
-    *,
-    subresource: str = "",
-    custom: bool = False,
-    status: bool = True,
+    api_version: str, kind: str, tree: TypeNode, *, subresource: str = "", custom: bool = False, status: bool = True
 ) -> ManagedKind:
-    """A kind, ready to be tracked.
+    """The managed kind of a resource or of one of its subresources.
 
-    `custom` is for kinds of a CRD; `status` says whether it has a status subresource. Ownership under `/status` leaves
-    out the spec, all other ownership the status.
+    `custom` is for kinds of a CRD; `status` says whether status is a subresource. Writes of `/status` cannot own
+    the spec, all other writes cannot own the status.
     """
-    reset: FieldSet = LEAF
+    reset_fields: FieldSet = LEAF
     if subresource == "status":
-        reset = union(_SPEC_FIELDS, {} if custom else _STATUS_RESET_FIELDS.get(kind, {}))
+        reset_fields = union(_SPEC_FIELDS, {} if custom else _STATUS_RESET_FIELDS.get(kind, {}))
     elif status:
-        reset = _STATUS_FIELDS
-    blank = {} if custom else _zero_object(api_version, kind)
-    return ManagedKind(api_version, kind, tree, walker_of(tree, exact=custom), subresource, reset, blank, custom)
+        reset_fields = _STATUS_FIELDS
+    zero_object = {} if custom else _zero_object(api_version, kind)
+    return ManagedKind(
+        api_version, kind, tree, walker_of(tree, exact=custom), subresource, reset_fields, zero_object, custom
+    )
 
 
 def _zero_object(api_version: str, kind: str) -> JSON:

@@ -1,8 +1,8 @@
-"""What a URL asks for."""
+"""The resource and the verb of a request."""
 
 import pytest
 
-from gangline.apiserver.http.routes import RequestInfo, RequestVerb, request_info, request_verb
+from gangline.apiserver.http.request_info import RequestInfo, RequestVerb, request_info, request_verb
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""What a URL asks for. Parsed by hand: one catch-all route is faster than a table of hundreds, and knows CRDs."""
+"""The resource, the verb and the flags of a request.
+
+Paths are parsed by hand: one catch-all route is faster than a table of hundreds, and covers CRDs.
+"""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -9,7 +12,7 @@ from gangline.api.meta import Key
 
 
 class RequestVerb(StrEnum):
-    """As authorizers and discovery spell them."""
+    """The verbs of the API, in the spelling of authorizers and discovery."""
 
     GET = "get"
     LIST = "list"
@@ -31,7 +34,7 @@ class RequestInfo(msgspec.Struct, frozen=True):
     name: str = ""
     subresource: str = ""
     watch: bool = False
-    """The deprecated `/watch/` prefix."""
+    """The path has the deprecated `/watch/` prefix."""
 
     @property
     def key(self) -> Key:
@@ -39,7 +42,7 @@ class RequestInfo(msgspec.Struct, frozen=True):
 
 
 def request_info(path: str) -> RequestInfo | None:
-    """The resource a path names; None when it names none (`/version`, `/apis`, `/openapi/v3` ...)."""
+    """The resource of a path; None if the path is no resource (`/version`, `/apis`, `/openapi/v3` ...)."""
     parts = [part for part in path.split("/") if part]
     if len(parts) >= 2 and parts[0] == "api":
         group, version, rest = "", parts[1], parts[2:]
@@ -58,26 +61,26 @@ def request_info(path: str) -> RequestInfo | None:
     return RequestInfo(group, version, plural, namespace, name, "/".join(sub), watch)
 
 
-def request_verb(method: str, found: RequestInfo, query: Mapping[str, str]) -> RequestVerb | None:
-    """What is asked of a target; None when the method means nothing there."""
+def request_verb(method: str, info: RequestInfo, query: Mapping[str, str]) -> RequestVerb | None:
+    """The verb of a request for a resource; None if the method is not allowed there."""
     match method:
         case "GET" | "HEAD":
-            if found.watch or query_flag(query, "watch"):
-                # A named GET ignores `watch`, as the real server does.
-                return RequestVerb.WATCH if found.watch or not found.name else RequestVerb.GET
-            return RequestVerb.GET if found.name else RequestVerb.LIST
+            if info.watch or query_flag(query, "watch"):
+                # A GET with a name ignores `watch`, as in kube-apiserver.
+                return RequestVerb.WATCH if info.watch or not info.name else RequestVerb.GET
+            return RequestVerb.GET if info.name else RequestVerb.LIST
         case "POST":
             return RequestVerb.CREATE
         case "PUT":
-            return RequestVerb.UPDATE if found.name else None
+            return RequestVerb.UPDATE if info.name else None
         case "PATCH":
-            return RequestVerb.PATCH if found.name else None
+            return RequestVerb.PATCH if info.name else None
         case "DELETE":
-            return RequestVerb.DELETE if found.name else RequestVerb.DELETE_COLLECTION
+            return RequestVerb.DELETE if info.name else RequestVerb.DELETE_COLLECTION
         case _:
             return None
 
 
 def query_flag(query: Mapping[str, str], name: str) -> bool:
-    """Whether a query has a flag. Anything but `false` and `0` is yes, nothing (`?watch`) too."""
+    """A boolean of a query, as kube-apiserver converts it: true if present and neither `0` nor `false` in any case."""
     return name in query and query[name].lower() not in ("false", "0")

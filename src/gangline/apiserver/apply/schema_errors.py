@@ -1,4 +1,4 @@
-"""Whether an applied object fits its type: known fields, the right kind of value, no element twice."""
+"""Checks an applied configuration against its type: declared fields, types of values, unique elements."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,7 +6,8 @@ from typing import Any
 from gangline.api.meta import JSON
 from gangline.apiserver.apply.fieldset import path_element_text
 from gangline.apiserver.apply.walker import ListWalker, walker_of
-from gangline.schema.go_text import number_text, quoted_text
+from gangline.apiserver.patch.json_patch import go_value_text
+from gangline.schema.go_text import quoted_text
 from gangline.schema.typed.types import UNTYPED_DEDUCED, TypeNode, TypeShape
 
 _SCALAR_CLASSES: dict[str, tuple[str, tuple[type, ...]]] = {
@@ -19,11 +20,11 @@ _SCALAR_CLASSES: dict[str, tuple[str, tuple[type, ...]]] = {
 
 
 def schema_errors(applied: JSON, tree: TypeNode) -> str:
-    """What is wrong, in structured-merge-diff's words; empty when all is well."""
-    found = list(_value_errors(applied, tree, ""))
-    if len(found) > 1:
-        return "\n".join(["errors:", *(f"  {line}" for line in found)])
-    return found[0] if found else ""
+    """The errors in structured-merge-diff's words; empty if there are none."""
+    errors = list(_value_errors(applied, tree, ""))
+    if len(errors) > 1:
+        return "\n".join(["errors:", *(f"  {line}" for line in errors)])
+    return errors[0] if errors else ""
 
 
 def _value_errors(value: Any, tree: TypeNode, path: str) -> Iterator[str]:
@@ -40,7 +41,7 @@ def _value_errors(value: Any, tree: TypeNode, path: str) -> Iterator[str]:
             below = tree.field_type(name)
             if below is None and tree.fields:
                 yield f"{path}.{name}: field not declared in schema"
-                return  # the first one ends it, as in Kubernetes
+                return  # only the first is reported, as in Kubernetes
             yield from _value_errors(item, below or UNTYPED_DEDUCED, f"{path}.{name}")
 
 
@@ -49,7 +50,7 @@ def _list_errors(value: Any, tree: TypeNode, path: str) -> Iterator[str]:
         yield f"{path}: expected list, got {_go_wrapped(value)}"
         return
     walker = walker_of(tree)
-    seen: set[str] = set()
+    labels: set[str] = set()
     for index, item in enumerate(value):
         step = f"[{index}]"
         if isinstance(walker, ListWalker):
@@ -59,58 +60,41 @@ def _list_errors(value: Any, tree: TypeNode, path: str) -> Iterator[str]:
                 yield f"{path}: element {index}: {error}"
                 return
             step = path_element_text(label)
-            if label in seen:
+            if label in labels:
                 yield f"{path}: duplicate entries for key {step}"
-            seen.add(label)
+            labels.add(label)
         yield from _value_errors(item, tree.element, path + step)
 
 
 def _scalar_errors(value: Any, tree: TypeNode, path: str) -> Iterator[str]:
-    wanted, classes = _SCALAR_CLASSES.get(tree.scalar, ("any scalar", (str, int, float, bool)))
+    expected, classes = _SCALAR_CLASSES.get(tree.scalar, ("any scalar", (str, int, float, bool)))
     if isinstance(value, classes) and (bool in classes or not isinstance(value, bool)):
         return
-    if wanted == "string":
+    if expected == "string":
         yield f"{path}: expected string, got &value.valueUnstructured{{Value:{_go_syntax(value)}}}"
-    elif wanted.startswith("numeric"):
+    elif expected.startswith("numeric"):
         yield f"{path}: expected numeric (int or float), got {_go_type(value)}"
     else:
-        yield f"{path}: expected {wanted}, got {_go_wrapped(value)}"
+        yield f"{path}: expected {expected}, got {_go_wrapped(value)}"
 
 
 def _go_wrapped(value: Any) -> str:
-    """How Go prints a wrapped value."""
-    return f"&{{{_go_value(value)}}}"
-
-
-def _go_value(value: Any) -> str:
-    if isinstance(value, dict):
-        return f"map[{' '.join(f'{key}:{_go_value(value[key])}' for key in sorted(value))}]"
-    if isinstance(value, list):
-        return f"[{' '.join(map(_go_value, value))}]"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return number_text(value)
-    return "<nil>" if value is None else str(value)
+    """A wrapped value as Go prints it."""
+    return f"&{{{go_value_text(value)}}}"
 
 
 def _go_syntax(value: Any) -> str:
     """A value as Go source."""
     if isinstance(value, dict):
-        told = ", ".join(f'"{key}":{_go_syntax(value[key])}' for key in sorted(value))
-        return f"map[string]interface {{}}{{{told}}}"
+        members = ", ".join(f'"{key}":{_go_syntax(value[key])}' for key in sorted(value))
+        return f"map[string]interface {{}}{{{members}}}"
     if isinstance(value, list):
         return f"[]interface {{}}{{{', '.join(map(_go_syntax, value))}}}"
     if value is None:
         return "interface {}(nil)"
-    return quoted_text(value) if isinstance(value, str) else _go_value(value)
+    return quoted_text(value) if isinstance(value, str) else go_value_text(value)
 
 
 def _go_type(value: Any) -> str:
-    names: dict[type, str] = {
-        str: "string",
-        bool: "bool",
-        dict: "map[string]interface {}",
-        list: "[]interface {}",
-    }
+    names: dict[type, str] = {str: "string", bool: "bool", dict: "map[string]interface {}", list: "[]interface {}"}
     return names.get(type(value), "float64")

@@ -2,13 +2,13 @@ from typing import Any
 
 import pytest
 
-from gangline.apiserver.apply.managed import (
+from gangline.apiserver.apply.managed_fields import (
     equal_ignoring_timestamps,
     manager_name,
     scaled_managed_fields,
     updated_managed_fields,
 )
-from gangline.apiserver.apply.tracked import ManagedKind, managed_kind
+from gangline.apiserver.apply.managed_kind import ManagedKind, managed_kind
 from gangline.schema.typed.openapi import builtin_type, crd_type
 
 EARLY, LATE = "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"
@@ -43,7 +43,7 @@ def written(
     now: str = EARLY,
     kind: ManagedKind = CONFIG_MAP,
 ) -> dict[str, Any]:
-    """The new object as it would be stored."""
+    """The new object as it is stored."""
     managed = updated_managed_fields(old, new, kind, manager=manager, now=now)
     return {**new, "metadata": {**new["metadata"], "managedFields": managed}}
 
@@ -52,7 +52,7 @@ def owners(document: dict[str, Any]) -> dict[str, Any]:
     return {entry["manager"]: entry["fieldsV1"] for entry in document["metadata"]["managedFields"]}
 
 
-def test_creator_owns_all_but_what_names_the_object() -> None:
+def test_creator_owns_all_fields_but_those_that_identify_the_object() -> None:
     created = written(None, config({"k": "v"}, namespace="n", resourceVersion="1", generation=1, labels={"a": "b"}))
     assert created["metadata"]["managedFields"] == [
         {
@@ -67,7 +67,7 @@ def test_creator_owns_all_but_what_names_the_object() -> None:
 
 
 def test_fields_that_every_object_has_are_not_owned_themselves() -> None:
-    """`spec` and the list of containers are there before anything is written; a container is not."""
+    """`spec` and the list of containers belong to the zero object; a container does not."""
     created = written(
         None,
         {
@@ -92,21 +92,21 @@ def test_fields_of_custom_kinds_are_owned_from_the_spec_down() -> None:
     assert owners(created) == {"m": {"f:spec": {".": {}, "f:free": {".": {}, "f:a": {".": {}, "f:b": {}}, "f:n": {}}}}}
 
 
-def test_a_change_moves_the_field_to_who_made_it() -> None:
+def test_a_changed_field_moves_to_its_new_manager() -> None:
     created = written(None, config({"k": "v", "x": "y"}))
     changed = written(created, config({"k": "new", "x": "y"}), "other", LATE)
     assert owners(changed) == {"m": {"f:data": {".": {}, "f:x": {}}}, "other": {"f:data": {"f:k": {}}}}
     assert [entry["time"] for entry in changed["metadata"]["managedFields"]] == [EARLY, LATE]
 
 
-def test_who_is_left_with_nothing_is_gone() -> None:
+def test_entry_without_fields_is_dropped() -> None:
     created = written(None, config({"k": "v"}))
     changed = written(created, config({"k": "new"}), "second")
     third = written(changed, config({"k": "newer"}), "third")
     assert owners(third) == {"m": {"f:data": {}}, "third": {"f:data": {"f:k": {}}}}
 
 
-def test_removed_fields_are_owned_by_nobody() -> None:
+def test_removed_fields_have_no_owner() -> None:
     created = written(None, config({"k": "v", "x": "y"}))
     changed = written(created, config({"x": "y"}), "other")
     assert owners(changed) == {"m": {"f:data": {".": {}, "f:x": {}}}}
@@ -149,7 +149,7 @@ def test_an_empty_list_resets_no_custom_kind() -> None:
     assert owners(kept) == owners(created)
 
 
-def test_managed_fields_written_by_hand_are_taken_when_valid() -> None:
+def test_managed_fields_sent_by_a_client_are_used_when_valid() -> None:
     created = written(None, config({"k": "v"}))
     entry = {"manager": "hand", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1"}
     taken = written(created, config({"k": "v"}, managedFields=[{**entry, "fieldsV1": {"f:data": {"f:k": {}}}}]))
@@ -183,7 +183,7 @@ def test_scaling_moves_the_replicas() -> None:
          "fieldsV1": {"f:spec": {"f:replicas": {}, "f:paused": {}}}}
     ]  # fmt: skip
     path = ("f:spec", "f:replicas")
-    after = scaled_managed_fields(managed, manager="hpa", api_version="apps/v1", path=path, changed=True)
+    after = scaled_managed_fields(managed, manager="hpa", api_version="apps/v1", path=path)
     assert after[0] == {
         "manager": "hpa",
         "operation": "Update",
@@ -193,7 +193,6 @@ def test_scaling_moves_the_replicas() -> None:
         "subresource": "scale",
     }
     assert after[1]["fieldsV1"] == {"f:spec": {"f:paused": {}}}
-    assert scaled_managed_fields(managed, manager="hpa", api_version="apps/v1", path=path, changed=False) == managed
 
 
 @pytest.mark.parametrize(
@@ -212,7 +211,7 @@ def test_manager_is_named_by_the_request_or_by_its_user_agent(asked: str, agent:
     assert manager_name(asked, agent) == name
 
 
-def test_objects_that_differ_in_times_only_are_the_same() -> None:
+def test_objects_that_differ_only_in_times_are_equal() -> None:
     first, second = written(None, config({"k": "v"})), written(None, config({"k": "v"}), now=LATE)
     assert equal_ignoring_timestamps(first, second)
     assert not equal_ignoring_timestamps(first, written(None, config({"k": "w"})))

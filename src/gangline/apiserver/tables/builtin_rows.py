@@ -1,4 +1,4 @@
-"""Rows of the built-in kinds, cell by cell as kube-apiserver makes them."""
+"""The rows of built-in kinds, with the cells of kube-apiserver."""
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
@@ -14,7 +14,7 @@ from gangline.apiserver.tables.table import GENERIC_PRINTER, CellsFunc, TablePri
 
 _NONE, _UNSET, _UNKNOWN = "<none>", "<unset>", "<unknown>"
 _MAX_ITEMS_SHOWN = 3
-"""Addresses, ports and the like in one cell; the others are only counted."""
+"""The most addresses, ports and other items in one cell; further items are only counted."""
 
 
 def builtin_printer(kind: str) -> TablePrinter:
@@ -23,11 +23,11 @@ def builtin_printer(kind: str) -> TablePrinter:
 
 
 def field_at(value: JSON, *path: str) -> Any:
-    """A nested field, None where any step is missing."""
-    found: Any = value
+    """A nested field; None if any step is missing."""
+    field: Any = value
     for step in path:
-        found = found.get(step) if isinstance(found, dict) else None
-    return found
+        field = field.get(step) if isinstance(field, dict) else None
+    return field
 
 
 def _field_length(value: JSON, *path: str) -> int:
@@ -56,25 +56,21 @@ def _selector_text(selector: JSON | None, *, empty: str = _NONE, wrong: str = "<
 
 
 def _container_cells(template: JSON | None) -> list[Any]:
-    """Names and images, one cell each."""
+    """Two cells: names and images of the containers."""
     containers = field_at(template or {}, "spec", "containers") or []
-    return [",".join(str(each.get(field, "")) for each in containers) for field in ("name", "image")]
+    return [",".join(str(container.get(field, "")) for container in containers) for field in ("name", "image")]
 
 
 def _abbreviated_list(items: Iterable[str], *, none: str) -> str:
-    every = list(items)
-    text = ",".join(every[:_MAX_ITEMS_SHOWN])
-    if len(every) > _MAX_ITEMS_SHOWN:
-        return f"{text} + {len(every) - _MAX_ITEMS_SHOWN} more..."
+    texts = list(items)
+    text = ",".join(texts[:_MAX_ITEMS_SHOWN])
+    if len(texts) > _MAX_ITEMS_SHOWN:
+        return f"{text} + {len(texts) - _MAX_ITEMS_SHOWN} more..."
     return text or none
 
 
 def _config_map_cells(obj: JSON, now: datetime) -> list[Any]:
-    return [
-        object_name(obj),
-        _field_length(obj, "data") + _field_length(obj, "binaryData"),
-        age_cell(obj, now),
-    ]
+    return [object_name(obj), _field_length(obj, "data") + _field_length(obj, "binaryData"), age_cell(obj, now)]
 
 
 def _secret_cells(obj: JSON, now: datetime) -> list[Any]:
@@ -125,14 +121,14 @@ def _service_port_text(port: JSON) -> str:
 
 
 def _external_ip(kind: str, spec: JSON, status: JSON) -> str:
-    given: list[str] = spec.get("externalIPs") or []
+    addresses: list[str] = spec.get("externalIPs") or []
     match kind:
         case "ClusterIP" | "NodePort":
-            return ",".join(given) or _NONE
+            return ",".join(addresses) or _NONE
         case "LoadBalancer":
             ingress = field_at(status, "loadBalancer", "ingress") or []
-            found = {each.get("ip") or each.get("hostname") or "" for each in ingress} - {""}
-            return ",".join([*sorted(found), *given]) or "<pending>"
+            ingress_addresses = {item.get("ip") or item.get("hostname") or "" for item in ingress} - {""}
+            return ",".join([*sorted(ingress_addresses), *addresses]) or "<pending>"
         case "ExternalName":
             return str(spec.get("externalName", ""))
         case _:
@@ -141,10 +137,10 @@ def _external_ip(kind: str, spec: JSON, status: JSON) -> str:
 
 def _endpoints_cells(obj: JSON, now: datetime) -> list[Any]:
     addresses = [
-        _host_port(each["ip"], port)
+        _host_port(address["ip"], port)
         for subset in obj.get("subsets") or ()
         for port in subset.get("ports") or (None,)
-        for each in subset.get("addresses") or ()
+        for address in subset.get("addresses") or ()
     ]
     none = "" if obj.get("subsets") else _NONE
     return [object_name(obj), _abbreviated_list(addresses, none=none), age_cell(obj, now)]
@@ -157,10 +153,10 @@ def _host_port(ip: str, port: JSON | None) -> str:
 
 
 def _endpoint_slice_cells(obj: JSON, now: datetime) -> list[Any]:
-    ports = [str(each.get("port") or each.get("name") or "*") for each in obj.get("ports") or ()]
-    addresses = [address for each in obj.get("endpoints") or () for address in each.get("addresses") or ()]
-    shown = [_abbreviated_list(items, none=_UNSET) for items in (ports, addresses)]
-    return [object_name(obj), obj.get("addressType", ""), *shown, age_cell(obj, now)]
+    ports = [str(port.get("port") or port.get("name") or "*") for port in obj.get("ports") or ()]
+    addresses = [address for item in obj.get("endpoints") or () for address in item.get("addresses") or ()]
+    lists = [_abbreviated_list(items, none=_UNSET) for items in (ports, addresses)]
+    return [object_name(obj), obj.get("addressType", ""), *lists, age_cell(obj, now)]
 
 
 _ROLE_PREFIX = "node-role.kubernetes.io/"
@@ -171,19 +167,12 @@ def _node_cells(obj: JSON, now: datetime) -> list[Any]:
     system = [info.get(field) or _UNKNOWN for field in ("osImage", "kernelVersion", "containerRuntimeVersion")]
     addresses = [_node_address(obj, kind) for kind in ("InternalIP", "ExternalIP")]
     version = info.get("kubeletVersion", "")
-    return [
-        object_name(obj),
-        _node_status(obj),
-        _node_roles(obj),
-        age_cell(obj, now),
-        version,
-        *addresses,
-        *system,
-    ]
+    return [object_name(obj), _node_status(obj), _node_roles(obj), age_cell(obj, now), version, *addresses, *system]
 
 
 def _node_status(obj: JSON) -> str:
-    ready = [each for each in field_at(obj, "status", "conditions") or () if each.get("type") == "Ready"]
+    conditions = field_at(obj, "status", "conditions") or ()
+    ready = [condition for condition in conditions if condition.get("type") == "Ready"]
     status = "Unknown"
     if ready:
         status = "Ready" if ready[-1].get("status") == "True" else "NotReady"
@@ -199,15 +188,10 @@ def _node_roles(obj: JSON) -> str:
 
 def _node_address(obj: JSON, kind: str) -> str:
     addresses = field_at(obj, "status", "addresses") or ()
-    return next((str(each.get("address", "")) for each in addresses if each.get("type") == kind), _NONE)
+    return next((str(item.get("address", "")) for item in addresses if item.get("type") == kind), _NONE)
 
 
-_ACCESS_MODES = {
-    "ReadWriteOnce": "RWO",
-    "ReadOnlyMany": "ROX",
-    "ReadWriteMany": "RWX",
-    "ReadWriteOncePod": "RWOP",
-}
+_ACCESS_MODES = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
 
 
 def _access_modes(modes: Iterable[str] | None) -> str:
@@ -259,10 +243,7 @@ def _claim_cells(obj: JSON, now: datetime) -> list[Any]:
 
 def _storage_class_cells(obj: JSON, now: datetime) -> list[Any]:
     marks = field_at(obj, "metadata", "annotations") or {}
-    kinds = (
-        "storageclass.kubernetes.io/is-default-class",
-        "storageclass.beta.kubernetes.io/is-default-class",
-    )
+    kinds = ("storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class")
     default = any(marks.get(mark) == "true" for mark in kinds)
     return [
         f"{object_name(obj)} (default)" if default else object_name(obj),
@@ -275,7 +256,7 @@ def _storage_class_cells(obj: JSON, now: datetime) -> list[Any]:
 
 
 def _event_cells(obj: JSON, now: datetime) -> list[Any]:
-    """An event, as either of the two APIs spells it."""
+    """The cells of an Event of either API group."""
     about = obj.get("involvedObject") or obj.get("regarding") or {}
     kind, name = str(about.get("kind", "")).lower(), about.get("name", "")
     first = human_age(_first_set(obj, "firstTimestamp", "deprecatedFirstTimestamp") or obj.get("eventTime"), now)
@@ -313,12 +294,13 @@ def _role_binding_cells(obj: JSON, now: datetime) -> list[Any]:
     role = obj.get("roleRef") or {}
     subjects = obj.get("subjects") or ()
     users, groups = (
-        ", ".join(each.get("name", "") for each in subjects if each.get("kind") == kind) for kind in ("User", "Group")
+        ", ".join(subject.get("name", "") for subject in subjects if subject.get("kind") == kind)
+        for kind in ("User", "Group")
     )
     accounts = ", ".join(
-        f"{each.get('namespace', '')}/{each.get('name', '')}"
-        for each in subjects
-        if each.get("kind") == "ServiceAccount"
+        f"{subject.get('namespace', '')}/{subject.get('name', '')}"
+        for subject in subjects
+        if subject.get("kind") == "ServiceAccount"
     )
     reference = f"{role.get('kind', '')}/{role.get('name', '')}"
     return [object_name(obj), reference, age_cell(obj, now), users, groups, accounts]
@@ -384,7 +366,7 @@ def _daemon_set_cells(obj: JSON, now: datetime) -> list[Any]:
 
 def _controller_revision_cells(obj: JSON, now: datetime) -> list[Any]:
     owners = field_at(obj, "metadata", "ownerReferences") or ()
-    owner = next((each for each in owners if each.get("controller")), None)
+    owner = next((item for item in owners if item.get("controller")), None)
     name = _NONE
     if owner is not None:
         group = owner.get("apiVersion", "").rpartition("/")[0]
@@ -416,19 +398,19 @@ def _job_cells(obj: JSON, now: datetime) -> list[Any]:
 
 def _job_status(obj: JSON) -> str:
     conditions = field_at(obj, "status", "conditions") or ()
-    # The first condition of a type counts, should there be several.
-    states = {each["type"]: each.get("status") == "True" for each in reversed(conditions)}
+    # The first condition of a type wins.
+    states = {item["type"]: item.get("status") == "True" for item in reversed(conditions)}
     if field_at(obj, "metadata", "deletionTimestamp") and not (states.get("Complete") or states.get("Failed")):
         return "Terminating"
     return next((state for kind, state in _JOB_STATES.items() if states.get(kind)), "Running")
 
 
 def _job_completions(obj: JSON) -> str:
-    done, wanted = _int_field(obj, "status", "succeeded"), field_at(obj, "spec", "completions")
-    if wanted is not None:
-        return f"{done}/{wanted}"
+    succeeded, completions = _int_field(obj, "status", "succeeded"), field_at(obj, "spec", "completions")
+    if completions is not None:
+        return f"{succeeded}/{completions}"
     parallel = _int_field(obj, "spec", "parallelism")
-    return f"{done}/1 of {parallel}" if parallel > 1 else f"{done}/1"
+    return f"{succeeded}/1 of {parallel}" if parallel > 1 else f"{succeeded}/1"
 
 
 def _job_duration(obj: JSON, now: datetime) -> str:
@@ -486,17 +468,17 @@ def _autoscaler_cells(obj: JSON, now: datetime) -> list[Any]:
 
 
 def _autoscaler_metrics(spec: JSON, status: JSON) -> str:
-    """Current and wanted values of the first two metrics. autoscaling/v1 knows the processor only."""
-    if (wanted := spec.get("targetCPUUtilizationPercentage")) is not None:
+    """Current and target values of the first two metrics. autoscaling/v1 has CPU only."""
+    if (target := spec.get("targetCPUUtilizationPercentage")) is not None:
         current = status.get("currentCPUUtilizationPercentage")
-        return f"cpu: {_UNKNOWN if current is None else f'{current}%'}/{wanted}%"
+        return f"cpu: {_UNKNOWN if current is None else f'{current}%'}/{target}%"
     metrics, current_metrics = spec.get("metrics") or [], status.get("currentMetrics") or []
-    shown = [
+    texts = [
         _metric_text(metric, current_metrics[index] if index < len(current_metrics) else {})
         for index, metric in enumerate(metrics)
     ]
-    text = ", ".join(shown[:2]) or _NONE
-    return f"{text} + {len(shown) - 2} more..." if len(shown) > 2 else text
+    text = ", ".join(texts[:2]) or _NONE
+    return f"{text} + {len(texts) - 2} more..." if len(texts) > 2 else text
 
 
 _METRIC_FIELDS = {
@@ -513,19 +495,19 @@ def _metric_text(metric: JSON, status: JSON) -> str:
     field = _METRIC_FIELDS.get(kind)
     if field is None:
         return "<unknown type>"
-    wanted = field_at(metric, field, "target") or {}
+    target = field_at(metric, field, "target") or {}
     current = field_at(status, field, "current") or {}
     average = _text_field(current, "averageValue", missing=_UNKNOWN)
     if kind == "Pods":
-        return f"{average}/{wanted.get('averageValue', '')}"
+        return f"{average}/{target.get('averageValue', '')}"
     if kind in ("Resource", "ContainerResource"):
         name = _text_field(metric, field, "name")
-        if "averageValue" in wanted:
-            return f"{name}: {average}/{wanted['averageValue']}"
-        return f"{name}: {_utilization_text(current, _UNKNOWN)}/{_utilization_text(wanted, '<auto>')}"
-    if "averageValue" in wanted:
-        return f"{average}/{wanted['averageValue']} (avg)"
-    return f"{_text_field(current, 'value', missing=_UNKNOWN)}/{wanted.get('value', '')}"
+        if "averageValue" in target:
+            return f"{name}: {average}/{target['averageValue']}"
+        return f"{name}: {_utilization_text(current, _UNKNOWN)}/{_utilization_text(target, '<auto>')}"
+    if "averageValue" in target:
+        return f"{average}/{target['averageValue']} (avg)"
+    return f"{_text_field(current, 'value', missing=_UNKNOWN)}/{target.get('value', '')}"
 
 
 def _utilization_text(value: JSON, missing: str) -> str:

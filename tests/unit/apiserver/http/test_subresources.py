@@ -1,4 +1,4 @@
-"""`scale`, over HTTP: who owns the replicas, and what a CRD's may be."""
+"""`scale` over HTTP: the owners of the replicas, and valid replicas of a CRD."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -28,7 +28,7 @@ async def applied(plane: PlaneClient, replicas: Any, manager: str, **query: str)
 
 
 async def owners(plane: PlaneClient) -> list[tuple[str, str, str]]:
-    """Of the replicas: manager, operation, subresource."""
+    """The owners of the replicas: manager, operation, subresource."""
     managed = (await plane.call("GET", f"{SETS}/s")).body["metadata"]["managedFields"]
     return [
         (entry["manager"], entry["operation"], entry.get("subresource", ""))
@@ -37,17 +37,18 @@ async def owners(plane: PlaneClient) -> list[tuple[str, str, str]]:
     ]
 
 
-async def test_applied_scale_asks_before_it_takes_the_replicas_of_others(plane: PlaneClient) -> None:
+async def test_applied_scale_conflicts_with_other_owners_of_the_replicas(plane: PlaneClient) -> None:
     refused = await applied(plane, 3, "me")
     assert refused.status == 409
     told = 'Apply failed with 1 conflict: conflict with "tester" using autoscaling/v1: .spec.replicas'
     assert refused.body["message"] == told
-    forced = await applied(plane, 3, "me", force="true")
+    assert (await applied(plane, 3, "me", force="False")).status == 409
+    forced = await applied(plane, 3, "me", force="True")
     assert (forced.status, forced.body["kind"], forced.body["spec"]) == (200, "Scale", {"replicas": 3})
     assert await owners(plane) == [("me", "Apply", "scale")]
 
 
-async def test_replicas_are_shared_by_those_who_agree(plane: PlaneClient) -> None:
+async def test_managers_that_apply_the_same_replicas_share_them(plane: PlaneClient) -> None:
     await applied(plane, 2, "a", force="true")
     assert (await applied(plane, 2, "b")).status == 200
     assert await owners(plane) == [("a", "Apply", "scale"), ("b", "Apply", "scale")]

@@ -1,0 +1,34 @@
+"""The stored form of objects: their path, their version, their bytes."""
+
+import msgspec
+
+from gangline.api.meta import JSON, Key
+from gangline.apiserver.registry.catalog import ServedKind
+from gangline.apiserver.store.paths import object_path
+from gangline.apiserver.store.records import StoreRecord
+
+
+def storage_path(served_kind: ServedKind, key: Key) -> str:
+    resource = served_kind.resource
+    namespace = key.namespace if resource.namespaced else ""
+    return object_path(served_kind.storage_group, resource.plural, namespace, key.name)
+
+
+def decode_record(record: StoreRecord, served_kind: ServedKind | None = None) -> JSON:
+    """A new copy of the stored object, free to be changed; with a served kind, converted to its version."""
+    obj: JSON = msgspec.json.decode(record.data)
+    return obj if served_kind is None or served_kind.from_storage is None else served_kind.from_storage(obj)
+
+
+def storage_form(served_kind: ServedKind, obj: JSON) -> JSON:
+    """The object converted to the version it is stored in."""
+    return with_kind_first(obj if served_kind.to_storage is None else served_kind.to_storage(obj))
+
+
+def encode_object(obj: JSON) -> bytes:
+    return msgspec.json.encode(with_kind_first(obj))
+
+
+def with_kind_first(obj: JSON) -> JSON:
+    """The object with kind and apiVersion first: a list removes both from its items by cutting off that many bytes."""
+    return {"kind": obj["kind"], "apiVersion": obj["apiVersion"], **obj}

@@ -1,0 +1,273 @@
+"""Handlers of `pods/log`, `pods/exec`, `pods/attach` and `pods/portforward`.
+
+They connect a client with the node that runs the pod. SPDY is not supported: clients since 1.31 use WebSockets.
+`kubectl port-forward` tunnels SPDY through a WebSocket, and is refused.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from contextlib import aclosing, suppress
+from datetime import timedelta
+from typing import Annotated, Any
+
+import msgspec
+from aiohttp import web
+
+from gangline.api.meta import JSON
+from gangline.apiserver import errors as apierrors
+from gangline.apiserver.http.handler import ApiRequest, SubresourceHandler
+from gangline.apiserver.http.request_info import RequestVerb, query_flag
+from gangline.apiserver.registry.registry import Registry
+from gangline.apiserver.registry.storage import decode_record
+from gangline.apiserver.streaming.channels import (
+    CLOSE,
+    RESIZE,
+    STDERR,
+    STDIN,
+    STDOUT,
+    SUCCESS_STATUS,
+    V4,
+    V5,
+    Channels,
+    check_upgrade,
+    exit_status,
+)
+from gangline.apiserver.streaming.log_options import container_name, container_run_id, log_options
+from gangline.apiserver.streaming.port_forward import PortForwardSession
+from gangline.base.clock import Clock
+from gangline.base.tasks import run_until_first
+from gangline.kube.podstreams import ContainerNotRunning, ContainerRef, ExecFailed, NoLogs, PodStreams, RunningCommand
+
+StreamsByNode = Mapping[str, PodStreams]
+"""The streams of nodes by node name. Nodes may be added after the server has started, because they need a server to
+start."""
+
+EXEC_PROTOCOLS = (V5, V4)
+DISCONNECT_POLL_INTERVAL = timedelta(seconds=1)
+"""How often a log without output is checked for a disconnected client."""
+
+
+class TerminalSize(msgspec.Struct, frozen=True, rename="pascal"):
+    """A resize message."""
+
+    width: Annotated[int, msgspec.Meta(ge=0, le=65535)]
+    height: Annotated[int, msgspec.Meta(ge=0, le=65535)]
+
+
+def stream_handlers(
+    registry: Registry, nodes: StreamsByNode, clock: Clock
+) -> dict[tuple[str, str, str], SubresourceHandler]:
+    """The handlers by group, plural and name of the subresource."""
+    handlers = PodStreamHandlers(registry, nodes, clock)
+    return {
+        ("", "pods", "log"): handlers.log,
+        ("", "pods", "exec"): handlers.exec,
+        ("", "pods", "attach"): handlers.attach,
+        ("", "pods", "portforward"): handlers.port_forward,
+    }
+
+
+class PodStreamHandlers:
+    """The handlers. Every error that can be an HTTP response is raised before the stream begins."""
+
+    def __init__(self, registry: Registry, nodes: StreamsByNode, clock: Clock) -> None:
+        self._registry, self._nodes, self._clock = registry, nodes, clock
+
+    # Logs
+
+    async def log(self, request: ApiRequest) -> web.StreamResponse:
+        """The log of a container as plain text."""
+        if request.verb is not RequestVerb.GET:
+            raise apierrors.method_not_allowed()
+        options = log_options(request.query, request.info.name, self._clock.now())
+        pod = self._pod(request)
+        container_ref = _container_ref(request, pod, container_name(pod, request.query.get("container", "")))
+        if not pod["spec"].get("nodeName"):
+            return web.Response(status=204)
+        node = self._node(request, pod)
+        run = container_run_id(pod, container_ref.container, previous=options.previous)
+        try:
+            log = node.logs(container_ref, run, options)
+        except NoLogs as error:
+            raise apierrors.bad_request(str(error)) from error
+        response = web.StreamResponse(headers={"Content-Type": "text/plain"})
+        # The response starts now, because a container may print nothing for a long time.
+        await response.prepare(request.http)
+
+        async def copy() -> None:
+            # A client may disconnect at any time.
+            with suppress(ConnectionResetError):
+                async with aclosing(log) as parts:
+                    async for part in parts:
+                        await response.write(part)
+
+        await run_until_first(copy(), self._wait_for_disconnect(request.http))
+        return response
+
+    async def _wait_for_disconnect(self, http: web.BaseRequest) -> None:
+        """Return when the client has disconnected."""
+        while http.transport is not None and not http.transport.is_closing():
+            await self._clock.sleep(DISCONNECT_POLL_INTERVAL)
+
+    # Commands
+
+    async def exec(self, request: ApiRequest) -> web.StreamResponse:
+        """Run a command in a container: copy its streams, then send its exit status."""
+        _, container_ref, node = self._running_container(request)
+        command = request.http.query.getall("command", [])
+        if not command:
+            raise apierrors.bad_request("you must specify a command")
+        tty, stdin = query_flag(request.query, "tty"), query_flag(request.query, "stdin")
+        outputs = _output_channels(request, tty=tty)
+        if not outputs and not stdin:
+            raise apierrors.bad_request("you must specify at least 1 of stdin, stdout, stderr")
+        check_upgrade(request.http, EXEC_PROTOCOLS)
+        try:
+            async with node.run_command(container_ref, command, stdin=stdin, tty=tty) as running:
+                channels = await _accept(request, outputs)
+                await _run_stream(channels, _copy_input(channels, running), _copy_output(channels, running, outputs))
+        except ContainerNotRunning as error:
+            raise apierrors.internal_error(f"unable to upgrade connection: {error}") from error
+        except ExecFailed as error:
+            channels = await _accept(request, outputs)
+            await _run_stream(channels, _send_start_error(channels, error))
+        return channels.response
+
+    async def attach(self, request: ApiRequest) -> web.StreamResponse:
+        """Copy the output of a container from now until it ends."""
+        pod, container_ref, node = self._running_container(request)
+        if query_flag(request.query, "stdin"):
+            name = container_ref.container
+            raise apierrors.bad_request(
+                f"container {name} runs as a process without standard input; attach without it, or use exec"
+            )
+        tty = query_flag(request.query, "tty")
+        outputs = _output_channels(request, tty=tty)
+        run = container_run_id(pod, container_ref.container, previous=False)
+        channels = await _accept(request, outputs)
+
+        async def copy() -> None:
+            async with aclosing(node.attach(container_ref, run)) as parts:
+                async for stream, text in parts:
+                    channel = STDERR if stream == b"stderr" and not tty else STDOUT
+                    if channel in outputs:
+                        await channels.send(channel, text)
+            await channels.send_status(SUCCESS_STATUS)
+
+        await _run_stream(channels, _discard_input(channels), copy())
+        return channels.response
+
+    # Ports
+
+    async def port_forward(self, request: ApiRequest) -> web.StreamResponse:
+        """Forward connections to ports of a pod."""
+        pod = self._pod(request)
+        node, container_ref = self._assigned_node(request, pod), _container_ref(request, pod, "")
+        check_upgrade(request.http, (V4,))
+        ports = _forwarded_ports(request)
+        channels = await Channels.accept(request.http, (V4,))
+        session = PortForwardSession(channels, container_ref, node)
+        await _run_stream(channels, session.run(ports))
+        return channels.response
+
+    # Pods and nodes
+
+    def _pod(self, request: ApiRequest) -> JSON:
+        if request.verb not in (RequestVerb.GET, RequestVerb.CREATE):
+            raise apierrors.method_not_allowed()
+        return decode_record(self._registry.get(request.served_kind, request.info.key))
+
+    def _running_container(self, request: ApiRequest) -> tuple[JSON, ContainerRef, PodStreams]:
+        pod = self._pod(request)
+        container_ref = _container_ref(request, pod, container_name(pod, request.query.get("container", "")))
+        return pod, container_ref, self._assigned_node(request, pod)
+
+    def _assigned_node(self, request: ApiRequest, pod: JSON) -> PodStreams:
+        """The node of the pod. Raises `StatusError` if the pod has none, or the node is not connected."""
+        if not pod["spec"].get("nodeName"):
+            raise apierrors.bad_request(f"pod {request.info.name} does not have a host assigned")
+        return self._node(request, pod)
+
+    def _node(self, request: ApiRequest, pod: JSON) -> PodStreams:
+        name = pod["spec"]["nodeName"]
+        node = self._nodes.get(name)
+        if node is None:
+            # kube-apiserver names the wrong kind, too, when it cannot reach a node.
+            raise apierrors.not_found(request.served_kind, name)
+        return node
+
+
+def _container_ref(request: ApiRequest, pod: JSON, container: str) -> ContainerRef:
+    return ContainerRef(request.info.key, pod["metadata"]["uid"], container)
+
+
+def _output_channels(request: ApiRequest, *, tty: bool) -> list[int]:
+    """The channels on which the client wants output. A terminal has only one."""
+    channels = [STDOUT] if query_flag(request.query, "stdout") else []
+    return [*channels, STDERR] if query_flag(request.query, "stderr") and not tty else channels
+
+
+def _forwarded_ports(request: ApiRequest) -> list[int]:
+    words = [word for text in request.http.query.getall("ports", []) for word in text.split(",")]
+    if not words:
+        raise apierrors.bad_request('query parameter "ports" cannot be empty')
+    for word in words:
+        if not (word.isascii() and word.isdigit() and 0 < int(word) < 2**16):
+            raise apierrors.bad_request(f'unable to parse "{word}" as a port')
+    return [int(word) for word in words]
+
+
+async def _accept(request: ApiRequest, outputs: list[int]) -> Channels:
+    channels = await Channels.accept(request.http, EXEC_PROTOCOLS)
+    # An empty message confirms the connection.
+    with suppress(ConnectionResetError):
+        await channels.send(outputs[0] if outputs else STDOUT, b"")
+    return channels
+
+
+async def _run_stream(channels: Channels, *work: Coroutine[Any, Any, object]) -> None:
+    """Run until the first coroutine ends, then close the connection. A client may disconnect at any time."""
+    try:
+        await run_until_first(*work)
+    except* ConnectionResetError:
+        pass
+    finally:
+        await channels.close()
+
+
+async def _copy_input(channels: Channels, command: RunningCommand) -> None:
+    """Copy the client's input to the command until the client disconnects."""
+    async for channel, data in channels:
+        if channel == STDIN:
+            await command.write(data)
+        elif channel == CLOSE and data == bytes((STDIN,)):
+            command.close_input()
+        elif channel == RESIZE:
+            with suppress(msgspec.DecodeError):
+                size = msgspec.json.decode(data, type=TerminalSize)
+                command.resize(size.width, size.height)
+
+
+async def _discard_input(channels: Channels) -> None:
+    async for _ in channels:
+        pass
+
+
+async def _copy_output(channels: Channels, command: RunningCommand, outputs: list[int]) -> None:
+    """Copy all output to the client, then send the exit status."""
+
+    async def copy(output: int) -> None:
+        while data := await command.read(output):
+            if output in outputs:
+                await channels.send(output, data)
+
+    async with asyncio.TaskGroup() as group:
+        for output in (STDOUT, STDERR):
+            group.create_task(copy(output))
+        code = await command.wait()
+    await channels.send_status(exit_status(code))
+
+
+async def _send_start_error(channels: Channels, error: ExecFailed) -> None:
+    await channels.send(STDERR, f"{error}\n".encode())
+    await channels.send_status(exit_status(error.exit_code))

@@ -21,6 +21,7 @@ from gangline.kube.config.credentials import Anonymous, TokenFile
 from gangline.kube.config.tls import ssl_context
 from gangline.kube.errors import StreamBroken, Unreachable
 from gangline.kube.transport.api import Request, Response, ResponseStream
+from gangline.kube.transport.http1 import Head, ResponseParser
 from gangline.kube.transport.warnings import DeduplicatedWarnings, WarningHandler, log_warning, warning_texts
 
 T = TypeVar("T")
@@ -144,13 +145,12 @@ class BlockingTransport:
 
     def _read_response(self, wire: "_HttpSocket") -> Response:
         """The next answer. A connection that the server will close is given up."""
-        status, headers = wire.read_head()
-        body = wire.read_body(headers)
-        if headers.get("connection", [""])[-1].lower() == "close":
+        head, body = wire.read_response()
+        if not head.keep_alive:
             self._disconnect()
-        for text in warning_texts(headers.get("warning", ())):
+        for text in warning_texts((head.headers.get("warning", ""),)):
             self._warn(text)
-        return Response(status, body, {name: values[-1] for name, values in headers.items()})
+        return Response(head.status, body, head.headers)
 
     def _encoded_request(self, request: Request, credentials: Mapping[str, str]) -> bytes:
         server = urlsplit(self._connection.server)
@@ -180,65 +180,30 @@ class _ConnectionClosed(Exception):
 
 
 class _HttpSocket:
-    """A connected socket, and what was read ahead of it."""
+    """A connected socket and the parser of what it receives."""
 
     def __init__(self, connected: socket.socket) -> None:
         self.socket = connected
-        self._buffer = b""
+        self._parser = ResponseParser()
 
-    def read_head(self) -> tuple[int, dict[str, list[str]]]:
-        """Status and headers, names in lower case."""
-        first, *fields = self._read_until(b"\r\n\r\n").decode("latin-1").split("\r\n")
-        words = first.split(" ", 2)
-        if len(words) < 2 or not words[0].startswith("HTTP/1.") or not words[1].isdecimal():
-            raise Unreachable("the answer is not HTTP")
-        headers: dict[str, list[str]] = {}
-        for field in fields:
-            name, _, value = field.partition(":")
-            headers.setdefault(name.strip().lower(), []).append(value.strip())
-        return int(words[1]), headers
-
-    def read_body(self, headers: Mapping[str, list[str]]) -> bytes:
-        if "chunked" in headers.get("transfer-encoding", [""])[-1].lower():
-            return b"".join(self._read_chunks())
-        length = headers.get("content-length", [""])[-1]
-        if length.isdecimal():
-            return self._read_exactly(int(length))
-        if headers.get("connection", [""])[-1].lower() != "close":
-            return b""
-        parts = [self._buffer]
-        while part := self.socket.recv(RECV_BYTES):
-            parts.append(part)
-        self._buffer = b""
-        return b"".join(parts)
-
-    def _read_chunks(self) -> Iterator[bytes]:
-        while size := int(self._read_until(b"\r\n").split(b";")[0], 16):
-            yield self._read_exactly(size)
-            self._read_exactly(2)
-        while self._read_until(b"\r\n"):
-            pass
-
-    def _read_until(self, end: bytes) -> bytes:
-        while end not in self._buffer:
-            self._buffer += self._receive()
-        found, _, self._buffer = self._buffer.partition(end)
-        return found
-
-    def _read_exactly(self, size: int) -> bytes:
-        parts, have = [self._buffer], len(self._buffer)
-        while have < size:
-            parts.append(self._receive())
-            have += len(parts[-1])
-        whole = b"".join(parts)
-        self._buffer = whole[size:]
-        return whole[:size]
-
-    def _receive(self) -> bytes:
-        part = self.socket.recv(RECV_BYTES)
-        if not part:
-            raise _ConnectionClosed("the server closed the connection")
-        return part
+    def read_response(self) -> tuple[Head, bytes]:
+        """Head and body of the next response. Raises `Unreachable`, `_ConnectionClosed`, ValueError and OSError."""
+        parser = self._parser
+        try:
+            if parser.complete:
+                parser.next()
+            while not parser.complete:
+                data = self.socket.recv(RECV_BYTES)
+                if data:
+                    parser.feed(data)
+                elif not parser.close():
+                    raise _ConnectionClosed("the server closed the connection")
+        except ValueError as error:
+            if parser.head is None:
+                raise Unreachable("the answer is not HTTP") from error
+            raise
+        assert parser.head is not None
+        return parser.head, parser.take_body()
 
 
 class _BufferedStream:

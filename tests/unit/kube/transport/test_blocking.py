@@ -110,6 +110,31 @@ def test_a_body_may_end_with_the_connection() -> None:
         assert got(server, "/a")[0].body == b"all of it"
 
 
+def test_after_trailers_the_connection_carries_the_next_response() -> None:
+    text = b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2 ; a = "b;"\r\nhi\r\n0\r\nX-Sum: 1\r\n\r\n'
+    with speaking(says(text, ok(b"next"))) as server:
+        assert [answer.body for answer in got(server, "/a", "/b")] == [b"hi", b"next"]
+
+
+def test_an_interim_response_is_not_the_answer() -> None:
+    with speaking(says(b"HTTP/1.1 103 Early Hints\r\n\r\n" + ok(b"all"), ok(b"next"))) as server:
+        assert [(each.status, each.body) for each in got(server, "/a", "/b")] == [
+            (200, b"all"),
+            (200, b"next"),
+        ]
+
+
+@pytest.mark.parametrize("version", ["HTTP/1.0", "HTTP/1.1"])
+def test_a_body_without_a_length_ends_with_the_connection(version: str) -> None:
+    with speaking(says(f"{version} 400 Bad Request\r\n\r\nspeak TLS".encode())) as server:
+        assert got(server, "/a")[0].body == b"speak TLS"
+
+
+def test_repeated_headers_are_all_there() -> None:
+    with speaking(says(ok(b"", "X: 1", "X: 2"))) as server:
+        assert got(server, "/a")[0].headers["x"] == "1, 2"
+
+
 def test_a_kept_connection_that_was_closed_is_made_again() -> None:
     with speaking(says(ok(b"1")), says(ok(b"2"))) as server:
         assert [answer.body for answer in got(server, "/a", "/b")] == [b"1", b"2"]

@@ -265,6 +265,45 @@ async def test_a_long_answer_in_chunks_is_put_together() -> None:
     assert (await ask(responder(*pieces))).body == b"x" * (0x4000 * 64)
 
 
+async def test_after_trailers_a_connection_carries_the_next_response() -> None:
+    text = b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2 ; a = "b;"\r\nhi\r\n0\r\nX-Sum: 1\r\n\r\n'
+    async with raw_pool_to(responder(text)) as quick:
+        assert [(await quick.send(POST)).body for _ in range(3)] == [b"hi"] * 3
+        assert quick.idle_count == 1
+
+
+async def test_an_interim_response_is_not_the_answer() -> None:
+    text = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\n{}"
+    response = await ask(responder(text))
+    assert (response.status, response.body) == (201, b"{}")
+
+
+async def test_a_response_that_nobody_asked_for_is_given_to_nobody() -> None:
+    connections = 0
+    ok, late = (f"HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n".encode() for status in ("200 OK", "408 Late"))
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        await read_request(reader)
+        # One together with what was asked for, the other afterwards.
+        writer.write(ok + late[:9] if connections == 1 else ok)
+        await writer.drain()
+        await asyncio.sleep(0.01)
+        writer.write(late)
+        await reader.read()
+
+    async with raw_pool_to(talk) as quick:
+        for _ in range(3):
+            assert (await quick.send(POST)).status == 200
+            async with asyncio.timeout(60):
+                while True:
+                    if not quick.idle_count:
+                        break
+                    await asyncio.sleep(0.001)
+    assert connections == 3
+
+
 async def test_behind_a_proxy_everything_is_left_to_the_other_transport() -> None:
     other = ScriptedTransport(lambda request: json_response({"from": "the other"}))
     connection = Connection(server="http://127.0.0.1:1", proxy="http://127.0.0.1:2")

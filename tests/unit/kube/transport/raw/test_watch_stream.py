@@ -159,7 +159,10 @@ async def test_a_reader_that_is_slow_is_not_taken_for_silence_of_the_server() ->
     async with flowing(talk, timedelta(seconds=0.05)) as flow:
         await asyncio.sleep(0.3)
         assert not cut.is_set()
-        assert await anext(flow.chunks()) == b"y" * 2 * MAX_BUFFERED_BYTES
+        size = 0
+        while size < 2 * MAX_BUFFERED_BYTES:
+            size += len(await anext(flow.chunks()))
+        assert size == 2 * MAX_BUFFERED_BYTES
 
 
 async def test_who_reads_slowly_makes_the_server_wait() -> None:

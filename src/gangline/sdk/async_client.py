@@ -17,15 +17,15 @@ from gangline.kube.errors import AlreadyExists
 from gangline.kube.options import DeletionPropagation, PatchType
 from gangline.operator.operator_process import EMBEDDED_VERSION_MARK
 from gangline.sdk.build.bodies import job_body, plain_json
+from gangline.sdk.build.fine_tuning import DEFAULT_STORAGE, FineTuneRequest, storage_claim, validate
+from gangline.sdk.build.fine_tuning import fine_tune_job as finetuning
 from gangline.sdk.build.from_arguments import job_from_arguments
 from gangline.sdk.build.pod_templates import training_container, with_edited_pods
-from gangline.sdk.conditioncalls import ConditionCalls
+from gangline.sdk.condition_calls import ConditionCalls
 from gangline.sdk.connection import REQUEST_TIMEOUT_SECONDS, type_meta
 from gangline.sdk.errors import translate_errors
 from gangline.sdk.job import Job, job_kind_named
-from gangline.sdk.kubeflow.finetune import DEFAULT_STORAGE, FineTuneRequest, storage_claim, validate
-from gangline.sdk.kubeflow.finetune import fine_tune_job as finetuning
-from gangline.sdk.podcalls import PodCalls
+from gangline.sdk.pod_calls import PodCalls
 from gangline.sdk.ship.archive import list_files
 from gangline.sdk.ship.manifests import plan_shipment
 from gangline.sdk.ship.upload import VOLUME_CLAIMS, ShipRequest, ship_folder

@@ -69,7 +69,7 @@ async def is_served(client: Client, resource: Resource[Any]) -> bool:
 
 async def server_version(client: Client) -> str:
     """The server's version as it says it: `v1.34.4`."""
-    return (await client.call_typed(Request("GET", VERSION_PATH), _VersionInfo)).git_version
+    return (await client.requests.call_typed(Request("GET", VERSION_PATH), _VersionInfo)).git_version
 
 
 # Wire shapes: the part of each that we read.
@@ -146,7 +146,7 @@ class _ApiResourceList(ApiStruct, frozen=True):
 
 
 async def _resources_under(client: Client, root: str) -> AsyncIterator[DiscoveredResource]:
-    answer = await client.call_typed(Request("GET", root, accept=AGGREGATED_ACCEPT), _DiscoveryRoot)
+    answer = await client.requests.call_typed(Request("GET", root, accept=AGGREGATED_ACCEPT), _DiscoveryRoot)
     for group in answer.items:
         for kind in _aggregated_resources(group):
             yield kind
@@ -196,7 +196,7 @@ def _aggregated_resources(group: _GroupDiscovery) -> Iterator[DiscoveredResource
 
 
 async def _legacy_resources(client: Client, group: str, in_version: str) -> list[DiscoveredResource]:
-    listed = await client.call_typed(Request("GET", group_version_path(group, in_version)), _ApiResourceList)
+    listed = await client.requests.call_typed(Request("GET", group_version_path(group, in_version)), _ApiResourceList)
     parts: dict[str, list[str]] = {}
     for entry in listed.resources:
         plural, _, part = entry.name.partition("/")

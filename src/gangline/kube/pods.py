@@ -60,7 +60,7 @@ class PodSubresources:
         )
         # Plain text, but errors are a Status.
         request = Request("GET", object_path(PODS, key, "log"), query, accept="text/plain, application/json, */*")
-        async with self._client.stream(request) as stream:
+        async with self._client.requests.stream(request) as stream:
             async for line in LineReader(stream.chunks(), blank=True, longest=MAX_LINE_BYTES):
                 yield line
 
@@ -88,7 +88,7 @@ class PodSubresources:
             *(("command", word) for word in command),
         )
         request = Request("GET", object_path(PODS, key, "exec"), query)
-        async with self._client.frames(request, execution.EXEC_PROTOCOLS) as frames:
+        async with self._client.requests.frames(request, execution.EXEC_PROTOCOLS) as frames:
             yield ExecSession(frames)
 
     async def run(
@@ -110,7 +110,7 @@ class PodSubresources:
         """A connection to a port of a pod. Raises `ApiError` when the server refuses."""
         query: QueryParams = (("ports", str(port)),)
         request = Request("GET", object_path(PODS, key, "portforward"), query)
-        async with self._client.frames(request, streams.PORT_FORWARD_PROTOCOLS) as frames:
+        async with self._client.requests.frames(request, streams.PORT_FORWARD_PROTOCOLS) as frames:
             yield PortForward(frames, port)
 
     async def bind(self, key: Key, node: str, *, uid: str | None = None) -> None:
@@ -139,7 +139,7 @@ class PodSubresources:
 
     async def _post(self, key: Key, subresource: str, body: JSON) -> None:
         path, query = object_path(PODS, key, subresource), self._client.options.query()
-        await self._client.call(Request("POST", path, query, msgspec.json.encode(body), "application/json"))
+        await self._client.requests.call(Request("POST", path, query, msgspec.json.encode(body), "application/json"))
 
 
 async def _collect_output(session: ExecSession) -> ExecResult:

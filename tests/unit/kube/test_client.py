@@ -14,7 +14,7 @@ from gangline.api.core import ConfigMap, Namespace, Node, Pod
 from gangline.api.meta import Key, Selector
 from gangline.api.scheme import Resource
 from gangline.base.errors import InputError
-from gangline.kube.client import MAX_ATTEMPTS, MAX_THROTTLE_WAIT, Client
+from gangline.kube.client import Client
 from gangline.kube.errors import (
     ApiError,
     Conflict,
@@ -28,6 +28,7 @@ from gangline.kube.errors import (
     Unreachable,
 )
 from gangline.kube.options import DeletionPropagation, FieldValidation, PatchType, WriteOptions
+from gangline.kube.request_sender import MAX_ATTEMPTS, MAX_THROTTLE_WAIT
 from gangline.kube.transport.api import Request, Response, ResponseStream, WebSocket
 from gangline.testing.clock import FakeClock, settle
 

@@ -15,8 +15,8 @@ from gangline.base.errors import TerminalError
 from gangline.base.log import log_context
 from gangline.base.tasks import time_limit
 from gangline.kube.errors import AlreadyExists, Conflict, TooManyRequests
-from gangline.runtime.queue import QueueClosed, WorkQueue
 from gangline.runtime.sources import KeySource
+from gangline.runtime.work_queue import QueueClosed, WorkQueue
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ import msgspec
 from gangline.api.core import ObjectReference
 from gangline.api.meta import Key
 from gangline.base.clock import Clock
-from gangline.runtime.limits import TokenBucket
+from gangline.runtime.rate_limits import TokenBucket
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")

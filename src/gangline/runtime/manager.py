@@ -33,10 +33,10 @@ from gangline.runtime.events import EventRecorder
 from gangline.runtime.health import HealthServer
 from gangline.runtime.informer import Informer
 from gangline.runtime.interning import ObjectInterner
-from gangline.runtime.leader import LeaderElector
-from gangline.runtime.limits import MAX_RETRY_DELAY, default_retry_limiter
-from gangline.runtime.queue import QueueMetrics, WorkQueue
+from gangline.runtime.leader_election import LeaderElector
+from gangline.runtime.rate_limits import MAX_RETRY_DELAY, default_retry_limiter
 from gangline.runtime.sources import KeySource
+from gangline.runtime.work_queue import QueueMetrics, WorkQueue
 
 log = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from gangline.kube.transport.api import Request, Response, ResponseStream, Trans
 from gangline.runtime.controller import ReconcileResult
 from gangline.runtime.events import RecordResult
 from gangline.runtime.informer import Informer
-from gangline.runtime.queue import WorkQueue
+from gangline.runtime.work_queue import WorkQueue
 
 MetricFamily = GaugeMetricFamily | CounterMetricFamily
 

@@ -11,8 +11,8 @@ from gangline.base.errors import TerminalError
 from gangline.base.log import record_fields
 from gangline.kube.errors import Status, TooManyRequests
 from gangline.runtime.controller import Controller, ReconcileResult
-from gangline.runtime.limits import ExponentialBackoff
-from gangline.runtime.queue import WorkQueue
+from gangline.runtime.rate_limits import ExponentialBackoff
+from gangline.runtime.work_queue import WorkQueue
 from gangline.testing.clock import FakeClock, settle
 from support.servers.memory import api_failure
 

@@ -17,7 +17,7 @@ from gangline.kube.pages import Page
 from gangline.kube.watch import WatchEvent
 from gangline.runtime.events import EventRecorder, EventType
 from gangline.runtime.health import HealthServer
-from gangline.runtime.leader import LeaderElector, LostLeadership, T
+from gangline.runtime.leader_election import LeaderElector, LostLeadership, T
 from gangline.runtime.manager import ControllerOptions, Manager
 from gangline.runtime.metrics import PrometheusMetrics
 from gangline.runtime.sources import InformerSource, own_key

@@ -10,9 +10,9 @@ from gangline.kube.errors import StreamBroken, Unreachable
 from gangline.kube.transport.api import Request, Response, ResponseStream, Transport, WebSocket
 from gangline.runtime.controller import ReconcileResult
 from gangline.runtime.events import RecordResult
-from gangline.runtime.limits import default_retry_limiter
 from gangline.runtime.metrics import MeteredTransport, PrometheusMetrics
-from gangline.runtime.queue import WorkQueue
+from gangline.runtime.rate_limits import default_retry_limiter
+from gangline.runtime.work_queue import WorkQueue
 from gangline.testing.clock import FakeClock
 
 NAMES = [

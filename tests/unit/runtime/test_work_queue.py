@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from gangline.runtime.limits import ExponentialBackoff
-from gangline.runtime.queue import QueueClosed, WorkQueue
+from gangline.runtime.rate_limits import ExponentialBackoff
+from gangline.runtime.work_queue import QueueClosed, WorkQueue
 from gangline.testing.clock import FakeClock, settle
 
 SECOND = timedelta(seconds=1)

@@ -3,7 +3,7 @@ from datetime import timedelta
 
 import pytest
 
-from gangline.runtime.limits import (
+from gangline.runtime.rate_limits import (
     ExponentialBackoff,
     MaxOfLimiters,
     RateLimiter,

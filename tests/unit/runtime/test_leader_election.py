@@ -6,7 +6,7 @@ import pytest
 
 from gangline.api.meta import JSON, Key
 from gangline.kube.errors import Unreachable
-from gangline.runtime.leader import LeaderElector, LeaseSettings, LostLeadership, unique_identity
+from gangline.runtime.leader_election import LeaderElector, LeaseSettings, LostLeadership, unique_identity
 from gangline.testing.clock import FakeClock, settle
 from support.servers.memory import CallHandler, MemoryCall, MemoryServer, api_failure, perform_call
 

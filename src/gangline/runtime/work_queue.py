@@ -17,7 +17,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from gangline.base.clock import Clock, Timer
 from gangline.base.errors import GanglineError
-from gangline.runtime.limits import RetryLimiter
+from gangline.runtime.rate_limits import RetryLimiter
 
 K = TypeVar("K", bound=Hashable)
 

@@ -43,7 +43,7 @@ from gangline.api.meta import EVERYTHING, Key, Selector
 from gangline.api.scheme import Resource
 from gangline.base.clock import Clock
 from gangline.base.tasks import run_every
-from gangline.kube.client import ApiReader, Kind
+from gangline.kube.client import PAGE_SIZE, WATCH_IDLE_TIMEOUT, ApiReader, Kind
 from gangline.kube.errors import ApiError, ConfigError, Gone, KubeError, StreamBroken
 from gangline.kube.pages import UnreadableObject, resource_version_of
 from gangline.kube.watch import Bookmark, ChangeType, ObjectChange, WatchEvent
@@ -53,9 +53,6 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-PAGE_SIZE = 500
-WATCH_IDLE_TIMEOUT = timedelta(minutes=3)
-"""Servers send a bookmark about every minute; after three without one the connection is taken for dead."""
 EVENTS_PER_TURN = 32
 """After so many events others have their turn: much may have come at the same time."""
 WATCH_TIMEOUT_SECONDS = (300, 600)

@@ -14,8 +14,6 @@ import msgspec
 from gangline.base.clock import SystemClock
 from gangline.base.errors import GanglineError
 
-START_TIMEOUT_SECONDS = 60.0
-
 
 class PlaneStartError(GanglineError):
     """The plane did not start."""

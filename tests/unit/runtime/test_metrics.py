@@ -168,7 +168,7 @@ def test_openmetrics_is_given_to_who_asks() -> None:
     assert "openmetrics" in PrometheusMetrics().render("application/openmetrics-text; version=1.0.0")[1]
 
 
-@pytest.mark.parametrize("module", ["queue", "controller", "leader", "events", "manager"])
+@pytest.mark.parametrize("module", ["work_queue", "controller", "leader_election", "events", "manager"])
 def test_the_runtime_does_not_import_prometheus(module: str) -> None:
     code = f"import sys, gangline.runtime.{module}; sys.exit('prometheus_client' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

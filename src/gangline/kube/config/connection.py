@@ -153,6 +153,16 @@ def in_cluster_connection(
     )
 
 
+def untrusted_certificate_message(connection: Connection, address: str, reason: str) -> str:
+    """The error for a server certificate that is not trusted: where the CA is configured, and what to write."""
+    ca = connection.tls.ca if connection.tls else None
+    location = ca.location if ca else f"{connection.source or connection.server}: certificate-authority"
+    return (
+        f"{location}: does not vouch for {address} ({reason}); "
+        "give the CA that signed the server's certificate, or tls-server-name if only the name differs"
+    )
+
+
 def _kubeconfig_files(kubeconfig: str | None, environ: Mapping[str, str], home: Path) -> list[KubeconfigFile]:
     """The files to read. Empty: there is only the default one, and it does not exist."""
     if kubeconfig:

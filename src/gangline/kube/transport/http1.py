@@ -1,6 +1,6 @@
-"""HTTP/1.1 responses out of received bytes (RFC 9112). No socket and no clock: both socket transports use it.
+"""A parser for HTTP/1.1 responses (RFC 9112). No I/O: both socket transports feed it with received bytes.
 
-The bytes may be cut anywhere. Chunk extensions and trailers are read and dropped, interim responses (1xx) are skipped.
+The bytes may be cut anywhere. Chunk extensions and trailers are dropped, interim responses (1xx) are skipped.
 """
 
 import re
@@ -9,21 +9,21 @@ from collections.abc import Mapping
 import msgspec
 
 MAX_LINE = 64 * 1024
-"""Bytes of a head, or of one line between chunks or in trailers."""
+"""Most bytes of a head, of a chunk-size line, or of a trailer line."""
 _NO_CONTENT = (204, 304)
 _OBS_FOLD = re.compile(r"[ \t]*\r\n[ \t]+")
-# An extension may be a quoted string with any character but a line end, so the first CRLF always ends the line.
+# Not even a quoted string in an extension may contain a line end, so the first CRLF always ends the line.
 _CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?\r\n")
 
 
 class Head(msgspec.Struct, frozen=True):
-    """Status line, headers and the framing of the body they announce."""
+    """Status, headers, and how the body is delimited."""
 
     status: int
     # Names are in lower case; the values of a repeated name are joined by commas.
     headers: Mapping[str, str]
     chunked: bool
-    # Of the body; None: it is chunked, or ends when the server closes the connection.
+    # Bytes of the body. None: it is chunked, or ends when the server closes the connection.
     length: int | None
     # Whether another request can be sent on the connection.
     keep_alive: bool
@@ -34,25 +34,25 @@ class Head(msgspec.Struct, frozen=True):
 
 
 class ResponseParser:
-    """The responses on one connection, one after the other. Not to be used again after a ValueError."""
+    """Parses the responses on one connection, one after the other. Cannot be used after it raised ValueError."""
 
     def __init__(self) -> None:
         self.head: Head | None = None
         self.complete = False
         self._body: list[bytes] = []
-        # Received and not parsed: part of a head or of a line, or what follows a complete response.
+        # Received but not parsed: an incomplete head or line, or bytes after a complete response.
         self._rest = b""
-        # Bytes missing of the body, or of a chunk and its CRLF. 0 in a chunked body: the next chunk's size is due.
+        # Bytes missing of the body, or of a chunk and its CRLF. 0 in a chunked body: a chunk-size line comes next.
         self._missing = 0
         self._in_trailers = False
 
     @property
     def has_excess(self) -> bool:
-        """Whether something follows a complete response."""
+        """Whether bytes follow a complete response."""
         return self.complete and bool(self._rest)
 
     def feed(self, data: bytes) -> None:
-        """Parse on. Stops after a complete response and keeps what follows it for `next`. Raises ValueError."""
+        """Parse received bytes. Bytes after a complete response are kept for `next`. Raises ValueError."""
         if self._rest:
             data = self._rest + data
         at = 0
@@ -63,24 +63,24 @@ class ResponseParser:
         self._rest = data[at:]
 
     def take_body(self) -> bytes:
-        """What has been received of the body since the last call."""
+        """The part of the body received since the last call."""
         body, self._body = b"".join(self._body), []
         return body
 
     def next(self) -> None:
-        """Go on to the response after a complete one. Raises ValueError."""
+        """Start with the response after a complete one. Raises ValueError."""
         rest, self._rest = self._rest, b""
         self.head, self.complete, self._in_trailers, self._missing = None, False, False, 0
         if rest:
             self.feed(rest)
 
     def close(self) -> bool:
-        """The server has closed the connection. Whether the response is complete."""
+        """Note that the server has closed the connection. Returns whether the response is complete."""
         if self.head is not None and self.head.until_close:
             self.complete = True
         return self.complete
 
-    # Each of these parses from a position on and returns the position it got to.
+    # Each of these parses `data` from position `at` and returns the position where it stopped.
 
     def _parse_head(self, data: bytes) -> int:
         at = 0
@@ -143,13 +143,13 @@ class ResponseParser:
 
 
 def _check_line(data: bytes, at: int) -> None:
-    """A line or head that has no end yet."""
+    """Raise ValueError if an incomplete line or head is too long."""
     if len(data) - at > MAX_LINE:
         raise ValueError("a head or a line without an end")
 
 
 def _check_chunk_line(data: bytes, at: int) -> None:
-    """One that gives no size, or none yet."""
+    """Raise ValueError if the line at `at` is complete but not a chunk size, or too long."""
     end = data.find(b"\r\n", at)
     if end >= 0:
         raise ValueError(f"not the size of a chunk: {data[at:end][:50]!r}")
@@ -183,8 +183,8 @@ def _head(text: str) -> Head:
 
 def _content_length(text: str) -> int:
     if not _is_number(text):
-        # Repeated, it has to be the same (RFC 9110, 8.6).
-        text, *others = {one.strip(" \t") for one in text.split(",")}
+        # Repeated values must be equal (RFC 9110, 8.6).
+        text, *others = {value.strip(" \t") for value in text.split(",")}
         if others or not _is_number(text):
             raise ValueError(f"not a length: {text[:50]!r}")
     return int(text)

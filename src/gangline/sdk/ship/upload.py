@@ -1,10 +1,9 @@
 """Carries out what `shipping` says: makes the ConfigMap, or the claim and what fills it, and gives it to the job."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from gangline.api.core import Pod, PodPhase
 from gangline.api.kubeflow.training import JobKind, TrainingJob
@@ -13,9 +12,8 @@ from gangline.api.scheme import Resource
 from gangline.base.clock import Clock
 from gangline.base.errors import GanglineError
 from gangline.kube.client import Client
-from gangline.kube.errors import KubeError, NotFound, StreamBroken
+from gangline.kube.errors import NotFound, StreamBroken
 from gangline.kube.pods import PodSubresources
-from gangline.kube.streams import Channel, ExecSession
 from gangline.sdk.ship.archive import size_text
 from gangline.sdk.ship.manifests import (
     ARCHIVE_NAME,
@@ -37,7 +35,6 @@ VOLUME_CLAIMS: Resource[JSON] = Resource("", "v1", "PersistentVolumeClaim", "per
 POLL_INTERVAL = timedelta(milliseconds=500)
 LOADER_START_TIMEOUT = timedelta(minutes=5)
 """How long the pod that fills a claim may take to start: an image is pulled, a volume is made."""
-UPLOAD_CHUNK_BYTES = 256 * 1024
 
 
 class ShippingFailed(GanglineError):
@@ -165,42 +162,17 @@ async def upload_archive(client: Client, key: Key, shipment: Shipment, to: str, 
     if empty.exit_code:
         raise ShippingFailed(f"pod {key.name} cannot keep the folder: {_single_line(empty.stderr) or empty.exit_code}")
     with shipment.archive.open("rb") as archive:
-        async with pods.exec(key, command, container=container, stdin=True) as session:
-            try:
-                said = await _stream_archive(session, archive)
-            except StreamBroken as error:
-                raise ShippingFailed(f"pod {key.name} did not take the whole folder: {error}; try again") from error
-    if session.exit_code:
-        raise ShippingFailed(f"pod {key.name} did not take the whole folder: {_single_line(said) or session.exit_code}")
-    seen = await pods.run(key, ["sha256sum", to], container=container)
-    if seen.stdout[: len(shipment.digest)].decode(errors="replace") != shipment.digest:
-        what = _single_line(seen.stderr) or "its sum is another one"
-        raise ShippingFailed(f"the folder did not arrive in pod {key.name} as it was sent: {what}; try again")
-
-
-async def _stream_archive(session: ExecSession, archive: IO[bytes]) -> bytes:
-    """Write and read at the same time; give what was complained about."""
-    said = b""
-    failure: KubeError | None = None
-    async with asyncio.TaskGroup() as group:
-        feeding = group.create_task(_write_archive(session, archive))
         try:
-            async for channel, data in session:
-                said += data if channel is Channel.STDERR else b""
-        except KubeError as error:  # kept, so that it leaves the group as itself
-            failure = error
-        feeding.cancel()
-    if failure is not None:
-        raise failure
-    return said
-
-
-async def _write_archive(session: ExecSession, archive: IO[bytes]) -> None:
-    # A command may end before it has read everything; whether all is well, the reading side knows.
-    with suppress(StreamBroken):
-        while data := archive.read(UPLOAD_CHUNK_BYTES):
-            await session.write(data)
-        await session.close_stdin()
+            upload = await pods.run(key, command, container=container, stdin=archive)
+        except StreamBroken as error:
+            raise ShippingFailed(f"pod {key.name} did not take the whole folder: {error}; try again") from error
+    if upload.exit_code:
+        problem = _single_line(upload.stderr) or upload.exit_code
+        raise ShippingFailed(f"pod {key.name} did not take the whole folder: {problem}")
+    digest = await pods.run(key, ["sha256sum", to], container=container)
+    if digest.stdout[: len(shipment.digest)].decode(errors="replace") != shipment.digest:
+        problem = _single_line(digest.stderr) or "its sum is another one"
+        raise ShippingFailed(f"the folder did not arrive in pod {key.name} as it was sent: {problem}; try again")
 
 
 def _single_line(said: bytes) -> str:

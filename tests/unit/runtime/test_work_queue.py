@@ -376,4 +376,4 @@ def test_queue_can_be_built_and_filled_without_a_loop() -> None:
     queue: WorkQueue[str] = WorkQueue(ExponentialBackoff(), FakeClock(), name="jobs")
     queue.add("a")
     queue.add("b", after=SECOND)
-    assert repr(queue) == "<Queue 'jobs': 1 waiting, 0 leased, 1 delayed>"
+    assert repr(queue) == "<WorkQueue 'jobs': 1 waiting, 0 leased, 1 delayed>"

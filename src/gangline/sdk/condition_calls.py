@@ -12,9 +12,9 @@ from gangline.api.meta import JSON, Selector
 from gangline.base.tasks import background_tasks
 from gangline.runtime.informer import Delta, Informer
 from gangline.sdk.build.bodies import job_body
-from gangline.sdk.connection import REQUEST_TIMEOUT_SECONDS, LazyConnection, type_meta
+from gangline.sdk.connection import REQUEST_TIMEOUT_SECONDS, LazyConnection
 from gangline.sdk.errors import JobFailed, TrainingError
-from gangline.sdk.job import Job
+from gangline.sdk.job import Job, type_meta
 
 T = TypeVar("T")
 C = TypeVar("C")

@@ -21,6 +21,11 @@ def job_kind_named(kind: str) -> JobKind:
     return _KIND_BY_NAME[kind]
 
 
+def type_meta(kind: JobKind) -> JSON:
+    """`apiVersion` and `kind`, which the items of lists lack."""
+    return {"apiVersion": kind.model.API_VERSION, "kind": kind.kind}
+
+
 class Job:
     """`job.metadata.name`, `job.spec.pytorch_replica_specs["Worker"].replicas`, `job.status.conditions`.
 

@@ -1,9 +1,9 @@
-"""What programs import from `kubeflow.training`, under the same names: change `kubeflow.training` to this module.
+"""The names of `kubeflow.training`: the client, the constants and the models.
 
     from gangline.sdk.kubeflow import KubeflowOrgV1ReplicaSpec, TrainingClient, constants
 
-Models hold what they are given and know its names on the wire. They check nothing: the server does, and says more.
-Pods are those of the Kubernetes client (`kubernetes.client.V1PodTemplateSpec`), or plain dictionaries.
+Models have attributes and their names in JSON. They validate nothing: the server does, with better messages. Pod templates
+are those of the Kubernetes client (`kubernetes.client.V1PodTemplateSpec`), or dictionaries.
 """
 
 from typing import Any, ClassVar
@@ -36,14 +36,14 @@ _MODEL_FIELDS = {
     **{kind.kind: _JOB_FIELDS for kind in TRAINING_KINDS},
     **{f"{kind.kind}List": "api_version items kind metadata" for kind in TRAINING_KINDS},
 }
-"""By what follows `KubeflowOrgV1` in a model's name: its attributes."""
+"""The attributes of each model, by its name without `KubeflowOrgV1`."""
 
 
 class KubeflowModel:
-    """An object with named attributes; those not given are None."""
+    """A model: attributes that are None unless given."""
 
     attribute_map: ClassVar[dict[str, str]] = {}
-    """The name on the wire of each."""
+    """The JSON name of each attribute."""
 
     def __init__(self, **given: Any) -> None:
         for name in given.keys() - self.attribute_map.keys():
@@ -52,7 +52,7 @@ class KubeflowModel:
             setattr(self, name, given.get(name))
 
     def to_dict(self) -> dict[str, Any]:
-        """By attributes, as generated models give it."""
+        """The values by attribute name, as in generated models."""
         return {name: _as_dict(getattr(self, name)) for name in self.attribute_map}
 
     def __repr__(self) -> str:

@@ -182,7 +182,7 @@ async def _write_stdin(session: ExecSession, stdin: IO[bytes]) -> None:
 
 
 def _flag_query(**flags: bool) -> QueryParams:
-    return tuple((name, "true") for name, wanted in flags.items() if wanted)
+    return tuple((name, "true") for name, is_set in flags.items() if is_set)
 
 
 def _since_query(since: timedelta | datetime | None) -> QueryParams:

@@ -353,16 +353,16 @@ class Informer(Generic[T]):
         )
 
 
-def _is_same_version(one: str, other: str) -> bool:
-    return one == other != ""
+def _is_same_version(version: str, other: str) -> bool:
+    return version == other != ""
 
 
-def _is_older_version(one: str, other: str) -> bool:
+def _is_older_version(version: str, other: str) -> bool:
     """Whether a version is older than the other. False unless both are decimal numbers."""
-    if not (one.isdecimal() and other.isdecimal()):
+    if not (version.isdecimal() and other.isdecimal()):
         return False
     # Neither has leading zeros, so a shorter number is a smaller one.
-    return (len(one), one) < (len(other), other)
+    return (len(version), version) < (len(other), other)
 
 
 def _uid_of(item: Any) -> str:

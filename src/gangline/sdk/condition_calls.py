@@ -1,8 +1,6 @@
 """Calls of the training client that read, wait for and watch the conditions of a job."""
 
 import asyncio
-import functools
-import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine
 from contextlib import aclosing
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -13,6 +11,7 @@ from gangline.base.tasks import background_tasks
 from gangline.runtime.informer import Delta, Informer
 from gangline.sdk.build.bodies import job_body
 from gangline.sdk.connection import REQUEST_TIMEOUT_SECONDS, LazyConnection
+from gangline.sdk.derived_calls import derived_call
 from gangline.sdk.errors import JobFailed, TrainingError
 from gangline.sdk.job import Job, type_meta
 
@@ -27,22 +26,17 @@ CONDITION_TYPES = tuple(str(condition) for condition in ConditionType)
 JobCallback = Callable[[Job], object]
 
 
-def _has_condition(
+def _is_true(
     condition: ConditionType, get_conditions: Callable[Concatenate[C, P], Coroutine[Any, Any, list[Any]]]
 ) -> Callable[Concatenate[C, P], Coroutine[Any, Any, bool]]:
     """A method with the parameters of `get_job_conditions` that tells whether one condition is True."""
-
-    @functools.wraps(get_conditions)
-    async def method(self: C, /, *args: P.args, **kwargs: P.kwargs) -> bool:
-        conditions = await get_conditions(self, *args, **kwargs)
-        return JobStatus(conditions=tuple(conditions)).holds(condition)
-
-    method.__name__ = f"is_job_{condition.lower()}"
-    method.__qualname__ = f"ConditionCalls.{method.__name__}"
-    method.__doc__ = f"Whether the condition {condition} of a job is True."
-    signature = inspect.signature(get_conditions).replace(return_annotation=bool)
-    method.__signature__ = signature  # type: ignore[attr-defined]
-    return method
+    return derived_call(
+        get_conditions,
+        lambda conditions: JobStatus(conditions=tuple(conditions)).holds(condition),
+        name=f"is_job_{condition.lower()}",
+        doc=f"Whether the condition {condition} of a job is True.",
+        returns=bool,
+    )
 
 
 class ConditionCalls(LazyConnection):
@@ -63,12 +57,12 @@ class ConditionCalls(LazyConnection):
             raise ValueError("write the name of a job, or give one")
         return list((await self.get_job(name, namespace, job_kind, timeout)).status.conditions)
 
-    is_job_created = _has_condition(ConditionType.CREATED, get_job_conditions)
-    is_job_running = _has_condition(ConditionType.RUNNING, get_job_conditions)
-    is_job_restarting = _has_condition(ConditionType.RESTARTING, get_job_conditions)
-    is_job_suspended = _has_condition(ConditionType.SUSPENDED, get_job_conditions)
-    is_job_succeeded = _has_condition(ConditionType.SUCCEEDED, get_job_conditions)
-    is_job_failed = _has_condition(ConditionType.FAILED, get_job_conditions)
+    is_job_created = _is_true(ConditionType.CREATED, get_job_conditions)
+    is_job_running = _is_true(ConditionType.RUNNING, get_job_conditions)
+    is_job_restarting = _is_true(ConditionType.RESTARTING, get_job_conditions)
+    is_job_suspended = _is_true(ConditionType.SUSPENDED, get_job_conditions)
+    is_job_succeeded = _is_true(ConditionType.SUCCEEDED, get_job_conditions)
+    is_job_failed = _is_true(ConditionType.FAILED, get_job_conditions)
 
     async def wait_for_job_conditions(
         self,

@@ -96,10 +96,10 @@ def _bars_svg(marks: Sequence[tuple[str, datetime | None]], begin: datetime, end
     ordered = sorted((at, kind) for kind, at in marks if at is not None)
     for number, (at, kind) in enumerate(ordered):
         after = ordered[number + 1][0] if number + 1 < len(ordered) else end
-        left = (at - begin).total_seconds() / duration * (TIMELINE_WIDTH - 4)
+        x = (at - begin).total_seconds() / duration * (TIMELINE_WIDTH - 4)
         width = max((after - at).total_seconds() / duration * (TIMELINE_WIDTH - 4), 4.0)
         yield (
-            f'<rect x="{left:.1f}" y="4" width="{width:.1f}" height="{BAR_HEIGHT - 8}" rx="2" fill="{_state_colour(kind)}">'
+            f'<rect x="{x:.1f}" y="4" width="{width:.1f}" height="{BAR_HEIGHT - 8}" rx="2" fill="{_state_colour(kind)}">'
             f"<title>{escape(kind)} at {at:%H:%M:%S}</title></rect>"
         )
 

@@ -15,6 +15,7 @@ from gangline.kube.client import Client
 from gangline.kube.errors import KubeError, NotFound
 from gangline.kube.pods import PodSubresources
 from gangline.sdk.connection import REQUEST_TIMEOUT_SECONDS, LazyConnection
+from gangline.sdk.derived_calls import derived_call
 from gangline.sdk.errors import translate_errors
 from gangline.sdk.job import job_kind_named
 from gangline.sdk.logs import JobLogLine, follow_job_logs
@@ -45,22 +46,13 @@ class PodCalls(LazyConnection):
             selector = ",".join(f"{label}={value}" for label, value in labels.items())
             return list((await client.list(Pod, Selector(self._resolved_namespace(namespace), labels=selector))).items)
 
-    async def get_job_pod_names(
-        self,
-        name: str,
-        namespace: str | None = None,
-        is_master: bool = False,
-        replica_type: str | None = None,
-        replica_index: int | None = None,
-        timeout: float = REQUEST_TIMEOUT_SECONDS,
-        *,
-        job_kind: str | None = None,
-    ) -> list[str]:
-        """The names of the pods that `get_job_pods` returns."""
-        pods = await self.get_job_pods(
-            name, namespace, is_master, replica_type, replica_index, timeout, job_kind=job_kind
-        )
-        return [pod.metadata.name for pod in pods]
+    get_job_pod_names = derived_call(
+        get_job_pods,
+        lambda pods: [pod.metadata.name for pod in pods],
+        name="get_job_pod_names",
+        doc="The names of the pods that `get_job_pods` returns.",
+        returns=list[str],
+    )
 
     async def get_job_logs(
         self,

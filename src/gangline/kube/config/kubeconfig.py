@@ -181,12 +181,12 @@ def entry_named(table: Mapping[str, NamedEntry[T]], name: str, *, listed_in: str
     return table[name]
 
 
-def known_names(names: Iterable[str], wanted: str = "") -> str:
-    """`known: a, b`, the most similar to `wanted` first."""
+def known_names(names: Iterable[str], similar_to: str = "") -> str:
+    """`known: a, b`, the most similar names first."""
     import difflib  # only needed for this message
 
     def similarity(name: str) -> float:
-        return difflib.SequenceMatcher(None, wanted.lower(), name.lower()).ratio()
+        return difflib.SequenceMatcher(None, similar_to.lower(), name.lower()).ratio()
 
     nearest = sorted(names, key=similarity, reverse=True)
     more = f" and {len(nearest) - _MAX_LISTED_NAMES} more" if len(nearest) > _MAX_LISTED_NAMES else ""
@@ -269,7 +269,7 @@ def _type_error_message(error: str) -> str:
     match = _TYPE_MISMATCH.match(error)
     if match is None:
         return error
-    expected, found, path = match.groups()
+    expected, actual, path = match.groups()
     field = f"{path}: " if path else ""
-    remedy = "; put it in quotes" if expected == "str" and found not in ("object", "array") else ""
-    return f"{field}must be {_TYPE_WORDS.get(expected, expected)}, is {_TYPE_WORDS.get(found, f'a {found}')}{remedy}"
+    remedy = "; put it in quotes" if expected == "str" and actual not in ("object", "array") else ""
+    return f"{field}must be {_TYPE_WORDS.get(expected, expected)}, is {_TYPE_WORDS.get(actual, f'a {actual}')}{remedy}"

@@ -131,7 +131,7 @@ def volume_claim(shipment: Shipment, job: str, members: int, storage_class: str 
 def loader_pod(claim: str, job: str, body: JSON, kind: JobKind) -> JSON:
     """A pod that mounts the claim, to write the archive into it: with the image and the pod settings of the job."""
     spec, container = next(
-        (spec, found) for spec in pod_specs(body, kind) if (found := training_container(spec, kind)) is not None
+        (spec, match) for spec in pod_specs(body, kind) if (match := training_container(spec, kind)) is not None
     )
     return {
         "metadata": {"generateName": f"{job}-loader-", "labels": {SHIPMENT_LABEL: job}},

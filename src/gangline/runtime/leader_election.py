@@ -195,7 +195,7 @@ class LeaderElector:
             return False
 
     async def _claim(self) -> bool:
-        """Acquire or renew the lease unless another process holds it. Raises `LostLeadership` if that was this process's."""
+        """Acquire or renew the lease unless another process holds it. Raises `LostLeadership` if this process led."""
         if not self._is_current:
             await self._read_lease()
         if self._is_leading and self._holder() not in ("", self.identity):

@@ -1,4 +1,4 @@
-"""The plane's own authority."""
+"""The certificate files of a plane."""
 
 import ssl
 from datetime import UTC, datetime, timedelta

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class Given:
-    """A source that is synced, and fed by hand."""
+    """A synced source to which the test adds keys."""
 
     def __init__(self) -> None:
         self.add: Callable[[Key], None] | None = None
@@ -41,7 +41,7 @@ class Given:
 
 
 class Stage:
-    """A controller whose passes do what the test lined up, and metrics that are a list."""
+    """A controller with scripted reconciles, and metrics in a list."""
 
     def __init__(self, timeout: timedelta | None = None) -> None:
         self.clock = FakeClock()

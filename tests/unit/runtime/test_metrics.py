@@ -108,7 +108,7 @@ def test_leadership_is_one_or_zero() -> None:
 
 
 class Wire:
-    """Answers with a status, or does not answer."""
+    """Returns a status, or raises `Unreachable`."""
 
     def __init__(self, status: int | None, clock: FakeClock) -> None:
         self._status, self._clock = status, clock

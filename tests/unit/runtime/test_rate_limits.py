@@ -122,7 +122,7 @@ def test_default_limiter_has_the_numbers_of_client_go() -> None:
 
 
 class Gate:
-    """Callers of a rate limit, and when each of them passed."""
+    """Callers of a rate limiter, and when each of them passed."""
 
     def __init__(self, *, rate: float, burst: int) -> None:
         self.clock = FakeClock()

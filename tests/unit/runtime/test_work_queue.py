@@ -12,7 +12,7 @@ SECOND = timedelta(seconds=1)
 
 
 class Bench:
-    """A queue, its clock, and workers that write down what they leased and wait to be let go."""
+    """A queue, its clock, and workers that record their leases and hold them until released."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()
@@ -21,14 +21,14 @@ class Bench:
         self.finish: dict[str, asyncio.Event] = {}
 
     async def work(self) -> None:
-        """One lease, held until `finish`."""
+        """Lease a key and hold it until `finish`."""
         async with self.queue.lease() as key:
             self.leased.append(key)
             done = self.finish[key] = asyncio.Event()
             await done.wait()
 
     async def next_key(self) -> str:
-        """One lease, released at once."""
+        """Lease a key and release it at once."""
         async with self.queue.lease() as key:
             return key
 
@@ -330,7 +330,7 @@ async def test_ages_of_leases_are_told(bench: Bench) -> None:
 
 
 class Tape:
-    """Queue metrics, written down."""
+    """Queue metrics that are recorded."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[object, ...]] = []

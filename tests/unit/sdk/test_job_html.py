@@ -23,7 +23,7 @@ def condition(kind: str, after: float, message: str = "") -> dict[str, Any]:
 
 
 class Balanced(HTMLParser):
-    """Whether every tag is closed where it should be."""
+    """Checks that every tag is closed properly."""
 
     def __init__(self) -> None:
         super().__init__()

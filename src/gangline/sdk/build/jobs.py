@@ -94,7 +94,7 @@ def build_job(
     run_policy: Mapping[str, Any] | None = None,
     **spec: Any,
 ) -> Job:
-    """A job of any kind. `run_policy` and `spec` as written in YAML. Raises `ValueError`."""
+    """A job of any kind. `run_policy` and `spec` have the field names of YAML. Raises `ValueError`."""
     unknown = [replica_type for replica_type in replicas if replica_type not in facts.types]
     if unknown:
         types = ", ".join(facts.types)

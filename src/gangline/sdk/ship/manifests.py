@@ -114,10 +114,10 @@ def config_map(shipment: Shipment, job: str) -> JSON:
     return {**body, "data": text, "binaryData": binary}
 
 
-def config_map_keys(parcel: FileList) -> list[str]:
-    """A key for each file: what of its path a key may have, and a number that makes it the only one."""
+def config_map_keys(files: FileList) -> list[str]:
+    """A unique key for each file: a number, and its path with the characters that keys allow."""
     return [
-        f"{number:03}-{re.sub(r'[^A-Za-z0-9._-]+', '-', item.path)[-200:]}" for number, item in enumerate(parcel.files)
+        f"{number:03}-{re.sub(r'[^A-Za-z0-9._-]+', '-', item.path)[-200:]}" for number, item in enumerate(files.files)
     ]
 
 

@@ -1,4 +1,4 @@
-"""Requests without an event loop."""
+"""The transport without an event loop."""
 
 import asyncio
 import socket
@@ -23,7 +23,7 @@ Talk = Callable[[socket.socket], None]
 
 @contextmanager
 def speaking(*talks: Talk, tls: ssl.SSLContext | None = None) -> Iterator[str]:
-    """A server that has one talk with each connection, in order."""
+    """A server with one handler for each connection, in order."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def serve() -> None:
@@ -145,7 +145,7 @@ def names(*numbers: int) -> list[Request]:
 
 
 def both(wire: socket.socket, number: int = 2) -> bytes:
-    """So many requests, which come before anything was answered."""
+    """Reads this many requests before it responds."""
     got = b""
     while got.count(b"\r\n\r\n") < number:
         got += wire.recv(65536)
@@ -161,7 +161,7 @@ def test_several_asked_ahead_are_sent_at_once_and_answered_in_order() -> None:
 
     with speaking(talk) as url, BlockingTransport(Connection(server=url)) as transport:
         run_without_loop(transport.pipeline(names(1, 2, 3)))
-        # In whatever order they are wanted.
+        # In any order.
         assert [run_without_loop(transport.send(one)).body for one in names(3, 1, 2)] == [b"3", b"1", b"2"]
     assert asked == [b"GET /1 HTTP/1.1", b"GET /2 HTTP/1.1", b"GET /3 HTTP/1.1"]
 

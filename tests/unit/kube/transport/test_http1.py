@@ -1,4 +1,4 @@
-"""Responses are read as RFC 9112 has them, wherever their bytes are cut."""
+"""The parser reads responses as in RFC 9112, wherever their bytes are cut."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -13,7 +13,7 @@ OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
 NEXT = b"HTTP/1.1 409 Conflict\r\nContent-Length: 4\r\n\r\nnext"
 
-# Strategies named as the rules of RFC 9110 and RFC 9112 that they follow.
+# Strategies have the names of the rules in RFC 9110 and RFC 9112.
 
 TCHAR = "!#$%&'*+-.^_`|~0123456789ABCXYZabcxyz"
 token = st.text(TCHAR, min_size=1, max_size=6).map(str.encode)
@@ -66,7 +66,7 @@ def pieces(text: bytes, cuts: Iterable[int]) -> Iterator[bytes]:
 
 
 def bodies(parts: Iterable[bytes], count: int) -> list[bytes]:
-    """Of so many responses, read as a connection reads them: each is taken before the next."""
+    """The bodies of `count` responses, read as a connection does: each is taken before the next."""
     parser = ResponseParser()
     found: list[bytes] = []
     for part in parts:

@@ -1,4 +1,4 @@
-"""What `TrainingClient.train` creates."""
+"""The job and the claim of `TrainingClient.train`."""
 
 import json
 from types import SimpleNamespace

@@ -55,11 +55,11 @@ PREWARM_CONCURRENCY = 4
 WRITE_METHODS = ("POST", "PATCH")
 """Methods that come in large numbers. Reads may be long, and are repeated on a new connection by the fallback."""
 MIN_CONCURRENCY = 4
-"""So many requests are always sent at once, and no more before the first response time is known."""
+"""Requests that are always sent at once; more only when a response time is known."""
 MAX_SERVER_QUEUE = 16
 """How many requests may queue at the server, so that it is never idle because of us."""
 BASELINE_RESET_SECONDS = 30.0
-"""The fastest response time is measured anew after so long, because the server may have changed."""
+"""Seconds after which the minimal response time is measured again, because the server may have changed."""
 _AVERAGE_WEIGHT = 0.1
 
 

@@ -9,7 +9,6 @@ from gangline.api.codec.codec import Document, decode_document
 from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.api.kubeflow.training import ConditionType, JobKind, JobStatus, TrainingJob
 from gangline.api.meta import JSON, ObjectMeta
-from gangline.sdk.job_html import job_html
 
 _KIND_BY_NAME = {kind.kind: kind for kind in TRAINING_KINDS}
 
@@ -101,4 +100,7 @@ class Job:
         return f"<{self.kind} {namespace}{self.metadata.name}: {self.state}>"
 
     def _repr_html_(self) -> str:
+        # Imported here: only notebooks need it, and `html` takes a millisecond to import.
+        from gangline.sdk.job_html import job_html
+
         return job_html(self._typed, self.state, self.replicas)

@@ -20,8 +20,8 @@ from gangline.api.meta import Key
 from gangline.base.clock import SystemClock
 from gangline.runtime.informer import Delta, TransformFunc
 from gangline.runtime.interning import ObjectInterner
-from gangline.runtime.limits import default_retry_limiter
-from gangline.runtime.queue import WorkQueue
+from gangline.runtime.rate_limits import default_retry_limiter
+from gangline.runtime.work_queue import WorkQueue
 
 CHUNK = 64 * 1024
 """In such pieces a busy connection brings a watch."""

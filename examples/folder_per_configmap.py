@@ -14,7 +14,7 @@ from gangline.kube.client import ApiWriter, Client
 from gangline.kube.config.connection import Connection, load_connection
 from gangline.kube.transport.http import HttpTransport
 from gangline.runtime.cache import Cache
-from gangline.runtime.leader import LeaderElector, unique_identity
+from gangline.runtime.leader_election import LeaderElector, unique_identity
 from gangline.runtime.manager import Manager
 from gangline.runtime.sources import InformerSource, own_key
 

@@ -52,7 +52,7 @@ def forget(request: pytest.FixtureRequest, server: Connection, stores: list[Stor
         if stores:
             await stores[0].compact(stores[0].revision)
         else:
-            request.getfixturevalue("real_server").forget()
+            request.getfixturevalue("real_server").expire_watches()
 
     return compacted
 

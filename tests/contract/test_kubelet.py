@@ -131,7 +131,9 @@ async def test_older_protocol_does_all_but_close_the_input(client: Client, place
     words = ("sh", "-c", "read line; echo got $line; echo err >&2; exit 3")
     flags = (("stdin", "true"), ("stdout", "true"), ("stderr", "true"))
     query = (*flags, *(("command", word) for word in words))
-    async with client.frames(Request("GET", object_path(PODS, placed, "exec"), query), (CHANNEL_V4,)) as frames:
+    async with client.requests.frames(
+        Request("GET", object_path(PODS, placed, "exec"), query), (CHANNEL_V4,)
+    ) as frames:
         session = ExecSession(frames)
         await session.write(b"one\n")
         said = {channel: data async for channel, data in session}

@@ -17,7 +17,7 @@ from gangline.kube.errors import Unreachable
 from gangline.kube.transport.api import Request, Response
 from gangline.kube.transport.http import HttpTransport
 from gangline.runtime.events import EventRecorder, EventType
-from gangline.runtime.leader import LeaderElector, LeaseSettings, LostLeadership
+from gangline.runtime.leader_election import LeaderElector, LeaseSettings, LostLeadership
 from support.servers.real import RealServer
 
 CLOCK = SystemClock()

@@ -340,7 +340,7 @@ async def test_a_budget_that_is_used_up_protects(town: SchedulerEnv) -> None:
     }
     path = f"/apis/policy/v1/namespaces/{town.namespace}/poddisruptionbudgets"
     body = msgspec.json.encode(budget)
-    await town.client.call(Request("POST", path, body=body, content_type="application/json"))
+    await town.client.requests.call(Request("POST", path, body=body, content_type="application/json"))
     async with town.run_scheduler():
         await town.create_pod("low", role="kept")
         await town.run_when_bound(["low"])

@@ -309,7 +309,7 @@ async def test_a_claim_that_waits_for_its_first_pod_is_named_once_with_the_remed
             assert not any([(await town.get_pod(name)).status.conditions for name in names])
     finally:
         path = f"/apis/storage.k8s.io/v1/storageclasses/{town.namespace}"
-        await town.client.call(Request("DELETE", path))
+        await town.client.requests.call(Request("DELETE", path))
 
 
 # Pins that lost their race
@@ -478,7 +478,7 @@ async def test_a_node_that_can_have_no_more_volumes_gets_no_pod_that_wants_one(t
             for name in ("without", "same"):
                 await town.wait_bound(name)
             assert await town.all_unbound(["g-0"])
-            await town.client.call(Request("DELETE", f"{csinodes}/{node}"))
+            await town.client.requests.call(Request("DELETE", f"{csinodes}/{node}"))
             drivers[0]["allocatable"] = {"count": 2}
             await post(town, csinodes, {"metadata": {"name": node}, "spec": {"drivers": drivers}})
             await town.wait_bound("g-0")
@@ -486,7 +486,7 @@ async def test_a_node_that_can_have_no_more_volumes_gets_no_pod_that_wants_one(t
         gone = [f"{csinodes}/{node}", f"{csinodes}/{town.namespace}"]
         gone += [f"/api/v1/persistentvolumes/{town.namespace}-disk-{number}" for number in range(2)]
         for path in gone:
-            await town.client.call(Request("DELETE", path))
+            await town.client.requests.call(Request("DELETE", path))
 
 
 async def test_a_server_that_does_not_say_what_it_has_is_asked_until_it_does(
@@ -531,7 +531,7 @@ async def disk(town: SchedulerEnv, name: str, driver: str) -> None:
     await post(town, claims, {"metadata": {"name": name}, "spec": wants})
     bound = msgspec.json.encode({"status": {"phase": "Bound"}})
     request = Request("PATCH", f"{claims}/{name}/status", body=bound, content_type="application/merge-patch+json")
-    await town.client.call(request)
+    await town.client.requests.call(request)
 
 
 # Terms that change
@@ -573,4 +573,4 @@ async def test_a_gang_moved_to_another_queue_makes_room_in_its_own(slow: Slow) -
 
 async def post(town: SchedulerEnv, path: str, body: JSON) -> None:
     sent = msgspec.json.encode(body)
-    await town.client.call(Request("POST", path, body=sent, content_type="application/json"))
+    await town.client.requests.call(Request("POST", path, body=sent, content_type="application/json"))

@@ -33,7 +33,7 @@ from gangline.operator.engine import enabled_frameworks, scheme_of
 from gangline.operator.scheduler_process import SchedulerProcess
 from gangline.operator.settings import OperatorSettings
 from gangline.operator.wiring import run_engine
-from gangline.runtime.leader import LeaseSettings, LostLeadership
+from gangline.runtime.leader_election import LeaseSettings, LostLeadership
 from gangline.runtime.metrics import PrometheusMetrics
 from gangline.scheduler.scheduler import SCHEME
 from gangline.scheduler.settings import SchedulerProcessSettings, SchedulerSettings

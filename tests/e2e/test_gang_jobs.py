@@ -261,4 +261,4 @@ async def test_users_see_phase_and_counts_in_a_table() -> None:
 async def _table(client: Client) -> JSON:
     accept = "application/json;as=Table;v=v1;g=meta.k8s.io"
     path = "/apis/scheduling.gangline.dev/v1alpha1/namespaces/default/podgroups"
-    return await client.call_typed(Request("GET", path, accept=accept), dict[str, Any])
+    return await client.requests.call_typed(Request("GET", path, accept=accept), dict[str, Any])

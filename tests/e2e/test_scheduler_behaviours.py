@@ -28,7 +28,7 @@ from gangline.local.cluster import LocalSettings, local_cluster
 from gangline.node.options import node_settings as node_settings
 from gangline.operator.scheduler_process import SchedulerProcess
 from gangline.runtime.informer import Delta, Informer
-from gangline.runtime.leader import LeaseSettings
+from gangline.runtime.leader_election import LeaseSettings
 from gangline.runtime.metrics import PrometheusMetrics
 from gangline.scheduler.scheduler import SCHEME
 from gangline.scheduler.settings import SchedulerProcessSettings, SchedulerSettings

@@ -201,7 +201,7 @@ async def test_bad_options_are_refused_as_the_real_server_does(
 ) -> None:
     pairs = tuple((name, value) for name, _, value in (each.partition("=") for each in query.split("&")))
     with pytest.raises(ApiError) as refused:
-        await client.call(Request("GET", object_path(PODS, Key("default", "p"), "log"), pairs))
+        await client.requests.call(Request("GET", object_path(PODS, Key("default", "p"), "log"), pairs))
     assert refused.value.status.code == code
     assert message in str(refused.value)
 
@@ -275,7 +275,7 @@ async def test_older_protocol_does_all_but_close_the_input(client: Client) -> No
     query = (("command", "sh"), ("command", "-c"), ("command", "read x; echo got $x; exit 4"))
     flags = (("stdin", "true"), ("stdout", "true"), ("stderr", "true"))
     request = Request("GET", object_path(PODS, key, "exec"), (*query, *flags))
-    async with client.frames(request, (CHANNEL_V4,)) as frames, asyncio.timeout(WAIT):
+    async with client.requests.frames(request, (CHANNEL_V4,)) as frames, asyncio.timeout(WAIT):
         session = ExecSession(frames)
         await session.write(b"it\n")
         said = [data async for _, data in session]
@@ -339,7 +339,7 @@ async def test_request_that_is_no_websocket_is_refused(client: Client) -> None:
     key = await sleeper(client)
     query = (("command", "true"), ("stdout", "true"))
     with pytest.raises(BadRequest, match="Upgrade request required"):
-        await client.call(Request("POST", object_path(PODS, key, "exec"), query))
+        await client.requests.call(Request("POST", object_path(PODS, key, "exec"), query))
 
 
 # Ports

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gangline.api.meta import JSON, Key
 from gangline.kube.errors import ApiError, Unreachable
-from gangline.runtime.leader import LeaderElector, LeaseSettings, LostLeadership
+from gangline.runtime.leader_election import LeaderElector, LeaseSettings, LostLeadership
 from gangline.testing.clock import FakeClock
 from support.servers.memory import MemoryCall, MemoryServer
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangline.runtime.limits import ExponentialBackoff, MaxOfLimiters, RateLimiter, TokenBucket
+from gangline.runtime.rate_limits import ExponentialBackoff, MaxOfLimiters, RateLimiter, TokenBucket
 from gangline.testing.clock import FakeClock
 
 delays = st.timedeltas(timedelta.resolution, timedelta(days=365))

@@ -8,8 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gangline.runtime.limits import ExponentialBackoff
-from gangline.runtime.queue import QueueClosed, WorkQueue
+from gangline.runtime.rate_limits import ExponentialBackoff
+from gangline.runtime.work_queue import QueueClosed, WorkQueue
 from gangline.testing.clock import FakeClock, settle
 
 keys = st.sampled_from("abcd")

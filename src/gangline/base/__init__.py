@@ -1,1 +1,1 @@
-"""Would fit any asyncio service: imports nothing of ours."""
+"""Helpers for any asyncio service; imports no other package of gangline."""

@@ -1,28 +1,25 @@
-"""The plane's own authority: a CA, a server certificate, a client certificate for the administrator.
+"""The certificate files of an embedded control plane: a CA, a server certificate, an administrator's client certificate.
 
-Keys are written once, readable by their owner only, into the plane's folder. Nothing here is asked of the network or
-of another program.
+They are created once in the plane's folder, and only their owner can read them.
 """
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
 
-CERTIFICATE_LIFETIME = timedelta(days=3650)
-RENEW_BEFORE = timedelta(days=30)
-"""A certificate with less than this left is made anew at the next start."""
+from gangline.base.files import write_private
 
 
 class KeyPair(msgspec.Struct, frozen=True):
-    """A certificate and its key, as files."""
+    """The files of a certificate and its private key."""
 
     certificate: Path
     key: Path
 
 
 class PlaneCertificates(msgspec.Struct, frozen=True):
-    """All the plane's certificates."""
+    """All certificates of a plane."""
 
     ca: Path
     server: KeyPair
@@ -30,20 +27,33 @@ class PlaneCertificates(msgspec.Struct, frozen=True):
 
 
 def ensure_certificates(folder: Path, hosts: tuple[str, ...], now: datetime) -> PlaneCertificates:
-    """The certificates in a folder, made when missing, nearly expired, or not for these hosts. Idempotent."""
-    # Imported here: a plane without certificates, as that of a run, starts faster without it.
-    from gangline.base.certs_issue import is_valid, issue, issue_ca
+    """The certificates in a folder; created when missing, nearly expired, or not for these hosts. Idempotent."""
+    # Imported here: cryptography takes long to import, and a plane without TLS does not need it.
+    from gangline.base.x509_pem import issue, issue_ca
 
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     ca = KeyPair(folder / "ca.crt", folder / "ca.key")
     server = KeyPair(folder / "server.crt", folder / "server.key")
     admin = KeyPair(folder / "admin.crt", folder / "admin.key")
-    if not is_valid(ca, now):
-        issue_ca(ca, now)
+    if not _is_valid(ca, now):
+        _write_pair(ca, *issue_ca(now))
         for stale in (server, admin):
             stale.certificate.unlink(missing_ok=True)
-    if not is_valid(server, now, hosts):
-        issue(ca, server, "gangline", now, hosts=hosts)
-    if not is_valid(admin, now):
-        issue(ca, admin, "admin", now, organization="system:masters")
+    signer = (ca.certificate.read_bytes(), ca.key.read_bytes())
+    if not _is_valid(server, now, hosts):
+        _write_pair(server, *issue(*signer, "gangline", now, hosts=hosts))
+    if not _is_valid(admin, now):
+        _write_pair(admin, *issue(*signer, "admin", now, organization="system:masters"))
     return PlaneCertificates(ca.certificate, server, admin)
+
+
+def _is_valid(pair: KeyPair, now: datetime, hosts: tuple[str, ...] = ()) -> bool:
+    """Whether both files exist and the certificate can be used."""
+    from gangline.base.x509_pem import is_valid
+
+    return pair.certificate.exists() and pair.key.exists() and is_valid(pair.certificate.read_bytes(), now, hosts)
+
+
+def _write_pair(pair: KeyPair, certificate: bytes, key: bytes) -> None:
+    write_private(pair.key, key)
+    write_private(pair.certificate, certificate)

@@ -1,7 +1,7 @@
 """Time as an argument.
 
-Nothing outside `base/` reads a clock by itself (ruff bans it): code that waits or stamps takes a `Clock`, so
-tests drive time with `gangline.testing.clock.FakeClock` and never sleep.
+No module outside `base/` reads a clock directly (ruff bans it): code that needs the time takes a `Clock`, so tests
+control time with `gangline.testing.clock.FakeClock` and never sleep.
 """
 
 import time
@@ -11,28 +11,28 @@ from typing import Protocol
 
 
 class Timer(Protocol):
-    """A callback that has been arranged. Cancelling twice, or after it fired, does nothing."""
+    """A scheduled callback. Cancelling it twice, or after it ran, does nothing."""
 
     def cancel(self) -> None: ...
 
 
 class Clock(Protocol):
-    """Wall time, steady time and waiting."""
+    """Wall-clock time, monotonic time and timers."""
 
     def now(self) -> datetime:
-        """Wall time, aware, UTC. May jump; use it for what other machines read."""
+        """Wall-clock time as an aware datetime in UTC. It may jump; use it for timestamps that other machines read."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that never go back; use it for durations."""
+        """Seconds that never decrease; use it for durations."""
         ...
 
     async def sleep(self, duration: timedelta) -> None:
-        """Wait. Zero or less yields once."""
+        """Wait. A duration of zero or less yields to the event loop once."""
         ...
 
     def call_later(self, delay: timedelta, callback: Callable[[], object]) -> Timer:
-        """Arrange a callback on the running loop."""
+        """Schedule a callback on the running event loop."""
         ...
 
 
@@ -46,7 +46,7 @@ class SystemClock:
         return time.monotonic()
 
     async def sleep(self, duration: timedelta) -> None:
-        # Imported here: a command that asks one question needs no event loop, and importing one takes long.
+        # Imported here: asyncio takes long to import, and a command with one request needs no event loop.
         import asyncio
 
         await asyncio.sleep(max(0.0, duration.total_seconds()))

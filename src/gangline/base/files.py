@@ -1,11 +1,11 @@
-"""Files that only their owner may read."""
+"""Private files."""
 
 import os
 from pathlib import Path
 
 
 def write_private(path: Path, data: bytes, mode: int = 0o600) -> None:
-    """Write a file that only its owner may read: whole or not at all, and never readable by others in between."""
+    """Write a file that only its owner can read. Atomic: readers see the old content or the new one."""
     fresh = path.with_name(f".{path.name}.new")
     fresh.unlink(missing_ok=True)
     handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)

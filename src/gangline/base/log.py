@@ -1,11 +1,11 @@
-"""Log lines a machine can search: a constant event, and fields.
+"""Structured logging: a constant event and fields.
 
-Code logs with the standard library: ``log.warning("list failed, will retry", extra={"error": str(error)})``. What is
-true of everything that happens in a block (which controller, which object) is bound once with `log_context` and appears on
-every line logged inside it, by whomever. `configure_logging` decides how lines look.
+Code logs with the standard library: ``log.warning("list failed, will retry", extra={"error": str(error)})``. Fields that
+apply to a whole block (the controller, the object) are set once with `log_context` and added to every line logged inside
+it. `configure_logging` sets the format of lines.
 
-Values are flattened to text: a mapping or a struct is shown by its type only, so that no whole object, and no secret
-in one, ends up in a log.
+Values are written as text. Of a mapping or a struct only the type is written, so that no object, and no secret in it,
+appears in a log.
 """
 
 import json
@@ -20,16 +20,16 @@ from types import MappingProxyType
 from typing import Any, TextIO
 
 MAX_VALUE_LENGTH = 2000
-"""Characters of one value; an error message may quote a whole answer of a server."""
+"""Longer values are cut: an error message may quote a whole response of a server."""
 
 _context_fields: ContextVar[Mapping[str, object]] = ContextVar("gangline_log_fields", default=MappingProxyType({}))
 
-# What every LogRecord has. All else came in through `extra`.
+# Attributes of every LogRecord. All others come from `extra`.
 _STANDARD_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 class LogFormat(StrEnum):
-    """How lines look: for machines, for people, or as the stream suggests."""
+    """The format of lines: JSON, text, or text only on a terminal."""
 
     JSON = "json"
     TEXT = "text"
@@ -38,7 +38,7 @@ class LogFormat(StrEnum):
 
 @contextmanager
 def log_context(**fields: object) -> Iterator[None]:
-    """Add fields to every line logged inside the block, tasks started there included."""
+    """Add fields to every line logged inside the block, also by tasks started in it."""
     token = _context_fields.set({**_context_fields.get(), **fields})
     try:
         yield
@@ -49,7 +49,7 @@ def log_context(**fields: object) -> Iterator[None]:
 def configure_logging(
     level: int | str = logging.INFO, form: LogFormat = LogFormat.AUTO, stream: TextIO | None = None
 ) -> None:
-    """Send all logging to one stream (standard error), replacing what was set up before."""
+    """Log to one stream (standard error by default); replaces all handlers of the root logger."""
     target = stream or sys.stderr
     if form is LogFormat.AUTO:
         form = LogFormat.TEXT if target.isatty() else LogFormat.JSON
@@ -61,7 +61,7 @@ def configure_logging(
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: `ts`, `level`, `logger`, `msg`, then the bound fields, then the line's own."""
+    """One JSON object per line: `ts`, `level`, `logger`, `msg`, the fields of `log_context`, then those of the line."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {
@@ -77,7 +77,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """For a terminal: local time, level, event, and `name=value` pairs."""
+    """Lines for a terminal: local time, level, event and `name=value` pairs."""
 
     def format(self, record: logging.LogRecord) -> str:
         time = _record_time(record).astimezone().strftime("%H:%M:%S")
@@ -87,7 +87,7 @@ class TextFormatter(logging.Formatter):
 
 
 def record_fields(record: logging.LogRecord) -> dict[str, str | int | float | bool | None]:
-    """Bound fields and the line's own, which win, as plain values."""
+    """The fields of `log_context` and of the record, as plain values; those of the record take precedence."""
     own = {name: value for name, value in vars(record).items() if name not in _STANDARD_ATTRIBUTES}
     return {name: _flat_value(value) for name, value in {**_context_fields.get(), **own}.items()}
 

@@ -1,4 +1,4 @@
-"""Structured concurrency on top of `asyncio.TaskGroup`: the few shapes the house needs."""
+"""Structured concurrency on top of `asyncio.TaskGroup`: groups of calls, loops, time limits, background tasks."""
 
 import asyncio
 import logging
@@ -15,16 +15,16 @@ T = TypeVar("T")
 
 
 async def run_all(work: Iterable[Awaitable[object]], *, at_once: int = 32) -> None:
-    """Await all of it, at most `at_once` at a time; every item is tried even if others fail.
+    """Await all items, at most `at_once` at a time; every item is awaited even if others fail.
 
-    Raises an `ExceptionGroup` of all failures, or the failure itself when there is one. Cancelling this call
-    cancels what is in flight and starts nothing more.
+    Raises an `ExceptionGroup` of all failures, or the failure itself if there is only one. Cancelling this call
+    cancels the items in flight and starts no others.
     """
-    gate = asyncio.Semaphore(at_once)
+    slots = asyncio.Semaphore(at_once)
     failures: list[Exception] = []
 
-    async def one(item: Awaitable[object]) -> None:
-        async with gate:
+    async def run_item(item: Awaitable[object]) -> None:
+        async with slots:
             try:
                 await item
             except Exception as error:  # noqa: BLE001 - collected and raised below
@@ -34,24 +34,21 @@ async def run_all(work: Iterable[Awaitable[object]], *, at_once: int = 32) -> No
     try:
         async with asyncio.TaskGroup() as group:
             for item in items:
-                group.create_task(one(item))
+                group.create_task(run_item(item))
     finally:
         _close_coroutines(items)
-    if len(failures) == 1:
-        raise failures[0]
-    if failures:
-        raise ExceptionGroup(f"{len(failures)} actions failed", failures)
+    _raise_failures(failures)
 
 
 async def for_each(items: Iterable[T], act: Callable[[T], Awaitable[object]], *, at_once: int = 32) -> None:
-    """Do it with each of them, in order, at most `at_once` at a time. The first error ends it, and is raised.
+    """Call `act` with each item, in order, at most `at_once` at a time. The first error stops all calls and is raised.
 
-    What was not begun when it ends, or is cancelled, was never made: there is nothing to close.
+    Coroutines are created only when a call begins, so none is left over when it stops early.
     """
-    left = iter(items)
+    remaining = iter(items)
 
     async def work() -> None:
-        for item in left:
+        for item in remaining:
             await act(item)
 
     with unwrap_exception_group():
@@ -63,18 +60,18 @@ async def for_each(items: Iterable[T], act: Callable[[T], Awaitable[object]], *,
 async def slow_start(
     work: Iterable[Awaitable[object]], *, first: int = 1, at_once: Callable[[], int] | int = 32
 ) -> None:
-    """Await all of it, `first` of it at first and one more at a time with every success; after a failure begin no more.
+    """Await all items: `first` at once, then one more at a time with every success. After a failure no more are begun.
 
-    So of a thousand calls that all must fail (a quota, a bad template) nearly none but the first are made. `at_once`
-    may change meanwhile, if it is asked for. What was never begun is closed. Raises as `run_all` does.
+    So of a thousand calls that would all fail (a quota, a bad template) only the first few are made. `at_once` may be
+    a function, which is called before every start. Items that were not begun are closed. Raises as `run_all` does.
     """
-    left = iter(work)
+    remaining = iter(work)
     begun: list[Awaitable[object]] = []
     failures: list[Exception] = []
-    room, running = first, 0
+    limit, running = first, 0
 
-    async def one(item: Awaitable[object], group: asyncio.TaskGroup) -> None:
-        nonlocal room, running
+    async def run_item(item: Awaitable[object], group: asyncio.TaskGroup) -> None:
+        nonlocal limit, running
         try:
             await item
         except Exception as error:  # noqa: BLE001 - collected and raised below
@@ -82,25 +79,29 @@ async def slow_start(
             return
         finally:
             running -= 1
-        room += 1
+        limit += 1
         begin(group)
 
     def begin(group: asyncio.TaskGroup) -> None:
-        nonlocal room, running
-        room = min(room, max(at_once() if callable(at_once) else at_once, 1))
-        while running < room and not failures:
-            item = next(left, None)
+        nonlocal limit, running
+        limit = min(limit, max(at_once() if callable(at_once) else at_once, 1))
+        while running < limit and not failures:
+            item = next(remaining, None)
             if item is None:
                 return
             running += 1
             begun.append(item)
-            group.create_task(one(item, group))
+            group.create_task(run_item(item, group))
 
     try:
         async with asyncio.TaskGroup() as group:
             begin(group)
     finally:
-        _close_coroutines([*begun, *left])
+        _close_coroutines([*begun, *remaining])
+    _raise_failures(failures)
+
+
+def _raise_failures(failures: list[Exception]) -> None:
     if len(failures) == 1:
         raise failures[0]
     if failures:
@@ -108,21 +109,21 @@ async def slow_start(
 
 
 def _close_coroutines(items: Iterable[Awaitable[object]]) -> None:
-    """End what was never begun: a task that is cancelled before its first step leaves its work untouched."""
+    """Close coroutines that were never awaited: a task cancelled before its first step leaves its coroutine unstarted."""
     for item in items:
         if isinstance(item, Coroutine):
             item.close()
 
 
 async def run_every(period: timedelta, action: Callable[[], Awaitable[object]], clock: Clock) -> Never:
-    """Run `action`, wait `period` after it ended, for ever. An error ends the loop."""
+    """Run `action` for ever, and wait for `period` after each run. An error ends the loop."""
     while True:
         await action()
         await clock.sleep(period)
 
 
 async def supervise(work: Coroutine[Any, Any, object], what: str) -> None:
-    """Run work whose bug must not take its siblings down: an error is logged, not raised."""
+    """Run work whose errors must not cancel its siblings: an error is logged, not raised."""
     try:
         await work
     except Exception:
@@ -130,7 +131,7 @@ async def supervise(work: Coroutine[Any, Any, object], what: str) -> None:
 
 
 async def run_until_first(*work: Coroutine[Any, Any, object]) -> None:
-    """Run all until one returns, then cancel and await the others. An error of any is raised."""
+    """Run all until one returns, then cancel and await the others. Errors are raised."""
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(item) for item in work]
         _, unfinished = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -140,7 +141,7 @@ async def run_until_first(*work: Coroutine[Any, Any, object]) -> None:
 
 @asynccontextmanager
 async def time_limit(duration: timedelta, clock: Clock) -> AsyncIterator[None]:
-    """`asyncio.timeout` by a clock: cancels the block after `duration` and raises `TimeoutError`."""
+    """`asyncio.timeout` with a `Clock`: cancels the block after `duration` and raises `TimeoutError`."""
     async with asyncio.timeout(None) as limit:
         timer = clock.call_later(duration, lambda: limit.reschedule(0.0))
         try:
@@ -151,7 +152,7 @@ async def time_limit(duration: timedelta, clock: Clock) -> AsyncIterator[None]:
 
 @contextmanager
 def unwrap_exception_group() -> Iterator[None]:
-    """Raise the one error in an `ExceptionGroup` (however deep) as itself; a group of several stays a group."""
+    """Raise the only error in an `ExceptionGroup` (nested or not) as itself; a group of several stays a group."""
     try:
         yield
     except BaseExceptionGroup as group:
@@ -163,20 +164,20 @@ def unwrap_exception_group() -> Iterator[None]:
 
 @asynccontextmanager
 async def background_tasks(*work: Coroutine[Any, Any, object]) -> AsyncIterator[None]:
-    """Run these while the block runs, and no longer. An error of theirs ends the block, and is raised as a group.
+    """Run coroutines while the block runs, and cancel them at its end. If one fails, the block is cancelled.
 
-    Unlike with a bare TaskGroup an error of the block stays as it is, and the block may be the `yield` of a generator
-    that is left early.
+    An error of a coroutine is raised as an `ExceptionGroup`; an error of the block is raised as it is, unlike with a
+    bare TaskGroup. The block may be the `yield` of a generator that is closed early.
     """
-    left: BaseException | None = None
+    block_error: BaseException | None = None
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(each) for each in work]
+        tasks = [group.create_task(coroutine) for coroutine in work]
         try:
             yield
         except (Exception, GeneratorExit) as error:  # noqa: BLE001 - raised again below
-            left = error
+            block_error = error
         finally:
             for task in tasks:
                 task.cancel()
-    if left is not None:
-        raise left
+    if block_error is not None:
+        raise block_error

@@ -59,7 +59,7 @@ def _query_server(server: ServerOptions, found: dict[str, str]) -> int:
 
         from gangline.kube.transport.api import Request
 
-        answer = await client.call(Request("GET", "/version"))
+        answer = await client.requests.call(Request("GET", "/version"))
         found["server"] = str(msgspec.json.decode(answer, type=dict[str, str]).get("gitVersion", "unknown"))
         return 0
 

@@ -1,1 +1,1 @@
-"""Speak to any Kubernetes-compatible server."""
+"""A typed client for every Kubernetes-compatible API server."""

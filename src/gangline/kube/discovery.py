@@ -1,7 +1,7 @@
-"""What a server serves: its kinds, whether one of them is there, and its version.
+"""Discovery: the kinds that a server serves, and its version.
 
-One request for the core group and one for all others, where the server can put everything into one answer
-(aggregated discovery, Kubernetes 1.26 and newer); else one for each group and version.
+With aggregated discovery (Kubernetes 1.26 and newer) this takes one request for the core group and one for all others;
+without it, one for each group and version.
 """
 
 import logging
@@ -29,7 +29,7 @@ AGGREGATED_ACCEPT = ",".join(
 
 
 class DiscoveredResource(msgspec.Struct, frozen=True):
-    """A kind that the server serves. Its objects decode to plain JSON."""
+    """A kind that the server serves. Its objects decode to JSON."""
 
     resource: Resource[JSON]
     singular: str = ""
@@ -40,26 +40,26 @@ class DiscoveredResource(msgspec.Struct, frozen=True):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All that a person may call it."""
+        """The names under which a person may ask for the kind."""
         kind = self.resource
         names = (kind.plural, self.singular, kind.kind.lower(), kind.name, *self.short_names)
         return tuple(dict.fromkeys(name for name in names if name))
 
 
 async def server_resources(client: Client) -> list[DiscoveredResource]:
-    """Every kind in every version, in the server's order: preferred versions first.
+    """All kinds in all versions, in the server's order: preferred versions first.
 
-    A group that cannot be read (its own server is down) is left out and logged, so what is not here may still
-    exist; ask `is_served` about one kind. Raises what the client raises when nothing can be read.
+    A group whose own server is down is left out and logged, so a kind that is missing here may still exist; `is_served`
+    asks about one kind. Raises the client's errors if no group can be read.
     """
-    found: list[DiscoveredResource] = []
+    resources: list[DiscoveredResource] = []
     for root in (CORE_ROOT, GROUPS_ROOT):
-        found += [kind async for kind in _resources_under(client, root)]
-    return found
+        resources += [kind async for kind in _resources_under(client, root)]
+    return resources
 
 
 async def is_served(client: Client, resource: Resource[Any]) -> bool:
-    """Whether the server has this kind in this version now."""
+    """Whether the server serves this kind in this version."""
     try:
         listed = await _legacy_resources(client, resource.group, resource.version)
     except NotFound:
@@ -68,11 +68,11 @@ async def is_served(client: Client, resource: Resource[Any]) -> bool:
 
 
 async def server_version(client: Client) -> str:
-    """The server's version as it says it: `v1.34.4`."""
-    return (await client.call_typed(Request("GET", VERSION_PATH), _VersionInfo)).git_version
+    """The server's version, such as `v1.34.4`."""
+    return (await client.requests.call_typed(Request("GET", VERSION_PATH), _VersionInfo)).git_version
 
 
-# Wire shapes: the part of each that we read.
+# The fields of discovery documents that are read here.
 
 
 class _VersionInfo(ApiStruct, frozen=True):
@@ -88,10 +88,9 @@ class _Group(ApiStruct, frozen=True):
 
 
 class _DiscoveryRoot(ApiStruct, frozen=True):
-    """What a root answers: any of three kinds."""
+    """The response at a root: APIVersions, APIGroupList or APIGroupDiscoveryList."""
 
     kind: str
-    # APIVersions has texts and APIGroupDiscoveryList has objects under names that others use otherwise.
     versions: tuple[str, ...] = ()
     groups: tuple[_Group, ...] = ()
     items: tuple["_GroupDiscovery", ...] = ()
@@ -146,12 +145,12 @@ class _ApiResourceList(ApiStruct, frozen=True):
 
 
 async def _resources_under(client: Client, root: str) -> AsyncIterator[DiscoveredResource]:
-    answer = await client.call_typed(Request("GET", root, accept=AGGREGATED_ACCEPT), _DiscoveryRoot)
-    for group in answer.items:
+    document = await client.requests.call_typed(Request("GET", root, accept=AGGREGATED_ACCEPT), _DiscoveryRoot)
+    for group in document.items:
         for kind in _aggregated_resources(group):
             yield kind
-    listed = [("", name) for name in answer.versions]
-    listed += [split_api_version(entry.group_version) for group in answer.groups for entry in group.versions]
+    listed = [("", name) for name in document.versions]
+    listed += [split_api_version(entry.group_version) for group in document.groups for entry in group.versions]
     for name, in_version in listed:
         try:
             kinds = await _legacy_resources(client, name, in_version)
@@ -166,7 +165,7 @@ async def _resources_under(client: Client, root: str) -> AsyncIterator[Discovere
 
 
 def split_api_version(api_version: str) -> tuple[str, str]:
-    """Group and version of `apps/v1`; the core group has no name."""
+    """Group and version of `apps/v1`; the group of `v1` is empty."""
     group, _, name = api_version.rpartition("/")
     return group, name
 
@@ -196,7 +195,7 @@ def _aggregated_resources(group: _GroupDiscovery) -> Iterator[DiscoveredResource
 
 
 async def _legacy_resources(client: Client, group: str, in_version: str) -> list[DiscoveredResource]:
-    listed = await client.call_typed(Request("GET", group_version_path(group, in_version)), _ApiResourceList)
+    listed = await client.requests.call_typed(Request("GET", group_version_path(group, in_version)), _ApiResourceList)
     parts: dict[str, list[str]] = {}
     for entry in listed.resources:
         plural, _, part = entry.name.partition("/")

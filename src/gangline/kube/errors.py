@@ -1,14 +1,14 @@
-"""What can go wrong between a client and a server: one tree, translated once, at the edge.
+"""The errors of clients. Transports and the client raise no others.
 
 ::
 
     InputError
     └── ConfigError              a kubeconfig that cannot be used: file, field, remedy
     KubeError
-    ├── Unreachable              no answer: refused, reset, timed out, TLS not trusted
-    ├── StreamBroken             a watch, log, exec or port-forward stream ended out of order
-    ├── BadAnswer                an answer that is not what was asked for: garbled, or another server
-    └── ApiError                 the server answered with a Status
+    ├── Unreachable              no response: refused, reset, timed out, TLS not trusted
+    ├── StreamBroken             a watch, log, exec or port-forward stream was cut off
+    ├── MalformedResponse        a successful response that cannot be decoded
+    └── ApiError                 the server responded with a Status
         ├── BadRequest           400
         ├── Unauthorized         401
         ├── Forbidden            403
@@ -32,23 +32,23 @@ from gangline.base.errors import GanglineError, InputError
 
 
 class ConfigError(InputError):
-    """A kubeconfig that cannot be used. The message names file, field and remedy, never a credential."""
+    """A kubeconfig that cannot be used. The message has file, field and remedy, never a credential."""
 
 
 class KubeError(GanglineError):
-    """Talking to a server failed."""
+    """The base class of errors in communication with a server."""
 
 
 class Unreachable(KubeError):
-    """The server did not answer: refused, reset, timed out, or its certificate is not trusted."""
+    """The server did not respond: refused, reset, timed out, or its certificate is not trusted."""
 
 
 class StreamBroken(KubeError):
-    """A stream ended out of order, or sent what cannot be read. What was received before stands."""
+    """A stream was cut off, or contains data that cannot be decoded. What was received before it is valid."""
 
 
 class MalformedResponse(KubeError):
-    """The server said yes, but what it sent cannot be read. Its fault, or a proxy's, and no person's input."""
+    """A successful response that cannot be decoded. The server's or a proxy's fault, not wrong input."""
 
 
 class StatusCause(ApiStruct, frozen=True):
@@ -67,7 +67,7 @@ class StatusDetails(ApiStruct, frozen=True):
 
 
 class Status(ApiStruct, frozen=True):
-    """The `v1` Status object: what a server says instead of what was asked for."""
+    """The `v1` Status object: the body of an error response."""
 
     status: str = ""
     message: str = ""
@@ -77,7 +77,7 @@ class Status(ApiStruct, frozen=True):
 
 
 class ApiError(KubeError):
-    """The server answered with a Status."""
+    """The server responded with an error."""
 
     def __init__(self, status: Status, *, retry_after: timedelta | None = None) -> None:
         super().__init__(status.message or status.reason or f"HTTP {status.code}")
@@ -142,7 +142,7 @@ class ServerError(ApiError):
 
 
 class ServerTimeout(ServerError):
-    """The server gave up in time; the request may or may not have been carried out."""
+    """The server timed out; the request may or may not have been carried out."""
 
 
 _ERROR_BY_CODE: dict[int, type[ApiError]] = {
@@ -166,7 +166,7 @@ _ERROR_BY_REASON: dict[str, type[ApiError]] = {
 
 
 def error_from_status(status: Status, retry_after: timedelta | None = None) -> ApiError:
-    """The error that fits a Status: by reason where that says more than the code."""
+    """The error for a Status: chosen by reason if that is more specific than the code."""
     fallback = ServerError if status.code >= 500 else ApiError
     kind = _ERROR_BY_REASON.get(status.reason) or _ERROR_BY_CODE.get(status.code, fallback)
     if retry_after is None and status.details.retry_after_seconds:
@@ -175,7 +175,7 @@ def error_from_status(status: Status, retry_after: timedelta | None = None) -> A
 
 
 def error_from_body(code: int, body: bytes, retry_after: timedelta | None = None) -> ApiError:
-    """The error of an HTTP answer, whether its body is a Status or a proxy's own page."""
+    """The error for a response whose body is a Status, or a page of a proxy."""
     try:
         status = msgspec.json.decode(body, type=Status)
     except (msgspec.DecodeError, UnicodeDecodeError):

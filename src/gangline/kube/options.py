@@ -1,4 +1,4 @@
-"""How to write: forms of patches, what becomes of children, in whose name, for real or not."""
+"""Options of writes: patch types, field manager, dry run, deletion propagation."""
 
 from datetime import timedelta
 from enum import StrEnum
@@ -10,11 +10,11 @@ from gangline.kube.transport.api import QueryParams
 
 
 class PatchType(StrEnum):
-    """The three ways to say what should change, by their content types."""
+    """The content types of patches."""
 
     MERGE = "application/merge-patch+json"
     STRATEGIC = "application/strategic-merge-patch+json"
-    """Lists of Kubernetes' own kinds are merged by key. Custom resources refuse it."""
+    """Merges lists by key. Only for built-in kinds: servers refuse it for custom resources."""
     JSON = "application/json-patch+json"
 
 
@@ -22,7 +22,7 @@ APPLY_PATCH = "application/apply-patch+yaml"
 
 
 class DeletionPropagation(StrEnum):
-    """What becomes of the children of a deleted object."""
+    """When the dependents of a deleted object are deleted."""
 
     BACKGROUND = "Background"
     FOREGROUND = "Foreground"
@@ -30,7 +30,7 @@ class DeletionPropagation(StrEnum):
 
 
 class FieldValidation(StrEnum):
-    """What the server does with fields it does not know. Its own default is WARN."""
+    """What the server does about unknown fields. Its default is WARN."""
 
     STRICT = "Strict"
     WARN = "Warn"
@@ -38,7 +38,7 @@ class FieldValidation(StrEnum):
 
 
 class WriteOptions(msgspec.Struct, frozen=True):
-    """How a client writes: in whose name, for real or not, and how strict the server is with unknown fields."""
+    """Query parameters of all writes of a client."""
 
     field_manager: str = "gangline"
     dry_run: bool = False
@@ -57,7 +57,7 @@ DEFAULT_WRITE_OPTIONS = WriteOptions()
 
 
 class DeleteOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The body of a deletion: which very object, what of its children, how long it may take to end."""
+    """The options of a deletion: preconditions, propagation, grace period."""
 
     uid: str | None = None
     resource_version: str | None = None
@@ -67,8 +67,8 @@ class DeleteOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def body(self) -> JSON:
         body: JSON = {"apiVersion": "v1", "kind": "DeleteOptions"}
-        wanted = {"uid": self.uid, "resourceVersion": self.resource_version}
-        preconditions = {name: value for name, value in wanted.items() if value is not None}
+        fields = {"uid": self.uid, "resourceVersion": self.resource_version}
+        preconditions = {name: value for name, value in fields.items() if value is not None}
         if preconditions:
             body["preconditions"] = preconditions
         if self.propagation is not None:

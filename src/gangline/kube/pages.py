@@ -1,7 +1,7 @@
-"""A list as typed pages. One bad object does not spoil the list.
+"""Lists as typed pages. One object that does not decode does not make the list unreadable.
 
-Kinds are read by decoding a whole page at once. Only if that fails is the page read again, object by object, to
-tell the one that somebody wrote by hand from the rest.
+A page is decoded at once. Only if that fails is it decoded again object by object, to find the objects that do not fit
+their type.
 """
 
 import sys
@@ -16,23 +16,23 @@ T = TypeVar("T")
 
 
 class UnreadableObject(msgspec.Struct, frozen=True):
-    """An object that the server has and that does not fit its type: which one, and why."""
+    """An object on the server that does not fit its type, and why."""
 
     key: Key
     resource_version: str
     problem: str
-    # Only in a watch: it was deleted, so the problem is no more.
+    # Only in a watch: the object was deleted.
     deleted: bool = False
 
 
 class Page(ApiStruct, Generic[T], frozen=True):
-    """Part of a list, or all of it: `metadata.continue_` says whether more follows."""
+    """A page of a list; `metadata.continue_` is set if more pages follow."""
 
     api_version: str = ""
     kind: str = ""
     metadata: ListMeta = ListMeta()
     items: tuple[T, ...] = ()
-    # Never on the wire: what `read_page` left out of `items`.
+    # Not on the wire: the objects that `read_page` left out of `items`.
     unreadable: tuple[UnreadableObject, ...] = ()
 
 
@@ -40,7 +40,7 @@ class _RawPage(ApiStruct, frozen=True):
     api_version: str = ""
     kind: str = ""
     metadata: ListMeta = ListMeta()
-    # Go writes an empty list of its own kinds as null.
+    # Go encodes an empty list of built-in kinds as null.
     items: tuple[msgspec.Raw, ...] | None = None
 
 
@@ -55,12 +55,12 @@ class _PartialObject(ApiStruct, frozen=True):
 
 
 def page_type(model: type[T]) -> type[Page[T]]:
-    """The type a list of a kind decodes to."""
+    """The type to which a list of `model` decodes."""
     return Page[model]  # type: ignore[valid-type]
 
 
 def read_page(body: bytes, model: type[T]) -> Page[T]:
-    """Decode a list; objects that do not fit are in `unreadable`. Raises `DecodeError` if it is no list at all."""
+    """The decoded list; objects that do not fit are in `unreadable`. Raises `DecodeError` if the body is not a list."""
     try:
         page = decode(body, page_type(model))
     except DecodeError:
@@ -91,9 +91,9 @@ def _read_items_separately(body: bytes, model: type[T]) -> Page[T]:
 
 
 def _restore_kinds(page: Page[Any]) -> None:
-    """Servers leave the kind of their own objects out of lists, and only there: put it back.
+    """Set `apiVersion` and `kind`, which servers leave out of the items in lists of built-in kinds.
 
-    So an object is the same however it came. Lists of custom resources, whose name may be anything, have it.
+    So an object is the same whether it was listed or not. Items in lists of custom resources have both.
     """
     if not page.kind.endswith("List"):
         return
@@ -103,13 +103,13 @@ def _restore_kinds(page: Page[Any]) -> None:
             item.setdefault("apiVersion", api_version)
             item.setdefault("kind", kind)
         elif getattr(item, "kind", None) == "":
-            # Fresh from the decoder: nobody has seen it yet.
+            # Frozen structs may be changed here: nothing else refers to them yet.
             msgspec.structs.force_setattr(item, "api_version", api_version)
             msgspec.structs.force_setattr(item, "kind", kind)
 
 
 def unreadable_object(raw: msgspec.Raw, problem: DecodeError, *, deleted: bool = False) -> UnreadableObject:
-    """What can be told of an object that did not decode. Raises `DecodeError` if it has not even metadata."""
+    """Key and problem of an object that did not decode. Raises `DecodeError` if it has no metadata."""
     try:
         metadata = msgspec.json.decode(raw, type=_PartialObject).metadata
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -118,9 +118,9 @@ def unreadable_object(raw: msgspec.Raw, problem: DecodeError, *, deleted: bool =
     return UnreadableObject(key, metadata.resource_version, str(problem), deleted)
 
 
-def resource_version_of(found: Any) -> str:
-    """The resourceVersion of an object, struct or JSON."""
-    if isinstance(found, dict):
-        return str((found.get("metadata") or {}).get("resourceVersion", ""))
-    version: str = found.metadata.resource_version
+def resource_version_of(item: Any) -> str:
+    """The resourceVersion of an object, which is a struct or JSON."""
+    if isinstance(item, dict):
+        return str((item.get("metadata") or {}).get("resourceVersion", ""))
+    version: str = item.metadata.resource_version
     return version

@@ -1,10 +1,12 @@
-"""What only pods have: logs, commands in them, connections to them, their place, their eviction."""
+"""The subresources of pods: log, exec, portforward, binding, eviction."""
 
 import asyncio
+import io
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from typing import IO
 
 import msgspec
 
@@ -12,17 +14,24 @@ from gangline.api.core import Pod
 from gangline.api.meta import JSON, Key
 from gangline.api.scheme import CORE_SCHEME
 from gangline.base.errors import InputError
-from gangline.kube import streams
-from gangline.kube import streams as execution
 from gangline.kube.client import Client
 from gangline.kube.errors import KubeError, StreamBroken
 from gangline.kube.options import DeleteOptions
 from gangline.kube.paths import object_path
-from gangline.kube.streams import Channel, ExecResult, ExecSession, PortForward
+from gangline.kube.streams import (
+    EXEC_PROTOCOLS,
+    PORT_FORWARD_PROTOCOLS,
+    Channel,
+    ExecResult,
+    ExecSession,
+    PortForward,
+)
 from gangline.kube.transport.api import LineReader, QueryParams, Request
 
 MAX_LINE_BYTES = 1024 * 1024
-"""A line of a log that is longer comes in pieces: progress bars may never end one."""
+"""Longer log lines are returned in pieces: a progress bar may never end its line."""
+
+STDIN_CHUNK_BYTES = 256 * 1024
 
 PODS = CORE_SCHEME.of(Pod)
 
@@ -45,11 +54,11 @@ class PodSubresources:
         timestamps: bool = False,
         limit_bytes: int | None = None,
     ) -> AsyncGenerator[bytes, None]:
-        """The lines of a container's log, empty ones too, without their ends; with `follow`, until it ends.
+        """The lines of a container's log without their line ends; with `follow`, until the container ends.
 
-        `since` is a time, or how long ago. `container` may be left out when there is one. Raises `BadRequest`
-        while the container has not started, and `StreamBroken` when the log is cut off: resume with `since` and
-        timestamps. Close it (`aclosing`) to leave early.
+        `since` is a time or a duration before now. `container` can be left out if the pod has only one. Raises
+        `BadRequest` while the container has not started, and `StreamBroken` when the log is cut off: resume with `since`
+        and timestamps. Use `aclosing` to leave early.
         """
         query: QueryParams = (
             *_flag_query(follow=follow, previous=previous, timestamps=timestamps),
@@ -58,9 +67,9 @@ class PodSubresources:
             *((("tailLines", str(tail)),) if tail is not None else ()),
             *((("limitBytes", str(limit_bytes)),) if limit_bytes is not None else ()),
         )
-        # Plain text, but errors are a Status.
+        # Logs are plain text, but errors are a Status.
         request = Request("GET", object_path(PODS, key, "log"), query, accept="text/plain, application/json, */*")
-        async with self._client.stream(request) as stream:
+        async with self._client.requests.stream(request) as stream:
             async for line in LineReader(stream.chunks(), blank=True, longest=MAX_LINE_BYTES):
                 yield line
 
@@ -76,9 +85,9 @@ class PodSubresources:
         stderr: bool = True,
         tty: bool = False,
     ) -> AsyncIterator[ExecSession]:
-        """Run a command in a container. Sent once, and never again by itself.
+        """Run a command in a container. The request is never repeated.
 
-        With `tty` the output comes as STDOUT alone. Raises `ApiError` when the server refuses.
+        With `tty` all output is STDOUT. Raises `ApiError` when the server refuses.
         """
         if not command:
             raise InputError(f"{key}: the command is empty; say what to run")
@@ -88,36 +97,35 @@ class PodSubresources:
             *(("command", word) for word in command),
         )
         request = Request("GET", object_path(PODS, key, "exec"), query)
-        async with self._client.frames(request, execution.EXEC_PROTOCOLS) as frames:
+        async with self._client.requests.frames(request, EXEC_PROTOCOLS) as frames:
             yield ExecSession(frames)
 
     async def run(
-        self, key: Key, command: Sequence[str], *, container: str = "", stdin: bytes | None = None
+        self, key: Key, command: Sequence[str], *, container: str = "", stdin: bytes | IO[bytes] | None = None
     ) -> ExecResult:
-        """Run a command to its end and keep all it says. Any exit code is a result, not an error.
+        """Run a command to its end and collect its output. Any exit code is a result, not an error.
 
-        Raises as `exec` and its session do, and `KubeError` for `stdin` on a server that cannot close it. A
-        command that leaves much of its input unread may end in `StreamBroken` instead of its result.
+        Raises as `exec` and its session do, and `KubeError` if there is `stdin` and the server cannot close it. A command
+        that does not read much of its input may end in `StreamBroken` instead of a result.
         """
         async with self.exec(key, command, container=container, stdin=stdin is not None) as session:
             if stdin is None:
                 return await _collect_output(session)
             session.require_stdin_close()
-            return await _write_and_collect(session, stdin)
+            return await _write_and_collect(session, io.BytesIO(stdin) if isinstance(stdin, bytes) else stdin)
 
     @asynccontextmanager
     async def port_forward(self, key: Key, port: int) -> AsyncIterator[PortForward]:
         """A connection to a port of a pod. Raises `ApiError` when the server refuses."""
         query: QueryParams = (("ports", str(port)),)
         request = Request("GET", object_path(PODS, key, "portforward"), query)
-        async with self._client.frames(request, streams.PORT_FORWARD_PROTOCOLS) as frames:
+        async with self._client.requests.frames(request, PORT_FORWARD_PROTOCOLS) as frames:
             yield PortForward(frames, port)
 
     async def bind(self, key: Key, node: str, *, uid: str | None = None) -> None:
-        """Give a pod to a node, for good. With `uid`, only that very pod.
+        """Bind a pod to a node. Raises `NotFound`, and `Conflict` if the pod has another `uid` or is bound already.
 
-        Raises `Conflict` when it is another pod or has a node already, and `NotFound`. So a repeated call cannot
-        move a pod.
+        So a repeated call cannot move a pod.
         """
         metadata = {"name": key.name, "namespace": key.namespace, **({"uid": uid} if uid else {})}
         target = {"apiVersion": "v1", "kind": "Node", "name": node}
@@ -126,11 +134,10 @@ class PodSubresources:
         )
 
     async def evict(self, key: Key, *, grace: timedelta | None = None, uid: str | None = None) -> None:
-        """Ask for deletion the polite way: disruption budgets are asked first. With `uid`, only that very pod.
+        """Request deletion if the disruption budgets allow it. Raises `NotFound`, and `Conflict` for another `uid`.
 
-        Raises `TooManyRequests` at once when a budget forbids it now: that may last, and the caller has to plan
-        for it. (A server that is merely busy is waited for, as with every verb.) Raises `Conflict` for another
-        uid, and `NotFound`.
+        Raises `TooManyRequests` at once if a budget does not allow it: that may last, so the caller decides when to try
+        again. (A throttling server is waited for, as by every verb.)
         """
         options = DeleteOptions(uid=uid, grace=grace, dry_run=self._client.options.dry_run)
         metadata = {"name": key.name, "namespace": key.namespace}
@@ -139,42 +146,43 @@ class PodSubresources:
 
     async def _post(self, key: Key, subresource: str, body: JSON) -> None:
         path, query = object_path(PODS, key, subresource), self._client.options.query()
-        await self._client.call(Request("POST", path, query, msgspec.json.encode(body), "application/json"))
+        await self._client.requests.call(Request("POST", path, query, msgspec.json.encode(body), "application/json"))
 
 
 async def _collect_output(session: ExecSession) -> ExecResult:
-    said: dict[Channel, list[bytes]] = {Channel.STDOUT: [], Channel.STDERR: []}
+    output: dict[Channel, list[bytes]] = {Channel.STDOUT: [], Channel.STDERR: []}
     async for channel, data in session:
-        said[channel].append(data)
+        output[channel].append(data)
     code = session.exit_code
     assert code is not None  # the session ended
-    return ExecResult(code, b"".join(said[Channel.STDOUT]), b"".join(said[Channel.STDERR]))
+    return ExecResult(code, b"".join(output[Channel.STDOUT]), b"".join(output[Channel.STDERR]))
 
 
-async def _write_and_collect(session: ExecSession, stdin: bytes) -> ExecResult:
-    """Write and read at the same time: the command may stop reading until its output is taken."""
-    done: ExecResult | KubeError
+async def _write_and_collect(session: ExecSession, stdin: IO[bytes]) -> ExecResult:
+    """Write and read at the same time: the command may stop reading its input until its output is read."""
+    result: ExecResult | KubeError
     async with asyncio.TaskGroup() as group:
-        feeding = group.create_task(_write_stdin(session, stdin))
+        writer = group.create_task(_write_stdin(session, stdin))
         try:
-            done = await _collect_output(session)
-        except KubeError as error:  # kept, so that it leaves the group as itself
-            done = error
-        feeding.cancel()
-    if isinstance(done, KubeError):
-        raise done
-    return done
+            result = await _collect_output(session)
+        except KubeError as error:  # raised below, so that it is not wrapped in an ExceptionGroup
+            result = error
+        writer.cancel()
+    if isinstance(result, KubeError):
+        raise result
+    return result
 
 
-async def _write_stdin(session: ExecSession, stdin: bytes) -> None:
-    # A command may end before it has read everything; whether all is well, the reading side knows.
+async def _write_stdin(session: ExecSession, stdin: IO[bytes]) -> None:
+    # A command may end before it has read all its input. Whether that is an error, the reading side knows.
     with suppress(StreamBroken):
-        await session.write(stdin)
+        while data := stdin.read(STDIN_CHUNK_BYTES):
+            await session.write(data)
         await session.close_stdin()
 
 
 def _flag_query(**flags: bool) -> QueryParams:
-    return tuple((name, "true") for name, wanted in flags.items() if wanted)
+    return tuple((name, "true") for name, is_set in flags.items() if is_set)
 
 
 def _since_query(since: timedelta | datetime | None) -> QueryParams:
@@ -182,7 +190,7 @@ def _since_query(since: timedelta | datetime | None) -> QueryParams:
         case None:
             return ()
         case timedelta():
-            # Whole seconds, and zero is refused.
+            # The server takes whole seconds, and refuses zero.
             return (("sinceSeconds", str(max(1, math.ceil(since.total_seconds())))),)
         case datetime():
             return (("sinceTime", since.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")),)

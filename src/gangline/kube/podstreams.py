@@ -1,6 +1,6 @@
-"""What the API server asks of a node about a pod: its logs, commands in it, connections to it.
+"""The streams of pods that a node offers to the API server: logs, attach, exec and port-forward.
 
-The server knows nodes by name and by this protocol alone; it starts before they do.
+The server knows a node only by its name and this protocol, because it starts before its nodes.
 """
 
 import asyncio
@@ -16,23 +16,23 @@ from gangline.base.errors import GanglineError
 
 
 class NoLogs(GanglineError):
-    """The container, or the run that was asked for, has no log (yet)."""
+    """The container, or the requested run of it, has no log (yet)."""
 
 
 class LogOptions(msgspec.Struct, frozen=True):
-    """As `kubectl logs` has them."""
+    """The options of `kubectl logs`."""
 
     follow: bool = False
     previous: bool = False
     timestamps: bool = False
-    # Counted in lines, from the end.
+    # In lines, from the end.
     tail: int | None = None
     since: datetime | None = None
     limit_bytes: int | None = None
 
 
 class ContainerRef(msgspec.Struct, frozen=True):
-    """A container of one very pod."""
+    """A container of the pod with this uid."""
 
     key: Key
     uid: str
@@ -40,11 +40,11 @@ class ContainerRef(msgspec.Struct, frozen=True):
 
 
 class ContainerNotRunning(GanglineError):
-    """There is no such container at work on the node."""
+    """The container does not run on the node."""
 
 
 class ExecFailed(GanglineError):
-    """The command cannot be run. The code is what a shell would say: 127 not found, 126 not allowed."""
+    """The command cannot be started. The exit code is that of a shell: 127 not found, 126 not executable."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
@@ -52,46 +52,46 @@ class ExecFailed(GanglineError):
 
 
 class RunningCommand(Protocol):
-    """A command at work in a container. Its outputs are read to their end by whoever has it."""
+    """A command that runs in a container. The caller must read its outputs to their end."""
 
     async def read(self, output: int) -> bytes:
-        """The next piece of output 1 or 2, empty at its end. With a terminal all comes as 1."""
+        """The next part of output 1 (stdout) or 2 (stderr); empty at its end. With a terminal everything is output 1."""
         ...
 
     async def write(self, data: bytes) -> None:
-        """To its standard input. What a command that reads no more is sent is lost, as in a pipe."""
+        """Write to standard input. Data is lost if the command does not read it, as in a pipe."""
         ...
 
     def close_input(self) -> None:
-        """No more input. Idempotent."""
+        """Close standard input. Idempotent."""
         ...
 
     def resize(self, width: int, height: int) -> None:
-        """The size of its terminal, if it has one."""
+        """Set the size of the terminal, if there is one."""
         ...
 
     async def wait(self) -> int:
-        """Its exit code, 128 and more for a signal. The outputs end soon after."""
+        """Wait for the exit code: 128 plus its number for a signal. The outputs end soon after."""
         ...
 
 
 class PodStreams(Protocol):
-    """One node."""
+    """The pod streams of one node."""
 
     def logs(self, place: ContainerRef, run: str, options: LogOptions) -> AsyncGenerator[bytes, None]:
-        """The log of one run of a container; following, until it ends. Raises `NoLogs` at once."""
+        """The log of one run of a container; with `follow`, until the run ends. Raises `NoLogs` at once."""
         ...
 
     def attach(self, place: ContainerRef, run: str) -> AsyncGenerator[tuple[bytes, bytes], None]:
-        """What one run of a container prints from now on, until it ends: `stdout` or `stderr`, and the text."""
+        """The output of one run of a container from now on: pairs of `stdout` or `stderr`, and the data."""
         ...
 
     def run_command(
         self, place: ContainerRef, command: Sequence[str], *, stdin: bool, tty: bool
     ) -> AbstractAsyncContextManager[RunningCommand]:
-        """Run a command in a container; leaving the block early kills it. Raises `ContainerNotRunning`, `ExecFailed`."""
+        """Run a command in a container; leaving the block kills it. Raises `ContainerNotRunning` and `ExecFailed`."""
         ...
 
     async def connect(self, place: ContainerRef, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A connection to a port of a pod (of any of its containers). Raises `ContainerNotRunning` and OSError."""
+        """A connection to a port of the pod. Raises `ContainerNotRunning` and OSError."""
         ...

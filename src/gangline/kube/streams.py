@@ -1,6 +1,6 @@
-"""A command in a container, over a WebSocket: one byte of channel, then data.
+"""Exec and port-forward over a WebSocket: each frame is one byte for the channel, then data.
 
-v5 of the protocol can close standard input; v4 cannot, and is what servers before 1.30 speak.
+Version 5 of the protocol can close standard input. Version 4, which servers before 1.30 speak, cannot.
 """
 
 from enum import IntEnum
@@ -15,11 +15,11 @@ CHANNEL_V4, CHANNEL_V5 = "v4.channel.k8s.io", "v5.channel.k8s.io"
 EXEC_PROTOCOLS = (CHANNEL_V5, CHANNEL_V4)
 
 FRAME_BYTES = 32 * 1024
-"""Servers read frames into a buffer; small ones make them all happy."""
+"""The most bytes of data per frame; larger frames may not fit the buffers of servers."""
 
 
 class Channel(IntEnum):
-    """Where a frame belongs."""
+    """The channel of a frame."""
 
     STDIN = 0
     STDOUT = 1
@@ -30,7 +30,7 @@ class Channel(IntEnum):
 
 
 class ExecResult(msgspec.Struct, frozen=True):
-    """A command that has ended, and what it said."""
+    """The exit code and the output of a command that has ended."""
 
     exit_code: int
     stdout: bytes = b""
@@ -40,8 +40,8 @@ class ExecResult(msgspec.Struct, frozen=True):
 class ExecSession:
     """A running command. Iterate to the end for its output and its exit code.
 
-    Read while you write: a command whose output nobody takes stops reading, and then writing stops too. Leaving
-    the block that gave the session closes the connection; what becomes of the command is up to the container.
+    Read while writing: a command whose output is not read stops reading its input, and then `write` blocks. Leaving the
+    block of `exec` closes the connection; whether the command ends then depends on the container.
     """
 
     def __init__(self, frames: WebSocket) -> None:
@@ -55,10 +55,10 @@ class ExecSession:
         return None if self._status is None else exit_code(self._status)
 
     def __aiter__(self) -> Self:
-        """Pieces of STDOUT and STDERR as they come, until the command ends.
+        """Parts of STDOUT and STDERR as they arrive, until the command ends.
 
-        Raises `ApiError` when the command could not be run, and `StreamBroken` when the connection ends before
-        the command is known to have ended.
+        Raises `ApiError` if the command could not be run, and `StreamBroken` if the connection ends before the exit
+        status was received.
         """
         return self
 
@@ -67,43 +67,43 @@ class ExecSession:
             frame = await anext(self._incoming, None)
             if frame is None:
                 raise StreamBroken("exec: the connection ended before the command did")
-            # Empty ones are sent too: the first says that the connection stands.
+            # Empty frames occur: the first one confirms the connection.
             if len(frame) < 2:
                 continue
             if frame[0] in (Channel.STDOUT, Channel.STDERR):
                 return Channel(frame[0]), frame[1:]
             if frame[0] == Channel.ERROR:
-                # Sent after all output. What the server does with the connection then is of no interest.
+                # Sent after all output, so the rest of the connection does not matter.
                 self._status = decoded_status(frame[1:])
         exit_code(self._status)
         raise StopAsyncIteration
 
     async def write(self, data: bytes) -> None:
-        """To standard input. Raises `StreamBroken` when the connection is gone."""
+        """Write to standard input. Raises `StreamBroken` when the connection is lost."""
         for start in range(0, len(data), FRAME_BYTES):
             await self._frames.send(bytes([Channel.STDIN]) + data[start : start + FRAME_BYTES])
 
     async def close_stdin(self) -> None:
-        """No more input. Raises `KubeError` if the server is too old to pass that on."""
+        """Close standard input. Raises `KubeError` if the server is too old for that."""
         self.require_stdin_close()
         await self._frames.send(bytes([Channel.CLOSE, Channel.STDIN]))
 
     def require_stdin_close(self) -> None:
-        """Raise the `KubeError` that `close_stdin` would."""
-        spoken = self._frames.protocol or "no version"
-        if spoken != CHANNEL_V5:
+        """Raise the `KubeError` of `close_stdin` if the server cannot close standard input."""
+        protocol = self._frames.protocol or "no version"
+        if protocol != CHANNEL_V5:
             raise KubeError(
-                f"exec: standard input cannot be closed: that takes {CHANNEL_V5}, the server speaks {spoken}"
+                f"exec: standard input cannot be closed: that takes {CHANNEL_V5}, the server speaks {protocol}"
             )
 
     async def resize(self, width: int, height: int) -> None:
-        """Tell the terminal of a `tty` session how large it is."""
+        """Set the size of the terminal of a `tty` session."""
         size = msgspec.json.encode({"Width": width, "Height": height})
         await self._frames.send(bytes([Channel.RESIZE]) + size)
 
 
 def decoded_status(data: bytes) -> Status:
-    """What the error channel says at the end. Raises `StreamBroken`."""
+    """The final Status, from the error channel. Raises `StreamBroken`."""
     try:
         return msgspec.json.decode(data, type=Status)
     except msgspec.DecodeError as error:
@@ -111,7 +111,7 @@ def decoded_status(data: bytes) -> Status:
 
 
 def exit_code(status: Status) -> int:
-    """The exit code in a Status; raises the `ApiError` it is when the command did not even run."""
+    """The exit code in a Status. Raises the Status as `ApiError` if the command did not run."""
     if status.status == "Success":
         return 0
     for cause in status.details.causes:
@@ -121,25 +121,24 @@ def exit_code(status: Status) -> int:
 
 
 PORT_FORWARD_PROTOCOLS = (CHANNEL_V4,)
-"""The tunnelling protocol of newer servers carries SPDY; this one they all know."""
+"""All servers know this protocol; the tunnelling protocol of newer ones carries SPDY."""
 
 DATA_CHANNEL, ERROR_CHANNEL = 0, 1
 
 
 class PortForward:
-    """One byte stream to one port, both ways. Reading and writing may be two tasks.
+    """A byte stream in both directions to one port. One task may read while another writes.
 
-    The connection to the port is made when this is, and errors of it are seen when reading. There is no half
-    close: `close` ends both directions.
+    Errors of the connection to the port are raised by `read`. There is no half-close: `close` ends both directions.
     """
 
     def __init__(self, frames: WebSocket, port: int) -> None:
         self._frames, self._port = frames, port
-        # Each channel begins with its port number: how much of that is still to come.
+        # Each channel begins with its port number: the bytes of it that have not arrived yet, by channel.
         self._preamble = {DATA_CHANNEL: 2, ERROR_CHANNEL: 2}
 
     async def read(self) -> bytes:
-        """The next piece; empty when the other side has closed. Raises `StreamBroken` when forwarding failed."""
+        """The next data; empty when the peer has closed. Raises `StreamBroken` when forwarding failed."""
         async for frame in self._frames:
             if not frame or frame[0] not in self._preamble:
                 continue
@@ -154,10 +153,10 @@ class PortForward:
         return b""
 
     async def write(self, data: bytes) -> None:
-        """Raises `StreamBroken` when the connection is gone."""
+        """Send data. Raises `StreamBroken` when the connection is lost."""
         for start in range(0, len(data), FRAME_BYTES):
             await self._frames.send(bytes([DATA_CHANNEL]) + data[start : start + FRAME_BYTES])
 
     async def close(self) -> None:
-        """End both directions. Idempotent."""
+        """Close both directions. Idempotent."""
         await self._frames.close()

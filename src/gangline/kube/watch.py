@@ -1,8 +1,8 @@
 """A watch stream as typed events.
 
-One line of the stream is one event. Nearly all are changes, and those are decoded in one pass, straight into the
-struct that is handed out. Whatever does not fit that shape (bookmarks, errors, objects that do not decode) is read
-a second time, slowly and carefully.
+One line of the stream is one event. Nearly all are changes of objects, which are decoded in one pass, directly into the
+struct that is returned. Lines that do not fit (bookmarks, errors, objects that do not decode) are decoded a second time,
+in steps.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -19,9 +19,6 @@ from gangline.kube.transport.api import LineReader
 
 T = TypeVar("T")
 
-INITIAL_EVENTS_END = "k8s.io/initial-events-end"
-"""On the bookmark that ends the objects that were there before the watch began, where the watch asked for them."""
-
 
 class ChangeType(StrEnum):
     ADDED = "ADDED"
@@ -30,26 +27,25 @@ class ChangeType(StrEnum):
 
 
 class ObjectChange(msgspec.Struct, Generic[T], frozen=True, gc=False):
-    """What happened to one object."""
+    """A change of one object, and the object after it."""
 
     type: ChangeType
     object: T
 
     @property
     def resource_version(self) -> str:
-        """Where to resume after it."""
+        """The resourceVersion from which a watch resumes after this change."""
         return resource_version_of(self.object)
 
 
 class Bookmark(msgspec.Struct, frozen=True):
-    """How far the stream has come; nothing happened to any object. A watch resumes from here just as well."""
+    """A resourceVersion from which the watch can resume; no object changed."""
 
     resource_version: str
-    initial_events_end: bool = False
 
 
 WatchEvent: TypeAlias = ObjectChange[T] | Bookmark | UnreadableObject
-"""One line of a watch. `UnreadableObject`: an object changed or was deleted, and as it is now it does not fit its type."""
+"""One event of a watch. `UnreadableObject`: an object changed or was deleted and does not fit its type."""
 
 
 class _RawEvent(ApiStruct, frozen=True):
@@ -59,7 +55,6 @@ class _RawEvent(ApiStruct, frozen=True):
 
 class _BookmarkMeta(ApiStruct, frozen=True):
     resource_version: str
-    annotations: dict[str, str] | None = None
 
 
 class _BookmarkObject(ApiStruct, frozen=True):
@@ -67,17 +62,17 @@ class _BookmarkObject(ApiStruct, frozen=True):
 
 
 async def watch_events(chunks: AsyncIterator[bytes], model: type[T]) -> AsyncGenerator[WatchEvent[T], None]:
-    """Decode a watch body, with `model` a struct or `dict`.
+    """The events of a watch body. `model` is a struct or `dict`.
 
-    Raises `Gone` (list again) or another `ApiError` when the server says so, and `StreamBroken` for what is not a
-    watch event at all. An object that does not decode breaks nothing: it is given as `UnreadableObject`.
+    Raises `Gone` (list again) or another `ApiError` for an error event, and `StreamBroken` for a line that is no watch
+    event. An object that does not decode is returned as `UnreadableObject`.
     """
-    read = _change_decoder(model).decode
+    decode_change = _change_decoder(model).decode
     async for line in LineReader(chunks):
         try:
-            event: WatchEvent[T] = read(line)
+            event: WatchEvent[T] = decode_change(line)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            event = _decode_slowly(line, model)
+            event = _decode_in_steps(line, model)
         yield event
 
 
@@ -85,17 +80,16 @@ def _change_decoder(model: type[T]) -> msgspec.json.Decoder[ObjectChange[T]]:
     return msgspec.json.Decoder(ObjectChange[model])  # type: ignore[valid-type]
 
 
-def _decode_slowly(line: bytes, model: type[T]) -> WatchEvent[T]:
+def _decode_in_steps(line: bytes, model: type[T]) -> WatchEvent[T]:
     try:
-        read = msgspec.json.decode(line, type=_RawEvent)
-        if read.type == "BOOKMARK":
-            metadata = msgspec.json.decode(read.object, type=_BookmarkObject).metadata
-            return Bookmark(metadata.resource_version, (metadata.annotations or {}).get(INITIAL_EVENTS_END) == "true")
-        if read.type == "ERROR":
-            raise error_from_status(msgspec.json.decode(read.object, type=Status))
-        return _decoded_change(ChangeType(read.type), read.object, model)
+        event = msgspec.json.decode(line, type=_RawEvent)
+        if event.type == "BOOKMARK":
+            return Bookmark(msgspec.json.decode(event.object, type=_BookmarkObject).metadata.resource_version)
+        if event.type == "ERROR":
+            raise error_from_status(msgspec.json.decode(event.object, type=Status))
+        return _decoded_change(ChangeType(event.type), event.object, model)
     except (msgspec.DecodeError, DecodeError, ValueError) as error:
-        # The line itself is not shown: it may be a Secret.
+        # The message does not contain the line: it may be a Secret.
         raise StreamBroken(f"a watch event of {len(line)} bytes cannot be read: {error}") from error
 
 

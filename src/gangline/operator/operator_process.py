@@ -27,10 +27,10 @@ from gangline.operator.metrics import JobMetrics
 from gangline.operator.request_gate import RequestGate
 from gangline.operator.settings import OperatorProcessSettings
 from gangline.runtime.health import HealthServer
-from gangline.runtime.leader import LeaderElector, unique_identity
-from gangline.runtime.limits import RateLimiter
+from gangline.runtime.leader_election import LeaderElector, unique_identity
 from gangline.runtime.manager import Manager, stop_on_signals
 from gangline.runtime.metrics import MeteredTransport, PrometheusMetrics
+from gangline.runtime.rate_limits import RateLimiter
 
 log = logging.getLogger(__name__)
 

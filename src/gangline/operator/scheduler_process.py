@@ -22,7 +22,7 @@ from gangline.kube.transport.raw.pool import raw_pool
 from gangline.operator.definitions import CRDS, DefinitionWaiter, apply_crds
 from gangline.runtime.events import EventRecorder
 from gangline.runtime.health import HealthServer
-from gangline.runtime.leader import DEFAULT_LEASE_SETTINGS, LeaderElector, LeaseSettings, unique_identity
+from gangline.runtime.leader_election import DEFAULT_LEASE_SETTINGS, LeaderElector, LeaseSettings, unique_identity
 from gangline.runtime.manager import Manager, stop_on_signals
 from gangline.runtime.metrics import MeteredTransport, PrometheusMetrics
 from gangline.scheduler.prometheus import PrometheusSchedulerMetrics

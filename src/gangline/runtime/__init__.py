@@ -1,1 +1,1 @@
-"""A controller runtime that knows no job."""
+"""A controller runtime: caches, work queues, controllers, leader election, events. Knows nothing about jobs."""

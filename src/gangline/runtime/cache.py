@@ -1,4 +1,4 @@
-"""The latest objects of one kind, with indexes. Plain data: no I/O, no locks."""
+"""A cache of the objects of one kind, with indexes. No I/O, no locks."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
@@ -7,29 +7,29 @@ from gangline.api.meta import Key
 
 T = TypeVar("T")
 IndexFunc = Callable[[T], Iterable[Hashable]]
-"""Under which values an object is found: none, one or several. Pure: the same object gives the same values."""
+"""The values under which an object is indexed: none, one or several. Must be pure."""
 
 
-def key_of(found: Any) -> Key:
-    """The key of an object, struct or JSON."""
-    if isinstance(found, dict):
-        metadata = found["metadata"]
+def key_of(item: Any) -> Key:
+    """The key of an object, which is a struct or JSON."""
+    if isinstance(item, dict):
+        metadata = item["metadata"]
         return Key(metadata.get("namespace", ""), metadata["name"])
-    key: Key = found.metadata.key
+    key: Key = item.metadata.key
     return key
 
 
 class Cache(Generic[T]):
-    """Objects by key, and by whatever the indexes say.
+    """Objects by key and by the values of indexes.
 
-    Reads are O(1) in the number of objects and hand out the objects themselves: do not change them. An object keeps
-    its place, here and in every index, while it is updated. An index that raises leaves the cache as it was.
+    Reads are O(1) in the number of objects and return the objects themselves, which must not be changed. An object keeps
+    its position in the cache and its indexes when it is updated. If an index raises, the cache is unchanged.
     """
 
     def __init__(self, indexes: Mapping[str, IndexFunc[T]] | None = None) -> None:
         self._objects: dict[Key, T] = {}
-        # Index and value -> keys, oldest first; no empty ones are kept. What an object is filed under is not kept
-        # but computed again from the object, which is why an index must be pure.
+        # Index and value -> keys, oldest first, never empty. The values of an object are not stored but computed again
+        # from the object, so an index must be pure.
         self._indexes: dict[str, tuple[IndexFunc[T], dict[Hashable, dict[Key, None]]]] = {
             name: (index, {}) for name, index in (indexes or {}).items()
         }
@@ -38,7 +38,7 @@ class Cache(Generic[T]):
         return len(self._objects)
 
     def __iter__(self) -> Iterator[T]:
-        """The objects there are now; the cache may change meanwhile."""
+        """The objects in the cache now; the cache may change during the iteration."""
         return iter(tuple(self._objects.values()))
 
     def __contains__(self, key: Key) -> bool:
@@ -51,21 +51,21 @@ class Cache(Generic[T]):
         return tuple(self._objects)
 
     def by_index(self, index: str, value: Hashable) -> tuple[T, ...]:
-        """All objects that the index files under a value, in the order in which they came to it."""
+        """All objects that the index has under a value, in the order in which they were added to it."""
         _, entries = self._indexes[index]
         return tuple([self._objects[key] for key in entries.get(value, ())])
 
-    def put(self, found: T) -> T | None:
-        """Take the newest of an object; gives what it replaces."""
-        key = key_of(found)
+    def put(self, item: T) -> T | None:
+        """Add or replace an object. Returns the replaced one."""
+        key = key_of(item)
         before = self._objects.get(key)
         if self._indexes:
-            self._reindex(key, before, found)
-        self._objects[key] = found
+            self._reindex(key, before, item)
+        self._objects[key] = item
         return before
 
     def drop(self, key: Key) -> T | None:
-        """Forget an object; gives what was there."""
+        """Remove an object. Returns the removed one."""
         before = self._objects.get(key)
         if before is not None:
             if self._indexes:
@@ -74,19 +74,19 @@ class Cache(Generic[T]):
         return before
 
     def add_index(self, name: str, index: IndexFunc[T]) -> None:
-        """One more index, over what is there too. Adding the same again does nothing; another raises ValueError."""
-        known = self._indexes.get(name)
-        if known is not None and known[0] is not index:
+        """Add an index and fill it. Adding it again does nothing; raises ValueError if the name has another function."""
+        existing = self._indexes.get(name)
+        if existing is not None and existing[0] is not index:
             raise ValueError(f"there is another index {name!r}")
-        if known is None:
+        if existing is None:
             entries: dict[Hashable, dict[Key, None]] = {}
-            for key, found in self._objects.items():
-                for value in _index_values(index, found):
+            for key, item in self._objects.items():
+                for value in _index_values(index, item):
                     entries.setdefault(value, {})[key] = None
             self._indexes[name] = (index, entries)
 
     def _reindex(self, key: Key, before: T | None, after: T | None) -> None:
-        # All values first: an index that raises, or gives what cannot be hashed, must not leave half a change.
+        # Compute all values first: an index that raises, or returns unhashable values, must not cause half a change.
         moves = [
             (entries, _index_values(index, before), _index_values(index, after))
             for index, entries in self._indexes.values()
@@ -103,5 +103,5 @@ class Cache(Generic[T]):
                 entries.setdefault(value, {})[key] = None
 
 
-def _index_values(index: IndexFunc[T], found: T | None) -> dict[Hashable, None]:
-    return {} if found is None else dict.fromkeys(index(found))
+def _index_values(index: IndexFunc[T], item: T | None) -> dict[Hashable, None]:
+    return {} if item is None else dict.fromkeys(index(item))

@@ -1,4 +1,4 @@
-"""Workers that lease keys and reconcile them; the one table of what becomes of an error."""
+"""Controllers: workers that lease keys from a queue and reconcile them, and the retry rules for errors."""
 
 import asyncio
 import logging
@@ -15,25 +15,25 @@ from gangline.base.errors import TerminalError
 from gangline.base.log import log_context
 from gangline.base.tasks import time_limit
 from gangline.kube.errors import AlreadyExists, Conflict, TooManyRequests
-from gangline.runtime.queue import QueueClosed, WorkQueue
 from gangline.runtime.sources import KeySource
+from gangline.runtime.work_queue import QueueClosed, WorkQueue
 
 log = logging.getLogger(__name__)
 
 CONFLICT_DELAY = timedelta(milliseconds=50)
-"""After one conflict; twice as long after each one that follows, up to 2**9 times this."""
+"""The delay after a conflict; doubled with each further one in a row, up to 2**9 times this."""
 
 
 class Reconciler(Protocol):
-    """Makes the world of one key as it should be. Level-based: it looks, whatever woke it."""
+    """Brings the state of one key closer to the desired one. Level-based: it does not know which event woke it."""
 
     async def reconcile(self, key: Key) -> timedelta | None:
-        """Do one pass. A delay asks for another look then; None waits for the next change."""
+        """Reconcile once. Returns after which delay to reconcile again; None waits for the next change."""
         ...
 
 
 class ReconcileResult(StrEnum):
-    """How a pass ended, in controller-runtime's words."""
+    """The result of one reconcile, in controller-runtime's words."""
 
     SUCCESS = "success"
     ERROR = "error"
@@ -42,26 +42,26 @@ class ReconcileResult(StrEnum):
 
 
 class ControllerMetrics(Protocol):
-    """What a controller reports. Called in line, so it must be quick and must not raise."""
+    """Receives the metrics of a controller. Called synchronously: must be fast and must not raise."""
 
     def on_start(self) -> None:
-        """A worker began a pass."""
+        """A worker has begun to reconcile a key."""
         ...
 
     def on_end(self, result: ReconcileResult | None, seconds: float, *, terminal: bool) -> None:
-        """A pass ended after so long; None when it was cancelled."""
+        """A reconcile has ended; the result is None if it was cancelled."""
         ...
 
 
 class NoControllerMetrics:
-    """Reports nothing."""
+    """Ignores all metrics."""
 
     def on_start(self) -> None: ...
     def on_end(self, result: ReconcileResult | None, seconds: float, *, terminal: bool) -> None: ...
 
 
 class Controller:
-    """Sources feed a queue, workers drain it. Inert until `run()`."""
+    """Sources add keys to a queue, workers reconcile them. Does nothing before `run()`."""
 
     def __init__(
         self,
@@ -75,22 +75,22 @@ class Controller:
         clock: Clock | None = None,
         metrics: ControllerMetrics | None = None,
     ) -> None:
-        """A pass that takes longer than `timeout` is cancelled and counts as failed."""
+        """A reconcile that takes longer than `timeout` is cancelled and counts as failed."""
         self.name, self.queue, self.workers = name, queue, workers
         self._reconciler, self._sources, self._timeout = reconciler, sources, timeout
         self._clock: Clock = clock or SystemClock()
         self._metrics: ControllerMetrics = metrics or NoControllerMetrics()
-        # How often in a row a key met a conflict; a key that did not is absent.
+        # Conflicts in a row, by key; keys without any are absent.
         self._conflicts: dict[Key, int] = {}
 
     async def run(self) -> None:
-        """Work until `stop` is called and the passes under way have ended. Begins once every source has synced.
+        """Reconcile until `stop` is called and the running reconciles have ended. Begins when all sources have synced.
 
-        Cancelling is not gentle: passes under way are cancelled too, and awaited.
+        Cancelling this call also cancels the running reconciles, and awaits them.
         """
-        with ExitStack() as attached:
+        with ExitStack() as attachments:
             for source in self._sources:
-                attached.enter_context(source.attach(self.queue.add))
+                attachments.enter_context(source.attach(self.queue.add))
             for source in self._sources:
                 await source.wait_for_sync()
             async with asyncio.TaskGroup() as group:
@@ -98,7 +98,7 @@ class Controller:
                     group.create_task(self._work())
 
     def stop(self) -> None:
-        """Begin no more passes: `run` returns when those under way have ended. Idempotent."""
+        """Begin no more reconciles: `run` returns when the running ones have ended. Idempotent."""
         self.queue.close()
 
     async def _work(self) -> None:
@@ -129,26 +129,26 @@ class Controller:
             async with AsyncExitStack() as limits:
                 if self._timeout is not None:
                     await limits.enter_async_context(time_limit(self._timeout, self._clock))
-                wake_after = await self._reconciler.reconcile(key)
+                requeue_after = await self._reconciler.reconcile(key)
         except Exception as error:  # noqa: BLE001 - the one place that decides about retries
             return self._handle_error(key, error)
         self._forget(key)
-        if wake_after is None:
+        if requeue_after is None:
             return ReconcileResult.SUCCESS, False
-        self.queue.add(key, after=wake_after)
+        self.queue.add(key, after=requeue_after)
         return ReconcileResult.REQUEUE_AFTER, False
 
     def _handle_error(self, key: Key, error: Exception) -> tuple[ReconcileResult, bool]:
-        """Log, and ask for the next look. Gives the result, and whether the error was terminal."""
+        """Log the error and requeue the key. Returns the result, and whether the error is terminal."""
         fields = {"error": str(error) or type(error).__name__}
         match _deciding_error(error):
             case AlreadyExists():
-                # Either our own object that the cache has yet to show, or a stranger's that will stay.
+                # Either our own object that is not in the cache yet, or another owner's that will stay.
                 log.debug("name is taken, will retry", extra=fields)
                 self.queue.retry(key)
                 return ReconcileResult.REQUEUE, False
             case Conflict():
-                # Not a failure: somebody was faster, and the newer version is on its way to the cache.
+                # Not a failure: another client was faster, and the newer version will arrive in the cache.
                 log.debug("conflict, looking again", extra=fields)
                 self.queue.add(key, after=self._conflict_delay(key))
                 return ReconcileResult.REQUEUE, False
@@ -166,10 +166,10 @@ class Controller:
                 return ReconcileResult.ERROR, False
 
     def _conflict_delay(self, key: Key) -> timedelta:
-        """Short at first. Longer if it does not help: the watch that should bring the news may be broken."""
-        before = self._conflicts.get(key, 0)
-        self._conflicts[key] = before + 1
-        return CONFLICT_DELAY * (1 << min(before, 9))
+        """Short at first, then longer: the watch that should bring the newer version may be broken."""
+        conflicts = self._conflicts.get(key, 0)
+        self._conflicts[key] = conflicts + 1
+        return CONFLICT_DELAY * (1 << min(conflicts, 9))
 
     def _forget(self, key: Key) -> None:
         self._conflicts.pop(key, None)
@@ -177,7 +177,7 @@ class Controller:
 
 
 def _deciding_error(error: Exception) -> Exception:
-    """Of several errors (independent actions failed together) the one that decides."""
+    """Of several errors, of actions that failed together, the one that decides about the retry."""
     return max(_leaf_errors(error), key=_error_rank)
 
 
@@ -190,10 +190,10 @@ def _leaf_errors(error: Exception) -> Iterator[Exception]:
 
 
 def _error_rank(error: Exception) -> int:
-    """A plain failure is retried with back-off, whatever came with it; the mildest answers need agreement."""
+    """Higher ranks win: any plain failure means back-off, whatever other errors came with it."""
     match error:
         case TerminalError():
-            return 0  # the other errors may go away, and then this one is met again, alone
+            return 0  # when the other errors are gone, this one will occur alone
         case AlreadyExists():
             return 2
         case Conflict():

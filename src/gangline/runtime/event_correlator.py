@@ -1,6 +1,6 @@
-"""Which Event something belongs to that was said about an object: a new one, a repeat, or one of too many.
+"""Assigns recorded events to Event objects: a new one, one that counts repeats, or none if there are too many.
 
-Plain data and a clock, no I/O. The numbers are client-go's.
+No I/O. The limits are client-go's.
 """
 
 import secrets
@@ -14,7 +14,7 @@ import msgspec
 from gangline.api.core import ObjectReference
 from gangline.api.meta import Key
 from gangline.base.clock import Clock
-from gangline.runtime.limits import TokenBucket
+from gangline.runtime.rate_limits import TokenBucket
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -28,7 +28,7 @@ MAX_NAME_LENGTH = 253
 
 
 class PendingEvent(msgspec.Struct, frozen=True):
-    """One call of `record`."""
+    """An event passed to `EventRecorder.record`."""
 
     regarding: ObjectReference
     type: str
@@ -40,60 +40,60 @@ class PendingEvent(msgspec.Struct, frozen=True):
 
 
 class TrackedSeries:
-    """One Event on the server, or about to be."""
+    """An Event object that is on the server or will be created, and how often it occurred."""
 
     def __init__(self, first: PendingEvent) -> None:
         self.first = first
         self.last = first
         self.count = 1
-        # What the server has: 0 before the Event is created.
+        # The count that the server has; 0 before the Event is created.
         self.written_count = 0
         namespace = first.regarding.namespace or "default"
         self.key = Key(namespace, event_name(first.regarding.name))
 
-    def add(self, noted: PendingEvent) -> None:
-        self.last = noted
+    def add(self, event: PendingEvent) -> None:
+        self.last = event
         self.count += 1
 
 
 class EventCorrelator:
-    """Finds the series an event belongs to. Remembers a bounded number of them."""
+    """Finds the series of an event. Remembers a bounded number of series."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._series: _LruDict[Hashable, TrackedSeries] = _LruDict()
-        # Per subject and reason: the different notes seen, and when the last one was.
+        # Per object and reason: the different notes, and the time of the last one.
         self._notes: _LruDict[Hashable, tuple[set[str], float]] = _LruDict()
         self._buckets: _LruDict[str, TokenBucket] = _LruDict()
 
-    def correlate(self, noted: PendingEvent) -> TrackedSeries | None:
-        """Count the event. None: it is one too many about this object, and should not be sent now."""
-        similar = (_subject_key(noted.regarding), noted.type, noted.reason, noted.action)
-        if self._exceeds_similar(similar, noted):
-            series = self._counted_series(similar, _combined_event(noted))
+    def correlate(self, event: PendingEvent) -> TrackedSeries | None:
+        """Count an event in its series. Returns None if too many Events of this object were written already."""
+        similar = (_subject_key(event.regarding), event.type, event.reason, event.action)
+        if self._exceeds_similar(similar, event):
+            series = self._counted_series(similar, _combined_event(event))
         else:
-            series = self._counted_series((*similar, noted.note), noted)
-        return series if self._take_token(_subject_key(noted.regarding)) else None
+            series = self._counted_series((*similar, event.note), event)
+        return series if self._take_token(_subject_key(event.regarding)) else None
 
     def forget(self, series: TrackedSeries) -> None:
-        """The server does not want it: what comes next starts a new Event."""
+        """Drop a series that the server refused: the next event starts a new one."""
         self._series.drop_value(series)
 
-    def _exceeds_similar(self, similar: Hashable, noted: PendingEvent) -> bool:
-        notes, last = self._notes.get(similar) or (set[str](), noted.monotonic_at)
-        if noted.monotonic_at - last > SERIES_WINDOW.total_seconds():
+    def _exceeds_similar(self, similar: Hashable, event: PendingEvent) -> bool:
+        notes, last = self._notes.get(similar) or (set[str](), event.monotonic_at)
+        if event.monotonic_at - last > SERIES_WINDOW.total_seconds():
             notes = set()
         if len(notes) < MAX_SIMILAR_NOTES:
-            notes.add(noted.note)
-        self._notes.put(similar, (notes, noted.monotonic_at))
-        return noted.note not in notes
+            notes.add(event.note)
+        self._notes.put(similar, (notes, event.monotonic_at))
+        return event.note not in notes
 
-    def _counted_series(self, identity: Hashable, noted: PendingEvent) -> TrackedSeries:
+    def _counted_series(self, identity: Hashable, event: PendingEvent) -> TrackedSeries:
         series = self._series.get(identity)
-        if series is None or noted.monotonic_at - series.last.monotonic_at > SERIES_WINDOW.total_seconds():
-            series = TrackedSeries(noted)
+        if series is None or event.monotonic_at - series.last.monotonic_at > SERIES_WINDOW.total_seconds():
+            series = TrackedSeries(event)
         else:
-            series.add(noted)
+            series.add(event)
         self._series.put(identity, series)
         return series
 
@@ -109,7 +109,7 @@ class EventCorrelator:
 
 
 class _LruDict(Generic[K, V]):
-    """A dict of the latest `MAX_REMEMBERED_SERIES` entries."""
+    """A dict that keeps the `MAX_REMEMBERED_SERIES` entries written last."""
 
     def __init__(self) -> None:
         self._entries: OrderedDict[K, V] = OrderedDict()
@@ -124,18 +124,18 @@ class _LruDict(Generic[K, V]):
             self._entries.popitem(last=False)
 
     def drop_value(self, value: V) -> None:
-        for key in [key for key, known in self._entries.items() if known is value]:
+        for key in [key for key, entry in self._entries.items() if entry is value]:
             del self._entries[key]
 
 
 def event_name(subject: str) -> str:
-    """`<object>.<hex>`, unique, and never longer than a name may be."""
+    """A unique name `<object>.<hex>` of at most `MAX_NAME_LENGTH` characters."""
     suffix = f".{secrets.token_hex(8)}"
     return subject[: MAX_NAME_LENGTH - len(suffix)].rstrip("-.") + suffix
 
 
 def truncated_note(note: str) -> str:
-    """At most as many bytes as a server takes, cut between characters. What is no text (half a pair) becomes `?`."""
+    """The note, cut to `MAX_NOTE_BYTES` between characters. Characters that UTF-8 cannot encode become `?`."""
     raw = note.encode(errors="replace")
     if len(raw) <= MAX_NOTE_BYTES:
         return raw.decode()
@@ -146,6 +146,6 @@ def _subject_key(regarding: ObjectReference) -> str:
     return regarding.uid or f"{regarding.kind}/{regarding.namespace}/{regarding.name}"
 
 
-def _combined_event(noted: PendingEvent) -> PendingEvent:
-    note = truncated_note(f"(combined from similar events): {noted.note}")
-    return msgspec.structs.replace(noted, note=note)
+def _combined_event(event: PendingEvent) -> PendingEvent:
+    note = truncated_note(f"(combined from similar events): {event.note}")
+    return msgspec.structs.replace(event, note=note)

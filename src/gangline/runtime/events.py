@@ -1,14 +1,14 @@
-"""Events: what a person sees under `kubectl describe`. Written in the background, aggregated, and never in the way.
+"""Records Events, which `kubectl describe` shows. They are aggregated, and written in the background.
 
-`record` only notes. `run` writes, and keeps the server from being flooded, with client-go's numbers:
+`record` only queues an event. `run` writes, with the limits of client-go:
 
-- The same thing said again about the same object (same type, reason and note) is one Event whose `series` counts.
-  Repeats that arrive while a write is under way are one patch.
+- The same event about the same object (same type, reason and note) again is one Event object whose `series` counts.
+  Repeats that arrive during a write are one patch.
 - After ten different notes with the same reason within ten minutes, further ones become one combined Event.
-- Every object may be the subject of 25 writes at once and one more every five minutes; what exceeds that is still
-  counted in its series, but not sent.
+- An object may have 25 writes at once and one more every five minutes; events beyond that are counted in their series,
+  but not written.
 
-Events are best effort. Whatever cannot be noted or written is dropped, counted, and never raised.
+Events are best effort: one that cannot be queued or written is dropped and counted. Errors are not raised.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ QUEUE_CAPACITY = 1000
 MAX_ATTEMPTS, FIRST_RETRY_DELAY = 5, timedelta(seconds=1)
 FLUSH_TIMEOUT = timedelta(seconds=5)
 BUSY_POLL_INTERVAL, MAX_BUSY_WAIT = timedelta(milliseconds=100), timedelta(seconds=5)
-"""How often it is looked whether there is still other work, and how long what happened waits for that at most."""
+"""How often `busy` is called again while it returns True, and how long events wait for it at most."""
 
 
 class EventType(StrEnum):
@@ -57,7 +57,7 @@ class EventType(StrEnum):
 
 
 class RecordResult(StrEnum):
-    """What became of a recorded event, for metrics."""
+    """The result of recording an event, for metrics."""
 
     CREATED = "created"
     PATCHED = "patched"
@@ -68,14 +68,14 @@ class RecordResult(StrEnum):
 
 
 class EventWriter(Protocol):
-    """What recording needs of a `Client`."""
+    """The part of a `Client` that writes Events."""
 
     async def create(self, kind: Kind[T], body: JSON, *, namespace: str = ...) -> T: ...
     async def patch(self, kind: Kind[T], key: Key, body: JSON) -> T: ...
 
 
 class EventRecorder:
-    """Notes events at once, writes them in `run`. Not thread-safe."""
+    """Queues events in `record` and writes them in `run`. Not thread-safe."""
 
     def __init__(
         self,
@@ -90,10 +90,10 @@ class EventRecorder:
         busy: Callable[[], bool] = lambda: False,
         count: Callable[[RecordResult], object] = lambda outcome: None,
     ) -> None:
-        """`controller` is a qualified name such as `gangline.dev/operator`; `instance` is this process.
+        """`controller` is a qualified name such as `gangline.dev/operator`; `instance` names this process.
 
-        With a `delay` events are written that much later, so that they do not compete with the work they tell of; and
-        while `busy`, all but warnings wait a little longer.
+        With a `delay`, events are written that much later, so that they do not compete with other requests. While `busy`
+        returns True, all but warnings wait a little longer. `count` is called with the result of each event.
         """
         self.dropped_count = 0
         self._writer, self._clock, self._scheme, self._count_result = writer, clock, scheme, count
@@ -102,7 +102,7 @@ class EventRecorder:
         self._pending: deque[PendingEvent] = deque()
         self._wake = asyncio.Event()
         self._correlator = EventCorrelator(clock)
-        # Series with something to write, oldest first. A series is in it at most once.
+        # Series with unwritten events, oldest first.
         self._unwritten: OrderedDict[Key, TrackedSeries] = OrderedDict()
 
     def record(
@@ -113,26 +113,26 @@ class EventRecorder:
         note: str,
         action: str = "",
     ) -> None:
-        """Note an event. Never waits, never raises: with a full queue, or of an unknown kind, it is dropped."""
+        """Queue an event. Never waits or raises: drops the event if the queue is full or the kind unknown."""
         reference = self._object_reference(regarding)
         if reference is None or len(self._pending) >= self._capacity:
             self._drop(RecordResult.OVERFLOW if reference else RecordResult.REFUSED, reason)
             return
-        noted = PendingEvent(
+        event = PendingEvent(
             reference,
             type,
             truncated_note(reason)[:128],
             truncated_note(note),
-            # The server wants one; what was done is the best guess when nobody said what was tried.
+            # The server requires an action; the reason is the best guess.
             truncated_note(action or reason)[:128],
             self._clock.now(),
             self._clock.monotonic(),
         )
-        self._pending.append(noted)
+        self._pending.append(event)
         self._wake.set()
 
     async def run(self) -> Never:
-        """Write until cancelled; then write what is left for at most five seconds."""
+        """Write events until cancelled; then write the remaining ones for at most five seconds."""
         try:
             while True:
                 await self._wake.wait()
@@ -146,39 +146,39 @@ class EventRecorder:
             for _ in (*self._pending, *self._unwritten):
                 self._drop(RecordResult.FAILED, "shutdown")
 
-    async def _write_all(self, tries: int, *, patient: bool = False) -> None:
+    async def _write_all(self, attempts: int, *, patient: bool = False) -> None:
         while self._pending or self._unwritten:
             self._wake.clear()
             self._correlate()
-            waits = patient and self._is_busy()
-            due = next((each for each in self._unwritten.values() if not waits or self._is_due(each)), None)
+            wait = patient and self._is_busy()
+            due = next((series for series in self._unwritten.values() if not wait or self._is_due(series)), None)
             if due is not None:
-                await self._write_with_retries(due, tries)
+                await self._write_with_retries(due, attempts)
             elif self._unwritten:
                 await self._clock.sleep(BUSY_POLL_INTERVAL)
 
     def _is_due(self, series: TrackedSeries) -> bool:
-        """Whether it must not wait for other work."""
+        """Whether a series must be written although the process is busy: a warning, or an old event."""
         first = series.first
-        waited = self._clock.monotonic() - first.monotonic_at
-        return first.type == EventType.WARNING or waited >= MAX_BUSY_WAIT.total_seconds()
+        age = self._clock.monotonic() - first.monotonic_at
+        return first.type == EventType.WARNING or age >= MAX_BUSY_WAIT.total_seconds()
 
     def _correlate(self) -> None:
         while self._pending:
-            noted = self._pending.popleft()
-            series = self._correlator.correlate(noted)
+            event = self._pending.popleft()
+            series = self._correlator.correlate(event)
             if series is None:
-                self._drop(RecordResult.SPAM, noted.reason)
+                self._drop(RecordResult.SPAM, event.reason)
             else:
                 self._unwritten[series.key] = series
 
-    async def _write_with_retries(self, series: TrackedSeries, tries: int) -> None:
+    async def _write_with_retries(self, series: TrackedSeries, attempts: int) -> None:
         delay = FIRST_RETRY_DELAY
-        for left in reversed(range(tries)):
+        for remaining in reversed(range(attempts)):
             try:
                 await self._write(series)
             except (Unreachable, ConfigError, ServerError, TooManyRequests) as error:
-                if not left:
+                if not remaining:
                     self._abandon(series, RecordResult.FAILED, error)
                     return
                 await self._clock.sleep(delay)
@@ -199,7 +199,7 @@ class EventRecorder:
             await self._create(series)
 
     async def _create(self, series: TrackedSeries) -> None:
-        # The name is random: if it is taken, an earlier attempt of ours got through and its answer did not.
+        # The name is random: if it exists, an earlier attempt succeeded and its response was lost.
         with suppress(AlreadyExists):
             await self._writer.create(Event, self._event_body(series), namespace=series.key.namespace)
         series.written_count = 1
@@ -207,11 +207,11 @@ class EventRecorder:
 
     async def _patch(self, series: TrackedSeries) -> None:
         count = series.count
-        seen = to_json(EventSeries(count=count, last_observed_time=series.last.at))
+        series_json = to_json(EventSeries(count=count, last_observed_time=series.last.at))
         try:
-            await self._writer.patch(Event, series.key, {"series": seen})
+            await self._writer.patch(Event, series.key, {"series": series_json})
         except NotFound:
-            # Expired, or deleted by hand: begin anew.
+            # The Event has expired or was deleted: create a new one.
             await self._start_new_series(series)
             return
         series.written_count = count
@@ -242,7 +242,7 @@ class EventRecorder:
         metadata = regarding.metadata
         api_version, kind = regarding.api_version, regarding.kind
         if not kind:
-            # Items of a list do not say what they are; their type does.
+            # Items of a list have no kind; their type does.
             try:
                 resource = self._scheme.of(type(regarding))
             except UnknownKind:
@@ -264,7 +264,7 @@ class EventRecorder:
     def _drop(self, outcome: RecordResult, reason: str, error: KubeError | InputError | None = None) -> None:
         self.dropped_count += 1
         self._count_result(outcome)
-        # A namespace that is going away, or a role without events: not worth a line each.
+        # A namespace that is being deleted, or a role without permission for events: not worth a warning each.
         expected = error is None or isinstance(error, (Forbidden, NotFound))
         fields = {"outcome": outcome.value, "reason": reason, "error": str(error or "")}
         log.log(logging.DEBUG if expected else logging.WARNING, "event dropped", extra=fields)

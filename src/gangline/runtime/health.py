@@ -1,7 +1,7 @@
 """Probes and metrics over HTTP: `/healthz`, `/livez`, `/readyz` and `/metrics`.
 
-Alive means that the event loop answers. Ready means that every named check is content; the manager adds one for its
-caches. As on Kubernetes' own components, `?verbose` lists the checks and `?exclude=name` leaves one out.
+Alive means that the event loop responds. Ready means that every check passes; the manager adds one for its caches. As on
+Kubernetes' own components, `?verbose` lists the checks and `?exclude=name` leaves one out.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,24 +14,24 @@ from aiohttp import web
 from gangline.base.errors import InputError
 
 HealthCheck = Callable[[], str]
-"""Says what is wrong, in a few words; an empty text is good news. Asked at every probe: must be quick."""
+"""Returns the problem in a few words, or an empty text. Called at every probe: must be fast."""
 
 
 class MetricsRenderer(Protocol):
-    """What `/metrics` shows: `Metrics` fits."""
+    """The content of `/metrics`, as `PrometheusMetrics` renders it."""
 
     def render(self, accept: str = ...) -> tuple[bytes, str]: ...
 
 
 class BindAddress(NamedTuple):
-    """Where to listen. No host: on every interface. Port 0: any free one."""
+    """An address to listen on. Without a host: all interfaces. Port 0: any free port."""
 
     host: str | None
     port: int
 
     @classmethod
     def parse(cls, text: str, flag: str = "address") -> Self | None:
-        """`:8080`, `127.0.0.1:0`, `[::1]:9000`; `0` or nothing means not to listen. Raises `InputError`."""
+        """Parse `:8080`, `127.0.0.1:0` or `[::1]:9000`; None (do not listen) for `0` or an empty text. Raises `InputError`."""
         if text in ("", "0"):
             return None
         host, colon, port = text.rpartition(":")
@@ -45,10 +45,10 @@ class BindAddress(NamedTuple):
 
 
 class HealthServer:
-    """The HTTP side of a manager. An async context manager: listens inside the block.
+    """The HTTP server of a manager. An async context manager: listens inside the block.
 
-    Addresses are written as on the command line of kubeflow's v1 operator, the defaults are its defaults. With the
-    same address twice, one server has it all. `addresses` tells where it listens.
+    Format and defaults of the addresses are those of the v1 training operator's flags. If both addresses are the same, one
+    server serves everything. `addresses` has the actual addresses.
     """
 
     def __init__(
@@ -69,15 +69,15 @@ class HealthServer:
         self.addresses: Mapping[str, BindAddress] = {}
 
     def add_readyz_check(self, name: str, check: HealthCheck) -> None:
-        """Not ready while this check finds something wrong."""
+        """Add a readiness check."""
         self._readiness_checks[name] = check
 
     def add_livez_check(self, name: str, check: HealthCheck) -> None:
-        """Not alive, and restarted by the kubelet, while this check finds something wrong."""
+        """Add a liveness check: while it fails, the kubelet restarts the container."""
         self._liveness_checks[name] = check
 
     async def __aenter__(self) -> Self:
-        """Listen. Raises `InputError` when an address cannot be used."""
+        """Listen. Raises `InputError` if an address cannot be used."""
         async with AsyncExitStack() as opening:
             self.addresses = await self._listen(opening)
             self._running_servers = opening.pop_all()
@@ -93,13 +93,13 @@ class HealthServer:
             "metrics-bind-address": self._metrics_routes(),
             "health-probe-bind-address": self._probe_routes(),
         }
-        wanted = {flag: address for flag, address in self._bind_addresses.items() if address is not None}
-        # Port 0 twice is two ports: only a port one can name is shared.
-        if len(set(wanted.values())) < len(wanted) and all(address.port for address in wanted.values()):
-            flag, other = wanted
-            shared = await _start_server(wanted[flag], [*routes[flag], *routes[other]], flag, opening)
+        addresses = {flag: address for flag, address in self._bind_addresses.items() if address is not None}
+        # Port 0 twice is two different ports.
+        if len(set(addresses.values())) < len(addresses) and all(address.port for address in addresses.values()):
+            flag, other = addresses
+            shared = await _start_server(addresses[flag], [*routes[flag], *routes[other]], flag, opening)
             return {flag: shared, other: shared}
-        return {flag: await _start_server(address, routes[flag], flag, opening) for flag, address in wanted.items()}
+        return {flag: await _start_server(address, routes[flag], flag, opening) for flag, address in addresses.items()}
 
     def _metrics_routes(self) -> list[web.RouteDef]:
         return [web.get("/metrics", self._serve_metrics)]
@@ -125,14 +125,14 @@ class HealthServer:
 
 
 def _check_response(request: web.Request, checks: Mapping[str, HealthCheck]) -> web.Response:
-    what = request.path.strip("/")
+    endpoint = request.path.strip("/")
     excluded = set(request.query.getall("exclude", []))
     problems = {name: check() for name, check in checks.items() if name not in excluded}
     healthy = not any(problems.values())
     if healthy and "verbose" not in request.query:
         return web.Response(text="ok")
-    lines = [f"[-]{name} failed: {said}" if said else f"[+]{name} ok" for name, said in problems.items()]
-    lines.append(f"{what} check {'passed' if healthy else 'failed'}")
+    lines = [f"[-]{name} failed: {problem}" if problem else f"[+]{name} ok" for name, problem in problems.items()]
+    lines.append(f"{endpoint} check {'passed' if healthy else 'failed'}")
     return web.Response(text="\n".join(lines) + "\n", status=200 if healthy else 503)
 
 
@@ -147,6 +147,6 @@ async def _start_server(
     try:
         await web.TCPSite(runner, address.host, address.port).start()
     except OSError as error:
-        said = (error.strerror or str(error)).rpartition(": ")[2]
-        raise InputError(f"cannot listen on {address}: {said}; choose another with --{flag}") from error
+        reason = (error.strerror or str(error)).rpartition(": ")[2]
+        raise InputError(f"cannot listen on {address}: {reason}; choose another with --{flag}") from error
     return BindAddress(address.host, runner.addresses[0][1])

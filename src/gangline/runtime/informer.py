@@ -1,32 +1,33 @@
-"""List, then watch, for ever: a cache of one kind that follows the server.
+"""A cache of one kind that follows the server: list, then watch, for ever.
 
-The contract, in prose:
+The contract:
 
-- `synced()` returns once the first list is in the cache. From then on the cache is some state the server had, not
-  long ago; it never goes back, and the final state is never lost.
-- The cache changes first, then subscribers are told, in the order of their coming, synchronously. A subscriber
-  that reads the cache sees the change it was told of, and never a later one.
-- A subscriber is told what the object was before and is now. An object that was deleted and made again under its
-  name (another uid) is told as gone, then as new.
-- After a gap (the watch was too old, the server was away) it is told the difference between the cache and a new
-  list; states in between are lost. The list goes into the cache page by page, so that the world is never held
-  twice; that something is *gone* is told only when the list is complete.
-- With `resync`, every object is told again once per period, as `Delta(same, same)`.
-- An object that does not fit its type (somebody wrote it by hand) is logged and kept in `unreadable`; it is not in
-  the cache, and if an older form of it was, that is told as gone. A stale form would make every guarded write
-  conflict for ever, and a restarted informer would not have it either. All other objects are followed as usual.
-- Errors of the server or of the way to it do not end `run()`: see `RetryDelays`. The last one is in `problem` until
-  things go well again. It resumes where it was if it can, and lists again when the server has forgotten that.
-- Errors of subscribers, indexes and `trim` are bugs, and do end it: `run()` raises them at once. To go on would
-  leave somebody with a world that silently differs from the cache. Run it in a TaskGroup and let the process die.
+- `wait_for_sync()` returns once the first list is in the cache. From then on the cache is a recent state of the server;
+  it never goes back to an older one, and the latest state always arrives.
+- The cache changes first, then subscribers are called synchronously, in the order in which they subscribed. A subscriber
+  that reads the cache sees the change it was called for, and no later one.
+- A subscriber gets the object before and after the change. An object that was deleted and created again with the same
+  name (another uid) is reported as deleted, then as new.
+- After a gap (the watch was too old, the server was unreachable) the difference between the cache and a new list is
+  reported; states in between are lost. The list is put into the cache page by page, so that it is never in memory twice;
+  deletions are reported only when the list is complete.
+- With `resync`, every object is reported again once per period, as `Delta(same, same)`.
+- An object that does not fit its type is logged and kept in `unreadable`. It is not in the cache; if an older state of it
+  was, that is reported as deleted. A stale state would make every conditional write conflict for ever, and a restarted
+  informer would not have it either. All other objects are followed as usual.
+- Errors of the server or the connection do not end `run()`: it retries as `RetryDelays` says. The last error is in
+  `problem` until the next success. The watch resumes where it was if possible, and lists again if the server has dropped
+  that version.
+- Errors of subscribers, indexes and `trim` are bugs: `run()` raises them at once, because otherwise a subscriber's state
+  would silently differ from the cache. Run it in a TaskGroup and let the process end.
 
-About resourceVersions. Lists ask for the most recent state (no version at all), never for "any": an "any" list may
-come from a lagging server and be older than what we have. A list is the truth, whatever versions it has (a restored
-etcd counts backwards). Within a watch, versions that are decimal numbers are compared (Kubernetes 1.35 promises that
-they can be, KEP-5504, and no server we know of did otherwise before), so that events repeated after a resume do not
-turn an object back. They are compared for one object only, not with the point of resumption: a server that joins
-several stores has no order between them. So a repeated life of an object that is gone is told again, to its end.
-Versions that are not numbers are taken as they come.
+About resourceVersions. Lists request the most recent state (no version), never "any" version, which may come from a
+lagging server and be older than the cache. A list is always applied, whatever versions it has (a restored etcd counts
+backwards). Within a watch, versions that are decimal numbers are compared (Kubernetes 1.35 guarantees that, KEP-5504, and
+no known server did otherwise before), so that events repeated after a resume do not revert an object. Only versions of the
+same object are compared, not with the version at which the watch resumed: a server over several stores has no order
+between them. So repeated events of a deleted object are reported again, up to its deletion. Versions that are not numbers
+are applied as they arrive.
 """
 
 import asyncio
@@ -43,7 +44,7 @@ from gangline.api.meta import EVERYTHING, Key, Selector
 from gangline.api.scheme import Resource
 from gangline.base.clock import Clock
 from gangline.base.tasks import run_every
-from gangline.kube.client import ApiReader, Kind
+from gangline.kube.client import PAGE_SIZE, WATCH_IDLE_TIMEOUT, ApiReader, Kind
 from gangline.kube.errors import ApiError, ConfigError, Gone, KubeError, StreamBroken
 from gangline.kube.pages import UnreadableObject, resource_version_of
 from gangline.kube.watch import Bookmark, ChangeType, ObjectChange, WatchEvent
@@ -53,24 +54,21 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-PAGE_SIZE = 500
-WATCH_IDLE_TIMEOUT = timedelta(minutes=3)
-"""Servers send a bookmark about every minute; after three without one the connection is taken for dead."""
 EVENTS_PER_TURN = 32
-"""After so many events others have their turn: much may have come at the same time."""
+"""After so many events the informer lets other tasks run: many events may arrive at once."""
 WATCH_TIMEOUT_SECONDS = (300, 600)
-"""How long one watch may last; chosen by chance, so that informers do not come back to a server all at once."""
+"""The range of watch durations; random, so that informers do not all reconnect at the same time."""
 
 
 class RetryDelays(msgspec.Struct, frozen=True):
-    """How soon to try again. A watch that the server ended in due time is resumed at once, as is a list after 410."""
+    """Delays before retries. A watch that the server ended after its timeout is resumed at once; so is a list after 410."""
 
-    # Doubles with every failure in a row, up to the longest; of each delay a random part, at least half, is waited.
+    # Doubles with every failure in a row, up to `max_delay`; each delay is multiplied by a random number of 0.5 to 1.
     first_delay: timedelta = timedelta(seconds=0.2)
     max_delay: timedelta = timedelta(seconds=30)
-    # A watch that ends sooner and brings nothing is a failure: some proxies accept every watch and close it.
+    # A watch that ends sooner without an event is a failure: some proxies accept every watch and close it.
     short_watch: timedelta = timedelta(seconds=1)
-    # What is quiet for longer than it takes to connect is taken to be well.
+    # A watch that is open for longer than connecting takes counts as successful, even without events.
     healthy_after: timedelta = timedelta(seconds=15)
 
 
@@ -78,14 +76,14 @@ DEFAULT_RETRY_DELAYS = RetryDelays()
 
 
 class Delta(msgspec.Struct, Generic[T], frozen=True, gc=False):
-    """What a subscriber is told. None before: it is new. None after: it is gone, and `before` is its last state."""
+    """A change of an object. `before` is None if it is new; `after` is None if it was deleted."""
 
     before: T | None
     after: T | None
 
     @property
     def newest(self) -> T:
-        """The object as last seen."""
+        """The object after the change, or its last state if it was deleted."""
         newest = self.after if self.after is not None else self.before
         assert newest is not None
         return newest
@@ -93,11 +91,11 @@ class Delta(msgspec.Struct, Generic[T], frozen=True, gc=False):
 
 Subscriber = Callable[[Delta[T]], None]
 TransformFunc = Callable[[T], T]
-"""Makes an object smaller before it is cached. Name, namespace, uid and resourceVersion must stay."""
+"""Makes an object smaller before it is cached. Must keep name, namespace, uid and resourceVersion."""
 
 
 class Informer(Generic[T]):
-    """A cache that follows the server. Inert until `run()`, which may be run again; share one per kind."""
+    """A cache that follows the server. Does nothing before `run()`, which may be called again after it ended."""
 
     def __init__(
         self,
@@ -116,21 +114,21 @@ class Informer(Generic[T]):
         self.kind = kind
         self.name = kind.name if isinstance(kind, Resource) else kind.__name__
         self.problem: str | None = None
-        """Why the last list or watch failed; None while all is well. For health probes."""
+        """The error of the last list or watch; None after a success. For health probes."""
         self.relists = 0
-        """Lists completed after the first."""
+        """The number of lists completed after the first."""
         self.restarts = 0
-        """Lists and watches that failed and were tried again."""
+        """The number of lists and watches that failed."""
         self.unreadable: dict[Key, UnreadableObject] = {}
-        """Objects that the server has and the cache cannot."""
+        """Objects on the server that do not fit their type, and so are not in the cache."""
         self._reader, self._where, self._clock = reader, where, clock
         self._transform, self._resync, self._idle, self._delays = trim, resync, idle, pace
-        # Replaced, not changed, so that a subscriber may leave while others are being told.
+        # Replaced, never changed, so that a subscriber may unsubscribe while others are being called.
         self._subscribers: tuple[Subscriber[T], ...] = ()
         self._synced_event = asyncio.Event()
-        # Where the watch resumes; None: list first.
+        # The version at which the watch resumes; None: list first.
         self._resume_version: str | None = None
-        # In a row, without the watch coming forward.
+        # Failures in a row, without an event in between.
         self._failures = 0
         self._page_size = PAGE_SIZE
 
@@ -144,34 +142,34 @@ class Informer(Generic[T]):
         await self._synced_event.wait()
 
     @contextmanager
-    def subscribe(self, tell: Subscriber[T]) -> Iterator[None]:
-        """Be told of every change from now on, and at once of everything that is already there."""
-        with self._register(tell):
-            for found in self.cache:
-                tell(Delta(None, found))
+    def subscribe(self, subscriber: Subscriber[T]) -> Iterator[None]:
+        """Call `subscriber` for every object in the cache, then for every change, until the block ends."""
+        with self._register(subscriber):
+            for item in self.cache:
+                subscriber(Delta(None, item))
             yield
 
     @contextmanager
-    def _register(self, tell: Subscriber[T]) -> Iterator[None]:
-        self._subscribers = (*self._subscribers, tell)
+    def _register(self, subscriber: Subscriber[T]) -> Iterator[None]:
+        self._subscribers = (*self._subscribers, subscriber)
         try:
             yield
         finally:
-            left = list(self._subscribers)
-            left.remove(tell)
-            self._subscribers = tuple(left)
+            remaining = list(self._subscribers)
+            remaining.remove(subscriber)
+            self._subscribers = tuple(remaining)
 
     async def wait_until(self, holds: Callable[[Cache[T]], bool]) -> None:
-        """Wait for something to be true of the cache. It is looked at now and after every change."""
-        true = asyncio.Event()
+        """Wait until `holds` returns True for the cache. It is called now and after every change."""
+        done = asyncio.Event()
 
-        def look(_: Delta[T]) -> None:
+        def check(_: Delta[T]) -> None:
             if holds(self.cache):
-                true.set()
+                done.set()
 
         if not holds(self.cache):
-            with self._register(look):
-                await true.wait()
+            with self._register(check):
+                await done.wait()
 
     async def run(self) -> None:
         """Follow the server until cancelled."""
@@ -196,22 +194,22 @@ class Informer(Generic[T]):
     # Listing
 
     async def _list(self) -> str:
-        """Bring the cache to one snapshot of the server; tell the difference. Gives where to watch from."""
+        """Bring the cache to a snapshot of the server and report the differences. Returns the version to watch from."""
         version: str | None = None
-        kept: set[Key] = set()
+        listed: set[Key] = set()
         unreadable: dict[Key, UnreadableObject] = {}
         try:
             async for page in self._reader.pages(self.kind, self._where, limit=self._page_size):
-                # The first page's: should a later one say more, the watch repeats what is between.
+                # The version of the first page: if a later page is newer, the watch repeats what is in between.
                 version = page.metadata.resource_version if version is None else version
                 for item in page.items:
-                    kept.add(self._apply_listed(item))
-                unreadable.update((bad.key, bad) for bad in page.unreadable)
+                    listed.add(self._apply_listed(item))
+                unreadable.update((item.key, item) for item in page.unreadable)
         except Gone:
-            self._page_size = 0  # Slower than the server forgets: from now on everything at once.
+            self._page_size = 0  # Too slow for the server to keep the snapshot: list without pages from now on.
             raise
         for key in self.cache.keys():  # noqa: SIM118 - a Cache iterates over objects
-            if key not in kept:
+            if key not in listed:
                 self._remove(key)
         self._replace_unreadable(unreadable)
         self.relists += self._synced_event.is_set()
@@ -219,36 +217,36 @@ class Informer(Generic[T]):
         self._synced_event.set()
         return version or ""
 
-    def _apply_listed(self, found: T) -> Key:
-        key = key_of(found)
+    def _apply_listed(self, item: T) -> Key:
+        key = key_of(item)
         before = self.cache.get(key)
-        if before is None or not _is_same_version(resource_version_of(before), resource_version_of(found)):
-            self._store(before, found)
+        if before is None or not _is_same_version(resource_version_of(before), resource_version_of(item)):
+            self._store(before, item)
         return key
 
-    def _replace_unreadable(self, now: dict[Key, UnreadableObject]) -> None:
-        for key, bad in now.items():
-            if self.unreadable.get(key) != bad:
-                self._warn_unreadable(bad)
-        self.unreadable = now
+    def _replace_unreadable(self, unreadable: dict[Key, UnreadableObject]) -> None:
+        for key, item in unreadable.items():
+            if self.unreadable.get(key) != item:
+                self._warn_unreadable(item)
+        self.unreadable = unreadable
 
     # Watching
 
     async def _watch(self, since: str) -> None:
-        began, taken = self._clock.monotonic(), 0
+        began, event_count = self._clock.monotonic(), 0
         timer = self._clock.call_later(self._delays.healthy_after, self._mark_healthy)
-        lasting = timedelta(seconds=random.randint(*WATCH_TIMEOUT_SECONDS))  # noqa: S311 - not a secret
+        timeout = timedelta(seconds=random.randint(*WATCH_TIMEOUT_SECONDS))  # noqa: S311 - not a secret
         try:
             async for event in self._reader.watch(
-                self.kind, self._where, since=since, timeout=lasting, idle=self._idle
+                self.kind, self._where, since=since, timeout=timeout, idle=self._idle
             ):
                 self._handle_event(event)
                 version = event.resource_version
                 if version and version != self._resume_version:
                     self._resume_version = version
                     self._mark_healthy()
-                taken += 1
-                if taken % EVENTS_PER_TURN == 0:
+                event_count += 1
+                if event_count % EVENTS_PER_TURN == 0:
                     await self._clock.sleep(timedelta())
         finally:
             timer.cancel()
@@ -264,43 +262,43 @@ class Informer(Generic[T]):
         else:
             assert isinstance(event, Bookmark)
 
-    def _handle_change(self, kind: ChangeType, found: T) -> None:
-        key = key_of(found)
+    def _handle_change(self, change: ChangeType, item: T) -> None:
+        key = key_of(item)
         before = self.cache.get(key)
         if before is not None:
-            had, has = resource_version_of(before), resource_version_of(found)
-            if _is_older_version(has, had):
+            old_version, new_version = resource_version_of(before), resource_version_of(item)
+            if _is_older_version(new_version, old_version):
                 return
-            if kind is ChangeType.DELETED:
-                self._remove(key, found)
-            elif not _is_same_version(had, has):
-                self._store(before, found)
-        elif kind is not ChangeType.DELETED:
-            self._store(None, found)
+            if change is ChangeType.DELETED:
+                self._remove(key, item)
+            elif not _is_same_version(old_version, new_version):
+                self._store(before, item)
+        elif change is not ChangeType.DELETED:
+            self._store(None, item)
         if self.unreadable:
             self.unreadable.pop(key, None)
 
-    def _handle_unreadable(self, bad: UnreadableObject) -> None:
-        before = self.cache.get(bad.key)
-        if before is not None and _is_older_version(bad.resource_version, resource_version_of(before)):
+    def _handle_unreadable(self, item: UnreadableObject) -> None:
+        before = self.cache.get(item.key)
+        if before is not None and _is_older_version(item.resource_version, resource_version_of(before)):
             return
-        if bad.deleted:
-            self.unreadable.pop(bad.key, None)
+        if item.deleted:
+            self.unreadable.pop(item.key, None)
         else:
-            self.unreadable[bad.key] = bad
-            self._warn_unreadable(bad)
-        self._remove(bad.key)
+            self.unreadable[item.key] = item
+            self._warn_unreadable(item)
+        self._remove(item.key)
 
     # Cache and subscribers
 
-    def _store(self, before: T | None, found: T) -> None:
-        if before is not None and _uid_of(before) != _uid_of(found):
+    def _store(self, before: T | None, item: T) -> None:
+        if before is not None and _uid_of(before) != _uid_of(item):
             self._remove(key_of(before))
             before = None
         if self._transform is not None:
-            found = self._transform(found)
-        self.cache.put(found)
-        self._notify(Delta(before, found))
+            item = self._transform(item)
+        self.cache.put(item)
+        self._notify(Delta(before, item))
 
     def _remove(self, key: Key, last: T | None = None) -> None:
         before = self.cache.drop(key)
@@ -311,18 +309,18 @@ class Informer(Generic[T]):
         self._notify(Delta(before if last is None else last, None))
 
     def _notify(self, delta: Delta[T]) -> None:
-        for tell in self._subscribers:
-            tell(delta)
+        for subscriber in self._subscribers:
+            subscriber(delta)
 
     async def _resync_all(self) -> None:
         for number, key in enumerate(self.cache.keys(), 1):
-            found = self.cache.get(key)
-            if found is not None:
-                self._notify(Delta(found, found))
+            item = self.cache.get(key)
+            if item is not None:
+                self._notify(Delta(item, item))
             if number % PAGE_SIZE == 0:
-                await self._clock.sleep(timedelta())  # Let others run.
+                await self._clock.sleep(timedelta())  # Let other tasks run.
 
-    # Trouble
+    # Failures
 
     def _mark_healthy(self) -> None:
         self._failures = 0
@@ -345,30 +343,30 @@ class Informer(Generic[T]):
     def _backoff_delay(self, error: KubeError | ConfigError) -> timedelta:
         doubled = self._delays.first_delay * (1 << min(self._failures - 1, 16))
         delay = min(self._delays.max_delay, doubled) * random.uniform(0.5, 1.0)  # noqa: S311 - not a secret
-        asked = error.retry_after if isinstance(error, ApiError) else None
-        return delay if asked is None else max(delay, asked)
+        retry_after = error.retry_after if isinstance(error, ApiError) else None
+        return delay if retry_after is None else max(delay, retry_after)
 
-    def _warn_unreadable(self, bad: UnreadableObject) -> None:
+    def _warn_unreadable(self, item: UnreadableObject) -> None:
         log.warning(
             "object cannot be read, ignoring it",
-            extra={"resource": self.name, "key": str(bad.key), "error": bad.problem},
+            extra={"resource": self.name, "key": str(item.key), "error": item.problem},
         )
 
 
-def _is_same_version(one: str, other: str) -> bool:
-    return one == other != ""
+def _is_same_version(version: str, other: str) -> bool:
+    return version == other != ""
 
 
-def _is_older_version(one: str, other: str) -> bool:
-    """Whether a version is certainly older. Only decimal numbers can be compared."""
-    if not (one.isdecimal() and other.isdecimal()):
+def _is_older_version(version: str, other: str) -> bool:
+    """Whether a version is older than the other. False unless both are decimal numbers."""
+    if not (version.isdecimal() and other.isdecimal()):
         return False
-    # As numbers: neither has leading zeros, so a shorter one is a smaller one.
-    return (len(one), one) < (len(other), other)
+    # Neither has leading zeros, so a shorter number is a smaller one.
+    return (len(version), version) < (len(other), other)
 
 
-def _uid_of(found: Any) -> str:
-    if isinstance(found, dict):
-        return str(found["metadata"].get("uid", ""))
-    uid: str = found.metadata.uid
+def _uid_of(item: Any) -> str:
+    if isinstance(item, dict):
+        return str(item["metadata"].get("uid", ""))
+    uid: str = item.metadata.uid
     return uid

@@ -1,8 +1,8 @@
-"""Equal parts of cached objects, kept once.
+"""Equal parts of cached objects are stored once.
 
-What people write repeats: the pods of a gang have the same containers, tolerations and owners, and label values
-come from a small set. What machines report does not, but for the words they report it in. On 10,000 training pods
-this more than halves a cache, at a few microseconds per object; docs/runtime/informer.md has the numbers.
+Specs repeat: the pods of a gang have the same containers, tolerations and owners, and label values come from a small set.
+Statuses do not, except for the words in them. With 10,000 training pods this more than halves the size of the cache, at a
+few microseconds per object; docs/runtime/informer.md has the measurements.
 """
 
 from typing import Any, TypeVar
@@ -12,41 +12,41 @@ import msgspec
 T = TypeVar("T")
 
 MAX_PARTS, MAX_SPECS = 65_536, 4_096
-"""Parts remembered, and specs. When there are more, remembering starts anew: sharing is a saving, not a promise."""
+"""The most parts and specs that are remembered. Beyond that all are forgotten: sharing is an optimization only."""
 
 SHARED_METADATA_FIELDS = ("namespace", "owner_references", "finalizers")
 INTERNED_STATUS_FIELDS = ("phase", "type", "status", "reason", "name")
-"""Fields of a status, and of what is listed in it, whose values are few."""
+"""Fields of a status, and of the items of its lists, that have few different values."""
 
 _set_field = msgspec.structs.force_setattr
 
 
 class ObjectInterner:
-    """A `trim` for structs: gives the object it gets, its parts replaced by equal ones seen before.
+    """A `trim` for structs: returns the object with parts replaced by equal ones of earlier objects.
 
-    Give each informer one of its own. The object must be fresh from the decoder: it is changed in place, to an
-    equal value. JSON objects come back as they are.
+    Each informer needs its own. The object must come directly from the decoder, because it is changed in place, to an
+    equal value. JSON objects are returned unchanged.
     """
 
     def __init__(self) -> None:
-        # By their encoding, because lists and dictionaries have no hash.
+        # By their encoding, because lists and dictionaries cannot be hashed.
         self._parts: dict[bytes, Any] = {}
-        # Specs that are equal altogether, as those of a gang's pods: one look instead of one for each field.
+        # Whole specs, such as those of a gang's pods: one lookup instead of one for each field.
         self._specs: dict[tuple[type, bytes], msgspec.Struct] = {}
         self._words: dict[str, str] = {}
         self._encode = msgspec.msgpack.Encoder().encode
 
-    def __call__(self, found: T) -> T:
-        if isinstance(found, msgspec.Struct):
-            for name in found.__struct_fields__:
-                part = getattr(found, name)
+    def __call__(self, item: T) -> T:
+        if isinstance(item, msgspec.Struct):
+            for name in item.__struct_fields__:
+                part = getattr(item, name)
                 if isinstance(part, msgspec.Struct):
                     shared = self._interned_field(name, part)
                     if shared is not part:
-                        _set_field(found, name, shared)
+                        _set_field(item, name, shared)
                 elif name in ("kind", "api_version"):
-                    _set_field(found, name, self._interned_word(part))
-        return found
+                    _set_field(item, name, self._interned_word(part))
+        return item
 
     def _interned_field(self, name: str, part: msgspec.Struct) -> msgspec.Struct:
         match name:
@@ -69,13 +69,13 @@ class ObjectInterner:
 
     def _interned_spec(self, part: msgspec.Struct) -> msgspec.Struct:
         key = type(part), self._encode(part)
-        known = self._specs.get(key)
-        if known is None:
+        shared = self._specs.get(key)
+        if shared is None:
             if len(self._specs) >= MAX_SPECS:
                 self._specs.clear()
             self._intern_fields(part, part.__struct_fields__)
-            known = self._specs[key] = part
-        return known
+            shared = self._specs[key] = part
+        return shared
 
     def _intern_fields(self, part: msgspec.Struct, fields: tuple[str, ...]) -> None:
         if len(self._parts) > MAX_PARTS:
@@ -83,9 +83,9 @@ class ObjectInterner:
         for field in fields:
             value = getattr(part, field, None)
             if value and type(value) in (str, tuple, dict):
-                known = self._parts.setdefault(self._encode(value), value)
-                if known is not value:
-                    _set_field(part, field, known)
+                shared = self._parts.setdefault(self._encode(value), value)
+                if shared is not value:
+                    _set_field(part, field, shared)
 
     def _intern_status_words(self, part: object) -> None:
         if isinstance(part, msgspec.Struct):

@@ -1,15 +1,15 @@
-"""Starts and stops the parts of an operator in the right order: caches first, then the election, then controllers.
+"""Starts and stops the parts of an operator in order: caches first, then the election, then controllers.
 
-The way down, on SIGTERM or SIGINT, one step after the other:
+Shutdown on SIGTERM or SIGINT, step by step:
 
-1. queues are closed: no pass begins any more;
-2. passes under way may finish within `grace`, then are cancelled, and awaited;
-3. recorded events are flushed, informers and other background work end;
-4. the lease is released, so that another process can begin at once;
-5. probes and metrics go last: they answer until the end.
+1. queues are closed: no reconcile begins any more;
+2. running reconciles may finish within `grace`; then they are cancelled and awaited;
+3. recorded events are written, informers and other background work end;
+4. the lease is released, so that another process can take over at once;
+5. the server of probes and metrics ends.
 
-Until step 4 the lease is renewed. A second signal ends the process at once. An error of any part brings all others
-down at once, and is raised.
+Until step 4 the lease is renewed. A second signal kills the process. An error of any part cancels all others at once, and
+is raised.
 """
 
 import asyncio
@@ -33,10 +33,10 @@ from gangline.runtime.events import EventRecorder
 from gangline.runtime.health import HealthServer
 from gangline.runtime.informer import Informer
 from gangline.runtime.interning import ObjectInterner
-from gangline.runtime.leader import LeaderElector
-from gangline.runtime.limits import MAX_RETRY_DELAY, default_retry_limiter
-from gangline.runtime.queue import QueueMetrics, WorkQueue
+from gangline.runtime.leader_election import LeaderElector
+from gangline.runtime.rate_limits import MAX_RETRY_DELAY, default_retry_limiter
 from gangline.runtime.sources import KeySource
+from gangline.runtime.work_queue import QueueMetrics, WorkQueue
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class ManagerMetrics(Protocol):
-    """Gives each part something to report to: `gangline.runtime.metrics.Metrics`."""
+    """The metrics of each part, as `gangline.runtime.metrics.PrometheusMetrics` has them."""
 
     def queue_metrics(self, name: str) -> QueueMetrics: ...
     def register_queue(self, queue: WorkQueue[Any]) -> None: ...
@@ -58,7 +58,7 @@ class ManagerMetrics(Protocol):
 
 
 class ControllerOptions(msgspec.Struct, frozen=True):
-    """How a controller works: passes at the same time, how long one may take, and the longest pause after failures."""
+    """Options of a controller: concurrent reconciles, how long one may take, and the longest retry delay."""
 
     workers: int = 4
     timeout: timedelta | None = None
@@ -69,7 +69,7 @@ DEFAULT_CONTROLLER_OPTIONS = ControllerOptions()
 
 
 class Manager:
-    """Holds the parts and runs them. Inert until `run()`; add everything before."""
+    """Holds the parts and runs them. Everything must be added before `run()`."""
 
     def __init__(
         self,
@@ -97,13 +97,13 @@ class Manager:
     def informer(
         self, kind: Kind[T], where: Selector = EVERYTHING, indexes: Mapping[str, IndexFunc[T]] | None = None
     ) -> Informer[T]:
-        """The one informer of a kind and selection, made when first asked for; indexes add up.
+        """The shared informer of a kind and selector, created by the first call; indexes are added to it.
 
-        Raises ValueError when an index of that name exists and is another function.
+        Raises ValueError if it has another index with the same name.
         """
         informer = self._shared_informers.get((kind, where))
         if informer is None:
-            # Shared caches are the big ones: half the memory for a few microseconds per object.
+            # Shared caches are large: the interner halves their memory for a few microseconds per object.
             informer = Informer(self._reader, kind, where, clock=self._clock, trim=ObjectInterner())
             self._shared_informers[kind, where] = informer
             self.add_informer(informer)
@@ -118,13 +118,13 @@ class Manager:
         sources: Sequence[KeySource],
         options: ControllerOptions = DEFAULT_CONTROLLER_OPTIONS,
     ) -> Controller:
-        """Make and add a controller with a queue, limits and metrics of the usual kind."""
-        meters = self._metrics
+        """Create and add a controller with the default queue, rate limits and metrics."""
+        metrics = self._metrics
         queue: WorkQueue[Key] = WorkQueue(
             default_retry_limiter(self._clock, options.ceiling),
             self._clock,
             name=name,
-            metrics=meters.queue_metrics(name) if meters is not None else None,
+            metrics=metrics.queue_metrics(name) if metrics is not None else None,
         )
         controller = Controller(
             name,
@@ -134,35 +134,34 @@ class Manager:
             workers=options.workers,
             timeout=options.timeout,
             clock=self._clock,
-            metrics=meters.controller_metrics(name, options.workers) if meters is not None else None,
+            metrics=metrics.controller_metrics(name, options.workers) if metrics is not None else None,
         )
         self.add_controller(controller)
         return controller
 
     def add_informer(self, informer: Informer[Any]) -> None:
-        """Run an informer that is not shared; controllers wait for it as for the others."""
+        """Add an informer that is not shared. Controllers wait until it has synced."""
         self._informers.append(informer)
         if self._metrics is not None:
             self._metrics.register_informer(informer)
 
     def add_controller(self, controller: Controller) -> None:
-        """Run a controller, while leading if there is an election."""
+        """Add a controller. With an election it runs while this process leads."""
         self._controllers.append(controller)
         if self._metrics is not None:
             self._metrics.register_queue(controller.queue)
 
     def add_runnable(self, run: Runnable, *, leading: bool = True) -> None:
-        """Run something else: while leading, like a controller, or from start to end. It may return early."""
+        """Add other work: run while leading, like a controller, or all the time. It may return early."""
         (self._leader_runnables if leading else self._background_runnables).append(run)
 
     # Life
 
     async def run(self, stop: asyncio.Event | None = None, *, signals: bool = True) -> None:
-        """Run everything until `stop` is set or a signal arrives, then go down in order and return.
+        """Run everything until `stop` is set or a signal arrives, then shut down in order and return.
 
-        Raises `LostLeadership` when the lease is lost: the process should end, and begin anew. Raises the error of
-        the part that failed; several at once come as an `ExceptionGroup`. Cancelling ends everything at once,
-        without grace, but releases the lease.
+        Raises `LostLeadership` when the lease is lost: the process should restart. Raises the error of a part that failed,
+        or an `ExceptionGroup` of several. Cancelling this call ends everything without grace, but releases the lease.
         """
         stopping = stop or asyncio.Event()
         async with self._health or nullcontext():
@@ -171,7 +170,7 @@ class Manager:
 
     async def _run_parts(self, stop: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as group:
-            # In the order in which they end: events first, while everything they need is still there.
+            # In the order in which they are ended: the event recorder first, because it needs the others.
             background = [
                 [_start_task(group, self._recorder.run)] if self._recorder is not None else [],
                 [_start_task(group, run) for run in self._background_runnables],
@@ -192,23 +191,23 @@ class Manager:
         await (self._leader.run_while_leading(term) if self._leader is not None else term())
 
     async def _run_controllers(self, stop: asyncio.Event, background: Sequence[Sequence[Task]]) -> None:
-        """Run the controllers until cancelled: in order if that is because of `stop`, else at once."""
+        """Run the controllers until cancelled. Shut down in order if `stop` is set, else at once."""
         async with asyncio.TaskGroup() as group:
             controllers = [_start_task(group, controller.run) for controller in self._controllers]
             others = [_start_task(group, run) for run in self._leader_runnables]
             try:
                 await asyncio.Event().wait()
             finally:
-                gently = stop.is_set() and (self._leader is None or self._leader.is_leader)
-                if gently:
+                graceful = stop.is_set() and (self._leader is None or self._leader.is_leader)
+                if graceful:
                     await self._drain(controllers)
                 await _cancel_and_wait([*controllers, *others])
-                if gently:
+                if graceful:
                     for tasks in background:
                         await _cancel_and_wait(tasks)
 
     def unsynced_caches(self) -> str:
-        """Which caches are not filled yet, in words: a readiness check. Empty when all are."""
+        """A readiness check: names the caches that have not synced yet; empty if all have."""
         missing = ", ".join(informer.name for informer in self._informers if not informer.is_synced)
         return f"no first list of {missing}" if missing else ""
 
@@ -226,23 +225,23 @@ class Manager:
 
 @contextmanager
 def stop_on_signals(stop: asyncio.Event) -> Iterator[None]:
-    """Set the event on SIGTERM or SIGINT. The second signal does what it does to any program: it kills."""
+    """Set the event on SIGTERM or SIGINT. A second signal has its default effect: it kills the process."""
     loop = asyncio.get_running_loop()
-    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    old_handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
 
-    def first(number: signal.Signals) -> None:
-        log.info("signal received, stopping", extra={"signal": number.name})
+    def on_first_signal(received: signal.Signals) -> None:
+        log.info("signal received, stopping", extra={"signal": received.name})
         stop.set()
-        for each in STOP_SIGNALS:
-            loop.remove_signal_handler(each)
-            signal.signal(each, signal.SIG_DFL)
+        for number in STOP_SIGNALS:
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL)
 
     for number in STOP_SIGNALS:
-        loop.add_signal_handler(number, first, number)
+        loop.add_signal_handler(number, on_first_signal, number)
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in old_handlers.items():
             loop.remove_signal_handler(number)
             signal.signal(number, handler)
 
@@ -260,7 +259,7 @@ async def _cancel_on(stop: asyncio.Event, work: asyncio.Task[None]) -> None:
 
 
 async def _cancel_and_wait(tasks: Iterable[Task]) -> None:
-    """Cancel and await. Errors are the group's to raise."""
+    """Cancel and await tasks. Their errors are raised by their group."""
     unfinished = [task for task in tasks if not task.done()]
     for task in unfinished:
         task.cancel()

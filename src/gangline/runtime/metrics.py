@@ -1,10 +1,10 @@
-"""Counters under the names of controller-runtime and client-go, so that existing dashboards and alerts fit.
+"""Prometheus metrics with the names of controller-runtime and client-go, so that existing dashboards and alerts work.
 
-A registry of our own, never the global one: two managers in one process do not meet. Labels are bounded (names of
+The registry is not the global one, so that two managers in one process do not share metrics. Labels are bounded (names of
 controllers and resources, never of jobs), and series with known labels exist from the start, at zero.
 
-Only this module, and `gangline.operator.metrics` for what is counted of jobs, import prometheus_client; the queue,
-the controllers and the rest know small protocols only.
+Only this module and `gangline.operator.metrics` (metrics of jobs) import prometheus_client; the queue, the controllers and
+the other parts use small protocols.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -22,7 +22,7 @@ from gangline.kube.transport.api import Request, Response, ResponseStream, Trans
 from gangline.runtime.controller import ReconcileResult
 from gangline.runtime.events import RecordResult
 from gangline.runtime.informer import Informer
-from gangline.runtime.queue import WorkQueue
+from gangline.runtime.work_queue import WorkQueue
 
 MetricFamily = GaugeMetricFamily | CounterMetricFamily
 
@@ -33,7 +33,7 @@ REQUEST_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60)
 
 
 class _Registry(CollectorRegistry):
-    """Without the `_created` twin that prometheus_client gives every counter: Go's metrics have none."""
+    """A registry without the `_created` series that prometheus_client adds to counters: Go's clients have none."""
 
     def collect(self) -> Iterable[Metric]:
         for metric in super().collect():
@@ -42,7 +42,7 @@ class _Registry(CollectorRegistry):
 
 
 class PrometheusMetrics:
-    """Every metric of a manager. Hands each part what it reports to."""
+    """All metrics of a manager, and the objects to which its parts report."""
 
     def __init__(self) -> None:
         self.registry = _Registry()
@@ -81,16 +81,16 @@ class PrometheusMetrics:
             self._events.labels(outcome.value)
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
-        """All metrics as text, and its content type: the one of those in an Accept header that fits best."""
+        """All metrics as text, and its content type, chosen by the Accept header."""
         encode, content_type = choose_encoder(accept)
         return encode(self.registry), content_type
 
     def queue_metrics(self, name: str) -> "PrometheusQueueMetrics":
-        """For `Queue(metrics=…)`."""
+        """For `WorkQueue(metrics=…)`."""
         return PrometheusQueueMetrics(self._queues, name)
 
     def register_queue(self, queue: WorkQueue[Any]) -> None:
-        """Ask the queue itself, at every scrape, how long its work under way has taken."""
+        """Read the durations of the running work from the queue at every scrape."""
         labels = (queue.name, queue.name)
         self._queues.unfinished.labels(*labels).set_function(queue.unfinished_seconds)
         self._queues.longest_running.labels(*labels).set_function(queue.oldest_lease_seconds)
@@ -100,28 +100,28 @@ class PrometheusMetrics:
         return PrometheusControllerMetrics(self._controllers, name, workers)
 
     def register_informer(self, informer: Informer[Any]) -> None:
-        """Ask the informer, at every scrape, for what it counts."""
+        """Read the counters of the informer at every scrape."""
         self._informers.informers.append(informer)
 
     def leader_gauge(self, name: str) -> Callable[[bool], None]:
-        """For `Leader(report=…)`."""
+        """For `LeaderElector(report=…)`."""
         gauge = self._leader_status.labels(name)
         gauge.set(0)
         return gauge.set
 
     def count_event(self, outcome: RecordResult) -> None:
-        """For `Recorder(count=…)`."""
+        """For `EventRecorder(count=…)`."""
         self._events.labels(outcome.value).inc()
 
     def observe_request(self, method: str, host: str, code: str, seconds: float) -> None:
-        """A request was answered, or (`<error>`) was not."""
-        known = self._request_children.get((method, host, code))
-        if known is None:
-            # Looking children up by their labels costs more than counting.
-            known = self._requests.labels(code, method, host), self._request_seconds.labels(method, host)
-            self._request_children[method, host, code] = known
-        known[0].inc()
-        known[1].observe(seconds)
+        """Record a request. `code` is its status, or `<error>` without a response."""
+        children = self._request_children.get((method, host, code))
+        if children is None:
+            # Looking up children by their labels costs more than counting.
+            children = self._requests.labels(code, method, host), self._request_seconds.labels(method, host)
+            self._request_children[method, host, code] = children
+        children[0].inc()
+        children[1].observe(seconds)
 
 
 class _QueueFamilies:
@@ -238,7 +238,7 @@ class PrometheusControllerMetrics:
 
 
 class _InformerCollector:
-    """Asks informers at every scrape. Those of one name (other selections of a kind) are added up."""
+    """Reads informers at every scrape. Informers with the same name (other selectors of a kind) are summed."""
 
     def __init__(self) -> None:
         self.informers: list[Informer[Any]] = []
@@ -275,13 +275,13 @@ class _InformerCollector:
 
 
 class RequestMetrics(Protocol):
-    """What `MeteredTransport` reports to."""
+    """Receives the metrics of a `MeteredTransport`."""
 
     def observe_request(self, method: str, host: str, code: str, seconds: float) -> None: ...
 
 
 class MeteredTransport:
-    """A transport that counts and times what another one carries. Streams count when their answer begins."""
+    """A transport that counts and times the requests of another one. A stream is counted when its response begins."""
 
     def __init__(
         self, transport: Transport, metrics: RequestMetrics, *, host: str = "", clock: Clock | None = None

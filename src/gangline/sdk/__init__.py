@@ -1,1 +1,1 @@
-"""What programs that run jobs need: shipping a folder to where a job runs."""
+"""The Python SDK: a training client with and without an event loop, job builders and `gangline.train`."""

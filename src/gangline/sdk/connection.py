@@ -1,4 +1,4 @@
-"""The way to the server, for everything that asks it: opened when first used, closed with the client."""
+"""The connection of a training client: which server, opened by the first call, closed with the client."""
 
 import asyncio
 import os
@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from gangline.api.kubeflow.kinds import JOB_SCHEME
 from gangline.api.kubeflow.training import JobKind
-from gangline.api.meta import JSON, Key
+from gangline.api.meta import Key
 from gangline.apiserver.store.folder_lock import lock_holder
 from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
@@ -26,11 +26,11 @@ from gangline.sdk.local_plane import PlaneProcess
 
 FIELD_MANAGER = "gangline-sdk"
 REQUEST_TIMEOUT_SECONDS = 120
-"""For how many seconds a server may be silent."""
+"""How long a call may take by default."""
 
 
 class LazyConnection:
-    """A server, a namespace and a kind of job. `AsyncTrainingClient` says what the arguments are."""
+    """A server, a namespace and a kind of job. The arguments are described at `AsyncTrainingClient`."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class LazyConnection:
         await self.close()
 
     async def close(self) -> None:
-        """Hang up; end the plane, if it was started by this client. Idempotent."""
+        """Close the connection, and end the local plane if this client started one. Idempotent."""
         self._client = None
         await self._stack.aclose()
 
@@ -75,10 +75,10 @@ class LazyConnection:
 
     @property
     def namespace(self) -> str:
-        """Where jobs are, unless a call says otherwise. Can be set."""
+        """The namespace of calls that name none. Can be set."""
         if not self._namespace:
-            found = self._configured_connection()
-            return found.namespace if found is not None else "default"
+            connection = self._configured_connection()
+            return connection.namespace if connection is not None else "default"
         return self._namespace
 
     @namespace.setter
@@ -87,7 +87,7 @@ class LazyConnection:
 
     @property
     def job_kind(self) -> str:
-        """The kind that calls mean when they name none. Can be set; raises `ValueError`."""
+        """The kind of job of calls that name none. Can be set; raises `ValueError`."""
         return self._default_kind.kind
 
     @job_kind.setter
@@ -95,16 +95,16 @@ class LazyConnection:
         self._default_kind = job_kind_named(kind)
 
     def _configured_connection(self) -> Connection | None:
-        """The server that there is; None where one is to be started."""
+        """The configured server; None if a local plane is to be started."""
         config_file, context, configuration, local = self._connection_arguments
         if configuration is not None:
             return connection_from_configuration(configuration)
         return None if local else resolve_server(config_file, context, os.environ, Path.home())
 
     def _resolve_connection(self) -> Connection:
-        local, found = self._connection_arguments[-1], self._configured_connection()
-        if found is not None:
-            return found
+        local, connection = self._connection_arguments[-1], self._configured_connection()
+        if connection is not None:
+            return connection
         if local is False:
             raise ValueError("no cluster is configured; write config_file, or set KUBECONFIG")
         if local is None:
@@ -113,7 +113,7 @@ class LazyConnection:
         self._stack.callback(plane.close)
         return load_connection(kubeconfig=str(plane.kubeconfig), environ=os.environ, home=Path.home())
 
-    # For those who ask
+    # For the calls of subclasses
 
     @asynccontextmanager
     async def _client_call(self, timeout: float) -> AsyncIterator[Client]:
@@ -136,6 +136,7 @@ class LazyConnection:
         job_kind: str | None = None,
         timeout: float = REQUEST_TIMEOUT_SECONDS,
     ) -> Job:
+        """The job with this name."""
         async with self._client_call(timeout) as client:
             return await self._read_job(client, name, namespace, job_kind)
 
@@ -147,51 +148,46 @@ class LazyConnection:
         )
 
 
-def type_meta(facts: JobKind) -> JSON:
-    """Items of a list have neither."""
-    return {"apiVersion": facts.model.API_VERSION, "kind": facts.kind}
-
-
 def resolve_server(
     config_file: str | None, context: str | None, environ: Mapping[str, str], home: Path
 ) -> Connection | None:
-    """The server that is configured, or runs on this machine; None if there is none. Raises `ConfigError`."""
+    """The configured server, or the local plane that runs on this machine; None without both. Raises `ConfigError`."""
     if not (config_file or context or environ.get("KUBECONFIG")):
         plane = home_folder(environ=environ)
         if (plane / "pid").exists() and lock_holder(plane) is not None:
             return load_connection(kubeconfig=str(plane / "kubeconfig"), environ=environ, home=home)
-        inside = "KUBERNETES_SERVICE_HOST" in environ and SERVICE_ACCOUNT.exists()
-        if not inside and not (home / ".kube" / "config").exists():
+        in_pod = "KUBERNETES_SERVICE_HOST" in environ and SERVICE_ACCOUNT.exists()
+        if not in_pod and not (home / ".kube" / "config").exists():
             return None
     return load_connection(kubeconfig=config_file, context=context, environ=environ, home=home)
 
 
-def connection_from_configuration(given: Any) -> Connection:
-    """A connection from a `Configuration` of the Kubernetes client. Raises `ValueError`."""
-    host = getattr(given, "host", None)
+def connection_from_configuration(configuration: Any) -> Connection:
+    """The connection of a `kubernetes.client.Configuration`. Raises `ValueError`."""
+    host = getattr(configuration, "host", None)
     if not isinstance(host, str) or not host:
         raise ValueError("client_configuration: has no host; write a kubernetes.client.Configuration")
     return Connection(
         server=host.rstrip("/"),
         source="client_configuration",
-        tls=_tls(given) if host.startswith("https:") else None,
-        proxy=getattr(given, "proxy", None),
-        credentials=_credentials(given),
+        tls=_tls(configuration) if host.startswith("https:") else None,
+        proxy=getattr(configuration, "proxy", None),
+        credentials=_credentials(configuration),
     )
 
 
-def _tls(given: Any) -> TLS:
-    pair = getattr(given, "cert_file", None), getattr(given, "key_file", None)
+def _tls(configuration: Any) -> TLS:
+    pair = getattr(configuration, "cert_file", None), getattr(configuration, "key_file", None)
     client = None
     if all(pair):
         certificate, key = (_pem(name, file) for name, file in zip(("cert_file", "key_file"), pair, strict=True))
         client = ClientCertificate(certificate, key)
-    ca = getattr(given, "ssl_ca_cert", None)
+    ca = getattr(configuration, "ssl_ca_cert", None)
     return TLS(
         ca=_pem("ssl_ca_cert", ca) if ca else None,
         client=client,
-        server_name=getattr(given, "tls_server_name", None) or None,
-        insecure=getattr(given, "verify_ssl", True) is False,
+        server_name=getattr(configuration, "tls_server_name", None) or None,
+        insecure=getattr(configuration, "verify_ssl", True) is False,
     )
 
 
@@ -199,13 +195,13 @@ def _pem(name: str, file: Any) -> Pem:
     return Pem(f"client_configuration: {name}", file=Path(os.fspath(file)))
 
 
-def _credentials(given: Any) -> Credentials:
-    keys = getattr(given, "api_key", None) or {}
-    prefixes = getattr(given, "api_key_prefix", None) or {}
+def _credentials(configuration: Any) -> Credentials:
+    keys = getattr(configuration, "api_key", None) or {}
+    prefixes = getattr(configuration, "api_key_prefix", None) or {}
     token = keys.get("authorization") or keys.get("BearerToken")
     if token:
-        # `Bearer x` in one, or the word apart.
-        bare = token.removeprefix(f"{prefixes.get('authorization', 'Bearer')} ").removeprefix("Bearer ")
-        return StaticToken(bare, "client_configuration: api_key")
-    user, password = getattr(given, "username", None), getattr(given, "password", None)
+        # Either `Bearer x` in one text, or `Bearer` as the prefix.
+        bare_token = token.removeprefix(f"{prefixes.get('authorization', 'Bearer')} ").removeprefix("Bearer ")
+        return StaticToken(bare_token, "client_configuration: api_key")
+    user, password = getattr(configuration, "username", None), getattr(configuration, "password", None)
     return BasicAuth(user, password) if user and password else Anonymous()

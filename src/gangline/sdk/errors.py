@@ -1,4 +1,4 @@
-"""What the SDK raises: the errors that users of the Kubeflow client catch, with what the server said."""
+"""The errors of the SDK: those that users of the Kubeflow client catch, with the messages of the server."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,24 +10,24 @@ from gangline.sdk.job import Job
 
 
 class TrainingError(RuntimeError):
-    """Something about jobs could not be done; the message is the server's own."""
+    """A call failed; the message is that of the server."""
 
 
 class JobFailed(TrainingError):
-    """The job failed. `.job` is as it was then."""
+    """The job failed; `.job` is its last state."""
 
     def __init__(self, job: Job) -> None:
         first = job.status.first_failure
-        who = f": {first.replica} {first.reason or f'exit {first.exit_code}'}" if first is not None else ""
-        reason = next((found.message for found in job.status.conditions if found.type == "Failed"), "")
-        where = f"{job.metadata.namespace}/{job.metadata.name}"
-        super().__init__(f"{job.kind} {where} failed{who}. {reason}".strip())
+        replica = f": {first.replica} {first.reason or f'exit {first.exit_code}'}" if first is not None else ""
+        reason = next((condition.message for condition in job.status.conditions if condition.type == "Failed"), "")
+        name = f"{job.metadata.namespace}/{job.metadata.name}"
+        super().__init__(f"{job.kind} {name} failed{replica}. {reason}".strip())
         self.job = job
 
 
 @asynccontextmanager
 async def translate_errors(what: str, timeout: float | None = None) -> AsyncIterator[None]:
-    """Our errors become those above; after `timeout` seconds, `TimeoutError`."""
+    """Raise errors of gangline as `ValueError` or `TrainingError`, and `TimeoutError` after `timeout` seconds."""
     try:
         with unwrap_exception_group():
             async with asyncio.timeout(timeout):

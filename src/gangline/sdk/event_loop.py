@@ -1,4 +1,4 @@
-"""An event loop for programs that have none: what is async becomes a call that waits."""
+"""Runs coroutines for programs without an event loop."""
 
 import asyncio
 import queue
@@ -12,13 +12,12 @@ from typing import Any, Generic, NamedTuple, TypeVar
 T = TypeVar("T")
 
 THREAD_NAME = "gangline"
-"""Of the threads."""
 IDLE_SECONDS = 1.0
-"""Seconds after which a loop that did not run may have missed something."""
+"""After so many seconds without running, the loop may have missed events of its sockets."""
 
 
 class StreamItem(NamedTuple, Generic[T]):
-    """What comes out of a generator: an item, its end, or the error that ended it."""
+    """An item of a generator, its end, or the error that ended it."""
 
     item: T | None = None
     error: Exception | None = None
@@ -26,11 +25,11 @@ class StreamItem(NamedTuple, Generic[T]):
 
 
 class LoopThread:
-    """Runs coroutines for a blocking program, from any of its threads. Ctrl-C while one runs cancels it.
+    """Runs coroutines for a blocking program, from any of its threads. Ctrl-C cancels the running coroutine.
 
-    The calling thread runs the loop itself, which saves two changes of threads for every call. From the first time
-    that this does not do (two threads call at once, the caller has a loop of its own, a stream is read) a thread
-    runs it to the end.
+    The calling thread runs the loop itself, which saves two thread switches per call. The first time that this is not
+    possible (two threads call at once, the caller has a running event loop, a stream is read) a thread is started, which
+    runs the loop from then on.
     """
 
     def __init__(self) -> None:
@@ -42,7 +41,7 @@ class LoopThread:
         self._last_run = 0.0
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """What it gives, or raises."""
+        """Run a coroutine; return its result, or raise its error."""
         if not self._acquire_loop():
             return self._wait_result(self._submit(work))
         try:
@@ -51,22 +50,22 @@ class LoopThread:
             self._loop_lock.release()
 
     def iterate(self, items: AsyncGenerator[T, None]) -> Iterator[T]:
-        """One after the other, as they come. Close it to leave early."""
-        # All in one task: what a generator opens it must close in the task that opened it.
-        given: queue.SimpleQueue[StreamItem[T]] = queue.SimpleQueue()
+        """The items of an async generator as they arrive. Close the iterator to leave early."""
+        # All in one task: a generator must close its resources in the task that opened them.
+        received: queue.SimpleQueue[StreamItem[T]] = queue.SimpleQueue()
 
         async def pump() -> None:
             try:
-                async with aclosing(items) as found:
-                    async for item in found:
-                        given.put(StreamItem(item))
-                given.put(StreamItem(is_last=True))
-            except Exception as error:  # noqa: BLE001 - raised again where somebody waits for it
-                given.put(StreamItem(error=error, is_last=True))
+                async with aclosing(items) as source:
+                    async for item in source:
+                        received.put(StreamItem(item))
+                received.put(StreamItem(is_last=True))
+            except Exception as error:  # noqa: BLE001 - raised by the reader
+                received.put(StreamItem(error=error, is_last=True))
 
         future = self._submit(pump())
         try:
-            while not (next_ := given.get()).is_last:
+            while not (next_ := received.get()).is_last:
                 yield next_.item  # type: ignore[misc]
             if next_.error is not None:
                 raise next_.error
@@ -78,9 +77,9 @@ class LoopThread:
         return self._loop.is_closed()
 
     def close(self, last: Coroutine[Any, Any, None]) -> None:
-        """Run this, and end the loop. May be called once.
+        """Run a last coroutine and close the loop. May be called only once.
 
-        A garbage collector may call it from such a thread, its own or another's, which must not be held up.
+        The garbage collector may call this from a loop thread, of this object or another, which must not be blocked.
         """
         if self._acquire_loop():
             try:
@@ -90,7 +89,7 @@ class LoopThread:
                 self._loop_lock.release()
             return
         future = self._submit(last)
-        # By whoever finishes it: if it is done already that is this thread, and the loop sleeps.
+        # Called by the thread that finishes the future, or by this one if it is done: then the loop must be woken.
         future.add_done_callback(lambda _: self._loop.call_soon_threadsafe(self._loop.stop))
         if threading.current_thread().name != THREAD_NAME and self._thread is not None:
             self._thread.join()
@@ -99,7 +98,7 @@ class LoopThread:
     # In the calling thread
 
     def _acquire_loop(self) -> bool:
-        """Whether the calling thread may run the loop. If so it holds the lock, and must release it."""
+        """Whether the calling thread may run the loop. If so, it holds the lock and must release it."""
         if self._thread is not None or _has_running_loop():
             return False
         return self._loop_lock.acquire(blocking=False)
@@ -120,12 +119,12 @@ class LoopThread:
             self._last_run = time.monotonic()
 
     def _drain_callbacks(self) -> None:
-        """A few rounds of the loop, so that a connection that the other side has closed is not used again."""
+        """Run a few iterations of the loop, so that it notices connections that the server has closed."""
         for _ in range(8):
             self._loop.call_soon(self._loop.stop)
             self._loop.run_forever()
 
-    # In a thread of its own
+    # In the loop thread
 
     def _submit(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
         with self._start_lock:
@@ -135,7 +134,7 @@ class LoopThread:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def _run_thread(self) -> None:
-        # Whoever runs it now goes on to the end of that call, and serves everybody meanwhile.
+        # A thread that runs the loop now finishes its call first; meanwhile it serves the other callers, too.
         with self._loop_lock:
             try:
                 self._loop.run_forever()

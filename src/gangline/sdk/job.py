@@ -1,4 +1,4 @@
-"""A job as the SDK hands it out: typed where we decide on it, whole as the server has it, drawn in a notebook."""
+"""A job as the SDK returns it: typed fields, the full JSON of the server, and an HTML view for notebooks."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,16 +14,22 @@ _KIND_BY_NAME = {kind.kind: kind for kind in TRAINING_KINDS}
 
 
 def job_kind_named(kind: str) -> JobKind:
-    """The kind of that name. Raises `ValueError`."""
+    """The `JobKind` with this name (`PyTorchJob`). Raises `ValueError`."""
     if kind not in _KIND_BY_NAME:
         raise ValueError(f"job_kind: is {kind!r}; write one of {', '.join(_KIND_BY_NAME)}")
     return _KIND_BY_NAME[kind]
 
 
+def type_meta(kind: JobKind) -> JSON:
+    """`apiVersion` and `kind`, which the items of lists lack."""
+    return {"apiVersion": kind.model.API_VERSION, "kind": kind.kind}
+
+
 class Job:
     """`job.metadata.name`, `job.spec.pytorch_replica_specs["Worker"].replicas`, `job.status.conditions`.
 
-    `to_dict()` and `to_yaml()` have every field. In a notebook it shows itself.
+    The attributes are typed; `to_dict()` and `to_yaml()` return every field that the server sent. A notebook shows the
+    job as HTML.
     """
 
     def __init__(self, body: JSON) -> None:
@@ -32,7 +38,7 @@ class Job:
 
     @classmethod
     def from_yaml(cls, text: str) -> "Job":
-        """The job that a text holds. Raises `ValueError` for a text that holds none."""
+        """The job in a YAML document. Raises `ValueError` if the document is not a job."""
         body = yaml.safe_load(text)
         if not isinstance(body, dict) or "kind" not in body:
             raise ValueError("the text holds no job: apiVersion, kind, metadata and spec are needed")
@@ -64,16 +70,16 @@ class Job:
 
     @property
     def state(self) -> str:
-        """One word: the newest condition that is True; Pending while there is none."""
-        for end in (ConditionType.FAILED, ConditionType.SUCCEEDED):
-            if self.status.holds(end):
-                return end.value
-        holding = [found.type for found in self.status.conditions if found.status == "True"]
-        return holding[-1] if holding else "Pending"
+        """Failed or Succeeded once the job has ended, else the newest condition that is True; Pending if there is none."""
+        for final in (ConditionType.FAILED, ConditionType.SUCCEEDED):
+            if self.status.holds(final):
+                return final.value
+        current = [condition.type for condition in self.status.conditions if condition.status == "True"]
+        return current[-1] if current else "Pending"
 
     @property
     def replicas(self) -> Mapping[str, int]:
-        """How many of each type are asked for."""
+        """The requested number of replicas by replica type."""
         specs: Mapping[str, Any] = self._body["spec"].get(self.facts.replicas) or {}
         return {kind: entry.get("replicas", 1) for kind, entry in specs.items()}
 
@@ -90,10 +96,11 @@ class Job:
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        where = f"{self.metadata.namespace}/" if self.metadata.namespace else ""
-        return f"<{self.kind} {where}{self.metadata.name}: {self.state}>"
+        namespace = f"{self.metadata.namespace}/" if self.metadata.namespace else ""
+        return f"<{self.kind} {namespace}{self.metadata.name}: {self.state}>"
 
     def _repr_html_(self) -> str:
+        # Imported here: only notebooks need it, and `html` takes a millisecond to import.
         from gangline.sdk.job_html import job_html
 
-        return job_html(self)
+        return job_html(self._typed, self.state, self.replicas)

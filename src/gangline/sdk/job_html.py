@@ -1,11 +1,11 @@
-"""A job as HTML: its state, its replicas as lights, its conditions on a line of time. Pure; nothing is fetched."""
+"""A job as HTML: its state, one dot per replica, its conditions as a timeline. Pure."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from html import escape
 
+from gangline.api.kubeflow.training import JobStatus, TrainingJob
 from gangline.api.meta import Condition
-from gangline.sdk.job import Job
 
 STATE_COLOURS = {
     "Succeeded": "#2e7d32",
@@ -18,62 +18,64 @@ STATE_COLOURS = {
     "Unknown": "#b0bec5",
 }
 TIMELINE_WIDTH, BAR_HEIGHT = 480, 22
-MAX_LIGHTS = 64
-"""Lights of one type that are drawn; beyond that they are counted."""
+MAX_DOTS = 64
+"""Dots drawn for one replica type; beyond that the number of replicas is written instead."""
 
 
-def job_html(job: Job) -> str:
-    """A fragment that stands by itself in any page, light or dark."""
+def job_html(job: TrainingJob, state: str, replicas: Mapping[str, int]) -> str:
+    """An HTML fragment without outside styles or scripts. `replicas` has the requested number by replica type."""
     parts = [
-        _title_html(job),
-        _replicas_html(job),
-        _progress_html(job),
+        _title_html(job, state),
+        _replicas_html(job.status, replicas),
+        _progress_html(job.status),
         timeline_svg(job.status.conditions),
-        _conditions_html(job),
+        _conditions_html(job.status),
     ]
     style = "font-family: system-ui, sans-serif; font-size: 13px; line-height: 1.5"
     return f'<div class="gangline-job" style="{style}">{"".join(parts)}</div>'
 
 
-def _title_html(job: Job) -> str:
-    where = f"{job.metadata.namespace}/" if job.metadata.namespace else ""
+def _title_html(job: TrainingJob, state: str) -> str:
+    namespace = f"{job.metadata.namespace}/" if job.metadata.namespace else ""
     restarts = f" · {job.status.restarts} restarts" if job.status.restarts else ""
     return (
-        f"<div><b>{escape(job.kind)}</b> {escape(where + job.metadata.name)} "
-        f'<span style="color: {_state_colour(job.state)}; font-weight: 600">{escape(job.state)}</span>{restarts}</div>'
+        f"<div><b>{escape(job.KIND)}</b> {escape(namespace + job.metadata.name)} "
+        f'<span style="color: {_state_colour(state)}; font-weight: 600">{escape(state)}</span>{restarts}</div>'
     )
 
 
-def _replicas_html(job: Job) -> str:
+def _replicas_html(status: JobStatus, replicas: Mapping[str, int]) -> str:
     rows = []
-    for kind, count in job.replicas.items():
-        states = dict(job.status.replica_statuses[kind].states) if kind in job.status.replica_statuses else {}
-        counted = [state for state, number in states.items() for _ in range(number)][:count]
-        lights = [*counted, *["Pending"] * (count - len(counted))]
+    for kind, count in replicas.items():
+        counts = dict(status.replica_statuses[kind].states) if kind in status.replica_statuses else {}
+        reported = [state for state, number in counts.items() for _ in range(number)][:count]
+        states = [*reported, *["Pending"] * (count - len(reported))]
         dots = "".join(
-            f'<span title="{state}" style="color: {_state_colour(state)}">●</span>' for state in lights[:MAX_LIGHTS]
+            f'<span title="{state}" style="color: {_state_colour(state)}">●</span>' for state in states[:MAX_DOTS]
         )
-        more = f" … {count} in all" if count > MAX_LIGHTS else ""
+        more = f" … {count} in all" if count > MAX_DOTS else ""
         rows.append(f"<div>{escape(kind.lower())} {dots}{more}</div>")
     return "".join(rows)
 
 
-def _progress_html(job: Job) -> str:
-    found = job.status.progress
-    if found is None:
+def _progress_html(status: JobStatus) -> str:
+    progress = status.progress
+    if progress is None:
         return ""
-    numbers = " ".join(f"{escape(name)}={value:.4g}" for name, value in found.metrics.items())
-    if not found.total:
-        return f"<div>step {found.step:g} {numbers}</div>"
+    metrics = " ".join(f"{escape(name)}={value:.4g}" for name, value in progress.metrics.items())
+    if not progress.total:
+        return f"<div>step {progress.step:g} {metrics}</div>"
     return (
-        f'<div><progress max="{found.total}" value="{found.step}"></progress> '
-        f"{found.step:g}/{found.total:g} {numbers}</div>"
+        f'<div><progress max="{progress.total}" value="{progress.step}"></progress> '
+        f"{progress.step:g}/{progress.total:g} {metrics}</div>"
     )
 
 
 def timeline_svg(conditions: Sequence[Condition]) -> str:
-    """From the first condition to the last, as SVG: a bar from when each was told to when the next was."""
-    marks = [(found.type, found.last_transition_time) for found in conditions if found.last_transition_time]
+    """A timeline of the conditions as SVG: one bar per condition, from its transition to the next one."""
+    marks = [
+        (condition.type, condition.last_transition_time) for condition in conditions if condition.last_transition_time
+    ]
     if not marks:
         return ""
     times = [at for _, at in marks if at is not None]
@@ -90,24 +92,24 @@ def timeline_svg(conditions: Sequence[Condition]) -> str:
 
 
 def _bars_svg(marks: Sequence[tuple[str, datetime | None]], begin: datetime, end: datetime) -> Iterator[str]:
-    whole = (end - begin).total_seconds() or 1.0
+    duration = (end - begin).total_seconds() or 1.0
     ordered = sorted((at, kind) for kind, at in marks if at is not None)
     for number, (at, kind) in enumerate(ordered):
         after = ordered[number + 1][0] if number + 1 < len(ordered) else end
-        left = (at - begin).total_seconds() / whole * (TIMELINE_WIDTH - 4)
-        width = max((after - at).total_seconds() / whole * (TIMELINE_WIDTH - 4), 4.0)
+        x = (at - begin).total_seconds() / duration * (TIMELINE_WIDTH - 4)
+        width = max((after - at).total_seconds() / duration * (TIMELINE_WIDTH - 4), 4.0)
         yield (
-            f'<rect x="{left:.1f}" y="4" width="{width:.1f}" height="{BAR_HEIGHT - 8}" rx="2" fill="{_state_colour(kind)}">'
+            f'<rect x="{x:.1f}" y="4" width="{width:.1f}" height="{BAR_HEIGHT - 8}" rx="2" fill="{_state_colour(kind)}">'
             f"<title>{escape(kind)} at {at:%H:%M:%S}</title></rect>"
         )
 
 
-def _conditions_html(job: Job) -> str:
+def _conditions_html(status: JobStatus) -> str:
     rows = "".join(
-        f"<tr><td>{found.last_transition_time:%H:%M:%S}</td><td>{escape(found.type)}</td>"
-        f"<td>{escape(found.status)}</td><td>{escape(found.message)}</td></tr>"
-        for found in job.status.conditions
-        if found.last_transition_time is not None
+        f"<tr><td>{condition.last_transition_time:%H:%M:%S}</td><td>{escape(condition.type)}</td>"
+        f"<td>{escape(condition.status)}</td><td>{escape(condition.message)}</td></tr>"
+        for condition in status.conditions
+        if condition.last_transition_time is not None
     )
     return f"<details><summary>conditions</summary><table>{rows}</table></details>" if rows else ""
 

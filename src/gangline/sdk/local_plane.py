@@ -1,4 +1,4 @@
-"""A plane that lives as long as the program that started it: a process of its own, which ends when its input does."""
+"""An embedded control plane in a child process, which ends when its standard input is closed."""
 
 import asyncio
 import atexit
@@ -14,15 +14,13 @@ import msgspec
 from gangline.base.clock import SystemClock
 from gangline.base.errors import GanglineError
 
-START_TIMEOUT_SECONDS = 60.0
-
 
 class PlaneStartError(GanglineError):
     """The plane did not start."""
 
 
 class PlaneProcess:
-    """Started by `start`; ended by `close`, or by the end of this process, however that comes."""
+    """A running plane. It ends with `close`, or with this process, however that ends."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", folder: "tempfile.TemporaryDirectory[str]") -> None:
         self._process, self._folder = process, folder
@@ -30,7 +28,10 @@ class PlaneProcess:
 
     @classmethod
     def start(cls, work: Path | None = None) -> "PlaneProcess":
-        """A plane whose pods start in `work`, by default here. Returns when it is ready. Raises `PlaneStartError`."""
+        """Start a plane whose pods run in `work`, by default the current folder, and wait until it is ready.
+
+        Raises `PlaneStartError`.
+        """
         folder = tempfile.TemporaryDirectory(prefix="gangline-")
         process = subprocess.Popen(
             [
@@ -42,7 +43,7 @@ class PlaneProcess:
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            # Ctrl-C is for the program, which decides what becomes of its jobs.
+            # So that Ctrl-C reaches only the program, which decides about its jobs.
             start_new_session=True,
         )
         assert process.stdout is not None
@@ -56,7 +57,7 @@ class PlaneProcess:
         return plane
 
     def close(self) -> None:
-        """End it, and with it every process of its jobs. Idempotent."""
+        """End the plane and all processes of its jobs. Idempotent."""
         atexit.unregister(self.close)
         if self._process.returncode is None:
             self._process.communicate()
@@ -64,8 +65,8 @@ class PlaneProcess:
 
 
 async def main(folder: Path, work: Path) -> None:
-    """The plane itself."""
-    # What it has to say is in the jobs' events.
+    """The child process: run the plane until standard input is closed."""
+    # No logs: the events of the jobs say what happens.
     logging.getLogger().addHandler(logging.NullHandler())
     from gangline.local.cluster import LocalSettings
     from gangline.operator.wiring import embedded_plane
@@ -78,7 +79,7 @@ async def main(folder: Path, work: Path) -> None:
         sys.stdout.write("ready\n")
         sys.stdout.flush()
         await closed.wait()
-    # A program that was killed removes nothing, and in here is a key to what was its plane.
+    # A program that was killed does not remove the folder, which has the credentials of the plane.
     shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -1,4 +1,4 @@
-"""How a job is shown while somebody waits for it: a bar in a terminal, a picture in a notebook, nothing elsewhere."""
+"""Displays a job while a program waits for it: a progress bar in a terminal, HTML in a notebook."""
 
 import sys
 from contextlib import AbstractContextManager
@@ -8,18 +8,18 @@ from gangline.sdk.job import Job
 
 
 class ProgressDisplay(AbstractContextManager["ProgressDisplay"], Protocol):
-    """Is told of every change."""
+    """Shows every change of a job."""
 
     def update(self, job: Job) -> None: ...
 
 
-def progress_display(asked: bool | None) -> ProgressDisplay:
-    """What suits the place; True wants something, False nothing."""
-    if asked is False:
+def progress_display(show: bool | None) -> ProgressDisplay:
+    """The display for a notebook or a terminal. False: none; None: none if stderr is no terminal."""
+    if show is False:
         return NoDisplay()
     if _in_notebook():
         return NotebookDisplay()
-    return TerminalDisplay() if asked or sys.stderr.isatty() else NoDisplay()
+    return TerminalDisplay() if show or sys.stderr.isatty() else NoDisplay()
 
 
 def _in_notebook() -> bool:
@@ -34,7 +34,7 @@ class NoDisplay(AbstractContextManager["NoDisplay"]):
 
 
 class TerminalDisplay(AbstractContextManager["TerminalDisplay"]):
-    """One line that is drawn anew, on stderr."""
+    """A progress bar on stderr."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -43,11 +43,11 @@ class TerminalDisplay(AbstractContextManager["TerminalDisplay"]):
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),
-            TextColumn("{task.fields[told]}"),
+            TextColumn("{task.fields[metrics]}"),
             TimeElapsedColumn(),
         )
         self._progress = Progress(*columns, console=Console(stderr=True))
-        self._task = self._progress.add_task("", total=None, told="")
+        self._task = self._progress.add_task("", total=None, metrics="")
 
     def __enter__(self) -> "TerminalDisplay":
         self._progress.start()
@@ -57,22 +57,21 @@ class TerminalDisplay(AbstractContextManager["TerminalDisplay"]):
         self._progress.stop()
 
     def update(self, job: Job) -> None:
-        found = job.status.progress
-        ended = job.status.finished
-        numbers = "" if found is None else " ".join(f"{name}={value:.4g}" for name, value in found.metrics.items())
-        total = 1.0 if ended else found.total if found is not None else None
-        done = 1.0 if ended else found.step if found is not None else 0.0
+        progress, finished = job.status.progress, job.status.finished
+        metrics = progress.metrics.items() if progress is not None else ()
+        total = 1.0 if finished else progress.total if progress is not None else None
+        completed = 1.0 if finished else progress.step if progress is not None else 0.0
         self._progress.update(
             self._task,
             description=f"{job.kind} {job.metadata.name} {job.state}",
             total=total,
-            completed=done,
-            told=numbers,
+            completed=completed,
+            metrics=" ".join(f"{name}={value:.4g}" for name, value in metrics),
         )
 
 
 class NotebookDisplay(AbstractContextManager["NotebookDisplay"]):
-    """The picture of the job, in place."""
+    """The HTML of the job, updated in place."""
 
     def __init__(self) -> None:
         self._handle: Any = None

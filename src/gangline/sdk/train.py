@@ -1,4 +1,4 @@
-"""`gangline.train`: a function or a folder as a distributed job, and a handle on it."""
+"""`gangline.train`: run a function or a folder as a distributed job."""
 
 import json
 import re
@@ -27,11 +27,11 @@ FRAMEWORK_KINDS = {
     "paddle": PADDLEJOB,
 }
 DEFAULT_IMAGE = "python:3.12-slim"
-"""Where none is named. On this machine an image is only a name."""
+"""The image if none is given. A local plane runs processes of this machine, so there it is only a name."""
 
 
 class Run:
-    """A job that was started: wait for it, read it, end it. As a context manager it hangs up at the end."""
+    """A started job. As a context manager it closes its client at the end."""
 
     def __init__(self, client: TrainingClient, found: Job, *, owned: bool, returns: bool) -> None:
         self._client, self._job = client, found
@@ -43,14 +43,14 @@ class Run:
 
     @property
     def job(self) -> Job:
-        """As it is now."""
+        """The current state of the job, read from the server."""
         self._job = self._client.get_job(self.name, **self._job_arguments)
         return self._job
 
     def wait(self, timeout: float | None = None, *, show: bool | None = None) -> Job:
-        """Wait for the end, and give the job. Raises `JobFailed`, and `TimeoutError`.
+        """Wait for the end of the job, and return it. Raises `JobFailed` and `TimeoutError`.
 
-        `show`: a bar in a terminal, or a picture in a notebook; by default wherever somebody sees it.
+        `show` displays the progress in a terminal or a notebook; by default if there is one.
         """
         if not self._job.status.finished:
             self._watch(timeout, show)
@@ -59,25 +59,25 @@ class Run:
         return self._job
 
     def _watch(self, timeout: float | None, show: bool | None) -> None:
-        with progress_display(show) as shown:
-            for found in self._client.watch_job(self.name, wait_timeout=timeout, **self._job_arguments):
-                self._job = found
-                shown.update(found)
-                if found.status.finished:
+        with progress_display(show) as display:
+            for job in self._client.watch_job(self.name, wait_timeout=timeout, **self._job_arguments):
+                self._job = job
+                display.update(job)
+                if job.status.finished:
                     return
         raise TrainingError(f"job {self.name} was deleted")
 
     def logs(self, *, follow: bool = False) -> Iterator[JobLogLine]:
-        """What all members said, line by line; with `follow`, as they say it, until the end."""
+        """The log lines of all replicas; with `follow`, as they arrive, until the job has ended."""
         if follow:
-            said = self._client.follow_logs(self.name, **self._job_arguments)
+            lines = self._client.follow_logs(self.name, **self._job_arguments)
         else:
             texts, _ = self._client.get_job_logs(self.name, is_master=False, **self._job_arguments)
-            said = (JobLogLine(pod, line) for pod, text in texts.items() for line in text.splitlines())
-        return (line for line in said if RESULT_PREFIX not in line.text)
+            lines = (JobLogLine(pod, line) for pod, text in texts.items() for line in text.splitlines())
+        return (line for line in lines if RESULT_PREFIX not in line.text)
 
     def result(self, timeout: float | None = None, *, show: bool | None = None) -> Any:
-        """What the function returned in the member that leads. Raises as `wait` does."""
+        """The return value of the function in the leading replica. Waits and raises as `wait` does."""
         if not self._returns_result:
             raise TypeError("a folder returns nothing; read .logs(), or what it wrote")
         self.wait(timeout, show=show)
@@ -91,11 +91,11 @@ class Run:
         raise TrainingError(f"job {self.name}: its leader told no result; was its log cut off?")
 
     def why(self) -> Any:
-        """Why it waits or failed."""
+        """A report about why the job waits or failed."""
         return self._client.why(self.name, **self._job_arguments)
 
     def cancel(self) -> None:
-        """Delete the job; its processes end. Idempotent."""
+        """Delete the job and its pods. Idempotent."""
         try:
             self._client.delete_job(self.name, **self._job_arguments)
         except TrainingError as error:
@@ -103,7 +103,7 @@ class Run:
                 raise
 
     def close(self) -> None:
-        """Hang up. A plane that was started for this job ends, and the job with it."""
+        """Close the client. A local plane that was started for this job ends, and the job with it."""
         if self._owns_client:
             self._client.close()
 
@@ -142,38 +142,38 @@ def train(
     client: TrainingClient | None = None,
     **connection: Any,
 ) -> Run:
-    """Run a function, or a command in a folder, as a distributed job. Gives a handle at once.
+    """Run a function, or a command in a folder, as a distributed job. Returns a handle when the job is created.
 
     Args:
-        what: a function, which travels as its source, or a folder, which travels whole (as `.gitignore` allows).
-        command: for a folder, what to run in it, word by word: `["python", "train.py"]`.
+        what: a function, which is sent as its source, or a folder, which is copied without what `.gitignore` excludes.
+        command: for a folder, the command to run in it: `["python", "train.py"]`.
         framework: pytorch, tensorflow, jax, xgboost or paddle.
-        replicas: how many members; where the framework has a master, it is one of them.
-        name: of the job; by default made of what runs.
-        parameters: what the function is called with, as one dict.
-        image: what members run in; on this machine it is only a name.
-        resources: of each member: `{"cpu": 2, "memory": "4Gi", "gpu": 1}`.
-        packages: for a function, what pip installs first. On this machine they must be there already.
-        env: variables, as a dict.
-        volumes: claims by the path where they are mounted.
+        replicas: the number of replicas, with the master if the framework has one.
+        name: the name of the job; by default generated from that of the function or folder.
+        parameters: the argument of the function, as a dict.
+        image: the image of the replicas; on a local plane it is only a name.
+        resources: of each replica: `{"cpu": 2, "memory": "4Gi", "gpu": 1}`.
+        packages: for a function, packages that pip installs first. On a local plane they must be installed already.
+        env: environment variables, as a dict.
+        volumes: claims by mount path.
         restart_policy: Never, OnFailure, Always or ExitCode.
-        namespace: where; by default that of the client.
-        client: the client to use; else one is made, with what follows.
-        connection: as for `TrainingClient`: `context`, `local` and so on.
+        namespace: the namespace of the job; by default that of the client.
+        client: the client to use; by default a new one with `connection` as arguments.
+        connection: arguments of `TrainingClient`: `context`, `local` and so on.
 
-    Raises `ValueError` for what cannot be, before anything is started.
+    Raises `ValueError` for wrong arguments, before anything is started.
     """
-    facts = _framework_kind(framework)
-    sizes = replica_counts(facts, replicas)
+    kind = _framework_kind(framework)
+    counts = replica_counts(kind, replicas)
     words, folder = _command_and_folder(
-        what, command, parameters, packages, torchrun=facts is PYTORCHJOB and replicas > 1
+        what, command, parameters, packages, torchrun=kind is PYTORCHJOB and replicas > 1
     )
-    mine = client if client is not None else TrainingClient(**connection)
+    used_client = client if client is not None else TrainingClient(**connection)
     try:
-        if packages and mine.is_local():
+        if packages and used_client.is_local():
             _require_installed(packages)
-        each = {
-            kind: Replica(
+        specs = {
+            replica_type: Replica(
                 image,
                 words,
                 replicas=count,
@@ -182,17 +182,18 @@ def train(
                 volumes=volumes,
                 restart_policy=restart_policy,
             )
-            for kind, count in sizes.items()
+            for replica_type, count in counts.items()
         }
-        built = build_job(facts, name or _generated_name(what), each)
-        found = (
-            mine.create_job(built, namespace=namespace) if folder is None else mine.ship_job(built, folder, namespace)
-        )
+        job = build_job(kind, name or _generated_name(what), specs)
+        if folder is None:
+            job = used_client.create_job(job, namespace=namespace)
+        else:
+            job = used_client.ship_job(job, folder, namespace)
     except BaseException:
         if client is None:
-            mine.close()
+            used_client.close()
         raise
-    return Run(mine, found, owned=client is None, returns=folder is None)
+    return Run(used_client, job, owned=client is None, returns=folder is None)
 
 
 def _framework_kind(name: str) -> JobKind:
@@ -209,7 +210,7 @@ def _command_and_folder(
     *,
     torchrun: bool,
 ) -> tuple[list[str], Path | None]:
-    """The words that a member runs, and the folder it needs for that."""
+    """The command of a replica, and the folder to ship, if any. Raises `ValueError`."""
     if callable(what):
         if command:
             raise ValueError("command: is for a folder; a function is run by itself")
@@ -226,8 +227,10 @@ def _command_and_folder(
 
 
 def _require_installed(packages: Sequence[str]) -> None:
-    there = {_normalized_name(found.metadata["Name"]) for found in metadata.distributions()}
-    missing = [each for each in packages if _normalized_name(re.split(r"[\s<>=!~;\[]", each)[0]) not in there]
+    installed = {_normalized_name(package.metadata["Name"]) for package in metadata.distributions()}
+    missing = [
+        package for package in packages if _normalized_name(re.split(r"[\s<>=!~;\[]", package)[0]) not in installed
+    ]
     if missing:
         raise ValueError(
             f"packages: {', '.join(missing)}: not installed here, where jobs use your own Python; pip install them"

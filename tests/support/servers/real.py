@@ -283,7 +283,7 @@ class RealServer:
     def compact(self) -> int:
         """Drop etcd's history up to now and return the revision. Lists and watches from before it are gone for etcd.
 
-        The API server may still serve such a watch from its own cache of recent events: `forget` drops that too.
+        The API server may still serve such a watch from its own cache of recent events: `expire_watches` drops that too.
         """
         revision = int(self._etcd("/v3/kv/range", {"key": base64.b64encode(b"/").decode()})["header"]["revision"])
         self._etcd("/v3/kv/compaction", {"revision": revision, "physical": True})

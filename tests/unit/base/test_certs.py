@@ -1,4 +1,4 @@
-"""The plane's own authority."""
+"""The certificate files of a plane."""
 
 import ssl
 from datetime import UTC, datetime, timedelta
@@ -6,8 +6,9 @@ from pathlib import Path
 
 from cryptography import x509
 
-from gangline.base.certs import CERTIFICATE_LIFETIME, RENEW_BEFORE, ensure_certificates
+from gangline.base.certs import ensure_certificates
 from gangline.base.files import write_private
+from gangline.base.x509_pem import CERTIFICATE_LIFETIME, RENEW_BEFORE
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -128,7 +128,7 @@ async def test_work_cancelled_before_its_first_step_is_closed(
     items = [work() for _ in range(3)]
     async with asyncio.TaskGroup() as group:
         running = group.create_task(run(items))
-        # One turn: the tasks are made, and none of them has begun.
+        # One iteration: the tasks exist, and none has begun.
         await asyncio.sleep(0)
         running.cancel()
     assert all(inspect.getcoroutinestate(item) == inspect.CORO_CLOSED for item in items)

@@ -1,4 +1,4 @@
-"""The client over a scripted transport: what is sent, what is waited for, what is raised."""
+"""The client over a scripted transport: its requests, retries and errors."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ from gangline.api.core import ConfigMap, Namespace, Node, Pod
 from gangline.api.meta import Key, Selector
 from gangline.api.scheme import Resource
 from gangline.base.errors import InputError
-from gangline.kube.client import MAX_ATTEMPTS, MAX_THROTTLE_WAIT, Client
+from gangline.kube.client import Client
 from gangline.kube.errors import (
     ApiError,
     Conflict,
@@ -28,6 +28,7 @@ from gangline.kube.errors import (
     Unreachable,
 )
 from gangline.kube.options import DeletionPropagation, FieldValidation, PatchType, WriteOptions
+from gangline.kube.request_sender import MAX_ATTEMPTS, MAX_THROTTLE_WAIT
 from gangline.kube.transport.api import Request, Response, ResponseStream, WebSocket
 from gangline.testing.clock import FakeClock, settle
 
@@ -38,7 +39,7 @@ SECOND = timedelta(seconds=1)
 
 
 class Scripted:
-    """A transport that gives prepared answers, in order, and keeps what was asked."""
+    """A transport that returns prepared responses in order, and keeps the requests."""
 
     def __init__(self, *answers: Response | Exception) -> None:
         self._answers = list(answers)
@@ -78,7 +79,7 @@ class Scripted:
 
 
 class Silent:
-    """A WebSocket on which nobody speaks."""
+    """A WebSocket without messages."""
 
     protocol = ""
 
@@ -93,7 +94,7 @@ class Silent:
 
 
 class Arrived:
-    """A stream that is all there."""
+    """A stream over a complete body."""
 
     def __init__(self, response: Response) -> None:
         self.response = response
@@ -116,7 +117,7 @@ def page(*names: str, token: str = "") -> Response:
     return ok({"metadata": {"continue": token}, "items": [{"metadata": {"name": name}} for name in names]})
 
 
-# Where requests go
+# Paths
 
 
 async def test_paths_follow_group_scope_and_namespace() -> None:
@@ -175,7 +176,7 @@ async def test_applied_body_without_a_name_is_refused() -> None:
             await Client(Scripted()).apply(ConfigMap, body, owner="me")
 
 
-# What is written
+# Writes
 
 
 async def test_create_says_kind_and_goes_where_body_or_caller_says() -> None:
@@ -185,7 +186,7 @@ async def test_create_says_kind_and_goes_where_body_or_caller_says() -> None:
     assert wire.body["apiVersion"] == "example.com/v1"
     assert wire.body["kind"] == "Widget"
     await client.create(WIDGETS, {"metadata": {"generateName": "one-"}}, namespace="other")
-    # A caller's default namespace does not stop what has none.
+    # A default namespace is ignored for cluster-scoped kinds.
     await client.create(Namespace, {"metadata": {"name": "one"}}, namespace="other")
     assert wire.seen == [
         "POST /apis/example.com/v1/namespaces/team/widgets?fieldManager=gangline",
@@ -247,7 +248,7 @@ async def test_delete_carries_preconditions_propagation_and_grace() -> None:
     assert wire.body == {"apiVersion": "v1", "kind": "DeleteOptions"}
 
 
-# What is read
+# Reads
 
 
 async def test_plain_kind_gives_the_whole_object() -> None:
@@ -291,7 +292,7 @@ async def test_timeout_of_the_client_reaches_the_transport() -> None:
     assert wire.timeouts == [SECOND]
 
 
-# What goes wrong
+# Errors
 
 
 async def test_redirect_is_an_error_that_says_where_to() -> None:
@@ -351,7 +352,7 @@ async def test_throttling_without_end_is_raised_after_a_bound() -> None:
         refused(429, after="-1"),
         refused(429, after=str(int(MAX_THROTTLE_WAIT.total_seconds()) + 1)),
         refused(503),
-        # A budget that is used up is an answer.
+        # An exhausted disruption budget is not throttling.
         refused(429, "TooManyRequests", after="10", causes=("DisruptionBudget",)),
     ],
 )

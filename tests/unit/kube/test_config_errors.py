@@ -1,4 +1,4 @@
-"""Every way a kubeconfig can be wrong, with the exact line a person reads. HOME stands for the home folder."""
+"""Errors of kubeconfigs, with their exact messages. HOME stands for the home folder."""
 
 import os
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from gangline.kube.config.connection import in_cluster_connection, load_connecti
 from gangline.kube.errors import ConfigError
 from support.builders.kubeconfigs import connection_from, kubeconfig_document, write_kubeconfig
 
-del yaml  # imported here so that a test without rights need not read the package
+del yaml  # imported here, because a test without permissions cannot read the package
 
 
 def line(home: Path, **flags: Any) -> str:
@@ -236,7 +236,7 @@ def test_missing_files(tmp_path: Path) -> None:
 
 @contextmanager
 def nobody() -> Iterator[None]:
-    """Run without root's right to read everything; others lack it anyway."""
+    """Run without the permission of root to read everything."""
     before = os.geteuid()
     if before == 0:
         os.seteuid(65534)

@@ -1,4 +1,4 @@
-"""Discovery against a small server, in both of the forms that servers speak."""
+"""Discovery with a small server, aggregated and not."""
 
 import logging
 from collections.abc import AsyncIterator, Mapping
@@ -20,7 +20,7 @@ JOBS = Resource("example.com", "v1", "Job", "jobs", dict)
 
 @asynccontextmanager
 async def answering(answers: Mapping[str, object]) -> AsyncIterator[Client]:
-    """A client of a server that knows these paths, with a number standing for an error."""
+    """A client of a server that has these paths; a number stands for an error status."""
 
     async def answer(request: web.Request) -> web.Response:
         found = answers.get(request.path, 404)

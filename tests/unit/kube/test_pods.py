@@ -1,4 +1,4 @@
-"""Subresources of pods against a small server that speaks as an API server does."""
+"""Subresources of pods with a small server that behaves as an API server."""
 
 import asyncio
 import json
@@ -38,7 +38,7 @@ def ended(code: int) -> dict[str, object]:
 
 
 def speaking(*frames: bytes, status: object = None, protocol: str = V5) -> Handler:
-    """A server side of exec: these frames, then the status, then the end."""
+    """The server side of exec: sends these frames, then the status, then closes."""
 
     async def talk(request: web.Request) -> web.WebSocketResponse:
         server = web.WebSocketResponse(protocols=(protocol,))
@@ -116,7 +116,7 @@ async def test_refused_log_raises_what_the_server_said() -> None:
 
 
 async def test_output_is_given_by_stream_and_the_end_tells_the_exit_code() -> None:
-    # The first frame is empty: that is how servers say that the connection stands.
+    # The first frame is empty: servers confirm the connection with it.
     server = speaking(b"\1", b"\1out", b"\2err", b"\1more", status=ended(3))
     async with pods(server) as api, api.exec(KEY, ["true"]) as session:
         codes = [session.exit_code]
@@ -262,7 +262,7 @@ async def test_forwarding_that_fails_says_why_when_read() -> None:
             await stream.read()
 
 
-# Placing
+# Binding and eviction
 
 
 async def test_binding_and_eviction_say_which_pod() -> None:

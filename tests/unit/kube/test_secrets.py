@@ -1,4 +1,4 @@
-"""No credential is ever shown: not in a repr, not in an error, not in a log, not in a chained traceback."""
+"""No credential appears in a repr, an error, a log or a chained traceback."""
 
 import json
 import traceback
@@ -91,7 +91,7 @@ PLUGINS = [
     plugin({**ANSWER, "status": {"clientCertificateData": SECRET, "clientKeyData": SECRET}}),
 ]
 
-# What PyYAML would quote in its errors.
+# Text that PyYAML quotes in its errors.
 BROKEN = [
     f"users: [{{name: me, user: {{password: *{SECRET}}}}}]",
     f"users: [{{name: me, user: {{password: !{SECRET} x}}}}]",
@@ -120,7 +120,7 @@ def prepare(home: Path, content: Any, script: str) -> None:
 
 
 async def use(home: Path) -> None:
-    """All that a transport does with a connection before its first request."""
+    """Everything that a transport does with a connection before its first request."""
     connection = load_connection(environ={"PATH": "/usr/bin:/bin"}, home=home, interactive=False, clock=FakeClock())
     await connection.credentials.headers()
     certificate = await connection.credentials.client_certificate()

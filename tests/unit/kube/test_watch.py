@@ -59,11 +59,6 @@ async def test_bookmark_needs_no_object_of_the_kind() -> None:
     assert events == [Bookmark("9")]
 
 
-async def test_bookmark_tells_that_the_initial_events_ended() -> None:
-    metadata = {"resourceVersion": "9", "annotations": {"k8s.io/initial-events-end": "true"}}
-    assert await read(Pod, line("BOOKMARK", {"metadata": metadata})) == [Bookmark("9", initial_events_end=True)]
-
-
 async def test_bookmark_without_annotations_may_say_null() -> None:
     metadata = {"resourceVersion": "9", "annotations": None}
     assert await read(Pod, line("BOOKMARK", {"metadata": metadata})) == [Bookmark("9")]

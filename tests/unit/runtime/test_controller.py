@@ -11,8 +11,8 @@ from gangline.base.errors import TerminalError
 from gangline.base.log import record_fields
 from gangline.kube.errors import Status, TooManyRequests
 from gangline.runtime.controller import Controller, ReconcileResult
-from gangline.runtime.limits import ExponentialBackoff
-from gangline.runtime.queue import WorkQueue
+from gangline.runtime.rate_limits import ExponentialBackoff
+from gangline.runtime.work_queue import WorkQueue
 from gangline.testing.clock import FakeClock, settle
 from support.servers.memory import api_failure
 
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class Given:
-    """A source that is synced, and fed by hand."""
+    """A synced source to which the test adds keys."""
 
     def __init__(self) -> None:
         self.add: Callable[[Key], None] | None = None
@@ -41,7 +41,7 @@ class Given:
 
 
 class Stage:
-    """A controller whose passes do what the test lined up, and metrics that are a list."""
+    """A controller with scripted reconciles, and metrics in a list."""
 
     def __init__(self, timeout: timedelta | None = None) -> None:
         self.clock = FakeClock()

@@ -18,7 +18,7 @@ NORMAL, WARNING = EventType.NORMAL, EventType.WARNING
 
 
 class Desk:
-    """A recorder at work on a server, over a wire that can be cut."""
+    """A running recorder with a server, and a connection that can be cut."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()

@@ -40,7 +40,7 @@ def value(found: ModelThing | None) -> int | None:
 
 
 class World:
-    """A server, an informer that follows it, and what a subscriber was told."""
+    """A server, an informer that follows it, and the deltas of a subscriber."""
 
     def __init__(self, server: ModelServer | None = None, **options: Any) -> None:
         self.server = server or ModelServer()
@@ -64,7 +64,7 @@ class World:
         return {found.metadata.key: found for found in self.informer.cache}
 
     def said(self) -> list[tuple[int | None, int | None]]:
-        """What was told since the last call, as values before and after."""
+        """The deltas since the last call, as values before and after."""
         said = [(value(delta.before), value(delta.after)) for delta in self.told]
         self.told.clear()
         return said
@@ -223,7 +223,7 @@ async def test_server_that_closes_every_watch_at_once_is_not_hammered() -> None:
     world.server.closes_watches = True
     async with world.running():
         await world.clock.advance(5 * MINUTE)
-        # 0.2, 0.4 … 25.6 s, then 30 s each; of every delay at least half is waited.
+        # 0.2, 0.4 … 25.6 s, then 30 s each, times a random number of at least 0.5.
         assert 8 < len(world.server.watch_starts) < 40
         assert world.server.list_count == 1
         assert world.informer.problem is not None

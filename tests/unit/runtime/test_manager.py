@@ -17,7 +17,7 @@ from gangline.kube.pages import Page
 from gangline.kube.watch import WatchEvent
 from gangline.runtime.events import EventRecorder, EventType
 from gangline.runtime.health import HealthServer
-from gangline.runtime.leader import LeaderElector, LostLeadership, T
+from gangline.runtime.leader_election import LeaderElector, LostLeadership, T
 from gangline.runtime.manager import ControllerOptions, Manager
 from gangline.runtime.metrics import PrometheusMetrics
 from gangline.runtime.sources import InformerSource, own_key
@@ -30,7 +30,7 @@ POD = Pod(metadata=ObjectMeta(name="p", namespace="n", uid="u", resource_version
 
 
 class Still:
-    """A server on which there is one pod, and nothing ever happens. Its lists can be held back."""
+    """A server with one pod that never changes. Its lists can be delayed."""
 
     def __init__(self, diary: list[str]) -> None:
         self.answers = asyncio.Event()
@@ -64,7 +64,7 @@ class Still:
 
 
 class Plant:
-    """A manager with everything, and a diary of what happened in which order."""
+    """A manager with all parts, and a record of what happened in which order."""
 
     def __init__(self) -> None:
         self.diary: list[str] = []
@@ -122,7 +122,7 @@ class Plant:
 
     @asynccontextmanager
     async def failing(self) -> AsyncIterator[list[Exception]]:
-        """The manager at work; after the block, what its `run` raised."""
+        """The running manager; after the block, the error of its `run`."""
         errors: list[Exception] = []
 
         async def run() -> None:

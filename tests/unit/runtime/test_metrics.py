@@ -10,9 +10,9 @@ from gangline.kube.errors import StreamBroken, Unreachable
 from gangline.kube.transport.api import Request, Response, ResponseStream, Transport, WebSocket
 from gangline.runtime.controller import ReconcileResult
 from gangline.runtime.events import RecordResult
-from gangline.runtime.limits import default_retry_limiter
 from gangline.runtime.metrics import MeteredTransport, PrometheusMetrics
-from gangline.runtime.queue import WorkQueue
+from gangline.runtime.rate_limits import default_retry_limiter
+from gangline.runtime.work_queue import WorkQueue
 from gangline.testing.clock import FakeClock
 
 NAMES = [
@@ -108,7 +108,7 @@ def test_leadership_is_one_or_zero() -> None:
 
 
 class Wire:
-    """Answers with a status, or does not answer."""
+    """Returns a status, or raises `Unreachable`."""
 
     def __init__(self, status: int | None, clock: FakeClock) -> None:
         self._status, self._clock = status, clock
@@ -168,7 +168,7 @@ def test_openmetrics_is_given_to_who_asks() -> None:
     assert "openmetrics" in PrometheusMetrics().render("application/openmetrics-text; version=1.0.0")[1]
 
 
-@pytest.mark.parametrize("module", ["queue", "controller", "leader", "events", "manager"])
+@pytest.mark.parametrize("module", ["work_queue", "controller", "leader_election", "events", "manager"])
 def test_the_runtime_does_not_import_prometheus(module: str) -> None:
     code = f"import sys, gangline.runtime.{module}; sys.exit('prometheus_client' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

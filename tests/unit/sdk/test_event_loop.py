@@ -1,4 +1,4 @@
-"""Coroutines for a blocking program: in the calling thread while that does, else in a thread of their own."""
+"""Coroutines for a blocking program: in the calling thread if possible, else in a loop thread."""
 
 import asyncio
 import contextlib
@@ -49,7 +49,7 @@ def test_a_stream_runs_in_a_thread_and_calls_from_then_on_too(background: LoopTh
     found: list[int] = []
     with pytest.raises(LookupError, match="told"):
         found.extend(background.iterate(numbers()))
-    # What came before the error is not lost to one who takes each by itself.
+    # The items before the error are returned.
     taken = background.iterate(numbers())
     assert [next(taken), next(taken)] == [0, 1]
     taken.close()  # type: ignore[attr-defined]

@@ -6,7 +6,7 @@ from typing import Any
 
 from gangline.sdk.build.jobs import Replica, pytorch_job
 from gangline.sdk.job import Job
-from gangline.sdk.job_html import MAX_LIGHTS, job_html
+from gangline.sdk.job_html import MAX_DOTS
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -23,7 +23,7 @@ def condition(kind: str, after: float, message: str = "") -> dict[str, Any]:
 
 
 class Balanced(HTMLParser):
-    """Whether every tag is closed where it should be."""
+    """Checks that every tag is closed properly."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,18 +46,16 @@ def parsed(text: str) -> Balanced:
 
 
 def test_a_job_shows_state_replicas_progress_and_time() -> None:
-    found = job_html(
-        job(
-            conditions=[
-                condition("Created", 0),
-                condition("Running", 2),
-                condition("Succeeded", 10, "a < b"),
-            ],
-            replicaStatuses={"Worker": {"states": {"Running": 1, "Failed": 1}}},
-            progress={"step": 5, "total": 10, "metrics": {"loss": 0.25}},
-            restarts=2,
-        )
-    )
+    found = job(
+        conditions=[
+            condition("Created", 0),
+            condition("Running", 2),
+            condition("Succeeded", 10, "a < b"),
+        ],
+        replicaStatuses={"Worker": {"states": {"Running": 1, "Failed": 1}}},
+        progress={"step": 5, "total": 10, "metrics": {"loss": 0.25}},
+        restarts=2,
+    )._repr_html_()
     assert parsed(found).rects == 3
     assert "Succeeded" in found
     assert "2 restarts" in found
@@ -70,19 +68,19 @@ def test_a_job_shows_state_replicas_progress_and_time() -> None:
 
 
 def test_what_people_write_is_never_markup() -> None:
-    found = job_html(job(conditions=[condition("Failed", 0, "<script>alert(1)</script>")]))
+    found = job(conditions=[condition("Failed", 0, "<script>alert(1)</script>")])._repr_html_()
     assert "<script>" not in found
     assert "team/&lt;b&gt;" in found
 
 
 def test_a_job_that_nobody_has_seen_yet_is_drawn_too() -> None:
-    found = job_html(job())
+    found = job()._repr_html_()
     parsed(found)
     assert "Pending" in found
     assert "<svg" not in found
 
 
 def test_a_thousand_replicas_are_counted() -> None:
-    found = job_html(job(1000))
-    assert found.count("●") == MAX_LIGHTS + 1
+    found = job(1000)._repr_html_()
+    assert found.count("●") == MAX_DOTS + 1
     assert "1000 in all" in found

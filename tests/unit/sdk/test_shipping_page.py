@@ -1,4 +1,4 @@
-"""What docs/run-in-a-cluster.md says is so."""
+"""The statements of docs/run-in-a-cluster.md are true."""
 
 from pathlib import Path
 

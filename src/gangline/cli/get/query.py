@@ -129,7 +129,7 @@ async def fetch_tables(
     for name in wanted.names:
         request = Request("GET", object_path(wanted.resource, wanted.key(name)), include, accept=TABLE_ACCEPT)
         try:
-            found.append(await client.call_typed(request, ServerTable))
+            found.append(await client.requests.call_typed(request, ServerTable))
         except NotFound as error:
             errors.append(error)
     token = "" if not wanted.names else None
@@ -137,7 +137,7 @@ async def fetch_tables(
         request = list_request(
             wanted, (*include, ("limit", str(PAGE_SIZE)), *((("continue", token),) if token else ()))
         )
-        page = await client.call_typed(request, ServerTable)
+        page = await client.requests.call_typed(request, ServerTable)
         found.append(page)
         token = page.metadata.continue_ or None
     return found, errors
@@ -201,7 +201,7 @@ async def watch_table(client: Client, wanted: ObjectQuery, since: str) -> AsyncG
     names = wanted.names
     if names:
         query = (*query, ("fieldSelector", f"metadata.name={names[0]}"))
-    async with client.stream(list_request(wanted, query)) as stream:
+    async with client.requests.stream(list_request(wanted, query)) as stream:
         async for line in LineReader(stream.chunks()):
             event = msgspec.json.decode(line)
             if event["type"] == "ERROR":

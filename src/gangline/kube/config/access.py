@@ -1,4 +1,4 @@
-"""How to reach a plane, as a value and as a kubeconfig."""
+"""How to reach an embedded control plane."""
 
 from pathlib import Path
 
@@ -10,17 +10,17 @@ CONTEXT_NAME = "gangline"
 
 
 class PlaneAccess(msgspec.Struct, frozen=True):
-    """The address of a plane and the right to use it. Its text shows no token."""
+    """The URL of a plane and a token for it. The repr does not show the token."""
 
     server: str
     token: str
     ca: Path | None = None
 
     def __repr__(self) -> str:
-        return f"Access({self.server!r})"
+        return f"PlaneAccess({self.server!r})"
 
     def kubeconfig(self, namespace: str = "") -> JSON:
-        """For kubectl and every other client."""
+        """A kubeconfig for kubectl and other clients."""
         cluster: JSON = {"server": self.server}
         if self.ca is not None:
             cluster["certificate-authority"] = str(self.ca.absolute())

@@ -1,7 +1,7 @@
 """How to reach a server: from a kubeconfig, or from inside a pod.
 
-Order: the file asked for, `KUBECONFIG` (a list, merged, first wins), `~/.kube/config`, the pod's service account.
-Every problem is one line: file, field, what was found, what to write. None of them shows a credential.
+Sources in order: the file given, `KUBECONFIG` (a list of files that are merged, the first wins), `~/.kube/config`, the
+pod's service account. An error message is one line with file, field, problem and remedy, and never has a credential.
 """
 
 import base64
@@ -37,7 +37,7 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 class Impersonation(msgspec.Struct, frozen=True):
-    """Somebody else to act as; the server decides whether we may."""
+    """A user to act as; the server decides whether that is allowed."""
 
     user: str
     groups: tuple[str, ...] = ()
@@ -45,13 +45,13 @@ class Impersonation(msgspec.Struct, frozen=True):
     extra: Mapping[str, tuple[str, ...]] = {}
 
     def headers(self) -> tuple[tuple[str, str], ...]:
-        """Headers, several with the same name when there are several groups: do not put them into a dict."""
+        """The headers. Several groups are several headers with the same name, so these do not fit into a dict."""
         return (
             ("Impersonate-User", self.user),
             *((("Impersonate-Uid", self.uid),) if self.uid else ()),
             *(("Impersonate-Group", group) for group in self.groups),
             *(
-                # Header names allow few characters; the server undoes percent signs.
+                # Header names allow few characters; the server decodes percent-encoding.
                 (f"Impersonate-Extra-{quote(name, safe='')}", value)
                 for name, values in self.extra.items()
                 for value in values
@@ -60,14 +60,14 @@ class Impersonation(msgspec.Struct, frozen=True):
 
 
 class Connection(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything needed to talk to one server. Its repr is safe to print."""
+    """Everything needed to connect to one server. Its repr has no credentials."""
 
     server: str
-    """`scheme://host:port/base-path`, no trailing slash."""
+    """`scheme://host:port/base-path`, without a trailing slash."""
     namespace: str = "default"
     context: str = ""
     source: str = ""
-    """Where it was found, for `using context X from FILE`."""
+    """The file it comes from, for messages."""
     tls: TLS | None = None
     """None for plain HTTP."""
     proxy: str | None = None
@@ -95,33 +95,33 @@ def load_connection(
     interactive: bool | None = None,
     clock: Clock | None = None,
 ) -> Connection:
-    """The connection that the flags, the environment and the files describe.
+    """The connection described by flags, environment and files. Raises `ConfigError`.
 
-    Reads files, starts nothing and connects nowhere: exec plugins run with the first request. `interactive` says
-    whether a plugin may ask somebody; by default, whether standard input is a terminal. Raises `ConfigError`.
+    Reads files, but starts no exec plugin (the first request does) and does not connect. `interactive` allows a plugin to
+    ask the user; by default that is allowed if standard input is a terminal.
     """
     clock = clock or SystemClock()
     files = _kubeconfig_files(kubeconfig, environ, home)
     if not files:
-        asked = {"--context": context, "--cluster": cluster, "--user": user}
-        _require_service_account(asked, environ)
+        flags = {"--context": context, "--cluster": cluster, "--user": user}
+        _require_service_account(flags, environ)
         return in_cluster_connection(environ=environ, root=service_account, namespace=namespace, clock=clock)
     config = merge_kubeconfigs([read_kubeconfig(file) for file in files])
     if config.is_empty:
         raise ConfigError(f"{config.display_path}: is empty; add a cluster with kubectl config or pass --kubeconfig")
-    name, chosen = _selected_context(config, context, cluster)
-    found = _selected_cluster(config, chosen, cluster)
-    person = _selected_user(config, chosen, user)
-    server, tls = _server_url(found), _tls_settings(found, person)
+    context_name, context_entry = _selected_context(config, context, cluster)
+    cluster_entry = _selected_cluster(config, context_entry, cluster)
+    user_entry = _selected_user(config, context_entry, user)
+    server, tls = _server_url(cluster_entry), _tls_settings(cluster_entry, user_entry)
     return Connection(
         server=server,
-        namespace=namespace or chosen.value.namespace or "default",
-        context=name,
-        source=chosen.file.display_path,
+        namespace=namespace or context_entry.value.namespace or "default",
+        context=context_name,
+        source=context_entry.file.display_path,
         tls=tls if server.startswith("https:") else None,
-        proxy=_proxy_url(found, server, environ),
-        impersonate=_impersonation(person),
-        credentials=_credentials(person, found, tls, environ, _is_interactive(interactive), clock),
+        proxy=_proxy_url(cluster_entry, server, environ),
+        impersonate=_impersonation(user_entry),
+        credentials=_credentials(user_entry, cluster_entry, tls, environ, _is_interactive(interactive), clock),
     )
 
 
@@ -132,7 +132,7 @@ def in_cluster_connection(
     namespace: str | None = None,
     clock: Clock | None = None,
 ) -> Connection:
-    """The connection of a pod to its own cluster. Raises `ConfigError` when this is no pod."""
+    """The connection of a pod to its own cluster. Raises `ConfigError` if this process does not run in a pod."""
     host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT")
     if not host or not port:
         raise ConfigError("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set: this is not a pod")
@@ -153,8 +153,18 @@ def in_cluster_connection(
     )
 
 
+def untrusted_certificate_message(connection: Connection, address: str, reason: str) -> str:
+    """The error for a server certificate that is not trusted: where the CA is configured, and what to write."""
+    ca = connection.tls.ca if connection.tls else None
+    location = ca.location if ca else f"{connection.source or connection.server}: certificate-authority"
+    return (
+        f"{location}: does not vouch for {address} ({reason}); "
+        "give the CA that signed the server's certificate, or tls-server-name if only the name differs"
+    )
+
+
 def _kubeconfig_files(kubeconfig: str | None, environ: Mapping[str, str], home: Path) -> list[KubeconfigFile]:
-    """The files to read. Empty: there is only the default one, and it does not exist."""
+    """The files to read. Empty if there is only the default file, and that does not exist."""
     if kubeconfig:
         return [_kubeconfig_file(Path(kubeconfig), home)]
     listed = [Path(name) for name in environ.get("KUBECONFIG", "").split(os.pathsep) if name]
@@ -167,7 +177,7 @@ def _kubeconfig_files(kubeconfig: str | None, environ: Mapping[str, str], home: 
 
 
 def _exists(path: Path) -> bool:
-    """Whether there is something to read, or something that keeps us from looking: reading then says what."""
+    """Whether the file exists, or its existence cannot be determined: reading it then reports the problem."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -178,12 +188,12 @@ def _exists(path: Path) -> bool:
 
 
 def _kubeconfig_file(path: Path, home: Path) -> KubeconfigFile:
-    shown = f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
-    return KubeconfigFile(path, shown)
+    display_path = f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
+    return KubeconfigFile(path, display_path)
 
 
-def _require_service_account(asked: Mapping[str, str | None], environ: Mapping[str, str]) -> None:
-    for flag, value in asked.items():
+def _require_service_account(flags: Mapping[str, str | None], environ: Mapping[str, str]) -> None:
+    for flag, value in flags.items():
         if value:
             raise ConfigError(f'{flag}: names "{value}", but there is no kubeconfig; pass --kubeconfig')
     if not environ.get("KUBERNETES_SERVICE_HOST"):
@@ -236,7 +246,7 @@ def _server_url(cluster: NamedEntry[KubeconfigCluster]) -> str:
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         usable = False
-    # What has an @ may hold a password: it is not shown.
+    # A URL with an @ may contain a password, so the message does not contain the URL.
     if "@" in url:
         raise ConfigError(f"{where}: has a user or an @ in it; write https://HOST:PORT")
     if not usable or not url.isprintable() or " " in url:
@@ -268,19 +278,19 @@ def _client_certificate(user: NamedEntry[KubeconfigUser]) -> ClientCertificate |
     key = _pem(user, "client-key", value.client_key, value.client_key_data)
     if certificate and key:
         return ClientCertificate(certificate, key)
-    for have, name, lacks in (
+    for pem, field, missing_field in (
         (certificate, "client-certificate", "client-key"),
         (key, "client-key", "client-certificate"),
     ):
-        if have:
-            raise ConfigError(f"{user.location_of(lacks)}: is missing; {name} needs it")
+        if pem:
+            raise ConfigError(f"{user.location_of(missing_field)}: is missing; {field} needs it")
     return None
 
 
 def _pem(
     entry: NamedEntry[KubeconfigCluster] | NamedEntry[KubeconfigUser], field: str, path: str, data: str
 ) -> Pem | None:
-    """Inline data goes before a file, as kubectl has it. A file is read once here, to complain early."""
+    """The PEM of a field. Inline data takes precedence over a file, as in kubectl. A file is read once to check it."""
     if data:
         where = entry.location_of(f"{field}-data")
         try:
@@ -310,11 +320,11 @@ def _impersonation(user: NamedEntry[KubeconfigUser]) -> Impersonation | None:
         if value.as_uid or value.as_groups or value.as_user_extra:
             raise ConfigError(f"{user.location_of('as')}: is missing; as-uid, as-groups and as-user-extra need it")
         return None
-    found = Impersonation(value.as_, value.as_groups, value.as_uid, value.as_user_extra)
-    for name, text in found.headers():
+    impersonation = Impersonation(value.as_, value.as_groups, value.as_uid, value.as_user_extra)
+    for name, text in impersonation.headers():
         if not text.isprintable():
             raise ConfigError(f"{user.location_of('as')}: {name} would hold a line break or control character")
-    return found
+    return impersonation
 
 
 def _credentials(
@@ -325,7 +335,7 @@ def _credentials(
     interactive: bool,
     clock: Clock,
 ) -> Credentials:
-    """The one way to say who we are. A token goes before an exec plugin, a file before inline, as in kubectl."""
+    """The credentials of a user entry. A token takes precedence over an exec plugin, a token file over an inline token."""
     value = user.value
     if value.auth_provider is not None:
         raise ConfigError(
@@ -343,7 +353,7 @@ def _credentials(
     if value.username or value.password:
         return BasicAuth(value.username, value.password)
     if value.exec is not None:
-        # Imported here: only plugins need an event loop, and importing one takes long.
+        # Imported here: asyncio takes long to import, and only plugins need it.
         from gangline.kube.config.exec_plugin import ExecPlugin, cluster_info
 
         info = cluster_info(cluster, tls.ca) if value.exec.provide_cluster_info else {}
@@ -352,5 +362,5 @@ def _credentials(
 
 
 def _is_interactive(interactive: bool | None) -> bool:
-    # A process without standard input has None there.
+    # sys.stdin is None in a process without standard input.
     return interactive if interactive is not None else bool(sys.stdin and sys.stdin.isatty())

@@ -1,6 +1,6 @@
-"""Who we are to a server: what goes into the headers of each request.
+"""Credentials: the authentication headers of requests.
 
-Reprs show the kind of credential and where it came from, never the credential. Exec plugins are in
+A repr shows the kind of credential and its source, never the credential. Exec plugins are in
 `gangline.kube.config.exec_plugin`.
 """
 
@@ -16,33 +16,33 @@ from gangline.kube.config.tls import ClientCertificate
 from gangline.kube.errors import ConfigError
 
 TOKEN_REREAD_INTERVAL = timedelta(seconds=60)
-"""A token file is read again after this long, even if it looks unchanged."""
+"""A token file is read again after this time, even if it looks unchanged."""
 
 
 class Credentials(Protocol):
-    """What a transport asks for. Safe to share between requests."""
+    """Authentication of requests. Concurrent requests can share one object."""
 
     async def headers(self) -> Mapping[str, str]:
-        """Headers for one request; ask again for each. Cheap unless something must be renewed.
+        """The headers for one request. Fast unless the credential must be renewed.
 
-        Raises `ConfigError` when there is nothing to send. Cancel-safe.
+        Raises `ConfigError` when there is no usable credential. Cancel-safe.
         """
         ...
 
     async def client_certificate(self) -> ClientCertificate | None:
-        """A certificate to show when connecting, for `ssl_context`. The same object until it is renewed."""
+        """The client certificate, for `ssl_context`. The same object until it is renewed."""
         ...
 
     def invalidate(self, sent: Mapping[str, str] | None = None) -> bool:
-        """The server answered 401. True: the next `headers` are renewed, so one more try makes sense.
+        """Call after a 401. Returns whether `headers` will renew the credential, so that one more try makes sense.
 
-        Pass what was sent. Then a late 401 for an older credential does not throw away a newer one.
+        Pass the headers that were sent, so that a late 401 for an old credential does not discard a newer one.
         """
         ...
 
 
 class Anonymous:
-    """Nobody, or somebody known by the certificate in the kubeconfig."""
+    """No headers: anonymous, or authenticated by a client certificate in the kubeconfig."""
 
     async def headers(self) -> Mapping[str, str]:
         return {}
@@ -58,7 +58,7 @@ class Anonymous:
 
 
 class StaticToken(Anonymous):
-    """A bearer token that never changes. Raises `ConfigError` when it cannot be in a header."""
+    """A bearer token that never changes. Raises `ConfigError` if it cannot be sent in a header."""
 
     def __init__(self, token: str, where: str) -> None:
         self._headers = bearer_header(token, where)
@@ -68,7 +68,7 @@ class StaticToken(Anonymous):
 
 
 class BasicAuth(Anonymous):
-    """A user name and password. Kubernetes itself dropped these; proxies in front of it did not."""
+    """User name and password. Kubernetes has removed these, but proxies in front of it still use them."""
 
     def __init__(self, username: str, password: str) -> None:
         pair = base64.b64encode(f"{username}:{password}".encode()).decode()
@@ -79,10 +79,10 @@ class BasicAuth(Anonymous):
 
 
 class TokenFile:
-    """A bearer token that somebody else keeps fresh in a file, as the kubelet does for pods.
+    """A bearer token in a file that another program renews, as the kubelet does for pods.
 
-    Read again when the file changed, after `TOKEN_REREAD_INTERVAL`, and after a rejection. While the file cannot be read the
-    last token is kept, unless the server has rejected it.
+    The file is read again when it has changed, after `TOKEN_REREAD_INTERVAL`, and after a 401. If it cannot be read, the
+    last token is used, unless the server has rejected that.
     """
 
     def __init__(self, path: Path, where: str, clock: Clock) -> None:
@@ -99,7 +99,7 @@ class TokenFile:
             self._headers = self._read_or_keep(self._headers)
         else:
             return self._headers
-        # The stamp was taken before reading: a change in between is seen by the next request.
+        # The stamp was taken before reading, so the next request notices a change in between.
         self._stamp, self._read_at = stamp, self._clock.monotonic()
         return self._headers
 
@@ -112,7 +112,7 @@ class TokenFile:
         return True
 
     def read(self) -> Mapping[str, str]:
-        """What the file says now. Raises `ConfigError` when it is missing, unreadable or empty."""
+        """The header for the token in the file. Raises `ConfigError` when the file is missing, unreadable or empty."""
         token = read_config_file(self._path, self._location).decode("ascii", errors="replace").strip()
         if not token:
             raise ConfigError(f"{self._location}: {self._path}: is empty; write the token into it")
@@ -122,7 +122,7 @@ class TokenFile:
         try:
             return self.read()
         except ConfigError as error:
-            # Imported here: a command that asks one question and ends has nothing to log.
+            # Imported here: short commands do not log.
             import logging
 
             log = logging.getLogger(__name__)
@@ -141,7 +141,7 @@ class TokenFile:
 
 
 def bearer_header(token: str, where: str) -> dict[str, str]:
-    """The header for a token. Checked here, because an HTTP library would quote a bad one in its error."""
+    """The header for a token. Raises `ConfigError` for an invalid one: an HTTP library would quote it in its error."""
     if not token.isascii() or not token.isprintable() or " " in token:
         raise ConfigError(f"{where}: holds characters that no token has (spaces, line breaks or non-ASCII)")
     return {"Authorization": f"Bearer {token}"}

@@ -1,4 +1,4 @@
-"""Exec plugins: a program that prints a credential (client.authentication.k8s.io, v1 and v1beta1)."""
+"""Exec plugins: programs that print a credential (client.authentication.k8s.io, v1 and v1beta1)."""
 
 import asyncio
 import base64
@@ -22,11 +22,11 @@ AUTHENTICATION_GROUP = "client.authentication.k8s.io"
 SUPPORTED_VERSIONS = (f"{AUTHENTICATION_GROUP}/v1", f"{AUTHENTICATION_GROUP}/v1beta1")
 
 PLUGIN_TIMEOUT = timedelta(seconds=60)
-"""How long a plugin may take by itself."""
+"""How long a plugin may take that cannot ask the user."""
 INTERACTIVE_TIMEOUT = timedelta(minutes=10)
-"""How long it may take when it can ask somebody: logins in a browser are slow."""
+"""How long a plugin may take that can ask the user: logins in a browser are slow."""
 RENEWAL_MARGIN = timedelta(seconds=60)
-"""Renew this long before the end, or at 9/10 of a short life."""
+"""A credential is renewed this long before it expires, or after 9/10 of a shorter lifetime."""
 
 _VERSION_PATTERN = re.compile(rf"{re.escape(AUTHENTICATION_GROUP)}/v\d\w{{0,8}}")
 _SECRET_NAME_PATTERN = re.compile(r"secret|passw|token|key|credential|auth", re.IGNORECASE)
@@ -39,7 +39,7 @@ class _ExecCredentialStatus(ApiStruct, frozen=True):
     client_key_data: str = ""
 
     def __repr__(self) -> str:
-        return "_Status(…)"
+        return "_ExecCredentialStatus(…)"
 
 
 class _ExecCredential(ApiStruct, frozen=True):
@@ -54,15 +54,15 @@ class _CachedCredential(msgspec.Struct, frozen=True):
     renew_at: datetime | None
 
     def __repr__(self) -> str:
-        return f"_Credential(renew_at={self.renew_at})"
+        return f"_CachedCredential(renew_at={self.renew_at})"
 
 
 class ExecPlugin:
-    """Credentials from a program, kept until shortly before they expire or are rejected.
+    """Credentials from a program, cached until shortly before they expire or until a 401.
 
-    However many requests wait, the program runs once and all of them share what came of it. Cancelling the request
-    that runs it ends the program; the next one in line starts it again. The constructor checks the entry and
-    raises `ConfigError`; the program is started by the first request.
+    The program runs once for all waiting requests, which share its result. Cancelling the request that runs it kills the
+    program; the next waiting request starts it again. The constructor checks the entry and raises `ConfigError`; the first
+    request starts the program.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class ExecPlugin:
             return self._current
         runs = self._run_count
         async with self._lock:
-            if self._run_count != runs:  # it ran while this request waited
+            if self._run_count != runs:  # the program ran while this request waited
                 if self._current is not None:
                     return self._current
                 if self._failure:
@@ -142,34 +142,34 @@ class ExecPlugin:
                 f"{self._location}.interactiveMode: is Always, but standard input is not a terminal; run this in one"
             )
         try:
-            outcome = await run_program(self._program, self._timeout, self._clock)
+            result = await run_program(self._program, self._timeout, self._clock)
         except FileNotFoundError:
             raise ConfigError(self._missing_message()) from None
         except OSError as error:
             raise ConfigError(f"{self._problem_message('cannot be started')}: {error.strerror}") from None
-        if outcome.exit_code is None:
+        if result.exit_code is None:
             problem = f"did not finish in {self._timeout.total_seconds():.0f} s"
-        elif outcome.exit_code:
-            problem = f"failed with exit code {outcome.exit_code}"
+        elif result.exit_code:
+            problem = f"failed with exit code {result.exit_code}"
         else:
-            return outcome.stdout
-        raise ConfigError(f"{self._problem_message(problem)}{self._last_stderr_line(outcome.stderr)}")
+            return result.stdout
+        raise ConfigError(f"{self._problem_message(problem)}{self._last_stderr_line(result.stderr)}")
 
     def _decode(self, stdout: bytes) -> _CachedCredential:
-        """What the plugin printed. Messages name fields only: stdout is the secret itself."""
+        """The credential in the output of the plugin. Error messages do not quote the output: it is secret."""
         try:
-            answer = msgspec.json.decode(stdout, type=_ExecCredential)
+            credential = msgspec.json.decode(stdout, type=_ExecCredential)
         except (msgspec.DecodeError, UnicodeDecodeError):
             raise ConfigError(
                 self._problem_message("printed something that is not an ExecCredential in JSON")
             ) from None
-        if (answer.kind, answer.api_version) != ("ExecCredential", self._spec.api_version):
-            found = answer.api_version if _VERSION_PATTERN.fullmatch(answer.api_version) else "something else"
+        if (credential.kind, credential.api_version) != ("ExecCredential", self._spec.api_version):
+            version = credential.api_version if _VERSION_PATTERN.fullmatch(credential.api_version) else "something else"
             raise ConfigError(
-                f"{self._problem_message(f'answered with {found}')}, not an ExecCredential of {self._spec.api_version}; "
+                f"{self._problem_message(f'answered with {version}')}, not an ExecCredential of {self._spec.api_version}; "
                 "set exec.apiVersion to what it speaks"
             )
-        status = answer.status or _ExecCredentialStatus()
+        status = credential.status or _ExecCredentialStatus()
         certificate = self._certificate(status)
         if not status.token and certificate is None:
             raise ConfigError(self._problem_message("answered with neither a token nor a client certificate"))
@@ -220,7 +220,7 @@ class ExecPlugin:
 
 
 def cluster_info(entry: NamedEntry[KubeconfigCluster], ca: Pem | None) -> JSON:
-    """What a plugin with `provideClusterInfo` is told about the cluster."""
+    """The description of the cluster for a plugin with `provideClusterInfo`."""
     cluster = entry.value
     extensions = (item.extension for item in cluster.extensions if item.name == f"{AUTHENTICATION_GROUP}/exec")
     info: JSON = {
@@ -236,32 +236,32 @@ def cluster_info(entry: NamedEntry[KubeconfigCluster], ca: Pem | None) -> JSON:
 
 def _validate(entry: NamedEntry[KubeconfigUser], spec: ExecConfig) -> None:
     if spec.api_version not in SUPPORTED_VERSIONS:
-        found = f'is "{spec.api_version}", which is not supported' if spec.api_version else "is missing"
-        raise ConfigError(f"{entry.location_of('exec.apiVersion')}: {found}; use {' or '.join(SUPPORTED_VERSIONS)}")
+        problem = f'is "{spec.api_version}", which is not supported' if spec.api_version else "is missing"
+        raise ConfigError(f"{entry.location_of('exec.apiVersion')}: {problem}; use {' or '.join(SUPPORTED_VERSIONS)}")
     if not spec.command:
         raise ConfigError(f"{entry.location_of('exec.command')}: is missing; name the program to run")
     modes = ("Never", "IfAvailable", "Always")
-    # v1 made it a required field; kubectl insists on it, too.
+    # Required in v1; kubectl requires it, too.
     optional = spec.api_version != SUPPORTED_VERSIONS[0]
     if spec.interactive_mode not in modes and not (optional and not spec.interactive_mode):
-        found = f'is "{spec.interactive_mode}"' if spec.interactive_mode else "is missing"
-        raise ConfigError(f"{entry.location_of('exec.interactiveMode')}: {found}; use {', '.join(modes)}")
+        problem = f'is "{spec.interactive_mode}"' if spec.interactive_mode else "is missing"
+        raise ConfigError(f"{entry.location_of('exec.interactiveMode')}: {problem}; use {', '.join(modes)}")
 
 
 def _resolved_command(command: str, folder: Path) -> str:
-    """A bare name is looked up on PATH; anything with a slash starts at the kubeconfig's folder."""
+    """A command with a slash is relative to the kubeconfig's folder; any other is looked up on PATH."""
     return str(folder.absolute() / command) if "/" in command else command
 
 
 def _secret_values(spec: ExecConfig) -> list[str]:
-    """What a plugin was given and must not echo into our messages, by the usual names of such things."""
-    found = [variable.value for variable in spec.env if _SECRET_NAME_PATTERN.search(variable.name)]
+    """Arguments and variables with names of secrets, which must not appear in messages. Longest first."""
+    secrets = [variable.value for variable in spec.env if _SECRET_NAME_PATTERN.search(variable.name)]
     for argument, following in zip(spec.args, [*spec.args[1:], ""], strict=False):
         name, equals, value = argument.partition("=")
         if name.startswith("-") and _SECRET_NAME_PATTERN.search(name):
-            found.append(value if equals else following)
-    # Short ones would tear holes into ordinary words.
-    return sorted((value for value in found if len(value) >= 4), key=len, reverse=True)
+            secrets.append(value if equals else following)
+    # Replacing short values would mutilate ordinary words.
+    return sorted((value for value in secrets if len(value) >= 4), key=len, reverse=True)
 
 
 def _shortened_text(text: str) -> str:

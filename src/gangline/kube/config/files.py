@@ -1,4 +1,4 @@
-"""Small files that configuration points to."""
+"""Files that a kubeconfig refers to."""
 
 from pathlib import Path
 
@@ -6,9 +6,9 @@ from gangline.kube.errors import ConfigError
 
 
 def read_config_file(path: Path, where: str) -> bytes:
-    """The content of a file. `where` names the field that points to it and starts the message.
+    """The content of a file. Raises `ConfigError` when the file is missing or cannot be read.
 
-    Raises `ConfigError` when the file is missing or cannot be read.
+    `where` names the field that refers to the file; the error message begins with it.
     """
     try:
         return path.read_bytes()

@@ -1,7 +1,7 @@
-"""kubeconfig files as they are on disk: read, checked for shape, merged.
+"""kubeconfig files: reading, checking of types, merging.
 
-What their fields mean is decided in `gangline.kube.config.connection`. Types are strict: a token that YAML reads as a number
-is an error with a remedy, not a guess. Unknown fields are ignored, as kubectl does.
+`gangline.kube.config.connection` interprets the fields. Types are strict: a token that YAML reads as a number is an error.
+Unknown fields are ignored, as in kubectl.
 """
 
 import re
@@ -17,11 +17,11 @@ from gangline.kube.errors import ConfigError
 T = TypeVar("T")
 
 _MAX_LISTED_NAMES = 10
-"""How many names an error lists; people with many clusters have more."""
+"""The most names that an error message lists."""
 
 
 class KubeconfigSection(msgspec.Struct, frozen=True, rename="kebab", kw_only=True):
-    """A mapping in the file. Its repr is its name alone: any of them may hold a secret."""
+    """A mapping in the file. Its repr has no values, because they may be secret."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(…)"
@@ -48,7 +48,7 @@ class ExecEnvVar(KubeconfigSection, frozen=True):
 
 
 class ExecConfig(KubeconfigSection, frozen=True, rename="camel"):
-    """A credential plugin, as the user entry describes it."""
+    """The exec plugin of a user entry."""
 
     api_version: str = ""
     command: str = ""
@@ -110,26 +110,26 @@ class KubeconfigDocument(KubeconfigSection, frozen=True):
 
 
 class KubeconfigFile(NamedTuple):
-    """A file, and how messages show it (`~/.kube/config`)."""
+    """A file, and its path as shown in messages (`~/.kube/config`)."""
 
     path: Path
     display_path: str
 
 
 class NamedEntry(NamedTuple, Generic[T]):
-    """A named section and where it stands: for messages, and because relative paths start at its file."""
+    """A named section and its place: for messages, and because paths in it are relative to its file."""
 
     file: KubeconfigFile
     path: str
     value: T
 
     def location_of(self, field: str) -> str:
-        """The start of a message about one of its fields."""
+        """File and path of a field: the beginning of messages about it."""
         return f"{self.file.display_path}: {self.path}.{field}"
 
 
 class Kubeconfig(msgspec.Struct, frozen=True, kw_only=True):
-    """One file, or several merged."""
+    """The content of one file, or of several merged ones."""
 
     display_path: str
     clusters: Mapping[str, NamedEntry[KubeconfigCluster]] = {}
@@ -144,9 +144,9 @@ class Kubeconfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_kubeconfig(file: KubeconfigFile) -> Kubeconfig:
-    """One file, checked for shape. An empty file is an empty Kubeconfig.
+    """The content of one file; an empty file is an empty Kubeconfig.
 
-    Raises `ConfigError` when it cannot be read, is not YAML, or its fields have the wrong types.
+    Raises `ConfigError` if it cannot be read, is not YAML, or has fields of wrong types.
     """
     document = _decode_document(_parse_yaml(file), file)
     if document.kind != "Config":
@@ -162,7 +162,7 @@ def read_kubeconfig(file: KubeconfigFile) -> Kubeconfig:
 
 
 def merge_kubeconfigs(parts: Sequence[Kubeconfig]) -> Kubeconfig:
-    """All of them as one: the first file to name a thing defines it whole."""
+    """Merge files: of several entries with the same name the first is used."""
     current = next((part for part in parts if part.current_context), parts[0])
     return Kubeconfig(
         display_path=", ".join(part.display_path for part in parts),
@@ -175,20 +175,20 @@ def merge_kubeconfigs(parts: Sequence[Kubeconfig]) -> Kubeconfig:
 
 
 def entry_named(table: Mapping[str, NamedEntry[T]], name: str, *, listed_in: str, where: str) -> NamedEntry[T]:
-    """The entry of that name. Raises `ConfigError` with the names there are, nearest first."""
+    """The entry with this name. Raises `ConfigError` that lists the known names, the most similar first."""
     if name not in table:
         raise ConfigError(f'{where}: names "{name}", which is not in {listed_in}; {known_names(table, name)}')
     return table[name]
 
 
-def known_names(names: Iterable[str], wanted: str = "") -> str:
-    """`known: a, b`, the likeliest first."""
-    import difflib  # for people who mistyped only
+def known_names(names: Iterable[str], similar_to: str = "") -> str:
+    """`known: a, b`, the most similar names first."""
+    import difflib  # only needed for this message
 
-    def likeness(name: str) -> float:
-        return difflib.SequenceMatcher(None, wanted.lower(), name.lower()).ratio()
+    def similarity(name: str) -> float:
+        return difflib.SequenceMatcher(None, similar_to.lower(), name.lower()).ratio()
 
-    nearest = sorted(names, key=likeness, reverse=True)
+    nearest = sorted(names, key=similarity, reverse=True)
     more = f" and {len(nearest) - _MAX_LISTED_NAMES} more" if len(nearest) > _MAX_LISTED_NAMES else ""
     return f"known: {', '.join(nearest[:_MAX_LISTED_NAMES]) or 'none'}{more}"
 
@@ -217,13 +217,13 @@ def _entries_by_name(
 
 
 def _parse_yaml(file: KubeconfigFile) -> Any:
-    import yaml  # slow to import; commands that touch no server do without
+    import yaml  # slow to import, and not needed by commands without a server
 
     text = read_config_file(file.path, "kubeconfig")
     loader: Callable[[bytes], Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         return yaml.load(text, Loader=loader)  # type: ignore[arg-type]  # noqa: S506 - both loaders are safe
-    # PyYAML quotes what it choked on, which may be a password: only the place is passed on.
+    # The message of PyYAML quotes the text, which may be a password, so only the position is used.
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
@@ -244,7 +244,7 @@ def _decode_document(data: Any, file: KubeconfigFile) -> KubeconfigDocument:
 
 
 def _without_nulls(value: Any) -> Any:
-    """A null field is an absent field: kubectl writes `users: null`."""
+    """The value without null fields, which mean absent ones: kubectl writes `users: null`."""
     if isinstance(value, dict):
         return {key: _without_nulls(item) for key, item in value.items() if item is not None}
     if isinstance(value, list):
@@ -265,11 +265,11 @@ _TYPE_MISMATCH = re.compile(r"Expected `(\w+)[^`]*`, got `(\w+)`(?: - at (?:`key
 
 
 def _type_error_message(error: str) -> str:
-    """The complaint of msgspec in a kubeconfig author's words. It names types and places, never values."""
+    """Msgspec's type error in words for people. It names types and fields, never values."""
     match = _TYPE_MISMATCH.match(error)
     if match is None:
         return error
-    expected, found, path = match.groups()
+    expected, actual, path = match.groups()
     field = f"{path}: " if path else ""
-    remedy = "; put it in quotes" if expected == "str" and found not in ("object", "array") else ""
-    return f"{field}must be {_TYPE_WORDS.get(expected, expected)}, is {_TYPE_WORDS.get(found, f'a {found}')}{remedy}"
+    remedy = "; put it in quotes" if expected == "str" and actual not in ("object", "array") else ""
+    return f"{field}must be {_TYPE_WORDS.get(expected, expected)}, is {_TYPE_WORDS.get(actual, f'a {actual}')}{remedy}"

@@ -1,9 +1,9 @@
-"""Which HTTP proxy to go through: the kubeconfig's `proxy-url`, else the environment's.
+"""The HTTP proxy of a connection: the kubeconfig's `proxy-url`, else that of the environment.
 
-The environment is read as kubectl and curl read it: `HTTPS_PROXY` (or `HTTP_PROXY` for a plain server), lower
-case first; `NO_PROXY` is a list of names (with their subdomains), addresses, networks (`10.0.0.0/8`), any with
-`:port`, or `*`. This machine itself is never reached through a proxy. Python's own reader knows no networks,
-which pods rely on, and imports an HTTP client.
+The environment is read as by kubectl and curl: `HTTPS_PROXY` (or `HTTP_PROXY` for a server without TLS), lower case first;
+`NO_PROXY` is a list of names (with their subdomains), addresses, networks (`10.0.0.0/8`), each with an optional `:port`,
+or `*`. Loopback addresses are never reached through a proxy. Python's own function does not know networks, which pods
+rely on, and imports an HTTP client.
 """
 
 import ipaddress
@@ -16,7 +16,7 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def proxy_from_environment(server: str, environ: Mapping[str, str]) -> str | None:
-    """The proxy the environment asks for, or None. Raises `ConfigError` on one that cannot be used."""
+    """The proxy for a server, or None. Raises `ConfigError` for a proxy that cannot be used."""
     url = urlsplit(server)
     for name in (f"{url.scheme}_proxy", f"{url.scheme}_proxy".upper()):
         if environ.get(name):
@@ -28,7 +28,7 @@ def proxy_from_environment(server: str, environ: Mapping[str, str]) -> str | Non
 
 
 def validated_proxy(url: str, where: str) -> str:
-    """`url` itself when we can use it as a proxy. Messages leave it out: it may hold a password."""
+    """The URL, if it can be used as a proxy. Raises `ConfigError` without the URL, which may contain a password."""
     try:
         parts = urlsplit(url)
         usable = bool(parts.hostname) and parts.port != 0
@@ -42,7 +42,7 @@ def validated_proxy(url: str, where: str) -> str:
 
 
 def redacted_url(url: str) -> str:
-    """A proxy's URL as it may be shown."""
+    """The URL of a proxy without its user and password."""
     scheme, _, rest = url.partition("://")
     userinfo, at, host = rest.rpartition("@")
     return f"{scheme}://***@{host}" if at and userinfo else url

@@ -1,4 +1,4 @@
-"""Run a program to its end and collect what it prints. Whatever happens, nothing of it is left running."""
+"""Run a program to its end and collect its output. No process is left running, whatever happens."""
 
 import asyncio
 import os
@@ -14,46 +14,45 @@ from gangline.base.clock import Clock
 
 
 class ExternalProgram(msgspec.Struct, frozen=True):
-    """What to run. A bare command is looked up on the PATH of `environ`."""
+    """A program to run. A command without a slash is looked up on the PATH of `environ`."""
 
     command: str
     args: tuple[str, ...]
     environ: Mapping[str, str]
     interactive: bool
-    """It may ask on the terminal: it shares our standard input and error, and our process group."""
+    """The program may use the terminal: it shares our standard input, standard error and process group."""
 
     def __repr__(self) -> str:
-        return f"Program({self.command!r})"
+        return f"ExternalProgram({self.command!r})"
 
 
 class ProgramResult(msgspec.Struct, frozen=True):
-    """How it ended."""
+    """The exit code and output of a program."""
 
     exit_code: int | None
-    """None: it was ended because it took too long."""
+    """None: the program was killed because it took too long."""
     stdout: bytes
     stderr: bytes | None
-    """None: it was interactive, so a person has read it already."""
+    """None: the program was interactive, so the user has seen it."""
 
     def __repr__(self) -> str:
-        return f"Outcome(code={self.exit_code})"
+        return f"ProgramResult(exit_code={self.exit_code})"
 
 
 async def run_program(program: ExternalProgram, patience: timedelta, clock: Clock) -> ProgramResult:
-    """Start it and wait for its end, at most `patience`.
+    """Start a program and wait for its end, at most for `patience`. Raises OSError if it cannot be started.
 
-    When it takes too long or this call is cancelled it is killed, with its children unless it is interactive.
-    Raises `OSError` when it cannot be started.
+    If it takes longer, or this call is cancelled, it is killed, and its children, too, unless it is interactive.
     """
     process = await _start_process(program)
-    late = False
+    timed_out = False
 
-    def give_up() -> None:
-        nonlocal late
-        late = True
+    def time_out() -> None:
+        nonlocal timed_out
+        timed_out = True
         _kill(process, program)
 
-    timer = clock.call_later(patience, give_up)
+    timer = clock.call_later(patience, time_out)
     try:
         stdout, stderr = await process.communicate()
     except asyncio.CancelledError:
@@ -61,7 +60,7 @@ async def run_program(program: ExternalProgram, patience: timedelta, clock: Cloc
         raise
     finally:
         timer.cancel()
-    return ProgramResult(None if late else process.returncode, stdout, stderr)
+    return ProgramResult(None if timed_out else process.returncode, stdout, stderr)
 
 
 async def _start_process(program: ExternalProgram) -> Process:
@@ -73,14 +72,14 @@ async def _start_process(program: ExternalProgram) -> Process:
             stdin=None if program.interactive else DEVNULL,
             stdout=PIPE,
             stderr=None if program.interactive else PIPE,
-            # Its own session, so that children end with it; one that asks must keep the terminal.
+            # A session of its own, so that its children can be killed; an interactive one must keep the terminal.
             start_new_session=not program.interactive,
         )
     )
     try:
         return await asyncio.shield(starting)
     except asyncio.CancelledError:
-        # A start cancelled half-way would kill the program alone, then hang on pipes its children hold.
+        # Cancelling create_subprocess_exec kills only the program, then waits for pipes that its children keep open.
         with suppress(OSError):
             await _kill_and_wait(await starting, program)
         raise
@@ -88,7 +87,7 @@ async def _start_process(program: ExternalProgram) -> Process:
 
 async def _kill_and_wait(process: Process, program: ExternalProgram) -> None:
     _kill(process, program)
-    # Not wait(): it would hang on a full pipe.
+    # Not wait(), which blocks on a full pipe.
     await process.communicate()
 
 

@@ -1,7 +1,7 @@
-"""TLS towards a server: which roots to trust, which client certificate to show.
+"""TLS settings of a connection: trusted roots and client certificate.
 
-PEM that lives in a file is read each time a context is built, so a rotated certificate is picked up by the
-next context. Nothing here prints key material: reprs name fields, errors name fields and files.
+PEM files are read each time a context is built, so the next context uses a rotated certificate. No repr or error message
+contains key material: they name fields and files.
 """
 
 import ssl
@@ -17,15 +17,15 @@ from gangline.kube.errors import ConfigError
 
 
 class Pem(msgspec.Struct, frozen=True):
-    """A certificate or key, inline or in a file, and the configuration field it came from."""
+    """A certificate or key, inline or in a file, and the configuration field it comes from."""
 
     location: str
-    """`FILE: FIELD`, the start of every message about it."""
+    """`FILE: FIELD`, the beginning of messages about it."""
     data: bytes = b""
     file: Path | None = None
 
     def read(self) -> bytes:
-        """The PEM text. Raises `ConfigError` when its file cannot be read."""
+        """The PEM text. Raises `ConfigError` if the file cannot be read."""
         return self.data if self.file is None else read_config_file(self.file, self.location)
 
     def __repr__(self) -> str:
@@ -33,34 +33,34 @@ class Pem(msgspec.Struct, frozen=True):
 
 
 class ClientCertificate(msgspec.Struct, frozen=True):
-    """What we show a server that asks who we are."""
+    """A client certificate and its key."""
 
     certificate: Pem
     key: Pem
 
 
 class TLS(msgspec.Struct, frozen=True, kw_only=True):
-    """How to trust a server and be trusted by it."""
+    """How to verify a server, and the client certificate to present."""
 
     ca: Pem | None = None
-    """None: the system's roots."""
+    """None: the roots of the system."""
     client: ClientCertificate | None = None
     server_name: str | None = None
-    """The name to ask for and to check, instead of the host in the URL (aiohttp's `server_hostname`)."""
+    """The server name for SNI and verification, instead of the host in the URL (aiohttp's `server_hostname`)."""
     insecure: bool = False
-    """Trust anyone. Only on a person's explicit word."""
+    """Do not verify the server. Only if explicitly configured."""
 
 
 def ssl_context(tls: TLS, plugin: ClientCertificate | None = None) -> ssl.SSLContext:
     """A context for connections to the server: TLS 1.2 or newer, verified unless `tls.insecure`.
 
-    `plugin` is a certificate from `Credentials.client_certificate`; one in the kubeconfig goes first. Reads
-    files, so it blocks for a moment. Raises `ConfigError` naming the field that holds a bad certificate or key.
+    `plugin` is the certificate of `Credentials.client_certificate`; one in the kubeconfig takes precedence. Reads files,
+    so it blocks for a moment. Raises `ConfigError` with the field of an invalid certificate or key.
     """
     # Not create_default_context: from 3.13 it sets VERIFY_X509_STRICT, which refuses the roots of many clusters.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # A cluster's root is whatever its kubeconfig names, an intermediate too.
+    # The CA in a kubeconfig may be an intermediate certificate.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.set_alpn_protocols(["http/1.1"])
     if tls.insecure:
@@ -77,7 +77,7 @@ def ssl_context(tls: TLS, plugin: ClientCertificate | None = None) -> ssl.SSLCon
 
 
 def _load_ca(context: ssl.SSLContext, pem: Pem) -> None:
-    # OpenSSL takes ASCII only, but bundles carry comments in any language.
+    # OpenSSL accepts ASCII only, but bundles may have comments in any language.
     text = pem.read().decode("ascii", errors="ignore")
     try:
         context.load_verify_locations(cadata=text)
@@ -87,14 +87,14 @@ def _load_ca(context: ssl.SSLContext, pem: Pem) -> None:
 
 def _load_client_certificate(context: ssl.SSLContext, client: ClientCertificate) -> None:
     certificate, key = client.certificate, client.key
-    # Parsed on its own first, because load_cert_chain does not say which of the two is bad.
+    # Parsed separately first, because the errors of load_cert_chain do not say which of the two is invalid.
     _load_ca(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), certificate)
     text = key.read()
     if b"PRIVATE KEY-----" not in text:
         raise ConfigError(f'{key.location}: holds no PEM key ("-----BEGIN … PRIVATE KEY-----")')
 
     def refuse() -> Never:
-        # Without a callback OpenSSL would stop and ask the terminal.
+        # Without a callback OpenSSL would prompt on the terminal.
         raise ConfigError(f"{key.location}: is encrypted; store it without a passphrase")
 
     try:
@@ -108,13 +108,13 @@ def _load_client_certificate(context: ssl.SSLContext, client: ClientCertificate)
 
 @contextmanager
 def _as_file(pem: Pem) -> Iterator[str]:
-    """A path to the PEM for the length of the block: OpenSSL loads client certificates from files only."""
+    """A path to the PEM during the block: OpenSSL loads client certificates only from files."""
     if pem.file is not None:
         yield str(pem.file)
         return
-    import tempfile  # slow to import, and only inline client certificates need it
+    import tempfile  # slow to import, and only needed for inline client certificates
 
-    # mkstemp underneath: mode 0600, a fresh name, gone at the end of the block.
+    # Created with mode 0600 and a random name, deleted at the end of the block.
     with tempfile.NamedTemporaryFile(prefix="gangline-") as file:
         file.write(pem.data)
         file.flush()

@@ -1,7 +1,7 @@
-"""The one seam between the client and a wire.
+"""The interface between the client and HTTP: requests, responses, streams and the `Transport` that carries them.
 
-Requests are plain data, built by the client, which knows every URL; a transport carries them and knows none.
-Tests, and the embedded control plane, may bring a transport of their own.
+The client builds requests as plain data and knows every URL; a transport only sends them. Tests and the embedded control
+plane bring transports of their own.
 """
 
 from collections import deque
@@ -15,7 +15,13 @@ import msgspec
 from gangline.kube.errors import ApiError, Status, error_from_body, error_from_status
 
 QueryParams: TypeAlias = tuple[tuple[str, str], ...]
-"""Parameters of a request, in order; a name may come more than once."""
+"""Query parameters in order; a name may occur more than once."""
+
+REQUEST_TIMEOUT = timedelta(seconds=60)
+"""How long a request may take by default. Watches and logs have no such limit."""
+
+CONNECT_SECONDS = 10.0
+"""How long connecting may take, and the closing handshake of a WebSocket."""
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -30,14 +36,14 @@ class Request(msgspec.Struct, frozen=True):
 
     @property
     def is_idempotent(self) -> bool:
-        """Whether sending it twice leaves the server as sending it once does.
+        """Whether sending the request twice has the same effect as sending it once.
 
-        A POST may create two, and a JSON patch may append twice. Other patches say how things should be.
+        A POST may create two objects and a JSON patch may append twice; other patches set fields to a value.
         """
         return self.method != "POST" and "json-patch" not in self.content_type
 
     def __str__(self) -> str:
-        # Without query and body: they may be long, and a body may hold a secret.
+        # Without query and body: they may be long, and a body may contain a secret.
         return f"{self.method} {self.path}"
 
     def __repr__(self) -> str:
@@ -45,7 +51,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Response(msgspec.Struct, frozen=True):
-    """A whole answer. Header names are lower case."""
+    """A complete response. Header names are in lower case."""
 
     status: int
     body: bytes = b""
@@ -53,62 +59,62 @@ class Response(msgspec.Struct, frozen=True):
 
 
 class WebSocket(Protocol):
-    """A WebSocket after its handshake: binary frames both ways. Sending and receiving may be two tasks."""
+    """A WebSocket after its handshake. One task may send while another receives."""
 
     @property
     def protocol(self) -> str:
-        """The subprotocol the server chose."""
+        """The subprotocol that the server chose."""
         ...
 
     def __aiter__(self) -> AsyncIterator[bytes]:
-        """Frames until either side closes; raises `StreamBroken` when the connection is lost.
+        """Received frames until either side closes. Raises `StreamBroken` when the connection is lost.
 
-        May be left and taken up again.
+        Iteration may be stopped and started again.
         """
         ...
 
     async def send(self, frame: bytes) -> None:
-        """Raises `StreamBroken` when the other side is gone."""
+        """Send a binary frame. Raises `StreamBroken` when the connection is lost."""
         ...
 
     async def close(self) -> None: ...
 
 
 class ResponseStream(Protocol):
-    """An answer whose body is still arriving."""
+    """A response whose body is still arriving."""
 
     @property
     def response(self) -> Response:
-        """Status and headers; the body only if the status is an error."""
+        """Status and headers; also the body if the status is an error."""
         ...
 
     def chunks(self) -> AsyncIterator[bytes]:
-        """The body in pieces as they come. Ends when the server ends it; raises `StreamBroken` if cut off."""
+        """The parts of the body as they arrive. Raises `StreamBroken` if the body is cut off."""
         ...
 
 
 class Transport(Protocol):
-    """Carries requests. Any answer comes back as it is; no answer raises `Unreachable`. Cancel-safe."""
+    """Sends requests. Returns every response, whatever its status; raises `Unreachable` without one. Cancel-safe."""
 
     async def send(self, request: Request, *, timeout: timedelta | None = None) -> Response:
-        """The whole answer. None: the transport's own limit."""
+        """The complete response. Without `timeout` the transport's own limit applies."""
         ...
 
     def stream(self, request: Request, *, idle: timedelta | None = None) -> AbstractAsyncContextManager[ResponseStream]:
-        """An answer read as it arrives; silence longer than `idle` raises `StreamBroken`."""
+        """A response that is read while it arrives. Silence longer than `idle` raises `StreamBroken`."""
         ...
 
     def frames(self, request: Request, protocols: tuple[str, ...]) -> AbstractAsyncContextManager[WebSocket]:
-        """A WebSocket. Raises the `ApiError` with which the server refused it."""
+        """A WebSocket. Raises the `ApiError` of a refused handshake."""
         ...
 
 
 def response_error(response: Response) -> ApiError | None:
-    """The error an answer stands for; None for a good one."""
+    """The error that a response reports; None for a successful one."""
     if response.status < 300:
         return None
     if response.status < 400:
-        # Following it would carry the token to another place.
+        # Following a redirect would send the token to another server.
         to = response.headers.get("location", "nowhere")
         message = f"the server redirects to {to}, which is not followed; correct the address of the server"
         return error_from_status(Status(code=response.status, message=message))
@@ -116,22 +122,22 @@ def response_error(response: Response) -> ApiError | None:
 
 
 def _retry_after(headers: Mapping[str, str]) -> timedelta | None:
-    # Kubernetes sends seconds. The other form, a date, comes from proxies and needs clocks that agree: ignored.
+    # Kubernetes sends seconds. Dates, which some proxies send, are ignored: they need synchronized clocks.
     after = headers.get("retry-after", "").strip()
     return timedelta(seconds=int(after)) if after.isascii() and after.isdigit() and len(after) < 10 else None
 
 
 class LineReader:
-    """Cut a body into lines, without their ends. A last line without an end is part of the answer too.
+    """The lines of a body without their line ends; the last line may lack one.
 
-    Empty lines are left out unless `blank`. A line that grows beyond `longest` bytes is given in pieces. An
-    iterator and not a generator: whoever leaves early has nothing to close.
+    Empty lines are left out unless `blank`. A line longer than `longest` bytes is returned in pieces. An iterator and not
+    a generator, so that nothing needs closing when it is left early.
     """
 
     def __init__(self, chunks: AsyncIterator[bytes], *, blank: bool = False, longest: int | None = None) -> None:
         self._chunks, self._keep_blank, self._max_bytes = chunks, blank, longest
         self._complete_lines: deque[bytes] = deque()
-        # The begun line. One join per line, not per chunk: an object of megabytes comes in hundreds of chunks.
+        # Parts of the incomplete line, joined once per line: an object of megabytes arrives in hundreds of chunks.
         self._parts: list[bytes] = []
         self._size = 0
 
@@ -149,13 +155,13 @@ class LineReader:
         return self._complete_lines.popleft()
 
     def _split_chunk(self, chunk: bytes) -> None:
-        # One split per chunk, not per line: a busy watch brings hundreds of lines in a chunk.
+        # One split per chunk, not per line: a chunk of a busy watch has hundreds of lines.
         first, *others = chunk.split(b"\n")
         self._append_part(first)
         if others:
-            *complete, begun = self._take_line(), *others
+            *complete, incomplete = self._take_line(), *others
             self._complete_lines.extend(complete if self._keep_blank else filter(None, complete))
-            self._append_part(begun)
+            self._append_part(incomplete)
         if self._max_bytes is not None and self._size > self._max_bytes:
             self._complete_lines.append(self._take_line())
 
@@ -164,6 +170,6 @@ class LineReader:
         self._size += len(part)
 
     def _take_line(self) -> bytes:
-        rest = b"".join(self._parts)
+        line = b"".join(self._parts)
         self._parts, self._size = [], 0
-        return rest
+        return line

@@ -1,8 +1,8 @@
-"""Requests without an event loop: for a command that asks a few questions, one after the other, and ends.
+"""A transport without an event loop, for commands that send a few requests and end.
 
-Importing asyncio and aiohttp takes longer than most answers. A coroutine that uses this transport alone never waits
-for anything but the server, so `run_without_loop` can drive it by itself. What streams both ways, goes through a proxy or
-needs a program to log in is not for here: `supports` says whether a connection is.
+Importing asyncio and aiohttp takes longer than most responses. A coroutine that awaits only this transport never
+suspends, so `run_without_loop` can run it. WebSockets, proxies and exec credential plugins are not supported; `supports`
+tells whether a connection can be used.
 """
 
 import socket
@@ -16,27 +16,26 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from gangline import __version__
 from gangline.base.clock import SystemClock, Timer
-from gangline.kube.config.connection import Connection
+from gangline.kube.config.connection import Connection, untrusted_certificate_message
 from gangline.kube.config.credentials import Anonymous, TokenFile
 from gangline.kube.config.tls import ssl_context
 from gangline.kube.errors import StreamBroken, Unreachable
-from gangline.kube.transport.api import Request, Response, ResponseStream
+from gangline.kube.transport.api import CONNECT_SECONDS, REQUEST_TIMEOUT, Request, Response, ResponseStream
+from gangline.kube.transport.http1 import Head, ResponseParser
 from gangline.kube.transport.warnings import DeduplicatedWarnings, WarningHandler, log_warning, warning_texts
 
 T = TypeVar("T")
 
-REQUEST_TIMEOUT = timedelta(seconds=60)
-CONNECT_SECONDS = 10.0
 RECV_BYTES = 256 * 1024
 
 
 def supports(connection: Connection) -> bool:
-    """Whether this transport can speak to that server: no proxy, no login by a program."""
+    """Whether this transport can use a connection: it has no proxy and no exec credential plugin."""
     return connection.proxy is None and isinstance(connection.credentials, Anonymous | TokenFile)
 
 
 def run_without_loop(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that waits for a blocking transport only. Raises what it raises."""
+    """The result of a coroutine that awaits nothing but a blocking transport. Raises RuntimeError for any other."""
     try:
         work.send(None)
     except StopIteration as done:
@@ -47,17 +46,20 @@ def run_without_loop(work: Coroutine[Any, Any, T]) -> T:
 
 
 class BlockingClock(SystemClock):
-    """Waits by holding everything up, as everything else here does."""
+    """A clock whose `sleep` blocks the thread."""
 
     async def sleep(self, duration: timedelta) -> None:
-        time.sleep(max(0.0, duration.total_seconds()))  # noqa: ASYNC251 - there is no event loop to hold up
+        time.sleep(max(0.0, duration.total_seconds()))  # noqa: ASYNC251 - there is no event loop to block
 
     def call_later(self, delay: timedelta, callback: Callable[[], object]) -> Timer:
         raise RuntimeError("there is no event loop to call back from")
 
 
 class BlockingTransport:
-    """One connection to one server, kept between requests. A context manager. Warnings go to `warn`, each text once."""
+    """One connection to one server, kept between requests. A context manager.
+
+    Warnings of the server are passed to `warn`, each text once.
+    """
 
     def __init__(
         self,
@@ -70,7 +72,7 @@ class BlockingTransport:
         self._connection, self._warn, self._timeout = connection, DeduplicatedWarnings(warn), patience
         self._user_agent = f"{agent}/{__version__}"
         self._http_socket: _HttpSocket | None = None
-        # Answers that were asked for ahead.
+        # Responses of `pipeline` that `send` has not returned yet.
         self._pipelined: list[tuple[Request, Response]] = []
 
     def __enter__(self) -> Self:
@@ -80,30 +82,30 @@ class BlockingTransport:
         self._disconnect()
 
     async def send(self, request: Request, *, timeout: timedelta | None = None) -> Response:
-        for at, (asked, answer) in enumerate(self._pipelined):
-            if asked == request:
-                del self._pipelined[at]
-                return answer
-        sent = await self._connection.credentials.headers()
-        answer = self._exchange_with_retry(request, sent, timeout or self._timeout)
-        if answer.status == 401 and self._connection.credentials.invalidate(sent):
-            again = await self._connection.credentials.headers()
-            answer = self._exchange_with_retry(request, again, timeout or self._timeout)
-        return answer
+        for index, (pipelined, response) in enumerate(self._pipelined):
+            if pipelined == request:
+                del self._pipelined[index]
+                return response
+        credentials = await self._connection.credentials.headers()
+        response = self._exchange_with_retry(request, credentials, timeout or self._timeout)
+        if response.status == 401 and self._connection.credentials.invalidate(credentials):
+            renewed = await self._connection.credentials.headers()
+            response = self._exchange_with_retry(request, renewed, timeout or self._timeout)
+        return response
 
     async def pipeline(self, requests: Sequence[Request]) -> None:
-        """Ask several small GETs at once, one after the other on the connection; `send` then has their answers.
+        """Send several small GETs at once; a later `send` of one of them returns its response.
 
-        So they take as long as one. Whatever goes wrong is left to `send`, which asks again.
+        So all take one round trip. After an error `send` sends the request again.
         """
-        sent = await self._connection.credentials.headers()
+        credentials = await self._connection.credentials.headers()
         try:
-            wire = self._connect(self._timeout)
-            wire.socket.sendall(b"".join(self._encoded_request(request, sent) for request in requests))
+            connected = self._connect(self._timeout)
+            connected.socket.sendall(b"".join(self._encoded_request(request, credentials) for request in requests))
             for request in requests:
-                answer = self._read_response(wire)
-                if answer.status not in (401, 429) and answer.status < 500:
-                    self._pipelined.append((request, answer))
+                response = self._read_response(connected)
+                if response.status not in (401, 429) and response.status < 500:
+                    self._pipelined.append((request, response))
                 if self._http_socket is None:
                     return
         except (_ConnectionClosed, OSError, ValueError, Unreachable):
@@ -111,21 +113,21 @@ class BlockingTransport:
 
     @asynccontextmanager
     async def stream(self, request: Request, *, idle: timedelta | None = None) -> AsyncIterator[ResponseStream]:
-        """The answer in one piece: good for a log that is not followed."""
+        """The complete response as a stream: suits a log that is not followed."""
         yield _BufferedStream(await self.send(request, timeout=idle))
 
     def frames(self, request: Request, protocols: tuple[str, ...]) -> Never:
         raise RuntimeError(f"{request}: a WebSocket needs an event loop")
 
     def _exchange_with_retry(self, request: Request, credentials: Mapping[str, str], patience: timedelta) -> Response:
-        kept = self._http_socket is not None
+        was_connected = self._http_socket is not None
         with _translate_errors(request, self._connection):
             try:
                 return self._exchange(request, credentials, patience)
             except (_ConnectionClosed, ConnectionError):
                 self._disconnect()
-                # A kept connection that the server closed just now: it has not seen the request.
-                if not kept or request.method not in ("GET", "DELETE"):
+                # The server closed the kept connection before it read the request.
+                if not was_connected or request.method not in ("GET", "DELETE"):
                     raise
                 return self._exchange(request, credentials, patience)
             except BaseException:
@@ -133,24 +135,23 @@ class BlockingTransport:
                 raise
 
     def _exchange(self, request: Request, credentials: Mapping[str, str], patience: timedelta) -> Response:
-        wire = self._connect(patience)
-        wire.socket.sendall(self._encoded_request(request, credentials))
-        return self._read_response(wire)
+        connected = self._connect(patience)
+        connected.socket.sendall(self._encoded_request(request, credentials))
+        return self._read_response(connected)
 
     def _connect(self, patience: timedelta) -> "_HttpSocket":
-        wire = self._http_socket = self._http_socket or _HttpSocket(_open_socket(self._connection))
-        wire.socket.settimeout(patience.total_seconds())
-        return wire
+        connected = self._http_socket = self._http_socket or _HttpSocket(_open_socket(self._connection))
+        connected.socket.settimeout(patience.total_seconds())
+        return connected
 
-    def _read_response(self, wire: "_HttpSocket") -> Response:
-        """The next answer. A connection that the server will close is given up."""
-        status, headers = wire.read_head()
-        body = wire.read_body(headers)
-        if headers.get("connection", [""])[-1].lower() == "close":
+    def _read_response(self, connected: "_HttpSocket") -> Response:
+        """The next response. Disconnects if the server will close the connection."""
+        head, body = connected.read_response()
+        if not head.keep_alive:
             self._disconnect()
-        for text in warning_texts(headers.get("warning", ())):
+        for text in warning_texts((head.headers.get("warning", ""),)):
             self._warn(text)
-        return Response(status, body, {name: values[-1] for name, values in headers.items()})
+        return Response(head.status, body, head.headers)
 
     def _encoded_request(self, request: Request, credentials: Mapping[str, str]) -> bytes:
         server = urlsplit(self._connection.server)
@@ -176,73 +177,38 @@ class BlockingTransport:
 
 
 class _ConnectionClosed(Exception):
-    """The server ended the connection before it had answered."""
+    """The server closed the connection before the response was complete."""
 
 
 class _HttpSocket:
-    """A connected socket, and what was read ahead of it."""
+    """A connected socket and the parser of what it receives."""
 
     def __init__(self, connected: socket.socket) -> None:
         self.socket = connected
-        self._buffer = b""
+        self._parser = ResponseParser()
 
-    def read_head(self) -> tuple[int, dict[str, list[str]]]:
-        """Status and headers, names in lower case."""
-        first, *fields = self._read_until(b"\r\n\r\n").decode("latin-1").split("\r\n")
-        words = first.split(" ", 2)
-        if len(words) < 2 or not words[0].startswith("HTTP/1.") or not words[1].isdecimal():
-            raise Unreachable("the answer is not HTTP")
-        headers: dict[str, list[str]] = {}
-        for field in fields:
-            name, _, value = field.partition(":")
-            headers.setdefault(name.strip().lower(), []).append(value.strip())
-        return int(words[1]), headers
-
-    def read_body(self, headers: Mapping[str, list[str]]) -> bytes:
-        if "chunked" in headers.get("transfer-encoding", [""])[-1].lower():
-            return b"".join(self._read_chunks())
-        length = headers.get("content-length", [""])[-1]
-        if length.isdecimal():
-            return self._read_exactly(int(length))
-        if headers.get("connection", [""])[-1].lower() != "close":
-            return b""
-        parts = [self._buffer]
-        while part := self.socket.recv(RECV_BYTES):
-            parts.append(part)
-        self._buffer = b""
-        return b"".join(parts)
-
-    def _read_chunks(self) -> Iterator[bytes]:
-        while size := int(self._read_until(b"\r\n").split(b";")[0], 16):
-            yield self._read_exactly(size)
-            self._read_exactly(2)
-        while self._read_until(b"\r\n"):
-            pass
-
-    def _read_until(self, end: bytes) -> bytes:
-        while end not in self._buffer:
-            self._buffer += self._receive()
-        found, _, self._buffer = self._buffer.partition(end)
-        return found
-
-    def _read_exactly(self, size: int) -> bytes:
-        parts, have = [self._buffer], len(self._buffer)
-        while have < size:
-            parts.append(self._receive())
-            have += len(parts[-1])
-        whole = b"".join(parts)
-        self._buffer = whole[size:]
-        return whole[:size]
-
-    def _receive(self) -> bytes:
-        part = self.socket.recv(RECV_BYTES)
-        if not part:
-            raise _ConnectionClosed("the server closed the connection")
-        return part
+    def read_response(self) -> tuple[Head, bytes]:
+        """Head and body of the next response. Raises `Unreachable`, `_ConnectionClosed`, ValueError and OSError."""
+        parser = self._parser
+        try:
+            if parser.complete:
+                parser.next()
+            while not parser.complete:
+                data = self.socket.recv(RECV_BYTES)
+                if data:
+                    parser.feed(data)
+                elif not parser.close():
+                    raise _ConnectionClosed("the server closed the connection")
+        except ValueError as error:
+            if parser.head is None:
+                raise Unreachable("the answer is not HTTP") from error
+            raise
+        assert parser.head is not None
+        return parser.head, parser.take_body()
 
 
 class _BufferedStream:
-    """A stream that has arrived already."""
+    """A stream over a complete response."""
 
     def __init__(self, response: Response) -> None:
         self._response = response
@@ -273,11 +239,12 @@ def _open_socket(connection: Connection) -> socket.socket:
 
 @contextmanager
 def _translate_errors(request: Request, connection: Connection) -> Iterator[None]:
-    """Foreign errors of a request become ours, once, here."""
+    """Raise errors of the socket and the parser as `KubeError`."""
     try:
         yield
     except ssl.SSLCertVerificationError as error:
-        raise Unreachable(_untrusted_message(error, connection)) from error
+        address = urlsplit(connection.server).netloc
+        raise Unreachable(untrusted_certificate_message(connection, address, error.verify_message)) from error
     except TimeoutError as error:
         raise Unreachable(f"{request}: no answer in time") from error
     except ValueError as error:
@@ -288,13 +255,3 @@ def _translate_errors(request: Request, connection: Connection) -> Iterator[None
 
 def _error_text(error: Exception) -> str:
     return getattr(error, "strerror", "") or str(error) or type(error).__name__
-
-
-def _untrusted_message(error: ssl.SSLCertVerificationError, connection: Connection) -> str:
-    """Where the trust comes from, why it does not reach this server, and what to write."""
-    ca = connection.tls.ca if connection.tls else None
-    where = ca.location if ca else f"{connection.source or connection.server}: certificate-authority"
-    return (
-        f"{where}: does not vouch for {urlsplit(connection.server).netloc} ({error.verify_message}); "
-        "give the CA that signed the server's certificate, or tls-server-name if only the name differs"
-    )

@@ -1,4 +1,4 @@
-"""Requests over HTTP: aiohttp, TLS, credentials, proxies, and the translation of their errors."""
+"""The general transport: aiohttp with TLS, credentials and proxies."""
 
 import io
 import socket
@@ -14,21 +14,23 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from gangline import __version__
-from gangline.kube.config.connection import Connection
+from gangline.kube.config.connection import Connection, untrusted_certificate_message
 from gangline.kube.config.tls import ClientCertificate, ssl_context
 from gangline.kube.errors import StreamBroken, Unauthorized, Unreachable
-from gangline.kube.transport.api import Request, Response, ResponseStream, WebSocket, response_error
+from gangline.kube.transport.api import (
+    CONNECT_SECONDS,
+    REQUEST_TIMEOUT,
+    Request,
+    Response,
+    ResponseStream,
+    WebSocket,
+    response_error,
+)
 from gangline.kube.transport.warnings import DeduplicatedWarnings, WarningHandler, log_warning, warning_texts
-
-REQUEST_TIMEOUT = timedelta(seconds=60)
-"""How long an ordinary request may take. Watches and logs have no such limit."""
-
-CONNECT_SECONDS = 10.0
-"""How long a connection may take to come about, and a WebSocket to say goodbye."""
 
 LONG_BODY_BYTES = 256 * 1024
 
-# A watch may be silent for a minute, so a dead peer is noticed by the kernel: 30 s, then three probes 10 s apart.
+# A watch may be silent for a minute, so the kernel detects a dead peer: after 30 s, with three probes 10 s apart.
 KEEPALIVE_OPTIONS = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     *(
@@ -40,12 +42,11 @@ KEEPALIVE_OPTIONS = (
 
 
 class HttpTransport:
-    """Connections to one server. An async context manager: inert before, closed after.
+    """Connections to one server. Use it as an async context manager; it connects with the first request.
 
-    As many connections as there are requests at once; idle ones are kept for a few seconds. A request is sent
-    once. Exceptions: a 401 makes renewable credentials renew and is tried a second time, and a GET or DELETE that
-    met a kept connection just as the server closed it is sent on a new one. Server warnings go to `warn`, each
-    text once; by default to the log.
+    There are as many connections as concurrent requests; idle ones are kept for a few seconds. A request is sent once,
+    except that after a 401 it is sent again with renewed credentials, and that a GET or DELETE is sent again when the
+    server closed its kept connection. Warnings of the server are passed to `warn`, each text once.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class HttpTransport:
 
     async def __aenter__(self) -> Self:
         self._entered = True
-        # Now and not with the first request: a wrong certificate is this caller's error to see.
+        # Not with the first request: an unusable client certificate is reported here.
         async with self._session():
             return self
 
@@ -161,7 +162,7 @@ class HttpTransport:
                     try:
                         yield answer
                     finally:
-                        # Left before its end, as every watch is. A TLS goodbye may take long and serves nobody.
+                        # The body was not read to its end, as with every watch: skip the TLS shutdown, which may take long.
                         if answer.connection is not None and answer.connection.transport is not None:
                             answer.connection.transport.abort()
                     return
@@ -170,8 +171,8 @@ class HttpTransport:
     async def _session(self) -> AsyncIterator[aiohttp.ClientSession]:
         """The session for one request.
 
-        A certificate is shown when a connection is made, so a renewed one needs new connections. The old ones
-        are closed when the last request on them has ended.
+        A client certificate is presented when connecting, so a renewed one needs new connections. The old ones are closed
+        when the last request on them has ended.
         """
         if not self._entered:
             raise RuntimeError("HttpTransport is used outside of its `async with`")
@@ -199,17 +200,17 @@ class HttpTransport:
         tls = self._connection.tls
         connector = aiohttp.TCPConnector(
             limit=0,
-            # A value even for plain HTTP, because the proxy may speak TLS.
+            # Also set for plain HTTP, because the proxy may use TLS.
             ssl=ssl_context(tls, certificate) if tls is not None else True,
             socket_factory=_create_socket,
         )
         session = aiohttp.ClientSession(
             connector=connector,
-            # Compression costs the server more than it saves us.
+            # Compression costs the server more than it saves the client.
             headers={"User-Agent": self._user_agent, "Accept-Encoding": "identity"},
             skip_auto_headers=("Content-Type",),
             cookie_jar=aiohttp.DummyCookieJar(),
-            # For WebSocket handshakes; other requests bring their own.
+            # For WebSocket handshakes; other requests have their own timeout.
             timeout=aiohttp.ClientTimeout(
                 total=None,
                 connect=CONNECT_SECONDS,
@@ -222,7 +223,7 @@ class HttpTransport:
         return _SessionPool(session, certificate)
 
     def _url(self, request: Request) -> URL:
-        # Escaped here, once and strictly: Go refuses a bare semicolon, which yarl would leave.
+        # Escaped here and not by yarl, which leaves semicolons: Go rejects them.
         query = urlencode(request.query, quote_via=quote, safe="")
         return URL(f"{self._connection.server}{request.path}{'?' if query else ''}{query}", encoded=True)
 
@@ -236,24 +237,24 @@ class HttpTransport:
         return headers
 
     def _connection_options(self) -> dict[str, Any]:
-        """Proxy and server name, which aiohttp wants with each request."""
+        """Proxy and server name, which aiohttp takes per request."""
         tls = self._connection.tls
         return {"proxy": self._connection.proxy, "server_hostname": tls.server_name if tls else None}
 
 
 class _SessionPool:
-    """Connections made with one client certificate, and how many requests use them."""
+    """The connections with one client certificate, and the number of requests that use them."""
 
     def __init__(self, session: aiohttp.ClientSession, certificate: ClientCertificate | None) -> None:
         self.session, self.certificate = session, certificate
         self.users = 0
 
 
-# These are iterators and not generators: one that is left early leaves nothing to be closed.
+# Iterators and not generators, so that nothing needs closing when they are left early.
 
 
 class _AiohttpStream:
-    """An answer that is still arriving."""
+    """A response whose body is still arriving."""
 
     def __init__(self, answer: aiohttp.ClientResponse, response: Response, request: Request) -> None:
         self._http_response, self._response, self._request = answer, response, request
@@ -281,7 +282,7 @@ class _AiohttpStream:
 
 
 class _AbortableWebSocket(aiohttp.ClientWebSocketResponse):
-    """aiohttp's, that can also be ended at once."""
+    """A WebSocket of aiohttp whose connection can be aborted."""
 
     def __init__(
         self,
@@ -296,17 +297,17 @@ class _AbortableWebSocket(aiohttp.ClientWebSocketResponse):
         self._tcp_transport = response.connection.transport if response.connection is not None else None
 
     def abort(self) -> None:
-        """After `close`: do not linger for a TLS goodbye."""
+        """Call after `close`: do not wait for the TLS shutdown."""
         if self._tcp_transport is not None:
             self._tcp_transport.abort()
 
 
 class _AiohttpWebSocket:
-    """A WebSocket as the client wants it."""
+    """The `WebSocket` protocol over aiohttp."""
 
     def __init__(self, socket_: _AbortableWebSocket, request: Request) -> None:
         self._socket, self._request = socket_, request
-        # Remembered, because aiohttp forgets a proper end when its own goodbye finds the connection closed.
+        # Kept here: aiohttp reports an error instead of the end if its own close frame finds the connection closed.
         self._ended = False
 
     @property
@@ -349,10 +350,10 @@ class _AiohttpWebSocket:
 async def _reject_failed_upgrade(
     request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
 ) -> aiohttp.ClientResponse:
-    """Around each request: a WebSocket handshake that fails says why, is not redirected and not repeated.
+    """Middleware: a failed WebSocket handshake raises its Status, and is neither redirected nor repeated.
 
-    aiohttp by itself would drop the Status that refuses it, and send it again when the connection breaks, for it
-    is a GET: but one that starts a command.
+    aiohttp would drop the Status, and would send the request again when the connection breaks because it is a GET; but
+    this GET starts a command.
     """
     if "Upgrade" not in request.headers:
         return await handler(request)
@@ -365,19 +366,20 @@ async def _reject_failed_upgrade(
     if answer.status == 101:
         return answer
     async with answer:
-        refused = response_error(Response(answer.status, await answer.read(), _lowercase_headers(answer)))
-    raise refused or Unreachable(f"{request.method} {request.url.path}: the server speaks no WebSocket here")
+        refusal = response_error(Response(answer.status, await answer.read(), _lowercase_headers(answer)))
+    raise refusal or Unreachable(f"{request.method} {request.url.path}: the server speaks no WebSocket here")
 
 
 @contextmanager
 def _translate_errors(request: Request, connection: Connection) -> Iterator[None]:
-    """Foreign errors of a request become ours, once, here."""
+    """Raise errors of aiohttp and of the socket as `Unreachable`."""
     try:
         yield
     except aiohttp.ClientConnectorCertificateError as error:
-        raise Unreachable(_untrusted_message(error, connection)) from error
+        reason = getattr(error.certificate_error, "verify_message", "") or str(error.certificate_error)
+        raise Unreachable(untrusted_certificate_message(connection, f"{error.host}:{error.port}", reason)) from error
     except aiohttp.ClientHttpProxyError as error:
-        # Its own text holds the proxy's URL, and that a password.
+        # The error's own text contains the proxy's URL, which may contain a password.
         raise Unreachable(f"{request}: the proxy refused: {error.status} {error.message}") from None
     except TimeoutError as error:
         raise Unreachable(f"{request}: no answer in time") from error
@@ -385,23 +387,12 @@ def _translate_errors(request: Request, connection: Connection) -> Iterator[None
         raise Unreachable(f"{request}: {_error_text(error)}") from error
 
 
-def _untrusted_message(error: aiohttp.ClientConnectorCertificateError, connection: Connection) -> str:
-    """Where the trust comes from, why it does not reach this server, and what to write."""
-    ca = connection.tls.ca if connection.tls else None
-    where = ca.location if ca else f"{connection.source or connection.server}: certificate-authority"
-    reason = getattr(error.certificate_error, "verify_message", "") or str(error.certificate_error)
-    return (
-        f"{where}: does not vouch for {error.host}:{error.port} ({reason}); "
-        "give the CA that signed the server's certificate, or tls-server-name if only the name differs"
-    )
-
-
 def _error_text(error: BaseException | None) -> str:
     return str(error) or type(error).__name__
 
 
 def _payload(body: bytes) -> bytes | io.BytesIO | None:
-    """A long body is written a piece at a time, so that others have their turn."""
+    """The request body. aiohttp writes a long one in pieces, so that other tasks can run."""
     return io.BytesIO(body) if len(body) > LONG_BODY_BYTES else body or None
 
 
@@ -411,9 +402,9 @@ def _lowercase_headers(answer: aiohttp.ClientResponse) -> dict[str, str]:
 
 def _create_socket(address: aiohttp.AddrInfoType) -> socket.socket:
     family, kind, protocol, _, _ = address
-    made = socket.socket(family, kind, protocol)
-    made.setblocking(False)  # noqa: FBT003 - the standard library's signature
+    created = socket.socket(family, kind, protocol)
+    created.setblocking(False)  # noqa: FBT003 - the standard library's signature
     if family in (socket.AF_INET, socket.AF_INET6):
         for level, option, value in KEEPALIVE_OPTIONS:
-            made.setsockopt(level, option, value)
-    return made
+            created.setsockopt(level, option, value)
+    return created

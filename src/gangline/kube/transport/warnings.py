@@ -1,4 +1,4 @@
-"""`Warning:` headers: what a server wants a person to know although the request went well."""
+"""`Warning` headers: messages of the server for people, in responses of successful requests."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable, Iterator
 WarningHandler = Callable[[str], None]
 
 MAX_REMEMBERED_WARNINGS = 1000
-"""How many texts are remembered, so that each is told once and a talkative server fills no memory."""
+"""How many texts are remembered to report each only once; bounded, so that memory is."""
 
-# RFC 7234: a code, an agent, the text, perhaps a date; several in a header, or in several headers. 299 is the code
-# for warnings without one of their own, and the only one that API servers send.
+# RFC 7234: a code, an agent, the text, and optionally a date; a header may have several warnings. 299 is the code for
+# miscellaneous warnings, and the only one that API servers send.
 _WARNING_PATTERN = re.compile(r'(\d{3}) [^\s,]+ "((?:[^"\\]|\\.)*)"(?: "[^"]*")?')
 _ESCAPE_PATTERN = re.compile(r"\\(.)")
 
 
 def warning_texts(headers: Iterable[str]) -> Iterator[str]:
-    """The texts in `Warning:` headers. What is not well formed is left out."""
+    """The texts of `Warning` headers. Malformed warnings are left out."""
     for header in headers:
         for code, text in _WARNING_PATTERN.findall(header):
             if code == "299":
@@ -23,7 +23,7 @@ def warning_texts(headers: Iterable[str]) -> Iterator[str]:
 
 
 class DeduplicatedWarnings:
-    """Hands each distinct text on the first time it comes, and again only after many others."""
+    """Passes each text on when it first occurs, and again only after `memory` other texts."""
 
     def __init__(self, warn: WarningHandler, memory: int = MAX_REMEMBERED_WARNINGS) -> None:
         self._warn, self._max_remembered = warn, memory
@@ -39,8 +39,8 @@ class DeduplicatedWarnings:
 
 
 def log_warning(text: str) -> None:
-    """What happens to warnings when nobody else wants them."""
-    # Imported here: a command that tells a person has nothing to log.
+    """The default handler: logs the warning."""
+    # Imported here: commands that print warnings do not need it.
     import logging
 
     logging.getLogger(__name__).warning("server warns", extra={"text": text})

@@ -238,7 +238,7 @@ class VolumeManager:
         )
         request = Request("POST", object_path(SERVICE_ACCOUNTS, account, "token"), (), body, "application/json")
         try:
-            answer = msgspec.json.decode(await self._client.call(request))
+            answer = msgspec.json.decode(await self._client.requests.call(request))
         except NotFound:
             return []
         return [VolumeFile(path, str(answer["status"]["token"]).encode(), SECRET_FILE_MODE) for path in paths]

@@ -1,1 +1,1 @@
-"""Jobs made from arguments. Pure."""
+"""Builds job manifests from arguments. Pure."""

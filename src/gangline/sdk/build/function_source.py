@@ -1,4 +1,4 @@
-"""A Python function becomes a command that runs it somewhere else. No shell is in between, so nothing is expanded."""
+"""A command that runs a Python function in a container. No shell is used, so nothing is expanded."""
 
 import ast
 import inspect
@@ -9,7 +9,7 @@ from typing import Any
 
 from gangline.sdk.build.pod_templates import escaped_word
 
-# Runs where the job runs: python -c BOOT CONFIG SOURCE. What it needs is in every Python.
+# Runs in the container: python -c BOOTSTRAP CONFIG SOURCE. Uses only the standard library.
 BOOTSTRAP = """
 import json, os, signal, subprocess, sys, tempfile
 config, source = json.loads(sys.argv[1]), sys.argv[2]
@@ -28,7 +28,7 @@ sys.exit(code if code >= 0 else 128 - code)
 
 
 RESULT_PREFIX = "gangline-result:"
-"""How a line begins that tells what a function returned, as JSON."""
+"""The prefix of the log line with the return value of a function, as JSON."""
 _PRINT_RESULT = """
 import json as _json
 print({mark!r} + _json.dumps(_returned), flush=True)
@@ -38,9 +38,9 @@ print({mark!r} + _json.dumps(_returned), flush=True)
 def function_program(
     function: Callable[..., Any], parameters: Mapping[str, Any] | None, *, returns: bool = False
 ) -> str:
-    """A program that calls the function with the parameters. Raises `ValueError` for what cannot travel.
+    """A program that calls the function with the parameters. With `returns` it prints the return value as JSON.
 
-    With `returns` it prints what the function returned in the end, which must be JSON.
+    Raises `ValueError` if the function or the parameters cannot be written as source.
     """
     if not callable(function):
         raise ValueError(f"train_func: is {function!r}; write a function")
@@ -51,25 +51,25 @@ def function_program(
         text = textwrap.dedent(inspect.getsource(function))
     except (OSError, TypeError) as error:
         raise ValueError(f"train_func: the source of {name} cannot be read: {error}") from error
-    outside = _captured_names(function)
-    if outside:
+    captured = _captured_names(function)
+    if captured:
         raise ValueError(
-            f"train_func: {name} uses {', '.join(outside)} from around it, which stays here; pass it in parameters"
+            f"train_func: {name} uses {', '.join(captured)} from around it, which stays here; pass it in parameters"
         )
     call = f"{name}({'' if parameters is None else _parameters_literal(parameters)})"
     ending = f"_returned = {call}\n{_PRINT_RESULT.format(mark=RESULT_PREFIX)}" if returns else f"{call}\n"
-    # So that what only annotations name need not be there.
+    # So that names in annotations are not evaluated.
     return f"from __future__ import annotations\n\n{text}\n\n{ending}"
 
 
 def _parameters_literal(parameters: Mapping[str, Any]) -> str:
-    """As Python has it. Raises `ValueError` for what is not made of numbers, texts, lists and dicts alone."""
+    """The parameters as a Python literal. Raises `ValueError` unless they consist of numbers, texts, lists and dicts."""
     text = repr(dict(parameters))
     try:
-        same = ast.literal_eval(text) == dict(parameters)
+        is_literal = ast.literal_eval(text) == dict(parameters)
     except (ValueError, SyntaxError):
-        same = False
-    if not same:
+        is_literal = False
+    if not is_literal:
         raise ValueError(f"parameters: {text[:200]} cannot be written down; use numbers, texts, lists and dicts")
     return text
 
@@ -82,6 +82,6 @@ def _captured_names(function: Callable[..., Any]) -> tuple[str, ...]:
 def program_command(
     source: str, *, packages: Sequence[str] = (), index: str | None = None, launcher: Sequence[str] = ()
 ) -> list[str]:
-    """The command of a container that runs a program: `launcher` (as `torchrun`) in place of Python."""
+    """The container command that runs a program, with `launcher` (such as `torchrun`) instead of Python."""
     config = {"packages": list(packages), "index": index, "launcher": list(launcher)}
     return ["python", "-c", BOOTSTRAP, *map(escaped_word, (json.dumps(config), source))]

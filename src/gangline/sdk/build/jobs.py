@@ -1,4 +1,4 @@
-"""Jobs from arguments: one function for each kind, and one for a team that runs the same everywhere."""
+"""Builders of jobs: one function for each kind."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,20 +10,20 @@ from gangline.sdk.build.bodies import env_entries, plain_json, resource_requirem
 from gangline.sdk.job import Job
 
 NO_SIDECAR_ANNOTATIONS = {"sidecar.istio.io/inject": "false"}
-"""A service mesh would keep pods alive after the training has ended."""
+"""The sidecar of a service mesh would keep pods running after the training has ended."""
 
 
 class Replica:
-    """What the replicas of a type run.
+    """The replicas of one replica type.
 
     Args:
-        image: the image; on this machine it is only a name, unless images are mapped.
-        command: its words, each as it is: nothing is expanded by a shell.
-        replicas: how many.
-        resources: `{"cpu": 2, "memory": "4Gi", "gpu": 1}` for requests and limits, or as Kubernetes has them.
-        env: variables, as a dict or as Kubernetes has them.
+        image: the image; on a local plane it is only a name, unless images are mapped.
+        command: the words of the command; no shell expands them.
+        replicas: the number of replicas.
+        resources: `{"cpu": 2, "memory": "4Gi", "gpu": 1}` for requests and limits, or in the form of Kubernetes.
+        env: environment variables, as a dict or in the form of Kubernetes.
         restart_policy: Never, OnFailure, Always or ExitCode.
-        volumes: claims by the path where they are mounted.
+        volumes: claims by mount path.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Replica:
         self.template = plain_json(template or {})
 
     def spec(self, facts: JobKind) -> JSON:
-        """As a job of that kind has it."""
+        """The replica spec in a job of this kind."""
         container: JSON = {"name": facts.container, "image": self.image}
         container |= {"command": self.command} if self.command else {}
         container |= {"args": self.args} if self.args else {}
@@ -89,13 +89,17 @@ def build_job(
     run_policy: Mapping[str, Any] | None = None,
     **spec: Any,
 ) -> Job:
-    """A job of any kind. `run_policy` and `spec` as written in YAML. Raises `ValueError`."""
-    unknown = [kind for kind in replicas if kind not in facts.types]
+    """A job of any kind. `run_policy` and `spec` have the field names of YAML. Raises `ValueError`."""
+    unknown = [replica_type for replica_type in replicas if replica_type not in facts.types]
     if unknown:
-        known = ", ".join(facts.types)
-        raise ValueError(f"{facts.kind}: has no replica type {unknown[0]!r}; write one of {known}")
-    there = {kind: each.spec(facts) for kind, each in replicas.items() if each is not None and each.replicas}
-    if not there:
+        types = ", ".join(facts.types)
+        raise ValueError(f"{facts.kind}: has no replica type {unknown[0]!r}; write one of {types}")
+    specs = {
+        replica_type: replica.spec(facts)
+        for replica_type, replica in replicas.items()
+        if replica is not None and replica.replicas
+    }
+    if not specs:
         raise ValueError(f"{facts.kind} {name}: no replicas; write at least one of {', '.join(facts.types)}")
     metadata: JSON = {"name": name}
     metadata |= {"namespace": namespace} if namespace else {}
@@ -105,7 +109,7 @@ def build_job(
         "apiVersion": facts.model.API_VERSION,
         "kind": facts.kind,
         "metadata": metadata,
-        "spec": {facts.replicas: there, "runPolicy": plain_json(run_policy or {}), **plain_json(spec)},
+        "spec": {facts.replicas: specs, "runPolicy": plain_json(run_policy or {}), **plain_json(spec)},
     }
     return Job(body)
 
@@ -125,8 +129,8 @@ def tf_job(
     **more: Any,
 ) -> Job:
     """A TFJob; `more` as for `build_job`, and `successPolicy`, `enableDynamicWorker`."""
-    team = {"Chief": chief, "PS": ps, "Worker": worker, "Evaluator": evaluator}
-    return build_job(TFJOB, name, team, **more)
+    replicas = {"Chief": chief, "PS": ps, "Worker": worker, "Evaluator": evaluator}
+    return build_job(TFJOB, name, replicas, **more)
 
 
 def xgboost_job(name: str, *, master: Replica, worker: Replica | None = None, **more: Any) -> Job:
@@ -135,9 +139,9 @@ def xgboost_job(name: str, *, master: Replica, worker: Replica | None = None, **
 
 
 def mpi_job(name: str, *, launcher: Replica, worker: Replica | None = None, slots: int = 1, **more: Any) -> Job:
-    """An MPIJob with so many slots on every worker; `more` as for `build_job`."""
-    team = {"Launcher": launcher, "Worker": worker}
-    return build_job(MPIJOB, name, team, slotsPerWorker=slots, **more)
+    """An MPIJob with `slots` slots per worker; `more` as for `build_job`."""
+    replicas = {"Launcher": launcher, "Worker": worker}
+    return build_job(MPIJOB, name, replicas, slotsPerWorker=slots, **more)
 
 
 def paddle_job(name: str, *, master: Replica | None = None, worker: Replica | None = None, **more: Any) -> Job:
@@ -154,7 +158,7 @@ KINDS_WITH_MASTER = (PYTORCHJOB, XGBOOSTJOB)
 
 
 def replica_counts(facts: JobKind, members: int) -> dict[str, int]:
-    """How so many equal members are named: with a master, who is one of them, where the kind has one."""
+    """The replica types of `members` equal replicas: one is the master if the kind has one. Raises `ValueError`."""
     if facts is MPIJOB:
         raise ValueError("MPIJob: its launcher starts the workers; write it with mpi_job()")
     if members < 1:

@@ -1,4 +1,4 @@
-"""The pod templates of a job as people write it: looked at and changed, whatever kind it is. Pure."""
+"""Reads and edits the pod templates of a job of any kind. Pure."""
 
 import copy
 from collections.abc import Callable, Iterator
@@ -7,9 +7,9 @@ from gangline.api.kubeflow.training import JobKind
 from gangline.api.meta import JSON
 
 
-def pod_specs(body: JSON, facts: JobKind) -> Iterator[JSON]:
-    """The pod spec of every replica type that has one. What is not as it should be is left to whoever checks it."""
-    replicas = (body.get("spec") or {}).get(facts.replicas)
+def pod_specs(body: JSON, kind: JobKind) -> Iterator[JSON]:
+    """The pod spec of every replica type that has one. Malformed parts are skipped: the server reports them."""
+    replicas = (body.get("spec") or {}).get(kind.replicas)
     for replica in replicas.values() if isinstance(replicas, dict) else ():
         template = replica.get("template") if isinstance(replica, dict) else None
         spec = template.get("spec") if isinstance(template, dict) else None
@@ -17,29 +17,30 @@ def pod_specs(body: JSON, facts: JobKind) -> Iterator[JSON]:
             yield spec
 
 
-def training_containers(body: JSON, facts: JobKind) -> Iterator[JSON]:
-    """The container that trains, of every replica type."""
-    for spec in pod_specs(body, facts):
-        found = training_container(spec, facts)
-        if found is not None:
-            yield found
+def training_containers(body: JSON, kind: JobKind) -> Iterator[JSON]:
+    """The training container of every replica type."""
+    for spec in pod_specs(body, kind):
+        container = training_container(spec, kind)
+        if container is not None:
+            yield container
 
 
-def training_container(spec: JSON, facts: JobKind) -> JSON | None:
-    """The container that trains, by its name; None where the pod has none of that name."""
+def training_container(spec: JSON, kind: JobKind) -> JSON | None:
+    """The training container of a pod spec, found by its name; None if there is none."""
     containers = spec.get("containers")
-    found = containers if isinstance(containers, list) else []
-    return next((each for each in found if isinstance(each, dict) and each.get("name") == facts.container), None)
+    if not isinstance(containers, list):
+        return None
+    return next((item for item in containers if isinstance(item, dict) and item.get("name") == kind.container), None)
 
 
-def with_edited_pods(body: JSON, facts: JobKind, edit: Callable[[JSON], None]) -> JSON:
-    """A copy of the job in which `edit` has changed every pod spec."""
-    changed: JSON = copy.deepcopy(body)
-    for spec in pod_specs(changed, facts):
+def with_edited_pods(body: JSON, kind: JobKind, edit: Callable[[JSON], None]) -> JSON:
+    """A copy of the job after `edit` was called with every pod spec."""
+    edited: JSON = copy.deepcopy(body)
+    for spec in pod_specs(edited, kind):
         edit(spec)
-    return changed
+    return edited
 
 
 def escaped_word(word: str) -> str:
-    """A word that reaches a program as it is: Kubernetes takes `$(NAME)` for a variable."""
+    """A word escaped for a container command: Kubernetes expands `$(NAME)`."""
     return word.replace("$", "$$")

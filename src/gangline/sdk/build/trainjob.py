@@ -1,7 +1,7 @@
-"""A job of ours as a TrainJob of Kubeflow Trainer v2 (`trainer.kubeflow.org/v1alpha1`, 2.2 and later). Pure.
+"""Converts a job to a TrainJob of Kubeflow Trainer v2 (`trainer.kubeflow.org/v1alpha1`, 2.2 and later). Pure.
 
-A TrainJob has one template for all nodes and leaves most else to a runtime that the cluster has. What does not fit is
-told, field by field; what would change the meaning is refused.
+A TrainJob has one template for all nodes; a runtime in the cluster has most other settings. Fields that cannot be
+converted are reported one by one; a job whose meaning would change is refused.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,10 +17,10 @@ DEFAULT_RUNTIMES = {
     "XGBoostJob": "xgboost-distributed",
     "MPIJob": "deepspeed-distributed",
 }
-"""What Trainer brings. For the other kinds it has none."""
+"""The runtimes that Trainer installs. For the other kinds it has none."""
 PATCH_MANAGER = "gangline.dev/convert"
 NODE_JOB = "node"
-"""What runtimes call the job of their nodes, and the container in it."""
+"""The name of the replicated job in runtimes, and of its container."""
 
 _PATCHED_POD_FIELDS = (
     "affinity",
@@ -45,14 +45,14 @@ _UNSUPPORTED_POLICY_FIELDS = {
 
 
 class ConvertedTrainJob(NamedTuple):
-    """The TrainJob, and what did not come along: field and what to do about it."""
+    """The TrainJob, and notes about fields that were not converted."""
 
     body: JSON
     notes: tuple[str, ...]
 
 
 def to_trainjob(job: Job, runtime: str = "") -> ConvertedTrainJob:
-    """Raises `InputError` for a job that a TrainJob cannot be."""
+    """The TrainJob for a job. Raises `InputError` if there is none with the same meaning."""
     name = runtime or DEFAULT_RUNTIMES.get(job.kind, "")
     if not name:
         raise InputError(
@@ -69,21 +69,21 @@ def to_trainjob(job: Job, runtime: str = "") -> ConvertedTrainJob:
         spec["runtimePatches"] = [{"manager": PATCH_MANAGER, "trainingRuntimeSpec": {"template": {"spec": patch}}}]
     spec |= _run_policy(job, notes)
     metadata = job.to_dict()["metadata"]
-    kept = {field: metadata[field] for field in ("name", "namespace", "labels", "annotations") if metadata.get(field)}
-    body = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": kept, "spec": spec}
+    copied = {field: metadata[field] for field in ("name", "namespace", "labels", "annotations") if metadata.get(field)}
+    body = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": copied, "spec": spec}
     return ConvertedTrainJob(body, (*notes, *_restart_policy_notes(job)))
 
 
 def _replica_specs(job: Job) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = job.to_dict()["spec"][job.facts.replicas]
-    return found
+    specs: Mapping[str, Any] = job.to_dict()["spec"][job.facts.replicas]
+    return specs
 
 
 def _node_template(job: Job) -> tuple[int, JSON, str]:
-    """How many nodes, the template of all of them, and where it is written."""
+    """The number of nodes, their template, and the path of that in the job."""
     specs, path = _replica_specs(job), f"spec.{job.facts.replicas}"
     if job.kind == "MPIJob":
-        # The launcher says what to run; the workers are where.
+        # The launcher has the command; the workers are the nodes.
         return job.replicas.get("Worker", 1), specs["Launcher"]["template"], f"{path}.Launcher.template"
     first, *others = specs
     for other in others:
@@ -102,27 +102,27 @@ def _trainer(job: Job, nodes: int, template: JSON, notes: list[str]) -> JSON:
         trainer["resourcesPerNode"] = container["resources"]
     spec = job.to_dict()["spec"]
     field = "slotsPerWorker" if job.kind == "MPIJob" else "nprocPerNode"
-    written = str(spec.get(field, ""))
-    if written.isdecimal():
-        trainer["numProcPerNode"] = int(written)
-    elif written:
-        notes.append(f"spec.{field}: is {written}; Trainer takes a number, or the runtime's own")
+    value = str(spec.get(field, ""))
+    if value.isdecimal():
+        trainer["numProcPerNode"] = int(value)
+    elif value:
+        notes.append(f"spec.{field}: is {value}; Trainer takes a number, or the runtime's own")
     return trainer
 
 
 def _container(job: Job, template: JSON) -> JSON:
     containers: list[JSON] = template["spec"]["containers"]
-    return next((each for each in containers if each.get("name") == job.facts.container), containers[0])
+    return next((item for item in containers if item.get("name") == job.facts.container), containers[0])
 
 
 def _runtime_patch(template: JSON, path: str, notes: list[str]) -> JSON:
-    """What the pods of the runtime get besides."""
+    """The patch of the runtime for the other fields of the template; empty if there are none."""
     pod = template["spec"]
     containers = pod["containers"]
     spec: JSON = {field: pod[field] for field in _PATCHED_POD_FIELDS if field in pod}
-    mounted = {field: containers[0][field] for field in _PATCHED_CONTAINER_FIELDS if field in containers[0]}
-    if mounted:
-        spec["containers"] = [{"name": NODE_JOB, **mounted}]
+    container = {field: containers[0][field] for field in _PATCHED_CONTAINER_FIELDS if field in containers[0]}
+    if container:
+        spec["containers"] = [{"name": NODE_JOB, **container}]
     notes += _unsupported_fields(pod, path, containers)
     metadata = {field: value for field, value in (template.get("metadata") or {}).items() if value}
     inner: JSON = {**({"metadata": metadata} if metadata else {}), **({"spec": spec} if spec else {})}
@@ -143,22 +143,22 @@ def _unsupported_fields(pod: JSON, path: str, containers: list[JSON]) -> Iterato
 def _run_policy(job: Job, notes: list[str]) -> JSON:
     policy: Mapping[str, Any] = job.to_dict()["spec"].get("runPolicy") or {}
     notes += [
-        f"spec.runPolicy.{field}: {what}" for field, what in _UNSUPPORTED_POLICY_FIELDS.items() if field in policy
+        f"spec.runPolicy.{field}: {remedy}" for field, remedy in _UNSUPPORTED_POLICY_FIELDS.items() if field in policy
     ]
     if "elasticPolicy" in job.to_dict()["spec"]:
         notes.append("spec.elasticPolicy: Trainer has none; numNodes is fixed")
-    found: JSON = {}
+    converted: JSON = {}
     if policy.get("suspend"):
-        found["suspend"] = True
+        converted["suspend"] = True
     if policy.get("activeDeadlineSeconds") is not None:
-        found["activeDeadlineSeconds"] = policy["activeDeadlineSeconds"]
+        converted["activeDeadlineSeconds"] = policy["activeDeadlineSeconds"]
     if policy.get("managedBy") == "kueue.x-k8s.io/multikueue":
-        found["managedBy"] = policy["managedBy"]
-    return found
+        converted["managedBy"] = policy["managedBy"]
+    return converted
 
 
 def _restart_policy_notes(job: Job) -> Iterator[str]:
     for kind, spec in _replica_specs(job).items():
-        written = spec.get("restartPolicy")
-        if written and written != "Never":
-            yield f"spec.{job.facts.replicas}.{kind}.restartPolicy: is {written}; the runtime's Job decides"
+        restart_policy = spec.get("restartPolicy")
+        if restart_policy and restart_policy != "Never":
+            yield f"spec.{job.facts.replicas}.{kind}.restartPolicy: is {restart_policy}; the runtime's Job decides"

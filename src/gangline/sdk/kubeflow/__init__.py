@@ -1,8 +1,8 @@
-"""What programs import from `kubeflow.training`, under the same names: change `kubeflow.training` to this package.
+"""The names of `kubeflow.training`: programs change `kubeflow.training` to this package.
 
     from gangline.sdk.kubeflow import KubeflowOrgV1ReplicaSpec, TrainingClient, constants
 
-Names are looked up when first used, so that importing one module of this package does not import the client.
+Names are imported when first used, so that importing a module of this package does not import the client.
 """
 
 from importlib import import_module

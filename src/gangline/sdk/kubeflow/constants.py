@@ -1,4 +1,4 @@
-"""Constants under the names that `kubeflow.training.constants` has for them. `gangline.sdk.kubeflow` is the door.
+"""The constants of `kubeflow.training.constants`, with the same names. Import them from `gangline.sdk.kubeflow`.
 
 A test compares them with the real package.
 """
@@ -68,4 +68,4 @@ JOB_PARAMETERS = {
     }
     for kind in TRAINING_KINDS
 }
-JOB_MODELS = tuple(found["model"] for found in JOB_PARAMETERS.values())
+JOB_MODELS = tuple(parameters["model"] for parameters in JOB_PARAMETERS.values())

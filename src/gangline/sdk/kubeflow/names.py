@@ -1,9 +1,9 @@
-"""What programs import from `kubeflow.training`, under the same names: change `kubeflow.training` to this module.
+"""The names of `kubeflow.training`: the client, the constants and the models.
 
     from gangline.sdk.kubeflow import KubeflowOrgV1ReplicaSpec, TrainingClient, constants
 
-Models hold what they are given and know its names on the wire. They check nothing: the server does, and says more.
-Pods are those of the Kubernetes client (`kubernetes.client.V1PodTemplateSpec`), or plain dictionaries.
+Models have attributes and their names in JSON. They validate nothing: the server does, with better messages. Pod templates
+are those of the Kubernetes client (`kubernetes.client.V1PodTemplateSpec`), or dictionaries.
 """
 
 from typing import Any, ClassVar
@@ -36,28 +36,28 @@ _MODEL_FIELDS = {
     **{kind.kind: _JOB_FIELDS for kind in TRAINING_KINDS},
     **{f"{kind.kind}List": "api_version items kind metadata" for kind in TRAINING_KINDS},
 }
-"""By what follows `KubeflowOrgV1` in a model's name: its attributes."""
+"""The attributes of each model, by its name without `KubeflowOrgV1`."""
 
 
 class KubeflowModel:
-    """An object with named attributes; those not given are None."""
+    """A model: attributes that are None unless given."""
 
     attribute_map: ClassVar[dict[str, str]] = {}
-    """The name on the wire of each."""
+    """The JSON name of each attribute."""
 
-    def __init__(self, **given: Any) -> None:
-        for name in given.keys() - self.attribute_map.keys():
+    def __init__(self, **attributes: Any) -> None:
+        for name in attributes.keys() - self.attribute_map.keys():
             raise TypeError(f"{type(self).__name__} has no {name}; it has {', '.join(sorted(self.attribute_map))}")
         for name in self.attribute_map:
-            setattr(self, name, given.get(name))
+            setattr(self, name, attributes.get(name))
 
     def to_dict(self) -> dict[str, Any]:
-        """By attributes, as generated models give it."""
+        """The values by attribute name, as in generated models."""
         return {name: _as_dict(getattr(self, name)) for name in self.attribute_map}
 
     def __repr__(self) -> str:
-        given = (f"{name}={value!r}" for name, value in vars(self).items() if value is not None)
-        return f"{type(self).__name__}({', '.join(given)})"
+        pairs = (f"{name}={value!r}" for name, value in vars(self).items() if value is not None)
+        return f"{type(self).__name__}({', '.join(pairs)})"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, type(self)) and vars(self) == vars(other)
@@ -67,9 +67,9 @@ class KubeflowModel:
 
 def _as_dict(value: Any) -> Any:
     if isinstance(value, list | tuple):
-        return [_as_dict(each) for each in value]
+        return [_as_dict(item) for item in value]
     if isinstance(value, dict):
-        return {name: _as_dict(each) for name, each in value.items()}
+        return {name: _as_dict(item) for name, item in value.items()}
     return value.to_dict() if hasattr(value, "to_dict") else value
 
 
@@ -79,11 +79,13 @@ def _wire_name(attribute: str) -> str:
 
 
 def _model_class(name: str, attributes: str) -> type[KubeflowModel]:
-    names = {each: _wire_name(each) for each in attributes.split()}
+    names = {attribute: _wire_name(attribute) for attribute in attributes.split()}
     return type(name, (KubeflowModel,), {"attribute_map": names, "__module__": __name__})
 
 
-_MODELS = {f"KubeflowOrgV1{name}": _model_class(f"KubeflowOrgV1{name}", given) for name, given in _MODEL_FIELDS.items()}
+_MODELS = {
+    f"KubeflowOrgV1{name}": _model_class(f"KubeflowOrgV1{name}", fields) for name, fields in _MODEL_FIELDS.items()
+}
 __all__ += list(_MODELS)
 
 

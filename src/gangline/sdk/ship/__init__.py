@@ -1,1 +1,1 @@
-"""A folder travels to the pods of a job."""
+"""Copies a folder of this machine to the pods of a job."""

@@ -1,4 +1,4 @@
-"""A folder as it is sent to a machine that does not have it: which files, how large, and all of them in one archive."""
+"""The files of a folder that are shipped to a cluster, and the archive of them."""
 
 import gzip
 import hashlib
@@ -15,18 +15,18 @@ from gangline.base.errors import InputError
 from gangline.sdk.ship.gitignore import IgnoreRules
 
 EXCLUDED_FOLDERS = frozenset({".git", ".venv", "__pycache__", "node_modules"})
-"""Folders that nobody means, whatever `.gitignore` says. (Nor a virtual environment of any name.)"""
+"""Folders that are never shipped, whatever `.gitignore` says. Virtual environments are not shipped, either."""
 MAX_FILES = 20_000
-"""So many files are no folder of a program: perhaps it is the wrong one."""
+"""More files are refused: the folder is probably the wrong one."""
 NAMED_FILES = 3
-"""So many of the biggest files are named when all are too much."""
+"""How many of the largest files are named when a folder is too large."""
 MIB, GIB = 2**20, 2**30
-# The first day that every program believes in; zip knows none before it.
+# 1980-01-01, the earliest date that zip supports.
 ARCHIVE_MTIME = 315_532_800
 
 
 class FileEntry(NamedTuple):
-    """A file: its path from the folder, with slashes."""
+    """A file: its path relative to the folder, with slashes."""
 
     path: str
     size: int
@@ -38,11 +38,11 @@ class FileEntry(NamedTuple):
 
 
 class FileList(msgspec.Struct, frozen=True):
-    """The files of a folder, in the order of their paths. Their contents are read when they are packed."""
+    """The files of a folder, sorted by path. Their contents are read when the archive is written."""
 
     folder: Path
     files: tuple[FileEntry, ...]
-    # What git would take and this does not: links to folders, sockets ...
+    # Paths that git would add but that are not shipped: links to folders, sockets ...
     skipped: tuple[str, ...] = ()
 
     @property
@@ -50,7 +50,7 @@ class FileList(msgspec.Struct, frozen=True):
         return sum(item.size for item in self.files)
 
     def content(self, item: FileEntry) -> bytes:
-        """What a file holds now. Raises `InputError`."""
+        """The current content of a file. Raises `InputError`."""
         with _open_file(self.folder / item.path) as file:
             return file.read()
 
@@ -58,15 +58,15 @@ class FileList(msgspec.Struct, frozen=True):
         return sorted(self.files, key=lambda item: (-item.size, item.path))[:count]
 
     def has_file(self, path: str) -> bool:
-        """Whether a file is among them."""
+        """Whether the list has a file with this path."""
         return any(item.path == path for item in self.files)
 
 
 def list_files(folder: Path, limit: int = GIB, *, most: int = MAX_FILES) -> FileList:
-    """What of a folder is worth sending: everything, without what git ignores and `EXCLUDED_FOLDERS`.
+    """The files of a folder to ship: all but those that git ignores and those in `EXCLUDED_FOLDERS`.
 
-    Links to files are followed, links to folders are not; empty folders are not sent. Raises `InputError` when all of it
-    is more than `limit` bytes, when a file cannot be read, and when a name is no text.
+    Links to files are followed, links to folders are not; empty folders are left out. Raises `InputError` if the files
+    have more than `limit` bytes or are more than `most`, if one cannot be read, or if a name is not valid Unicode.
     """
     top = folder.resolve()
     if not top.is_dir():
@@ -79,14 +79,14 @@ def list_files(folder: Path, limit: int = GIB, *, most: int = MAX_FILES) -> File
                 f"{folder}: has more than {most} files; run in the folder of the program, or leave some out with .gitignore"
             )
         items.append(_file_entry(top, path))
-    found = FileList(top, tuple(sorted(items)), tuple(skipped))
-    if found.size > limit:
-        raise InputError(too_large_message(found, folder, limit))
-    return found
+    files = FileList(top, tuple(sorted(items)), tuple(skipped))
+    if files.size > limit:
+        raise InputError(too_large_message(files, folder, limit))
+    return files
 
 
 def _walk(folder: Path, rules: IgnoreRules, skipped: list[str], top: Path | None = None) -> Iterator[Path]:
-    """The files below a folder, links to files too."""
+    """The files below a folder, with links to files. Other entries that git would add are appended to `skipped`."""
     top, rules = top or folder, rules.with_folder(folder)
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
@@ -113,18 +113,18 @@ def _file_entry(top: Path, path: Path) -> FileEntry:
     except UnicodeEncodeError:
         raise InputError(f"{name!a}: its name is no text; rename it, or leave it out with .gitignore") from None
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}; leave it out with .gitignore") from error
-    return FileEntry(name, found.st_size, bool(found.st_mode & stat.S_IXUSR))
+    return FileEntry(name, status.st_size, bool(status.st_mode & stat.S_IXUSR))
 
 
-def too_large_message(found: FileList, folder: Path, limit: int) -> str:
-    """Why a folder is refused: how much it is, and what makes it so."""
-    named = ", ".join(f"{item.path} ({size_text(item.size)})" for item in found.largest())
+def too_large_message(files: FileList, folder: Path, limit: int) -> str:
+    """The error for a folder that is too large, with its size and its largest files."""
+    largest = ", ".join(f"{item.path} ({size_text(item.size)})" for item in files.largest())
     return (
-        f"{folder}: {size_text(found.size)} in {len(found.files)} files is more than {size_text(limit)}; "
-        f"the biggest: {named}; leave them out with .gitignore, or raise --ship-limit"
+        f"{folder}: {size_text(files.size)} in {len(files.files)} files is more than {size_text(limit)}; "
+        f"the biggest: {largest}; leave them out with .gitignore, or raise --ship-limit"
     )
 
 
@@ -140,26 +140,26 @@ def size_text(size: int) -> str:
 # Packing
 
 
-def write_archive(found: FileList, to: IO[bytes]) -> str:
-    """Write all of it as tar.gz, the same bytes for the same files; give their sha256. Raises `InputError`.
+def write_archive(files: FileList, to: IO[bytes]) -> str:
+    """Write the files as tar.gz and return its SHA-256. Raises `InputError`.
 
-    Only files are in it: owners, dates and folders of this machine are nobody else's.
+    The same files give the same bytes: the archive has no owners, dates or folders of this machine.
     """
     digest = _HashingWriter(to)
     with (
         gzip.GzipFile(filename="", mode="wb", fileobj=digest, compresslevel=6, mtime=0) as packed,
-        # The one format that holds any name and looks the same everywhere.
+        # PAX supports any name and is the same on all platforms.
         tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
     ):
-        for item in found.files:
-            _add_file(archive, found.folder / item.path, item)
+        for item in files.files:
+            _add_file(archive, files.folder / item.path, item)
     return digest.hexdigest()
 
 
 def _add_file(archive: tarfile.TarFile, path: Path, item: FileEntry) -> None:
     with _open_file(path) as file:
         info = tarfile.TarInfo(item.path)
-        # As large as it is by now: it may have grown since it was found.
+        # The current size: the file may have grown since it was listed.
         info.size, info.mode, info.mtime = os.fstat(file.fileno()).st_size, item.mode, ARCHIVE_MTIME
         try:
             archive.addfile(info, file)
@@ -175,7 +175,7 @@ def _open_file(path: Path) -> IO[bytes]:
 
 
 class _HashingWriter:
-    """A file that is written through, and knows the digest of it."""
+    """Writes to a file and computes the SHA-256 of what was written."""
 
     def __init__(self, to: IO[bytes]) -> None:
         self._to, self._sha = to, hashlib.sha256()

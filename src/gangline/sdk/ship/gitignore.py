@@ -1,4 +1,4 @@
-"""What git would leave out: every `.gitignore` from the top of the repository down, `.git/info/exclude`, negation."""
+"""Git's ignore rules: all `.gitignore` files from the top of the repository down, `.git/info/exclude`, negation."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -12,34 +12,34 @@ GITIGNORE = ".gitignore"
 
 
 class IgnoreFile(NamedTuple):
-    """The lines of one file. They are about what is below its folder."""
+    """The patterns of one file, which apply below its folder."""
 
     folder: Path
     patterns: tuple[RegexPattern, ...]
 
 
 class IgnoreRules:
-    """What the files on the way down to a folder say about what is in it. Deeper ones have the last word."""
+    """The ignore files from the top of the repository down to a folder. Deeper ones take precedence."""
 
     def __init__(self, rules: tuple[IgnoreFile, ...] = ()) -> None:
         self._rules = rules
 
     @classmethod
     def for_folder(cls, folder: Path) -> "IgnoreRules":
-        """Of a folder that may lie deep in a repository. Raises `InputError` for a file that cannot be read."""
-        top = next((each for each in (folder, *folder.parents) if (each / ".git").exists()), folder)
+        """The rules above a folder, from the top of its repository. Raises `InputError` if a file cannot be read."""
+        top = next((parent for parent in (folder, *folder.parents) if (parent / ".git").exists()), folder)
         rules = cls().with_file(top, top / ".git" / "info" / "exclude")
-        above = [each for each in reversed(folder.parents) if each.is_relative_to(top)]
-        for each in above:
-            rules = rules.with_folder(each)
+        for parent in reversed(folder.parents):
+            if parent.is_relative_to(top):
+                rules = rules.with_folder(parent)
         return rules
 
     def with_folder(self, folder: Path) -> "IgnoreRules":
-        """These, and what the folder itself says."""
+        """These rules and those of the folder's `.gitignore`."""
         return self.with_file(folder, folder / GITIGNORE)
 
     def with_file(self, folder: Path, file: Path) -> "IgnoreRules":
-        """These, and what is in a file, if it is there."""
+        """These rules and those of a file, if it exists. Raises `InputError`."""
         try:
             text = file.read_text(encoding="utf-8", errors="surrogateescape") if file.is_file() else ""
             patterns = tuple(GitIgnoreSpec.from_lines(text.splitlines()).patterns)
@@ -48,7 +48,7 @@ class IgnoreRules:
         return IgnoreRules((*self._rules, IgnoreFile(folder, patterns))) if text else self
 
     def excludes(self, path: Path, *, is_folder: bool) -> bool:
-        """Whether a path is left out, given that the folder it is in is not."""
+        """Whether a path is ignored, given that its folder is not."""
         for rule in reversed(self._rules):
             name = path.relative_to(rule.folder).as_posix() + ("/" if is_folder else "")
             for pattern in reversed(rule.patterns):
@@ -58,18 +58,18 @@ class IgnoreRules:
 
 
 def _matches_path(pattern: RegexPattern, name: str) -> bool:
-    """Whether a pattern is about this very path.
+    """Whether a pattern matches this path itself.
 
-    The library's patterns also match what is below a folder that they mean, and mark where that folder ends. But
-    folders were judged on the way down: `!lib/` takes back `lib`, and not whatever else is left out below it. On the
-    other hand `lib/**` is about all that is below `lib`, and not about `lib`.
+    The library's patterns also match paths below a matching folder, and mark where that folder ends. But folders have
+    been checked on the way down: `!lib/` includes `lib`, and not other ignored paths below it. On the other hand `lib/**`
+    matches everything below `lib`, but not `lib`.
     """
     if pattern.include is None or pattern.regex is None:
         return False
     text = str(pattern.pattern).removeprefix("!").strip()
     if pattern.regex.pattern.startswith("^") and text.rstrip("/").endswith("/**"):
-        found = pattern.regex.match(name)
-        fits = name.endswith("/") or not text.endswith("/")
-        return fits and found is not None and found.end() < len(name)
+        match = pattern.regex.match(name)
+        is_right_type = name.endswith("/") or not text.endswith("/")
+        return is_right_type and match is not None and match.end() < len(name)
     matches = pattern.regex.finditer(name)
-    return any(found.end() == len(name) or not any(found.groupdict().values()) for found in matches)
+    return any(match.end() == len(name) or not any(match.groupdict().values()) for match in matches)

@@ -1,7 +1,7 @@
-"""How a folder travels to the pods of a job: as objects of the cluster, and as edits of the job's templates.
+"""The Kubernetes objects that carry a folder to the pods of a job, and the edits of the job's templates.
 
-Every member gets a copy of its own, in a volume that is empty at first and writable: a program may write beside its
-script, as it does on the machine it comes from. A ConfigMap itself could not be written to.
+Every replica gets its own writable copy in an emptyDir, because a program may write beside its script, as on the machine
+it comes from. A ConfigMap volume is read-only.
 
 ========  =========================  =======================================  =======================
 form      when                       carried by                               an image needs
@@ -11,7 +11,7 @@ ARCHIVE   up to 900 KiB packed       a ConfigMap with a tar.gz                `t
 CLAIM     beyond that                a claim, filled by a pod of the image    the same, `dd`, `sleep`
 ========  =========================  =======================================  =======================
 
-No shell is started anywhere, and no word of a user is part of a command. All of this is pure, but for reading files.
+No shell is used, and no input of a user is part of a command. Pure, except for reading files.
 """
 
 import base64
@@ -23,6 +23,7 @@ import msgspec
 
 from gangline.api.kubeflow.training import JobKind
 from gangline.api.meta import JSON
+from gangline.sdk.build.bodies import volume_claim_spec
 from gangline.sdk.build.pod_templates import (
     pod_specs,
     training_container,
@@ -32,21 +33,21 @@ from gangline.sdk.build.pod_templates import (
 from gangline.sdk.ship.archive import MIB, FileList, write_archive
 
 MAX_CONFIG_MAP_BYTES = 900 * 1024
-"""What a ConfigMap is asked to hold. It may hold a MiB, keys and all."""
+"""The most data in a ConfigMap. Its limit is 1 MiB with keys and metadata."""
 MAX_CONFIG_MAP_FILES = 100
-"""More files than this would make every pod long to read, and slow to send."""
+"""The most files that are keys of a ConfigMap: each is an item in the volumes of all pods."""
 WORK_DIR = "/gangline/work"
-"""The working directory of a member: its own copy of the folder."""
+"""The working directory of a replica: its copy of the folder."""
 SOURCE_DIR = "/gangline/parcel"
 FOLDER_NAME, ARCHIVE_NAME = "folder", "folder.tar.gz"
 SHIPMENT_LABEL = "training.gangline.dev/parcel"
-"""Label of what carries a folder: the name of the job it is for."""
+"""Label of the objects that carry a folder: the name of the job."""
 DIGEST_ANNOTATION = "training.gangline.dev/sha256"
-"""Annotation of what carries a folder: the SHA-256 of its archive."""
+"""Annotation of the objects that carry a folder: the SHA-256 of the archive."""
 UNPACK_CONTAINER, LOADER_CONTAINER = "gangline-unpack", "gangline-loader"
 SOURCE_VOLUME, WORK_VOLUME = "gangline-parcel", "gangline-work"
 LOADER_SECONDS = 3600
-"""For so long a folder may be on its way."""
+"""How long the loader pod may run."""
 COPIED_POD_FIELDS = (
     "imagePullSecrets",
     "serviceAccountName",
@@ -66,27 +67,27 @@ class ShipmentForm(StrEnum):
 
 
 class Shipment(msgspec.Struct, frozen=True):
-    """A folder, ready to go."""
+    """A folder to ship, and how."""
 
     files: FileList
     form: ShipmentForm
-    # Of the archive; nothing where files go one by one.
+    # SHA-256 of the archive; empty for FILES.
     digest: str = ""
     size: int = 0
-    # Where the archive is until it is sent.
+    # The archive on this machine; None for FILES.
     archive: Path | None = None
 
 
-def plan_shipment(parcel: FileList, scratch: Path) -> Shipment:
-    """Decide how it travels; pack it into a file in `scratch` where that is needed. Raises `InputError`."""
-    if parcel.size <= MAX_CONFIG_MAP_BYTES and len(parcel.files) <= MAX_CONFIG_MAP_FILES:
-        return Shipment(parcel, ShipmentForm.FILES, size=parcel.size)
+def plan_shipment(files: FileList, scratch: Path) -> Shipment:
+    """Choose the form, and write the archive into `scratch` if it needs one. Raises `InputError`."""
+    if files.size <= MAX_CONFIG_MAP_BYTES and len(files.files) <= MAX_CONFIG_MAP_FILES:
+        return Shipment(files, ShipmentForm.FILES, size=files.size)
     archive = scratch / ARCHIVE_NAME
     with archive.open("wb") as file:
-        digest = write_archive(parcel, file)
+        digest = write_archive(files, file)
     size = archive.stat().st_size
     return Shipment(
-        parcel,
+        files,
         ShipmentForm.ARCHIVE if size <= MAX_CONFIG_MAP_BYTES else ShipmentForm.CLAIM,
         digest,
         size,
@@ -98,7 +99,7 @@ def plan_shipment(parcel: FileList, scratch: Path) -> Shipment:
 
 
 def config_map(shipment: Shipment, job: str) -> JSON:
-    """The ConfigMap of a shipment that fits into one. What is text can be read in it."""
+    """The ConfigMap of a FILES or ARCHIVE shipment. Text files are readable in it."""
     body: JSON = {"metadata": _metadata(job, shipment.digest), "immutable": True}
     if shipment.archive is not None:
         return {**body, "binaryData": {ARCHIVE_NAME: _base64_text(shipment.archive.read_bytes())}}
@@ -113,29 +114,24 @@ def config_map(shipment: Shipment, job: str) -> JSON:
     return {**body, "data": text, "binaryData": binary}
 
 
-def config_map_keys(parcel: FileList) -> list[str]:
-    """A key for each file: what of its path a key may have, and a number that makes it the only one."""
+def config_map_keys(files: FileList) -> list[str]:
+    """A unique key for each file: a number, and its path with the characters that keys allow."""
     return [
-        f"{number:03}-{re.sub(r'[^A-Za-z0-9._-]+', '-', item.path)[-200:]}" for number, item in enumerate(parcel.files)
+        f"{number:03}-{re.sub(r'[^A-Za-z0-9._-]+', '-', item.path)[-200:]}" for number, item in enumerate(files.files)
     ]
 
 
 def volume_claim(shipment: Shipment, job: str, members: int, storage_class: str = "") -> JSON:
-    """A claim that holds the archive. Several members are on several nodes, and need one that all can read."""
-    wanted = f"{shipment.size * 11 // 10 // MIB + 16}Mi"
-    spec: JSON = {
-        "accessModes": ["ReadWriteOnce" if members == 1 else "ReadWriteMany"],
-        "resources": {"requests": {"storage": wanted}},
-    }
-    if storage_class:
-        spec["storageClassName"] = storage_class
+    """The claim for the archive. Several replicas run on several nodes, so all of these must be able to mount it."""
+    size = f"{shipment.size * 11 // 10 // MIB + 16}Mi"
+    spec = volume_claim_spec(["ReadWriteOnce" if members == 1 else "ReadWriteMany"], size, storage_class)
     return {"metadata": _metadata(job, shipment.digest), "spec": spec}
 
 
-def loader_pod(claim: str, job: str, body: JSON, facts: JobKind) -> JSON:
-    """A pod that does nothing but hold the claim for us to write to: of the job's image, and as the job's pods are."""
+def loader_pod(claim: str, job: str, body: JSON, kind: JobKind) -> JSON:
+    """A pod that mounts the claim, to write the archive into it: with the image and the pod settings of the job."""
     spec, container = next(
-        (spec, found) for spec in pod_specs(body, facts) if (found := training_container(spec, facts)) is not None
+        (spec, match) for spec in pod_specs(body, kind) if (match := training_container(spec, kind)) is not None
     )
     return {
         "metadata": {"generateName": f"{job}-loader-", "labels": {SHIPMENT_LABEL: job}},
@@ -159,34 +155,34 @@ def loader_pod(claim: str, job: str, body: JSON, facts: JobKind) -> JSON:
     }
 
 
-def owner_patch(body: JSON, facts: JobKind, uid: str) -> JSON:
-    """The patch by which an object goes when the job does."""
+def owner_patch(body: JSON, kind: JobKind, uid: str) -> JSON:
+    """The patch that makes the job the owner of an object, so that it is deleted with the job."""
     name = body["metadata"]["name"]
-    reference = {"apiVersion": facts.resource.api_version, "kind": facts.kind, "name": name, "uid": uid}
+    reference = {"apiVersion": kind.resource.api_version, "kind": kind.kind, "name": name, "uid": uid}
     return {"metadata": {"ownerReferences": [reference]}}
 
 
 # The job
 
 
-def wants_folder(body: JSON, facts: JobKind) -> bool:
-    """Whether any member has a place for a folder: one that names its own working directory has not."""
-    return any(not container.get("workingDir") for container in training_containers(body, facts))
+def wants_folder(body: JSON, kind: JobKind) -> bool:
+    """Whether any training container uses the folder: one with its own workingDir does not."""
+    return any(not container.get("workingDir") for container in training_containers(body, kind))
 
 
-def replica_total(body: JSON, facts: JobKind) -> int:
-    """How many pods the job has, as it is written."""
-    replicas = (body.get("spec") or {}).get(facts.replicas) or {}
+def replica_total(body: JSON, kind: JobKind) -> int:
+    """The number of replicas in the manifest of a job."""
+    replicas = (body.get("spec") or {}).get(kind.replicas) or {}
     counts = [(spec or {}).get("replicas") for spec in replicas.values()]
     return sum(1 if count is None else int(count) for count in counts)
 
 
-def job_with_folder(body: JSON, facts: JobKind, shipment: Shipment, carrier: str) -> JSON:
-    """The job with the folder in it: `carrier` is the name of the ConfigMap or claim."""
+def job_with_folder(body: JSON, kind: JobKind, shipment: Shipment, carrier: str) -> JSON:
+    """A copy of the job that unpacks and uses the folder. `carrier` is the name of the ConfigMap or claim."""
     source = source_volume(shipment, carrier)
 
     def edit(spec: JSON) -> None:
-        container = training_container(spec, facts)
+        container = training_container(spec, kind)
         if container is None or container.get("workingDir"):
             return
         unpacker = _unpack_container(container, shipment.form)
@@ -198,41 +194,41 @@ def job_with_folder(body: JSON, facts: JobKind, shipment: Shipment, carrier: str
         spec["volumes"] = [*(spec.get("volumes") or ()), source, {"name": WORK_VOLUME, "emptyDir": {}}]
         spec["initContainers"] = [unpacker, *(spec.get("initContainers") or ())]
 
-    return with_edited_pods(body, facts, edit)
+    return with_edited_pods(body, kind, edit)
 
 
 def source_volume(shipment: Shipment, carrier: str) -> JSON:
-    """The volume from which members copy."""
+    """The volume with the shipped files or archive."""
     if shipment.form is ShipmentForm.CLAIM:
         source: JSON = {"persistentVolumeClaim": {"claimName": carrier, "readOnly": True}}
     elif shipment.form is ShipmentForm.ARCHIVE:
         source = {"configMap": {"name": carrier}}
     else:
-        parcel = shipment.files
-        # In a folder of their own: beside it the kubelet has things of its own.
+        files = shipment.files
+        # In a subfolder, because the kubelet has files of its own in the volume.
         items = [
             {"key": key, "path": f"{FOLDER_NAME}/{item.path}", "mode": item.mode}
-            for item, key in zip(parcel.files, config_map_keys(parcel), strict=True)
+            for item, key in zip(files.files, config_map_keys(files), strict=True)
         ]
         source = {"configMap": {"name": carrier, "items": items}}
     return {"name": SOURCE_VOLUME, **source}
 
 
 def unpack_command(form: ShipmentForm) -> list[str]:
-    """What makes the copy."""
+    """The command that copies or unpacks the folder."""
     if form is ShipmentForm.FILES:
-        # The kubelet gives links to files; what is copied are the files.
+        # The kubelet mounts links; -L copies the files.
         return ["cp", "-RL", f"{SOURCE_DIR}/{FOLDER_NAME}/.", f"{WORK_DIR}/"]
     return ["tar", "-xzf", f"{SOURCE_DIR}/{ARCHIVE_NAME}", "-C", WORK_DIR]
 
 
 def _unpack_container(container: JSON, form: ShipmentForm) -> JSON:
-    """As the member itself is: by the same user, so that the copy is its own; of the same means, so that a quota agrees."""
+    """The init container: with the same user, so that it owns the copy, and the same resources, so that a quota allows it."""
     resources = {
-        kind: kept
-        for kind, amounts in (container.get("resources") or {}).items()
-        if kind in ("requests", "limits")
-        and (kept := {name: amount for name, amount in (amounts or {}).items() if name in COPIED_RESOURCES})
+        section: copied
+        for section, amounts in (container.get("resources") or {}).items()
+        if section in ("requests", "limits")
+        and (copied := {name: amount for name, amount in (amounts or {}).items() if name in COPIED_RESOURCES})
     }
     return {
         **{name: container[name] for name in COPIED_CONTAINER_FIELDS if name in container},
@@ -247,8 +243,8 @@ def _unpack_container(container: JSON, form: ShipmentForm) -> JSON:
 
 
 def _metadata(job: str, digest: str) -> JSON:
-    found: JSON = {"generateName": f"{job}-folder-", "labels": {SHIPMENT_LABEL: job}}
-    return {**found, "annotations": {DIGEST_ANNOTATION: digest}} if digest else found
+    metadata: JSON = {"generateName": f"{job}-folder-", "labels": {SHIPMENT_LABEL: job}}
+    return {**metadata, "annotations": {DIGEST_ANNOTATION: digest}} if digest else metadata
 
 
 def _base64_text(content: bytes) -> str:

@@ -1,10 +1,9 @@
-"""Carries out what `shipping` says: makes the ConfigMap, or the claim and what fills it, and gives it to the job."""
+"""Ships a folder: creates the ConfigMap, or the claim and the pod that fills it, and sets the job as owner."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from gangline.api.core import Pod, PodPhase
 from gangline.api.kubeflow.training import JobKind, TrainingJob
@@ -13,9 +12,8 @@ from gangline.api.scheme import Resource
 from gangline.base.clock import Clock
 from gangline.base.errors import GanglineError
 from gangline.kube.client import Client
-from gangline.kube.errors import KubeError, NotFound, StreamBroken
+from gangline.kube.errors import NotFound, StreamBroken
 from gangline.kube.pods import PodSubresources
-from gangline.kube.streams import Channel, ExecSession
 from gangline.sdk.ship.archive import size_text
 from gangline.sdk.ship.manifests import (
     ARCHIVE_NAME,
@@ -36,16 +34,15 @@ VOLUME_CLAIMS: Resource[JSON] = Resource("", "v1", "PersistentVolumeClaim", "per
 
 POLL_INTERVAL = timedelta(milliseconds=500)
 LOADER_START_TIMEOUT = timedelta(minutes=5)
-"""How long the pod that fills a claim may take to start: an image is pulled, a volume is made."""
-UPLOAD_CHUNK_BYTES = 256 * 1024
+"""How long the loader pod may take to start: its image is pulled and its volume provisioned."""
 
 
 class ShippingFailed(GanglineError):
-    """A folder could not be brought to the cluster. The message says what stood in the way, and what to do."""
+    """A folder could not be shipped. The message has the problem and the remedy."""
 
 
 class ShipRequest(NamedTuple):
-    """What is to be sent, for which job, and where that will be."""
+    """A shipment and the job it is for."""
 
     shipment: Shipment
     kind: JobKind
@@ -55,7 +52,7 @@ class ShipRequest(NamedTuple):
 
 
 class ShippedFolder:
-    """A folder that is in the cluster, and the job that unpacks it."""
+    """A folder in the cluster, and the manifest of the job that unpacks it."""
 
     def __init__(self, client: Client, order: ShipRequest, kind: Resource[JSON], name: str) -> None:
         self._client, self._request, self._kind = client, order, kind
@@ -64,7 +61,7 @@ class ShippedFolder:
         self.has_owner = False
 
     async def set_owner(self, job: TrainingJob) -> None:
-        """From now on it goes when the job does. Idempotent."""
+        """Make the job the owner of the folder, so that it is deleted with the job. Idempotent."""
         order = self._request
         body = owner_patch({"metadata": {"name": job.metadata.name}}, order.kind, job.metadata.uid)
         await self._client.patch(self._kind, self.source_key, body)
@@ -83,24 +80,24 @@ async def ship_folder(
     tell: Callable[[str], None],
     patience: timedelta = LOADER_START_TIMEOUT,
 ) -> AsyncIterator[ShippedFolder]:
-    """The folder in the cluster. What belongs to no job when the block ends is taken back.
+    """Ship a folder. It is deleted at the end of the block unless a job owns it by then.
 
-    Raises `ShippingFailed`, and what the server says against it.
+    `tell` is called with messages about the progress. Raises `ShippingFailed` and `KubeError`.
     """
     if order.shipment.form is ShipmentForm.CLAIM:
         body = volume_claim(order.shipment, order.key.name, replica_total(order.body, order.kind), order.storage_class)
         kind = VOLUME_CLAIMS
     else:
         body, kind = config_map(order.shipment, order.key.name), CONFIG_MAPS
-    made = await client.create(kind, body, namespace=order.key.namespace)
-    found = ShippedFolder(client, order, kind, made["metadata"]["name"])
+    created = await client.create(kind, body, namespace=order.key.namespace)
+    shipped = ShippedFolder(client, order, kind, created["metadata"]["name"])
     try:
         if kind is VOLUME_CLAIMS:
-            await _fill_claim(client, order, found.source_key, clock, tell, patience)
-        yield found
+            await _fill_claim(client, order, shipped.source_key, clock, tell, patience)
+        yield shipped
     finally:
-        if not found.has_owner:
-            await found.delete()
+        if not shipped.has_owner:
+            await shipped.delete()
 
 
 async def _fill_claim(
@@ -111,7 +108,7 @@ async def _fill_claim(
     tell: Callable[[str], None],
     patience: timedelta,
 ) -> None:
-    """The archive goes into the claim, through a pod that is gone afterwards."""
+    """Write the archive into the claim with a loader pod, and delete that pod."""
     body = loader_pod(carrier.name, order.key.name, order.body, order.kind)
     pod = await client.create(Pod, body, namespace=carrier.namespace)
     key = pod.metadata.key
@@ -128,80 +125,60 @@ async def _fill_claim(
 async def _wait_until_running(
     client: Client, key: Key, clock: Clock, tell: Callable[[str], None], patience: timedelta
 ) -> None:
-    end, told = clock.monotonic() + patience.total_seconds(), ""
+    deadline, last_reason = clock.monotonic() + patience.total_seconds(), ""
     while True:
         pod = await client.get(Pod, key)
         if pod.status.phase == PodPhase.RUNNING:
             return
-        why = pending_reason(pod)
-        if pod.status.phase in (PodPhase.FAILED, PodPhase.SUCCEEDED) or clock.monotonic() > end:
+        reason = pending_reason(pod)
+        if pod.status.phase in (PodPhase.FAILED, PodPhase.SUCCEEDED) or clock.monotonic() > deadline:
             raise ShippingFailed(
-                f"pod {key.name}, which is to receive the folder, does not run: {why or pod.status.phase}; "
+                f"pod {key.name}, which is to receive the folder, does not run: {reason or pod.status.phase}; "
                 "a large folder needs a claim that all nodes can read: name one that offers this with "
                 "--storage-class, or make the folder smaller with .gitignore"
             )
-        if why and why != told:
-            tell(f"waiting for pod {key.name}: {why}")
-            told = why
+        if reason and reason != last_reason:
+            tell(f"waiting for pod {key.name}: {reason}")
+            last_reason = reason
         await clock.sleep(POLL_INTERVAL)
 
 
 def pending_reason(pod: Pod) -> str:
-    """Why a pod does not run yet, as the cluster has it; empty when it says nothing."""
+    """Why a pod does not run yet, from its status; empty if that has no reason."""
     for status in pod.status.container_statuses:
         for state in (status.state.waiting, status.state.terminated):
             if state is not None and state.reason not in ("", "ContainerCreating", "PodInitializing"):
                 return f"{state.reason}: {state.message}" if state.message else state.reason
-    unmet = [found for found in pod.status.conditions if found.type == "PodScheduled" and found.status != "True"]
-    return next((found.message for found in unmet if found.message), pod.status.message)
+    messages = (
+        condition.message
+        for condition in pod.status.conditions
+        if condition.type == "PodScheduled" and condition.status != "True" and condition.message
+    )
+    return next(messages, pod.status.message)
 
 
 async def upload_archive(client: Client, key: Key, shipment: Shipment, to: str, *, container: str) -> None:
-    """Write the archive into a file of a container. Raises `ShippingFailed` where what arrived is not what was sent."""
+    """Write the archive into a file in a container and compare its checksum. Raises `ShippingFailed`."""
     assert shipment.archive is not None
     pods, command = PodSubresources(client), ["dd", f"of={to}", "bs=65536"]
-    # Of a command that ends early one may not hear why, when there is much left to send. So nothing is sent at first.
+    # A command that ends while much input is unsent may break the stream before its error arrives. So it is tried with
+    # empty input first.
     empty = await pods.run(key, command, container=container, stdin=b"")
     if empty.exit_code:
         raise ShippingFailed(f"pod {key.name} cannot keep the folder: {_single_line(empty.stderr) or empty.exit_code}")
     with shipment.archive.open("rb") as archive:
-        async with pods.exec(key, command, container=container, stdin=True) as session:
-            try:
-                said = await _stream_archive(session, archive)
-            except StreamBroken as error:
-                raise ShippingFailed(f"pod {key.name} did not take the whole folder: {error}; try again") from error
-    if session.exit_code:
-        raise ShippingFailed(f"pod {key.name} did not take the whole folder: {_single_line(said) or session.exit_code}")
-    seen = await pods.run(key, ["sha256sum", to], container=container)
-    if seen.stdout[: len(shipment.digest)].decode(errors="replace") != shipment.digest:
-        what = _single_line(seen.stderr) or "its sum is another one"
-        raise ShippingFailed(f"the folder did not arrive in pod {key.name} as it was sent: {what}; try again")
-
-
-async def _stream_archive(session: ExecSession, archive: IO[bytes]) -> bytes:
-    """Write and read at the same time; give what was complained about."""
-    said = b""
-    failure: KubeError | None = None
-    async with asyncio.TaskGroup() as group:
-        feeding = group.create_task(_write_archive(session, archive))
         try:
-            async for channel, data in session:
-                said += data if channel is Channel.STDERR else b""
-        except KubeError as error:  # kept, so that it leaves the group as itself
-            failure = error
-        feeding.cancel()
-    if failure is not None:
-        raise failure
-    return said
+            upload = await pods.run(key, command, container=container, stdin=archive)
+        except StreamBroken as error:
+            raise ShippingFailed(f"pod {key.name} did not take the whole folder: {error}; try again") from error
+    if upload.exit_code:
+        problem = _single_line(upload.stderr) or upload.exit_code
+        raise ShippingFailed(f"pod {key.name} did not take the whole folder: {problem}")
+    digest = await pods.run(key, ["sha256sum", to], container=container)
+    if digest.stdout[: len(shipment.digest)].decode(errors="replace") != shipment.digest:
+        problem = _single_line(digest.stderr) or "its sum is another one"
+        raise ShippingFailed(f"the folder did not arrive in pod {key.name} as it was sent: {problem}; try again")
 
 
-async def _write_archive(session: ExecSession, archive: IO[bytes]) -> None:
-    # A command may end before it has read everything; whether all is well, the reading side knows.
-    with suppress(StreamBroken):
-        while data := archive.read(UPLOAD_CHUNK_BYTES):
-            await session.write(data)
-        await session.close_stdin()
-
-
-def _single_line(said: bytes) -> str:
-    return " ".join(said.decode(errors="replace").split())
+def _single_line(output: bytes) -> str:
+    return " ".join(output.decode(errors="replace").split())

@@ -10,7 +10,7 @@ from gangline.testing.clock import FakeClock
 
 
 class Rotating:
-    """A token file whose time stamp the test decides."""
+    """A token file whose modification time the test sets."""
 
     def __init__(self, folder: Path, clock: FakeClock) -> None:
         self.path = folder / "token"

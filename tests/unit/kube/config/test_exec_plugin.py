@@ -65,7 +65,7 @@ def plugin(tmp_path: Path) -> Plugin:
 
 
 class Pulse:
-    """A pipe that the script and all its children hold open: it speaks when they live and ends when all are gone."""
+    """A pipe that the script and all its children keep open: it ends when all of them have ended."""
 
     def __init__(self, folder: Path) -> None:
         os.mkfifo(folder / "pulse")
@@ -77,7 +77,7 @@ class Pulse:
         assert os.read(self._end, 1)
 
     async def ended(self) -> None:
-        """Wait until nobody holds the pipe, if anybody does."""
+        """Wait until no process has the pipe open."""
         while True:
             try:
                 if not os.read(self._end, 1):
@@ -116,7 +116,7 @@ async def failure(credentials: Credentials) -> str:
 async def test_token_is_sent_and_kept(plugin: Plugin, version: str) -> None:
     plugin.prints(answer(version, token="abc"))
     credentials = plugin.credentials(apiVersion=version)
-    assert plugin.runs == 0  # loading starts nothing
+    assert plugin.runs == 0  # loading does not start the program
     assert await credentials.headers() == {"Authorization": "Bearer abc"}
     assert await credentials.headers() == {"Authorization": "Bearer abc"}
     assert await credentials.client_certificate() is None

@@ -29,7 +29,7 @@ def pair(ca: trustme.CA, name: str = "me") -> tuple[bytes, bytes]:
 
 
 async def handshake(ca: trustme.CA, client: ssl.SSLContext, name: str | None = None) -> dict[str, Any]:
-    """Connect to a server that wants a client certificate; what it learnt of the client."""
+    """Connect to a server that requires a client certificate; the certificate that it got."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     ca.issue_cert("api.example").configure_cert(context)
     ca.configure_trust(context)

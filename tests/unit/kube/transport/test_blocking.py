@@ -1,4 +1,4 @@
-"""Requests without an event loop."""
+"""The transport without an event loop."""
 
 import asyncio
 import socket
@@ -23,7 +23,7 @@ Talk = Callable[[socket.socket], None]
 
 @contextmanager
 def speaking(*talks: Talk, tls: ssl.SSLContext | None = None) -> Iterator[str]:
-    """A server that has one talk with each connection, in order."""
+    """A server with one handler for each connection, in order."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def serve() -> None:
@@ -110,6 +110,31 @@ def test_a_body_may_end_with_the_connection() -> None:
         assert got(server, "/a")[0].body == b"all of it"
 
 
+def test_after_trailers_the_connection_carries_the_next_response() -> None:
+    text = b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2 ; a = "b;"\r\nhi\r\n0\r\nX-Sum: 1\r\n\r\n'
+    with speaking(says(text, ok(b"next"))) as server:
+        assert [answer.body for answer in got(server, "/a", "/b")] == [b"hi", b"next"]
+
+
+def test_an_interim_response_is_not_the_answer() -> None:
+    with speaking(says(b"HTTP/1.1 103 Early Hints\r\n\r\n" + ok(b"all"), ok(b"next"))) as server:
+        assert [(each.status, each.body) for each in got(server, "/a", "/b")] == [
+            (200, b"all"),
+            (200, b"next"),
+        ]
+
+
+@pytest.mark.parametrize("version", ["HTTP/1.0", "HTTP/1.1"])
+def test_a_body_without_a_length_ends_with_the_connection(version: str) -> None:
+    with speaking(says(f"{version} 400 Bad Request\r\n\r\nspeak TLS".encode())) as server:
+        assert got(server, "/a")[0].body == b"speak TLS"
+
+
+def test_repeated_headers_are_all_there() -> None:
+    with speaking(says(ok(b"", "X: 1", "X: 2"))) as server:
+        assert got(server, "/a")[0].headers["x"] == "1, 2"
+
+
 def test_a_kept_connection_that_was_closed_is_made_again() -> None:
     with speaking(says(ok(b"1")), says(ok(b"2"))) as server:
         assert [answer.body for answer in got(server, "/a", "/b")] == [b"1", b"2"]
@@ -120,7 +145,7 @@ def names(*numbers: int) -> list[Request]:
 
 
 def both(wire: socket.socket, number: int = 2) -> bytes:
-    """So many requests, which come before anything was answered."""
+    """Reads this many requests before it responds."""
     got = b""
     while got.count(b"\r\n\r\n") < number:
         got += wire.recv(65536)
@@ -136,7 +161,7 @@ def test_several_asked_ahead_are_sent_at_once_and_answered_in_order() -> None:
 
     with speaking(talk) as url, BlockingTransport(Connection(server=url)) as transport:
         run_without_loop(transport.pipeline(names(1, 2, 3)))
-        # In whatever order they are wanted.
+        # In any order.
         assert [run_without_loop(transport.send(one)).body for one in names(3, 1, 2)] == [b"3", b"1", b"2"]
     assert asked == [b"GET /1 HTTP/1.1", b"GET /2 HTTP/1.1", b"GET /3 HTTP/1.1"]
 

@@ -1,4 +1,4 @@
-"""The transport against small real servers."""
+"""The aiohttp transport with small real servers."""
 
 import asyncio
 import contextlib
@@ -109,7 +109,7 @@ async def test_more_requests_at_once_than_any_pool_would_hold() -> None:
             group.create_task(transport.send(GET))
 
 
-# No answer
+# No response
 
 
 async def test_nobody_listening_is_unreachable() -> None:
@@ -143,7 +143,7 @@ async def test_request_on_a_connection_closed_meanwhile_is_sent_again_only_if_ha
     arrived: list[bytes] = []
 
     async def once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answers the first request of all, then takes one and hangs up; later connections are served well."""
+        """Answers the first request, reads the second one and closes; later connections work."""
         line = await reader.readuntil(b"\r\n\r\n")
         while True:
             if b"/first" not in line:
@@ -198,7 +198,7 @@ async def test_silent_stream_is_broken_after_its_limit() -> None:
         await asyncio.Event().wait()
         return answer
 
-    limit = timedelta(seconds=2)  # also what comes must come in that time
+    limit = timedelta(seconds=2)  # the rest must arrive within that time, too
     async with asking(silent) as transport, transport.stream(GET, idle=limit) as stream:
         chunks = stream.chunks()
         assert await anext(chunks) == b"one\n"
@@ -249,7 +249,7 @@ async def test_rejected_token_is_read_again_once(tmp_path: Path) -> None:
 
     async def guard(request: web.Request) -> web.Response:
         seen.append(request.headers["Authorization"])
-        # Same length and time would look unchanged; only the rejection makes it be read again.
+        # Same length and time look unchanged; only the 401 makes it be read again.
         file.write_text("new")
         return web.Response(status=200 if seen[-1] == "Bearer new" else 401)
 
@@ -278,7 +278,7 @@ async def test_token_that_stays_wrong_is_a_401_after_two_tries(tmp_path: Path) -
 
 
 class Renewable(Anonymous):
-    """Hands out the certificates it is given, one after the other, and notes a rejection."""
+    """Returns the given certificates one after the other, and records a 401."""
 
     def __init__(self, *certificates: ClientCertificate) -> None:
         self._certificates = certificates
@@ -293,7 +293,7 @@ class Renewable(Anonymous):
 
 
 class Authority:
-    """A CA, a server context that wants client certificates, and the client's side of it."""
+    """A CA, a server context that requires client certificates, and the client's settings."""
 
     def __init__(self) -> None:
         self._ca = trustme.CA()
@@ -343,7 +343,7 @@ async def test_client_certificate_is_shown_and_a_renewed_one_too(authority: Auth
                 assert await anext(chunks) == b"begun"
                 renewable.at = 1
                 assert (await transport.send(GET)).body == b"second"
-                # What began with the old certificate may end with it.
+                # Requests that began with the old certificate finish with it.
                 hold.set()
                 assert await anext(chunks) == b"ended"
 
@@ -372,7 +372,7 @@ async def test_server_that_is_not_trusted_is_named_with_the_remedy(authority: Au
 
 async def test_server_name_is_checked_instead_of_the_host(authority: Authority) -> None:
     async with http_server(who, authority.server) as url:
-        named = url.replace("127.0.0.1", "localhost")  # which the certificate does not hold
+        named = url.replace("127.0.0.1", "localhost")  # a name that is not in the certificate
         for name, fine in (("api.example.com", True), ("other.example.com", False)):
             tls = TLS(ca=authority.pem, client=authority.client("me"), server_name=name)
             async with HttpTransport(Connection(server=named, tls=tls)) as transport:
@@ -395,7 +395,7 @@ async def test_bad_certificate_is_seen_on_entering(authority: Authority) -> None
 
 @asynccontextmanager
 async def proxying(*, refuse: bool = False) -> AsyncIterator[tuple[str, list[bytes]]]:
-    """A proxy that tunnels; gives its URL and the heads of the requests it got."""
+    """A tunnelling proxy; yields its URL and the heads of its requests."""
     heads: list[bytes] = []
 
     async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""What people hand in becomes JSON."""
+"""Conversion of jobs, dictionaries and models to JSON."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -11,7 +11,7 @@ from gangline.sdk.build.jobs import Replica, pytorch_job
 
 
 class Model:
-    """As generated clients have them."""
+    """A model as in generated clients."""
 
     attribute_map = {"api_version": "apiVersion", "run_policy": "runPolicy", "spec": "spec"}
 

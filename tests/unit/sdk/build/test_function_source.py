@@ -1,4 +1,4 @@
-"""A function's way to another machine."""
+"""Functions as programs of containers."""
 
 import ast
 import json
@@ -22,7 +22,7 @@ def plain() -> None:
 
 
 def ran(command: list[str]) -> str:
-    """As a container would run it: Kubernetes turns `$$` into `$`."""
+    """Run a command as in a container: Kubernetes turns `$$` into `$`."""
     words = [word.replace("$$", "$") for word in command]
     done = subprocess.run([sys.executable, *words[1:]], capture_output=True, text=True, check=True)
     return done.stdout

@@ -1,4 +1,4 @@
-"""Jobs from arguments: what is built is what a person would write, and runs."""
+"""Builders of jobs: the result is what a person would write, and runs."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The pod templates of a job, whatever kind it is."""
+"""The pod templates of jobs of all kinds."""
 
 from typing import Any
 

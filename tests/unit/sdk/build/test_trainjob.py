@@ -1,4 +1,4 @@
-"""Our jobs as TrainJobs. What is made here was read by Kubeflow's own models (kubeflow-trainer-api 2.3.0)."""
+"""Conversion to TrainJobs. The results were validated with Kubeflow's own models (kubeflow-trainer-api 2.3.0)."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Models under the names that Kubeflow's SDK has for them."""
+"""Models with the names of Kubeflow's SDK."""
 
 import pytest
 

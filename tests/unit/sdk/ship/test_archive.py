@@ -1,4 +1,4 @@
-"""Which files of a folder are sent, and the archive they become."""
+"""The files of a folder that are shipped, and their archive."""
 
 import io
 import os
@@ -42,14 +42,14 @@ def test_what_nobody_means_is_left_out_even_if_git_would_take_it(tmp_path: Path)
             {".gitignore": "*.log\n!lib/deep/a.log\n"},
             ["data/x.bin", "lib/deep/a.log", "lib/x.py", "train.py"],
         ),
-        # A file below a folder that is left out cannot come back.
+        # A file below an ignored folder cannot be included again.
         ({".gitignore": "lib/\n!lib/x.py\n"}, ["a.log", "data/x.bin", "train.py"]),
-        # The deeper file has the last word, in both directions.
+        # The deeper file takes precedence, in both directions.
         (
             {".gitignore": "*.log\n", "lib/.gitignore": "!*.log\nx.py\n"},
             ["data/x.bin", "lib/deep/a.log", "train.py"],
         ),
-        # Patterns that are easily got wrong.
+        # Difficult patterns.
         ({".gitignore": "lib/*\n!lib/x.py\n"}, ["a.log", "data/x.bin", "lib/x.py", "train.py"]),
         ({".gitignore": "**/deep\n"}, ["a.log", "data/x.bin", "lib/x.py", "train.py"]),
         ({".gitignore": "lib/**/a.log\nx.*  \n"}, ["a.log", "train.py"]),
@@ -78,7 +78,7 @@ def test_gitignore_is_honoured_as_git_does(tmp_path: Path, rules: dict[str, str]
 
 
 def git_takes(folder: Path) -> list[str]:
-    """What git itself says."""
+    """The files that git would add."""
     environment = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
     subprocess.run(["git", "init", "-q", "."], cwd=folder, check=True, env=environment)
     command = ["git", "ls-files", "--others", "--exclude-standard"]

@@ -1,4 +1,4 @@
-"""How a folder travels: which form it takes, which objects carry it, what the job's templates say."""
+"""How a folder is shipped: its form, the objects that carry it, and the edits of the job."""
 
 import base64
 import io
@@ -212,7 +212,7 @@ def test_volumes_name_what_carries_the_folder(folder: Path, tmp_path: Path) -> N
     assert source_volume(sized(1), "c")["persistentVolumeClaim"] == {"claimName": "c", "readOnly": True}
 
 
-# What unpacks, with the programs of this machine
+# Unpacking, with the programs of this machine
 
 
 def here(words: list[str], source: Path, work: Path) -> list[str]:
@@ -220,7 +220,7 @@ def here(words: list[str], source: Path, work: Path) -> list[str]:
 
 
 def test_files_are_copied_as_the_kubelet_gives_them(folder: Path, tmp_path: Path) -> None:
-    # The kubelet's own layout: data in a dated folder, a link to that, a link for each name.
+    # The kubelet's layout: data in a dated folder, a link to that, and a link for each name.
     source, work = tmp_path / "source", tmp_path / "work"
     work.mkdir()
     shutil.copytree(folder, source / "..2026" / "folder")

@@ -1,28 +1,25 @@
-"""One kept connection that carries one request at a time, and the answer to it: HTTP/1.1 and nothing else."""
+"""A persistent HTTP/1.1 connection that carries one request and its response at a time."""
 
 import asyncio
 import socket
 
 from gangline.kube.errors import Unreachable
 from gangline.kube.transport.api import Response
-from gangline.kube.transport.raw.http1 import ResponseHead, take_chunk, take_head
+from gangline.kube.transport.http1 import ResponseParser
 from gangline.kube.transport.raw.tls_socket import TlsSocket
 
 
 class RawConnection:
-    """One connection: one request at a time, and the answer to it."""
+    """One connection to the server. `send` must not be called again before its response has arrived."""
 
     def __init__(self, connected: socket.socket) -> None:
         self._loop = asyncio.get_running_loop()
         self._socket = TlsSocket(connected, self)
         self.last_used = self._loop.time()
-        # When the answer has to be there.
+        # Loop time by which the response must be complete.
         self.deadline = 0.0
         self._pending: asyncio.Future[Response] | None = None
-        self._buffer = bytearray()
-        self._body_parts: list[bytes] = []
-        # Once the head of an answer is there.
-        self._head: ResponseHead | None = None
+        self._parser = ResponseParser()
         self._keep_alive = True
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -33,14 +30,15 @@ class RawConnection:
         return self._keep_alive and not self._socket.is_closing()
 
     def send(self, text: bytes) -> asyncio.Future[Response]:
-        """Send it. The lane must be open."""
+        """Send an encoded request. The connection must be open."""
         self._pending = self._loop.create_future()
-        self._head = None
+        if self._parser.complete:
+            self._parser.next()
         self._socket.write(text)
         return self._pending
 
     def time_out(self) -> None:
-        """The answer is `Unreachable`, and the connection is closed."""
+        """Fail the pending request with `Unreachable` and close the connection."""
         self._fail("no answer in time")
         self.close()
 
@@ -48,58 +46,42 @@ class RawConnection:
         self._socket.abort()
 
     def data_received(self, data: bytes) -> None:
-        self._buffer += data
+        if self._pending is None:
+            # No request is pending: the response to the next one would begin with these bytes.
+            self.close()
+            return
         try:
-            response = self._parse()
+            self._parser.feed(data)
+            response = self._complete_response()
         except ValueError as error:
             self._keep_alive = False
             self._fail(f"an answer that cannot be read: {error}")
             self.close()
             return
         if response is not None:
-            answer = self._take_pending()
-            if answer is not None:
-                answer.set_result(response)
+            pending = self._take_pending()
+            if pending is not None:
+                pending.set_result(response)
 
-    def _fail(self, why: str) -> None:
-        answer = self._take_pending()
-        if answer is not None:
-            answer.set_exception(Unreachable(why))
+    def _fail(self, reason: str) -> None:
+        pending = self._take_pending()
+        if pending is not None:
+            pending.set_exception(Unreachable(reason))
 
     def _take_pending(self) -> asyncio.Future[Response] | None:
-        """Whoever still waits for the answer."""
-        answer, self._pending = self._pending, None
-        return None if answer is None or answer.done() else answer
+        """The future of the pending request, unless its caller was cancelled. No request is pending afterwards."""
+        pending, self._pending = self._pending, None
+        return None if pending is None or pending.done() else pending
 
-    def _parse(self) -> Response | None:
-        """The answer, once all of it is there. Raises ValueError."""
-        head = self._head
+    def _complete_response(self) -> Response | None:
+        """The response; None while part of it is missing. Raises ValueError."""
+        parser = self._parser
+        head = parser.head
         if head is None:
-            head = self._head = take_head(self._buffer)
-            if head is None:
-                return None
-            self._keep_alive = head.keep_alive
-            if head.content_length is None and not head.chunked:
-                raise ValueError("it does not say how long it is")
-        body = self._take_chunks() if head.content_length is None else self._take_counted(head.content_length)
-        if body is None:
             return None
-        self._head = None
-        return Response(head.status, body, head.headers)
-
-    def _take_counted(self, length: int) -> bytes | None:
-        if len(self._buffer) < length:
+        if head.until_close:
+            raise ValueError("it does not say how long it is")
+        if not parser.complete:
             return None
-        body = bytes(self._buffer[:length])
-        del self._buffer[:length]
-        return body
-
-    def _take_chunks(self) -> bytes | None:
-        while True:
-            chunk = take_chunk(self._buffer)
-            if chunk is None:
-                return None
-            if not chunk:
-                body, self._body_parts = b"".join(self._body_parts), []
-                return body
-            self._body_parts.append(chunk)
+        self._keep_alive = head.keep_alive and not parser.has_excess
+        return Response(head.status, parser.take_body(), head.headers)

@@ -1,8 +1,8 @@
-"""A connection that carries TLS and has nothing else around it: a socket that the event loop watches.
+"""A socket with TLS (or without) that the event loop watches directly, without asyncio's transports.
 
-asyncio's own TLS copies everything through two buffers and a state machine in Python, which costs more than the encryption
-does: with many small messages more than all else that is done about them. This does what our protocols need, on the
-loops that can watch a socket.
+asyncio's TLS transport copies all data through two buffers and a state machine in Python. That costs more than the
+encryption, and with many small messages more than everything else done with them. This works on event loops that can
+watch a socket.
 """
 
 import asyncio
@@ -12,13 +12,13 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 MAX_READ_BYTES, TLS_RECORD_BYTES = 64 * 1024, 16 * 1024
-"""Bytes asked of the socket at once; of TLS it gives one record at most. Room for them is made each time."""
+"""Bytes per read of a plain socket and of a TLS socket, which returns at most one record. Each read allocates them."""
 _WOULD_BLOCK = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 SocketOption = tuple[int, int, int]
 
 
 class SocketListener(Protocol):
-    """Who is told what arrives. `asyncio.Protocol` has more, which is never called."""
+    """Receives the data of a `TlsSocket`: the part of `asyncio.Protocol` that is used."""
 
     def connection_lost(self, error: Exception | None) -> None: ...
 
@@ -34,59 +34,59 @@ async def connect_socket(
     options: Iterable[SocketOption] = (),
     seconds: float = 10.0,
 ) -> socket.socket:
-    """A connected socket that does not block; with a context its handshake is done. Raises OSError.
+    """A connected, non-blocking socket; with a `context`, after the TLS handshake. Raises OSError.
 
-    Every address of the host is tried, one after the other, and each has its share of the time.
+    The addresses of the host are tried one after the other, each for its share of `seconds`.
     """
-    failed = OSError(f"{host} has no address")
+    last_error = OSError(f"{host} has no address")
     async with asyncio.timeout(seconds):
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        for family, kind, protocol, _, address in found:
-            made = socket.socket(family, kind, protocol)
+        addresses = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        for family, kind, protocol, _, address in addresses:
+            plain = socket.socket(family, kind, protocol)
             try:
                 for option in ((socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), *options):
-                    made.setsockopt(*option)
-                async with asyncio.timeout(seconds / len(found)):
-                    return await _connect_and_handshake(made, address, context, name)
+                    plain.setsockopt(*option)
+                async with asyncio.timeout(seconds / len(addresses)):
+                    return await _connect_and_handshake(plain, address, context, name)
             except OSError as error:
-                made.close()
-                failed = error
-    raise failed
+                plain.close()
+                last_error = error
+    raise last_error
 
 
 async def _connect_and_handshake(
-    made: socket.socket, address: Any, context: ssl.SSLContext | None, name: str | None
+    connected: socket.socket, address: Any, context: ssl.SSLContext | None, name: str | None
 ) -> socket.socket:
-    """The socket, or one with TLS in its place. Closed if it comes to nothing."""
+    """The connected socket, wrapped in TLS if there is a context. Closed on any error."""
     try:
-        made.setblocking(False)  # noqa: FBT003 - the standard library's signature
-        await asyncio.get_running_loop().sock_connect(made, address)
+        connected.setblocking(False)  # noqa: FBT003 - the standard library's signature
+        await asyncio.get_running_loop().sock_connect(connected, address)
         if context is not None:
-            made = context.wrap_socket(made, server_hostname=name, do_handshake_on_connect=False)
-            await _handshake(made)
+            connected = context.wrap_socket(connected, server_hostname=name, do_handshake_on_connect=False)
+            await _handshake(connected)
     except BaseException:
-        made.close()
+        connected.close()
         raise
-    return made
+    return connected
 
 
-async def _handshake(made: ssl.SSLSocket) -> None:
+async def _handshake(tls_socket: ssl.SSLSocket) -> None:
     loop = asyncio.get_running_loop()
     while True:
         ready: asyncio.Future[None] = loop.create_future()
         try:
-            made.do_handshake()
+            tls_socket.do_handshake()
         except ssl.SSLWantReadError:
-            watch, leave = loop.add_reader, loop.remove_reader
+            add, remove = loop.add_reader, loop.remove_reader
         except ssl.SSLWantWriteError:
-            watch, leave = loop.add_writer, loop.remove_writer
+            add, remove = loop.add_writer, loop.remove_writer
         else:
             return
-        watch(made, _wake, ready)
+        add(tls_socket, _wake, ready)
         try:
             await ready
         finally:
-            leave(made)
+            remove(tls_socket)
 
 
 def _wake(ready: asyncio.Future[None]) -> None:
@@ -95,17 +95,17 @@ def _wake(ready: asyncio.Future[None]) -> None:
 
 
 class TlsSocket:
-    """A connected socket, from now on watched for whoever is at its end."""
+    """A connected socket that passes what it receives to a listener."""
 
     def __init__(self, connected: socket.socket, end: SocketListener, *, rest: float = 0.0) -> None:
-        """With `rest`, all that is there is read at once, and then nothing for so many seconds.
+        """With `rest`, all available data is read at once, and then nothing for that many seconds.
 
-        Where much comes in small pieces, most of the work is to be woken for each.
+        When much data arrives in small pieces, most of the cost is waking up for each piece.
         """
         self._loop = asyncio.get_running_loop()
         self._socket, self._listener, self._read_interval = connected, end, rest
         self._max_read = TLS_RECORD_BYTES if isinstance(connected, ssl.SSLSocket) else MAX_READ_BYTES
-        # What the socket has not taken yet.
+        # Data that the kernel has not accepted yet.
         self._unsent = bytearray()
         self._is_open = self._is_reading = True
         self._loop.add_reader(connected, self._on_readable)
@@ -114,7 +114,7 @@ class TlsSocket:
         return not self._is_open
 
     def write(self, data: bytes) -> None:
-        """Now, as much as the socket takes; the rest when it can. Nothing once it is closed."""
+        """Send data, the rest of it when the socket is writable again. Does nothing once the socket is closed."""
         if not self._is_open:
             return
         if self._unsent:
@@ -125,7 +125,7 @@ class TlsSocket:
         except _WOULD_BLOCK:
             sent = 0
         except OSError as error:
-            # Whoever writes is not told before it is done with that.
+            # Not called from inside `write`, so that the writer finishes first.
             self._loop.call_soon(self._close_and_notify, error)
             return
         if sent < len(data):
@@ -133,7 +133,7 @@ class TlsSocket:
             self._loop.add_writer(self._socket, self._on_writable)
 
     def pause(self) -> None:
-        """Read nothing for now: who sends it has to wait."""
+        """Stop reading, so that the peer has to wait."""
         if self._is_open and self._is_reading:
             self._is_reading = False
             self._loop.remove_reader(self._socket)
@@ -144,7 +144,7 @@ class TlsSocket:
             self._loop.add_reader(self._socket, self._on_readable)
 
     def abort(self) -> None:
-        """Close it. No goodbye: in TLS that may take long, and serves nobody."""
+        """Close the socket without the TLS shutdown, which may take long and is of no use here."""
         if self._close():
             self._loop.call_soon(self._listener.connection_lost, None)
 
@@ -167,7 +167,7 @@ class TlsSocket:
             self.pause()
             self._loop.call_later(self._read_interval, self.resume)
         if self._unsent:
-            # A key that the other side renews can be what a write has waited for.
+            # With TLS a write may wait for a read: the peer may be renewing its key.
             self._on_writable()
 
     def _on_writable(self) -> None:
@@ -189,7 +189,7 @@ class TlsSocket:
             self._listener.connection_lost(error)
 
     def _close(self) -> bool:
-        """Whether it was still open."""
+        """Close the socket. Returns whether it was open."""
         if not self._is_open:
             return False
         self._is_open = False

@@ -1,4 +1,4 @@
-"""The quick transport: whole answers however they come, and nothing is taken for the answer to another request."""
+"""The raw pool: responses are complete however they are cut, and none is taken for that of another request."""
 
 import asyncio
 from datetime import timedelta
@@ -103,7 +103,7 @@ async def test_nobody_there_is_told() -> None:
 
 
 class Counting:
-    """A server that says which connection a request came on."""
+    """A server that returns the number of the connection of a request."""
 
     def __init__(self, close: str = "") -> None:
         self.connections = 0
@@ -131,7 +131,7 @@ async def test_after_a_cancelled_request_its_answer_is_not_given_to_another() ->
     counting = Counting()
     async with raw_pool_to(counting.talk) as quick:
         with pytest.raises(Unreachable, match="no answer in time"):
-            # Long enough to be connected by then.
+            # Long enough to be connected.
             await quick.send(msgspec.structs.replace(POST, body=b"hang"), timeout=timedelta(seconds=0.9))
         assert (await quick.send(POST)).body == b"2"
 
@@ -147,7 +147,7 @@ async def test_as_many_connections_as_requests_at_once() -> None:
 
 
 class Busy:
-    """A server that answers one request after the other, whatever the number of connections. Some it never answers."""
+    """A server that answers requests one by one, whatever the number of connections, and some never."""
 
     def __init__(self) -> None:
         self.connections = 0
@@ -204,7 +204,7 @@ async def test_requests_that_hang_keep_no_others_from_their_turn() -> None:
         hanging = [group.create_task(quick.send(hang)) for _ in range(20)]
         for _ in hanging:
             await busy.hung.acquire()
-        # Nothing has ever been answered.
+        # No response has arrived yet.
         assert [(await quick.send(POST)).status for _ in range(3)] == [200] * 3
         for task in hanging:
             task.cancel()
@@ -265,6 +265,45 @@ async def test_a_long_answer_in_chunks_is_put_together() -> None:
     assert (await ask(responder(*pieces))).body == b"x" * (0x4000 * 64)
 
 
+async def test_after_trailers_a_connection_carries_the_next_response() -> None:
+    text = b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2 ; a = "b;"\r\nhi\r\n0\r\nX-Sum: 1\r\n\r\n'
+    async with raw_pool_to(responder(text)) as quick:
+        assert [(await quick.send(POST)).body for _ in range(3)] == [b"hi"] * 3
+        assert quick.idle_count == 1
+
+
+async def test_an_interim_response_is_not_the_answer() -> None:
+    text = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\n{}"
+    response = await ask(responder(text))
+    assert (response.status, response.body) == (201, b"{}")
+
+
+async def test_a_response_that_nobody_asked_for_is_given_to_nobody() -> None:
+    connections = 0
+    ok, late = (f"HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n".encode() for status in ("200 OK", "408 Late"))
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        await read_request(reader)
+        # The first one together with the response, the second one later.
+        writer.write(ok + late[:9] if connections == 1 else ok)
+        await writer.drain()
+        await asyncio.sleep(0.01)
+        writer.write(late)
+        await reader.read()
+
+    async with raw_pool_to(talk) as quick:
+        for _ in range(3):
+            assert (await quick.send(POST)).status == 200
+            async with asyncio.timeout(60):
+                while True:
+                    if not quick.idle_count:
+                        break
+                    await asyncio.sleep(0.001)
+    assert connections == 3
+
+
 async def test_behind_a_proxy_everything_is_left_to_the_other_transport() -> None:
     other = ScriptedTransport(lambda request: json_response({"from": "the other"}))
     connection = Connection(server="http://127.0.0.1:1", proxy="http://127.0.0.1:2")
@@ -300,7 +339,7 @@ async def test_a_connection_made_ahead_goes_to_whoever_waits_for_one() -> None:
         tasks = [group.create_task(quick.send(hang)) for _ in range(6)]
         for _ in range(4):
             await busy.hung.acquire()
-        # Two wait here for their turn, and would make a connection each if they had to wait for long.
+        # Two requests wait here, and would open a connection each after a longer wait.
         await quick.prewarm(6)
         for _ in range(2):
             await busy.hung.acquire()

@@ -1,4 +1,4 @@
-"""A socket with TLS and nothing around it: all that is written arrives, all that comes is told, the end once."""
+"""A TLS socket: all data arrives in both directions, and its end is reported once."""
 
 import asyncio
 import socket
@@ -12,7 +12,7 @@ import trustme
 from gangline.kube.transport.raw.tls_socket import TlsSocket, connect_socket
 
 LONG = b"0123456789abcdef" * 512 * 1024
-"""8 MB: more than any socket takes at once."""
+"""8 MB: more than any socket accepts at once."""
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def ca() -> trustme.CA:
 
 
 class End:
-    """Notes what it is told."""
+    """Records its calls."""
 
     def __init__(self) -> None:
         self.received = bytearray()
@@ -45,7 +45,7 @@ class End:
 
 @asynccontextmanager
 async def echoing(tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
-    """A server that says what it is told, until it is told no more; gives its port."""
+    """An echo server; yields its port."""
 
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -63,7 +63,7 @@ async def echoing(tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
 
 
 def contexts(ca: trustme.CA) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """The server's and the client's."""
+    """The contexts of the server and the client."""
     server, client = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), ssl.create_default_context()
     ca.issue_cert("here.example").configure_cert(server)
     ca.configure_trust(client)
@@ -145,7 +145,7 @@ async def test_while_it_is_paused_nothing_is_read() -> None:
             wire.pause()
             wire.write(b"x" * 1000)
             other = End()
-            # As long as another one needs for the same: by then it would have come.
+            # As long as another socket needs for the same: by then the data would have arrived.
             with wired(await connect_socket("127.0.0.1", port), other) as second:
                 for _ in range(20):
                     second.write(b"y")
@@ -185,7 +185,7 @@ async def test_a_handshake_that_is_given_up_leaves_nothing_open(ca: trustme.CA) 
 
 @contextmanager
 def resolving(*addresses: tuple[str, int]) -> Iterator[None]:
-    """Every host has these addresses."""
+    """Resolves every host to these addresses."""
     loop = asyncio.get_running_loop()
 
     async def resolved(*asked: object, **more: object) -> object:

@@ -1,19 +1,19 @@
-"""One writer at a time: leader election by a Lease, as client-go does it, so both can compete for one Lease.
+"""Leader election with a Lease, compatible with client-go, so that both can compete for the same Lease.
 
-How it is safe, in three rules:
+Three rules make it safe:
 
-- A candidate takes a lease over only after the record has not changed for its whole duration, measured with the
-  candidate's own steady clock from the moment it first saw that record. The times in the record are for people: no
-  machine's wall clock is ever compared with another's.
-- A leader counts from the moment *before* it sent its last successful renewal. After `renew_deadline` without
-  another one it stops its work. That moment is earlier than any at which a candidate can start counting, and
-  `renew_deadline` is shorter than `lease`, so the work is told to stop before anybody may take over. The difference
-  is the time the work has to end, and the room for steady clocks that do not run equally fast.
+- A candidate takes over a lease only if the record has not changed for its whole duration, measured with the candidate's
+  own monotonic clock since it first read that record. The times in the record are for people: wall clocks of different
+  machines are never compared.
+- A leader counts from the moment *before* it sent its last successful renewal. After `renew_deadline` without another one
+  it cancels its work. That moment is earlier than any at which a candidate can start counting, and `renew_deadline` is
+  shorter than `lease`, so the work is cancelled before another process may take over. The difference is the time the work
+  has to end, and the tolerance for monotonic clocks that do not run equally fast.
 - The lease is released only after the work has ended, however it ended.
 
-What no election can give: a process that was frozen (suspended, starved) for longer than the lease does not know it
-when it wakes. `is_leader` says so at once and the work is cancelled a few turns of the loop later, but a request may
-leave before that. Writes that must never come from an old leader carry a resourceVersion or a uid.
+No election can prevent this: a process that was suspended for longer than the lease does not know that when it continues.
+`is_leader` is False at once and the work is cancelled a few iterations of the event loop later, but it may send a request
+before that. So writes that must never come from an old leader have a resourceVersion or a uid as precondition.
 """
 
 import asyncio
@@ -46,11 +46,11 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 class LostLeadership(GanglineError):
-    """The lease could not be kept, or another holder was seen. The work has ended when this is raised."""
+    """The lease could not be renewed, or another process holds it. The work has ended when this is raised."""
 
 
 class LeaseClient(Protocol):
-    """What electing needs of a `Client`."""
+    """The part of a `Client` that leader election uses."""
 
     async def get(self, kind: Kind[T], key: Key) -> T: ...
     async def create(self, kind: Kind[T], body: JSON) -> T: ...
@@ -58,7 +58,7 @@ class LeaseClient(Protocol):
 
 
 class LeaseSettings(msgspec.Struct, frozen=True):
-    """How long a silent leader is believed, and how hard a leader tries. The defaults are client-go's.
+    """The duration of the lease, and when it is renewed. The defaults are client-go's.
 
     Raises ValueError unless 1 s <= lease and retry * 1.2 < renew_deadline < lease.
     """
@@ -77,12 +77,12 @@ DEFAULT_LEASE_SETTINGS = LeaseSettings()
 
 
 def unique_identity() -> str:
-    """A name no other process has, now or later: two that share one would both believe they lead."""
+    """An identity that no other process ever has: two processes with the same would both believe that they lead."""
     return f"{socket.gethostname()}_{uuid.uuid4()}"
 
 
 class LeaderElector:
-    """Runs work while it holds a Lease. Inert until `while_leading`; one call at a time, repeatable."""
+    """Runs work while it holds a Lease. Does nothing before `run_while_leading`."""
 
     def __init__(
         self,
@@ -94,32 +94,31 @@ class LeaderElector:
         *,
         report: Callable[[bool], object] = lambda leading: None,
     ) -> None:
-        """`report` is told of every change of leadership, for metrics: `Metrics.leader(name)`."""
+        """`report` is called with every change of leadership: `PrometheusMetrics.leader_gauge(name)`."""
         self.key, self.identity = key, identity
         self._client, self._clock, self._settings, self._report = client, clock, settings, report
-        # The record as last seen, and since when (steady time) it has looked like that. None: there is no Lease.
+        # The record as last read, and since when (monotonic time) it is unchanged. None: there is no Lease.
         self._observed_lease: Lease | None = None
         self._observed_at = -math.inf
-        # Whether `_lease` is what the server has, as far as we know: only then a write may go without a read.
+        # Whether `_observed_lease` is the record on the server, as far as known: only then may we write without reading.
         self._is_current = False
-        # A write in our name was sent since the last release. Its answer may be lost, so the lease may be ours.
+        # Whether a claim was sent since the last release. Its response may be lost, so the lease may be ours.
         self._claimed = False
         self._is_leading = False
-        # When the last successful claim was sent. All promises count from here.
+        # When the last successful claim was sent.
         self._renewed_at = -math.inf
 
     @property
     def is_leader(self) -> bool:
-        """Whether the lease is held and fresh enough to act on, by the clock, at this moment."""
+        """Whether this process holds the lease and has renewed it recently enough to act on it now."""
         return self._is_leading and self._time_left() > timedelta()
 
     async def run_while_leading(self, run: Callable[[], Awaitable[None]]) -> None:
-        """Acquire the lease, then run the work for as long as it is held. Returns when the work returns.
+        """Acquire the lease, then run the work while holding it. Returns when the work returns.
 
-        Raises `LostLeadership` when the lease is lost: the work is then cancelled *and awaited* first. Cancelling
-        this call cancels the work, and renewing goes on until the work has ended. In every case the lease is
-        released last; work that takes long to end holds the release back, and may outlive the lease. Errors of
-        the work are raised as they are.
+        When the lease is lost, the work is cancelled *and awaited*, then `LostLeadership` is raised. Cancelling this call
+        cancels the work; the lease is renewed until the work has ended, and released last. Work that takes long to end
+        delays the release, and may outlive the lease. Errors of the work are raised as they are.
         """
         try:
             await self._acquire()
@@ -139,13 +138,13 @@ class LeaderElector:
         self._set_leading(leading=True)
         try:
             async with asyncio.TaskGroup() as term:
-                keeper = term.create_task(self._renew_until_lost())
+                renewal = term.create_task(self._renew_until_lost())
                 try:
-                    # Not a task of its own: when we are cancelled, only the work is, and the keeper stays until
-                    # it has ended. When the keeper fails, the group cancels us here.
+                    # Not a task: cancelling this call cancels only the work, and the lease is renewed until it has
+                    # ended. When the renewal fails, the group cancels the work here.
                     await run()
                 finally:
-                    keeper.cancel()
+                    renewal.cancel()
         finally:
             self._set_leading(leading=False)
             if self._since_renewal() > self._settings.lease:
@@ -166,7 +165,7 @@ class LeaderElector:
             await self._clock.sleep(self._settings.retry)
 
     async def _release(self) -> None:
-        """Give the lease up if it is ours. Errors and silence are left to its expiry."""
+        """Release the lease if this process holds it. After an error it expires."""
         if not self._claimed:
             return
         self._claimed = False
@@ -174,7 +173,7 @@ class LeaderElector:
             async with time_limit(self._settings.renew_deadline / 2, self._clock):
                 await self._read_lease()
                 if self._holder() == self.identity:
-                    # One second: also a candidate that looks at the time alone need not wait.
+                    # One second, for candidates that look only at the time.
                     await self._write_lease(
                         msgspec.structs.replace(self._claimed_spec(), holder_identity="", lease_duration_seconds=1)
                     )
@@ -185,9 +184,9 @@ class LeaderElector:
     # One attempt
 
     async def _try_acquire_or_renew(self) -> bool:
-        """Whether the lease is ours now. Failures are logged, not raised: the next attempt may do better."""
+        """Whether this process holds the lease now. Failures are logged, not raised: the next attempt may succeed."""
         try:
-            # Half of the deadline: a connection that died silently must leave time for another one.
+            # Half of the deadline: a dead connection must leave time for another attempt.
             async with time_limit(self._settings.renew_deadline / 2, self._clock):
                 return await self._claim() or (self._is_leading and await self._claim())
         except (KubeError, ConfigError, TimeoutError) as error:
@@ -196,7 +195,7 @@ class LeaderElector:
             return False
 
     async def _claim(self) -> bool:
-        """Take or renew the lease unless another holds it. Raises `LostLeadership` if that ends our term."""
+        """Acquire or renew the lease unless another process holds it. Raises `LostLeadership` if this process led."""
         if not self._is_current:
             await self._read_lease()
         if self._is_leading and self._holder() not in ("", self.identity):
@@ -209,7 +208,7 @@ class LeaderElector:
         try:
             await self._write_lease(self._claimed_spec())
         except (Conflict, NotFound):
-            # Somebody was faster; look again before the next write.
+            # Another process was faster: read the record before the next write.
             return False
         self._renewed_at = sent
         return True
@@ -218,7 +217,7 @@ class LeaderElector:
         if self._holder() in ("", self.identity):
             return True
         assert self._observed_lease is not None
-        # The holder's own promise counts; without one, ours.
+        # The holder's duration applies; without one, ours.
         seconds = self._observed_lease.spec.lease_duration_seconds or self._settings.lease.total_seconds()
         return self._clock.monotonic() >= self._observed_at + seconds
 
@@ -226,7 +225,7 @@ class LeaderElector:
         return self._observed_lease.spec.holder_identity if self._observed_lease is not None else ""
 
     def _time_left(self) -> timedelta:
-        """How much longer the last renewal lets us lead."""
+        """How much longer this process leads without another renewal."""
         return self._settings.renew_deadline - self._since_renewal()
 
     def _since_renewal(self) -> timedelta:
@@ -241,9 +240,9 @@ class LeaderElector:
             self._observe(None)
 
     async def _write_lease(self, spec: LeaseSpec) -> None:
-        """Create or patch the record, only if it still is what we saw. Raises `Conflict`, `NotFound`."""
+        """Create or patch the record if it is unchanged since it was read. Raises `Conflict` and `NotFound`."""
         self._is_current = False
-        # An empty holder is left out as a default, and must be said.
+        # `to_json` leaves out an empty holder, but the patch must set it.
         content: JSON = {"holderIdentity": "", **to_json(spec)}
         if self._observed_lease is None:
             body = {"metadata": {"name": self.key.name, "namespace": self.key.namespace}, "spec": content}
@@ -260,7 +259,7 @@ class LeaderElector:
         self._is_current = True
 
     def _claimed_spec(self) -> LeaseSpec:
-        """The record that says we hold the lease from now on."""
+        """The record with this process as the holder."""
         old = self._observed_lease.spec if self._observed_lease is not None else LeaseSpec()
         ours = old.holder_identity == self.identity
         now = self._next_renew_time(old.renew_time)
@@ -273,14 +272,14 @@ class LeaderElector:
         )
 
     def _next_renew_time(self, last: datetime | None) -> datetime:
-        """Now, but later than the last time: others see that we live only by a record that changes."""
+        """Now, but always later than the last time: candidates know the holder is alive only if the record changes."""
         now = self._clock.now()
         return now if last is None or now > last else last + _MICROSECOND
 
-    def _lost_leadership(self, why: str) -> LostLeadership:
-        # At once, not when the work has ended: the work itself may ask.
+    def _lost_leadership(self, reason: str) -> LostLeadership:
+        # At once, not when the work has ended, because the work may read `is_leader`.
         self._set_leading(leading=False)
-        return LostLeadership(f"lease {self.key}: {why}")
+        return LostLeadership(f"lease {self.key}: {reason}")
 
     def _set_leading(self, *, leading: bool) -> None:
         if leading != self._is_leading:

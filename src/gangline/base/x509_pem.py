@@ -1,4 +1,4 @@
-"""Certificates, made and looked at: what `certs` does with cryptography, which takes long to import."""
+"""Issue and check X.509 certificates, as PEM bytes. Imports cryptography, which takes long."""
 
 import ipaddress
 from datetime import datetime, timedelta
@@ -8,20 +8,19 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from gangline.base.certs import CERTIFICATE_LIFETIME, RENEW_BEFORE, KeyPair
-from gangline.base.files import write_private
-
+CERTIFICATE_LIFETIME = timedelta(days=3650)
+RENEW_BEFORE = timedelta(days=30)
+"""A certificate that expires sooner than this is not valid any more."""
 CLOCK_SKEW = timedelta(hours=1)
-"""Clocks differ."""
+"""Certificates are valid from this long ago, because clocks differ."""
 
 SERVER_NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
+"""DNS names of every server certificate."""
 
 
-def is_valid(pair: KeyPair, now: datetime, hosts: tuple[str, ...] = ()) -> bool:
-    """Whether a pair is there, is valid for a while, and is for these hosts."""
-    if not (pair.certificate.exists() and pair.key.exists()):
-        return False
-    certificate = x509.load_pem_x509_certificate(pair.certificate.read_bytes())
+def is_valid(pem: bytes, now: datetime, hosts: tuple[str, ...] = ()) -> bool:
+    """Whether a certificate is valid for some time to come and names these hosts."""
+    certificate = x509.load_pem_x509_certificate(pem)
     if certificate.not_valid_after_utc - now < RENEW_BEFORE:
         return False
     return not hosts or set(_subject_alt_names(hosts)) <= set(
@@ -29,8 +28,8 @@ def is_valid(pair: KeyPair, now: datetime, hosts: tuple[str, ...] = ()) -> bool:
     )
 
 
-def issue_ca(pair: KeyPair, now: datetime) -> None:
-    """Write an authority that vouches for itself."""
+def issue_ca(now: datetime) -> tuple[bytes, bytes]:
+    """Certificate and key of a new self-signed CA."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = _subject_name("gangline-ca")
     usage = x509.KeyUsage(
@@ -51,23 +50,23 @@ def issue_ca(pair: KeyPair, now: datetime) -> None:
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
-    _write_pair(pair, key, certificate)
+    return _pem(certificate, key)
 
 
 def issue(
-    ca: KeyPair,
-    pair: KeyPair,
+    ca_certificate: bytes,
+    ca_key: bytes,
     name: str,
     now: datetime,
     *,
     organization: str = "",
     hosts: tuple[str, ...] = (),
-) -> None:
-    """Write a certificate that the authority vouches for: a server's with hosts, a client's without."""
+) -> tuple[bytes, bytes]:
+    """Certificate and key, signed by the CA: a server certificate if hosts are given, else a client certificate."""
     subject = _subject_name(name, organization)
-    signer = serialization.load_pem_private_key(ca.key.read_bytes(), password=None)
+    signer = serialization.load_pem_private_key(ca_key, password=None)
     assert isinstance(signer, ec.EllipticCurvePrivateKey)
-    issuer = x509.load_pem_x509_certificate(ca.certificate.read_bytes())
+    issuer = x509.load_pem_x509_certificate(ca_certificate)
     key = ec.generate_private_key(ec.SECP256R1())
     purpose = ExtendedKeyUsageOID.SERVER_AUTH if hosts else ExtendedKeyUsageOID.CLIENT_AUTH
     builder = (
@@ -78,7 +77,7 @@ def issue(
     )
     if hosts:
         builder = builder.add_extension(x509.SubjectAlternativeName(_subject_alt_names(hosts)), critical=False)
-    _write_pair(pair, key, builder.sign(signer, hashes.SHA256()))
+    return _pem(builder.sign(signer, hashes.SHA256()), key)
 
 
 def _builder(
@@ -103,19 +102,18 @@ def _subject_name(name: str, organization: str = "") -> x509.Name:
 
 
 def _subject_alt_names(hosts: tuple[str, ...]) -> list[x509.GeneralName]:
-    found: list[x509.GeneralName] = []
+    names: list[x509.GeneralName] = []
     for host in (*SERVER_NAMES, *hosts):
         try:
-            found.append(x509.IPAddress(ipaddress.ip_address(host)))
+            names.append(x509.IPAddress(ipaddress.ip_address(host)))
         except ValueError:
-            found.append(x509.DNSName(host))
-    return found
+            names.append(x509.DNSName(host))
+    return names
 
 
-def _write_pair(pair: KeyPair, key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate) -> None:
+def _pem(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> tuple[bytes, bytes]:
     plain = serialization.NoEncryption()
-    write_private(
-        pair.key,
+    return (
+        certificate.public_bytes(serialization.Encoding.PEM),
         key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain),
     )
-    write_private(pair.certificate, certificate.public_bytes(serialization.Encoding.PEM))

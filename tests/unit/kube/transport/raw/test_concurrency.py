@@ -1,4 +1,4 @@
-"""How many requests at once a server is sent: as many as help, whatever it is that limits it."""
+"""The number of concurrent requests: as many as help, whatever limits the server."""
 
 import pytest
 
@@ -11,12 +11,12 @@ from gangline.kube.transport.raw.pool import (
 
 
 def most(crowd: ConcurrencyEstimate, wanted: int = 32) -> int:
-    """How many would be under way if so many are wanted."""
+    """The number of requests in flight if `wanted` are waiting."""
     return next(number for number in range(wanted + 1) if number == wanted or crowd.is_saturated(number))
 
 
 def served(cores: int, seconds: float, distance: float = 0.0, wanted: int = 32) -> int:
-    """How many are under way, in the end, at a server that answers so many at once, each in so many seconds."""
+    """The final number of requests in flight at a server with limited concurrency and response time."""
     crowd, now, under_way = ConcurrencyEstimate(), 0.0, 1
     for _ in range(500):
         took = distance + seconds * max(1, under_way / cores)

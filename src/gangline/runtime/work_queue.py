@@ -1,10 +1,10 @@
-"""The work queue of a controller: keys that need a look, each at most once.
+"""The work queue of a controller: keys to reconcile, each at most once.
 
-Events only say *look at this key*. A thousand events for one key are one piece of work, no key is worked on
-twice at the same time, and an event that arrives during the work causes another look afterwards. The rules
-are those of client-go's work queue; leases replace its get and done, which one can forget to pair.
+An event only adds a key. A thousand events for one key are one reconcile, no key is reconciled twice at the same time, and
+an event that arrives during a reconcile causes another one afterwards. The rules are those of client-go's work queue; a
+lease replaces its Get and Done, so that Done cannot be forgotten.
 
-Not thread-safe: all calls belong to one event loop.
+Not thread-safe: all calls must come from one event loop.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from gangline.base.clock import Clock, Timer
 from gangline.base.errors import GanglineError
-from gangline.runtime.limits import RetryLimiter
+from gangline.runtime.rate_limits import RetryLimiter
 
 K = TypeVar("K", bound=Hashable)
 
@@ -25,34 +25,34 @@ _NO_DELAY = timedelta()
 
 
 class QueueClosed(GanglineError):
-    """The queue was closed and has no more keys to lease: a worker's sign to stop."""
+    """The queue is closed and has no more keys: the worker should stop."""
 
 
 class QueueMetrics(Protocol):
-    """What a queue reports. Called in line, so it must be quick and must not raise.
+    """Receives the metrics of a queue. Called synchronously: must be fast and must not raise.
 
-    `depth` counts the keys that are owed a lease: those waiting and those that will come back.
+    `depth` counts the waiting keys and the leased ones that were added again.
     """
 
     def on_add(self, depth: int) -> None:
-        """A key is now owed a lease; adds that changed nothing are not reported."""
+        """A key was added; not called if it was waiting already."""
         ...
 
     def on_lease(self, waited_seconds: float, depth: int) -> None:
-        """A worker took a key, this long after it was added."""
+        """A worker has leased a key, this long after it was added."""
         ...
 
     def on_release(self, worked_seconds: float) -> None:
-        """A lease ended, well or not."""
+        """A lease has ended."""
         ...
 
     def on_retry(self) -> None:
-        """A key was handed to the limiter."""
+        """A key is retried after a delay of the limiter."""
         ...
 
 
 class NoQueueMetrics:
-    """Reports nothing."""
+    """Ignores all metrics."""
 
     def on_add(self, depth: int) -> None: ...
     def on_lease(self, waited_seconds: float, depth: int) -> None: ...
@@ -66,7 +66,7 @@ class _DelayedAdd(NamedTuple):
 
 
 class _KeyLease(AbstractAsyncContextManager[K], Generic[K]):
-    """One use of one key. A class, since a generator nearly doubles the cost of an add and lease."""
+    """A lease of one key. A class, because a generator nearly doubles the cost of an add and lease."""
 
     __slots__ = ("_key", "_next", "_release")
     _key: K
@@ -83,9 +83,9 @@ class _KeyLease(AbstractAsyncContextManager[K], Generic[K]):
 
 
 class WorkQueue(Generic[K]):
-    """First in, first out. A key waits at most once, is leased at most once; added while leased, it comes back.
+    """First in, first out. A key waits at most once and is leased at most once at a time.
 
-    Inert until used: no task, and a timer only for each key that is delayed.
+    A key that is added during its lease waits again when the lease ends. Has no tasks, and one timer per delayed key.
     """
 
     def __init__(
@@ -96,36 +96,35 @@ class WorkQueue(Generic[K]):
         self._clock = clock
         self._metrics: QueueMetrics = metrics or NoQueueMetrics()
         # The values below are the monotonic times at which the key was added, or its lease began.
-        # Keys a worker may take, in the order of their adding. Never shares a key with `_leased`.
+        # Keys that can be leased, in the order in which they were added. Disjoint from `_leased`.
         self._waiting: OrderedDict[K, float] = OrderedDict()
-        # Keys being worked on, one lease each.
+        # Keys with a running lease.
         self._leased: dict[K, float] = {}
-        # Keys added during their lease: always a subset of `_leased`. They move to `_waiting` when it ends.
+        # Keys added during their lease: a subset of `_leased`. They move to `_waiting` when the lease ends.
         # (client-go's dirty set is this and `_waiting` together.)
         self._dirty: dict[K, float] = {}
-        # At most one pending timer for each key, the earliest asked for. Independent of the three above: an
-        # immediate add, a lease or `forget` leaves it alone.
+        # At most one timer per key, the earliest requested. Independent of the three above: an immediate add, a lease
+        # or `forget` does not change it.
         self._delayed: dict[K, _DelayedAdd] = {}
-        # Workers with nothing to do, longest first. Each future is set at most once, when a key may be there.
+        # Workers that wait for a key, longest first. Each future is set at most once, when there may be a key.
         self._idle_workers: deque[asyncio.Future[None]] = deque()
-        # Set exactly while `_waiting` and `_leased` are both empty.
+        # Set while `_waiting` and `_leased` are both empty.
         self._idle_event = asyncio.Event()
         self._idle_event.set()
         self._closed = False
 
     def __len__(self) -> int:
-        """How many keys could be leased right now."""
+        """The number of keys that can be leased now."""
         return len(self._waiting)
 
     def __repr__(self) -> str:
         counts = f"{len(self._waiting)} waiting, {len(self._leased)} leased, {len(self._delayed)} delayed"
-        return f"<Queue {self.name!r}: {counts}{', closed' if self._closed else ''}>"
+        return f"<WorkQueue {self.name!r}: {counts}{', closed' if self._closed else ''}>"
 
     def add(self, key: K, *, after: timedelta = _NO_DELAY) -> None:
-        """Ask for a lease of this key, now or later. Idempotent while the key waits; ignored once closed.
+        """Add a key now, or after a delay. Does nothing if the key waits already, or the queue is closed.
 
-        Of several delayed adds the earliest counts, and serves the later ones too. An immediate add does not
-        cancel a delayed one: who asked to be woken at a time is woken at that time, or before it.
+        Of several delayed adds only the earliest is kept. An immediate add does not cancel a delayed one.
         """
         if self._closed:
             return
@@ -135,14 +134,14 @@ class WorkQueue(Generic[K]):
             self._add_now(key)
 
     def retry(self, key: K) -> None:
-        """Add the key again after the delay its limiter demands. Ignored once closed."""
+        """Add the key after the delay of the limiter. Does nothing if the queue is closed."""
         if self._closed:
             return
         self._metrics.on_retry()
         self.add(key, after=self._limiter.delay(key))
 
     def forget(self, key: K) -> None:
-        """The key did well: its next `retry` starts with the shortest delay. Does not take it off the queue."""
+        """Reset the retry delay of a key after a success. Does not remove the key from the queue."""
         self._limiter.forget(key)
 
     def attempts(self, key: K) -> int:
@@ -150,24 +149,22 @@ class WorkQueue(Generic[K]):
         return self._limiter.attempts(key)
 
     def lease(self) -> AbstractAsyncContextManager[K]:
-        """Wait for a key and hold it: ``async with queue.lease() as key``.
+        """Wait for a key and lease it: ``async with queue.lease() as key``.
 
-        The lease ends with the block, whatever happens in it; to see a key again after an error, `retry` it.
-        Cancel-safe: cancelled while waiting, no key is lost. Raises `QueueClosed` when the queue is closed and
-        nothing is left.
+        The lease ends with the block; call `retry` to get the key again after an error. Cancel-safe: no key is lost when
+        the wait is cancelled. Raises `QueueClosed` when the queue is closed and has no keys.
         """
         return _KeyLease(self._next_key, self._release)
 
     def close(self, *, drain: bool = False) -> None:
-        """Take no more keys: adds and retries are ignored from now on, delayed keys are dropped. Idempotent.
+        """Accept no more keys: later adds and retries are ignored, and delayed keys are dropped. Idempotent.
 
-        By default waiting keys are dropped too and every `lease()`, pending or to come, raises `QueueClosed`.
-        With `drain` the keys already owed a lease are leased first, those that come back included. Leases
-        under way are not disturbed; `idle` waits for them.
+        By default waiting keys are dropped, too, and every `lease()` raises `QueueClosed`. With `drain` the waiting keys,
+        and those added during their lease, are leased first. Running leases continue; `wait_until_idle` waits for them.
         """
         self._closed = True
-        for alarm in self._delayed.values():
-            alarm.timer.cancel()
+        for delayed in self._delayed.values():
+            delayed.timer.cancel()
         self._delayed.clear()
         if not drain:
             self._waiting.clear()
@@ -176,17 +173,17 @@ class WorkQueue(Generic[K]):
         self._wake_all()
 
     async def wait_until_idle(self) -> None:
-        """Return once nothing is waiting and nothing is leased. Delayed keys do not count. Cancel-safe."""
+        """Wait until no key is waiting or leased. Delayed keys do not count. Cancel-safe."""
         while self._waiting or self._leased:
             await self._idle_event.wait()
 
     def oldest_lease_seconds(self) -> float:
-        """For how many seconds the longest lease under way has been held; 0 without leases."""
+        """How long the oldest running lease has been held; 0 without leases."""
         now = self._clock.monotonic()
         return now - min(self._leased.values(), default=now)
 
     def unfinished_seconds(self) -> float:
-        """Seconds of work under way, summed over all leases. Grows without end when a worker is stuck."""
+        """The durations of all running leases, summed. Grows without end when a worker is stuck."""
         now = self._clock.monotonic()
         return sum(now - since for since in self._leased.values())
 
@@ -222,7 +219,7 @@ class WorkQueue(Generic[K]):
             self._wake_one()
         self._update_idle()
         if self._closed:
-            # The last key to come back may have gone: those who wait for it must look again.
+            # This may have been the last key: waiting workers must check whether to stop.
             self._wake_all()
 
     def _update_idle(self) -> None:
@@ -243,7 +240,7 @@ class WorkQueue(Generic[K]):
         self._add_now(key)
 
     async def _wait_for_work(self) -> None:
-        """Sleep until there may be a key. Not a promise: a busy worker may come first and take it."""
+        """Wait until there may be a key; another worker may lease it first."""
         worker = asyncio.get_running_loop().create_future()
         self._idle_workers.append(worker)
         try:
@@ -253,7 +250,7 @@ class WorkQueue(Generic[K]):
                 with suppress(ValueError):
                     self._idle_workers.remove(worker)
             elif self._waiting:
-                # Woken and cancelled in one breath: pass the call on, or the key waits while others sleep.
+                # Woken and cancelled at the same time: wake another worker for the key.
                 self._wake_one()
             raise
 

@@ -1,4 +1,4 @@
-"""Public names that are going still work, and tell whoever uses them what to write instead."""
+"""Deprecated public names work, and warn with their replacement."""
 
 import sys
 import warnings
@@ -18,7 +18,7 @@ GOING = {"Fraction": ("decimal.Decimal", "0.2.0", "0.4.0"), "parse": ("loads", "
 
 @pytest.fixture
 def package() -> Iterator[ModuleType]:
-    """A package as ours are made, with names of the standard library in it."""
+    """A lazy package with names of the standard library."""
     made = ModuleType("trying_deprecations")
     names, find = lazy_exports("trying_deprecations", NAMES, GOING)
     made.__dict__.update(__all__=names, __getattr__=find)
@@ -68,7 +68,7 @@ def test_importing_everything_warns_of_nothing(package: ModuleType) -> None:
 
 
 def overdue(going: dict[str, tuple[str, str, str]], version: str) -> list[str]:
-    """Names that should be gone by now."""
+    """Names whose version of removal has come."""
 
     def parts(text: str) -> list[int]:
         return [int(part) for part in text.split(".")]

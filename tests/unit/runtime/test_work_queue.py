@@ -4,15 +4,15 @@ from datetime import timedelta
 
 import pytest
 
-from gangline.runtime.limits import ExponentialBackoff
-from gangline.runtime.queue import QueueClosed, WorkQueue
+from gangline.runtime.rate_limits import ExponentialBackoff
+from gangline.runtime.work_queue import QueueClosed, WorkQueue
 from gangline.testing.clock import FakeClock, settle
 
 SECOND = timedelta(seconds=1)
 
 
 class Bench:
-    """A queue, its clock, and workers that write down what they leased and wait to be let go."""
+    """A queue, its clock, and workers that record their leases and hold them until released."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()
@@ -21,14 +21,14 @@ class Bench:
         self.finish: dict[str, asyncio.Event] = {}
 
     async def work(self) -> None:
-        """One lease, held until `finish`."""
+        """Lease a key and hold it until `finish`."""
         async with self.queue.lease() as key:
             self.leased.append(key)
             done = self.finish[key] = asyncio.Event()
             await done.wait()
 
     async def next_key(self) -> str:
-        """One lease, released at once."""
+        """Lease a key and release it at once."""
         async with self.queue.lease() as key:
             return key
 
@@ -330,7 +330,7 @@ async def test_ages_of_leases_are_told(bench: Bench) -> None:
 
 
 class Tape:
-    """Queue metrics, written down."""
+    """Queue metrics that are recorded."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[object, ...]] = []
@@ -376,4 +376,4 @@ def test_queue_can_be_built_and_filled_without_a_loop() -> None:
     queue: WorkQueue[str] = WorkQueue(ExponentialBackoff(), FakeClock(), name="jobs")
     queue.add("a")
     queue.add("b", after=SECOND)
-    assert repr(queue) == "<Queue 'jobs': 1 waiting, 0 leased, 1 delayed>"
+    assert repr(queue) == "<WorkQueue 'jobs': 1 waiting, 0 leased, 1 delayed>"

@@ -1,4 +1,4 @@
-"""What `TrainingClient.train` creates."""
+"""The job and the claim of `TrainingClient.train`."""
 
 import json
 from types import SimpleNamespace
@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from gangline.cli.manifests.lint import check_text
-from gangline.sdk.job import Job
-from gangline.sdk.kubeflow.finetune import (
+from gangline.sdk.build.fine_tuning import (
     DEFAULT_STORAGE,
     FineTuneRequest,
     fine_tune_job,
     storage_claim,
     validate,
 )
+from gangline.sdk.job import Job
 
 
 class Classifier:

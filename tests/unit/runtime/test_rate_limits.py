@@ -3,7 +3,7 @@ from datetime import timedelta
 
 import pytest
 
-from gangline.runtime.limits import (
+from gangline.runtime.rate_limits import (
     ExponentialBackoff,
     MaxOfLimiters,
     RateLimiter,
@@ -122,7 +122,7 @@ def test_default_limiter_has_the_numbers_of_client_go() -> None:
 
 
 class Gate:
-    """Callers of a rate limit, and when each of them passed."""
+    """Callers of a rate limiter, and when each of them passed."""
 
     def __init__(self, *, rate: float, burst: int) -> None:
         self.clock = FakeClock()

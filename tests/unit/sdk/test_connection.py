@@ -1,4 +1,4 @@
-"""Which server the SDK speaks to."""
+"""Which server the SDK connects to."""
 
 from pathlib import Path
 from types import SimpleNamespace

@@ -6,7 +6,7 @@ import pytest
 
 from gangline.api.meta import JSON, Key
 from gangline.kube.errors import Unreachable
-from gangline.runtime.leader import LeaderElector, LeaseSettings, LostLeadership, unique_identity
+from gangline.runtime.leader_election import LeaderElector, LeaseSettings, LostLeadership, unique_identity
 from gangline.testing.clock import FakeClock, settle
 from support.servers.memory import CallHandler, MemoryCall, MemoryServer, api_failure, perform_call
 
@@ -15,7 +15,7 @@ LEASE = Key("system", "operator")
 
 
 class World:
-    """A server, a clock, and electors whose work writes down when it runs."""
+    """A server, a clock, and electors whose work records when it runs."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()
@@ -142,7 +142,7 @@ async def test_holder_that_renews_late_is_believed_anew(world: World) -> None:
 
 
 async def test_wall_clock_that_stands_still_does_not_look_like_death(world: World) -> None:
-    """A renewal must change the record: the server does not store, and others do not see, one that does not."""
+    """A renewal must change the record: otherwise the server does not store it, and candidates do not see it."""
     stuck = FakeClock()
     async with asyncio.TaskGroup() as group:
         first = await leading(group, world, world.elector("a", clock=stuck))
@@ -244,7 +244,7 @@ async def test_work_that_outlives_the_lease_is_reported(world: World, caplog: py
 
 
 async def outlive(world: World, by: timedelta) -> None:
-    """Lose the lease at its deadline, 10 s after the start, and go on for so long."""
+    """Lose the lease at its deadline, 10 s after the start, and work on for this long."""
     broken = False
 
     async def wire(call: MemoryCall) -> JSON:
@@ -291,7 +291,7 @@ async def test_cancelled_work_that_is_slow_to_end_keeps_its_lease_until_it_has(w
 
 
 async def test_lost_answers_do_not_lose_the_lease(world: World) -> None:
-    """Every second write is carried out and its answer lost: the record is ours though we do not know it."""
+    """Every second write is carried out but its response is lost: the process holds the lease without knowing."""
     writes = 0
 
     async def wire(call: MemoryCall) -> JSON:

@@ -25,8 +25,8 @@ from gangline.api.scheduling import GangTopology
 from gangline.scheduler.cache.nodes import NodeCache
 from gangline.scheduler.cycle.cycle import schedule
 from gangline.scheduler.pods.decode import ShapeCache, shape_of
-from gangline.scheduler.pods.shape import PodShape
 from gangline.scheduler.types.cycle import GangRequest, Pending, Placement, PodSet, SchedulerPolicy
+from gangline.scheduler.types.shape import PodShape
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 RACK, HOST = "example.com/rack", "kubernetes.io/hostname"

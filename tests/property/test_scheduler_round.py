@@ -11,7 +11,6 @@ from gangline.api.meta import Key, ObjectMeta
 from gangline.api.scheduler_views import Node, NodePlacementStatus
 from gangline.scheduler.cache.nodes import NodeCache
 from gangline.scheduler.cycle.cycle import schedule
-from gangline.scheduler.pods.shape import PodShape
 from gangline.scheduler.types.cycle import (
     Bind,
     BoundPod,
@@ -24,7 +23,8 @@ from gangline.scheduler.types.cycle import (
     SchedulerPolicy,
     Shortage,
 )
-from gangline.scheduler.types.requests import EquivalenceClass, EquivalenceClasses
+from gangline.scheduler.types.equivalence import EquivalenceClass, EquivalenceClasses
+from gangline.scheduler.types.shape import PodShape
 
 NOW = datetime(2026, 11, 16, 12, 0, 0, tzinfo=UTC)
 SHAPES = [

@@ -25,7 +25,7 @@ class History:
     """A world, and what the server knows of its pods: name -> what is true of each."""
 
     def __init__(self) -> None:
-        self.world = SchedulerCache(SchedulerSettings(), lambda: None)
+        self.world = SchedulerCache(SchedulerSettings())
         self.pods: dict[int, dict[str, Any]] = {}
         self.made = 0
         for name in NODES:

@@ -14,17 +14,7 @@ from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta
 from typing import Any, Never
 
-from gangline.api.core import PriorityClass
-from gangline.api.scheduler_views import (
-    PLACEMENT_SCHEME,
-    CSINode,
-    Namespace,
-    Node,
-    PersistentVolume,
-    Pod,
-    StorageClass,
-    VolumeClaim,
-)
+from gangline.api.scheduler_views import PLACEMENT_SCHEME, CSINode
 from gangline.api.scheduling import PODGROUPS, QUEUES, PodGroup, Queue
 from gangline.api.scheme import CORE_SCHEME, Scheme
 from gangline.base.clock import Clock, Timer
@@ -34,18 +24,22 @@ from gangline.kube.errors import KubeError
 from gangline.runtime.events import EventRecorder
 from gangline.runtime.informer import Delta, Informer
 from gangline.runtime.interning import ObjectInterner
+from gangline.scheduler.binding.binder import PodBinder
 from gangline.scheduler.binding.dispatcher import Dispatcher
+from gangline.scheduler.binding.evictor import Evictor
+from gangline.scheduler.binding.gang_events import GangEvents
+from gangline.scheduler.binding.gang_timers import GangTimers
+from gangline.scheduler.binding.outcomes import BindingOutcomes
 from gangline.scheduler.cache.cache import SchedulerCache
-from gangline.scheduler.cache.disruption_budgets import DISRUPTION_BUDGETS, PodDisruptionBudget
+from gangline.scheduler.cache.disruption_budgets import DISRUPTION_BUDGETS
 from gangline.scheduler.cycle.cycle import schedule
 from gangline.scheduler.metrics import NULL_METRICS, SchedulerMetrics
 from gangline.scheduler.settings import SchedulerSettings
 from gangline.scheduler.status.pod_conditions import PodConditionReporter
 from gangline.scheduler.status.podgroups import PodGroupReporter
 from gangline.scheduler.status.queues import QueueReporter
-from gangline.scheduler.timers import GangTimers
 from gangline.scheduler.types.cycle import GangRequest
-from gangline.scheduler.types.requests import EquivalenceClasses
+from gangline.scheduler.types.equivalence import EquivalenceClasses
 
 log = logging.getLogger(__name__)
 
@@ -80,18 +74,34 @@ class Scheduler:
         # Whether a round may help somebody; else only what changed is told.
         self._cycle_requested = False
         self._timer: Timer | None = None
-        self._cache = SchedulerCache(self._settings, self._request_cycle)
-        self._cache.notify_changed, self._cache.notify_deleted = self._wake.set, self._on_deleted
-        self._dispatcher = Dispatcher(client, clock, self._cache, recorder, self._settings, meters, self._request_cycle)
-        self._gang_timers = GangTimers(self._settings, self._dispatcher)
-        pace, gangs = self._settings.intervals, self._cache.gangs
-        busy = self._dispatcher.binder
+        # The wiring. Decisions flow down: dispatcher, then binder and evictor. What becomes of them flows back through
+        # the outcomes into the cache, which requests the next cycle.
+        self._cache = cache = SchedulerCache(
+            self._settings,
+            request_cycle=self._request_cycle,
+            gang_changed=self._wake.set,
+            object_deleted=self._on_deleted,
+        )
+        events = GangEvents(recorder)
+        outcomes = BindingOutcomes(cache, clock, events, meters)
+        self._binder = binder = PodBinder(client, clock, outcomes, at_once=self._settings.concurrency)
+        self._evictor = Evictor(client, clock, outcomes)
+        self._dispatcher = Dispatcher(
+            cache, binder, self._evictor, outcomes, events, self._settings, meters, self._request_cycle
+        )
+        self._gang_timers = GangTimers(self._settings, self._dispatcher, events)
+        pace = self._settings.intervals
         self._group_reporter = PodGroupReporter(
-            client, clock, gangs, recorder, pace, busy=lambda: busy.is_busy, changed=self._request_cycle
+            client, clock, cache.gangs, recorder, pace, busy=lambda: binder.is_busy, changed=self._request_cycle
         )
         self._condition_reporter = PodConditionReporter(client, clock, pace)
         self._queue_reporter = QueueReporter(client, clock, pace)
-        self._informers = {kind: self._informer(kind) for kind in self._handlers()}
+        self._handlers: dict[type[Any], Callable[[Delta[Any]], None]] = {
+            **cache.handlers,
+            Queue: self._on_queue,
+            PodGroup: self._on_group,
+        }
+        self._informers = {kind: self._informer(kind) for kind in self._handlers}
         # When a round said that it would decide otherwise.
         self._recheck_at: datetime | None = None
         # What the last round was about, so that nothing is decided twice, and how long it took.
@@ -124,8 +134,8 @@ class Scheduler:
 
     def _workers(self) -> list[Callable[[], Awaitable[object]]]:
         return [
-            self._dispatcher.binder.run,
-            self._dispatcher.evictor.run,
+            self._binder.run,
+            self._evictor.run,
             self._group_reporter.run,
             self._condition_reporter.run,
             self._queue_reporter.run,
@@ -133,23 +143,6 @@ class Scheduler:
         ]
 
     # Following the server
-
-    def _handlers(self) -> dict[Any, Callable[[Delta[Any]], None]]:
-        """Kind -> who is told; in the order in which what is there is told first."""
-        world = self._cache
-        return {
-            PriorityClass: world.on_priority_class,
-            Queue: self._on_queue,
-            Namespace: world.on_namespace,
-            StorageClass: world.on_storage_class,
-            PersistentVolume: world.on_volume,
-            VolumeClaim: world.on_claim,
-            CSINode: world.on_attach_limits,
-            PodDisruptionBudget: world.on_budget,
-            Node: world.on_node,
-            PodGroup: self._on_group,
-            Pod: world.on_pod,
-        }
 
     async def _is_served(self, kind: type[Any]) -> bool:
         """Whether the server has this kind. Asked until it answers."""
@@ -166,7 +159,7 @@ class Scheduler:
     @contextmanager
     def _subscribed(self) -> Iterator[None]:
         with ExitStack() as stack:
-            for kind, tell in self._handlers().items():
+            for kind, tell in self._handlers.items():
                 if kind in self._informers:
                     stack.enter_context(self._informers[kind].subscribe(tell))
             yield

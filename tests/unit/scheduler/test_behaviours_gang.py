@@ -48,7 +48,7 @@ def counted(found: PodGroup, running: int) -> PodGroup:
 def in_vain(gang: GangInfo, gangs: GangRegistry) -> None:
     """The last round found no room for what it asks now."""
     (ask,) = gangs.requests()
-    gang.pending, gang.last_attempt = (
+    gang.progress.pending, gang.progress.last_attempt = (
         Pending(ask, PendingReason.RESOURCES, "no room"),
         PlacementAttempt(failed=True, message="no room"),
     )
@@ -72,7 +72,7 @@ def test_a_gang_that_starts_again_is_not_blamed_for_whom_it_lost_before() -> Non
     gangs, gang = made(make_pod_group("g", 3, phase="Unschedulable"), *(runs(number) for number in range(3)))
     for number in range(3):
         gangs.drop_pod(f"uid-g-{number}")
-    assert len(gang.lost_members) == 3
+    assert len(gang.members.lost) == 3
     # It starts again, and with fewer.
     gangs.put_group(make_pod_group("g", 2, phase="Pending", version="2"))
     put(gangs, runs(0, uid="new-0"), member(1, uid="new-1"))
@@ -82,12 +82,12 @@ def test_a_gang_that_starts_again_is_not_blamed_for_whom_it_lost_before() -> Non
 def test_a_group_of_the_same_name_made_anew_has_lost_nobody() -> None:
     gangs, gang = made(make_pod_group("g", 2, phase="Running"), runs(0), runs(1))
     gangs.drop_pod("uid-g-1")
-    gang.warned_timeout, gang.placed_at = True, START_TIME
+    gang.progress.warned_timeout, gang.progress.placed_at = True, START_TIME
     # The watch was cut off while the old one went and the new one came.
     gangs.put_group(make_pod_group("g", 2, uid="another", version="9"))
-    assert not gang.lost_members
-    assert not gang.warned_timeout
-    assert gang.placed_at is None
+    assert not gang.members.lost
+    assert not gang.progress.warned_timeout
+    assert gang.progress.placed_at is None
 
 
 def test_a_gang_needs_as_many_as_its_roles_need_together() -> None:
@@ -145,7 +145,7 @@ def test_d8_a_large_gang_has_time_as_long_as_it_gets_on() -> None:
 def test_d8_one_who_refused_to_leave_is_not_asked_again_at_once() -> None:
     _, gang = made(make_pod_group("g", 2, phase="Pending"), member(0, node="a", scheduled=START_TIME), member(1))
     assert is_half_bound(gang)
-    gang.rolled_back_at = START_TIME + MINUTE
+    gang.progress.rolled_back_at = START_TIME + MINUTE
     assert rollback_at(gang, MINUTE) == START_TIME + 2 * MINUTE
 
 

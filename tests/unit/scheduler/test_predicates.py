@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from gangline.scheduler.cache.nodes import NodeCache
-from gangline.scheduler.pods.shape import PodShape
 from gangline.scheduler.types.cycle import Placement
+from gangline.scheduler.types.shape import PodShape
 from support.builders.scheduler_inputs import (
     make_bound_pod,
     make_gang_request,
@@ -248,7 +248,6 @@ def test_the_ports_of_one_role_are_in_the_way_of_another() -> None:
     other = make_pod_shape(make_scheduler_pod(spec=PORT | {"nodeSelector": {"kubernetes.io/hostname": "m"}}))
     assert placed_nodes(cluster, make_gang_request(("a", shape, 1), ("b", other, 1))) == [["n"], ["m"]]
     trial = cluster.what_if()
-    trial.remove_pods(["nobody"])
     found = trial.place(make_gang_request((shape, 2)))
     assert isinstance(found, Placement)
     trial.assume(make_gang_request((shape, 2)), found)

@@ -23,7 +23,8 @@ from gangline.kube.client import Client
 from gangline.kube.errors import ApiError, Conflict, Invalid, KubeError, NotFound
 from gangline.kube.options import PatchType
 from gangline.kube.pods import PodSubresources
-from gangline.scheduler.gangs.member import PIN
+from gangline.scheduler.gangs.members import PIN
+from gangline.scheduler.snapshot.node_info import HOSTNAME_LABEL
 
 log = logging.getLogger(__name__)
 
@@ -32,8 +33,6 @@ FIRST_RETRY_DELAY, MAX_RETRY_DELAY = timedelta(milliseconds=50), timedelta(secon
 """Pauses between tries of one call: they double."""
 SHUTDOWN_GRACE_SECONDS = 3.0
 """How long calls under way may take when the term ends. Less than a lease has left after its last renewal."""
-HOSTNAME = "kubernetes.io/hostname"
-"""The label of a node by which a pod is pinned to it."""
 
 
 class BindRequest(msgspec.Struct, frozen=True):
@@ -219,6 +218,6 @@ def pin_patch(order: BindRequest) -> JSON:
         "metadata": {"uid": order.uid, "annotations": {PINNED_NODE_ANNOTATION: order.node}},
         "spec": {
             "schedulingGates": [{"$patch": "delete", "name": GANG_GATE}],
-            "nodeSelector": {HOSTNAME: order.hostname},
+            "nodeSelector": {HOSTNAME_LABEL: order.hostname},
         },
     }

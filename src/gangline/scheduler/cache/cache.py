@@ -5,7 +5,8 @@ pod that is seen where we put it changes nothing, and asks for nothing.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -22,37 +23,63 @@ from gangline.api.scheduler_views import (
 )
 from gangline.api.scheduling import DEFAULT_QUEUE, PINNED_NODE_ANNOTATION, PodGroup, Queue
 from gangline.runtime.informer import Delta
-from gangline.scheduler.binding.binder import HOSTNAME
 from gangline.scheduler.cache.disruption_budgets import DisruptionBudgets, PodDisruptionBudget
 from gangline.scheduler.cache.nodes import NodeCache
-from gangline.scheduler.gangs.member import BIND, PIN, GangMember
+from gangline.scheduler.gangs.members import BIND, PIN, GangMember
 from gangline.scheduler.gangs.registry import GangRegistry
 from gangline.scheduler.pods.decode import ShapeCache, bound_pod_of
-from gangline.scheduler.pods.shape import PodShape
 from gangline.scheduler.settings import SchedulerSettings
+from gangline.scheduler.snapshot.node_info import HOSTNAME_LABEL
 from gangline.scheduler.types.cycle import BoundPod, QueueQuota
 from gangline.scheduler.types.resources import amounts
+from gangline.scheduler.types.shape import PodShape
+from gangline.scheduler.types.tracked import TrackedObjects
 
 log = logging.getLogger(__name__)
+
+Handler: TypeAlias = Callable[[Delta[Any]], None]
 
 
 class SchedulerCache:
     """All that is known. Every method takes one change; `changed` is called when a round may help somebody."""
 
-    def __init__(self, settings: SchedulerSettings, changed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        settings: SchedulerSettings,
+        *,
+        request_cycle: Callable[[], object] = lambda: None,
+        gang_changed: Callable[[], object] = lambda: None,
+        object_deleted: Callable[[str], object] = lambda uid: None,
+    ) -> None:
+        """`request_cycle` is called when a scheduling cycle may help a waiting gang.
+
+        `gang_changed` is called when only something to report about a gang changed; `object_deleted` with the uid of
+        every deleted pod and PodGroup.
+        """
         modes = frozenset(mode for mode, on in ((BIND, settings.bind_pods), (PIN, settings.pin_pods)) if on)
         self.nodes = NodeCache()
         self.gangs = GangRegistry(settings.name, modes=modes)
         self.budgets = DisruptionBudgets()
         self.queues: dict[str, QueueQuota] = {DEFAULT_QUEUE: QueueQuota(DEFAULT_QUEUE)}
-        self.notify_deleted: Callable[[str], None] = lambda uid: None
-        """Is told the uid of every pod and group that is gone."""
-        self.notify_changed: Callable[[], object] = lambda: None
-        """Is called when something about a gang changed that may have to be told, and helps nobody."""
-        self._request_cycle = changed
+        self._request_cycle, self._gang_changed, self._object_deleted = request_cycle, gang_changed, object_deleted
         self._rules_version = 0
         self._hostnames: dict[str, str] = {}
         self._shapes = ShapeCache()
+        volumes = self.nodes.volumes
+        # In the order in which existing objects are delivered first: pods last, as they refer to all others.
+        self.handlers: Mapping[type[Any], Handler] = {
+            PriorityClass: self.on_priority_class,
+            Queue: self.on_queue,
+            Namespace: self._tracking(self.nodes.namespaces),
+            StorageClass: self._tracking(volumes.storage_classes),
+            PersistentVolume: self._tracking(volumes.volumes),
+            VolumeClaim: self._tracking(volumes.claims),
+            CSINode: self._tracking(volumes.csi_nodes),
+            PodDisruptionBudget: self.on_budget,
+            Node: self.on_node,
+            PodGroup: self.on_group,
+            Pod: self.on_pod,
+        }
 
     @property
     def version(self) -> int:
@@ -64,6 +91,10 @@ class SchedulerCache:
         return self._hostnames.get(node, node)
 
     # Changes
+
+    def handle(self, delta: Delta[Any]) -> None:
+        """Apply a change of an object of any kind in `handlers`."""
+        self.handlers[type(delta.newest)](delta)
 
     def on_pod(self, delta: Delta[Pod]) -> None:
         if delta.after is None:
@@ -89,14 +120,14 @@ class SchedulerCache:
         if waits or (freed and self.nodes.version != version):
             self._request_cycle()
         elif self.gangs.changed_gangs:
-            self.notify_changed()
+            self._gang_changed()
 
     def _on_pod_deleted(self, uid: str) -> None:
         version = self.nodes.version
         known = self.gangs.gang_of_pod(uid) is not None
         self.gangs.drop_pod(uid)
         self.nodes.drop_pod(uid)
-        self.notify_deleted(uid)
+        self._object_deleted(uid)
         if known or self.nodes.version != version:
             self._request_cycle()
 
@@ -118,7 +149,7 @@ class SchedulerCache:
             self.nodes.drop_node(name)
             self._hostnames.pop(name, None)
         else:
-            self._hostnames[name] = delta.after.metadata.labels.get(HOSTNAME, name)
+            self._hostnames[name] = delta.after.metadata.labels.get(HOSTNAME_LABEL, name)
             try:
                 self.nodes.put_node(delta.after)
             except QuantityError as error:
@@ -130,13 +161,13 @@ class SchedulerCache:
         version = self.gangs.version
         if delta.after is None:
             self.gangs.drop_group(delta.newest.metadata.key)
-            self.notify_deleted(delta.newest.metadata.uid)
+            self._object_deleted(delta.newest.metadata.uid)
         else:
             self.gangs.put_group(delta.after)
         if self.gangs.version != version:
             self._request_cycle()
         else:
-            self.notify_changed()
+            self._gang_changed()
 
     def on_queue(self, delta: Delta[Queue]) -> None:
         name = delta.newest.metadata.name
@@ -156,11 +187,10 @@ class SchedulerCache:
             self._request_cycle()
 
     def on_priority_class(self, delta: Delta[PriorityClass]) -> None:
-        if delta.after is None:
-            self.gangs.drop_priority_class(delta.newest.metadata.name)
-        else:
-            self.gangs.put_priority_class(delta.after)
-        self._request_cycle()
+        if self._update(self.gangs.priority_classes, delta):
+            for gang in self.gangs:
+                self.gangs.invalidate(gang)
+            self._request_cycle()
 
     def on_budget(self, delta: Delta[PodDisruptionBudget]) -> None:
         if delta.after is None:
@@ -170,44 +200,23 @@ class SchedulerCache:
         self._rules_version += 1
         self._request_cycle()
 
-    def on_claim(self, delta: Delta[VolumeClaim]) -> None:
-        if delta.after is None:
-            self.nodes.drop_claim(delta.newest.metadata.key)
-        else:
-            self.nodes.put_claim(delta.after)
-        self._request_cycle()
+    def _tracking(self, tracked: TrackedObjects[Any, Any, Any]) -> Handler:
+        """A handler that keeps these objects up to date and requests a cycle when one of them changed."""
 
-    def on_volume(self, delta: Delta[PersistentVolume]) -> None:
-        if delta.after is None:
-            self.nodes.drop_volume(delta.newest.metadata.name)
-        else:
-            self.nodes.put_volume(delta.after)
-        self._request_cycle()
+        def handle(delta: Delta[Any]) -> None:
+            if self._update(tracked, delta):
+                self._request_cycle()
 
-    def on_storage_class(self, delta: Delta[StorageClass]) -> None:
-        if delta.after is None:
-            self.nodes.drop_storage_class(delta.newest.metadata.name)
-        else:
-            self.nodes.put_storage_class(delta.after)
-        self._request_cycle()
+        return handle
 
-    def on_attach_limits(self, delta: Delta[CSINode]) -> None:
-        version, name = self.nodes.version, delta.newest.metadata.name
+    def _update(self, tracked: TrackedObjects[Any, Any, Any], delta: Delta[Any]) -> bool:
+        """Apply a change. Returns whether it may matter to a decision."""
+        version = tracked.version
         if delta.after is None:
-            self.nodes.drop_attach_limits(name)
+            tracked.drop(delta.newest)
         else:
-            self.nodes.put_attach_limits(delta.after)
-        if self.nodes.version != version:
-            self._request_cycle()
-
-    def on_namespace(self, delta: Delta[Namespace]) -> None:
-        version, metadata = self.nodes.version, delta.newest.metadata
-        if delta.after is None:
-            self.nodes.drop_namespace(metadata.name)
-        else:
-            self.nodes.put_namespace(metadata.name, metadata.labels)
-        if self.nodes.version != version:
-            self._request_cycle()
+            tracked.put(delta.after)
+        return tracked.version != version
 
     # What we decide
 

@@ -7,7 +7,7 @@ from gangline.api.meta import JSON, ApiStruct, Key, Object
 from gangline.api.scheme import Resource
 from gangline.api.selectors import LabelSelector, SelectorError
 from gangline.scheduler.gangs.gang import GangInfo
-from gangline.scheduler.gangs.member import GangMember
+from gangline.scheduler.gangs.members import GangMember
 from gangline.scheduler.gangs.registry import GangRegistry
 from gangline.scheduler.pods.decode import IDENTITY_LABELS
 from gangline.scheduler.types.cycle import BudgetLimit
@@ -81,7 +81,7 @@ class DisruptionBudgets:
 
     def _allowed_disruptions(self, gangs: Iterable[GangInfo]) -> Mapping[Key, int]:
         """How many may leave of whom each budget covers, less those that were just asked to: it may not know of them."""
-        asked = [member for gang in gangs for member in gang.members.values() if member.evicting]
+        asked = [member for gang in gangs for member in gang.members.by_uid.values() if member.evicting]
         found = {}
         for key, (allowed, selector) in self._budgets.items():
             going = [each for each in asked if each.key.namespace == key.namespace and not each.status.deleting]
@@ -89,7 +89,7 @@ class DisruptionBudgets:
         return found
 
     def _budget_limits(self, gang: GangInfo, allowed: Mapping[Key, int]) -> tuple[BudgetLimit, ...]:
-        holders = gang.placed_members()
+        holders = gang.members.placed()
         found = []
         for key, (_, selector) in sorted(self._budgets.items()):
             if key.namespace == gang.key.namespace:
@@ -104,13 +104,13 @@ class DisruptionBudgets:
         So a gang of which not all may leave is never ended in part: others would be refused when some have gone. Whom
         two budgets cover the server never lets go.
         """
-        kept = {member.uid for member in gang.placed_members() if member.uid in self._refused_until}
+        kept = {member.uid for member in gang.members.placed() if member.uid in self._refused_until}
         seen: set[str] = set()
         for limit in limits:
             kept |= seen & limit.covered
             seen |= limit.covered
             if len(limit.covered) > limit.allowed:
-                covered = sorted((gang.members[uid] for uid in limit.covered), key=_name_order)
+                covered = sorted((gang.members.by_uid[uid] for uid in limit.covered), key=_name_order)
                 kept.update(member.uid for member in covered[: len(covered) - limit.allowed])
         return frozenset(kept)
 

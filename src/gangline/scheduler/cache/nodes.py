@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from gangline.api.meta import Key
-from gangline.api.scheduler_views import CSINode, Node, PersistentVolume, StorageClass, VolumeClaim
+from gangline.api.scheduler_views import Namespace, Node
 from gangline.scheduler.placement.whatif import WhatIf
 from gangline.scheduler.snapshot.node_info import NodeInfo, node_info
 from gangline.scheduler.snapshot.node_table import NodeTable
@@ -15,6 +14,7 @@ from gangline.scheduler.snapshot.snapshot import ClusterSnapshot, NodeAllocatabl
 from gangline.scheduler.snapshot.volumes import VolumeCache
 from gangline.scheduler.types.cycle import BoundPod
 from gangline.scheduler.types.resources import PODS, amounts
+from gangline.scheduler.types.tracked import TrackedObjects, name_of
 
 
 class NodeCache:
@@ -36,8 +36,9 @@ class NodeCache:
         self._pod_counts: dict[str, int] = {}
         self._nominated: dict[str, BoundPod] = {}
         self._terminating: dict[str, None] = {}
-        self._pod_index = PodIndex()
-        self._volumes = VolumeCache()
+        self.namespaces = TrackedObjects[str, Namespace, Mapping[str, str]](name_of, _namespace_labels)
+        self.volumes = VolumeCache()
+        self._pod_index = PodIndex(self.namespaces.fields)
         self._node_table: NodeTable | None = None
         self._node_allocatable: NodeAllocatable | None = None
         self._slot_order: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
@@ -46,7 +47,7 @@ class NodeCache:
     @property
     def version(self) -> int:
         """Grows with every change that may matter to a decision."""
-        return self._version
+        return self._version + self.namespaces.version + self.volumes.version
 
     @property
     def node_names(self) -> Sequence[str]:
@@ -109,46 +110,11 @@ class NodeCache:
     def bound_pod(self, uid: str) -> BoundPod | None:
         return self._pods.get(uid)
 
-    def put_namespace(self, name: str, labels: Mapping[str, str]) -> None:
-        """Labels of a namespace, for rules that choose namespaces by them."""
-        if self._pod_index.namespaces.get(name) != labels:
-            self._pod_index.namespaces[name] = labels
-            self._version += 1
-
-    def drop_namespace(self, name: str) -> None:
-        if self._pod_index.namespaces.pop(name, None) is not None:
-            self._version += 1
-
-    def put_claim(self, claim: VolumeClaim) -> None:
-        self._version += self._volumes.put_claim(claim)
-
-    def drop_claim(self, key: Key) -> None:
-        self._version += self._volumes.drop_claim(key)
-
-    def put_volume(self, volume: PersistentVolume) -> None:
-        self._version += self._volumes.put_volume(volume)
-
-    def drop_volume(self, name: str) -> None:
-        self._version += self._volumes.drop_volume(name)
-
-    def put_storage_class(self, storage: StorageClass) -> None:
-        self._version += self._volumes.put_storage_class(storage)
-
-    def drop_storage_class(self, name: str) -> None:
-        self._version += self._volumes.drop_storage_class(name)
-
-    def put_attach_limits(self, node: CSINode) -> None:
-        """How many volumes can be attached to a node."""
-        self._version += self._volumes.put_attach_limits(node)
-
-    def drop_attach_limits(self, name: str) -> None:
-        self._version += self._volumes.drop_attach_limits(name)
-
     def what_if(self) -> WhatIf:
         """A what-if on this moment. It must not be used any more once the cluster has changed."""
         layout, offer = self._current_table(), self._current_allocatable()
         free = offer.amounts - self._used[: len(self._resource_rows), self._slot_order]
-        board = ClusterSnapshot(layout, dict(self._resource_rows), offer, free, self._pod_index, self._volumes)
+        board = ClusterSnapshot(layout, dict(self._resource_rows), offer, free, self._pod_index, self.volumes)
         return WhatIf(board, self._pods, tuple(self._nominated.values()), tuple(self._terminating))
 
     def _current_table(self) -> NodeTable:
@@ -218,3 +184,7 @@ def _enlarged_table(table: NDArray[np.int64], rows: int, slots: int) -> NDArray[
     found = np.zeros((rows, slots), dtype=np.int64)
     found[: table.shape[0], : table.shape[1]] = table
     return found
+
+
+def _namespace_labels(namespace: Namespace) -> Mapping[str, str]:
+    return namespace.metadata.labels

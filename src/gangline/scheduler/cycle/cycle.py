@@ -30,11 +30,11 @@ from gangline.scheduler.types.cycle import (
     SchedulerPolicy,
     Shortage,
 )
-from gangline.scheduler.types.requests import (
-    EquivalenceClass,
-    EquivalenceClasses,
+from gangline.scheduler.types.equivalence import EquivalenceClass, EquivalenceClasses
+from gangline.scheduler.types.gang_requests import (
     member_count,
     minimal_request,
+    missing_members_message,
     request_within,
     requested_amounts,
     resized_request,
@@ -65,7 +65,7 @@ def schedule(
     """
     asks, holdings, kinds = list(asks), list(holdings), kinds or EquivalenceClasses()
     kinds.update(asks)
-    ledger = QueueAccounts(room, kinds, queue_usage(holdings) if held is None else held, queues)
+    ledger = QueueAccounts(room.total(), room.free(), kinds, queue_usage(holdings) if held is None else held, queues)
     return _SchedulingCycle(asks, kinds, ledger, Reservations(room, ledger, holdings, policy), policy, now).run()
 
 
@@ -195,12 +195,8 @@ class _SchedulingCycle:
         return Pending(ask, PendingReason.RESOURCES, shortage.message, shortage.nodes_by_reason)
 
     def _unmet_precondition(self, ask: GangRequest) -> Pending | None:
-        if member_count(ask) < ask.min_members:
-            return Pending(ask, PendingReason.TASKS, f"{member_count(ask)} of {ask.min_members} members exist")
-        for role, least in sorted(ask.min_by_role.items()):
-            there = sum(need.count for need in ask.pod_sets if need.role == role)
-            if there < least:
-                return Pending(ask, PendingReason.TASKS, f"{there} of {least} members of role {role} exist")
+        if message := missing_members_message(ask):
+            return Pending(ask, PendingReason.TASKS, message)
         if ask.uid in self._reservations.preempted_gangs:
             return Pending(ask, PendingReason.HELD, "members of it have to leave for others")
         if not self._accounts.has_queue(ask.queue):

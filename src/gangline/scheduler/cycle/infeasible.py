@@ -3,12 +3,11 @@
 from typing import TypeAlias
 
 from gangline.api.scheduling import GangTopology
-from gangline.scheduler.pods.shape import PodShape
-from gangline.scheduler.quota.fair_share import Amounts
 from gangline.scheduler.types.cycle import GangRequest, PodSet, Shortage
+from gangline.scheduler.types.gang_requests import member_count, requested_amounts
 from gangline.scheduler.types.reasons import nodes_message
-from gangline.scheduler.types.requests import lacking_resource, member_count, requested_amounts
-from gangline.scheduler.types.resources import as_quantity
+from gangline.scheduler.types.resources import Amounts, as_quantity, lacking_resource
+from gangline.scheduler.types.shape import PodShape
 
 FitSignature: TypeAlias = tuple[
     tuple[PodSet, ...], int, tuple[tuple[str, int], ...], GangTopology | None, tuple[str, ...], int

@@ -21,7 +21,6 @@ from gangline.scheduler.preemption.preempt import (
 from gangline.scheduler.preemption.reclaim import may_reclaim, reclaimable_allocations
 from gangline.scheduler.preemption.victims import AllocationIndex, BudgetUsage
 from gangline.scheduler.quota.accounts import QueueAccounts
-from gangline.scheduler.quota.fair_share import Amounts
 from gangline.scheduler.types.cycle import (
     GangAllocation,
     GangRequest,
@@ -33,7 +32,8 @@ from gangline.scheduler.types.cycle import (
     Shortage,
     total_amounts,
 )
-from gangline.scheduler.types.requests import add_amounts, lacking_resource, request_within, requested_amounts
+from gangline.scheduler.types.gang_requests import request_within, requested_amounts
+from gangline.scheduler.types.resources import Amounts, add_amounts, lacking_resource
 
 
 class Reservations:

@@ -4,16 +4,16 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from gangline.scheduler.filters.affinity import AffinityRule, PlacementRule, placement_rules
+from gangline.scheduler.filters.pod_constraints import AffinityRule, PlacementRule, placement_rules
 from gangline.scheduler.filters.scoring import NO_NODES, is_scarce, packed_nodes, ranked_nodes
 from gangline.scheduler.filters.volumes import attachable_nodes, provisionable_nodes
-from gangline.scheduler.pods.shape import PodShape
 from gangline.scheduler.snapshot.node_table import Mask, ReasonCodes, mark_reason
 from gangline.scheduler.snapshot.pod_index import ports_conflict
 from gangline.scheduler.snapshot.snapshot import ClusterSnapshot, resource_capacity
 from gangline.scheduler.types.cycle import Vector
 from gangline.scheduler.types.reasons import REASON_TEXTS, FilterReason, resource_text
 from gangline.scheduler.types.resources import PODS
+from gangline.scheduler.types.shape import PodShape
 
 _ALL_SHORT = np.ones(1, dtype=np.bool_)
 

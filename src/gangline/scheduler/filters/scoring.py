@@ -3,11 +3,11 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from gangline.scheduler.pods.shape import PodShape
 from gangline.scheduler.snapshot.node_table import Mask
 from gangline.scheduler.snapshot.snapshot import ClusterSnapshot
 from gangline.scheduler.types.cycle import Vector
 from gangline.scheduler.types.resources import CPU, PODS
+from gangline.scheduler.types.shape import PodShape
 
 _COMMON_RESOURCES = frozenset((CPU, "memory", "ephemeral-storage", PODS))
 NO_NODES: Vector = np.empty(0, dtype=np.int64)

@@ -8,12 +8,12 @@ import numpy as np
 from gangline.api.scheduler_views import CSIVolumeSource, PersistentVolume, StorageClass, VolumeClaim
 from gangline.api.selectors import Requirement, SelectorError, SelectorOperator
 from gangline.scheduler.pods.decode import label_selector
-from gangline.scheduler.pods.shape import NodeTerm, PodShape
 from gangline.scheduler.snapshot.node_table import Mask
 from gangline.scheduler.snapshot.snapshot import ClusterSnapshot
 from gangline.scheduler.snapshot.volumes import SELECTED_NODE, node_affinity_terms
 from gangline.scheduler.types.cycle import Vector
 from gangline.scheduler.types.resources import nano_units
+from gangline.scheduler.types.shape import NodeTerm, PodShape
 
 
 def attachable_nodes(board: ClusterSnapshot, shape: PodShape) -> Mask | None:
@@ -94,7 +94,7 @@ def _nodes_for_claim(board: ClusterSnapshot, claim: VolumeClaim, storage: Storag
 def _available_volumes(board: ClusterSnapshot, claim: VolumeClaim) -> Vector:
     """How many volumes every node reaches that would do for the claim."""
     found = np.zeros(len(board.nodes), dtype=np.int64)
-    for volume in board.volumes.volumes:
+    for volume in board.volumes.volumes.objects.values():
         if _matches_claim(volume, claim):
             terms = node_affinity_terms(volume)
             found += board.nodes.any_term_mask(terms[0]) if terms else 1

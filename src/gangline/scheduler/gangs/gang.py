@@ -7,11 +7,11 @@ and no other: then it is not bound but pinned. No I/O, no clock.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 
 import msgspec
 
-from gangline.api.meta import Key, OwnerReference
+from gangline.api.meta import Key
 from gangline.api.scheduling import (
     DEFAULT_QUEUE,
     GANG_GATE,
@@ -21,18 +21,15 @@ from gangline.api.scheduling import (
     PodGroupSpec,
     PodGroupState,
 )
-from gangline.scheduler.gangs.member import SUCCEEDED, GangMember, Seat, seat_of
-from gangline.scheduler.gangs.phase import GangObservation, LostMember, MemberStatus, PlacementAttempt
-from gangline.scheduler.pods.shape import shape_excluding
+from gangline.scheduler.gangs.members import EPOCH, GangMember, GangMembers, Seat, seat_of
+from gangline.scheduler.gangs.phase import GangObservation, PlacementAttempt, meets_roles
 from gangline.scheduler.types.cycle import BudgetLimit, GangAllocation, GangRequest, Pending, PodSet
+from gangline.scheduler.types.shape import shape_excluding
 
 SYSTEM_CRITICAL_PRIORITY = 2_000_000_000
 """Pods of this priority or more run the cluster itself."""
 NEVER_PREEMPT = "Never"
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DEGRADED_PHASES = (PodGroupPhase.RECOVERING.value, PodGroupPhase.UNSCHEDULABLE.value)
-_MIN_REMEMBERED = 16
-"""So many who went are always remembered, twice over: only a gang that loses many is looked through."""
 _NO_NODES: frozenset[str] = frozenset()
 
 
@@ -57,6 +54,13 @@ class SchedulingSpec(msgspec.Struct, frozen=True):
             timeout_seconds=spec.schedule_timeout_seconds,
         )
 
+    def missing_counts(self, there: list[str]) -> tuple[int, dict[str, int]]:
+        """How many more it needs at least, in all and by role, with these roles there."""
+        roles = {
+            role: least - count for role, least in self.min_by_role.items() if (count := there.count(role)) < least
+        }
+        return max(self.min_members - len(there), sum(roles.values()), 0), roles
+
 
 class GangPriority(msgspec.Struct, frozen=True):
     """How important a gang is, and whether it may ask others to leave."""
@@ -69,21 +73,10 @@ PriorityLookup = Callable[[str], GangPriority | None]
 """What a PriorityClass says, by its name; None if there is none."""
 
 
-class GangInfo:
-    """A group with its members, or a pod alone. What it asks and holds is worked out once per change."""
+class GangProgress:
+    """What the scheduler last did about a gang. Decisions do not depend on it; those who act and report use it."""
 
-    def __init__(self, key: Key, *, alone: bool) -> None:
-        self.key, self.is_single_pod = key, alone
-        # None: a pod alone, or a group that pods name and nobody has made yet.
-        self.pod_group: PodGroup | None = None
-        self.spec = SchedulingSpec()
-        # Changed by `enter`, `moves` and `leave` only.
-        self.members: dict[str, GangMember] = {}
-        # How many members have each seat: one, or two while one replaces the other.
-        self._seats: Counter[Seat] = Counter()
-        self.lost_members: dict[Seat, LostMember] = {}
-        # How many had succeeded by its status when we first saw it, and when that was written.
-        self.prior_succeeded: tuple[int, datetime | None] = (0, None)
+    def __init__(self) -> None:
         # What the last round said of it.
         self.pending: Pending | None = None
         self.last_attempt: PlacementAttempt | None = None
@@ -99,6 +92,18 @@ class GangInfo:
         self.newly_bound_nodes: list[str] = []
         # Whether its pods say that there is no room for them.
         self.marked_unschedulable = False
+
+
+class GangInfo:
+    """A group with its members, or a pod alone. What it asks and holds is worked out once per change."""
+
+    def __init__(self, key: Key, *, alone: bool) -> None:
+        self.key, self.is_single_pod = key, alone
+        # None: a pod alone, or a group that pods name and nobody has made yet.
+        self.pod_group: PodGroup | None = None
+        self.spec = SchedulingSpec()
+        self.members = GangMembers()
+        self.progress = GangProgress()
         # Members that may not be asked to leave: their budget is used up.
         self.protected_uids: frozenset[str] = frozenset()
         self.budget_limits: tuple[BudgetLimit, ...] = ()
@@ -114,7 +119,7 @@ class GangInfo:
 
     @property
     def uid(self) -> str:
-        return self.pod_group.metadata.uid if self.pod_group is not None else next(iter(self.members), "")
+        return self.pod_group.metadata.uid if self.pod_group is not None else next(iter(self.members.by_uid), "")
 
     @property
     def state(self) -> PodGroupState:
@@ -123,9 +128,9 @@ class GangInfo:
     @property
     def created(self) -> datetime:
         found = self.pod_group.metadata.creation_timestamp if self.pod_group is not None else None
-        if found is None and self.members:
-            found = next(iter(self.members.values())).pod.metadata.creation_timestamp
-        return found or _EPOCH
+        if found is None and self.members.by_uid:
+            found = next(iter(self.members.by_uid.values())).pod.metadata.creation_timestamp
+        return found or EPOCH
 
     @property
     def is_schedulable(self) -> bool:
@@ -134,81 +139,15 @@ class GangInfo:
             return True
         return self.pod_group is not None and self.pod_group.metadata.deletion_timestamp is None
 
-    # Who belongs to it
-
-    def add_member(self, member: GangMember) -> None:
-        """It has one member more. Whoever had that seat before is not missed any more."""
-        self.members[member.uid] = member
-        self._occupy_seat(member.status)
-
-    def update_member(self, before: MemberStatus, now: MemberStatus) -> None:
-        """What is known of a member changed, perhaps its seat."""
-        if seat_of(before) != seat_of(now):
-            self._leave_seat(before)
-            self._occupy_seat(now)
-
-    def remove_member(self, uid: str) -> None:
-        """A member is gone. It is missed until another has its seat."""
-        member = self.members.pop(uid)
-        facts = member.status
-        if not self._leave_seat(facts) and self.pod_group is not None and not _belongs_to_namesake(member, self._owner):
-            done = facts.phase == SUCCEEDED
-            if len(self.lost_members) > 2 * max(self.spec.min_members, _MIN_REMEMBERED):
-                self._forget_replaced()
-            self.lost_members[seat_of(facts)] = LostMember(facts.name, facts.role, facts.index, succeeded=done)
-
-    def _forget_replaced(self) -> None:
-        """Whose replacements have other names is never seen to be replaced; only the last of them can be missed."""
-        nameless = [seat for seat, gone in self.lost_members.items() if gone.index is None and not gone.succeeded]
-        for seat in nameless[: max(len(nameless) - self.spec.min_members, 0)]:
-            del self.lost_members[seat]
-
-    def _occupy_seat(self, facts: MemberStatus) -> None:
-        seat = seat_of(facts)
-        self._seats[seat] += 1
-        self.lost_members.pop(seat, None)
-
-    def _leave_seat(self, facts: MemberStatus) -> bool:
-        """Whether somebody else has its seat."""
-        seat = seat_of(facts)
-        self._seats[seat] -= 1
-        if self._seats[seat]:
-            return True
-        del self._seats[seat]
-        return False
-
-    @property
-    def _owner(self) -> OwnerReference | None:
-        return self.pod_group.metadata.controller if self.pod_group is not None else None
-
-    def current_members(self) -> list[GangMember]:
-        """Its members, without those of a deleted job that had the name before: they hold room, and are no part of it."""
-        owner = self._owner
-        return [member for member in self.members.values() if not _belongs_to_namesake(member, owner)]
+    def set_pod_group(self, group: PodGroup | None, spec: SchedulingSpec) -> None:
+        self.pod_group, self.spec = group, spec
+        self.members.owner = group.metadata.controller if group is not None else None
+        self.members.min_members = spec.min_members if group is not None else 0
 
     def exclude_node(self, member: GangMember) -> None:
         """The node that it was told did not take it: whoever has its seat next is told another, as long as there is one."""
         seat = seat_of(member.status)
         self.excluded_nodes[seat] = self.excluded_nodes.get(seat, frozenset()) | {member.node}
-
-    # What it has
-
-    def placed_members(self) -> list[GangMember]:
-        """Members that have a place and stay."""
-        return [member for member in self.members.values() if member.is_placed]
-
-    def unplaced_members(self) -> list[GangMember]:
-        """Members that have none, whatever keeps them from one."""
-        return [member for member in self.members.values() if member.is_unplaced]
-
-    def placed_roles(self) -> list[str]:
-        """Roles of those that have a place or are done, one entry for each."""
-        return [member.status.role for member in self.current_members() if member.is_placed] + self._succeeded_roles()
-
-    def _succeeded_roles(self) -> list[str]:
-        """Roles of those that have succeeded, also of those that are gone."""
-        there = [member.status for member in self.current_members() if member.status.phase == SUCCEEDED]
-        return [facts.role for facts in there] + [gone.role for gone in self.lost_members.values() if gone.succeeded]
 
     def observation(self, now: datetime) -> GangObservation:
         """A snapshot for the life cycle."""
@@ -216,37 +155,35 @@ class GangInfo:
             state=self.state,
             min_members=self.spec.min_members,
             min_by_role=self.spec.min_by_role,
-            members=tuple([member.status for member in self.current_members()]),
-            lost_members=(*self.lost_members.values(), *self._prior_members()),
+            members=tuple([member.status for member in self.members.current()]),
+            lost_members=(*self.members.lost.values(), *self.members.prior_members()),
             last_attempt=self._current_attempt(),
             recorded_count=self._recorded_count(),
             now=now,
         )
 
-    def _prior_members(self) -> tuple[LostMember, ...]:
-        """Members that succeeded and went before we were started: only the status tells of them, until others come."""
-        count, since = self.prior_succeeded
-        if not count or since is None:
-            return ()
-        if any((member.pod.metadata.creation_timestamp or _EPOCH) > since for member in self.members.values()):
-            return ()
-        return (LostMember("", succeeded=True),) * max(count - len(self._succeeded_roles()), 0)
-
     def _current_attempt(self) -> PlacementAttempt | None:
         """What came of the last try. If it was for other members than are missing now, it says nothing of these."""
-        if self.last_attempt is None and self.pod_group is not None:
+        if self.progress.last_attempt is None and self.pod_group is not None:
             held = self._gate_message()
             return PlacementAttempt(failed=False, message=held) if held else None
-        if self.last_attempt is None or not self.last_attempt.failed or self.pending is None:
-            return self.last_attempt
-        same = self.pending.request.min_members == self._missing_counts(self.placed_roles())[0]
-        return self.last_attempt if same else PlacementAttempt(failed=False, message=self.last_attempt.message)
+        if self.progress.last_attempt is None or not self.progress.last_attempt.failed or self.progress.pending is None:
+            return self.progress.last_attempt
+        same = self.progress.pending.request.min_members == self.spec.missing_counts(self.members.placed_roles())[0]
+        return (
+            self.progress.last_attempt
+            if same
+            else PlacementAttempt(failed=False, message=self.progress.last_attempt.message)
+        )
 
     def _gate_message(self) -> str:
         """Who keeps members from being placed that it needs, though they exist; empty: nobody, or it needs none."""
-        homeless = self.unplaced_members()
+        homeless = self.members.unplaced()
         gated = [member for member in homeless if not member.mode and member.pod.spec.scheduling_gates]
-        if not gated or sum(bool(member.mode) for member in homeless) >= self._missing_counts(self.placed_roles())[0]:
+        if (
+            not gated
+            or sum(bool(member.mode) for member in homeless) >= self.spec.missing_counts(self.members.placed_roles())[0]
+        ):
             return ""
         gates = {gate.name for member in gated for gate in member.pod.spec.scheduling_gates}
         return f"{len(gated)} held back by scheduling gates ({', '.join(sorted(gates - {GANG_GATE}) or sorted(gates))})"
@@ -255,13 +192,6 @@ class GangInfo:
         """How many were there when somebody last wrote it down, perhaps before we were started."""
         status = self.pod_group.status if self.pod_group is not None else None
         return status.running + status.succeeded if status is not None else 0
-
-    def _missing_counts(self, there: list[str]) -> tuple[int, dict[str, int]]:
-        """How many more it needs at least, in all and by role, with these roles there."""
-        roles = {
-            role: least - count for role, least in self.spec.min_by_role.items() if (count := there.count(role)) < least
-        }
-        return max(self.spec.min_members - len(there), sum(roles.values()), 0), roles
 
     # What it says
 
@@ -288,14 +218,14 @@ class GangInfo:
 
     def _build_request(self, rank: PriorityLookup) -> GangRequest | None:
         self._waiting_members = []
-        if len(self.members) + len(self.lost_members) < self.spec.min_members or not self.is_schedulable:
+        if len(self.members.by_uid) + len(self.members.lost) < self.spec.min_members or not self.is_schedulable:
             return None
-        waiting = [member for member in self.current_members() if member.is_waiting]
+        waiting = [member for member in self.members.current() if member.is_waiting]
         if not waiting:
             return None
-        placed = self.placed_roles()
-        least, roles = self._missing_counts(placed)
-        if len(waiting) < least or not _meets_roles(waiting, roles):
+        placed = self.members.placed_roles()
+        least, roles = self.spec.missing_counts(placed)
+        if len(waiting) < least or not meets_roles(Counter(member.status.role for member in waiting), roles):
             return None
         standing = self._priority(rank)
         return GangRequest(
@@ -304,13 +234,13 @@ class GangInfo:
             queue=self.spec.queue,
             priority=standing.value,
             created=self.created,
-            waiting_since=max([member.pod.metadata.creation_timestamp or _EPOCH for member in waiting]),
+            waiting_since=max([member.pod.metadata.creation_timestamp or EPOCH for member in waiting]),
             recovering=self.state.phase in _DEGRADED_PHASES or 0 < len(placed) < self.spec.min_members,
             pod_sets=self._pod_sets(waiting),
             min_members=least,
             min_by_role=roles,
             topology=self.spec.topology,
-            current_nodes=tuple(sorted({member.node for member in self.placed_members()})),
+            current_nodes=tuple(sorted({member.node for member in self.members.placed()})),
             can_preempt=standing.can_preempt,
         )
 
@@ -328,11 +258,11 @@ class GangInfo:
 
     def _build_allocation(self, rank: PriorityLookup) -> GangAllocation | None:
         # Those on their way out have their room until they are gone: it counts for their queue.
-        there = [member for member in self.members.values() if member.node and not member.has_ended]
+        there = [member for member in self.members.by_uid.values() if member.node and not member.has_ended]
         if not there:
             return None
-        standing, holders, done = self._priority(rank), self.placed_members(), self._succeeded_roles()
-        _, roles = self._missing_counts(done)
+        standing, holders, done = self._priority(rank), self.members.placed(), self.members.succeeded_roles()
+        _, roles = self.spec.missing_counts(done)
         return GangAllocation(
             key=self.key,
             uid=self.uid,
@@ -358,27 +288,9 @@ class GangInfo:
         named = rank(self.spec.priority_class) if self.spec.priority_class else None
         if named is not None:
             return named
-        specs = [member.pod.spec for member in self.members.values()]
+        specs = [member.pod.spec for member in self.members.by_uid.values()]
         priority = max([spec.priority for spec in specs], default=0)
         return GangPriority(priority, can_preempt=NEVER_PREEMPT not in [spec.preemption_policy for spec in specs])
-
-
-def _belongs_to_namesake(member: GangMember, owner: OwnerReference | None) -> bool:
-    """Whether it belongs to another object of the same kind and name as the owner of its group.
-
-    Owners that merely differ say nothing: the pods of a JobSet belong to its Jobs.
-    """
-    other = member.owner
-    if owner is None or other is None or other.uid == owner.uid:
-        return False
-    return (other.kind, other.name) == (owner.kind, owner.name)
-
-
-def _meets_roles(members: list[GangMember], roles: Mapping[str, int]) -> bool:
-    if not roles:
-        return True
-    there = [member.status.role for member in members]
-    return all(there.count(role) >= least for role, least in roles.items())
 
 
 def _member_order(member: GangMember) -> tuple[str, int, str]:

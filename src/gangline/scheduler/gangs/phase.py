@@ -36,7 +36,7 @@ _MAX_NAMED_MEMBERS = 3
 # As text: members of an enum are slow to name, and there may be thousands of pods.
 _RUNNING, _SUCCEEDED = PodPhase.RUNNING.value, PodPhase.SUCCEEDED.value
 _HEALTHY_PHASES = (_RUNNING, _SUCCEEDED)
-_FAILED_PHASES = (PodPhase.FAILED.value, PodPhase.UNKNOWN.value)
+FAILED_PHASES = (PodPhase.FAILED.value, PodPhase.UNKNOWN.value)
 _REJECTION_REASONS = frozenset(
     {
         "AppArmor",
@@ -208,13 +208,13 @@ class _MemberTally(msgspec.Struct, frozen=True):
             succeeded=len(succeeded) + len(done),
             existing=exist,
             unplaced=sum(not member.node for member in waiting),
-            failed=tuple(member for member in lost if member.phase in _FAILED_PHASES),
-            deleting=tuple(member for member in lost if member.phase not in _FAILED_PHASES),
+            failed=tuple(member for member in lost if member.phase in FAILED_PHASES),
+            deleting=tuple(member for member in lost if member.phase not in FAILED_PHASES),
             deleted=tuple(missed([gone for gone in seen.lost_members if not gone.succeeded], lacking)),
             placed_roles=placed,
             existing_roles=there,
-            is_healthy=placed.total() >= seen.min_members and _meets_roles(placed, seen.min_by_role),
-            is_complete=exist >= seen.min_members and _meets_roles(there, seen.min_by_role),
+            is_healthy=placed.total() >= seen.min_members and meets_roles(placed, seen.min_by_role),
+            is_complete=exist >= seen.min_members and meets_roles(there, seen.min_by_role),
         )
 
     @property
@@ -226,12 +226,12 @@ class _MemberTally(msgspec.Struct, frozen=True):
         return len(self.failed) + len(self.deleting) + len(self.deleted)
 
 
-def _meets_roles(counts: Counter[str], roles: Mapping[str, int]) -> bool:
+def meets_roles(counts: Counter[str], roles: Mapping[str, int]) -> bool:
     return all(counts[role] >= least for role, least in roles.items())
 
 
 def _is_lost(member: MemberStatus) -> bool:
-    return member.phase in _FAILED_PHASES or (member.deleting and member.phase != _SUCCEEDED)
+    return member.phase in FAILED_PHASES or (member.deleting and member.phase != _SUCCEEDED)
 
 
 def _next_phase(seen: GangObservation, tally: _MemberTally) -> tuple[PodGroupPhase, PodGroupReason]:

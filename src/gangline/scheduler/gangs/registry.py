@@ -10,9 +10,10 @@ from gangline.api.meta import Key
 from gangline.api.scheduler_views import Pod
 from gangline.api.scheduling import GROUP_NAME_ANNOTATION, SCHEDULER_NAME, PodGroup, PodGroupPhase
 from gangline.scheduler.gangs.gang import NEVER_PREEMPT, GangInfo, GangPriority, SchedulingSpec
-from gangline.scheduler.gangs.member import BIND, PIN, GangMember, member_status, placement_mode
-from gangline.scheduler.pods.shape import PodShape
+from gangline.scheduler.gangs.members import BIND, PIN, GangMember, member_status, placement_mode
 from gangline.scheduler.types.cycle import BudgetLimit, GangAllocation, GangRequest
+from gangline.scheduler.types.shape import PodShape
+from gangline.scheduler.types.tracked import TrackedObjects, name_of
 
 
 class GangRegistry:
@@ -24,15 +25,15 @@ class GangRegistry:
         # By uid: a pod and a group may have the same name.
         self._single_pods: dict[str, GangInfo] = {}
         self._by_pod: dict[str, GangInfo] = {}
-        self._priorities: dict[str, GangPriority] = {}
+        self.priority_classes = TrackedObjects[str, PriorityClass, GangPriority](name_of, _priority)
         # Those that may ask for something, in the order in which they came. Others are not looked at in a round.
         self._maybe_waiting: dict[GangInfo, None] = {}
         self.changed_gangs: dict[GangInfo, None] = {}
         """Those of which something may have to be told. Whoever tells it takes them out."""
         self.version = 0
-        # Grows when a group is on other terms than before.
-        self.spec_version = 0
         """Grows with every change that may matter to a decision."""
+        # Grows when the spec of a group changes.
+        self.spec_version = 0
 
     def __iter__(self) -> Iterator[GangInfo]:
         yield from self._by_group.values()
@@ -44,7 +45,7 @@ class GangRegistry:
 
     def member(self, uid: str) -> GangMember | None:
         gang = self._by_pod.get(uid)
-        return gang.members.get(uid) if gang is not None else None
+        return gang.members.by_uid.get(uid) if gang is not None else None
 
     def gang_of_group(self, key: Key) -> GangInfo | None:
         return self._by_group.get(key)
@@ -64,10 +65,10 @@ class GangRegistry:
             return None
         uid, mode = pod.metadata.uid, placement_mode(pod, self._scheduler)
         mode = mode if mode in self._modes else ""
-        member = gang.members.get(uid)
+        member = gang.members.by_uid.get(uid)
         if member is None:
             member = GangMember(pod, shape, mode)
-            gang.add_member(member)
+            gang.members.add(member)
             self._by_pod[uid] = gang
         else:
             before, was = (member.shape, member.mode, member.status), member.is_placed and member.node
@@ -79,7 +80,7 @@ class GangRegistry:
                 if member.pin_rejected != spurned:
                     self.changed_gangs[gang] = None
                 return member
-            gang.update_member(before[2], member.status)
+            gang.members.update(before[2], member.status)
             if member.assumed_node and was == member.status.node and member.is_placed and before[0] is shape:
                 # Seen where we put it: to all decisions it has been there before.
                 member.assumed_node = ""
@@ -95,7 +96,7 @@ class GangRegistry:
         gang = self._by_pod.pop(uid, None)
         if gang is None:
             return
-        gang.remove_member(uid)
+        gang.members.remove(uid)
         self.invalidate(gang)
         self._drop_if_empty(gang, uid)
 
@@ -108,44 +109,36 @@ class GangRegistry:
         before = gang.pod_group
         if before is not None and before.metadata.uid == group.metadata.uid and not _is_newer(group, before):
             return gang
-        gang.pod_group = group
+        same = before is not None and _is_equivalent(before, group)
+        spec = gang.spec if same else SchedulingSpec.from_podgroup(group.spec)
+        # What one may hold, others may have: also of a gang that asks for nothing.
+        self.spec_version += spec != gang.spec
+        gang.set_pod_group(group, spec)
         if before is None or _is_restarted(before, group):
             # Whoever it lost before is no loss to what begins now.
-            gang.lost_members.clear()
-            gang.placed_at = gang.rolled_back_at = None
+            gang.members.lost.clear()
+            gang.progress.placed_at = gang.progress.rolled_back_at = None
             done, probed = group.status.succeeded, group.status.state.last_probe_time
-            gang.prior_succeeded = (done, probed) if before is None else (0, None)
-            gang.warned_timeout = False
+            gang.members.prior_succeeded = (done, probed) if before is None else (0, None)
+            gang.progress.warned_timeout = False
         if group.status.state.phase == PodGroupPhase.RUNNING:
             # All have their places.
             gang.excluded_nodes.clear()
-        if before is not None and _is_equivalent(before, group):
+        if same:
             self.changed_gangs[gang] = None
-            return gang
-        terms = SchedulingSpec.from_podgroup(group.spec)
-        # What one may hold, others may have: also of a gang that asks for nothing.
-        self.spec_version += terms != gang.spec
-        gang.spec = terms
-        self.invalidate(gang)
+        else:
+            self.invalidate(gang)
         return gang
 
     def drop_group(self, key: Key) -> None:
         """A group is gone; members that are left wait for another one of its name."""
         gang = self._by_group.get(key)
         if gang is not None:
-            gang.pod_group, gang.spec, gang.pending, gang.last_attempt = None, SchedulingSpec(), None, None
-            gang.lost_members.clear()
+            gang.set_pod_group(None, SchedulingSpec())
+            gang.progress.pending = gang.progress.last_attempt = None
+            gang.members.lost.clear()
             self.invalidate(gang)
             self._drop_if_empty(gang)
-
-    def put_priority_class(self, found: PriorityClass) -> None:
-        preempts = found.preemption_policy != NEVER_PREEMPT
-        self._priorities[found.metadata.name] = GangPriority(found.value, can_preempt=preempts)
-        self._invalidate_all()
-
-    def drop_priority_class(self, name: str) -> None:
-        self._priorities.pop(name, None)
-        self._invalidate_all()
 
     def assume(self, member: GangMember, node: str) -> None:
         """We have decided where it goes."""
@@ -183,37 +176,27 @@ class GangRegistry:
         """Of all gangs with members that wait, if enough of them exist."""
         found: list[GangRequest] = []
         for gang in tuple(self._maybe_waiting):
-            ask = gang.request(self._priorities.get)
+            ask = gang.request(self.priority_classes.fields.get)
             if ask is not None:
                 found.append(ask)
                 continue
             del self._maybe_waiting[gang]
-            gang.pending = gang.last_attempt = None
+            gang.progress.pending = gang.progress.last_attempt = None
         return found
 
     def allocations(self) -> list[GangAllocation]:
         """Of all gangs that have places."""
-        rank = self._priorities.get
+        rank = self.priority_classes.fields.get
         return [holding for gang in self if (holding := gang.allocation(rank)) is not None]
 
     def allocation(self, gang: GangInfo) -> GangAllocation | None:
         """What one of them has; None: nothing."""
-        return gang.allocation(self._priorities.get)
-
-    def has_priority_class(self, name: str) -> bool:
-        """Whether there is a PriorityClass of that name; none at all is fine."""
-        return not name or name in self._priorities
+        return gang.allocation(self.priority_classes.fields.get)
 
     def gang_of_request(self, ask: GangRequest) -> GangInfo | None:
         """Whose ask it is; None if it has gone."""
         found = self._single_pods.get(ask.uid) or self._by_group.get(ask.key)
         return found if found is not None and found.uid == ask.uid else None
-
-    def queue_phases(self) -> Iterator[tuple[str, str]]:
-        """Queue and phase of every group."""
-        for gang in self._by_group.values():
-            if gang.pod_group is not None:
-                yield gang.spec.queue, gang.state.phase
 
     # Inside
 
@@ -233,18 +216,18 @@ class GangRegistry:
         gang = self._single_pods[metadata.uid] = GangInfo(metadata.key, alone=True)
         return gang
 
-    def _invalidate_all(self) -> None:
-        for gang in self:
-            self.invalidate(gang)
-
     def _drop_if_empty(self, gang: GangInfo, uid: str = "") -> None:
-        if gang.pod_group is None and not gang.members:
+        if gang.pod_group is None and not gang.members.by_uid:
             if gang.is_single_pod:
                 self._single_pods.pop(uid, None)
             else:
                 del self._by_group[gang.key]
             self._maybe_waiting.pop(gang, None)
             self.changed_gangs.pop(gang, None)
+
+
+def _priority(found: PriorityClass) -> GangPriority:
+    return GangPriority(found.value, can_preempt=found.preemption_policy != NEVER_PREEMPT)
 
 
 def _names_gang(pod: Pod, gang: GangInfo) -> bool:

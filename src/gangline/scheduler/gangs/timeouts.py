@@ -9,19 +9,16 @@ be taken back, so that member alone is asked to leave: its owner makes another, 
 
 from datetime import datetime, timedelta
 
-from gangline.api.core import PodPhase
 from gangline.api.scheduling import PodGroupPhase
 from gangline.scheduler.gangs.gang import GangInfo
-from gangline.scheduler.gangs.member import GangMember
+from gangline.scheduler.gangs.members import GangMember
+from gangline.scheduler.gangs.phase import FAILED_PHASES
 
 MISSING_GROUP_DELAY = timedelta(seconds=10)
 """After so long, pods that name a group which does not exist are told so."""
 PIN_REJECTED_TIMEOUT = timedelta(seconds=10)
 """For so long a scheduler may say that there is no room where we told a pod to go. It may be behind what we know, and
 tries again within that time."""
-
-# As text: members of an enum are slow to name, and there may be thousands of pods.
-_LOST_PHASES = (PodPhase.FAILED.value, PodPhase.UNKNOWN.value)
 
 
 def start_timeout(gang: GangInfo, default: timedelta) -> timedelta:
@@ -37,12 +34,12 @@ def is_half_bound(gang: GangInfo) -> bool:
     """
     if gang.is_single_pod or gang.pod_group is None or gang.state.phase not in ("", PodGroupPhase.PENDING):
         return False
-    if any(not gone.succeeded for gone in gang.lost_members.values()):
+    if any(not gone.succeeded for gone in gang.members.lost.values()):
         return False
     there = holding = 0
-    for member in gang.members.values():
+    for member in gang.members.by_uid.values():
         facts = member.status
-        if facts.deleting or facts.phase in _LOST_PHASES:
+        if facts.deleting or facts.phase in FAILED_PHASES:
             return False
         there += bool(facts.node)
         holding += member.is_placed
@@ -58,16 +55,16 @@ def rollback_at(gang: GangInfo, default: timedelta) -> datetime | None:
     """
     if not is_half_bound(gang):
         return _pin_rollback_at(gang, default)
-    steps = [member.status.scheduled_at for member in gang.members.values() if member.status.scheduled_at]
+    steps = [member.status.scheduled_at for member in gang.members.by_uid.values() if member.status.scheduled_at]
     if steps:
         steps += [
-            made for member in gang.unplaced_members() if (made := member.pod.metadata.creation_timestamp) is not None
+            made for member in gang.members.unplaced() if (made := member.pod.metadata.creation_timestamp) is not None
         ]
-    if gang.placed_at is not None:
-        steps.append(gang.placed_at)
-    if gang.rolled_back_at is not None:
+    if gang.progress.placed_at is not None:
+        steps.append(gang.progress.placed_at)
+    if gang.progress.rolled_back_at is not None:
         # Somebody refused to leave: not again before as much time has passed.
-        steps.append(gang.rolled_back_at)
+        steps.append(gang.progress.rolled_back_at)
     return max(steps) + start_timeout(gang, default) if steps else None
 
 
@@ -75,7 +72,7 @@ def unbound_pins(gang: GangInfo) -> list[GangMember]:
     """Members of a gang that has started which were pinned and are not bound."""
     if gang.is_single_pod or gang.pod_group is None or gang.state.phase in ("", PodGroupPhase.PENDING):
         return []
-    return [member for member in gang.members.values() if member.is_pinned]
+    return [member for member in gang.members.by_uid.values() if member.is_pinned]
 
 
 def _pin_rollback_at(gang: GangInfo, default: timedelta) -> datetime | None:
@@ -85,15 +82,15 @@ def _pin_rollback_at(gang: GangInfo, default: timedelta) -> datetime | None:
     """
     members = unbound_pins(gang)
     spurned = [member for member in members if member.pin_rejected]
-    began = gang.placed_at
+    began = gang.progress.placed_at
     if began is None and spurned:
         began = max(member.pod.metadata.creation_timestamp or gang.created for member in spurned)
     if began is None or not members:
         return None
     limit = start_timeout(gang, default)
-    if gang.rolled_back_at is not None:
+    if gang.progress.rolled_back_at is not None:
         # Somebody did not leave: not again before as much time has passed.
-        began = max(began, gang.rolled_back_at)
+        began = max(began, gang.progress.rolled_back_at)
     return began + (min(limit, PIN_REJECTED_TIMEOUT) if spurned else limit)
 
 
@@ -108,7 +105,7 @@ def members_to_evict(gang: GangInfo, scheduler: str) -> list[GangMember]:
         return [member for member in members if member.pin_rejected] or members
     return [
         member
-        for member in gang.placed_members()
+        for member in gang.members.placed()
         if member.pod.spec.scheduler_name == scheduler or not member.status.node
     ]
 
@@ -117,7 +114,7 @@ def rollback_message(gang: GangInfo, count: int, limit: timedelta) -> str:
     """What its owner is told when so many members are asked to leave. To be asked for before they are."""
     if is_half_bound(gang):
         # Who was only told where to go has no place.
-        count -= sum(member.is_pinned for member in gang.members.values())
+        count -= sum(member.is_pinned for member in gang.members.by_uid.values())
         return (
             f"only {max(count, 0)} of {gang.spec.min_members} members could be placed in {limit.total_seconds():g} s;"
             " they are asked to leave, so that others can start"
@@ -132,10 +129,10 @@ def rollback_message(gang: GangInfo, count: int, limit: timedelta) -> str:
 def timeout_warning_at(gang: GangInfo, default: timedelta) -> datetime | None:
     """When its owner is to be told that it still waits; None: it does not wait."""
     if gang.pod_group is None and not gang.is_single_pod:
-        return gang.created + MISSING_GROUP_DELAY if any(member.mode for member in gang.unplaced_members()) else None
+        return gang.created + MISSING_GROUP_DELAY if any(member.mode for member in gang.members.unplaced()) else None
     if gang.pod_group is None or gang.state.phase not in ("", PodGroupPhase.PENDING):
         return None
-    if gang.pending is None and len(gang.placed_roles()) >= gang.spec.min_members:
+    if gang.progress.pending is None and len(gang.members.placed_roles()) >= gang.spec.min_members:
         # All have their places: it only starts.
         return None
     began = max(gang.created, gang.state.last_transition_time or gang.created)

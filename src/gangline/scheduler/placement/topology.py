@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
-from gangline.scheduler.filters.affinity import has_unmet_affinity
 from gangline.scheduler.filters.fit import ShapeFit
+from gangline.scheduler.filters.pod_constraints import has_unmet_affinity
 from gangline.scheduler.snapshot.node_table import LabelColumn, Mask
 from gangline.scheduler.snapshot.snapshot import ClusterSnapshot
 from gangline.scheduler.types.cycle import GangRequest, Vector

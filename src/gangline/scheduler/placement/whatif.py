@@ -5,10 +5,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from gangline.scheduler.placement.gang import best_effort_placement, gang_placement
-from gangline.scheduler.pods.shape import PodShape
+from gangline.scheduler.placement.gang_placement import best_effort_placement, gang_placement
 from gangline.scheduler.snapshot.snapshot import ClusterSnapshot
 from gangline.scheduler.types.cycle import BoundPod, GangRequest, Placement, Shortage, Vector
+from gangline.scheduler.types.shape import PodShape
 
 
 class WhatIf:
@@ -79,16 +79,6 @@ class WhatIf:
         for shape, nodes in self._reserved:
             self._snapshot.forget(shape, nodes)
         self._reserved.clear()
-
-    def remove_pods(self, uids: Iterable[str]) -> None:
-        """As if these residents had left, until `restore`. Unknown ones are ignored."""
-        self._after_eviction = None
-        self._snapshot.remove_pods(self._bound_pods(uids))
-
-    def restore_pods(self, uids: Iterable[str]) -> None:
-        """Undo `vacate`."""
-        self._after_eviction = None
-        self._snapshot.restore_pods(self._bound_pods(uids))
 
     def total(self) -> Mapping[str, int]:
         """What all usable nodes offer together, by resource."""

@@ -20,7 +20,9 @@ from gangline.api.scheduler_views import (
 from gangline.api.scheduler_views import LabelSelectorSpec as SelectorBody
 from gangline.api.scheduling import COMMIT_ANNOTATION, COMMIT_PIN, GANG_GATE
 from gangline.api.selectors import LabelSelector, Requirement, SelectorError, SelectorOperator
-from gangline.scheduler.pods.shape import (
+from gangline.scheduler.pods.requests import pod_requests
+from gangline.scheduler.types.cycle import BoundPod
+from gangline.scheduler.types.shape import (
     NO_NODE_CONSTRAINTS,
     NO_POD_CONSTRAINTS,
     AffinityTerm,
@@ -32,8 +34,6 @@ from gangline.scheduler.pods.shape import (
     PodToleration,
     SpreadConstraint,
 )
-from gangline.scheduler.types.cycle import BoundPod
-from gangline.scheduler.types.resources import pod_requests
 
 _OPERATORS: Final = {
     "In": SelectorOperator.IN,
@@ -166,7 +166,7 @@ IDENTITY_LABELS: Final = frozenset(
 PINNING_HINT: Final = f"annotate the job with {COMMIT_ANNOTATION}: {COMMIT_PIN}"
 """What to do about what only kube-scheduler can do."""
 _SORTED_IDENTITY_LABELS: Final = tuple(sorted(IDENTITY_LABELS))
-_TERMINAL_PHASES: Final = ("Succeeded", "Failed")
+TERMINAL_PHASES: Final = ("Succeeded", "Failed")
 # To kube-scheduler and to kubelets only this means all addresses; `::` is one like any other.
 _ALL_ADDRESSES: Final = "0.0.0.0"  # noqa: S104 (compared, not bound)
 
@@ -204,7 +204,7 @@ def shape_of(pod: Pod, keep: Collection[str] = ()) -> PodShape:
 def bound_pod_of(pod: Pod, shape: PodShape | None = None) -> BoundPod | None:
     """Who holds room: bound and not ended, or nominated. None: nobody. `shape`: what `shape_of` gave, if at hand."""
     node = pod.spec.node_name or pod.status.nominated_node_name
-    if not node or pod.status.phase in _TERMINAL_PHASES:
+    if not node or pod.status.phase in TERMINAL_PHASES:
         return None
     shape = shape_of(pod) if shape is None else shape
     # Fifty thousand residents share a few names: each is kept once.

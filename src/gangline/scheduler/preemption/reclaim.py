@@ -9,7 +9,8 @@ from collections.abc import Iterable
 
 from gangline.scheduler.quota.accounts import QueueAccounts
 from gangline.scheduler.types.cycle import GangAllocation, GangRequest
-from gangline.scheduler.types.requests import add_amounts, minimal_request, requested_amounts
+from gangline.scheduler.types.gang_requests import minimal_request, requested_amounts
+from gangline.scheduler.types.resources import add_amounts
 
 
 def may_reclaim(ask: GangRequest, ledger: QueueAccounts) -> bool:

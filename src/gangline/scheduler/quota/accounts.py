@@ -3,36 +3,38 @@
 from collections.abc import Iterable, Mapping
 
 from gangline.api.scheduling import DEFAULT_QUEUE
-from gangline.scheduler.placement.whatif import WhatIf
 from gangline.scheduler.quota.fair_share import (
-    PODS_RESOURCE,
-    Amounts,
     contended_resources,
     deserved_shares,
     dominant_share,
     max_ratio,
 )
 from gangline.scheduler.types.cycle import GangAllocation, GangRequest, Placement, QueueQuota, QueueUsage
-from gangline.scheduler.types.requests import EquivalenceClass, EquivalenceClasses, add_amounts
+from gangline.scheduler.types.equivalence import EquivalenceClass, EquivalenceClasses
+from gangline.scheduler.types.resources import PODS, Amounts, add_amounts
 
 
 class QueueAccounts:
     """What each queue holds, kept up to date as places are given. What it deserves stays as it was at the start."""
 
     def __init__(
-        self, room: WhatIf, kinds: EquivalenceClasses, held: QueueUsage, queues: Mapping[str, QueueQuota]
+        self,
+        total: Amounts,
+        free: Amounts,
+        classes: EquivalenceClasses,
+        usage: QueueUsage,
+        quotas: Mapping[str, QueueQuota],
     ) -> None:
-        self._classes = kinds
-        self._quotas = {DEFAULT_QUEUE: QueueQuota(DEFAULT_QUEUE), **queues}
+        """`total` and `free`: what all usable nodes have, and what of that is free, at the start of the cycle."""
+        self._classes = classes
+        self._quotas = {DEFAULT_QUEUE: QueueQuota(DEFAULT_QUEUE), **quotas}
         # Also of pods on their way out: they count against the cap until they are gone.
-        self._used = {queue: dict(amounts) for queue, amounts in held.used.items()}
+        self._used = {queue: dict(amounts) for queue, amounts in usage.used.items()}
         # Without them: what the queue will have.
-        self._retained = {queue: dict(amounts) for queue, amounts in held.retained.items()}
+        self._retained = {queue: dict(amounts) for queue, amounts in usage.retained.items()}
         self._shares: dict[str, float] = {}
-        self.free = room.free()
-        """At the start of the round."""
-        self._total = room.total()
-        requests = _queue_requests(self._retained, kinds.counts())
+        self._total, self.free = total, free
+        requests = _queue_requests(self._retained, classes.counts())
         pot = _shareable_amounts(self._total, self.free, self._used.values())
         rules = sorted((self.quota(name) for name in requests), key=lambda rule: rule.name)
         # Asked of the same few kinds again and again; forgotten with every entry.
@@ -146,4 +148,4 @@ def _shareable_amounts(total: Amounts, free: Amounts, held: Iterable[Amounts]) -
     pot = dict(free)
     for amounts in held:
         add_amounts(pot, amounts)
-    return {name: min(amount, total.get(name, 0)) for name, amount in pot.items() if name != PODS_RESOURCE}
+    return {name: min(amount, total.get(name, 0)) for name, amount in pot.items() if name != PODS}

@@ -2,17 +2,11 @@
 
 from collections.abc import Collection, Iterable, Mapping
 from fractions import Fraction
-from typing import TypeAlias
 
 import msgspec
 
 from gangline.scheduler.types.cycle import QueueQuota
-
-Amounts: TypeAlias = Mapping[str, int]
-"""By resource, in the units of vectors."""
-
-PODS_RESOURCE = "pods"
-"""Every member is one of these: room for pods is not what queues compete for."""
+from gangline.scheduler.types.resources import PODS, Amounts
 
 
 class QueueClaim(msgspec.Struct, frozen=True):
@@ -51,13 +45,13 @@ def contended_resources(pot: Amounts, rules: Iterable[QueueQuota], requests: Map
 
 
 def shared_resources(requests: Mapping[str, Amounts]) -> list[str]:
-    """Every resource that somebody asks for and that is worth sharing, in a stable order."""
-    return sorted({name for amounts in requests.values() for name in amounts} - {PODS_RESOURCE})
+    """The requested resources that queues compete for, sorted. Every member takes one of `pods`, so it is left out."""
+    return sorted({name for amounts in requests.values() for name in amounts} - {PODS})
 
 
 def dominant_share(allocated: Amounts, total: Amounts) -> float:
     """The largest part of any resource that is held (dominant resource fairness)."""
-    return max_ratio(allocated, total, allocated.keys() - {PODS_RESOURCE})
+    return max_ratio(allocated, total, allocated.keys() - {PODS})
 
 
 def max_ratio(held: Amounts, due: Amounts, among: Collection[str]) -> float:

@@ -20,7 +20,6 @@ from gangline.api.meta import Key, ObjectMeta
 from gangline.api.scheduler_views import Node, NodePlacementStatus
 from gangline.scheduler.cache.nodes import NodeCache
 from gangline.scheduler.cycle.cycle import schedule
-from gangline.scheduler.pods.shape import PodShape
 from gangline.scheduler.simulation.workload import WorkloadJob
 from gangline.scheduler.types.cycle import (
     Bind,
@@ -35,8 +34,9 @@ from gangline.scheduler.types.cycle import (
     QueueUsage,
     SchedulerPolicy,
 )
-from gangline.scheduler.types.requests import EquivalenceClasses, add_amounts
-from gangline.scheduler.types.resources import PODS, amounts
+from gangline.scheduler.types.equivalence import EquivalenceClasses
+from gangline.scheduler.types.resources import PODS, add_amounts, amounts
+from gangline.scheduler.types.shape import PodShape
 
 START_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 """When virtual time begins. Any moment would do."""

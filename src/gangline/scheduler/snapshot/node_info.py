@@ -5,10 +5,12 @@ from typing import Final, NamedTuple
 
 from gangline.api.core import Taint
 from gangline.api.scheduler_views import Node
-from gangline.scheduler.pods.shape import PodToleration
+from gangline.scheduler.types.shape import PodToleration
 
 UNSCHEDULABLE_TAINT: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 NOT_READY_TAINT: Final = Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule")
+HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
+"""The label of a node by which a pod is pinned to it."""
 HARD_EFFECTS: Final = ("NoSchedule", "NoExecute")
 SOFT_EFFECT: Final = "PreferNoSchedule"
 

@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from gangline.api.core import Taint
 from gangline.api.selectors import Requirement
-from gangline.scheduler.pods.shape import NodeConstraints, NodeTerm, PodToleration
 from gangline.scheduler.snapshot.node_info import (
     HARD_EFFECTS,
     NOT_READY_TAINT,
@@ -19,6 +18,7 @@ from gangline.scheduler.snapshot.node_info import (
 )
 from gangline.scheduler.types.cycle import Vector
 from gangline.scheduler.types.reasons import FilterReason
+from gangline.scheduler.types.shape import NodeConstraints, NodeTerm, PodToleration
 
 H = TypeVar("H", bound=Hashable)
 Mask: TypeAlias = NDArray[np.bool_]

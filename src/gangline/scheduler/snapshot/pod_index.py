@@ -6,8 +6,8 @@ from typing import Final, TypeAlias, TypeVar
 
 from gangline.api.selectors import LabelSelector, SelectorOperator
 from gangline.scheduler.pods.decode import IDENTITY_LABELS, selector_keys
-from gangline.scheduler.pods.shape import NO_POD_CONSTRAINTS, AffinityTerm, HostPort, PodShape
 from gangline.scheduler.types.cycle import BoundPod
+from gangline.scheduler.types.shape import NO_POD_CONSTRAINTS, AffinityTerm, HostPort, PodShape
 
 F = TypeVar("F", bound=Hashable)
 E = TypeVar("E", bound=Hashable)
@@ -21,7 +21,8 @@ _EQUALITY_OPERATORS: Final = (SelectorOperator.EQUALS, SelectorOperator.DOUBLE_E
 class PodIndex:
     """Residents by what rules ask of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, namespace_labels: Mapping[str, Mapping[str, str]]) -> None:
+        self._namespace_labels = namespace_labels
         self._by_labels: dict[LabelGroup, dict[str, BoundPod]] = {}
         self._groups_by_label: dict[LabelPair, dict[LabelGroup, None]] = {}
         # Those that keep others away, by the rule by which they do; and rules by a label that they ask for.
@@ -31,7 +32,6 @@ class PodIndex:
         self._claim_users: dict[tuple[str, str], dict[str, BoundPod]] = {}
         # Labels that rules of residents ask for -> by how many residents.
         self._selected_labels: Counter[str] = Counter()
-        self.namespaces: dict[str, Mapping[str, str]] = {}
 
     @property
     def selected_labels(self) -> frozenset[str]:
@@ -91,7 +91,7 @@ class PodIndex:
         if namespace in term.namespaces:
             return True
         chosen = term.namespace_selector
-        return chosen is not None and chosen.matches(self.namespaces.get(namespace, {}))
+        return chosen is not None and chosen.matches(self._namespace_labels.get(namespace, {}))
 
     def selects(self, term: AffinityTerm, shape: PodShape) -> bool:
         """Whether a rule means pods of a shape."""

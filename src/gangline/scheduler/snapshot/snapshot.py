@@ -7,11 +7,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gangline.scheduler.pods.shape import PodShape
 from gangline.scheduler.snapshot.node_table import NodeTable
 from gangline.scheduler.snapshot.pod_index import PodIndex
 from gangline.scheduler.snapshot.volumes import VolumeCache
 from gangline.scheduler.types.cycle import BoundPod, Vector
+from gangline.scheduler.types.shape import PodShape
 
 
 class AssumedPods(NamedTuple):
@@ -91,17 +91,11 @@ class ClusterSnapshot:
     def remove_pods(self, residents: Iterable[BoundPod]) -> None:
         """As if these had left."""
         left = [each for each in residents if each.uid not in self.removed_uids]
-        self._shift_pods(left, 1)
+        self._release_pods(left)
         self.removed_uids = self.removed_uids.union(each.uid for each in left)
 
-    def restore_pods(self, residents: Iterable[BoundPod]) -> None:
-        """Those are back."""
-        back = [each for each in residents if each.uid in self.removed_uids]
-        self._shift_pods(back, -1)
-        self.removed_uids = self.removed_uids.difference(each.uid for each in back)
-
-    def _shift_pods(self, residents: Iterable[BoundPod], sign: int) -> None:
-        """Room of residents, given back or taken. Those that are only nominated took none."""
+    def _release_pods(self, residents: Iterable[BoundPod]) -> None:
+        """Add the requests of these pods to the free amounts. Nominated pods are not counted there, so they free nothing."""
         number = self.nodes.index_of
         by_shape: dict[PodShape, list[int]] = {}
         for each in residents:
@@ -113,7 +107,7 @@ class ClusterSnapshot:
         for shape, numbers in by_shape.items():
             alike.setdefault(shape.requests, []).extend(numbers)
         for requests, numbers in alike.items():
-            self._shift_free(requests, np.array(numbers, dtype=np.int64), sign)
+            self._shift_free(requests, np.array(numbers, dtype=np.int64), 1)
 
     def _shift_free(self, requests: tuple[tuple[str, int], ...], nodes: Vector, sign: int) -> None:
         """More or less room, by one pod for each entry of `nodes`."""

@@ -1,6 +1,6 @@
 """Volumes that tie pods to nodes: which nodes reach them, and which claims nobody can place yet."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -9,8 +9,9 @@ from gangline.api.meta import Key
 from gangline.api.scheduler_views import CSINode, CSIVolumeSource, PersistentVolume, StorageClass, VolumeClaim
 from gangline.api.selectors import Requirement, SelectorOperator
 from gangline.scheduler.pods.decode import PINNING_HINT, node_term
-from gangline.scheduler.pods.shape import NodeTerm, PodShape
 from gangline.scheduler.snapshot.node_table import Mask, NodeTable
+from gangline.scheduler.types.shape import NodeTerm, PodShape
+from gangline.scheduler.types.tracked import TrackedObjects, key_of, name_of
 
 _CURRENT_LABELS: Final = {
     "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
@@ -25,76 +26,38 @@ _NO_TOPOLOGY: Final = NodeTerm(tuple(Requirement(key, SelectorOperator.DOES_NOT_
 
 
 class VolumeCache:
-    """Claims, volumes and storage classes. What changes says so: True."""
+    """Claims, volumes, storage classes, and how many volumes each node can attach."""
 
     def __init__(self) -> None:
-        self._claims: dict[Key, VolumeClaim] = {}
-        self._volumes: dict[str, PersistentVolume] = {}
-        self._classes: dict[str, StorageClass] = {}
-        # Node -> storage driver -> how many volumes of it.
-        self._attach_limits: dict[str, Mapping[str, int]] = {}
+        self.claims = TrackedObjects[Key, VolumeClaim, tuple[object, ...]](key_of, _claim_fields)
+        self.volumes = TrackedObjects[str, PersistentVolume, tuple[object, ...]](name_of, _volume_fields)
+        self.storage_classes = TrackedObjects[str, StorageClass, tuple[object, ...]](name_of, _class_fields)
+        # The fields are the attach limits: storage driver -> number of its volumes.
+        self.csi_nodes = TrackedObjects[str, CSINode, dict[str, int]](name_of, _attach_limits, absent={})
 
-    def put_claim(self, claim: VolumeClaim) -> bool:
-        key = claim.metadata.key
-        before = self._claims.get(key)
-        self._claims[key] = claim
-        return before is None or _claim_fields(before) != _claim_fields(claim)
-
-    def drop_claim(self, key: Key) -> bool:
-        return self._claims.pop(key, None) is not None
-
-    def put_volume(self, volume: PersistentVolume) -> bool:
-        before = self._volumes.get(volume.metadata.name)
-        self._volumes[volume.metadata.name] = volume
-        return before is None or _volume_fields(before) != _volume_fields(volume)
-
-    def drop_volume(self, name: str) -> bool:
-        return self._volumes.pop(name, None) is not None
-
-    def put_storage_class(self, storage: StorageClass) -> bool:
-        name = storage.metadata.name
-        before = self._classes.get(name)
-        self._classes[name] = storage
-        return before is None or _class_fields(before) != _class_fields(storage)
-
-    def drop_storage_class(self, name: str) -> bool:
-        return self._classes.pop(name, None) is not None
-
-    def put_attach_limits(self, node: CSINode) -> bool:
-        limits = {
-            driver.name: driver.allocatable.count
-            for driver in node.spec.drivers
-            if driver.allocatable.count is not None
-        }
-        before = self._attach_limits.get(node.metadata.name, {})
-        self._attach_limits[node.metadata.name] = limits
-        return before != limits
-
-    def drop_attach_limits(self, name: str) -> bool:
-        return bool(self._attach_limits.pop(name, None))
+    @property
+    def version(self) -> int:
+        """Grows with every change that may matter to a decision."""
+        return self.claims.version + self.volumes.version + self.storage_classes.version + self.csi_nodes.version
 
     @property
     def attach_limits(self) -> Mapping[str, Mapping[str, int]]:
         """Node -> storage driver -> how many of its volumes can be attached there."""
-        return self._attach_limits
+        return self.csi_nodes.fields
 
     def csi_source(self, namespace: str, claim: str) -> CSIVolumeSource | None:
         """What is attached to a node for a claim, if it is bound to a volume of a storage driver."""
-        found = self._claims.get(Key(namespace, claim))
-        volume = self._volumes.get(found.spec.volume_name) if found is not None else None
+        found = self.claims.objects.get(Key(namespace, claim))
+        volume = self.volumes.objects.get(found.spec.volume_name) if found is not None else None
         return None if volume is None else volume.spec.csi
 
     def unbound_claim(self, namespace: str, name: str) -> tuple[VolumeClaim, StorageClass] | None:
         """A claim that gets its volume only when its first pod is placed, with its class. None: it is no such claim."""
-        claim = self._claims.get(Key(namespace, name))
+        claim = self.claims.objects.get(Key(namespace, name))
         if claim is None or (claim.spec.volume_name and claim.status.phase != "Pending"):
             return None
-        found = self._classes.get(claim.spec.storage_class_name or "")
+        found = self.storage_classes.objects.get(claim.spec.storage_class_name or "")
         return None if found is None or found.volume_binding_mode != _WAIT_FOR_FIRST_CONSUMER else (claim, found)
-
-    @property
-    def volumes(self) -> Collection[PersistentVolume]:
-        return self._volumes.values()
 
     def claim_problem(self, shape: PodShape) -> str:
         """Why no node will do, as long as its claims are as they are. Empty: nothing."""
@@ -103,7 +66,7 @@ class VolumeCache:
     def exclusive_claim(self, shape: PodShape) -> str:
         """A claim of it that only one pod may use at a time. Empty: none."""
         for name in shape.claims:
-            claim = self._claims.get(Key(shape.namespace, name))
+            claim = self.claims.objects.get(Key(shape.namespace, name))
             if claim is not None and "ReadWriteOncePod" in claim.spec.access_modes:
                 return name
         return ""
@@ -119,7 +82,7 @@ class VolumeCache:
         return found
 
     def _problem_of(self, shape: PodShape, name: str) -> str:
-        claim = self._claims.get(Key(shape.namespace, name))
+        claim = self.claims.objects.get(Key(shape.namespace, name))
         if claim is None:
             return f'persistentvolumeclaim "{name}" not found'
         if claim.metadata.deletion_timestamp is not None:
@@ -130,7 +93,7 @@ class VolumeCache:
             return f'persistentvolumeclaim "{name}" has lost its volume'
         # One that names a volume is bound only when the volume controller says so.
         if claim.spec.volume_name and claim.status.phase != "Pending":
-            there = claim.spec.volume_name in self._volumes
+            there = claim.spec.volume_name in self.volumes.objects
             return "" if there else f'persistentvolume "{claim.spec.volume_name}" of claim "{name}" not found'
         if self.unbound_claim(shape.namespace, name) is not None:
             return (
@@ -145,8 +108,8 @@ class VolumeCache:
 
     def _node_terms(self, namespace: str, name: str) -> list[tuple[NodeTerm, ...]]:
         """What a node must be; of each, one of the alternatives."""
-        claim = self._claims.get(Key(namespace, name))
-        volume = self._volumes.get(claim.spec.volume_name) if claim is not None else None
+        claim = self.claims.objects.get(Key(namespace, name))
+        volume = self.volumes.objects.get(claim.spec.volume_name) if claim is not None else None
         return [] if volume is None else [*_topology_terms(volume.metadata.labels), *node_affinity_terms(volume)]
 
 
@@ -156,6 +119,12 @@ def node_affinity_terms(volume: PersistentVolume) -> list[tuple[NodeTerm, ...]]:
     if affinity is None or affinity.required is None:
         return []
     return [tuple(node_term(each) for each in affinity.required.node_selector_terms)]
+
+
+def _attach_limits(node: CSINode) -> dict[str, int]:
+    return {
+        driver.name: driver.allocatable.count for driver in node.spec.drivers if driver.allocatable.count is not None
+    }
 
 
 def _class_fields(storage: StorageClass) -> tuple[object, ...]:

@@ -17,14 +17,13 @@ from gangline.kube.client import Client
 from gangline.kube.errors import Conflict, Invalid, KubeError, NotFound
 from gangline.kube.options import PatchType
 from gangline.scheduler.gangs.gang import GangInfo
-from gangline.scheduler.gangs.member import BIND, GangMember
+from gangline.scheduler.gangs.members import BIND, UNSCHEDULABLE_REASON, GangMember, scheduled_condition
 from gangline.scheduler.settings import Intervals
 from gangline.scheduler.types.cycle import PendingReason
 
 log = logging.getLogger(__name__)
 
 MAX_CONCURRENT_WRITES = 8
-UNSCHEDULABLE_REASON = "Unschedulable"
 WAITING_REASON = "Waiting"
 """Our reason for all that an autoscaler must not hear of."""
 
@@ -41,7 +40,7 @@ class PodConditionReporter:
 
     def enqueue(self, gang: GangInfo) -> None:
         """What is said of it may have changed."""
-        if gang.pending is not None or gang.marked_unschedulable:
+        if gang.progress.pending is not None or gang.progress.marked_unschedulable:
             self._queued[gang] = None
             self._wake.set()
 
@@ -61,11 +60,11 @@ class PodConditionReporter:
 
     def _condition_changes(self, gang: GangInfo) -> list[tuple[GangMember, PodCondition]]:
         """Which members are to say something else, and what."""
-        wait = gang.pending
+        wait = gang.progress.pending
         short = wait is not None and wait.reason is PendingReason.RESOURCES
-        gang.marked_unschedulable = short
+        gang.progress.marked_unschedulable = short
         found = []
-        for member in gang.unplaced_members():
+        for member in gang.members.unplaced():
             if member.mode != BIND:
                 continue
             said = scheduled_condition(member.pod)
@@ -97,11 +96,6 @@ class PodConditionReporter:
         since = said.last_transition_time if said is not None and said.status == news.status else None
         stamp = (since or self._clock.now()).strftime("%Y-%m-%dT%H:%M:%SZ")
         await patch_condition(self._client, member.key, member.uid, news, stamp)
-
-
-def scheduled_condition(pod: Pod) -> PodCondition | None:
-    """What a pod says about its place."""
-    return next((found for found in pod.status.conditions if found.type == POD_SCHEDULED), None)
 
 
 def _has_condition(pod: Pod, news: PodCondition) -> bool:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Never, TypeAlias
 
 from gangline.api.meta import JSON
@@ -61,7 +61,7 @@ class QueueReporter:
                 await self._write_all(self._gangs)
 
     async def _write_all(self, gangs: GangRegistry) -> None:
-        phases, allocated = Counter(gangs.queue_phases()), self._allocated(gangs)
+        phases, allocated = Counter(_queue_phases(gangs)), self._allocated(gangs)
         for name, queue in list(self._queues.items()):
             status = queue_status(name, phases, allocated, self._deserved)
             if status != queue.status:
@@ -80,6 +80,13 @@ class QueueReporter:
             return
         except KubeError as error:
             log.warning("queue status not written", extra={"queue": queue.metadata.name, "error": str(error)})
+
+
+def _queue_phases(gangs: GangRegistry) -> Iterator[tuple[str, str]]:
+    """Queue and phase of every PodGroup."""
+    for gang in gangs:
+        if gang.pod_group is not None:
+            yield gang.spec.queue, gang.state.phase
 
 
 def queue_status(

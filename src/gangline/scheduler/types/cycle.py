@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from gangline.api.meta import Key
 from gangline.api.scheduling import GangTopology
-from gangline.scheduler.pods.shape import PodShape
+from gangline.scheduler.types.shape import PodShape
 
 Vector: TypeAlias = NDArray[np.int64]
 """Amounts per resource, or a number per node. Whole units, cpu in thousandths: exact, no slack."""

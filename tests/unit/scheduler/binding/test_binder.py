@@ -14,7 +14,7 @@ from gangline.kube.errors import KubeError, Unreachable
 from gangline.kube.transport.api import Request, Response
 from gangline.scheduler.binding.binder import MAX_RETRY_DELAY, BindRequest, PodBinder
 from gangline.scheduler.binding.evictor import Evictor, EvictRequest
-from gangline.scheduler.gangs.member import BIND, PIN
+from gangline.scheduler.gangs.members import BIND, PIN
 from gangline.scheduler.scheduler import SCHEME
 from gangline.testing.clock import FakeClock, settle
 from support.servers.scripted import AnswerFunction, ScriptedTransport, json_response, refusal_response

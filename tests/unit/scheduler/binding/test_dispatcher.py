@@ -8,7 +8,11 @@ from gangline.api.meta import ObjectMeta
 from gangline.api.scheduler_views import Pod
 from gangline.api.scheduling import PodGroup, Queue, QueueSpec
 from gangline.runtime.informer import Delta
+from gangline.scheduler.binding.binder import PodBinder
 from gangline.scheduler.binding.dispatcher import Dispatcher
+from gangline.scheduler.binding.evictor import Evictor
+from gangline.scheduler.binding.gang_events import GangEvents
+from gangline.scheduler.binding.outcomes import BindingOutcomes
 from gangline.scheduler.cache.cache import SchedulerCache
 from gangline.scheduler.cycle.cycle import schedule
 from gangline.scheduler.metrics import NullSchedulerMetrics
@@ -36,19 +40,23 @@ class Office:
 
     def __init__(self) -> None:
         self.told = Told()
-        self.world = SchedulerCache(SchedulerSettings(), changed=lambda: None)
+        self.world = SchedulerCache(SchedulerSettings())
         self.world.on_node(Delta(None, make_ready_node("a", cpu="4")))
         self.world.on_priority_class(Delta(None, PriorityClass(metadata=ObjectMeta(name="high"), value=9)))
         nobody: Any = None
         recorder: Any = self.told
+        clock, events, metrics = FakeClock(START_TIME), GangEvents(recorder), NullSchedulerMetrics()
+        outcomes = BindingOutcomes(self.world, clock, events, metrics)
+        self.binder = PodBinder(nobody, clock, outcomes)
         self.carrier = Dispatcher(
-            nobody,
-            FakeClock(START_TIME),
             self.world,
-            recorder,
+            self.binder,
+            Evictor(nobody, clock, outcomes),
+            outcomes,
+            events,
             SchedulerSettings(),
-            NullSchedulerMetrics(),
-            again=lambda: None,
+            metrics,
+            request_cycle=lambda: None,
         )
 
     def queue(self, name: str, weight: int) -> None:
@@ -127,7 +135,7 @@ def test_a_start_that_is_undone_gives_up_places_that_nobody_went_to_and_no_other
     office.gang(make_pod_group("g", 3), 3)
     office.round()
     # One was bound a moment ago, which the watch has yet to tell.
-    office.carrier.binder.cancel("uid-g-0")
+    office.binder.cancel("uid-g-0")
     gang = office.world.gangs.gang_of_pod("uid-g-0")
     assert gang is not None
     office.carrier.rollback(gang, timedelta(minutes=1))

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from gangline.api.meta import Key, ObjectMeta
-from gangline.api.scheduler_views import CSINode, Node, Pod
+from gangline.api.scheduler_views import CSINode
 from gangline.api.scheduling import GANG_GATE, Queue, QueueSpec
 from gangline.runtime.informer import Delta
 from gangline.scheduler.cache.cache import SchedulerCache
@@ -18,8 +18,13 @@ class Told:
 
     def __init__(self) -> None:
         self.rounds = self.notices = 0
-        self.world = SchedulerCache(SchedulerSettings(), self._round)
-        self.world.notify_changed = self._notice
+        self.deleted: list[str] = []
+        self.world = SchedulerCache(
+            SchedulerSettings(),
+            request_cycle=self._round,
+            gang_changed=self._notice,
+            object_deleted=self.deleted.append,
+        )
 
     def _round(self) -> None:
         self.rounds += 1
@@ -31,17 +36,7 @@ class Told:
         """Whether a change asked for a round."""
         count = self.rounds
         delta: Delta[Any] = Delta(before, after)
-        newest = delta.newest
-        if isinstance(newest, Pod):
-            self.world.on_pod(delta)
-        elif isinstance(newest, Node):
-            self.world.on_node(delta)
-        elif isinstance(newest, CSINode):
-            self.world.on_attach_limits(delta)
-        elif isinstance(newest, Queue):
-            self.world.on_queue(delta)
-        else:
-            self.world.on_group(delta)
+        self.world.handle(delta)
         return self.rounds > count
 
 
@@ -151,13 +146,11 @@ def test_other_terms_of_a_group_matter_to_all_and_other_words_to_nobody() -> Non
 
 def test_who_is_gone_is_told() -> None:
     told = Told()
-    gone: list[str] = []
-    told.world.notify_deleted = gone.append
     told.see(make_gang_pod("p", "g"))
     told.see(make_pod_group("g", 1))
     told.see(None, make_gang_pod("p", "g"))
     told.see(None, make_pod_group("g", 1))
-    assert gone == ["uid-p", "uid-g"]
+    assert told.deleted == ["uid-p", "uid-g"]
 
 
 def test_who_is_asked_to_leave_is_on_its_way_at_once_and_may_stay_after_all() -> None:

@@ -12,7 +12,6 @@ from gangline.api.scheduler_views import Node, NodePlacementStatus
 from gangline.scheduler.cache.nodes import NodeCache
 from gangline.scheduler.cycle.cycle import schedule
 from gangline.scheduler.placement.whatif import WhatIf
-from gangline.scheduler.pods.shape import PodShape
 from gangline.scheduler.types.cycle import (
     Bind,
     BoundPod,
@@ -26,6 +25,7 @@ from gangline.scheduler.types.cycle import (
     QueueQuota,
     SchedulerPolicy,
 )
+from gangline.scheduler.types.shape import PodShape
 
 NOW = datetime(2026, 11, 16, 12, 0, 0, tzinfo=UTC)
 ONE = PodShape(requests=(("cpu", 1000), ("pods", 1)))

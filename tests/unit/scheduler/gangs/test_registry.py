@@ -11,13 +11,16 @@ from gangline.api.core import PriorityClass
 from gangline.api.meta import Key, ObjectMeta
 from gangline.api.scheduler_views import Pod
 from gangline.api.scheduling import GANG_GATE
+from gangline.runtime.informer import Delta
+from gangline.scheduler.cache.cache import SchedulerCache
 from gangline.scheduler.gangs.gang import GangInfo
-from gangline.scheduler.gangs.member import BIND, PIN, GangMember, placement_mode
+from gangline.scheduler.gangs.members import BIND, PIN, GangMember, placement_mode
 from gangline.scheduler.gangs.phase import next_state
 from gangline.scheduler.gangs.registry import GangRegistry
 from gangline.scheduler.pods.decode import shape_of
-from gangline.scheduler.pods.shape import PodShape
+from gangline.scheduler.settings import SchedulerSettings
 from gangline.scheduler.types.cycle import GangRequest
+from gangline.scheduler.types.shape import PodShape
 from support.builders.gang_pods import START_TIME, make_gang_pod, make_pod_group
 from support.builders.scheduler_inputs import make_node_cache, make_scheduler_node, placed_nodes
 
@@ -220,18 +223,19 @@ def klass(name: str, value: int, policy: str = "PreemptLowerPriority") -> Priori
 
 
 def test_importance_comes_from_the_groups_class_else_from_the_pods() -> None:
-    gangs = GangRegistry()
+    world = SchedulerCache(SchedulerSettings())
+    gangs = world.gangs
     gangs.put_group(make_pod_group("g", 1, priorityClassName="high"))
     put(gangs, make_gang_pod("g-0", "g", priority=5, preemptionPolicy="Never"))
     ask = only(gangs.requests())
     assert (ask.priority, ask.can_preempt) == (5, False)
-    gangs.put_priority_class(klass("high", 100))
+    world.on_priority_class(Delta(None, klass("high", 100)))
     ask = only(gangs.requests())
     assert (ask.priority, ask.can_preempt) == (100, True)
-    gangs.put_priority_class(klass("high", 50, "Never"))
+    world.on_priority_class(Delta(None, klass("high", 50, "Never")))
     ask = only(gangs.requests())
     assert (ask.priority, ask.can_preempt) == (50, False)
-    gangs.drop_priority_class("high")
+    world.on_priority_class(Delta(klass("high", 50, "Never"), None))
     assert only(gangs.requests()).priority == 5
 
 
@@ -299,10 +303,10 @@ def test_a_vanished_member_is_remembered_until_its_seat_is_taken() -> None:
     gangs.put_group(make_pod_group("g", 2))
     put(gangs, *workers(2))
     gangs.drop_pod("uid-g-1")
-    (gone,) = gang_of(gangs, "g").lost_members.values()
+    (gone,) = gang_of(gangs, "g").members.lost.values()
     assert (gone.name, gone.role, gone.index, gone.succeeded) == ("g-1", "worker", 1, False)
     put(gangs, make_gang_pod("another", "g", role="worker", index=1))
-    assert not gang_of(gangs, "g").lost_members
+    assert not gang_of(gangs, "g").members.lost
 
 
 def test_a_member_replaced_before_it_went_is_not_missed() -> None:
@@ -314,7 +318,7 @@ def test_a_member_replaced_before_it_went_is_not_missed() -> None:
         make_gang_pod("new", "g", role="worker", index=0),
     )
     gangs.drop_pod("uid-old")
-    assert not gang_of(gangs, "g").lost_members
+    assert not gang_of(gangs, "g").members.lost
 
 
 def test_a_member_that_changes_its_seat_is_missed_in_the_new_one_only() -> None:
@@ -323,9 +327,9 @@ def test_a_member_that_changes_its_seat_is_missed_in_the_new_one_only() -> None:
     put(gangs, *workers(2))
     gangs.drop_pod("uid-g-1")
     put(gangs, make_gang_pod("g-0", "g", role="worker", index=1))
-    assert not gang_of(gangs, "g").lost_members
+    assert not gang_of(gangs, "g").members.lost
     gangs.drop_pod("uid-g-0")
-    (gone,) = gang_of(gangs, "g").lost_members.values()
+    (gone,) = gang_of(gangs, "g").members.lost.values()
     assert (gone.name, gone.index) == ("g-0", 1)
 
 
@@ -352,12 +356,12 @@ def test_a_member_that_goes_costs_no_look_at_the_others() -> None:
     gangs.put_group(make_pod_group("g", 5000))
     put(gangs, *workers(5000))
     gang = gang_of(gangs, "g")
-    gang.members = members = Looked(gang.members)
-    for uid in tuple(gang.members):
+    gang.members.by_uid = members = Looked(gang.members.by_uid)
+    for uid in tuple(gang.members.by_uid):
         gangs.drop_pod(uid)
     # One look is ours.
     assert members.looks == 1
-    assert len(gang.lost_members) == 5000
+    assert len(gang.members.lost) == 5000
 
 
 def test_a_pod_is_of_the_group_that_its_annotation_names_now() -> None:
@@ -368,13 +372,13 @@ def test_a_pod_is_of_the_group_that_its_annotation_names_now() -> None:
     assert gangs.requests() == []
     put(gangs, make_gang_pod("b", "g"))
     assert only(gangs.requests()).key == Key("ns", "g")
-    assert gang_of(gangs, "h").members == {}
+    assert gang_of(gangs, "h").members.by_uid == {}
     # Without the annotation it stands alone; with it, it no longer does.
     put(gangs, make_gang_pod("b"))
     assert only(gangs.requests()).key == Key("ns", "b")
     put(gangs, make_gang_pod("b", "h"))
     assert gangs.requests() == []
-    assert {gang.key.name: list(gang.members) for gang in gangs} == {"g": ["uid-a"], "h": ["uid-b"]}
+    assert {gang.key.name: list(gang.members.by_uid) for gang in gangs} == {"g": ["uid-a"], "h": ["uid-b"]}
 
 
 def test_one_on_its_way_to_its_place_gets_there_before_it_changes_its_group() -> None:
@@ -397,8 +401,8 @@ def test_those_replaced_under_other_names_are_not_remembered_for_ever() -> None:
     for number in range(500):
         put(gangs, make_gang_pod(f"g-{number}", "g", node="a", phase="Running"))
         gangs.drop_pod(f"uid-g-{number}")
-    assert len(found.lost_members) < 50
-    assert "g-499" in [gone.name for gone in found.lost_members.values()]
+    assert len(found.members.lost) < 50
+    assert "g-499" in [gone.name for gone in found.members.lost.values()]
 
 
 def test_those_who_succeeded_and_went_before_we_were_started_are_in_the_status() -> None:
@@ -467,9 +471,9 @@ def test_members_of_a_deleted_job_are_no_part_of_the_one_made_again_under_its_na
     assert (ask.min_members, ask.pod_sets[0].count, ask.recovering) == (2, 2, False)
     assert sum(len(holding.pods) for holding in gangs.allocations()) == 2  # their room is still taken
     gangs.drop_pod("uid-g-0")
-    assert not gang.lost_members
+    assert not gang.members.lost
     gangs.drop_pod("uid-g-3")
-    assert [gone.name for gone in gang.lost_members.values()] == ["g-3"]
+    assert [gone.name for gone in gang.members.lost.values()] == ["g-3"]
 
 
 def test_pods_may_have_another_owner_than_their_group() -> None:

@@ -9,7 +9,7 @@ import pytest
 from gangline.api.meta import Key
 from gangline.api.scheduler_views import Pod
 from gangline.scheduler.gangs.gang import GangInfo
-from gangline.scheduler.gangs.member import GangMember
+from gangline.scheduler.gangs.members import GangMember
 from gangline.scheduler.gangs.registry import GangRegistry
 from gangline.scheduler.gangs.timeouts import (
     MISSING_GROUP_DELAY,
@@ -77,7 +77,7 @@ def test_a_start_that_was_begun_long_ago_has_its_time_from_when_it_is_gone_on_wi
     member = gangs.member("uid-g-1")
     assert member is not None
     gangs.assume(member, "a")
-    found.placed_at = START_TIME + 10 * MINUTE
+    found.progress.placed_at = START_TIME + 10 * MINUTE
     assert rollback_at(found, MINUTE) == START_TIME + 11 * MINUTE
 
 
@@ -87,7 +87,7 @@ def test_places_that_nobody_ever_reached_are_given_up_too() -> None:
         member = gangs.member(uid)
         assert member is not None
         gangs.assume(member, "a")
-    found.placed_at = START_TIME + timedelta(seconds=1)
+    found.progress.placed_at = START_TIME + timedelta(seconds=1)
     assert rollback_at(found, MINUTE) == START_TIME + timedelta(seconds=61)
 
 
@@ -121,7 +121,7 @@ def recovering(*pods: Pod, phase: str = "Recovering", **spec: Any) -> GangInfo:
         assert member is not None
         if member.is_unplaced and not member.mode:
             gangs.assume(member, "a")
-    found.placed_at = START_TIME + timedelta(seconds=1)
+    found.progress.placed_at = START_TIME + timedelta(seconds=1)
     return found
 
 
@@ -169,16 +169,16 @@ def test_a_pin_in_a_start_is_undone_with_the_start() -> None:
 
 def test_a_pin_of_a_scheduler_before_us_is_given_up_only_if_there_is_no_room_for_it() -> None:
     found = recovering(bound(0), pinned(1))
-    found.placed_at = None
+    found.progress.placed_at = None
     assert rollback_at(found, MINUTE) is None
     found = recovering(bound(0), pinned(1, said="Unschedulable"))
-    found.placed_at = None
+    found.progress.placed_at = None
     assert rollback_at(found, MINUTE) == START_TIME + PIN_REJECTED_TIMEOUT
 
 
 def test_who_did_not_leave_is_asked_again_only_after_as_much_time() -> None:
     found = recovering(bound(0), pinned(1, said="Unschedulable"))
-    found.rolled_back_at = START_TIME + MINUTE
+    found.progress.rolled_back_at = START_TIME + MINUTE
     assert rollback_at(found, MINUTE) == START_TIME + MINUTE + PIN_REJECTED_TIMEOUT
 
 
@@ -210,7 +210,7 @@ def test_that_there_is_no_room_for_a_pin_is_noticed_though_nothing_else_changes(
 def test_one_that_waits_is_late_after_the_same_time() -> None:
     gangs, found = gang(waiting(0), waiting(1), scheduleTimeoutSeconds=5)
     (ask,) = gangs.requests()
-    found.pending = Pending(ask, PendingReason.RESOURCES, "no room")
+    found.progress.pending = Pending(ask, PendingReason.RESOURCES, "no room")
     assert timeout_warning_at(found, MINUTE) == START_TIME + timedelta(seconds=5)
 
 
@@ -226,7 +226,7 @@ def test_one_that_has_its_places_and_only_starts_is_not_late() -> None:
 def test_one_that_runs_is_never_late() -> None:
     gangs, found = gang(bound(0), bound(1), waiting(2), phase="Running")
     (ask,) = gangs.requests()
-    found.pending = Pending(ask, PendingReason.RESOURCES, "no room")
+    found.progress.pending = Pending(ask, PendingReason.RESOURCES, "no room")
     assert timeout_warning_at(found, MINUTE) is None
 
 
@@ -238,9 +238,9 @@ def test_pods_whose_group_does_not_exist_are_told_soon() -> None:
     assert found is not None
     assert timeout_warning_at(found, MINUTE) == START_TIME + MISSING_GROUP_DELAY
     # It is there after all, and has its own time.
-    found.warned_timeout = True
+    found.progress.warned_timeout = True
     gangs.put_group(make_pod_group("g", 2))
-    assert not found.warned_timeout
+    assert not found.progress.warned_timeout
     assert timeout_warning_at(found, MINUTE) == START_TIME + MINUTE
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from gangline.api.selectors import LabelSelector
 from gangline.scheduler.pods.decode import bound_pod_of, shape_of
-from gangline.scheduler.pods.shape import shape_excluding
+from gangline.scheduler.types.shape import shape_excluding
 from support.builders.scheduler_inputs import (
     make_gang_request,
     make_node_cache,

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from gangline.api.meta import Key
-from gangline.scheduler.pods.shape import PodShape
 from gangline.scheduler.preemption.preempt import FitCheck, VictimSet, lower_priority, preemption_plan
 from gangline.scheduler.types.cycle import BoundPod, GangAllocation, GangRequest, Placement
+from gangline.scheduler.types.shape import PodShape
 
 NOW = datetime(2026, 11, 16, 12, 0, 0, tzinfo=UTC)
 ONE = PodShape(requests=(("cpu", 1000), ("pods", 1)))

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from gangline.api.meta import Key
 from gangline.scheduler.cache.nodes import NodeCache
 from gangline.scheduler.cycle.cycle import schedule
-from gangline.scheduler.pods.shape import PodShape
 from gangline.scheduler.types.cycle import BudgetLimit, CycleResult, GangAllocation, Preempt, SchedulerPolicy
+from gangline.scheduler.types.shape import PodShape
 from support.builders.scheduler_inputs import (
     make_bound_pod,
     make_gang_request,

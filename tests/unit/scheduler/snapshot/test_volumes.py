@@ -5,12 +5,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from gangline.api.meta import Key, ObjectMeta, OwnerReference
+from gangline.api.meta import ObjectMeta, OwnerReference
 from gangline.api.scheduler_views import CSINode, PersistentVolume, StorageClass, VolumeClaim
 from gangline.api.scheduling import GANG_GATE
 from gangline.scheduler.cache.nodes import NodeCache
-from gangline.scheduler.pods.shape import PodShape
 from gangline.scheduler.types.cycle import Placement
+from gangline.scheduler.types.shape import PodShape
 from support.builders.scheduler_inputs import (
     GANG_CREATED_AT,
     make_bound_pod,
@@ -55,9 +55,9 @@ def zones(*found: PersistentVolume | VolumeClaim) -> NodeCache:
     cluster = make_node_cache(*(make_scheduler_node(zone, labels={ZONE: zone}) for zone in ("a", "b", "c")))
     for each in found:
         if isinstance(each, VolumeClaim):
-            cluster.put_claim(each)
+            cluster.volumes.claims.put(each)
         else:
-            cluster.put_volume(each)
+            cluster.volumes.volumes.put(each)
     return cluster
 
 
@@ -115,13 +115,13 @@ def test_a_claim_that_nobody_can_use_is_named(there: list[Any], words: str) -> N
 
 def test_a_claim_that_waits_for_its_first_pod_is_refused_with_the_remedy() -> None:
     cluster = zones(claim(volume=""))
-    cluster.put_storage_class(storage("WaitForFirstConsumer"))
+    cluster.volumes.storage_classes.put(storage("WaitForFirstConsumer"))
     found = placement_shortage(cluster, make_gang_request((SHAPE, 1)))
     assert found.unsupported
     assert 'persistentvolumeclaim "data"' in found.message
     assert "WaitForFirstConsumer" in found.message
     assert "scheduling.gangline.dev/commit: pin" in found.message
-    cluster.put_storage_class(storage("Immediate"))
+    cluster.volumes.storage_classes.put(storage("Immediate"))
     assert (
         placement_shortage(cluster, make_gang_request((SHAPE, 1))).message
         == 'persistentvolumeclaim "data" is not bound yet'
@@ -132,7 +132,7 @@ def test_when_the_claim_is_bound_the_gang_is_placed() -> None:
     cluster = zones(volume(zones=["c"]), claim(volume=""))
     assert placement_shortage(cluster, make_gang_request((SHAPE, 2))).unsupported
     before = cluster.version
-    cluster.put_claim(claim())
+    cluster.volumes.claims.put(claim())
     assert cluster.version > before
     assert placed_nodes(cluster, make_gang_request((SHAPE, 2))) == [["c", "c"]]
 
@@ -161,15 +161,15 @@ def test_two_roles_do_not_share_a_claim_for_one_pod() -> None:
 
 def test_saying_the_same_again_changes_nothing_and_dropping_does() -> None:
     cluster = zones(volume(zones=["a"]), claim())
-    cluster.put_storage_class(storage("Immediate"))
+    cluster.volumes.storage_classes.put(storage("Immediate"))
     version = cluster.version
-    cluster.put_claim(claim())
-    cluster.put_volume(volume(zones=["a"]))
-    cluster.put_storage_class(storage("Immediate"))
+    cluster.volumes.claims.put(claim())
+    cluster.volumes.volumes.put(volume(zones=["a"]))
+    cluster.volumes.storage_classes.put(storage("Immediate"))
     assert cluster.version == version
-    cluster.drop_storage_class("fast")
-    cluster.drop_claim(Key("default", "data"))
-    cluster.drop_volume("pv")
+    cluster.volumes.storage_classes.drop(storage("Immediate"))
+    cluster.volumes.claims.drop(claim())
+    cluster.volumes.volumes.drop(volume())
     assert cluster.version == version + 3
     assert (
         placement_shortage(cluster, make_gang_request((SHAPE, 1))).message == 'persistentvolumeclaim "data" not found'
@@ -195,7 +195,7 @@ def using(*names: str) -> PodShape:
 def test_a_node_takes_as_many_volumes_as_its_driver_can_attach() -> None:
     cluster = zones(*disk("one"), *disk("two"), *disk("three"))
     for node in "abc":
-        cluster.put_attach_limits(limits(node, 1))
+        cluster.volumes.csi_nodes.put(limits(node, 1))
     assert placement_shortage(cluster, make_gang_request((using("one", "two"), 1))).nodes_by_reason == {
         "at their limit of volumes": 3
     }
@@ -207,19 +207,19 @@ def test_a_node_takes_as_many_volumes_as_its_driver_can_attach() -> None:
     roles = make_gang_request(("x", using("two"), 3), ("y", using("three"), 3))
     assert placed_nodes(cluster, roles) == [["b"] * 3, ["c"] * 3]
     assert isinstance(cluster.what_if().place_after_eviction(make_gang_request((using("two"), 9)), ["r"]), Placement)
-    cluster.put_attach_limits(limits("a", 2))
-    cluster.put_attach_limits(limits("b", None))
-    cluster.drop_attach_limits("c")
+    cluster.volumes.csi_nodes.put(limits("a", 2))
+    cluster.volumes.csi_nodes.put(limits("b", None))
+    cluster.volumes.csi_nodes.drop(limits("c", None))
     assert placed_nodes(cluster, make_gang_request((using("two", "three"), 8))) == [["b"] * 4 + ["c"] * 4]
 
 
 def test_limits_of_other_drivers_and_other_volumes_do_not_matter() -> None:
     cluster = zones(volume(), claim(), *disk("one"))
-    cluster.put_attach_limits(limits("a", 0))
+    cluster.volumes.csi_nodes.put(limits("a", 0))
     assert placed_nodes(cluster, make_gang_request((SHAPE, 1))) == [["a"]]
     assert placed_nodes(cluster, make_gang_request((using("one"), 1))) == [["b"]]
     version = cluster.version
-    cluster.put_attach_limits(limits("a", 0))
+    cluster.volumes.csi_nodes.put(limits("a", 0))
     assert cluster.version == version
 
 
@@ -247,11 +247,11 @@ GATED = {"schedulingGates": [{"name": "scheduling.gangline.dev/gang"}]}
 def test_what_kube_scheduler_does_in_the_end_is_no_obstacle_to_a_pinned_pod() -> None:
     shape = make_pod_shape(make_scheduler_pod(cpu=1, spec=USES | GATED | {"resourceClaims": [{"name": "gpu"}]}))
     cluster = zones(volume(zones=["b"]), claim(volume=""))
-    cluster.put_storage_class(storage("WaitForFirstConsumer"))
+    cluster.volumes.storage_classes.put(storage("WaitForFirstConsumer"))
     assert placed_nodes(cluster, make_gang_request((shape, 2))) == [["a", "a"]]
-    cluster.put_claim(claim())
+    cluster.volumes.claims.put(claim())
     assert placed_nodes(cluster, make_gang_request((shape, 2))) == [["b", "b"]]
-    cluster.drop_claim(Key("default", "data"))
+    cluster.volumes.claims.drop(claim())
     assert placement_shortage(cluster, make_gang_request((shape, 1))).unsupported
 
 
@@ -261,7 +261,7 @@ def test_a_claim_that_is_being_deleted_is_no_place_for_a_new_pod() -> None:
     leaving = msgspec.structs.replace(
         claim(), metadata=ObjectMeta(name="data", namespace="default", deletion_timestamp=GANG_CREATED_AT)
     )
-    cluster.put_claim(leaving)
+    cluster.volumes.claims.put(leaving)
     found = placement_shortage(cluster, make_gang_request((SHAPE, 1)))
     assert (found.unsupported, found.message) == (True, 'persistentvolumeclaim "data" is being deleted')
 
@@ -273,7 +273,7 @@ def test_a_claim_of_the_right_name_that_was_made_for_somebody_else_is_not_taken(
     assert placement_shortage(cluster, ask).message == 'persistentvolumeclaim "w-0-scratch" was not made for this pod'
     owner = OwnerReference(kind="Pod", name="w-0", uid=pod.metadata.uid, controller=True)
     metadata = ObjectMeta(name="w-0-scratch", namespace="default", owner_references=(owner,))
-    cluster.put_claim(msgspec.structs.replace(claim(), metadata=metadata))
+    cluster.volumes.claims.put(msgspec.structs.replace(claim(), metadata=metadata))
     assert placed_nodes(cluster, ask) == [["a"]]
 
 
@@ -328,22 +328,22 @@ def pinned(*claims: str) -> PodShape:
 
 def test_a_pinned_pod_is_told_a_node_where_its_volume_can_be_made() -> None:
     cluster = zones(unbound("data"))
-    cluster.put_storage_class(waits())
+    cluster.volumes.storage_classes.put(waits())
     assert placed_nodes(cluster, make_gang_request((pinned("data"), 1))) == [["a"]]
-    cluster.put_storage_class(waits("disk.example.com", "c"))
+    cluster.volumes.storage_classes.put(waits("disk.example.com", "c"))
     assert placed_nodes(cluster, make_gang_request((pinned("data"), 1))) == [["c"]]
     # Somebody has begun to make it.
-    cluster.put_claim(unbound("data", selected="b"))
+    cluster.volumes.claims.put(unbound("data", selected="b"))
     assert placed_nodes(cluster, make_gang_request((pinned("data"), 1))) == [["b"]]
 
 
 def test_where_volumes_are_not_made_a_pinned_pod_is_told_a_node_that_has_one_to_spare() -> None:
     cluster = zones(unbound("one"), unbound("two"), local("b1", "b"), local("c1", "c"))
-    cluster.put_storage_class(waits("kubernetes.io/no-provisioner"))
+    cluster.volumes.storage_classes.put(waits("kubernetes.io/no-provisioner"))
     assert placed_nodes(cluster, make_gang_request((pinned("one"), 1), (pinned("two"), 1))) == [["b"], ["c"]]
     cluster.put_pod(make_bound_pod("first", "b", pinned("one")))
     assert placed_nodes(cluster, make_gang_request((pinned("two"), 1))) == [["c"]]
-    cluster.drop_volume("c1")
+    cluster.volumes.volumes.drop(local("c1", "c"))
     assert placement_shortage(cluster, make_gang_request((pinned("two"), 1))).nodes_by_reason == {
         "cannot reach the volume": 3
     }
@@ -363,18 +363,18 @@ def test_where_volumes_are_not_made_a_pinned_pod_is_told_a_node_that_has_one_to_
 )
 def test_a_volume_that_will_not_do_is_none(other: PersistentVolume) -> None:
     cluster = zones(unbound("data"), other)
-    cluster.put_storage_class(waits("kubernetes.io/no-provisioner"))
+    cluster.volumes.storage_classes.put(waits("kubernetes.io/no-provisioner"))
     ask = make_gang_request((pinned("data"), 1))
     assert placement_shortage(cluster, ask).nodes_by_reason == {"cannot reach the volume": 3}
-    cluster.put_volume(local("pv", "b", claimRef={"namespace": "default", "name": "data"}))
+    cluster.volumes.volumes.put(local("pv", "b", claimRef={"namespace": "default", "name": "data"}))
     assert placed_nodes(cluster, ask) == [["b"]]
 
 
 def test_a_claim_may_choose_its_volume_by_labels() -> None:
     cluster = zones(unbound("data", selector={"matchLabels": {"disk": "nvme"}}), local("pv", "b"))
-    cluster.put_storage_class(waits("kubernetes.io/no-provisioner"))
+    cluster.volumes.storage_classes.put(waits("kubernetes.io/no-provisioner"))
     ask = make_gang_request((pinned("data"), 1))
     assert placement_shortage(cluster, ask).nodes_by_reason == {"cannot reach the volume": 3}
     labelled = msgspec.structs.replace(local("pv", "b"), metadata=ObjectMeta(name="pv", labels={"disk": "nvme"}))
-    cluster.put_volume(labelled)
+    cluster.volumes.volumes.put(labelled)
     assert placed_nodes(cluster, ask) == [["b"]]

@@ -42,7 +42,7 @@ class Mast:
 
     async def says(self, cause: PendingReason | None, message: str = "no room") -> None:
         asks = self.gangs.requests()
-        self.gang.pending = Pending(asks[0], cause, message) if cause is not None else None
+        self.gang.progress.pending = Pending(asks[0], cause, message) if cause is not None else None
         self.signals.enqueue(self.gang)
         await self.clock.advance(PACE.report)
 

@@ -153,8 +153,8 @@ async def test_words_that_change_with_every_placement_are_written_seldom_and_hol
 
     def in_vain(words: str) -> None:
         (ask,) = office.gangs.requests()
-        office.gang.pending = Pending(ask, PendingReason.RESOURCES, words)
-        office.gang.last_attempt = PlacementAttempt(failed=True, message=words)
+        office.gang.progress.pending = Pending(ask, PendingReason.RESOURCES, words)
+        office.gang.progress.last_attempt = PlacementAttempt(failed=True, message=words)
         office.reporter.enqueue(office.gang)
 
     async with office.open():

@@ -1,8 +1,9 @@
 """What no room in the world would change: members that do not exist, and fields that this way of placing cannot do."""
 
-from gangline.scheduler.pods.shape import PodShape
 from gangline.scheduler.snapshot.snapshot import ClusterSnapshot
 from gangline.scheduler.types.cycle import GangRequest, Shortage
+from gangline.scheduler.types.gang_requests import missing_members_message
+from gangline.scheduler.types.shape import PodShape
 
 
 def prefilter_shortage(board: ClusterSnapshot, ask: GangRequest) -> Shortage | None:
@@ -11,14 +12,8 @@ def prefilter_shortage(board: ClusterSnapshot, ask: GangRequest) -> Shortage | N
         problem = _unsupported_reason(board, ask, need.shape) if need.count else ""
         if problem:
             return Shortage(problem, unsupported=True)
-    there = sum(need.count for need in ask.pod_sets)
-    if there < ask.min_members:
-        return Shortage(f"{there} of {ask.min_members} members exist")
-    for role, least in sorted(ask.min_by_role.items()):
-        there = sum(need.count for need in ask.pod_sets if need.role == role)
-        if there < least:
-            return Shortage(f"{there} of {least} members of role {role} exist")
-    return None
+    message = missing_members_message(ask)
+    return Shortage(message) if message else None
 
 
 def _unsupported_reason(board: ClusterSnapshot, ask: GangRequest, shape: PodShape) -> str:

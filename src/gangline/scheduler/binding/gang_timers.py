@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from gangline.api.scheduling import GROUP_NAME_ANNOTATION
 from gangline.runtime.events import EventType
 from gangline.scheduler.binding.dispatcher import Dispatcher
+from gangline.scheduler.binding.gang_events import GangEvents
 from gangline.scheduler.gangs.gang import GangInfo
 from gangline.scheduler.gangs.timeouts import rollback_at, start_timeout, timeout_warning_at
 from gangline.scheduler.settings import SchedulerSettings
@@ -16,8 +17,8 @@ UPDATE_INTERVAL = timedelta(milliseconds=250)
 class GangTimers:
     """Gangs with a time at which something is due. No clock of its own: it is asked."""
 
-    def __init__(self, settings: SchedulerSettings, carrier: Dispatcher) -> None:
-        self._settings, self._dispatcher = settings, carrier
+    def __init__(self, settings: SchedulerSettings, dispatcher: Dispatcher, events: GangEvents) -> None:
+        self._settings, self._dispatcher, self._events = settings, dispatcher, events
         self._due_at: dict[GangInfo, datetime] = {}
         # Those that changed, and when such ones were last looked at.
         self._changed: dict[GangInfo, None] = {}
@@ -54,7 +55,7 @@ class GangTimers:
         for gang in [gang for gang, when in self._due_at.items() if when <= now]:
             undo, late = self._rollback_at(gang), self._warning_at(gang)
             if undo is not None and undo <= now:
-                gang.rolled_back_at = now
+                gang.progress.rolled_back_at = now
                 self._dispatcher.rollback(gang, start_timeout(gang, self._settings.start_timeout))
             if late is not None and late <= now:
                 self._warn_timeout(gang)
@@ -64,17 +65,17 @@ class GangTimers:
         return rollback_at(gang, self._settings.start_timeout) if self._settings.roll_back else None
 
     def _warning_at(self, gang: GangInfo) -> datetime | None:
-        return None if gang.warned_timeout else timeout_warning_at(gang, self._settings.start_timeout)
+        return None if gang.progress.warned_timeout else timeout_warning_at(gang, self._settings.start_timeout)
 
     def _warn_timeout(self, gang: GangInfo) -> None:
-        gang.warned_timeout = True
+        gang.progress.warned_timeout = True
         if gang.pod_group is None:
             note = (
                 f"its PodGroup {gang.key} does not exist: make it, or take the annotation {GROUP_NAME_ANNOTATION} away"
             )
-            self._dispatcher.record_event(gang, EventType.WARNING, "PodGroupMissing", note, "Place")
+            self._events.record(gang, EventType.WARNING, "PodGroupMissing", note, "Place")
             return
         limit = start_timeout(gang, self._settings.start_timeout).total_seconds()
-        why = gang.pending.message if gang.pending is not None else gang.state.message
+        why = gang.progress.pending.message if gang.progress.pending is not None else gang.state.message
         note = f"not placed in {limit:g} s" + (f": {why}" if why else "")
-        self._dispatcher.record_event(gang, EventType.WARNING, "ScheduleTimeout", note, "Place")
+        self._events.record(gang, EventType.WARNING, "ScheduleTimeout", note, "Place")

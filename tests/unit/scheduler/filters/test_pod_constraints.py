@@ -4,11 +4,13 @@ from typing import Any
 
 import pytest
 
+from gangline.api.meta import ObjectMeta
+from gangline.api.scheduler_views import Namespace
 from gangline.api.scheduling import GangTopology
 from gangline.scheduler.cache.nodes import NodeCache
 from gangline.scheduler.pods.decode import bound_pod_of, shape_of
-from gangline.scheduler.pods.shape import PodShape
 from gangline.scheduler.types.cycle import Placement, Shortage
+from gangline.scheduler.types.shape import PodShape
 from support.builders.scheduler_inputs import (
     HOSTNAME_LABEL,
     make_bound_pod,
@@ -118,9 +120,10 @@ def test_namespaces_are_chosen_by_their_labels_too() -> None:
     cluster = zoned("x")
     cluster.put_pod(make_bound_pod("r", "n0", chosen))
     assert placed_nodes(cluster, make_gang_request((PLAIN_A, 1))) == [["n0"]]
-    cluster.put_namespace("default", {"team": "red"})
+    red = Namespace(metadata=ObjectMeta(name="default", labels={"team": "red"}))
+    cluster.namespaces.put(red)
     assert isinstance(cluster.what_if().place(make_gang_request((PLAIN_A, 1))), Shortage)
-    cluster.drop_namespace("default")
+    cluster.namespaces.drop(red)
     everywhere = shape_of_rules(apart=[term(namespaceSelector={})], namespace="other")
     cluster.put_pod(make_bound_pod("r", "n0", everywhere))
     assert isinstance(cluster.what_if().place(make_gang_request((PLAIN_A, 1))), Shortage)

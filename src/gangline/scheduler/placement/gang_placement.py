@@ -6,10 +6,10 @@ from itertools import islice, permutations
 import msgspec
 import numpy as np
 
-from gangline.scheduler.filters.affinity import must_follow_others
 from gangline.scheduler.filters.fit import ShapeFit, reason_histogram
+from gangline.scheduler.filters.pod_constraints import must_follow_others
+from gangline.scheduler.filters.prefilter import prefilter_shortage
 from gangline.scheduler.filters.scoring import NO_NODES
-from gangline.scheduler.filters.unsupported import prefilter_shortage
 from gangline.scheduler.placement.topology import (
     ALL_NODES,
     MAX_DOMAINS,

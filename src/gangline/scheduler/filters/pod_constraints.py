@@ -7,11 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gangline.api.selectors import LabelSelector
-from gangline.scheduler.pods.shape import AffinityTerm, PodShape, SpreadConstraint
 from gangline.scheduler.snapshot.node_table import Codes, Mask
 from gangline.scheduler.snapshot.snapshot import ClusterSnapshot
 from gangline.scheduler.types.cycle import BoundPod, Vector
 from gangline.scheduler.types.reasons import FilterReason
+from gangline.scheduler.types.shape import AffinityTerm, PodShape, SpreadConstraint
 
 DomainCounts: TypeAlias = NDArray[np.int64]
 """A number per domain; the last one is for nodes without the label."""

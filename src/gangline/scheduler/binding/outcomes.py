@@ -1,0 +1,69 @@
+"""What becomes of bind and evict requests: the cache is corrected, and one Event says what was placed."""
+
+import logging
+
+from gangline.base.clock import Clock
+from gangline.kube.errors import KubeError
+from gangline.runtime.events import EventType
+from gangline.scheduler.binding.binder import BindRequest
+from gangline.scheduler.binding.evictor import EvictRequest
+from gangline.scheduler.binding.gang_events import GangEvents
+from gangline.scheduler.cache.cache import SchedulerCache
+from gangline.scheduler.gangs.gang import GangInfo
+from gangline.scheduler.metrics import SchedulerMetrics
+
+log = logging.getLogger(__name__)
+
+
+class BindingOutcomes:
+    """Observes the binder and the evictor, and knows which pods of each gang are being bound."""
+
+    def __init__(self, cache: SchedulerCache, clock: Clock, events: GangEvents, metrics: SchedulerMetrics) -> None:
+        self._cache, self._clock, self._events, self._metrics = cache, clock, events, metrics
+        # Pods with an open bind request, by uid.
+        self._binding: dict[str, GangInfo] = {}
+
+    def begin(self, gang: GangInfo, uid: str) -> None:
+        """A bind request for this pod of the gang is about to be submitted."""
+        self._binding[uid] = gang
+        gang.progress.binding_uids.add(uid)
+
+    def bind_succeeded(self, order: BindRequest) -> None:
+        gang, member = self._cache.gangs.gang_of_pod(order.uid), self._cache.gangs.member(order.uid)
+        if gang is None or member is None:
+            return
+        created = member.pod.metadata.creation_timestamp
+        self._metrics.observe_bind(None if created is None else self._clock.now() - created)
+        gang.progress.newly_bound_nodes.append(order.node)
+        self.finish(order.uid)
+
+    def bind_refused(self, order: BindRequest, why: str) -> None:
+        log.warning("placing refused", extra={"pod": order.key, "node": order.node, "why": why})
+        self._metrics.count_bind_error()
+        self.finish(order.uid)
+        self._cache.forget_refused(order.uid)
+
+    def bind_failed(self, order: BindRequest, error: KubeError) -> None:
+        self._metrics.count_bind_error()
+
+    def eviction_refused(self, notice: EvictRequest, why: str) -> None:
+        log.warning("eviction refused", extra={"pod": notice.key, "why": why})
+        self._cache.budgets.record_refusal(notice.uid, self._clock.now())
+        self._cache.set_evicting(notice.uid, leaves=False)
+
+    def finish(self, uid: str) -> None:
+        """An order is over, one way or the other. One Event for all members that were placed together."""
+        gang = self._binding.pop(uid, None)
+        if gang is None:
+            return
+        gang.progress.binding_uids.discard(uid)
+        if gang.progress.binding_uids or not gang.progress.newly_bound_nodes:
+            return
+        count, nodes, gang.progress.newly_bound_nodes = (
+            len(gang.progress.newly_bound_nodes),
+            set(gang.progress.newly_bound_nodes),
+            [],
+        )
+        where = nodes.pop() if len(nodes) == 1 else f"{len(nodes)} nodes"
+        note = f"{count} member{'s' if count > 1 else ''} placed on {where}"
+        self._events.record(gang, EventType.NORMAL, "Scheduled", note, "Place")

@@ -1,0 +1,254 @@
+"""A member of a gang: a pod, where it is or is about to be, and what the life cycle looks at. No I/O, no clock."""
+
+from collections import Counter
+from datetime import UTC, datetime
+
+from gangline.api.core import PodPhase
+from gangline.api.kubeflow.training import REPLICA_INDEX, REPLICA_TYPE
+from gangline.api.meta import OwnerReference
+from gangline.api.scheduler_views import POD_SCHEDULED, Pod, PodCondition
+from gangline.api.scheduling import GANG_GATE
+from gangline.scheduler.gangs.phase import LostMember, MemberStatus
+from gangline.scheduler.pods.decode import TERMINAL_PHASES, identity_labels_of
+from gangline.scheduler.types.cycle import BoundPod
+from gangline.scheduler.types.shape import PodShape
+
+BIND, PIN = "bind", "pin"
+"""How a member gets its place: we bind it; or we say where, and its own scheduler does."""
+# As text: members of an enum are slow to name, and there may be thousands of pods.
+SUCCEEDED, FAILED = PodPhase.SUCCEEDED.value, PodPhase.FAILED.value
+UNSCHEDULABLE_REASON = "Unschedulable"
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MIN_REMEMBERED = 16
+"""So many who went are always remembered, twice over: only a gang that loses many is looked through."""
+Seat = tuple[str, int | str]
+"""Role and index, by which a replacement is known; without an index, the name."""
+
+
+class GangMember:
+    """A pod of a gang, and where it is or is about to be."""
+
+    __slots__ = (
+        "assumed_node",
+        "bind_refused",
+        "evicting",
+        "key",
+        "mode",
+        "owner",
+        "pod",
+        "shape",
+        "status",
+        "uid",
+    )
+
+    def __init__(self, pod: Pod, shape: PodShape, mode: str) -> None:
+        self.pod, self.shape, self.mode = pod, shape, mode
+        # These never change, and are asked for all the time.
+        self.uid, self.key, self.owner = pod.metadata.uid, pod.metadata.key, pod.metadata.controller
+        # Where we decided to put it, from the decision until it is seen there or the try has failed.
+        self.assumed_node = ""
+        # The server said that it cannot be placed as we know it: it is otherwise by now, and the watch will tell.
+        self.bind_refused = False
+        # We have asked it to leave, and nobody refused.
+        self.evicting = False
+        self.status = member_status(pod)
+
+    @property
+    def node(self) -> str:
+        """Where it is, or will be; empty: nowhere."""
+        return self.status.node or self.assumed_node
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it wants a place, and may have one."""
+        return bool(self.mode) and not self.bind_refused and self.is_unplaced
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether it has a place, and is to stay."""
+        facts = self.status
+        there = bool(facts.node or self.assumed_node)
+        return there and not facts.deleting and not self.evicting and facts.phase not in TERMINAL_PHASES
+
+    @property
+    def is_unplaced(self) -> bool:
+        """Whether it has no place, whatever keeps it from one."""
+        facts = self.status
+        return not (facts.node or self.assumed_node or facts.deleting or facts.phase in TERMINAL_PHASES)
+
+    def as_bound_pod(self) -> BoundPod:
+        """As one that holds room where it is, or is about to be."""
+        return BoundPod(
+            self.uid,
+            self.key,
+            self.node,
+            self.shape,
+            priority=self.pod.spec.priority,
+            terminating=self.evicting or self.status.deleting,
+            identity_labels=identity_labels_of(self.pod.metadata.labels, self.shape),
+        )
+
+    @property
+    def has_ended(self) -> bool:
+        return self.status.phase in TERMINAL_PHASES
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether it was told where to go, by us, and its own scheduler has yet to bind it there."""
+        return bool(self.assumed_node) and not self.mode and not self.status.node and self.is_placed
+
+    @property
+    def pin_rejected(self) -> bool:
+        """Whether its own scheduler says that there is no room where it was told to go, and makes none."""
+        if not self.is_pinned or self.pod.status.nominated_node_name:
+            return False
+        condition = scheduled_condition(self.pod)
+        return condition is not None and (condition.status, condition.reason) == ("False", UNSCHEDULABLE_REASON)
+
+
+class GangMembers:
+    """The pods of a gang, and the lost ones that have not been replaced."""
+
+    def __init__(self) -> None:
+        # Changed by `add`, `update` and `remove` only.
+        self.by_uid: dict[str, GangMember] = {}
+        # How many members have each seat: one, or two while one replaces the other.
+        self._seats: Counter[Seat] = Counter()
+        self.lost: dict[Seat, LostMember] = {}
+        # How many had succeeded by its status when we first saw it, and when that was written.
+        self.prior_succeeded: tuple[int, datetime | None] = (0, None)
+        # The owner of the PodGroup, and how many members it needs. 0: there is no PodGroup, and nothing is missed.
+        self.owner: OwnerReference | None = None
+        self.min_members = 0
+
+    def add(self, member: GangMember) -> None:
+        """It has one member more. Whoever had that seat before is not missed any more."""
+        self.by_uid[member.uid] = member
+        self._occupy_seat(member.status)
+
+    def update(self, before: MemberStatus, now: MemberStatus) -> None:
+        """What is known of a member changed, perhaps its seat."""
+        if seat_of(before) != seat_of(now):
+            self._leave_seat(before)
+            self._occupy_seat(now)
+
+    def remove(self, uid: str) -> None:
+        """A member is gone. It is missed until another has its seat."""
+        member = self.by_uid.pop(uid)
+        facts = member.status
+        if not self._leave_seat(facts) and self.min_members and not self._belongs_to_namesake(member):
+            done = facts.phase == SUCCEEDED
+            if len(self.lost) > 2 * max(self.min_members, _MIN_REMEMBERED):
+                self._forget_replaced()
+            self.lost[seat_of(facts)] = LostMember(facts.name, facts.role, facts.index, succeeded=done)
+
+    def _forget_replaced(self) -> None:
+        """Whose replacements have other names is never seen to be replaced; only the last of them can be missed."""
+        nameless = [seat for seat, gone in self.lost.items() if gone.index is None and not gone.succeeded]
+        for seat in nameless[: max(len(nameless) - self.min_members, 0)]:
+            del self.lost[seat]
+
+    def _occupy_seat(self, facts: MemberStatus) -> None:
+        seat = seat_of(facts)
+        self._seats[seat] += 1
+        self.lost.pop(seat, None)
+
+    def _leave_seat(self, facts: MemberStatus) -> bool:
+        """Whether somebody else has its seat."""
+        seat = seat_of(facts)
+        self._seats[seat] -= 1
+        if self._seats[seat]:
+            return True
+        del self._seats[seat]
+        return False
+
+    def current(self) -> list[GangMember]:
+        """Its members, without those of a deleted job that had the name before: they hold room, and are no part of it."""
+        if self.owner is None:
+            return list(self.by_uid.values())
+        return [member for member in self.by_uid.values() if not self._belongs_to_namesake(member)]
+
+    def _belongs_to_namesake(self, member: GangMember) -> bool:
+        """Whether it belongs to another object of the same kind and name as the owner of its group.
+
+        Owners that merely differ say nothing: the pods of a JobSet belong to its Jobs.
+        """
+        owner, other = self.owner, member.owner
+        if owner is None or other is None or other.uid == owner.uid:
+            return False
+        return (other.kind, other.name) == (owner.kind, owner.name)
+
+    def placed(self) -> list[GangMember]:
+        """Members that have a place and stay."""
+        return [member for member in self.by_uid.values() if member.is_placed]
+
+    def unplaced(self) -> list[GangMember]:
+        """Members that have none, whatever keeps them from one."""
+        return [member for member in self.by_uid.values() if member.is_unplaced]
+
+    def placed_roles(self) -> list[str]:
+        """Roles of those that have a place or are done, one entry for each."""
+        return [member.status.role for member in self.current() if member.is_placed] + self.succeeded_roles()
+
+    def succeeded_roles(self) -> list[str]:
+        """Roles of those that have succeeded, also of those that are gone."""
+        there = [member.status for member in self.current() if member.status.phase == SUCCEEDED]
+        return [facts.role for facts in there] + [gone.role for gone in self.lost.values() if gone.succeeded]
+
+    def prior_members(self) -> tuple[LostMember, ...]:
+        """Members that succeeded and went before we were started: only the status tells of them, until others come."""
+        count, since = self.prior_succeeded
+        if not count or since is None:
+            return ()
+        if any((member.pod.metadata.creation_timestamp or EPOCH) > since for member in self.by_uid.values()):
+            return ()
+        return (LostMember("", succeeded=True),) * max(count - len(self.succeeded_roles()), 0)
+
+
+def placement_mode(pod: Pod, scheduler: str) -> str:
+    """How a pod would be placed by us: bound, pinned, or (empty) not at all, or not yet."""
+    gates = pod.spec.scheduling_gates
+    if pod.spec.scheduler_name == scheduler:
+        return "" if gates else BIND
+    return PIN if len(gates) == 1 and gates[0].name == GANG_GATE else ""
+
+
+def member_status(pod: Pod) -> MemberStatus:
+    """What the life cycle looks at."""
+    metadata, status = pod.metadata, pod.status
+    labels = metadata.labels
+    index = labels.get(REPLICA_INDEX, "")
+    return MemberStatus(
+        uid=metadata.uid,
+        name=metadata.name,
+        role=labels.get(REPLICA_TYPE, ""),
+        index=int(index) if index.isdecimal() else None,
+        phase=status.phase or PodPhase.PENDING.value,
+        deleting=metadata.deletion_timestamp is not None,
+        node=pod.spec.node_name,
+        reason=status.reason,
+        exit_code=_exit_code(pod) if status.phase == FAILED else None,
+        scheduled_at=_scheduled_at(pod),
+    )
+
+
+def seat_of(facts: MemberStatus) -> Seat:
+    return (facts.role, facts.name if facts.index is None else facts.index)
+
+
+def scheduled_condition(pod: Pod) -> PodCondition | None:
+    """The condition PodScheduled of a pod."""
+    return next((condition for condition in pod.status.conditions if condition.type == POD_SCHEDULED), None)
+
+
+def _exit_code(pod: Pod) -> int | None:
+    for container in pod.status.container_statuses:
+        ended = container.state.terminated
+        if ended is not None and ended.exit_code:
+            return ended.exit_code
+    return None
+
+
+def _scheduled_at(pod: Pod) -> datetime | None:
+    condition = scheduled_condition(pod)
+    return condition.last_transition_time if condition is not None and condition.status == "True" else None

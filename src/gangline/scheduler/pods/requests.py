@@ -1,0 +1,81 @@
+"""The resource requests of a pod, summed as kube-scheduler sums them."""
+
+from collections.abc import Iterable, Mapping
+
+from gangline.api.scheduler_views import POD_RESIZE_PENDING, Pod, PodContainer, PodContainerStatus
+from gangline.scheduler.types.resources import CPU, PODS, add_amounts, nano_units, whole_units
+
+# Nano-units: sums stay exact, and only a pod's total is rounded.
+NanoAmounts = dict[str, int]
+
+
+def pod_requests(pod: Pod) -> tuple[tuple[str, int], ...]:
+    """What a pod takes of its node, as kube-scheduler sums it; one of `pods` included, zeros left out.
+
+    All containers and sidecars together, or the hungriest step of starting if that is more; what the pod asks for
+    as a whole instead, where it does; and the overhead on top. A container that is being resized counts with the
+    larger of what it has and what it asks for.
+    """
+    total = _container_requests(pod)
+    if pod.spec.resources is not None:
+        total.update(
+            (name, nano_units(text))
+            for name, text in pod.spec.resources.requests.items()
+            if name in (CPU, "memory") or name.startswith("hugepages-")
+        )
+    add_amounts(total, _nano_amounts(pod.spec.overhead))
+    found = {name: whole_units(name, amount) for name, amount in total.items()}
+    found[PODS] = 1
+    return tuple(sorted((name, amount) for name, amount in found.items() if amount))
+
+
+def _container_requests(pod: Pod) -> NanoAmounts:
+    statuses = _resized_statuses(pod)
+    total: NanoAmounts = {}
+    for container in pod.spec.containers:
+        add_amounts(total, _container_request(pod, container, statuses))
+    sidecars: NanoAmounts = {}
+    starting: NanoAmounts = {}
+    for container in pod.spec.init_containers:
+        if container.restart_policy == "Always":
+            asked = _container_request(pod, container, statuses)
+            add_amounts(total, asked)
+            add_amounts(sidecars, asked)
+            _raise_to(starting, sidecars)
+        else:
+            asked = _nano_amounts(container.resources.requests)
+            add_amounts(asked, sidecars)
+            _raise_to(starting, asked)
+    _raise_to(total, starting)
+    return total
+
+
+def _resized_statuses(pod: Pod) -> dict[str, PodContainerStatus]:
+    """What the kubelet says of containers, where it says what they have."""
+    status = pod.status
+    if not status.container_statuses and not status.init_container_statuses:
+        return {}
+    every: Iterable[PodContainerStatus] = (*status.container_statuses, *status.init_container_statuses)
+    return {each.name: each for each in every if each.resources is not None}
+
+
+def _container_request(pod: Pod, container: PodContainer, statuses: Mapping[str, PodContainerStatus]) -> NanoAmounts:
+    asked = _nano_amounts(container.resources.requests)
+    status = statuses.get(container.name)
+    if status is None or status.resources is None:
+        return asked
+    if any(each.type == POD_RESIZE_PENDING and each.reason == "Infeasible" for each in pod.status.conditions):
+        asked = {}
+    _raise_to(asked, _nano_amounts(status.resources.requests))
+    _raise_to(asked, _nano_amounts(status.allocated_resources))
+    return asked
+
+
+def _nano_amounts(resources: Mapping[str, str]) -> NanoAmounts:
+    return {name: nano_units(text) for name, text in resources.items()}
+
+
+def _raise_to(total: NanoAmounts, other: Mapping[str, int]) -> None:
+    for name, amount in other.items():
+        if amount > total.get(name, 0):
+            total[name] = amount

@@ -60,7 +60,7 @@ class World:
     def round(
         self, asks: list[GangRequest], policy: SchedulerPolicy, kinds: EquivalenceClasses | None = None
     ) -> CycleResult:
-        return schedule(self.cluster().what_if(), asks, self.holdings, RULES, policy, NOW, kinds=kinds)
+        return schedule(self.cluster().what_if(), asks, self.holdings, RULES, policy, NOW, classes=kinds)
 
     def used(self, without: frozenset[str] = frozenset()) -> dict[str, Counter[str]]:
         found = {name: Counter[str]() for name in self.nodes}

@@ -61,12 +61,12 @@ class Scheduler:
         clock: Clock,
         recorder: EventRecorder,
         settings: SchedulerSettings | None = None,
-        meters: SchedulerMetrics = NULL_METRICS,
+        metrics: SchedulerMetrics = NULL_METRICS,
         *,
         prepare: PrepareConnections | None = None,
     ) -> None:
         """The client needs `SCHEME`."""
-        self._client, self._clock, self._metrics, self._prepare = client, clock, meters, prepare
+        self._client, self._clock, self._metrics, self._prepare = client, clock, metrics, prepare
         self._settings = settings or SchedulerSettings()
         self._wake = asyncio.Event()
         # How many members of a gang are about to come.
@@ -83,19 +83,19 @@ class Scheduler:
             object_deleted=self._on_deleted,
         )
         events = GangEvents(recorder)
-        outcomes = BindingOutcomes(cache, clock, events, meters)
+        outcomes = BindingOutcomes(cache, clock, events, metrics)
         self._binder = binder = PodBinder(client, clock, outcomes, at_once=self._settings.concurrency)
         self._evictor = Evictor(client, clock, outcomes)
         self._dispatcher = Dispatcher(
-            cache, binder, self._evictor, outcomes, events, self._settings, meters, self._request_cycle
+            cache, binder, self._evictor, outcomes, events, self._settings, metrics, self._request_cycle
         )
         self._gang_timers = GangTimers(self._settings, self._dispatcher, events)
-        pace = self._settings.intervals
+        intervals = self._settings.intervals
         self._group_reporter = PodGroupReporter(
-            client, clock, cache.gangs, recorder, pace, busy=lambda: binder.is_busy, changed=self._request_cycle
+            client, clock, cache.gangs, recorder, intervals, is_busy=lambda: binder.is_busy, changed=self._request_cycle
         )
-        self._condition_reporter = PodConditionReporter(client, clock, pace)
-        self._queue_reporter = QueueReporter(client, clock, pace)
+        self._condition_reporter = PodConditionReporter(client, clock, intervals)
+        self._queue_reporter = QueueReporter(client, clock, intervals)
         self._handlers: dict[type[Any], Callable[[Delta[Any]], None]] = {
             **cache.handlers,
             Queue: self._on_queue,
@@ -128,8 +128,8 @@ class Scheduler:
                 await informer.wait_for_sync()
             log.info("caches synced, scheduling", extra={"scheduler": self._settings.name})
             with self._subscribed():
-                for work in self._workers():
-                    group.create_task(_run_worker(work))
+                for job in self._workers():
+                    group.create_task(_run_worker(job))
                 await self._run_cycles()
 
     def _workers(self) -> list[Callable[[], Awaitable[object]]]:
@@ -159,9 +159,9 @@ class Scheduler:
     @contextmanager
     def _subscribed(self) -> Iterator[None]:
         with ExitStack() as stack:
-            for kind, tell in self._handlers.items():
+            for kind, observer in self._handlers.items():
                 if kind in self._informers:
-                    stack.enter_context(self._informers[kind].subscribe(tell))
+                    stack.enter_context(self._informers[kind].subscribe(observer))
             yield
 
     def _on_queue(self, delta: Delta[Queue]) -> None:
@@ -207,8 +207,8 @@ class Scheduler:
         self._wake.set()
 
     def _cycle_delay(self) -> timedelta:
-        pace = self._settings.intervals
-        return max(pace.debounce, min(timedelta(seconds=self._cycle_seconds), pace.max_cycle_delay))
+        intervals = self._settings.intervals
+        return max(intervals.debounce, min(timedelta(seconds=self._cycle_seconds), intervals.max_cycle_delay))
 
     def _step(self) -> None:
         now = self._clock.now()
@@ -220,37 +220,39 @@ class Scheduler:
         self._set_timer(now)
 
     def _run_cycle(self, now: datetime) -> None:
-        began, world = self._clock.monotonic(), self._cache
+        began, cache = self._clock.monotonic(), self._cache
         # Before budgets forget who refused: then those may be asked again, though nothing else has changed.
         due = self._is_recheck_due(now)
-        world.budgets.protect_members(world.gangs, now)
-        asks = world.gangs.requests()
-        if asks and (due or not self._is_unchanged(asks)):
-            found = schedule(
-                world.nodes.what_if(),
-                asks,
-                world.gangs.allocations(),
-                world.queues,
+        cache.budgets.protect_members(cache.gangs, now)
+        requests = cache.gangs.requests()
+        if requests and (due or not self._is_unchanged(requests)):
+            result = schedule(
+                cache.nodes.what_if(),
+                requests,
+                cache.gangs.allocations(),
+                cache.queues,
                 self._settings.policy,
                 now,
-                kinds=self._classes,
+                classes=self._classes,
             )
-            self._last_input, self._recheck_at = (world.version, asks), found.recheck_at
-            self._dispatcher.dispatch(found, now)
+            self._last_input, self._recheck_at = (cache.version, requests), result.recheck_at
+            self._dispatcher.dispatch(result, now)
             self._cycle_seconds = self._clock.monotonic() - began
-            self._metrics.observe_cycle(self._cycle_seconds, found)
-            self._queue_reporter.record_cycle(found)
-        elif not asks:
+            self._metrics.observe_cycle(self._cycle_seconds, result)
+            self._queue_reporter.record_cycle(result)
+        elif not requests:
             # Nobody is left whose patience could end.
             self._recheck_at = None
-        self._metrics.set_pending(len(asks), sum(need.count for ask in asks for need in ask.pod_sets))
+        self._metrics.set_pending(
+            len(requests), sum(pod_set.count for request in requests for pod_set in request.pod_sets)
+        )
 
-    def _is_unchanged(self, asks: list[GangRequest]) -> bool:
+    def _is_unchanged(self, requests: list[GangRequest]) -> bool:
         """Whether the last round was about the very same."""
         if self._last_input is None:
             return False
         version, before = self._last_input
-        same = len(asks) == len(before) and all(map(operator.is_, asks, before))
+        same = len(requests) == len(before) and all(map(operator.is_, requests, before))
         return same and version == self._cache.version
 
     def _is_recheck_due(self, now: datetime) -> bool:
@@ -277,5 +279,5 @@ class Scheduler:
             self._timer = self._clock.call_later(max(min(times) - now, timedelta()), self._wake.set)
 
 
-async def _run_worker(work: Callable[[], Awaitable[object]]) -> None:
-    await work()
+async def _run_worker(job: Callable[[], Awaitable[object]]) -> None:
+    await job()

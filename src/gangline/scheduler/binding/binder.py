@@ -49,15 +49,15 @@ class BindRequest(msgspec.Struct, frozen=True):
 class BindObserver(Protocol):
     """Who gives the orders, and is told what became of them."""
 
-    def bind_succeeded(self, order: BindRequest) -> None:
+    def bind_succeeded(self, request: BindRequest) -> None:
         """It is there, or told to go there."""
         ...
 
-    def bind_refused(self, order: BindRequest, why: str) -> None:
+    def bind_refused(self, request: BindRequest, reason: str) -> None:
         """It cannot be: the pod is gone, is another one, or has another place."""
         ...
 
-    def bind_failed(self, order: BindRequest, error: KubeError) -> None:
+    def bind_failed(self, request: BindRequest, error: KubeError) -> None:
         """A try failed; it will be tried again."""
         ...
 
@@ -66,9 +66,9 @@ class PodBinder:
     """Orders in, calls out. Inert until `run`."""
 
     def __init__(
-        self, client: Client, clock: Clock, tell: BindObserver, *, at_once: int = MAX_CONCURRENT_BINDS
+        self, client: Client, clock: Clock, observer: BindObserver, *, at_once: int = MAX_CONCURRENT_BINDS
     ) -> None:
-        self._client, self._clock, self._observer, self._concurrency = client, clock, tell, at_once
+        self._client, self._clock, self._observer, self._concurrency = client, clock, observer, at_once
         self._pods = PodSubresources(client)
         self._queue: deque[BindRequest] = deque()
         # By uid. An order that is not here any more was taken back.
@@ -93,10 +93,10 @@ class PodBinder:
         """Whether a call for it is under way: nobody knows yet what comes of it."""
         return uid in self._in_flight
 
-    def submit(self, order: BindRequest) -> None:
+    def submit(self, request: BindRequest) -> None:
         """To be carried out as soon as there is a hand free."""
-        self._requests[order.uid] = order
-        self._queue.append(order)
+        self._requests[request.uid] = request
+        self._queue.append(request)
         self._wake.set()
 
     def cancel(self, uid: str) -> None:
@@ -111,13 +111,13 @@ class PodBinder:
         """Work until cancelled. Calls under way are then waited for, a moment: whoever leads next must find them done."""
         try:
             async with asyncio.TaskGroup() as group:
-                hands = [group.create_task(self._run_worker()) for _ in range(self._concurrency)]
+                workers = [group.create_task(self._run_worker()) for _ in range(self._concurrency)]
                 try:
                     await asyncio.Event().wait()
                 finally:
                     self._closing = True
                     self._wake.set()
-                    await asyncio.wait(hands, timeout=SHUTDOWN_GRACE_SECONDS)
+                    await asyncio.wait(workers, timeout=SHUTDOWN_GRACE_SECONDS)
         finally:
             for timer in self._timers.values():
                 timer.cancel()
@@ -128,96 +128,98 @@ class PodBinder:
                 self._wake.clear()
                 await self._wake.wait()
                 continue
-            order = self._queue.popleft()
-            if self._requests.get(order.uid) is order:
-                self._in_flight.add(order.uid)
+            request = self._queue.popleft()
+            if self._requests.get(request.uid) is request:
+                self._in_flight.add(request.uid)
                 try:
-                    await self._attempt(order)
+                    await self._attempt(request)
                 finally:
-                    self._in_flight.discard(order.uid)
+                    self._in_flight.discard(request.uid)
 
-    async def _attempt(self, order: BindRequest) -> None:
+    async def _attempt(self, request: BindRequest) -> None:
         try:
-            await self._call(order)
+            await self._call(request)
         except (Conflict, Invalid) as error:
-            await self._check_pod(order, error)
+            await self._check_pod(request, error)
         except NotFound as error:
-            self._refuse(order, str(error))
+            self._refuse(request, str(error))
         except KubeError as error:
-            self._retry_later(order, error)
+            self._retry_later(request, error)
         else:
-            self._finish(order)
+            self._finish(request)
 
-    async def _call(self, order: BindRequest) -> None:
-        if order.mode == PIN:
-            body = pin_patch(order)
-            await self._client.patch(Pod, order.key, body, form=PatchType.STRATEGIC)
+    async def _call(self, request: BindRequest) -> None:
+        if request.mode == PIN:
+            body = pin_patch(request)
+            await self._client.patch(Pod, request.key, body, form=PatchType.STRATEGIC)
         else:
-            await self._pods.bind(order.key, order.node, uid=order.uid)
+            await self._pods.bind(request.key, request.node, uid=request.uid)
 
-    async def _check_pod(self, order: BindRequest, refusal: ApiError) -> None:
+    async def _check_pod(self, request: BindRequest, refusal: ApiError) -> None:
         """Whether the pod is where we wanted it after all."""
         try:
-            found = await self._client.get(Pod, order.key)
+            found = await self._client.get(Pod, request.key)
         except NotFound as error:
-            self._refuse(order, str(error))
+            self._refuse(request, str(error))
             return
         except KubeError as error:
-            self._retry_later(order, error)
+            self._retry_later(request, error)
             return
-        same = found.metadata.uid == order.uid
-        if same and order.node == found.spec.node_name:
-            self._finish(order)
-        elif same and _is_unplaced(order, found):
+        is_same_pod = found.metadata.uid == request.uid
+        if is_same_pod and request.node == found.spec.node_name:
+            self._finish(request)
+        elif is_same_pod and _is_unplaced(request, found):
             # The conflict was about something that has passed.
-            self._retry_later(order, refusal)
+            self._retry_later(request, refusal)
         else:
-            self._refuse(order, str(refusal))
+            self._refuse(request, str(refusal))
 
-    def _finish(self, order: BindRequest) -> None:
-        if self._requests.get(order.uid) is order:
-            self.cancel(order.uid)
-            self._observer.bind_succeeded(order)
+    def _finish(self, request: BindRequest) -> None:
+        if self._requests.get(request.uid) is request:
+            self.cancel(request.uid)
+            self._observer.bind_succeeded(request)
 
-    def _refuse(self, order: BindRequest, why: str) -> None:
-        if self._requests.get(order.uid) is order:
-            self.cancel(order.uid)
-            self._observer.bind_refused(order, why)
+    def _refuse(self, request: BindRequest, reason: str) -> None:
+        if self._requests.get(request.uid) is request:
+            self.cancel(request.uid)
+            self._observer.bind_refused(request, reason)
 
-    def _retry_later(self, order: BindRequest, error: KubeError) -> None:
-        if self._requests.get(order.uid) is not order:
+    def _retry_later(self, request: BindRequest, error: KubeError) -> None:
+        if self._requests.get(request.uid) is not request:
             return
-        tries = self._attempts[order.uid] = self._attempts.get(order.uid, 0) + 1
-        delay = min(FIRST_RETRY_DELAY * (1 << min(tries - 1, 16)), MAX_RETRY_DELAY)
-        asked = error.retry_after if isinstance(error, ApiError) else None
+        attempts = self._attempts[request.uid] = self._attempts.get(request.uid, 0) + 1
+        delay = min(FIRST_RETRY_DELAY * (1 << min(attempts - 1, 16)), MAX_RETRY_DELAY)
+        retry_after = error.retry_after if isinstance(error, ApiError) else None
         log.warning(
             "placing failed, will retry",
-            extra={"pod": order.key, "node": order.node, "error": str(error), "delay": delay},
+            extra={"pod": request.key, "node": request.node, "error": str(error), "delay": delay},
         )
-        self._timers[order.uid] = self._clock.call_later(max(delay, asked or delay), self._requeue_callback(order))
-        self._observer.bind_failed(order, error)
+        self._timers[request.uid] = self._clock.call_later(
+            max(delay, retry_after or delay), self._requeue_callback(request)
+        )
+        self._observer.bind_failed(request, error)
 
-    def _requeue_callback(self, order: BindRequest) -> Callable[[], None]:
+    def _requeue_callback(self, request: BindRequest) -> Callable[[], None]:
         def ready() -> None:
-            self._timers.pop(order.uid, None)
-            self._queue.append(order)
+            self._timers.pop(request.uid, None)
+            self._queue.append(request)
             self._wake.set()
 
         return ready
 
 
-def _is_unplaced(order: BindRequest, pod: Pod) -> bool:
+def _is_unplaced(request: BindRequest, pod: Pod) -> bool:
     """Whether it still has no place: neither bound nor leaving, nor told by somebody else where to go."""
-    told = order.mode == PIN and all(gate.name != GANG_GATE for gate in pod.spec.scheduling_gates)
-    return not told and not pod.spec.node_name and pod.metadata.deletion_timestamp is None
+    ungated = request.mode == PIN and all(gate.name != GANG_GATE for gate in pod.spec.scheduling_gates)
+    return not ungated and not pod.spec.node_name and pod.metadata.deletion_timestamp is None
 
 
-def pin_patch(order: BindRequest) -> JSON:
+def pin_patch(request: BindRequest) -> JSON:
     """The patch that takes the gate off and says where: one step, so that nobody places it elsewhere in between."""
     return {
-        "metadata": {"uid": order.uid, "annotations": {PINNED_NODE_ANNOTATION: order.node}},
+        "metadata": {"uid": request.uid, "annotations": {PINNED_NODE_ANNOTATION: request.node}},
         "spec": {
             "schedulingGates": [{"$patch": "delete", "name": GANG_GATE}],
-            "nodeSelector": {HOSTNAME_LABEL: order.hostname},
+            "nodeSelector": {HOSTNAME_LABEL: request.hostname},
         },
     }

@@ -66,20 +66,20 @@ class Dispatcher:
             if member.status.node or not self._binder.is_in_flight(member.uid)
         ]
         # Bound, also if that was not yet seen, or told where to go: in all these cases only leaving takes it back.
-        there = [member for member in members if member.status.node or not self._binder.is_queued(member.uid)]
-        note = rollback_message(gang, len(there), limit)
+        bound = [member for member in members if member.status.node or not self._binder.is_queued(member.uid)]
+        message = rollback_message(gang, len(bound), limit)
         for member in members:
             self._binder.cancel(member.uid)
             self._outcomes.finish(member.uid)
             if member.pin_rejected:
                 gang.exclude_node(member)
-            if member in there:
+            if member in bound:
                 self._evict(EvictRequest(member.key, member.uid))
             else:
                 self._cache.forget(member.uid)
         gang.progress.placed_at, gang.progress.newly_bound_nodes = None, []
-        self._events.record(gang, EventType.WARNING, "Undone", note, "Undo")
-        log.warning("start undone", extra={"gang": gang.key, "bound": len(there), "least": gang.spec.min_members})
+        self._events.record(gang, EventType.WARNING, "Undone", message, "Undo")
+        log.warning("start undone", extra={"gang": gang.key, "bound": len(bound), "least": gang.spec.min_members})
 
     def forget(self, uid: str) -> None:
         """A pod is gone: nothing more is done for it."""
@@ -89,13 +89,13 @@ class Dispatcher:
     def _bind(self, gang: GangInfo, decision: Bind, now: datetime) -> None:
         gang.progress.pending = gang.progress.last_attempt = None
         gang.progress.placed_at, gang.progress.warned_timeout = now, False
-        chosen = list(gang.assignments(decision.nodes))
-        for member, node in chosen:
+        assignments = list(gang.assignments(decision.nodes))
+        for member, node in assignments:
             self._cache.assume(member, node)
             hostname = self._cache.hostname(node)
             self._outcomes.begin(gang, member.uid)
             self._binder.submit(BindRequest(member.key, member.uid, node, member.mode, hostname))
-        if len(chosen) < sum(need.count for need in decision.request.pod_sets):
+        if len(assignments) < sum(pod_set.count for pod_set in decision.request.pod_sets):
             # The others are to hear why they wait.
             self._request_cycle()
 
@@ -105,10 +105,10 @@ class Dispatcher:
         if not name or name == gang.progress.warned_priority_class or name in self._cache.gangs.priority_classes.fields:
             return
         gang.progress.warned_priority_class = name
-        note = (
+        message = (
             f"there is no PriorityClass '{name}': make it, or name another; until then the priority of its pods counts"
         )
-        self._events.record(gang, EventType.WARNING, "PriorityClassMissing", note, "Place")
+        self._events.record(gang, EventType.WARNING, "PriorityClassMissing", message, "Place")
 
     def _preempt(self, gang: GangInfo, decision: Preempt) -> None:
         count = len(decision.victims)
@@ -117,32 +117,32 @@ class Dispatcher:
         names += f" and {more} more" if more > 0 else ""
         log.info("making room", extra={"gang": gang.key, "victims": count, "of": names or "none"})
         self._metrics.count_victims(count)
-        asked = f"{count} pods are" if count > 1 else "1 pod is"
-        told = f"{asked} asked to leave for it" + (f", of {names}" if names else "")
-        self._events.record(gang, EventType.NORMAL, "MakingRoom", told, "Preempt")
+        pods_text = f"{count} pods are" if count > 1 else "1 pod is"
+        message = f"{pods_text} asked to leave for it" + (f", of {names}" if names else "")
+        self._events.record(gang, EventType.NORMAL, "MakingRoom", message, "Preempt")
         leaving = Counter(self._cache.gangs.gang_of_pod(victim.uid) for victim in decision.victims)
         for key in decision.victim_gangs:
             victim_gang = self._cache.gangs.gang_of_group(key)
             if victim_gang is not None:
-                why = self._preemption_message(victim_gang, leaving[victim_gang], gang, decision.request)
-                self._events.record(victim_gang, EventType.WARNING, "Preempted", why, "Preempt")
+                reason = self._preemption_message(victim_gang, leaving[victim_gang], gang, decision.request)
+                self._events.record(victim_gang, EventType.WARNING, "Preempted", reason, "Preempt")
         for victim in decision.victims:
             self._evict(EvictRequest(victim.key, victim.uid))
-        self._record_pending(gang, Pending(decision.request, PendingReason.VICTIMS, told), failed=False)
+        self._record_pending(gang, Pending(decision.request, PendingReason.VICTIMS, message), failed=False)
 
-    def _preemption_message(self, victim: GangInfo, count: int, gang: GangInfo, ask: GangRequest) -> str:
+    def _preemption_message(self, victim: GangInfo, count: int, gang: GangInfo, request: GangRequest) -> str:
         """What a gang is told of which so many members are asked to leave. To be asked for before they are."""
-        held, there = self._cache.gangs.allocation(victim), len(victim.members.placed())
-        below = held is not None and held.priority < ask.priority
-        why = "which is more important" if below else "whose queue is owed its share"
-        if count >= there:
-            return f"has to give way to {gang.key}, {why}"
-        who = f"{count} of its {there} members {'have' if count > 1 else 'has'}"
-        return f"{who} to give way to {gang.key}, {why}; it goes on with the others"
+        allocation, bound = self._cache.gangs.allocation(victim), len(victim.members.placed())
+        below = allocation is not None and allocation.priority < request.priority
+        reason = "which is more important" if below else "whose queue is owed its share"
+        if count >= bound:
+            return f"has to give way to {gang.key}, {reason}"
+        members_text = f"{count} of its {bound} members {'have' if count > 1 else 'has'}"
+        return f"{members_text} to give way to {gang.key}, {reason}; it goes on with the others"
 
-    def _evict(self, notice: EvictRequest) -> None:
-        self._cache.set_evicting(notice.uid, leaves=True)
-        self._evictor.submit(notice)
+    def _evict(self, request: EvictRequest) -> None:
+        self._cache.set_evicting(request.uid, leaves=True)
+        self._evictor.submit(request)
 
     def _mark_pending(self, gang: GangInfo, decision: Pending) -> None:
         if gang.excluded_nodes and decision.reason is PendingReason.RESOURCES:
@@ -157,17 +157,17 @@ class Dispatcher:
             self._events.record(gang, EventType.WARNING, "Refused", decision.message, "Place")
         self._record_pending(gang, decision, failed=_is_unschedulable(decision))
 
-    def _record_pending(self, gang: GangInfo, wait: Pending, *, failed: bool) -> None:
-        attempt = PlacementAttempt(failed, wait.message)
+    def _record_pending(self, gang: GangInfo, pending: Pending, *, failed: bool) -> None:
+        attempt = PlacementAttempt(failed, pending.message)
         if (
             attempt != gang.progress.last_attempt
             or gang.progress.pending is None
-            or gang.progress.pending.reason is not wait.reason
+            or gang.progress.pending.reason is not pending.reason
         ):
             self._cache.gangs.changed_gangs[gang] = None
-        gang.progress.pending, gang.progress.last_attempt = wait, attempt
+        gang.progress.pending, gang.progress.last_attempt = pending, attempt
 
 
-def _is_unschedulable(wait: Pending) -> bool:
+def _is_unschedulable(pending: Pending) -> bool:
     """Whether there is none even for the least it needs. Room that others are about to leave was counted as free."""
-    return wait.reason in (PendingReason.RESOURCES, PendingReason.REFUSED) and wait.request.min_members > 0
+    return pending.reason in (PendingReason.RESOURCES, PendingReason.REFUSED) and pending.request.min_members > 0

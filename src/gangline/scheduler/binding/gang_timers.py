@@ -30,8 +30,8 @@ class GangTimers:
         due = min(self._due_at.values(), default=None)
         if not self._changed:
             return due
-        reckons = self._updated_at + UPDATE_INTERVAL
-        return reckons if due is None else min(due, reckons)
+        update_at = self._updated_at + UPDATE_INTERVAL
+        return update_at if due is None else min(due, update_at)
 
     def mark_changed(self, gang: GangInfo) -> None:
         """It changed: what is due may be due at another time, or not at all."""
@@ -49,15 +49,15 @@ class GangTimers:
         # Also when the clock was set back.
         if self._changed and abs(now - self._updated_at) >= UPDATE_INTERVAL:
             self._updated_at = now
-            noted, self._changed = self._changed, {}
-            for gang in noted:
+            changed, self._changed = self._changed, {}
+            for gang in changed:
                 self._update(gang)
         for gang in [gang for gang, when in self._due_at.items() if when <= now]:
-            undo, late = self._rollback_at(gang), self._warning_at(gang)
-            if undo is not None and undo <= now:
+            rollback_at_, warning_at = self._rollback_at(gang), self._warning_at(gang)
+            if rollback_at_ is not None and rollback_at_ <= now:
                 gang.progress.rolled_back_at = now
                 self._dispatcher.rollback(gang, start_timeout(gang, self._settings.start_timeout))
-            if late is not None and late <= now:
+            if warning_at is not None and warning_at <= now:
                 self._warn_timeout(gang)
             self._update(gang)
 
@@ -70,12 +70,12 @@ class GangTimers:
     def _warn_timeout(self, gang: GangInfo) -> None:
         gang.progress.warned_timeout = True
         if gang.pod_group is None:
-            note = (
+            message = (
                 f"its PodGroup {gang.key} does not exist: make it, or take the annotation {GROUP_NAME_ANNOTATION} away"
             )
-            self._events.record(gang, EventType.WARNING, "PodGroupMissing", note, "Place")
+            self._events.record(gang, EventType.WARNING, "PodGroupMissing", message, "Place")
             return
         limit = start_timeout(gang, self._settings.start_timeout).total_seconds()
-        why = gang.progress.pending.message if gang.progress.pending is not None else gang.state.message
-        note = f"not placed in {limit:g} s" + (f": {why}" if why else "")
-        self._events.record(gang, EventType.WARNING, "ScheduleTimeout", note, "Place")
+        reason = gang.progress.pending.message if gang.progress.pending is not None else gang.state.message
+        message = f"not placed in {limit:g} s" + (f": {reason}" if reason else "")
+        self._events.record(gang, EventType.WARNING, "ScheduleTimeout", message, "Place")

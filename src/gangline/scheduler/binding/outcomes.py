@@ -28,28 +28,28 @@ class BindingOutcomes:
         self._binding[uid] = gang
         gang.progress.binding_uids.add(uid)
 
-    def bind_succeeded(self, order: BindRequest) -> None:
-        gang, member = self._cache.gangs.gang_of_pod(order.uid), self._cache.gangs.member(order.uid)
+    def bind_succeeded(self, request: BindRequest) -> None:
+        gang, member = self._cache.gangs.gang_of_pod(request.uid), self._cache.gangs.member(request.uid)
         if gang is None or member is None:
             return
         created = member.pod.metadata.creation_timestamp
         self._metrics.observe_bind(None if created is None else self._clock.now() - created)
-        gang.progress.newly_bound_nodes.append(order.node)
-        self.finish(order.uid)
+        gang.progress.newly_bound_nodes.append(request.node)
+        self.finish(request.uid)
 
-    def bind_refused(self, order: BindRequest, why: str) -> None:
-        log.warning("placing refused", extra={"pod": order.key, "node": order.node, "why": why})
+    def bind_refused(self, request: BindRequest, reason: str) -> None:
+        log.warning("placing refused", extra={"pod": request.key, "node": request.node, "why": reason})
         self._metrics.count_bind_error()
-        self.finish(order.uid)
-        self._cache.forget_refused(order.uid)
+        self.finish(request.uid)
+        self._cache.forget_refused(request.uid)
 
-    def bind_failed(self, order: BindRequest, error: KubeError) -> None:
+    def bind_failed(self, request: BindRequest, error: KubeError) -> None:
         self._metrics.count_bind_error()
 
-    def eviction_refused(self, notice: EvictRequest, why: str) -> None:
-        log.warning("eviction refused", extra={"pod": notice.key, "why": why})
-        self._cache.budgets.record_refusal(notice.uid, self._clock.now())
-        self._cache.set_evicting(notice.uid, leaves=False)
+    def eviction_refused(self, request: EvictRequest, reason: str) -> None:
+        log.warning("eviction refused", extra={"pod": request.key, "why": reason})
+        self._cache.budgets.record_refusal(request.uid, self._clock.now())
+        self._cache.set_evicting(request.uid, leaves=False)
 
     def finish(self, uid: str) -> None:
         """An order is over, one way or the other. One Event for all members that were placed together."""
@@ -65,5 +65,5 @@ class BindingOutcomes:
             [],
         )
         where = nodes.pop() if len(nodes) == 1 else f"{len(nodes)} nodes"
-        note = f"{count} member{'s' if count > 1 else ''} placed on {where}"
-        self._events.record(gang, EventType.NORMAL, "Scheduled", note, "Place")
+        message = f"{count} member{'s' if count > 1 else ''} placed on {where}"
+        self._events.record(gang, EventType.NORMAL, "Scheduled", message, "Place")

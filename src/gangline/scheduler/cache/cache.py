@@ -249,7 +249,7 @@ class SchedulerCache:
 
     def set_evicting(self, uid: str, *, leaves: bool) -> None:
         """A resident is asked to leave, or (refused) stays after all."""
-        gang, member, resident = (
+        gang, member, pod = (
             self.gangs.gang_of_pod(uid),
             self.gangs.member(uid),
             self.nodes.bound_pod(uid),
@@ -257,9 +257,9 @@ class SchedulerCache:
         if gang is not None and member is not None:
             member.evicting = leaves
             self.gangs.invalidate(gang)
-        if resident is not None:
+        if pod is not None:
             leaving = leaves or (member is not None and member.status.deleting)
-            self.nodes.put_pod(msgspec.structs.replace(resident, terminating=leaving))
+            self.nodes.put_pod(msgspec.structs.replace(pod, terminating=leaving))
         self._request_cycle()
 
 

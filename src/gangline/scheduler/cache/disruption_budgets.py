@@ -68,32 +68,34 @@ class DisruptionBudgets:
         if not (self._budgets or self._refused_until or self._covered_gangs):
             return
         before, self._covered_gangs = self._covered_gangs, set()
-        places = {key.namespace for key in self._budgets}
-        touched = {gang for uid in self._refused_until if (gang := gangs.gang_of_pod(uid)) is not None}
-        near = [gang for gang in gangs if gang.key.namespace in places]
-        allowed = self._allowed_disruptions(near)
-        for gang in {*before, *touched, *near}:
+        namespaces = {key.namespace for key in self._budgets}
+        refused_gangs = {gang for uid in self._refused_until if (gang := gangs.gang_of_pod(uid)) is not None}
+        candidates = [gang for gang in gangs if gang.key.namespace in namespaces]
+        allowed = self._allowed_disruptions(candidates)
+        for gang in {*before, *refused_gangs, *candidates}:
             limits = self._budget_limits(gang, allowed)
-            kept = self._protected_uids(gang, limits)
-            gangs.protect(gang, kept, limits)
-            if kept or limits:
+            protected = self._protected_uids(gang, limits)
+            gangs.protect(gang, protected, limits)
+            if protected or limits:
                 self._covered_gangs.add(gang)
 
     def _allowed_disruptions(self, gangs: Iterable[GangInfo]) -> Mapping[Key, int]:
         """How many may leave of whom each budget covers, less those that were just asked to: it may not know of them."""
-        asked = [member for gang in gangs for member in gang.members.by_uid.values() if member.evicting]
+        evicting_members = [member for gang in gangs for member in gang.members.by_uid.values() if member.evicting]
         found = {}
         for key, (allowed, selector) in self._budgets.items():
-            going = [each for each in asked if each.key.namespace == key.namespace and not each.status.deleting]
-            found[key] = max(allowed - len(_covered_members(going, selector)), 0)
+            evicting = [
+                each for each in evicting_members if each.key.namespace == key.namespace and not each.status.deleting
+            ]
+            found[key] = max(allowed - len(_covered_members(evicting, selector)), 0)
         return found
 
     def _budget_limits(self, gang: GangInfo, allowed: Mapping[Key, int]) -> tuple[BudgetLimit, ...]:
-        holders = gang.members.placed()
+        placed = gang.members.placed()
         found = []
         for key, (_, selector) in sorted(self._budgets.items()):
             if key.namespace == gang.key.namespace:
-                covered = frozenset(member.uid for member in _covered_members(holders, selector))
+                covered = frozenset(member.uid for member in _covered_members(placed, selector))
                 if covered:
                     found.append(BudgetLimit(key, allowed[key], covered))
         return tuple(found)
@@ -104,30 +106,30 @@ class DisruptionBudgets:
         So a gang of which not all may leave is never ended in part: others would be refused when some have gone. Whom
         two budgets cover the server never lets go.
         """
-        kept = {member.uid for member in gang.members.placed() if member.uid in self._refused_until}
-        seen: set[str] = set()
+        protected = {member.uid for member in gang.members.placed() if member.uid in self._refused_until}
+        covered_before: set[str] = set()
         for limit in limits:
-            kept |= seen & limit.covered
-            seen |= limit.covered
+            protected |= covered_before & limit.covered
+            covered_before |= limit.covered
             if len(limit.covered) > limit.allowed:
                 covered = sorted((gang.members.by_uid[uid] for uid in limit.covered), key=_name_order)
-                kept.update(member.uid for member in covered[: len(covered) - limit.allowed])
-        return frozenset(kept)
+                protected.update(member.uid for member in covered[: len(covered) - limit.allowed])
+        return frozenset(protected)
 
 
 def _covered_members(members: Iterable[GangMember], selector: LabelSelector) -> list[GangMember]:
     """Whom a budget means."""
     # By shape, of which a gang has few, unless it asks for what tells its members apart.
-    single = any(each.key in IDENTITY_LABELS for each in selector.requirements)
-    known: dict[int, bool] = {}
+    per_pod = any(each.key in IDENTITY_LABELS for each in selector.requirements)
+    matches_by_shape: dict[int, bool] = {}
 
     def means(member: GangMember) -> bool:
-        if single:
+        if per_pod:
             return selector.matches(member.pod.metadata.labels)
         shape = member.shape
-        if id(shape) not in known:
-            known[id(shape)] = selector.matches(dict(shape.labels))
-        return known[id(shape)]
+        if id(shape) not in matches_by_shape:
+            matches_by_shape[id(shape)] = selector.matches(dict(shape.labels))
+        return matches_by_shape[id(shape)]
 
     return list(filter(means, members))
 

@@ -64,11 +64,11 @@ class NodeCache:
 
     def put_node(self, node: Node) -> None:
         """Raises `QuantityError`, and then changes nothing."""
-        name, site = node.metadata.name, node_info(node)
+        name, info = node.metadata.name, node_info(node)
         column = self._resource_column(amounts(node.status.allocatable))
         slot = self._slot_of(name)
-        if self._node_infos.get(name) != site:
-            self._node_infos[name] = site
+        if self._node_infos.get(name) != info:
+            self._node_infos[name] = info
             self._node_table = None
         elif np.array_equal(self._allocatable[:, slot], column):
             return
@@ -84,21 +84,21 @@ class NodeCache:
         self._release_slot(name)
         self._version += 1
 
-    def put_pod(self, resident: BoundPod) -> None:
+    def put_pod(self, pod: BoundPod) -> None:
         """Somebody holds room, or is nominated to."""
-        before = self._pods.get(resident.uid)
-        if before == resident:
+        before = self._pods.get(pod.uid)
+        if before == pod:
             return
         if before is not None:
             self._remove_pod(before)
-        self._pods[resident.uid] = resident
-        if resident.nominated:
-            self._nominated[resident.uid] = resident
+        self._pods[pod.uid] = pod
+        if pod.nominated:
+            self._nominated[pod.uid] = pod
         else:
-            self._add_usage(resident, 1)
-            self._pod_index.add(resident)
-        if resident.terminating:
-            self._terminating[resident.uid] = None
+            self._add_usage(pod, 1)
+            self._pod_index.add(pod)
+        if pod.terminating:
+            self._terminating[pod.uid] = None
         self._version += 1
 
     def drop_pod(self, uid: str) -> None:
@@ -112,10 +112,10 @@ class NodeCache:
 
     def what_if(self) -> WhatIf:
         """A what-if on this moment. It must not be used any more once the cluster has changed."""
-        layout, offer = self._current_table(), self._current_allocatable()
-        free = offer.amounts - self._used[: len(self._resource_rows), self._slot_order]
-        board = ClusterSnapshot(layout, dict(self._resource_rows), offer, free, self._pod_index, self.volumes)
-        return WhatIf(board, self._pods, tuple(self._nominated.values()), tuple(self._terminating))
+        nodes, allocatable = self._current_table(), self._current_allocatable()
+        free = allocatable.amounts - self._used[: len(self._resource_rows), self._slot_order]
+        snapshot = ClusterSnapshot(nodes, dict(self._resource_rows), allocatable, free, self._pod_index, self.volumes)
+        return WhatIf(snapshot, self._pods, tuple(self._nominated.values()), tuple(self._terminating))
 
     def _current_table(self) -> NodeTable:
         if self._node_table is None:
@@ -131,21 +131,21 @@ class NodeCache:
             self._node_allocatable = NodeAllocatable(amounts, np.maximum(amounts, 1).astype(np.float64))
         return self._node_allocatable
 
-    def _remove_pod(self, resident: BoundPod) -> None:
-        self._terminating.pop(resident.uid, None)
-        if self._nominated.pop(resident.uid, None) is None:
-            self._pod_index.remove(resident)
-            self._add_usage(resident, -1)
-            self._release_slot(resident.node)
+    def _remove_pod(self, pod: BoundPod) -> None:
+        self._terminating.pop(pod.uid, None)
+        if self._nominated.pop(pod.uid, None) is None:
+            self._pod_index.remove(pod)
+            self._add_usage(pod, -1)
+            self._release_slot(pod.node)
 
-    def _add_usage(self, resident: BoundPod, sign: int) -> None:
+    def _add_usage(self, pod: BoundPod, sign: int) -> None:
         """Add to, or take from, what is used on its node."""
-        slot = self._slot_of(resident.node)
-        for resource, amount in resident.shape.requests:
+        slot = self._slot_of(pod.node)
+        for resource, amount in pod.shape.requests:
             # First the row: a new resource may move the table.
             row = self._row_of(resource)
             self._used[row, slot] += sign * amount
-        self._pod_counts[resident.node] = self._pod_counts.get(resident.node, 0) + sign
+        self._pod_counts[pod.node] = self._pod_counts.get(pod.node, 0) + sign
 
     def _slot_of(self, name: str) -> int:
         slot = self._slots.get(name)
@@ -168,8 +168,8 @@ class NodeCache:
             self._grow(2 * self._used.shape[0], self._used.shape[1])
         return row
 
-    def _resource_column(self, offered: Mapping[str, int]) -> NDArray[np.int64]:
-        rows = {self._row_of(resource): amount for resource, amount in offered.items()}
+    def _resource_column(self, amounts_: Mapping[str, int]) -> NDArray[np.int64]:
+        rows = {self._row_of(resource): amount for resource, amount in amounts_.items()}
         column = np.zeros(self._allocatable.shape[0], dtype=np.int64)
         for row, amount in rows.items():
             column[row] = amount

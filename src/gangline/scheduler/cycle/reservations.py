@@ -40,22 +40,22 @@ class Reservations:
     """Gives places in turn. What it gives is used from then on, in the room and in the queue's account."""
 
     def __init__(
-        self, room: WhatIf, ledger: QueueAccounts, holdings: Collection[GangAllocation], policy: SchedulerPolicy
+        self, what_if: WhatIf, accounts: QueueAccounts, allocations: Collection[GangAllocation], policy: SchedulerPolicy
     ) -> None:
-        self._what_if, self._accounts, self._policy = room, ledger, policy
-        self._allocations = AllocationIndex(holdings)
+        self._what_if, self._accounts, self._policy = what_if, accounts, policy
+        self._allocations = AllocationIndex(allocations)
         self._budget_usage = BudgetUsage()
         # Never less than what can be placed.
-        self._free = dict(ledger.free)
+        self._free = dict(accounts.free)
         # Whoever is on the way out: at the start, and by our own decisions; and how much room they leave.
-        self._terminating_uids = frozenset(room.terminating)
-        self._terminating_amounts = total_amounts(filter(None, map(room.bound_pod, self._terminating_uids)))
+        self._terminating_uids = frozenset(what_if.terminating)
+        self._terminating_amounts = total_amounts(filter(None, map(what_if.bound_pod, self._terminating_uids)))
         self._reserved_for: GangRequest | None = None
         # Gangs that got or were promised places in this round.
         self._served_gangs: set[str] = set()
         self.preempted_gangs: set[str] = set()
         """Gangs of which some were made to leave in this round: none of those that got places."""
-        self._infeasible = InfeasibleCache(len(room.node_names))
+        self._infeasible = InfeasibleCache(len(what_if.node_names))
         self._failed_preemptions = FailedPreemptions()
         self._blocked_by_reservation: dict[FitSignature, bool] = {}
         self._feasible: dict[FitSignature, bool] = {}
@@ -70,121 +70,127 @@ class Reservations:
         names = self._what_if.node_names
         return tuple(tuple(names[number] for number in nodes.tolist()) for nodes in placement.nodes)
 
-    def place(self, ask: GangRequest) -> Placement | Shortage:
+    def place(self, request: GangRequest) -> Placement | Shortage:
         """Places from now on its own, or why there are none."""
-        known = self._infeasible.known_shortage(ask, self._free)
+        known = self._infeasible.known_shortage(request, self._free)
         if known is not None:
             return known
-        found = self._what_if.place(ask)
+        found = self._what_if.place(request)
         if isinstance(found, Placement) and not found.pod_count:
             found = Shortage("no room for more members")
         if isinstance(found, Shortage):
-            self._infeasible.record(ask, found)
+            self._infeasible.record(request, found)
             self.version += 1
             return found
-        self._assume(ask, found)
-        for need, nodes in zip(ask.pod_sets, found.nodes, strict=True):
-            add_amounts(self._free, need.shape.amounts, -len(nodes))
+        self._assume(request, found)
+        for pod_set, nodes in zip(request.pod_sets, found.nodes, strict=True):
+            add_amounts(self._free, pod_set.shape.amounts, -len(nodes))
         return found
 
-    def make_room(self, ask: GangRequest, smallest: GangRequest) -> Preempt | Pending | None:
+    def make_room(self, request: GangRequest, minimal: GangRequest) -> Preempt | Pending | None:
         """Room from those who leave anyway, else from those who have to give way; None: there is no way.
 
         The places are promised to it, so that nobody else takes them and nobody leaves twice for the same.
         """
-        if smallest in self._failed_preemptions:
+        if minimal in self._failed_preemptions:
             return None
-        later = self._placement_after(smallest, ()) if self._terminating_uids else None
+        later = self._placement_after(minimal, ()) if self._terminating_uids else None
         if later is not None:
-            self._assume(smallest, later)
-            return Pending(ask, PendingReason.VICTIMS, "room is being made for it: pods are leaving")
-        cleared = self._preemption_plan(ask, smallest) or self._reclaim_plan(ask, smallest)
-        if cleared is None:
-            self._failed_preemptions.add(smallest)
+            self._assume(minimal, later)
+            return Pending(request, PendingReason.VICTIMS, "room is being made for it: pods are leaving")
+        plan = self._preemption_plan(request, minimal) or self._reclaim_plan(request, minimal)
+        if plan is None:
+            self._failed_preemptions.add(minimal)
             return None
-        return self._commit_plan(ask, smallest, cleared)
+        return self._commit_plan(request, minimal, plan)
 
-    def reserve(self, ask: GangRequest) -> bool:
+    def reserve(self, request: GangRequest) -> bool:
         """Keep what is free for this one, if it would ever fit; else do nothing and say so."""
-        if not self.could_ever_fit(ask):
+        if not self.could_ever_fit(request):
             return False
-        self._reserved_for = ask
+        self._reserved_for = request
         self.version += 1
-        self._what_if.reserve(ask)
+        self._what_if.reserve(request)
         return True
 
-    def could_ever_fit(self, ask: GangRequest) -> bool:
+    def could_ever_fit(self, request: GangRequest) -> bool:
         """Whether it would fit if ours left."""
-        key = fit_signature(ask)
+        key = fit_signature(request)
         if key not in self._feasible:
-            self._feasible[key] = self._fits_after_evictions(ask)
+            self._feasible[key] = self._fits_after_evictions(request)
         return self._feasible[key]
 
-    def _fits_after_evictions(self, ask: GangRequest) -> bool:
+    def _fits_after_evictions(self, request: GangRequest) -> bool:
         """Without some of ours, for most need little; in the end without all of them."""
-        times, gone, needed = 2, set(self._terminating_uids), requested_amounts(ask.pod_sets)
-        room = Counter(self._free)
-        room.update(self._terminating_amounts)
-        for holding in self._allocations.in_eviction_order:
-            gone.update(member.uid for member in holding.pods)
-            add_amounts(room, holding.retained)
-            if all(room[name] >= times * amount for name, amount in needed.items()):
-                if isinstance(self._what_if.place_after_eviction(ask, gone), Placement):
+        times, removed, needed = 2, set(self._terminating_uids), requested_amounts(request.pod_sets)
+        what_if = Counter(self._free)
+        what_if.update(self._terminating_amounts)
+        for allocation in self._allocations.in_eviction_order:
+            removed.update(member.uid for member in allocation.pods)
+            add_amounts(what_if, allocation.retained)
+            if all(what_if[name] >= times * amount for name, amount in needed.items()):
+                if isinstance(self._what_if.place_after_eviction(request, removed), Placement):
                     return True
                 times *= 4
-        return isinstance(self._what_if.place_after_eviction(ask, gone), Placement)
+        return isinstance(self._what_if.place_after_eviction(request, removed), Placement)
 
-    def fits_without_reservation(self, ask: GangRequest) -> bool:
+    def fits_without_reservation(self, request: GangRequest) -> bool:
         """Whether there would be room if nothing were held."""
-        key = fit_signature(ask)
+        key = fit_signature(request)
         if self._reserved_for is not None and key not in self._blocked_by_reservation:
             self._blocked_by_reservation[key] = lacking_resource(
-                requested_amounts(ask.pod_sets), self._free
-            ) is None and self._fits_unreserved(ask)
+                requested_amounts(request.pod_sets), self._free
+            ) is None and self._fits_unreserved(request)
         return self._blocked_by_reservation.get(key, False)
 
-    def _fits_unreserved(self, ask: GangRequest) -> bool:
+    def _fits_unreserved(self, request: GangRequest) -> bool:
         assert self._reserved_for is not None
         self._what_if.release()
-        found = self._what_if.place(ask)
+        found = self._what_if.place(request)
         self._what_if.reserve(self._reserved_for)
         return isinstance(found, Placement)
 
-    def _preemption_plan(self, ask: GangRequest, smallest: GangRequest) -> PreemptionPlan | None:
-        if not (ask.can_preempt and self._policy.preemption and self._allocations.lowest_priority < ask.priority):
+    def _preemption_plan(self, request: GangRequest, minimal: GangRequest) -> PreemptionPlan | None:
+        if not (
+            request.can_preempt and self._policy.preemption and self._allocations.lowest_priority < request.priority
+        ):
             return None
-        return self._plan_within_budgets(smallest, lower_priority(self._allocations.in_eviction_order, ask))
+        return self._plan_within_budgets(minimal, lower_priority(self._allocations.in_eviction_order, request))
 
-    def _reclaim_plan(self, ask: GangRequest, smallest: GangRequest) -> PreemptionPlan | None:
-        if not (self._policy.reclaim and may_reclaim(ask, self._accounts)):
+    def _reclaim_plan(self, request: GangRequest, minimal: GangRequest) -> PreemptionPlan | None:
+        if not (self._policy.reclaim and may_reclaim(request, self._accounts)):
             return None
         return self._plan_within_budgets(
-            smallest,
+            minimal,
             reclaimable_allocations(
-                self._allocations.in_eviction_order, self._allocations.queue_names, ask, self._accounts
+                self._allocations.in_eviction_order, self._allocations.queue_names, request, self._accounts
             ),
         )
 
-    def _plan_within_budgets(self, smallest: GangRequest, holdings: Iterable[GangAllocation]) -> PreemptionPlan | None:
-        holdings = [holding for holding in holdings if holding.uid not in self._served_gangs]
+    def _plan_within_budgets(
+        self, minimal: GangRequest, allocations: Iterable[GangAllocation]
+    ) -> PreemptionPlan | None:
+        allocations = [allocation for allocation in allocations if allocation.uid not in self._served_gangs]
         # Without any it would have its places already, or its queue may not have them.
-        if not holdings or not self._totals_suffice(smallest, (holding.retained for holding in holdings)):
+        if not allocations or not self._totals_suffice(minimal, (allocation.retained for allocation in allocations)):
             return None
         while True:
             found = preemption_plan(
-                holdings, lambda bundles: self._placement_after(smallest, bundles), self._terminating_uids
+                allocations, lambda bundles: self._placement_after(minimal, bundles), self._terminating_uids
             )
-            spared = None if found is None else self._budget_usage.protected_allocations(holdings, found.victim_sets)
-            if spared is None:
+            protected = (
+                None if found is None else self._budget_usage.protected_allocations(allocations, found.victim_sets)
+            )
+            if protected is None:
                 return found
             # Each time another budget is used up, so this ends.
-            holdings = spared
+            allocations = protected
 
-    def _totals_suffice(self, ask: GangRequest, more: Iterable[Amounts]) -> bool:
+    def _totals_suffice(self, request: GangRequest, more: Iterable[Amounts]) -> bool:
         """Whether by sums alone it could fit with this much more. False is certain, true is not."""
         missing = {
             name: amount - self._free.get(name, 0) - self._terminating_amounts.get(name, 0)
-            for name, amount in requested_amounts(ask.pod_sets).items()
+            for name, amount in requested_amounts(request.pod_sets).items()
         }
         for amounts in chain(({},), more):
             missing = {name: amount - amounts.get(name, 0) for name, amount in missing.items() if amount > 0}
@@ -192,49 +198,51 @@ class Reservations:
                 return True
         return False
 
-    def _placement_after(self, ask: GangRequest, bundles: Sequence[VictimSet]) -> Placement | None:
+    def _placement_after(self, request: GangRequest, victim_sets: Sequence[VictimSet]) -> Placement | None:
         """Where it would go once these and all on their way out have left, if its queue may then have as much."""
-        if not self._totals_suffice(ask, map(self._freed_amounts, bundles)):
+        if not self._totals_suffice(request, map(self._freed_amounts, victim_sets)):
             return None
         # What is not frozen is not remembered by the room: each of these is asked about once.
-        gone: Collection[str] = self._terminating_uids
-        if bundles:
-            gone = {member.uid for bundle in bundles for member in bundle.pods} | self._terminating_uids
-        if not self._is_within_cap(ask, gone):
+        removed: Collection[str] = self._terminating_uids
+        if victim_sets:
+            removed = {member.uid for victim_set in victim_sets for member in victim_set.pods} | self._terminating_uids
+        if not self._is_within_cap(request, removed):
             return None
-        found = self._what_if.place_after_eviction(ask, gone)
+        found = self._what_if.place_after_eviction(request, removed)
         return found if isinstance(found, Placement) else None
 
-    def _is_within_cap(self, ask: GangRequest, gone: Iterable[str]) -> bool:
+    def _is_within_cap(self, request: GangRequest, removed: Iterable[str]) -> bool:
         """Whether the cap of its queue allows it once these are gone."""
-        if not self._accounts.quota(ask.queue).cap:
+        if not self._accounts.quota(request.queue).cap:
             return True
-        own = (self._what_if.bound_pod(uid) for uid in gone if self._allocations.queue_by_pod.get(uid) == ask.queue)
-        left = self._accounts.remaining_cap(ask.queue, (each.shape.amounts for each in own if each is not None))
-        return request_within(ask, left) is not None
+        own = (
+            self._what_if.bound_pod(uid) for uid in removed if self._allocations.queue_by_pod.get(uid) == request.queue
+        )
+        left = self._accounts.remaining_cap(request.queue, (each.shape.amounts for each in own if each is not None))
+        return request_within(request, left) is not None
 
-    def _freed_amounts(self, bundle: VictimSet) -> Amounts:
-        if bundle.ends_gang:
-            return bundle.allocation.retained
-        return total_amounts(bundle.pods)
+    def _freed_amounts(self, victim_set: VictimSet) -> Amounts:
+        if victim_set.ends_gang:
+            return victim_set.allocation.retained
+        return total_amounts(victim_set.pods)
 
-    def _commit_plan(self, ask: GangRequest, smallest: GangRequest, cleared: PreemptionPlan) -> Preempt:
-        for queue, residents in victims_by_queue(cleared.victim_sets).items():
-            for resident in residents:
-                self._accounts.refund(queue, resident.shape.amounts)
-        self._budget_usage.charge(cleared.victim_sets)
-        victims = cleared.victims
+    def _commit_plan(self, request: GangRequest, minimal: GangRequest, plan: PreemptionPlan) -> Preempt:
+        for queue, pods in victims_by_queue(plan.victim_sets).items():
+            for pod in pods:
+                self._accounts.refund(queue, pod.shape.amounts)
+        self._budget_usage.charge(plan.victim_sets)
+        victims = plan.victims
         self._terminating_uids |= {victim.uid for victim in victims}
         add_amounts(self._terminating_amounts, total_amounts(victims))
-        self._assume(smallest, cleared.placement)
+        self._assume(minimal, plan.placement)
         # Others may now fit into what these leave.
         self._failed_preemptions.clear()
-        self.preempted_gangs.update(bundle.allocation.uid for bundle in cleared.victim_sets)
-        gangs = tuple(dict.fromkeys(bundle.allocation.key for bundle in cleared.victim_sets))
-        return Preempt(ask, victims, gangs, self.node_names(cleared.placement))
+        self.preempted_gangs.update(victim_set.allocation.uid for victim_set in plan.victim_sets)
+        gangs = tuple(dict.fromkeys(victim_set.allocation.key for victim_set in plan.victim_sets))
+        return Preempt(request, victims, gangs, self.node_names(plan.placement))
 
-    def _assume(self, ask: GangRequest, placement: Placement) -> None:
-        self._served_gangs.add(ask.uid)
+    def _assume(self, request: GangRequest, placement: Placement) -> None:
+        self._served_gangs.add(request.uid)
         self.version += 1
-        self._what_if.assume(ask, placement)
-        self._accounts.charge(ask, placement)
+        self._what_if.assume(request, placement)
+        self._accounts.charge(request, placement)

@@ -21,10 +21,12 @@ _ALL_SHORT = np.ones(1, dtype=np.bool_)
 class ShapeFit:
     """One shape on one board. `ground`: the nodes that come into question; all within one domain of `key`."""
 
-    def __init__(self, board: ClusterSnapshot, shape: PodShape, ground: Mask | None = None, key: str = "") -> None:
-        self._snapshot, self._shape = board, shape
-        self._max_pods = _max_pods(board, shape, ground)
-        self._rules = placement_rules(board, shape)
+    def __init__(
+        self, snapshot: ClusterSnapshot, shape: PodShape, domain_mask: Mask | None = None, key: str = ""
+    ) -> None:
+        self._snapshot, self._shape = snapshot, shape
+        self._max_pods = _max_pods(snapshot, shape, domain_mask)
+        self._rules = placement_rules(snapshot, shape)
         for rule in self._rules:
             if isinstance(rule, AffinityRule):
                 rule.confine_to(key)
@@ -43,73 +45,73 @@ class ShapeFit:
                 found = np.minimum(found, 1)
         return found
 
-    def choose_nodes(self, count: int, first: Vector | None = None) -> Vector:
+    def choose_nodes(self, count: int, node_ranks: Vector | None = None) -> Vector:
         """Nodes for up to `count` pods, one entry for each; those low in `first` before others."""
         if count <= 0:
             return NO_NODES
-        moving = [rule for rule in self._rules if rule.is_stateful]
-        if not moving:
-            return packed_nodes(self._snapshot, self._shape, self.capacity(), count, first)
-        return self._choose_one_by_one(moving, count, first)
+        stateful = [rule for rule in self._rules if rule.is_stateful]
+        if not stateful:
+            return packed_nodes(self._snapshot, self._shape, self.capacity(), count, node_ranks)
+        return self._choose_one_by_one(stateful, count, node_ranks)
 
-    def _choose_one_by_one(self, moving: list[PlacementRule], count: int, first: Vector | None) -> Vector:
+    def _choose_one_by_one(self, stateful: list[PlacementRule], count: int, node_ranks: Vector | None) -> Vector:
         """One pod after the other, as every one changes what the next may do."""
         limit = self._max_pods
         for rule in self._rules:
             if not rule.is_stateful:
                 limit = limit * rule.allowed_mask()
-        nodes = ranked_nodes(self._snapshot, self._shape, limit, first)
+        nodes = ranked_nodes(self._snapshot, self._shape, limit, node_ranks)
         left = limit[nodes]
         found: list[int] = []
         while len(found) < count and len(nodes):
             fits = left > 0
-            for rule in moving:
+            for rule in stateful:
                 fits &= rule.allowed_mask(nodes)
             at = int(fits.argmax())
             if not fits[at]:
                 break
             left[at] -= 1
             found.append(int(nodes[at]))
-            for rule in moving:
+            for rule in stateful:
                 rule.add_pod(found[-1])
         return np.array(found, dtype=np.int64)
 
 
-def _max_pods(board: ClusterSnapshot, shape: PodShape, ground: Mask | None) -> Vector:
+def _max_pods(snapshot: ClusterSnapshot, shape: PodShape, domain_mask: Mask | None) -> Vector:
     """How many each node takes as far as nobody else's pods matter, but for their amounts and ports."""
-    found = resource_capacity(board, shape)
-    found *= board.nodes.filter_result(shape.node_constraints).mask
-    if ground is not None:
-        found *= ground
+    found = resource_capacity(snapshot, shape)
+    found *= snapshot.nodes.filter_result(shape.node_constraints).mask
+    if domain_mask is not None:
+        found *= domain_mask
     if shape.host_ports:
-        np.minimum(found, free_port_mask(board, shape), out=found)
-    for mask, _ in _volume_masks(board, shape):
+        np.minimum(found, free_port_mask(snapshot, shape), out=found)
+    for mask, _ in _volume_masks(snapshot, shape):
         found *= mask
     return found
 
 
-def _volume_masks(board: ClusterSnapshot, shape: PodShape) -> Iterator[tuple[Mask, FilterReason]]:
+def _volume_masks(snapshot: ClusterSnapshot, shape: PodShape) -> Iterator[tuple[Mask, FilterReason]]:
     """Nodes that its volumes allow, and what speaks against the others."""
     if shape.claims:
         for mask, why in (
-            (attachable_nodes(board, shape), FilterReason.ATTACH_LIMIT),
-            (board.volumes.reachable_nodes(board.nodes, shape), FilterReason.VOLUME),
-            (provisionable_nodes(board, shape), FilterReason.VOLUME),
+            (attachable_nodes(snapshot, shape), FilterReason.ATTACH_LIMIT),
+            (snapshot.volumes.reachable_nodes(snapshot.nodes, shape), FilterReason.VOLUME),
+            (provisionable_nodes(snapshot, shape), FilterReason.VOLUME),
         ):
             if mask is not None:
                 yield mask, why
 
 
-def free_port_mask(board: ClusterSnapshot, shape: PodShape) -> Mask:
+def free_port_mask(snapshot: ClusterSnapshot, shape: PodShape) -> Mask:
     """Nodes on which nobody has a port that the shape wants. There is never room for two of it."""
-    free = np.ones(len(board.nodes), dtype=np.bool_)
-    for resident in board.pods.host_port_pods.values():
-        number = board.nodes.index_of.get(resident.node)
-        if number is not None and resident.uid not in board.removed_uids and _shares_host_port(shape, resident.shape):
+    free = np.ones(len(snapshot.nodes), dtype=np.bool_)
+    for pod in snapshot.pods.host_port_pods.values():
+        number = snapshot.nodes.index_of.get(pod.node)
+        if number is not None and pod.uid not in snapshot.removed_uids and _shares_host_port(shape, pod.shape):
             free[number] = False
-    for came in board.assumed:
-        if came.shape.host_ports and _shares_host_port(shape, came.shape):
-            free[came.nodes] = False
+    for assumed in snapshot.assumed:
+        if assumed.shape.host_ports and _shares_host_port(shape, assumed.shape):
+            free[assumed.nodes] = False
     return free
 
 
@@ -118,29 +120,29 @@ def _shares_host_port(ours: PodShape, theirs: PodShape) -> bool:
 
 
 def reason_histogram(
-    board: ClusterSnapshot,
+    snapshot: ClusterSnapshot,
     shape: PodShape,
-    ground: Mask | None = None,
+    domain_mask: Mask | None = None,
     reason: FilterReason = FilterReason.DOMAIN,
 ) -> dict[str, int]:
     """Reason -> number of nodes, each node under the first reason that holds of it; `reason`: outside the ground."""
-    whys: ReasonCodes = board.nodes.filter_result(shape.node_constraints).reasons.copy()
+    reasons: ReasonCodes = snapshot.nodes.filter_result(shape.node_constraints).reasons.copy()
     if shape.host_ports:
-        mark_reason(whys, ~free_port_mask(board, shape), FilterReason.PORT)
+        mark_reason(reasons, ~free_port_mask(snapshot, shape), FilterReason.PORT)
     # What is rarest says most; the number of pods comes last.
     order = sorted((name for name, _ in shape.requests), key=lambda name: (name == PODS, not is_scarce(name), name))
     wanted = dict(shape.requests)
     for number, resource in enumerate(order):
-        row = board.resource_rows.get(resource)
-        short = _ALL_SHORT if row is None else board.free[row] < wanted[resource]
-        mark_reason(whys, np.broadcast_to(short, whys.shape), FilterReason.RESOURCE + number)
-    for mask, why in _volume_masks(board, shape):
-        mark_reason(whys, ~mask, why)
-    if ground is not None:
-        mark_reason(whys, ~ground, reason)
-    for rule in placement_rules(board, shape):
-        mark_reason(whys, ~rule.allowed_mask(), rule.reason)
-    counts = np.bincount(whys)
+        row = snapshot.resource_rows.get(resource)
+        short = _ALL_SHORT if row is None else snapshot.free[row] < wanted[resource]
+        mark_reason(reasons, np.broadcast_to(short, reasons.shape), FilterReason.RESOURCE + number)
+    for mask, why in _volume_masks(snapshot, shape):
+        mark_reason(reasons, ~mask, why)
+    if domain_mask is not None:
+        mark_reason(reasons, ~domain_mask, reason)
+    for rule in placement_rules(snapshot, shape):
+        mark_reason(reasons, ~rule.allowed_mask(), rule.reason)
+    counts = np.bincount(reasons)
     return {
         resource_text(order[why - FilterReason.RESOURCE]) if why >= FilterReason.RESOURCE else REASON_TEXTS[why]: int(
             counts[why]

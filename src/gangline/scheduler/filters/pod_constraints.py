@@ -41,8 +41,8 @@ class AntiAffinityRule:
 
     reason = FilterReason.ANTI_AFFINITY
 
-    def __init__(self, codes: Codes, counts: DomainCounts, *, moving: bool) -> None:
-        self._codes, self._counts, self.is_stateful = codes, counts, moving
+    def __init__(self, codes: Codes, counts: DomainCounts, *, stateful: bool) -> None:
+        self._codes, self._counts, self.is_stateful = codes, counts, stateful
         self._counts[-1] = 0
 
     def allowed_mask(self, nodes: Vector | None = None) -> Mask:
@@ -59,12 +59,14 @@ class AffinityRule:
 
     reason = FilterReason.AFFINITY
 
-    def __init__(self, keys: list[str], codes: list[Codes], counts: list[DomainCounts], *, itself: bool) -> None:
+    def __init__(
+        self, keys: list[str], codes: list[Codes], counts: list[DomainCounts], *, selects_itself: bool
+    ) -> None:
         self._keys, self._codes, self._counts = keys, codes, counts
         for each in counts:
             each[-1] = 0
-        self._selects_itself = itself
-        self.awaits_first = itself and not any(each.any() for each in counts)
+        self._selects_itself = selects_itself
+        self.awaits_first = selects_itself and not any(each.any() for each in counts)
         self.is_stateful = self.awaits_first
 
     def confine_to(self, key: str) -> None:
@@ -101,19 +103,19 @@ class SpreadRule:
         counts: DomainCounts,
         eligible: Mask,
         *,
-        itself: bool,
-        moving: bool,
+        selects_itself: bool,
+        stateful: bool,
     ) -> None:
-        self._constraint, self._codes, self._counts, self._selects_itself = rule, codes, counts, itself
+        self._constraint, self._codes, self._counts, self._selects_itself = rule, codes, counts, selects_itself
         # Domains that count: those with a node on which the pod may be.
         self._domains = np.unique(codes[eligible & (codes >= 0)])
-        self.is_stateful = moving
+        self.is_stateful = stateful
 
     def allowed_mask(self, nodes: Vector | None = None) -> Mask:
         codes = self._codes if nodes is None else self._codes[nodes]
         few = len(self._domains) < self._constraint.min_domains or not len(self._domains)
-        least = 0 if few else int(self._counts[self._domains].min())
-        fits = self._counts + self._selects_itself - least <= self._constraint.max_skew
+        minimum = 0 if few else int(self._counts[self._domains].min())
+        fits = self._counts + self._selects_itself - minimum <= self._constraint.max_skew
         fits[-1] = False
         return fits[codes]
 
@@ -122,143 +124,145 @@ class SpreadRule:
             self._counts[self._codes[node]] += 1
 
 
-def placement_rules(board: ClusterSnapshot, shape: PodShape) -> list[PlacementRule]:
+def placement_rules(snapshot: ClusterSnapshot, shape: PodShape) -> list[PlacementRule]:
     """All that rules between pods say about where a pod of this shape may go, on this board."""
     found: list[PlacementRule] = [
-        *_anti_affinity_rules(board, shape),
-        *_existing_anti_affinity_rules(board, shape),
+        *_anti_affinity_rules(snapshot, shape),
+        *_existing_anti_affinity_rules(snapshot, shape),
     ]
     if shape.pod_constraints.spread:
-        found += _spread_rules(board, shape)
+        found += _spread_rules(snapshot, shape)
     if shape.pod_constraints.affinity:
-        found.append(_affinity_rule(board, shape))
+        found.append(_affinity_rule(snapshot, shape))
     return found
 
 
-def _anti_affinity_rules(board: ClusterSnapshot, shape: PodShape) -> Iterable[PlacementRule]:
+def _anti_affinity_rules(snapshot: ClusterSnapshot, shape: PodShape) -> Iterable[PlacementRule]:
     for term in shape.pod_constraints.anti_affinity:
-        codes = board.nodes.label_column(term.topology_key).codes
-        meant = _matches_per_node(board, term.selector, _namespace_filter(board, term), promised=True)
-        itself = board.pods.selects(term, shape)
-        yield AntiAffinityRule(codes, _counts_per_domain(board, term.topology_key, meant), moving=itself)
+        codes = snapshot.nodes.label_column(term.topology_key).codes
+        matches = _matches_per_node(snapshot, term.selector, _namespace_filter(snapshot, term), tentative=True)
+        selects_itself = snapshot.pods.selects(term, shape)
+        yield AntiAffinityRule(codes, _counts_per_domain(snapshot, term.topology_key, matches), stateful=selects_itself)
 
 
-def _existing_anti_affinity_rules(board: ClusterSnapshot, shape: PodShape) -> Iterable[PlacementRule]:
+def _existing_anti_affinity_rules(snapshot: ClusterSnapshot, shape: PodShape) -> Iterable[PlacementRule]:
     """Anti-affinity of those who are there already, against this shape."""
     holders: dict[AffinityTerm, list[int]] = {}
-    for term, residents in board.pods.anti_affinity_against(shape):
-        holders[term] = _node_numbers(board, residents)
-    for came in board.anti_affinity:
-        for term in came.shape.pod_constraints.anti_affinity:
-            if board.pods.selects(term, shape):
-                holders.setdefault(term, []).extend(came.nodes.tolist())
-    for term, numbers in holders.items():
-        if numbers:
-            codes = board.nodes.label_column(term.topology_key).codes
+    for term, pods in snapshot.pods.anti_affinity_against(shape):
+        holders[term] = _node_numbers(snapshot, pods)
+    for assumed in snapshot.anti_affinity:
+        for term in assumed.shape.pod_constraints.anti_affinity:
+            if snapshot.pods.selects(term, shape):
+                holders.setdefault(term, []).extend(assumed.nodes.tolist())
+    for term, node_numbers in holders.items():
+        if node_numbers:
+            codes = snapshot.nodes.label_column(term.topology_key).codes
             yield AntiAffinityRule(
                 codes,
-                _counts_per_domain(board, term.topology_key, _counts_per_node(board, numbers)),
-                moving=False,
+                _counts_per_domain(snapshot, term.topology_key, _counts_per_node(snapshot, node_numbers)),
+                stateful=False,
             )
 
 
-def _affinity_rule(board: ClusterSnapshot, shape: PodShape) -> AffinityRule:
+def _affinity_rule(snapshot: ClusterSnapshot, shape: PodShape) -> AffinityRule:
     terms = shape.pod_constraints.affinity
     # A pod counts only if all terms mean it.
-    every = _matches_of_all_terms(board, terms)
+    matches = _matches_of_all_terms(snapshot, terms)
     return AffinityRule(
         [term.topology_key for term in terms],
-        [board.nodes.label_column(term.topology_key).codes for term in terms],
-        [_counts_per_domain(board, term.topology_key, every) for term in terms],
-        itself=all(board.pods.selects(term, shape) for term in terms),
+        [snapshot.nodes.label_column(term.topology_key).codes for term in terms],
+        [_counts_per_domain(snapshot, term.topology_key, matches) for term in terms],
+        selects_itself=all(snapshot.pods.selects(term, shape) for term in terms),
     )
 
 
-def _spread_rules(board: ClusterSnapshot, shape: PodShape) -> Iterable[PlacementRule]:
-    keyed = np.ones(len(board.nodes), dtype=np.bool_)
+def _spread_rules(snapshot: ClusterSnapshot, shape: PodShape) -> Iterable[PlacementRule]:
+    keyed = np.ones(len(snapshot.nodes), dtype=np.bool_)
     for rule in shape.pod_constraints.spread:
-        keyed &= board.nodes.label_column(rule.topology_key).codes >= 0
+        keyed &= snapshot.nodes.label_column(rule.topology_key).codes >= 0
     for rule in shape.pod_constraints.spread:
         eligible = keyed
         if rule.honor_affinity:
-            eligible = eligible & board.nodes.affinity_mask(shape.node_constraints)
+            eligible = eligible & snapshot.nodes.affinity_mask(shape.node_constraints)
         if rule.honor_taints:
-            eligible = eligible & board.nodes.tolerated_mask(shape.node_constraints.tolerations)
+            eligible = eligible & snapshot.nodes.tolerated_mask(shape.node_constraints.tolerations)
         # A selector that asks for nothing matches the pod itself, but kube-scheduler counts nobody by it.
         blank = not rule.selector
-        meant = _matches_per_node(board, rule.selector, shape.namespace.__eq__, leaving=False)
-        counts = _counts_per_domain(board, rule.topology_key, meant * (eligible & (not blank)))
-        itself = rule.selector.matches(dict(shape.labels))
-        codes = board.nodes.label_column(rule.topology_key).codes
-        yield SpreadRule(rule, codes, counts, eligible, itself=itself, moving=itself and not blank)
+        matches = _matches_per_node(snapshot, rule.selector, shape.namespace.__eq__, terminating=False)
+        counts = _counts_per_domain(snapshot, rule.topology_key, matches * (eligible & (not blank)))
+        selects_itself = rule.selector.matches(dict(shape.labels))
+        codes = snapshot.nodes.label_column(rule.topology_key).codes
+        yield SpreadRule(
+            rule, codes, counts, eligible, selects_itself=selects_itself, stateful=selects_itself and not blank
+        )
 
 
-def _namespace_filter(board: ClusterSnapshot, term: AffinityTerm) -> Callable[[str], bool]:
-    return lambda namespace: board.pods.selects_namespace(term, namespace)
+def _namespace_filter(snapshot: ClusterSnapshot, term: AffinityTerm) -> Callable[[str], bool]:
+    return lambda namespace: snapshot.pods.selects_namespace(term, namespace)
 
 
-def _matches_of_all_terms(board: ClusterSnapshot, terms: tuple[AffinityTerm, ...]) -> Vector:
+def _matches_of_all_terms(snapshot: ClusterSnapshot, terms: tuple[AffinityTerm, ...]) -> Vector:
     together = LabelSelector(
         [each for term in terms for each in term.selector.requirements],
         # True without a requirement: it means nobody.
         never=any(term.selector and not term.selector.requirements for term in terms),
     )
     return _matches_per_node(
-        board,
+        snapshot,
         together,
-        lambda namespace: all(board.pods.selects_namespace(term, namespace) for term in terms),
+        lambda namespace: all(snapshot.pods.selects_namespace(term, namespace) for term in terms),
     )
 
 
 def _matches_per_node(
-    board: ClusterSnapshot,
+    snapshot: ClusterSnapshot,
     selector: LabelSelector,
     namespaces: Callable[[str], bool],
     *,
-    leaving: bool = True,
-    promised: bool = False,
+    terminating: bool = True,
+    tentative: bool = False,
 ) -> Vector:
     """How many pods on each node are meant; `leaving`: those on their way out too; `promised`: those nominated too."""
-    numbers = _node_numbers(
-        board,
-        (each for each in board.pods.matching(selector, namespaces) if leaving or not each.terminating),
+    node_numbers = _node_numbers(
+        snapshot,
+        (each for each in snapshot.pods.matching(selector, namespaces) if terminating or not each.terminating),
     )
-    for came in board.assumed:
-        counts = (promised or not came.tentative) and namespaces(came.shape.namespace)
-        if counts and selector.matches(dict(came.shape.labels)):
-            numbers.extend(came.nodes.tolist())
-    return _counts_per_node(board, numbers)
+    for assumed in snapshot.assumed:
+        counts = (tentative or not assumed.tentative) and namespaces(assumed.shape.namespace)
+        if counts and selector.matches(dict(assumed.shape.labels)):
+            node_numbers.extend(assumed.nodes.tolist())
+    return _counts_per_node(snapshot, node_numbers)
 
 
-def _node_numbers(board: ClusterSnapshot, residents: Iterable[BoundPod]) -> list[int]:
+def _node_numbers(snapshot: ClusterSnapshot, pods: Iterable[BoundPod]) -> list[int]:
     """The nodes of those that are still there."""
-    number, gone = board.nodes.index_of, board.removed_uids
-    return [number[each.node] for each in residents if each.uid not in gone and each.node in number]
+    number, removed = snapshot.nodes.index_of, snapshot.removed_uids
+    return [number[each.node] for each in pods if each.uid not in removed and each.node in number]
 
 
-def _counts_per_node(board: ClusterSnapshot, numbers: list[int]) -> Vector:
-    return np.bincount(np.array(numbers, dtype=np.int64), minlength=len(board.nodes)).astype(np.int64)
+def _counts_per_node(snapshot: ClusterSnapshot, node_numbers: list[int]) -> Vector:
+    return np.bincount(np.array(node_numbers, dtype=np.int64), minlength=len(snapshot.nodes)).astype(np.int64)
 
 
-def _counts_per_domain(board: ClusterSnapshot, key: str, each: Vector) -> DomainCounts:
+def _counts_per_domain(snapshot: ClusterSnapshot, key: str, each: Vector) -> DomainCounts:
     """Numbers per node as numbers per domain."""
-    column = board.nodes.label_column(key)
+    column = snapshot.nodes.label_column(key)
     # -1, for nodes without the label, becomes the last one.
     codes = np.where(column.codes < 0, column.size, column.codes)
     return np.bincount(codes, weights=each, minlength=column.size + 1).astype(np.int64)
 
 
-def has_unmet_affinity(board: ClusterSnapshot, shape: PodShape) -> bool:
+def has_unmet_affinity(snapshot: ClusterSnapshot, shape: PodShape) -> bool:
     """Whether its affinity means pods of which none is there yet: where the first goes decides for all."""
     terms = shape.pod_constraints.affinity
     if not terms:
         return False
     # Those on nodes without the label are in no domain that others could join.
-    every = _matches_of_all_terms(board, terms)
-    return not any(every[board.nodes.label_column(term.topology_key).codes >= 0].any() for term in terms)
+    matches = _matches_of_all_terms(snapshot, terms)
+    return not any(matches[snapshot.nodes.label_column(term.topology_key).codes >= 0].any() for term in terms)
 
 
-def must_follow_others(board: ClusterSnapshot, shape: PodShape) -> bool:
+def must_follow_others(snapshot: ClusterSnapshot, shape: PodShape) -> bool:
     """The same, of pods that are not like itself: it cannot be the first."""
-    alike = all(board.pods.selects(term, shape) for term in shape.pod_constraints.affinity)
-    return not alike and has_unmet_affinity(board, shape)
+    alike = all(snapshot.pods.selects(term, shape) for term in shape.pod_constraints.affinity)
+    return not alike and has_unmet_affinity(snapshot, shape)

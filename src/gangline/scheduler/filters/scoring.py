@@ -19,7 +19,7 @@ def is_scarce(resource: str) -> bool:
 
 
 def packed_nodes(
-    board: ClusterSnapshot, shape: PodShape, room: Vector, count: int, first: Vector | None = None
+    snapshot: ClusterSnapshot, shape: PodShape, capacity: Vector, count: int, node_ranks: Vector | None = None
 ) -> Vector:
     """Nodes for up to `count` pods, one entry for each pod.
 
@@ -28,37 +28,39 @@ def packed_nodes(
     """
     if count <= 0:
         return NO_NODES
-    fits = room >= count
-    whole = _tightest_nodes(_priority_keys(board, shape, first), room, fits) if fits.any() else NO_NODES
-    if len(whole):
-        keys = _free_shares(board, shape, whole) if len(whole) > 1 else []
-        return np.full(count, _best_node(whole, keys), dtype=np.int64)
-    return _fill_nodes(ranked_nodes(board, shape, room, first), room, count)
+    fits = capacity >= count
+    tightest = _tightest_nodes(_priority_keys(snapshot, shape, node_ranks), capacity, fits) if fits.any() else NO_NODES
+    if len(tightest):
+        keys = _free_shares(snapshot, shape, tightest) if len(tightest) > 1 else []
+        return np.full(count, _best_node(tightest, keys), dtype=np.int64)
+    return _fill_nodes(ranked_nodes(snapshot, shape, capacity, node_ranks), capacity, count)
 
 
-def ranked_nodes(board: ClusterSnapshot, shape: PodShape, room: Vector, first: Vector | None = None) -> Vector:
+def ranked_nodes(
+    snapshot: ClusterSnapshot, shape: PodShape, capacity: Vector, node_ranks: Vector | None = None
+) -> Vector:
     """All nodes with room, in the order in which they should be taken."""
-    nodes = np.flatnonzero(room)
-    ahead = (key[nodes] for key in _priority_keys(board, shape, first))
-    return nodes[np.lexsort((nodes, *_free_shares(board, shape, nodes), *ahead))]
+    nodes = np.flatnonzero(capacity)
+    keys_before = (key[nodes] for key in _priority_keys(snapshot, shape, node_ranks))
+    return nodes[np.lexsort((nodes, *_free_shares(snapshot, shape, nodes), *keys_before))]
 
 
-def _priority_keys(board: ClusterSnapshot, shape: PodShape, first: Vector | None) -> list[Vector]:
+def _priority_keys(snapshot: ClusterSnapshot, shape: PodShape, node_ranks: Vector | None) -> list[Vector]:
     """What counts more than packing, for every node, the most important last."""
-    liking = board.nodes.filter_result(shape.node_constraints).scores
-    keys = (_unused_scarce(board, shape), None if liking is None else -liking, first)
+    scores = snapshot.nodes.filter_result(shape.node_constraints).scores
+    keys = (_unused_scarce(snapshot, shape), None if scores is None else -scores, node_ranks)
     return [key for key in keys if key is not None]
 
 
-def _tightest_nodes(ahead: list[Vector], room: Vector, fits: Mask) -> Vector:
+def _tightest_nodes(keys_before: list[Vector], capacity: Vector, fits: Mask) -> Vector:
     """The tightest nodes that take all, of those that nothing more important speaks against. Some take all."""
-    if ahead:
-        best = room > 0
-        for key in reversed(ahead):
+    if keys_before:
+        best = capacity > 0
+        for key in reversed(keys_before):
             best &= key == key[best].min()
         fits = fits & best
-    left = room[fits]
-    return np.flatnonzero(fits & (room == left.min())) if len(left) else NO_NODES
+    left = capacity[fits]
+    return np.flatnonzero(fits & (capacity == left.min())) if len(left) else NO_NODES
 
 
 def _best_node(nodes: Vector, keys: list[NDArray[np.float64]]) -> int:
@@ -66,41 +68,41 @@ def _best_node(nodes: Vector, keys: list[NDArray[np.float64]]) -> int:
     while len(keys) > 1:
         *keys, key = keys
         best = key == key.min()
-        nodes, keys = nodes[best], [each[best] for each in keys]
+        nodes, keys = nodes[best], [counts[best] for counts in keys]
     # Of equal ones, the one that comes first.
     return int(nodes[keys[0].argmin() if keys else 0])
 
 
-def _fill_nodes(nodes: Vector, room: Vector, count: int) -> Vector:
-    each = np.minimum(room[nodes], count)
-    upto = np.cumsum(each)
-    last = int(np.searchsorted(upto, count))
+def _fill_nodes(nodes: Vector, capacity: Vector, count: int) -> Vector:
+    counts = np.minimum(capacity[nodes], count)
+    ends = np.cumsum(counts)
+    last = int(np.searchsorted(ends, count))
     if last < len(nodes):
-        each = each[: last + 1].copy()
-        each[last] -= upto[last] - count
-    return np.repeat(nodes[: len(each)], each)
+        counts = counts[: last + 1].copy()
+        counts[last] -= ends[last] - count
+    return np.repeat(nodes[: len(counts)], counts)
 
 
-def _free_shares(board: ClusterSnapshot, shape: PodShape, nodes: Vector) -> list[NDArray[np.float64]]:
+def _free_shares(snapshot: ClusterSnapshot, shape: PodShape, nodes: Vector) -> list[NDArray[np.float64]]:
     """Shares that are free, the most important last: GPUs and the like, then the rest."""
     keys: list[NDArray[np.float64]] = []
     for wanted in (False, True):
         rows = [
-            board.resource_rows[resource]
+            snapshot.resource_rows[resource]
             for resource, _ in shape.requests
-            if resource != PODS and is_scarce(resource) is wanted and resource in board.resource_rows
+            if resource != PODS and is_scarce(resource) is wanted and resource in snapshot.resource_rows
         ]
         if rows:
-            shares = [board.free[row].take(nodes) / board.allocatable.divisors[row].take(nodes) for row in rows]
+            shares = [snapshot.free[row].take(nodes) / snapshot.allocatable.divisors[row].take(nodes) for row in rows]
             keys.append(sum(shares[1:], shares[0]))
     return keys
 
 
-def _unused_scarce(board: ClusterSnapshot, shape: PodShape) -> NDArray[np.int64] | None:
+def _unused_scarce(snapshot: ClusterSnapshot, shape: PodShape) -> NDArray[np.int64] | None:
     """How many scarce things each node has that such a pod does not use."""
     asked = {resource for resource, _ in shape.requests}
-    rows = [row for resource, row in board.resource_rows.items() if is_scarce(resource) and resource not in asked]
+    rows = [row for resource, row in snapshot.resource_rows.items() if is_scarce(resource) and resource not in asked]
     if not rows:
         return None
-    found: NDArray[np.int64] = (board.allocatable.amounts[rows] > 0).sum(axis=0)
+    found: NDArray[np.int64] = (snapshot.allocatable.amounts[rows] > 0).sum(axis=0)
     return found

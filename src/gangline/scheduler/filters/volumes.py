@@ -16,15 +16,15 @@ from gangline.scheduler.types.resources import nano_units
 from gangline.scheduler.types.shape import NodeTerm, PodShape
 
 
-def attachable_nodes(board: ClusterSnapshot, shape: PodShape) -> Mask | None:
+def attachable_nodes(snapshot: ClusterSnapshot, shape: PodShape) -> Mask | None:
     """Nodes to which all its volumes can be attached beside those that are there. None: all of them."""
-    wanted = _csi_sources(board, shape)
-    if not wanted or not board.volumes.attach_limits:
+    wanted = _csi_sources(snapshot, shape)
+    if not wanted or not snapshot.volumes.attach_limits:
         return None
-    attached = _attached_sources(board)
-    found = np.ones(len(board.nodes), dtype=np.bool_)
-    for name, limits in board.volumes.attach_limits.items():
-        number = board.nodes.index_of.get(name)
+    attached = _attached_sources(snapshot)
+    found = np.ones(len(snapshot.nodes), dtype=np.bool_)
+    for name, limits in snapshot.volumes.attach_limits.items():
+        number = snapshot.nodes.index_of.get(name)
         if number is not None:
             found[number] = _within_limits(wanted, attached.get(number, set()), limits)
     return found
@@ -38,24 +38,24 @@ def _within_limits(wanted: set[CSIVolumeSource], there: set[CSIVolumeSource], li
     )
 
 
-def _attached_sources(board: ClusterSnapshot) -> dict[int, set[CSIVolumeSource]]:
+def _attached_sources(snapshot: ClusterSnapshot) -> dict[int, set[CSIVolumeSource]]:
     """What is attached to every node, by its number."""
     found: dict[int, set[CSIVolumeSource]] = {}
-    for (namespace, claim), users in board.pods.claim_users.items():
-        source = board.volumes.csi_source(namespace, claim)
+    for (namespace, claim), users in snapshot.pods.claim_users.items():
+        source = snapshot.volumes.csi_source(namespace, claim)
         if source is not None:
             for each in users.values():
-                if each.uid not in board.removed_uids and each.node in board.nodes.index_of:
-                    found.setdefault(board.nodes.index_of[each.node], set()).add(source)
-    for came in board.assumed:
-        sources = _csi_sources(board, came.shape)
-        for number in np.unique(came.nodes).tolist() if sources else ():
+                if each.uid not in snapshot.removed_uids and each.node in snapshot.nodes.index_of:
+                    found.setdefault(snapshot.nodes.index_of[each.node], set()).add(source)
+    for assumed in snapshot.assumed:
+        sources = _csi_sources(snapshot, assumed.shape)
+        for number in np.unique(assumed.nodes).tolist() if sources else ():
             found.setdefault(number, set()).update(sources)
     return found
 
 
-def _csi_sources(board: ClusterSnapshot, shape: PodShape) -> set[CSIVolumeSource]:
-    found = (board.volumes.csi_source(shape.namespace, claim) for claim in shape.claims)
+def _csi_sources(snapshot: ClusterSnapshot, shape: PodShape) -> set[CSIVolumeSource]:
+    found = (snapshot.volumes.csi_source(shape.namespace, claim) for claim in shape.claims)
     return {each for each in found if each is not None}
 
 
@@ -63,49 +63,49 @@ NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 """Of this class there are only volumes that somebody has made beforehand."""
 
 
-def provisionable_nodes(board: ClusterSnapshot, shape: PodShape) -> Mask | None:
+def provisionable_nodes(snapshot: ClusterSnapshot, shape: PodShape) -> Mask | None:
     """Nodes where all its claims that wait for their first pod get a volume. None: all of them."""
     found: Mask | None = None
     for name in shape.claims:
-        waiting = board.volumes.unbound_claim(shape.namespace, name)
-        mask = None if waiting is None else _nodes_for_claim(board, *waiting)
+        waiting = snapshot.volumes.unbound_claim(shape.namespace, name)
+        mask = None if waiting is None else _nodes_for_claim(snapshot, *waiting)
         if mask is not None:
             found = mask if found is None else found & mask
     return found
 
 
-def _nodes_for_claim(board: ClusterSnapshot, claim: VolumeClaim, storage: StorageClass) -> Mask | None:
-    layout, selected = board.nodes, claim.metadata.annotations.get(SELECTED_NODE)
+def _nodes_for_claim(snapshot: ClusterSnapshot, claim: VolumeClaim, storage_class: StorageClass) -> Mask | None:
+    nodes, selected = snapshot.nodes, claim.metadata.annotations.get(SELECTED_NODE)
     if selected:
-        return np.array([name == selected for name in layout.names], dtype=np.bool_)
-    makes = storage.provisioner != NO_PROVISIONER
-    if makes and not storage.allowed_topologies:
+        return np.array([name == selected for name in nodes.names], dtype=np.bool_)
+    makes = storage_class.provisioner != NO_PROVISIONER
+    if makes and not storage_class.allowed_topologies:
         return None
     terms = [
         NodeTerm(
             tuple(Requirement(each.key, SelectorOperator.IN, each.values) for each in term.match_label_expressions)
         )
-        for term in storage.allowed_topologies
+        for term in storage_class.allowed_topologies
     ]
-    made = layout.any_term_mask(terms if makes else ())
-    return made | (_available_volumes(board, claim) > _pending_claims(board, claim))
+    made = nodes.any_term_mask(terms if makes else ())
+    return made | (_available_volumes(snapshot, claim) > _pending_claims(snapshot, claim))
 
 
-def _available_volumes(board: ClusterSnapshot, claim: VolumeClaim) -> Vector:
+def _available_volumes(snapshot: ClusterSnapshot, claim: VolumeClaim) -> Vector:
     """How many volumes every node reaches that would do for the claim."""
-    found = np.zeros(len(board.nodes), dtype=np.int64)
-    for volume in board.volumes.volumes.objects.values():
+    found = np.zeros(len(snapshot.nodes), dtype=np.int64)
+    for volume in snapshot.volumes.volumes.objects.values():
         if _matches_claim(volume, claim):
             terms = node_affinity_terms(volume)
-            found += board.nodes.any_term_mask(terms[0]) if terms else 1
+            found += snapshot.nodes.any_term_mask(terms[0]) if terms else 1
     return found
 
 
-def _pending_claims(board: ClusterSnapshot, claim: VolumeClaim) -> Vector:
+def _pending_claims(snapshot: ClusterSnapshot, claim: VolumeClaim) -> Vector:
     """How many claims of the same class wait on every node: each takes a volume there."""
     waiting: set[tuple[int, tuple[str, str]]] = set()
-    for number, key in _claims_in_use(board):
-        other = board.volumes.unbound_claim(*key)
+    for number, key in _claims_in_use(snapshot):
+        other = snapshot.volumes.unbound_claim(*key)
         if (
             other is not None
             and key != claim.metadata.key
@@ -113,19 +113,19 @@ def _pending_claims(board: ClusterSnapshot, claim: VolumeClaim) -> Vector:
         ):
             waiting.add((number, key))
     numbers = np.array([number for number, _ in waiting], dtype=np.int64)
-    return np.bincount(numbers, minlength=len(board.nodes)).astype(np.int64)
+    return np.bincount(numbers, minlength=len(snapshot.nodes)).astype(np.int64)
 
 
-def _claims_in_use(board: ClusterSnapshot) -> Iterator[tuple[int, tuple[str, str]]]:
+def _claims_in_use(snapshot: ClusterSnapshot) -> Iterator[tuple[int, tuple[str, str]]]:
     """Claims in use, with the number of a node on which they are."""
-    for key, users in board.pods.claim_users.items():
+    for key, users in snapshot.pods.claim_users.items():
         for each in users.values():
-            if each.uid not in board.removed_uids and each.node in board.nodes.index_of:
-                yield board.nodes.index_of[each.node], key
-    for came in board.assumed:
-        for name in came.shape.claims:
-            for number in came.nodes.tolist():
-                yield number, (came.shape.namespace, name)
+            if each.uid not in snapshot.removed_uids and each.node in snapshot.nodes.index_of:
+                yield snapshot.nodes.index_of[each.node], key
+    for assumed in snapshot.assumed:
+        for name in assumed.shape.claims:
+            for number in assumed.nodes.tolist():
+                yield number, (assumed.shape.namespace, name)
 
 
 def _matches_claim(volume: PersistentVolume, claim: VolumeClaim) -> bool:

@@ -54,12 +54,14 @@ class SchedulingSpec(msgspec.Struct, frozen=True):
             timeout_seconds=spec.schedule_timeout_seconds,
         )
 
-    def missing_counts(self, there: list[str]) -> tuple[int, dict[str, int]]:
+    def missing_counts(self, members_with_node: list[str]) -> tuple[int, dict[str, int]]:
         """How many more it needs at least, in all and by role, with these roles there."""
         roles = {
-            role: least - count for role, least in self.min_by_role.items() if (count := there.count(role)) < least
+            role: minimum - count
+            for role, minimum in self.min_by_role.items()
+            if (count := members_with_node.count(role)) < minimum
         }
-        return max(self.min_members - len(there), sum(roles.values()), 0), roles
+        return max(self.min_members - len(members_with_node), sum(roles.values()), 0), roles
 
 
 class GangPriority(msgspec.Struct, frozen=True):
@@ -97,8 +99,8 @@ class GangProgress:
 class GangInfo:
     """A group with its members, or a pod alone. What it asks and holds is worked out once per change."""
 
-    def __init__(self, key: Key, *, alone: bool) -> None:
-        self.key, self.is_single_pod = key, alone
+    def __init__(self, key: Key, *, single_pod: bool) -> None:
+        self.key, self.is_single_pod = key, single_pod
         # None: a pod alone, or a group that pods name and nobody has made yet.
         self.pod_group: PodGroup | None = None
         self.spec = SchedulingSpec()
@@ -178,11 +180,11 @@ class GangInfo:
 
     def _gate_message(self) -> str:
         """Who keeps members from being placed that it needs, though they exist; empty: nobody, or it needs none."""
-        homeless = self.members.unplaced()
-        gated = [member for member in homeless if not member.mode and member.pod.spec.scheduling_gates]
+        unplaced = self.members.unplaced()
+        gated = [member for member in unplaced if not member.mode and member.pod.spec.scheduling_gates]
         if (
             not gated
-            or sum(bool(member.mode) for member in homeless) >= self.spec.missing_counts(self.members.placed_roles())[0]
+            or sum(bool(member.mode) for member in unplaced) >= self.spec.missing_counts(self.members.placed_roles())[0]
         ):
             return ""
         gates = {gate.name for member in gated for gate in member.pod.spec.scheduling_gates}
@@ -199,16 +201,16 @@ class GangInfo:
         """It changed: what it said may no longer hold."""
         self._request_is_valid = self._allocation_is_valid = False
 
-    def request(self, rank: PriorityLookup) -> GangRequest | None:
+    def request(self, priority_of: PriorityLookup) -> GangRequest | None:
         """What it asks for; None: nothing, or too few members exist. The same value until it changes."""
         if not self._request_is_valid:
-            self._request, self._request_is_valid = self._build_request(rank), True
+            self._request, self._request_is_valid = self._build_request(priority_of), True
         return self._request
 
-    def allocation(self, rank: PriorityLookup) -> GangAllocation | None:
+    def allocation(self, priority_of: PriorityLookup) -> GangAllocation | None:
         """What it has; None: nothing. The same value until it changes."""
         if not self._allocation_is_valid:
-            self._allocation, self._allocation_is_valid = self._build_allocation(rank), True
+            self._allocation, self._allocation_is_valid = self._build_allocation(priority_of), True
         return self._allocation
 
     def assignments(self, nodes: Sequence[Iterable[str]]) -> Iterator[tuple[GangMember, str]]:
@@ -216,7 +218,7 @@ class GangInfo:
         for members, given in zip(self._waiting_members, nodes, strict=True):
             yield from zip(members, given, strict=False)
 
-    def _build_request(self, rank: PriorityLookup) -> GangRequest | None:
+    def _build_request(self, priority_of: PriorityLookup) -> GangRequest | None:
         self._waiting_members = []
         if len(self.members.by_uid) + len(self.members.lost) < self.spec.min_members or not self.is_schedulable:
             return None
@@ -224,68 +226,72 @@ class GangInfo:
         if not waiting:
             return None
         placed = self.members.placed_roles()
-        least, roles = self.spec.missing_counts(placed)
-        if len(waiting) < least or not meets_roles(Counter(member.status.role for member in waiting), roles):
+        minimum, roles = self.spec.missing_counts(placed)
+        if len(waiting) < minimum or not meets_roles(Counter(member.status.role for member in waiting), roles):
             return None
-        standing = self._priority(rank)
+        priority = self._priority(priority_of)
         return GangRequest(
             key=self.key,
             uid=self.uid,
             queue=self.spec.queue,
-            priority=standing.value,
+            priority=priority.value,
             created=self.created,
             waiting_since=max([member.pod.metadata.creation_timestamp or EPOCH for member in waiting]),
             recovering=self.state.phase in _DEGRADED_PHASES or 0 < len(placed) < self.spec.min_members,
             pod_sets=self._pod_sets(waiting),
-            min_members=least,
+            min_members=minimum,
             min_by_role=roles,
             topology=self.spec.topology,
             current_nodes=tuple(sorted({member.node for member in self.members.placed()})),
-            can_preempt=standing.can_preempt,
+            can_preempt=priority.can_preempt,
         )
 
     def _pod_sets(self, waiting: list[GangMember]) -> tuple[PodSet, ...]:
         # By identity: equal shapes are one object, and comparing a thousand of them is not free.
         found: dict[tuple[str, int, frozenset[str]], list[GangMember]] = {}
         for member in sorted(waiting, key=_member_order):
-            avoided = self.excluded_nodes.get(seat_of(member.status), _NO_NODES) if self.excluded_nodes else _NO_NODES
-            found.setdefault((member.status.role, id(member.shape), avoided), []).append(member)
+            excluded = self.excluded_nodes.get(seat_of(member.status), _NO_NODES) if self.excluded_nodes else _NO_NODES
+            found.setdefault((member.status.role, id(member.shape), excluded), []).append(member)
         self._waiting_members = list(found.values())
         return tuple(
-            PodSet(role, shape_excluding(members[0].shape, avoided), len(members))
-            for (role, _, avoided), members in found.items()
+            PodSet(role, shape_excluding(members[0].shape, excluded), len(members))
+            for (role, _, excluded), members in found.items()
         )
 
-    def _build_allocation(self, rank: PriorityLookup) -> GangAllocation | None:
+    def _build_allocation(self, priority_of: PriorityLookup) -> GangAllocation | None:
         # Those on their way out have their room until they are gone: it counts for their queue.
-        there = [member for member in self.members.by_uid.values() if member.node and not member.has_ended]
-        if not there:
+        members_with_node = [member for member in self.members.by_uid.values() if member.node and not member.has_ended]
+        if not members_with_node:
             return None
-        standing, holders, done = self._priority(rank), self.members.placed(), self.members.succeeded_roles()
-        _, roles = self.spec.missing_counts(done)
+        priority, placed, succeeded_roles = (
+            self._priority(priority_of),
+            self.members.placed(),
+            self.members.succeeded_roles(),
+        )
+        _, roles = self.spec.missing_counts(succeeded_roles)
         return GangAllocation(
             key=self.key,
             uid=self.uid,
             queue=self.spec.queue,
-            priority=standing.value,
+            priority=priority.value,
             created=self.created,
-            min_members=max(self.spec.min_members - len(done), 0),
-            pods=tuple([member.as_bound_pod() for member in there]),
+            min_members=max(self.spec.min_members - len(succeeded_roles), 0),
+            pods=tuple([member.as_bound_pod() for member in members_with_node]),
             min_by_role=roles,
-            role_by_uid={member.uid: member.status.role for member in holders} if roles else {},
-            protected_uids=self._evict_protected(holders),
+            role_by_uid={member.uid: member.status.role for member in placed} if roles else {},
+            protected_uids=self._evict_protected(placed),
             budget_limits=self.budget_limits,
         )
 
-    def _evict_protected(self, holders: list[GangMember]) -> frozenset[str]:
-        critical = {member.uid for member in holders if member.pod.spec.priority >= SYSTEM_CRITICAL_PRIORITY}
+    def _evict_protected(self, placed: list[GangMember]) -> frozenset[str]:
+        critical = {member.uid for member in placed if member.pod.spec.priority >= SYSTEM_CRITICAL_PRIORITY}
         if self.key.namespace == "kube-system":
-            critical.update(member.uid for member in holders)
+            critical.update(member.uid for member in placed)
         return self.protected_uids | critical if critical else self.protected_uids
 
-    def _priority(self, rank: PriorityLookup) -> GangPriority:
+    def _priority(self, priority_of: PriorityLookup) -> GangPriority:
         """What its group's class says; else what its pods say, who should agree: the most important one."""
-        named = rank(self.spec.priority_class) if self.spec.priority_class else None
+        named = priority_of(self.spec.priority_class) if self.spec.priority_class else None
         if named is not None:
             return named
         specs = [member.pod.spec for member in self.members.by_uid.values()]
@@ -294,5 +300,5 @@ class GangInfo:
 
 
 def _member_order(member: GangMember) -> tuple[str, int, str]:
-    facts = member.status
-    return facts.role, -1 if facts.index is None else facts.index, facts.name
+    status = member.status
+    return status.role, -1 if status.index is None else status.index, status.name

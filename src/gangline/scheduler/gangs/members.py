@@ -66,15 +66,15 @@ class GangMember:
     @property
     def is_placed(self) -> bool:
         """Whether it has a place, and is to stay."""
-        facts = self.status
-        there = bool(facts.node or self.assumed_node)
-        return there and not facts.deleting and not self.evicting and facts.phase not in TERMINAL_PHASES
+        status = self.status
+        there = bool(status.node or self.assumed_node)
+        return there and not status.deleting and not self.evicting and status.phase not in TERMINAL_PHASES
 
     @property
     def is_unplaced(self) -> bool:
         """Whether it has no place, whatever keeps it from one."""
-        facts = self.status
-        return not (facts.node or self.assumed_node or facts.deleting or facts.phase in TERMINAL_PHASES)
+        status = self.status
+        return not (status.node or self.assumed_node or status.deleting or status.phase in TERMINAL_PHASES)
 
     def as_bound_pod(self) -> BoundPod:
         """As one that holds room where it is, or is about to be."""
@@ -135,27 +135,27 @@ class GangMembers:
     def remove(self, uid: str) -> None:
         """A member is gone. It is missed until another has its seat."""
         member = self.by_uid.pop(uid)
-        facts = member.status
-        if not self._leave_seat(facts) and self.min_members and not self._belongs_to_namesake(member):
-            done = facts.phase == SUCCEEDED
+        status = member.status
+        if not self._leave_seat(status) and self.min_members and not self._belongs_to_namesake(member):
+            succeeded = status.phase == SUCCEEDED
             if len(self.lost) > 2 * max(self.min_members, _MIN_REMEMBERED):
                 self._forget_replaced()
-            self.lost[seat_of(facts)] = LostMember(facts.name, facts.role, facts.index, succeeded=done)
+            self.lost[seat_of(status)] = LostMember(status.name, status.role, status.index, succeeded=succeeded)
 
     def _forget_replaced(self) -> None:
         """Whose replacements have other names is never seen to be replaced; only the last of them can be missed."""
-        nameless = [seat for seat, gone in self.lost.items() if gone.index is None and not gone.succeeded]
+        nameless = [seat for seat, lost in self.lost.items() if lost.index is None and not lost.succeeded]
         for seat in nameless[: max(len(nameless) - self.min_members, 0)]:
             del self.lost[seat]
 
-    def _occupy_seat(self, facts: MemberStatus) -> None:
-        seat = seat_of(facts)
+    def _occupy_seat(self, status: MemberStatus) -> None:
+        seat = seat_of(status)
         self._seats[seat] += 1
         self.lost.pop(seat, None)
 
-    def _leave_seat(self, facts: MemberStatus) -> bool:
+    def _leave_seat(self, status: MemberStatus) -> bool:
         """Whether somebody else has its seat."""
-        seat = seat_of(facts)
+        seat = seat_of(status)
         self._seats[seat] -= 1
         if self._seats[seat]:
             return True
@@ -193,7 +193,7 @@ class GangMembers:
     def succeeded_roles(self) -> list[str]:
         """Roles of those that have succeeded, also of those that are gone."""
         there = [member.status for member in self.current() if member.status.phase == SUCCEEDED]
-        return [facts.role for facts in there] + [gone.role for gone in self.lost.values() if gone.succeeded]
+        return [status.role for status in there] + [lost.role for lost in self.lost.values() if lost.succeeded]
 
     def prior_members(self) -> tuple[LostMember, ...]:
         """Members that succeeded and went before we were started: only the status tells of them, until others come."""
@@ -232,8 +232,8 @@ def member_status(pod: Pod) -> MemberStatus:
     )
 
 
-def seat_of(facts: MemberStatus) -> Seat:
-    return (facts.role, facts.name if facts.index is None else facts.index)
+def seat_of(status: MemberStatus) -> Seat:
+    return (status.role, status.name if status.index is None else status.index)
 
 
 def scheduled_condition(pod: Pod) -> PodCondition | None:

@@ -113,49 +113,49 @@ class GangObservation(msgspec.Struct, frozen=True, kw_only=True):
     now: datetime
 
 
-def next_state(seen: GangObservation) -> PodGroupState:
+def next_state(observation: GangObservation) -> PodGroupState:
     """The state from now on; the very same value if nothing is to be written.
 
     Probe again at once if the phase has changed: the next transition may be due.
     """
-    before = seen.state
-    tally = _MemberTally.from_observation(seen)
-    stamp = _probe_time(seen)
-    phase, reason = _next_phase(seen, tally)
+    before = observation.state
+    tally = _MemberTally.from_observation(observation)
+    probe_time = _probe_time(observation)
+    phase, reason = _next_phase(observation, tally)
     again = (before.phase, phase) == (PodGroupPhase.UNSCHEDULABLE, PodGroupPhase.PENDING)
-    message = _RESTART_MESSAGE if again else _message(seen, tally, reason)
+    message = _RESTART_MESSAGE if again else _message(observation, tally, reason)
     if phase != before.phase:
         return PodGroupState(
             phase=phase.value,
-            last_probe_time=stamp,
-            last_transition_time=stamp,
+            last_probe_time=probe_time,
+            last_transition_time=probe_time,
             reason=reason.value,
             message=message,
         )
     same = (before.reason, before.message) == (reason.value, message)
     last, since = before.last_probe_time, before.last_transition_time
-    if same and last is not None and since is not None and stamp - last < HEARTBEAT_INTERVAL:
+    if same and last is not None and since is not None and probe_time - last < HEARTBEAT_INTERVAL:
         return before
     return msgspec.structs.replace(
         before,
-        last_probe_time=stamp,
-        last_transition_time=since or stamp,
+        last_probe_time=probe_time,
+        last_transition_time=since or probe_time,
         reason=reason.value,
         message=message,
     )
 
 
-def podgroup_status(seen: GangObservation, state: PodGroupState) -> PodGroupStatus:
+def podgroup_status(observation: GangObservation, state: PodGroupState) -> PodGroupStatus:
     """The whole status: the state with the older counters beside it."""
-    tally = _MemberTally.from_observation(seen)
-    failed = sum(member.phase == PodPhase.FAILED for member in seen.members)
+    tally = _MemberTally.from_observation(observation)
+    failed = sum(member.phase == PodPhase.FAILED for member in observation.members)
     return PodGroupStatus(state=state, running=tally.running, succeeded=tally.succeeded, failed=failed)
 
 
-def _probe_time(seen: GangObservation) -> datetime:
+def _probe_time(observation: GangObservation) -> datetime:
     """Now, in whole seconds; never before what is written already, even if the clock was set back."""
-    written = (seen.state.last_probe_time, seen.state.last_transition_time)
-    return max(time for time in (seen.now.replace(microsecond=0), *written) if time is not None)
+    written = (observation.state.last_probe_time, observation.state.last_transition_time)
+    return max(time for time in (observation.now.replace(microsecond=0), *written) if time is not None)
 
 
 class _MemberTally(msgspec.Struct, frozen=True):
@@ -178,9 +178,9 @@ class _MemberTally(msgspec.Struct, frozen=True):
     is_complete: bool
 
     @classmethod
-    def from_observation(cls, seen: GangObservation) -> "_MemberTally":
-        live = [member for member in seen.members if not _is_lost(member)]
-        done = [gone for gone in seen.lost_members if gone.succeeded]
+    def from_observation(cls, observation: GangObservation) -> "_MemberTally":
+        live = [member for member in observation.members if not _is_lost(member)]
+        done = [gone for gone in observation.lost_members if gone.succeeded]
         running = [member for member in live if member.phase == _RUNNING]
         succeeded = [member for member in live if member.phase == _SUCCEEDED]
         waiting = [member for member in live if member.phase not in _HEALTHY_PHASES]
@@ -188,7 +188,7 @@ class _MemberTally(msgspec.Struct, frozen=True):
         seats = {(member.role, member.index) for member in live}
 
         # Without an index nobody knows who replaced whom: as many are missed as are lacking, the last of them.
-        lacking = max(seen.min_members - exist, 0)
+        lacking = max(observation.min_members - exist, 0)
 
         def missed(found: list[L], lacking: int) -> list[L]:
             nameless = [each for each in found if each.index is None]
@@ -199,10 +199,10 @@ class _MemberTally(msgspec.Struct, frozen=True):
                 if (id(each) in kept if each.index is None else (each.role, each.index) not in seats)
             ]
 
-        lost = missed([member for member in seen.members if _is_lost(member)], lacking)
+        lost = missed([member for member in observation.members if _is_lost(member)], lacking)
         lacking = max(lacking - sum(member.index is None for member in lost), 0)
         placed = Counter(member.role for member in (*running, *succeeded)) + Counter(gone.role for gone in done)
-        there = placed + Counter(member.role for member in waiting)
+        existing = placed + Counter(member.role for member in waiting)
         return cls(
             running=len(running),
             succeeded=len(succeeded) + len(done),
@@ -210,11 +210,11 @@ class _MemberTally(msgspec.Struct, frozen=True):
             unplaced=sum(not member.node for member in waiting),
             failed=tuple(member for member in lost if member.phase in FAILED_PHASES),
             deleting=tuple(member for member in lost if member.phase not in FAILED_PHASES),
-            deleted=tuple(missed([gone for gone in seen.lost_members if not gone.succeeded], lacking)),
+            deleted=tuple(missed([gone for gone in observation.lost_members if not gone.succeeded], lacking)),
             placed_roles=placed,
-            existing_roles=there,
-            is_healthy=placed.total() >= seen.min_members and meets_roles(placed, seen.min_by_role),
-            is_complete=exist >= seen.min_members and meets_roles(there, seen.min_by_role),
+            existing_roles=existing,
+            is_healthy=placed.total() >= observation.min_members and meets_roles(placed, observation.min_by_role),
+            is_complete=exist >= observation.min_members and meets_roles(existing, observation.min_by_role),
         )
 
     @property
@@ -227,33 +227,33 @@ class _MemberTally(msgspec.Struct, frozen=True):
 
 
 def meets_roles(counts: Counter[str], roles: Mapping[str, int]) -> bool:
-    return all(counts[role] >= least for role, least in roles.items())
+    return all(counts[role] >= minimum for role, minimum in roles.items())
 
 
 def _is_lost(member: MemberStatus) -> bool:
     return member.phase in FAILED_PHASES or (member.deleting and member.phase != _SUCCEEDED)
 
 
-def _next_phase(seen: GangObservation, tally: _MemberTally) -> tuple[PodGroupPhase, PodGroupReason]:
+def _next_phase(observation: GangObservation, tally: _MemberTally) -> tuple[PodGroupPhase, PodGroupReason]:
     """The next phase, and its reason."""
-    reason = _reason(seen, tally)
-    if tally.is_healthy and seen.state.phase in list(PodGroupPhase):
+    reason = _reason(observation, tally)
+    if tally.is_healthy and observation.state.phase in list(PodGroupPhase):
         return PodGroupPhase.RUNNING, PodGroupReason.NONE
-    match seen.state.phase:
+    match observation.state.phase:
         case PodGroupPhase.PENDING:
             breaks = tally.healthy_count > 0 and tally.loss_count
             return (PodGroupPhase.RECOVERING if breaks else PodGroupPhase.PENDING), reason
         case PodGroupPhase.RUNNING:
             # Fewer than before, and nobody seen going: it went before we started, or was replaced before we looked.
-            unseen = not tally.loss_count and tally.healthy_count < seen.recorded_count
+            unseen = not tally.loss_count and tally.healthy_count < observation.recorded_count
             return PodGroupPhase.RECOVERING, (PodGroupReason.POD_DELETED if unseen else reason)
         case PodGroupPhase.RECOVERING:
-            if tally.is_complete and tally.unplaced and tally.healthy_count and _lacks_room(seen):
+            if tally.is_complete and tally.unplaced and tally.healthy_count and _lacks_room(observation):
                 return PodGroupPhase.UNSCHEDULABLE, PodGroupReason.NOT_ENOUGH_RESOURCES
             owed = not tally.is_complete and not tally.failed and not tally.deleting
             return PodGroupPhase.RECOVERING, (PodGroupReason.NOT_ENOUGH_TASKS if owed else reason)
         case PodGroupPhase.UNSCHEDULABLE:
-            if any(_had_node_before(member, seen.state.last_transition_time) for member in seen.members):
+            if any(_had_node_before(member, observation.state.last_transition_time) for member in observation.members):
                 return PodGroupPhase.UNSCHEDULABLE, reason
             return PodGroupPhase.PENDING, PodGroupReason.POD_DELETED
         case _:
@@ -262,8 +262,8 @@ def _next_phase(seen: GangObservation, tally: _MemberTally) -> tuple[PodGroupPha
             )
 
 
-def _lacks_room(seen: GangObservation) -> bool:
-    return seen.last_attempt is not None and seen.last_attempt.failed
+def _lacks_room(observation: GangObservation) -> bool:
+    return observation.last_attempt is not None and observation.last_attempt.failed
 
 
 def _had_node_before(member: MemberStatus, since: datetime | None) -> bool:
@@ -271,7 +271,7 @@ def _had_node_before(member: MemberStatus, since: datetime | None) -> bool:
     return bool(member.node) and (member.scheduled_at is None or since is None or member.scheduled_at <= since)
 
 
-def _reason(seen: GangObservation, tally: _MemberTally) -> PodGroupReason:
+def _reason(observation: GangObservation, tally: _MemberTally) -> PodGroupReason:
     """The first that holds."""
     if tally.failed:
         return PodGroupReason.POD_FAILED
@@ -279,18 +279,20 @@ def _reason(seen: GangObservation, tally: _MemberTally) -> PodGroupReason:
         return PodGroupReason.POD_DELETED
     if not tally.is_complete:
         return PodGroupReason.NOT_ENOUGH_TASKS
-    if _lacks_room(seen):
+    if _lacks_room(observation):
         return PodGroupReason.NOT_ENOUGH_RESOURCES
     return PodGroupReason.NONE
 
 
-def _message(seen: GangObservation, tally: _MemberTally, reason: PodGroupReason) -> str:
+def _message(observation: GangObservation, tally: _MemberTally, reason: PodGroupReason) -> str:
     """All counts, who is lost, and why there is no place."""
-    parts = [f"{tally.running}/{seen.min_members} members running"]
+    parts = [f"{tally.running}/{observation.min_members} members running"]
     if tally.succeeded:
         parts.append(f"{tally.succeeded} succeeded")
     short = tally.placed_roles if tally.is_complete else tally.existing_roles
-    parts += [f"{role} {short[role]}/{least}" for role, least in seen.min_by_role.items() if short[role] < least]
+    parts += [
+        f"{role} {short[role]}/{minimum}" for role, minimum in observation.min_by_role.items() if short[role] < minimum
+    ]
     lost = [_failure_message(member) for member in tally.failed]
     lost += [f"{_display_name(member)} deleted" for member in tally.deleting]
     lost += [f"{_display_name(gone)} deleted" for gone in tally.deleted]
@@ -298,11 +300,11 @@ def _message(seen: GangObservation, tally: _MemberTally, reason: PodGroupReason)
     if len(lost) > _MAX_NAMED_MEMBERS:
         parts.append(f"{len(lost) - _MAX_NAMED_MEMBERS} more lost")
     if reason is PodGroupReason.NOT_ENOUGH_TASKS:
-        parts.append(f"{tally.existing} of {seen.min_members} exist")
-    said = ", ".join(parts)
-    if tally.is_healthy or seen.last_attempt is None or not seen.last_attempt.message:
-        return said
-    return f"{said}; {seen.last_attempt.message}"
+        parts.append(f"{tally.existing} of {observation.min_members} exist")
+    text = ", ".join(parts)
+    if tally.is_healthy or observation.last_attempt is None or not observation.last_attempt.message:
+        return text
+    return f"{text}; {observation.last_attempt.message}"
 
 
 def _display_name(member: MemberStatus | LostMember) -> str:

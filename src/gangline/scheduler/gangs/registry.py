@@ -72,12 +72,12 @@ class GangRegistry:
             self._by_pod[uid] = gang
         else:
             before, was = (member.shape, member.mode, member.status), member.is_placed and member.node
-            spurned = member.pin_rejected
+            rejected = member.pin_rejected
             member.pod, member.shape, member.mode, member.status = pod, shape, mode, member_status(pod)
             refused, member.bind_refused = member.bind_refused, False
             if before == (shape, mode, member.status) and not refused:
                 # A condition, an annotation: nothing that anybody decides on. But a lost place is due to be given up.
-                if member.pin_rejected != spurned:
+                if member.pin_rejected != rejected:
                     self.changed_gangs[gang] = None
                 return member
             gang.members.update(before[2], member.status)
@@ -105,7 +105,7 @@ class GangRegistry:
         key = group.metadata.key
         gang = self._by_group.get(key)
         if gang is None:
-            gang = self._by_group[key] = GangInfo(key, alone=False)
+            gang = self._by_group[key] = GangInfo(key, single_pod=False)
         before = gang.pod_group
         if before is not None and before.metadata.uid == group.metadata.uid and not _is_newer(group, before):
             return gang
@@ -176,9 +176,9 @@ class GangRegistry:
         """Of all gangs with members that wait, if enough of them exist."""
         found: list[GangRequest] = []
         for gang in tuple(self._maybe_waiting):
-            ask = gang.request(self.priority_classes.fields.get)
-            if ask is not None:
-                found.append(ask)
+            request = gang.request(self.priority_classes.fields.get)
+            if request is not None:
+                found.append(request)
                 continue
             del self._maybe_waiting[gang]
             gang.progress.pending = gang.progress.last_attempt = None
@@ -186,17 +186,17 @@ class GangRegistry:
 
     def allocations(self) -> list[GangAllocation]:
         """Of all gangs that have places."""
-        rank = self.priority_classes.fields.get
-        return [holding for gang in self if (holding := gang.allocation(rank)) is not None]
+        priority_of = self.priority_classes.fields.get
+        return [allocation for gang in self if (allocation := gang.allocation(priority_of)) is not None]
 
     def allocation(self, gang: GangInfo) -> GangAllocation | None:
         """What one of them has; None: nothing."""
         return gang.allocation(self.priority_classes.fields.get)
 
-    def gang_of_request(self, ask: GangRequest) -> GangInfo | None:
+    def gang_of_request(self, request: GangRequest) -> GangInfo | None:
         """Whose ask it is; None if it has gone."""
-        found = self._single_pods.get(ask.uid) or self._by_group.get(ask.key)
-        return found if found is not None and found.uid == ask.uid else None
+        found = self._single_pods.get(request.uid) or self._by_group.get(request.key)
+        return found if found is not None and found.uid == request.uid else None
 
     # Inside
 
@@ -209,11 +209,11 @@ class GangRegistry:
         name = metadata.annotations.get(GROUP_NAME_ANNOTATION)
         if name:
             return self._by_group.setdefault(
-                Key(metadata.namespace, name), GangInfo(Key(metadata.namespace, name), alone=False)
+                Key(metadata.namespace, name), GangInfo(Key(metadata.namespace, name), single_pod=False)
             )
         if pod.spec.scheduler_name != self._scheduler:
             return None
-        gang = self._single_pods[metadata.uid] = GangInfo(metadata.key, alone=True)
+        gang = self._single_pods[metadata.uid] = GangInfo(metadata.key, single_pod=True)
         return gang
 
     def _drop_if_empty(self, gang: GangInfo, uid: str = "") -> None:

@@ -34,16 +34,16 @@ def is_half_bound(gang: GangInfo) -> bool:
     """
     if gang.is_single_pod or gang.pod_group is None or gang.state.phase not in ("", PodGroupPhase.PENDING):
         return False
-    if any(not gone.succeeded for gone in gang.members.lost.values()):
+    if any(not lost.succeeded for lost in gang.members.lost.values()):
         return False
-    there = holding = 0
+    bound_count = placed_count = 0
     for member in gang.members.by_uid.values():
-        facts = member.status
-        if facts.deleting or facts.phase in FAILED_PHASES:
+        status = member.status
+        if status.deleting or status.phase in FAILED_PHASES:
             return False
-        there += bool(facts.node)
-        holding += member.is_placed
-    return holding > 0 and there < gang.spec.min_members
+        bound_count += bool(status.node)
+        placed_count += member.is_placed
+    return placed_count > 0 and bound_count < gang.spec.min_members
 
 
 def rollback_at(gang: GangInfo, default: timedelta) -> datetime | None:
@@ -55,17 +55,19 @@ def rollback_at(gang: GangInfo, default: timedelta) -> datetime | None:
     """
     if not is_half_bound(gang):
         return _pin_rollback_at(gang, default)
-    steps = [member.status.scheduled_at for member in gang.members.by_uid.values() if member.status.scheduled_at]
-    if steps:
-        steps += [
+    progress_times = [
+        member.status.scheduled_at for member in gang.members.by_uid.values() if member.status.scheduled_at
+    ]
+    if progress_times:
+        progress_times += [
             made for member in gang.members.unplaced() if (made := member.pod.metadata.creation_timestamp) is not None
         ]
     if gang.progress.placed_at is not None:
-        steps.append(gang.progress.placed_at)
+        progress_times.append(gang.progress.placed_at)
     if gang.progress.rolled_back_at is not None:
         # Somebody refused to leave: not again before as much time has passed.
-        steps.append(gang.progress.rolled_back_at)
-    return max(steps) + start_timeout(gang, default) if steps else None
+        progress_times.append(gang.progress.rolled_back_at)
+    return max(progress_times) + start_timeout(gang, default) if progress_times else None
 
 
 def unbound_pins(gang: GangInfo) -> list[GangMember]:
@@ -81,17 +83,17 @@ def _pin_rollback_at(gang: GangInfo, default: timedelta) -> datetime | None:
     When a pin of somebody before us was made is not known. If its scheduler is silent too, it has its time.
     """
     members = unbound_pins(gang)
-    spurned = [member for member in members if member.pin_rejected]
-    began = gang.progress.placed_at
-    if began is None and spurned:
-        began = max(member.pod.metadata.creation_timestamp or gang.created for member in spurned)
-    if began is None or not members:
+    rejected = [member for member in members if member.pin_rejected]
+    since = gang.progress.placed_at
+    if since is None and rejected:
+        since = max(member.pod.metadata.creation_timestamp or gang.created for member in rejected)
+    if since is None or not members:
         return None
     limit = start_timeout(gang, default)
     if gang.progress.rolled_back_at is not None:
         # Somebody did not leave: not again before as much time has passed.
-        began = max(began, gang.progress.rolled_back_at)
-    return began + (min(limit, PIN_REJECTED_TIMEOUT) if spurned else limit)
+        since = max(since, gang.progress.rolled_back_at)
+    return since + (min(limit, PIN_REJECTED_TIMEOUT) if rejected else limit)
 
 
 def members_to_evict(gang: GangInfo, scheduler: str) -> list[GangMember]:
@@ -135,5 +137,5 @@ def timeout_warning_at(gang: GangInfo, default: timedelta) -> datetime | None:
     if gang.progress.pending is None and len(gang.members.placed_roles()) >= gang.spec.min_members:
         # All have their places: it only starts.
         return None
-    began = max(gang.created, gang.state.last_transition_time or gang.created)
-    return began + start_timeout(gang, default)
+    since = max(gang.created, gang.state.last_transition_time or gang.created)
+    return since + start_timeout(gang, default)

@@ -36,107 +36,115 @@ class DomainPlacement(msgspec.Struct, frozen=True):
     def pod_count(self) -> int:
         return sum(map(len, self.nodes))
 
-    def count_of_role(self, ask: GangRequest, role: str) -> int:
+    def count_of_role(self, request: GangRequest, role: str) -> int:
         """How many members of a role found a place."""
-        return sum(len(nodes) for need, nodes in zip(ask.pod_sets, self.nodes, strict=True) if need.role == role)
+        return sum(
+            len(nodes) for pod_set, nodes in zip(request.pod_sets, self.nodes, strict=True) if pod_set.role == role
+        )
 
 
-def gang_placement(board: ClusterSnapshot, ask: GangRequest) -> Placement | Shortage:
+def gang_placement(snapshot: ClusterSnapshot, request: GangRequest) -> Placement | Shortage:
     """Places for all that must be placed at once and for as many more as fit, or why not."""
-    if problem := prefilter_shortage(board, ask):
+    if problem := prefilter_shortage(snapshot, request):
         return problem
-    best = _best_placement(board, ask)
-    if best.is_sufficient and (best.pod_count or not sum(need.count for need in ask.pod_sets)):
+    best = _best_placement(snapshot, request)
+    if best.is_sufficient and (best.pod_count or not sum(pod_set.count for pod_set in request.pod_sets)):
         return Placement(best.nodes)
-    return _shortage(board, ask, best)
+    return _shortage(snapshot, request, best)
 
 
-def best_effort_placement(board: ClusterSnapshot, ask: GangRequest) -> Placement:
+def best_effort_placement(snapshot: ClusterSnapshot, request: GangRequest) -> Placement:
     """As many places as there are, enough or not."""
-    if prefilter_shortage(board, ask):
-        return Placement(tuple(NO_NODES for _ in ask.pod_sets))
-    return Placement(_best_placement(board, ask).nodes)
+    if prefilter_shortage(snapshot, request):
+        return Placement(tuple(NO_NODES for _ in request.pod_sets))
+    return Placement(_best_placement(snapshot, request).nodes)
 
 
-def _best_placement(board: ClusterSnapshot, ask: GangRequest) -> DomainPlacement:
+def _best_placement(snapshot: ClusterSnapshot, request: GangRequest) -> DomainPlacement:
     """The first that is enough; else the one that comes closest."""
     best: DomainPlacement | None = None
-    for ground in candidate_domains(board, ask):
-        found = _domain_placement(board, ask, ground)
+    for domain in candidate_domains(snapshot, request):
+        found = _domain_placement(snapshot, request, domain)
         if found.is_sufficient:
             return found
         if best is None or found.pod_count > best.pod_count:
             best = found
     assert best is not None
-    gathered = _placement_by_affinity(board, ask)
-    return gathered if gathered is not None and gathered.is_sufficient else best
+    by_affinity = _placement_by_affinity(snapshot, request)
+    return by_affinity if by_affinity is not None and by_affinity.is_sufficient else best
 
 
-def _placement_by_affinity(board: ClusterSnapshot, ask: GangRequest) -> DomainPlacement | None:
+def _placement_by_affinity(snapshot: ClusterSnapshot, request: GangRequest) -> DomainPlacement | None:
     """Followers with several of those whom they want to be with: one of these and some of them, domain by domain.
 
     None: nobody follows others of this gang.
     """
-    if ask.topology is not None and ask.topology.required:
+    if request.topology is not None and request.topology.required:
         return None
-    key, kin = affinity_group(board, ask)
-    followers = [number for number in sorted(kin) if must_follow_others(board, ask.pod_sets[number].shape)]
-    leaders = [number for number in sorted(kin) if number not in followers]
+    key, group = affinity_group(snapshot, request)
+    followers = [index for index in sorted(group) if must_follow_others(snapshot, request.pod_sets[index].shape)]
+    leaders = [index for index in sorted(group) if index not in followers]
     if not followers or not leaders:
         return None
-    found = [NO_NODES for _ in ask.pod_sets]
-    for ground in _roomiest_domains(board, ask, key, followers):
-        trial, nodes = board.copy(), found.copy()
-        _place_missing(trial, ask, leaders, ground, nodes, most=1)
-        if _place_missing(trial, ask, followers, ground, nodes):
-            board, found = trial, nodes
-        if all(len(found[number]) == ask.pod_sets[number].count for number in followers):
+    found = [NO_NODES for _ in request.pod_sets]
+    for domain in _roomiest_domains(snapshot, request, key, followers):
+        attempt, nodes = snapshot.copy(), found.copy()
+        _place_missing(attempt, request, leaders, domain, nodes, limit=1)
+        if _place_missing(attempt, request, followers, domain, nodes):
+            snapshot, found = attempt, nodes
+        if all(len(found[index]) == request.pod_sets[index].count for index in followers):
             break
-    board = board.copy()
-    _place_missing(board, ask, range(len(ask.pod_sets)), ALL_NODES, found)
-    return _checked_placement(ask, ALL_NODES, tuple(found))
+    snapshot = snapshot.copy()
+    _place_missing(snapshot, request, range(len(request.pod_sets)), ALL_NODES, found)
+    return _checked_placement(request, ALL_NODES, tuple(found))
 
 
-def _roomiest_domains(board: ClusterSnapshot, ask: GangRequest, key: str, followers: Sequence[int]) -> list[Domain]:
+def _roomiest_domains(
+    snapshot: ClusterSnapshot, request: GangRequest, key: str, followers: Sequence[int]
+) -> list[Domain]:
     """Domains with most room for these, the leaders they want to be with aside."""
-    column = board.nodes.label_column(key)
+    column = snapshot.nodes.label_column(key)
     room = np.zeros(column.size, dtype=np.int64)
     there = column.codes >= 0
-    for number in followers:
-        each = np.minimum(ShapeFit(board, ask.pod_sets[number].shape).capacity(unmet=False), ask.pod_sets[number].count)
+    for index in followers:
+        each = np.minimum(
+            ShapeFit(snapshot, request.pod_sets[index].shape).capacity(unmet=False), request.pod_sets[index].count
+        )
         room += np.bincount(column.codes[there], weights=each[there], minlength=column.size).astype(np.int64)
     order = np.lexsort((np.arange(column.size), -room))[:MAX_DOMAINS]
     return [Domain(mask=column.codes == code, name=column.values[code]) for code in order.tolist() if room[code]]
 
 
 def _place_missing(
-    board: ClusterSnapshot,
-    ask: GangRequest,
-    numbers: Iterable[int],
-    ground: Domain,
+    snapshot: ClusterSnapshot,
+    request: GangRequest,
+    indices: Iterable[int],
+    domain: Domain,
     found: list[Vector],
-    most: int = 1 << 30,
+    limit: int = 1 << 30,
 ) -> int:
     """Put what is missing of these needs, so many at most. How many it was."""
     placed = 0
-    for number in numbers:
-        missing = min(ask.pod_sets[number].count - len(found[number]), most - placed)
-        nodes = _assume_pods(board, ask, number, missing, ground)
-        found[number] = np.concatenate((found[number], nodes))
+    for index in indices:
+        missing = min(request.pod_sets[index].count - len(found[index]), limit - placed)
+        nodes = _assume_pods(snapshot, request, index, missing, domain)
+        found[index] = np.concatenate((found[index], nodes))
         placed += len(nodes)
     return placed
 
 
-def _domain_placement(board: ClusterSnapshot, ask: GangRequest, ground: Domain) -> DomainPlacement:
-    if len(ask.pod_sets) == 1:
+def _domain_placement(snapshot: ClusterSnapshot, request: GangRequest, domain: Domain) -> DomainPlacement:
+    if len(request.pod_sets) == 1:
         return _checked_placement(
-            ask,
-            ground,
-            (_pod_set_fit(board, ask, 0, ground).choose_nodes(ask.pod_sets[0].count, ground.node_ranks),),
+            request,
+            domain,
+            (_pod_set_fit(snapshot, request, 0, domain).choose_nodes(request.pod_sets[0].count, domain.node_ranks),),
         )
     best: DomainPlacement | None = None
-    for order, modest in _pod_set_orders(board, ask, ground):
-        found = _checked_placement(ask, ground, _nodes_in_order(board, ask, ground, order, modest=modest))
+    for order, minimum_first in _pod_set_orders(snapshot, request, domain):
+        found = _checked_placement(
+            request, domain, _nodes_in_order(snapshot, request, domain, order, minimum_first=minimum_first)
+        )
         if found.is_sufficient:
             return found
         if best is None or found.pod_count > best.pod_count:
@@ -145,11 +153,13 @@ def _domain_placement(board: ClusterSnapshot, ask: GangRequest, ground: Domain) 
     return best
 
 
-def _pod_set_orders(board: ClusterSnapshot, ask: GangRequest, ground: Domain) -> Iterator[tuple[Sequence[int], bool]]:
+def _pod_set_orders(
+    snapshot: ClusterSnapshot, request: GangRequest, domain: Domain
+) -> Iterator[tuple[Sequence[int], bool]]:
     """Needs in the orders worth trying, the scarcest first; greedily, then only what must be at first."""
-    scarcest = sorted(range(len(ask.pod_sets)), key=lambda number: _abundance(board, ask, number, ground))
+    scarcest = sorted(range(len(request.pod_sets)), key=lambda number: _abundance(snapshot, request, number, domain))
     # Whoever wants to be with others of them comes after those.
-    scarcest.sort(key=lambda number: must_follow_others(board, ask.pod_sets[number].shape))
+    scarcest.sort(key=lambda number: must_follow_others(snapshot, request.pod_sets[number].shape))
     yield scarcest, False
     # Where every member is of a shape of its own, orders are many and all alike.
     for order in islice(permutations(scarcest), MAX_ORDERS if len(scarcest) <= MAX_ORDERS else 1):
@@ -157,82 +167,85 @@ def _pod_set_orders(board: ClusterSnapshot, ask: GangRequest, ground: Domain) ->
 
 
 def _abundance(
-    board: ClusterSnapshot, ask: GangRequest, number: int, ground: Domain
+    snapshot: ClusterSnapshot, request: GangRequest, index: int, domain: Domain
 ) -> tuple[float, str, tuple[tuple[str, int], ...]]:
-    need = ask.pod_sets[number]
-    total = float(_pod_set_fit(board, ask, number, ground).capacity().sum())
-    return total / max(need.count, 1), need.role, need.shape.requests
+    pod_set = request.pod_sets[index]
+    total = float(_pod_set_fit(snapshot, request, index, domain).capacity().sum())
+    return total / max(pod_set.count, 1), pod_set.role, pod_set.shape.requests
 
 
-def _pod_set_fit(board: ClusterSnapshot, ask: GangRequest, number: int, ground: Domain) -> ShapeFit:
-    mask = ground.mask if ground.applies_to(number) else None
-    return ShapeFit(board, ask.pod_sets[number].shape, mask, ground.key if mask is not None else "")
+def _pod_set_fit(snapshot: ClusterSnapshot, request: GangRequest, index: int, domain: Domain) -> ShapeFit:
+    mask = domain.mask if domain.applies_to(index) else None
+    return ShapeFit(snapshot, request.pod_sets[index].shape, mask, domain.key if mask is not None else "")
 
 
 def _nodes_in_order(
-    board: ClusterSnapshot, ask: GangRequest, ground: Domain, order: Sequence[int], *, modest: bool
+    snapshot: ClusterSnapshot, request: GangRequest, domain: Domain, order: Sequence[int], *, minimum_first: bool
 ) -> tuple[Vector, ...]:
     """Fill one need after the other. Modestly: first the least of every role, then the rest, the plentiful first."""
-    board = board.copy()
-    found = [NO_NODES for _ in ask.pod_sets]
-    owed = dict(ask.min_by_role)
-    if modest:
-        for number in order:
-            need = ask.pod_sets[number]
-            count = min(need.count, owed.get(need.role, 0))
-            found[number] = _assume_pods(board, ask, number, count, ground)
-            owed[need.role] = owed.get(need.role, 0) - len(found[number])
+    snapshot = snapshot.copy()
+    found = [NO_NODES for _ in request.pod_sets]
+    owed_by_role = dict(request.min_by_role)
+    if minimum_first:
+        for index in order:
+            pod_set = request.pod_sets[index]
+            count = min(pod_set.count, owed_by_role.get(pod_set.role, 0))
+            found[index] = _assume_pods(snapshot, request, index, count, domain)
+            owed_by_role[pod_set.role] = owed_by_role.get(pod_set.role, 0) - len(found[index])
         order = order[::-1]
-    for number in order:
-        need = ask.pod_sets[number]
-        more = _assume_pods(board, ask, number, need.count - len(found[number]), ground)
-        found[number] = np.concatenate((found[number], more))
+    for index in order:
+        pod_set = request.pod_sets[index]
+        more = _assume_pods(snapshot, request, index, pod_set.count - len(found[index]), domain)
+        found[index] = np.concatenate((found[index], more))
     return tuple(found)
 
 
-def _assume_pods(board: ClusterSnapshot, ask: GangRequest, number: int, count: int, ground: Domain) -> Vector:
+def _assume_pods(snapshot: ClusterSnapshot, request: GangRequest, index: int, count: int, domain: Domain) -> Vector:
     if count <= 0:
         return NO_NODES
-    nodes = _pod_set_fit(board, ask, number, ground).choose_nodes(count, ground.node_ranks)
-    board.assume(ask.pod_sets[number].shape, nodes)
+    nodes = _pod_set_fit(snapshot, request, index, domain).choose_nodes(count, domain.node_ranks)
+    snapshot.assume(request.pod_sets[index].shape, nodes)
     return nodes
 
 
-def _checked_placement(ask: GangRequest, ground: Domain, nodes: tuple[Vector, ...]) -> DomainPlacement:
-    found = DomainPlacement(nodes, ground, is_sufficient=False)
-    enough = found.pod_count >= ask.min_members and all(
-        found.count_of_role(ask, role) >= least for role, least in ask.min_by_role.items()
+def _checked_placement(request: GangRequest, domain: Domain, nodes: tuple[Vector, ...]) -> DomainPlacement:
+    found = DomainPlacement(nodes, domain, is_sufficient=False)
+    enough = found.pod_count >= request.min_members and all(
+        found.count_of_role(request, role) >= minimum for role, minimum in request.min_by_role.items()
     )
     return msgspec.structs.replace(found, is_sufficient=enough)
 
 
-def _shortage(board: ClusterSnapshot, ask: GangRequest, best: DomainPlacement) -> Shortage:
+def _shortage(snapshot: ClusterSnapshot, request: GangRequest, best: DomainPlacement) -> Shortage:
     """Why one more member of the need that lacks most finds no place once the others have theirs."""
-    number = _bottleneck(ask, best)
-    worst = ask.pod_sets[number]
-    full = board.copy()
-    for need, nodes in zip(ask.pod_sets, best.nodes, strict=True):
-        full.assume(need.shape, nodes)
-    mask = best.domain.mask if best.domain.applies_to(number) else None
-    reasons = reason_histogram(full, worst.shape, mask, best.domain.reason)
-    fitting = min(best.pod_count, ask.min_members)
+    index = _bottleneck(request, best)
+    bottleneck = request.pod_sets[index]
+    full = snapshot.copy()
+    for pod_set, nodes in zip(request.pod_sets, best.nodes, strict=True):
+        full.assume(pod_set.shape, nodes)
+    mask = best.domain.mask if best.domain.applies_to(index) else None
+    reasons = reason_histogram(full, bottleneck.shape, mask, best.domain.reason)
+    fitting = min(best.pod_count, request.min_members)
     said = ""
     if best.domain.name:
-        said = best.domain.gap_message(ask.min_members, fitting) + ": "
-    elif len({need.role for need in ask.pod_sets}) > 1:
-        there, wanted = best.count_of_role(ask, worst.role), _requested_count(ask, worst.role)
-        said = f"{there} of {wanted} of role {worst.role} fit: "
+        said = best.domain.gap_message(request.min_members, fitting) + ": "
+    elif len({pod_set.role for pod_set in request.pod_sets}) > 1:
+        there, wanted = best.count_of_role(request, bottleneck.role), _requested_count(request, bottleneck.role)
+        said = f"{there} of {wanted} of role {bottleneck.role} fit: "
     elif fitting:
-        said = f"{fitting} of {ask.min_members} fit: "
-    return Shortage(said + nodes_message(reasons, len(board.nodes)), reasons, fitting)
+        said = f"{fitting} of {request.min_members} fit: "
+    return Shortage(said + nodes_message(reasons, len(snapshot.nodes)), reasons, fitting)
 
 
-def _bottleneck(ask: GangRequest, best: DomainPlacement) -> int:
+def _bottleneck(request: GangRequest, best: DomainPlacement) -> int:
     """The need that lacks most; of a role that lacks some of its least, if there is one."""
-    lacks = [need.count - len(nodes) for need, nodes in zip(ask.pod_sets, best.nodes, strict=True)]
-    short = [best.count_of_role(ask, need.role) < ask.min_by_role.get(need.role, 0) for need in ask.pod_sets]
-    return max(range(len(ask.pod_sets)), key=lambda number: (lacks[number] > 0 and short[number], lacks[number]))
+    lacks = [pod_set.count - len(nodes) for pod_set, nodes in zip(request.pod_sets, best.nodes, strict=True)]
+    short = [
+        best.count_of_role(request, pod_set.role) < request.min_by_role.get(pod_set.role, 0)
+        for pod_set in request.pod_sets
+    ]
+    return max(range(len(request.pod_sets)), key=lambda number: (lacks[number] > 0 and short[number], lacks[number]))
 
 
-def _requested_count(ask: GangRequest, role: str) -> int:
-    return ask.min_by_role.get(role) or sum(need.count for need in ask.pod_sets if need.role == role)
+def _requested_count(request: GangRequest, role: str) -> int:
+    return request.min_by_role.get(role) or sum(pod_set.count for pod_set in request.pod_sets if pod_set.role == role)

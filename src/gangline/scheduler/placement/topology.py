@@ -28,68 +28,66 @@ class Domain(msgspec.Struct, frozen=True):
     # What keeps them from other nodes.
     reason: FilterReason = FilterReason.DOMAIN
 
-    def applies_to(self, need: int) -> bool:
-        return self.pod_sets is None or need in self.pod_sets
+    def applies_to(self, pod_set: int) -> bool:
+        return self.pod_sets is None or pod_set in self.pod_sets
 
-    def gap_message(self, least: int, fitting: int) -> str:
+    def gap_message(self, minimum: int, fitting: int) -> str:
         """What is missing in this, the best domain."""
         short = self.key.rpartition("/")[2]
-        return (
-            f"no {short} holds all {least}, the best is {self.name} with room for {fitting} ({least - fitting} missing)"
-        )
+        return f"no {short} holds all {minimum}, the best is {self.name} with room for {fitting} ({minimum - fitting} missing)"
 
 
 ALL_NODES = Domain()
 
 
-def candidate_domains(board: ClusterSnapshot, ask: GangRequest) -> Iterator[Domain]:
+def candidate_domains(snapshot: ClusterSnapshot, request: GangRequest) -> Iterator[Domain]:
     """What to try, the best first; there is always one."""
-    topology = ask.topology if ask.topology is not None and ask.topology.key else None
+    topology = request.topology if request.topology is not None and request.topology.key else None
     if topology is not None and topology.required:
-        yield from _topology_domains(board, ask, topology.key, required=True)
+        yield from _topology_domains(snapshot, request, topology.key, required=True)
         return
-    key, needs = affinity_group(board, ask)
+    key, pod_sets = affinity_group(snapshot, request)
     if key:
-        for ground in _topology_domains(board, ask, key, required=True, needs=needs):
-            yield msgspec.structs.replace(ground, reason=FilterReason.AFFINITY)
+        for domain in _topology_domains(snapshot, request, key, required=True, pod_sets=pod_sets):
+            yield msgspec.structs.replace(domain, reason=FilterReason.AFFINITY)
         # Those who want to be with others need not all be with the same ones.
         yield ALL_NODES
     elif topology is not None:
-        yield from _topology_domains(board, ask, topology.key, required=False)
+        yield from _topology_domains(snapshot, request, topology.key, required=False)
     else:
         yield ALL_NODES
 
 
 def _topology_domains(
-    board: ClusterSnapshot, ask: GangRequest, key: str, *, required: bool, needs: frozenset[int] | None = None
+    snapshot: ClusterSnapshot, request: GangRequest, key: str, *, required: bool, pod_sets: frozenset[int] | None = None
 ) -> Iterator[Domain]:
-    column = board.nodes.label_column(key)
-    domains = _DomainCapacity(board, ask, column, needs)
+    column = snapshot.nodes.label_column(key)
+    domains = _DomainCapacity(snapshot, request, column, pod_sets)
     found = domains.candidates()
     if required and not found:
         found = domains.closest()
     for code in found:
-        yield Domain(mask=column.codes == code, key=key, name=column.values[code], pod_sets=needs)
+        yield Domain(mask=column.codes == code, key=key, name=column.values[code], pod_sets=pod_sets)
     if not required:
         yield Domain(node_ranks=domains.node_ranks())
     elif not found:
-        yield Domain(mask=np.zeros(len(board.nodes), dtype=np.bool_), pod_sets=needs)
+        yield Domain(mask=np.zeros(len(snapshot.nodes), dtype=np.bool_), pod_sets=pod_sets)
 
 
-def affinity_group(board: ClusterSnapshot, ask: GangRequest) -> tuple[str, frozenset[int]]:
+def affinity_group(snapshot: ClusterSnapshot, request: GangRequest) -> tuple[str, frozenset[int]]:
     """A key of which members must share a domain because they want to be with each other, and which members."""
-    for need in ask.pod_sets:
-        if need.count and has_unmet_affinity(board, need.shape):
+    for pod_set in request.pod_sets:
+        if pod_set.count and has_unmet_affinity(snapshot, pod_set.shape):
             # The one with most domains: those of the others are wider, as racks are within zones.
-            terms = need.shape.pod_constraints.affinity
-            term = max(terms, key=lambda term: (board.nodes.label_column(term.topology_key).size, term.topology_key))
-            kin = frozenset(
+            terms = pod_set.shape.pod_constraints.affinity
+            term = max(terms, key=lambda term: (snapshot.nodes.label_column(term.topology_key).size, term.topology_key))
+            group = frozenset(
                 number
-                for number, other in enumerate(ask.pod_sets)
-                if term in other.shape.pod_constraints.affinity or board.pods.selects(term, other.shape)
+                for number, other in enumerate(request.pod_sets)
+                if term in other.shape.pod_constraints.affinity or snapshot.pods.selects(term, other.shape)
             )
-            if any(board.pods.selects(term, ask.pod_sets[number].shape) for number in kin):
-                return term.topology_key, kin
+            if any(snapshot.pods.selects(term, request.pod_sets[number].shape) for number in group):
+                return term.topology_key, group
     return "", frozenset()
 
 
@@ -97,33 +95,33 @@ class _DomainCapacity:
     """How much of a gang every domain takes, need by need and without regard to the others."""
 
     def __init__(
-        self, board: ClusterSnapshot, ask: GangRequest, column: LabelColumn, needs: frozenset[int] | None
+        self, snapshot: ClusterSnapshot, request: GangRequest, column: LabelColumn, pod_sets: frozenset[int] | None
     ) -> None:
-        self._request, self._column = ask, column
-        self._fits = np.zeros((len(ask.pod_sets), column.size), dtype=np.int64)
+        self._request, self._column = request, column
+        self._fits = np.zeros((len(request.pod_sets), column.size), dtype=np.int64)
         self._spare = np.zeros(column.size, dtype=np.int64)
         labelled = column.codes >= 0
         codes = column.codes[labelled]
-        for number, need in enumerate(ask.pod_sets):
-            if needs is not None and number not in needs:
-                self._fits[number] = need.count
-            elif need.count:
+        for number, pod_set in enumerate(request.pod_sets):
+            if pod_sets is not None and number not in pod_sets:
+                self._fits[number] = pod_set.count
+            elif pod_set.count:
                 # More than anybody asks for, and far from where floating point loses ones.
                 # Whom it wants to be with may come with it.
-                unmet = not has_unmet_affinity(board, need.shape)
-                each = np.minimum(ShapeFit(board, need.shape).capacity(unmet=unmet), 1 << 20)[labelled]
+                check_affinity = not has_unmet_affinity(snapshot, pod_set.shape)
+                each = np.minimum(ShapeFit(snapshot, pod_set.shape).capacity(unmet=check_affinity), 1 << 20)[labelled]
                 sums = np.bincount(codes, weights=each, minlength=column.size).astype(np.int64)
                 self._spare += sums
-                self._fits[number] = np.minimum(sums, need.count)
+                self._fits[number] = np.minimum(sums, pod_set.count)
         self._placed = self._fits.sum(axis=0)
-        self._joinable = _current_domains(board, ask, column)
+        self._joinable = _current_domains(snapshot, request, column)
 
     def candidates(self) -> list[int]:
         """Domains that may hold it: those that take most of it first, and of these the tightest."""
         enough = (self._placed >= self._request.min_members) & (self._placed > 0) & self._joinable
-        for role, least in self._request.min_by_role.items():
-            rows = [number for number, need in enumerate(self._request.pod_sets) if need.role == role]
-            enough &= self._fits[rows].sum(axis=0) >= least
+        for role, minimum in self._request.min_by_role.items():
+            rows = [number for number, pod_set in enumerate(self._request.pod_sets) if pod_set.role == role]
+            enough &= self._fits[rows].sum(axis=0) >= minimum
         return self._tightest_first(np.flatnonzero(enough))[:MAX_DOMAINS]
 
     def closest(self) -> list[int]:
@@ -144,9 +142,9 @@ class _DomainCapacity:
         return [int(code) for code in domains[order]]
 
 
-def _current_domains(board: ClusterSnapshot, ask: GangRequest, column: LabelColumn) -> Mask:
+def _current_domains(snapshot: ClusterSnapshot, request: GangRequest, column: LabelColumn) -> Mask:
     """Domains in which members are already; all of them if there are none."""
-    numbers = [number for name in ask.current_nodes if (number := board.nodes.index_of.get(name)) is not None]
+    numbers = [number for name in request.current_nodes if (number := snapshot.nodes.index_of.get(name)) is not None]
     found = np.zeros(column.size, dtype=np.bool_)
     codes = column.codes[numbers] if numbers else np.empty(0, dtype=np.int32)
     found[codes[codes >= 0]] = True

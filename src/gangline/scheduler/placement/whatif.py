@@ -16,16 +16,16 @@ class WhatIf:
 
     def __init__(
         self,
-        board: ClusterSnapshot,
-        residents: Mapping[str, BoundPod],
+        snapshot: ClusterSnapshot,
+        pods: Mapping[str, BoundPod],
         nominated: Sequence[BoundPod] = (),
-        leaving: Collection[str] = (),
+        evicted: Collection[str] = (),
     ) -> None:
-        self._snapshot, self._pods, self._nominated = board, residents, nominated
+        self._snapshot, self._pods, self._nominated = snapshot, pods, nominated
         self._reserved: list[tuple[PodShape, Vector]] = []
         # The board without those for whose leaving somebody last waited: asked about again and again in one round.
         self._after_eviction: tuple[frozenset[str], ClusterSnapshot] | None = None
-        self.terminating: Collection[str] = leaving
+        self.terminating: Collection[str] = evicted
         """Residents that are on their way out. Their room is used until they are gone."""
 
     @property
@@ -37,41 +37,41 @@ class WhatIf:
         """Whoever has this uid, if it holds room."""
         return self._pods.get(uid)
 
-    def place(self, ask: GangRequest) -> Placement | Shortage:
+    def place(self, request: GangRequest) -> Placement | Shortage:
         """Places for at least `least` members and the least of every role, and as many more as fit; or why not.
 
         Changes nothing. The same snapshot and the same asks in the same order give the same places, always.
         """
-        return gang_placement(self._snapshot_for(ask), ask)
+        return gang_placement(self._snapshot_for(request), request)
 
-    def place_after_eviction(self, ask: GangRequest, leaving: Collection[str]) -> Placement | Shortage:
+    def place_after_eviction(self, request: GangRequest, evicted: Collection[str]) -> Placement | Shortage:
         """The same, as if these residents had left."""
-        return gang_placement(self._snapshot_for(ask, self._snapshot_without(leaving)), ask)
+        return gang_placement(self._snapshot_for(request, self._snapshot_without(evicted)), request)
 
-    def _snapshot_without(self, leaving: Collection[str]) -> ClusterSnapshot:
+    def _snapshot_without(self, evicted: Collection[str]) -> ClusterSnapshot:
         """A board of its own, without these. Of an equal frozen set it is made once."""
-        if self._after_eviction is not None and isinstance(leaving, frozenset) and self._after_eviction[0] == leaving:
+        if self._after_eviction is not None and isinstance(evicted, frozenset) and self._after_eviction[0] == evicted:
             return self._after_eviction[1].copy()
-        board = self._snapshot.copy()
-        board.remove_pods(self._bound_pods(leaving))
-        if isinstance(leaving, frozenset):
-            self._after_eviction = leaving, board.copy()
-        return board
+        snapshot = self._snapshot.copy()
+        snapshot.remove_pods(self._bound_pods(evicted))
+        if isinstance(evicted, frozenset):
+            self._after_eviction = evicted, snapshot.copy()
+        return snapshot
 
-    def assume(self, ask: GangRequest, placement: Placement) -> None:
+    def assume(self, request: GangRequest, placement: Placement) -> None:
         """From now on these places are used, even if somebody must leave them first."""
-        for need, nodes in zip(ask.pod_sets, placement.nodes, strict=True):
-            self._snapshot.assume(need.shape, nodes)
+        for pod_set, nodes in zip(request.pod_sets, placement.nodes, strict=True):
+            self._snapshot.assume(pod_set.shape, nodes)
             if self._after_eviction is not None:
-                self._after_eviction[1].assume(need.shape, nodes)
+                self._after_eviction[1].assume(pod_set.shape, nodes)
 
-    def reserve(self, ask: GangRequest) -> None:
+    def reserve(self, request: GangRequest) -> None:
         """Keep as much of what it needs as there is for it, until `release`."""
         self._after_eviction = None
-        found = best_effort_placement(self._snapshot_for(ask), ask)
-        for need, nodes in zip(ask.pod_sets, found.nodes, strict=True):
-            self._snapshot.assume(need.shape, nodes, promised=True)
-            self._reserved.append((need.shape, nodes))
+        found = best_effort_placement(self._snapshot_for(request), request)
+        for pod_set, nodes in zip(request.pod_sets, found.nodes, strict=True):
+            self._snapshot.assume(pod_set.shape, nodes, tentative=True)
+            self._reserved.append((pod_set.shape, nodes))
 
     def release(self) -> None:
         """Nothing is held any more."""
@@ -95,17 +95,18 @@ class WhatIf:
     def _bound_pods(self, uids: Iterable[str]) -> list[BoundPod]:
         return [found for uid in dict.fromkeys(uids) if (found := self._pods.get(uid)) is not None]
 
-    def _snapshot_for(self, ask: GangRequest, board: ClusterSnapshot | None = None) -> ClusterSnapshot:
-        """The board with the room of those gone that kube-scheduler has promised to pods that are not less important."""
-        seen = self._snapshot if board is None else board
-        promised = [
-            each for each in self._nominated if each.priority >= ask.priority and each.uid not in seen.removed_uids
-        ]
-        if not promised:
-            return seen
-        seen = seen.copy() if board is None else seen
-        for each in sorted(promised, key=lambda each: each.uid):
-            number = seen.nodes.index_of.get(each.node)
+    def _snapshot_for(self, request: GangRequest, snapshot: ClusterSnapshot | None = None) -> ClusterSnapshot:
+        """The snapshot minus capacity nominated by kube-scheduler for pods of equal or higher priority.
+
+        A snapshot that is given is changed in place; ours is copied first.
+        """
+        removed = (self._snapshot if snapshot is None else snapshot).removed_uids
+        nominated = [pod for pod in self._nominated if pod.priority >= request.priority and pod.uid not in removed]
+        if not nominated:
+            return self._snapshot if snapshot is None else snapshot
+        reduced = self._snapshot.copy() if snapshot is None else snapshot
+        for pod in sorted(nominated, key=lambda pod: pod.uid):
+            number = reduced.nodes.index_of.get(pod.node)
             if number is not None:
-                seen.assume(each.shape, np.array([number], dtype=np.int64), promised=True)
-        return seen
+                reduced.assume(pod.shape, np.array([number], dtype=np.int64), tentative=True)
+        return reduced

@@ -50,7 +50,7 @@ def node_constraints_of(pod: Pod) -> NodeConstraints:
     spec = pod.spec
     affinity = spec.affinity.node_affinity if spec.affinity else None
     required = affinity.required if affinity else None
-    where = NodeConstraints(
+    node_constraints = NodeConstraints(
         selector=tuple(sorted(spec.node_selector.items())),
         required=None if required is None else tuple(node_term(each) for each in required.node_selector_terms),
         preferred=tuple((each.weight, node_term(each.preference)) for each in affinity.preferred) if affinity else (),
@@ -64,7 +64,7 @@ def node_constraints_of(pod: Pod) -> NodeConstraints:
             )
         ),
     )
-    return NO_NODE_CONSTRAINTS if where == NO_NODE_CONSTRAINTS else where
+    return NO_NODE_CONSTRAINTS if node_constraints == NO_NODE_CONSTRAINTS else node_constraints
 
 
 def node_term(term: NodeSelectorTerm) -> NodeTerm:
@@ -88,7 +88,7 @@ def pod_constraints_of(pod: Pod) -> PodConstraints:
     affinity = pod.spec.affinity or Affinity()
     if pod.spec.affinity is None and not pod.spec.topology_spread_constraints:
         return NO_POD_CONSTRAINTS
-    peers = PodConstraints(
+    pod_constraints = PodConstraints(
         affinity=_affinity_terms(pod, affinity.pod_affinity),
         anti_affinity=_affinity_terms(pod, affinity.pod_anti_affinity),
         spread=tuple(
@@ -97,7 +97,7 @@ def pod_constraints_of(pod: Pod) -> PodConstraints:
             if each.when_unsatisfiable == "DoNotSchedule"
         ),
     )
-    return NO_POD_CONSTRAINTS if peers == NO_POD_CONSTRAINTS else peers
+    return NO_POD_CONSTRAINTS if pod_constraints == NO_POD_CONSTRAINTS else pod_constraints
 
 
 def _affinity_terms(pod: Pod, rules: PodAffinity | None) -> tuple[AffinityTerm, ...]:
@@ -105,11 +105,11 @@ def _affinity_terms(pod: Pod, rules: PodAffinity | None) -> tuple[AffinityTerm, 
 
 
 def _affinity_term(pod: Pod, term: PodAffinityTerm) -> AffinityTerm:
-    own = not term.namespaces and term.namespace_selector is None
+    ephemeral = not term.namespaces and term.namespace_selector is None
     return AffinityTerm(
         topology_key=term.topology_key,
         selector=_pod_selector(pod, term.label_selector, term.match_label_keys, term.mismatch_label_keys),
-        namespaces=frozenset((pod.metadata.namespace,) if own else term.namespaces),
+        namespaces=frozenset((pod.metadata.namespace,) if ephemeral else term.namespaces),
         namespace_selector=None if term.namespace_selector is None else label_selector(term.namespace_selector),
     )
 
@@ -135,8 +135,8 @@ def _pod_selector(pod: Pod, body: SelectorBody | None, same: Iterable[str], othe
     labels = pod.metadata.labels
     added = [Requirement(key, SelectorOperator.IN, (labels[key],)) for key in same if key in labels]
     added += [Requirement(key, SelectorOperator.NOT_IN, (labels[key],)) for key in other if key in labels]
-    written = label_selector(body).requirements
-    return LabelSelector((*written, *(each for each in added if each not in written)))
+    encoding = label_selector(body).requirements
+    return LabelSelector((*encoding, *(each for each in added if each not in encoding)))
 
 
 def label_selector(body: SelectorBody) -> LabelSelector:
@@ -145,10 +145,10 @@ def label_selector(body: SelectorBody) -> LabelSelector:
     return LabelSelector((*equal, *_requirements(body.match_expressions)))
 
 
-def selector_keys(peers: PodConstraints) -> frozenset[str]:
+def selector_keys(pod_constraints: PodConstraints) -> frozenset[str]:
     """The labels that rules between pods ask for."""
-    selectors = [rule.selector for rule in (*peers.affinity, *peers.anti_affinity)]
-    selectors += [rule.selector for rule in peers.spread]
+    selectors = [rule.selector for rule in (*pod_constraints.affinity, *pod_constraints.anti_affinity)]
+    selectors += [rule.selector for rule in pod_constraints.spread]
     return frozenset(each.key for selector in selectors for each in selector.requirements)
 
 
@@ -171,32 +171,36 @@ TERMINAL_PHASES: Final = ("Succeeded", "Failed")
 _ALL_ADDRESSES: Final = "0.0.0.0"  # noqa: S104 (compared, not bound)
 
 
-def shape_of(pod: Pod, keep: Collection[str] = ()) -> PodShape:
+def shape_of(pod: Pod, selected_labels: Collection[str] = ()) -> PodShape:
     """The shape of a pod. `keep`: labels that rules of others ask for (`Cluster.asked`), kept even if of one pod alone.
 
     A rule that cannot be understood becomes the shape's obstacle. Raises `QuantityError`.
     """
-    obstacle = _unsupported_field(pod)
-    where, peers = NO_NODE_CONSTRAINTS, NO_POD_CONSTRAINTS
+    unsupported = _unsupported_field(pod)
+    node_constraints, pod_constraints = NO_NODE_CONSTRAINTS, NO_POD_CONSTRAINTS
     try:
-        where, peers = node_constraints_of(pod), pod_constraints_of(pod)
+        node_constraints, pod_constraints = node_constraints_of(pod), pod_constraints_of(pod)
     except SelectorError as error:
-        obstacle = obstacle or f"spec.affinity: {error}"
-    asked = {*keep, *selector_keys(peers)}
-    own = _ephemeral_claims(pod)
+        unsupported = unsupported or f"spec.affinity: {error}"
+    selected_labels = {*selected_labels, *selector_keys(pod_constraints)}
+    ephemeral = _ephemeral_claims(pod)
     return PodShape(
         requests=pod_requests(pod),
-        node_constraints=where,
+        node_constraints=node_constraints,
         host_ports=_host_ports(pod),
         namespace=pod.metadata.namespace,
         labels=tuple(
-            sorted(pair for pair in pod.metadata.labels.items() if pair[0] not in IDENTITY_LABELS or pair[0] in asked)
+            sorted(
+                pair
+                for pair in pod.metadata.labels.items()
+                if pair[0] not in IDENTITY_LABELS or pair[0] in selected_labels
+            )
         ),
-        pod_constraints=peers,
-        claims=_claim_names(pod, own),
-        ephemeral_claims=own,
-        uid=pod.metadata.uid if own else "",
-        unsupported=obstacle,
+        pod_constraints=pod_constraints,
+        claims=_claim_names(pod, ephemeral),
+        ephemeral_claims=ephemeral,
+        uid=pod.metadata.uid if ephemeral else "",
+        unsupported=unsupported,
         pinned=is_gated(pod),
     )
 
@@ -258,15 +262,15 @@ def _host_ports(pod: Pod) -> tuple[HostPort, ...]:
     return tuple(sorted(found, key=lambda each: (each.port, each.protocol, each.ip)))
 
 
-def _claim_names(pod: Pod, own: tuple[str, ...]) -> tuple[str, ...]:
+def _claim_names(pod: Pod, ephemeral: tuple[str, ...]) -> tuple[str, ...]:
     named = (each.persistent_volume_claim for each in pod.spec.volumes)
-    return tuple(sorted({*own, *(each.claim_name for each in named if each is not None)}))
+    return tuple(sorted({*ephemeral, *(each.claim_name for each in named if each is not None)}))
 
 
 def _ephemeral_claims(pod: Pod) -> tuple[str, ...]:
     """Claims that a controller makes for this pod."""
-    made = (each for each in pod.spec.volumes if each.persistent_volume_claim is None)
-    return tuple(sorted({f"{pod.metadata.name}-{each.name}" for each in made}))
+    shape = (each for each in pod.spec.volumes if each.persistent_volume_claim is None)
+    return tuple(sorted({f"{pod.metadata.name}-{each.name}" for each in shape}))
 
 
 MAX_CACHED_SHAPES: Final = 50_000
@@ -283,37 +287,37 @@ class ShapeCache:
         self._max_size = most
         self._encoder = msgspec.msgpack.Encoder()
 
-    def shape_for(self, pod: Pod, keep: Collection[str] = ()) -> PodShape:
+    def shape_for(self, pod: Pod, selected_labels: Collection[str] = ()) -> PodShape:
         """As `shape_of`."""
         if any(each.ephemeral for each in pod.spec.volumes):
             # Its claims bear the name of the pod.
-            return shape_of(pod, keep)
-        written = self._encoding(pod, keep)
-        found = self._by_encoding.get(written)
+            return shape_of(pod, selected_labels)
+        encoding = self._encoding(pod, selected_labels)
+        found = self._by_encoding.get(encoding)
         if found is None:
             if len(self._by_encoding) >= self._max_size:
                 self._by_encoding.clear()
                 self._interned.clear()
-            made = shape_of(pod, keep)
-            found = self._by_encoding[written] = self._interned.setdefault(made, made)
+            shape = shape_of(pod, selected_labels)
+            found = self._by_encoding[encoding] = self._interned.setdefault(shape, shape)
         return found
 
     def bound_pod_for(self, pod: Pod) -> BoundPod | None:
         """As `bound_pod_of`."""
         return bound_pod_of(pod, self.shape_for(pod))
 
-    def _encoding(self, pod: Pod, keep: Collection[str]) -> bytes:
+    def _encoding(self, pod: Pod, selected_labels: Collection[str]) -> bytes:
         """All that `shape_of` looks at, as bytes: far cheaper to make than a shape."""
         spec, status, labels = pod.spec, pod.status, pod.metadata.labels
         # Of labels that others ask for, only those of one pod alone make a difference.
-        kept = IDENTITY_LABELS.intersection(keep)
+        kept_labels = IDENTITY_LABELS.intersection(selected_labels)
         if spec.affinity is None and not spec.topology_spread_constraints:
-            labels = {key: value for key, value in labels.items() if key not in IDENTITY_LABELS or key in kept}
+            labels = {key: value for key, value in labels.items() if key not in IDENTITY_LABELS or key in kept_labels}
         return self._encoder.encode(
             (
                 pod.metadata.namespace,
                 labels,
-                sorted(kept),
+                sorted(kept_labels),
                 is_gated(pod),
                 spec.containers,
                 spec.init_containers,

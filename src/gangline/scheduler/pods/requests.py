@@ -38,14 +38,14 @@ def _container_requests(pod: Pod) -> NanoAmounts:
     starting: NanoAmounts = {}
     for container in pod.spec.init_containers:
         if container.restart_policy == "Always":
-            asked = _container_request(pod, container, statuses)
-            add_amounts(total, asked)
-            add_amounts(sidecars, asked)
+            request = _container_request(pod, container, statuses)
+            add_amounts(total, request)
+            add_amounts(sidecars, request)
             _raise_to(starting, sidecars)
         else:
-            asked = _nano_amounts(container.resources.requests)
-            add_amounts(asked, sidecars)
-            _raise_to(starting, asked)
+            request = _nano_amounts(container.resources.requests)
+            add_amounts(request, sidecars)
+            _raise_to(starting, request)
     _raise_to(total, starting)
     return total
 
@@ -60,15 +60,15 @@ def _resized_statuses(pod: Pod) -> dict[str, PodContainerStatus]:
 
 
 def _container_request(pod: Pod, container: PodContainer, statuses: Mapping[str, PodContainerStatus]) -> NanoAmounts:
-    asked = _nano_amounts(container.resources.requests)
+    request = _nano_amounts(container.resources.requests)
     status = statuses.get(container.name)
     if status is None or status.resources is None:
-        return asked
+        return request
     if any(each.type == POD_RESIZE_PENDING and each.reason == "Infeasible" for each in pod.status.conditions):
-        asked = {}
-    _raise_to(asked, _nano_amounts(status.resources.requests))
-    _raise_to(asked, _nano_amounts(status.allocated_resources))
-    return asked
+        request = {}
+    _raise_to(request, _nano_amounts(status.resources.requests))
+    _raise_to(request, _nano_amounts(status.allocated_resources))
+    return request
 
 
 def _nano_amounts(resources: Mapping[str, str]) -> NanoAmounts:

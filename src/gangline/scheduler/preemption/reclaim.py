@@ -13,46 +13,46 @@ from gangline.scheduler.types.gang_requests import minimal_request, requested_am
 from gangline.scheduler.types.resources import add_amounts
 
 
-def may_reclaim(ask: GangRequest, ledger: QueueAccounts) -> bool:
+def may_reclaim(request: GangRequest, accounts: QueueAccounts) -> bool:
     """Whether what it needs at least is due to its queue."""
-    return not ledger.exceeds_share(ask)
+    return not accounts.exceeds_share(request)
 
 
 def reclaimable_allocations(
-    holdings: Iterable[GangAllocation], queues: Iterable[str], ask: GangRequest, ledger: QueueAccounts
+    allocations: Iterable[GangAllocation], queues: Iterable[str], request: GangRequest, accounts: QueueAccounts
 ) -> list[GangAllocation]:
     """The gangs that may have to leave for this one, all or some of them. Given in the order in which they should.
 
     `queues` are those of the holdings.
     """
-    if not any(_is_reclaimable_queue(queue, ask, ledger) for queue in queues):
+    if not any(_is_reclaimable_queue(queue, request, accounts) for queue in queues):
         return []
-    needed = [name for name, amount in requested_amounts(minimal_request(ask).pod_sets).items() if amount]
-    lost: dict[str, dict[str, int]] = {}
-    spent: set[str] = set()
+    needed = [name for name, amount in requested_amounts(minimal_request(request).pod_sets).items() if amount]
+    reclaimed_by_queue: dict[str, dict[str, int]] = {}
+    exhausted: set[str] = set()
     found = []
-    for holding in holdings:
-        if holding.queue in spent or not _is_reclaimable(holding, ask, ledger):
+    for allocation in allocations:
+        if allocation.queue in exhausted or not _is_reclaimable(allocation, request, accounts):
             continue
-        taken = lost.setdefault(holding.queue, {})
-        if ledger.is_above_share(holding.queue, {name: -taken.get(name, 0) for name in needed}):
-            found.append(holding)
-            add_amounts(taken, holding.retained)
+        reclaimed = reclaimed_by_queue.setdefault(allocation.queue, {})
+        if accounts.is_above_share(allocation.queue, {name: -reclaimed.get(name, 0) for name in needed}):
+            found.append(allocation)
+            add_amounts(reclaimed, allocation.retained)
         else:
-            spent.add(holding.queue)
+            exhausted.add(allocation.queue)
     return found
 
 
-def _is_reclaimable_queue(queue: str, ask: GangRequest, ledger: QueueAccounts) -> bool:
+def _is_reclaimable_queue(queue: str, request: GangRequest, accounts: QueueAccounts) -> bool:
     """Whether there is anything to take back from a queue."""
-    needed = requested_amounts(minimal_request(ask).pod_sets)
+    needed = requested_amounts(minimal_request(request).pod_sets)
     return (
-        queue != ask.queue
-        and ledger.quota(queue).reclaimable
-        and ledger.is_above_share(queue, dict.fromkeys(needed, 0))
+        queue != request.queue
+        and accounts.quota(queue).reclaimable
+        and accounts.is_above_share(queue, dict.fromkeys(needed, 0))
     )
 
 
-def _is_reclaimable(holding: GangAllocation, ask: GangRequest, ledger: QueueAccounts) -> bool:
-    others = holding.uid != ask.uid and holding.queue != ask.queue
-    return others and ledger.quota(holding.queue).reclaimable and holding.priority <= ask.priority
+def _is_reclaimable(allocation: GangAllocation, request: GangRequest, accounts: QueueAccounts) -> bool:
+    others = allocation.uid != request.uid and allocation.queue != request.queue
+    return others and accounts.quota(allocation.queue).reclaimable and allocation.priority <= request.priority

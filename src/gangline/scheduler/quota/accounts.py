@@ -35,14 +35,14 @@ class QueueAccounts:
         self._shares: dict[str, float] = {}
         self._total, self.free = total, free
         requests = _queue_requests(self._retained, classes.counts())
-        pot = _shareable_amounts(self._total, self.free, self._used.values())
+        shareable = _shareable_amounts(self._total, self.free, self._used.values())
         rules = sorted((self.quota(name) for name in requests), key=lambda rule: rule.name)
         # Asked of the same few kinds again and again; forgotten with every entry.
         self._exceeds_share: dict[EquivalenceClass, bool] = {}
         # Kept, as what queues deserve stays as it was.
         self._outgrows_share: dict[EquivalenceClass, bool] = {}
-        self._deserved = deserved_shares(pot, rules, requests)
-        self._contended = contended_resources(pot, rules, requests)
+        self._deserved = deserved_shares(shareable, rules, requests)
+        self._contended = contended_resources(shareable, rules, requests)
 
     @property
     def allocated(self) -> Mapping[str, Amounts]:
@@ -67,57 +67,59 @@ class QueueAccounts:
         return found
 
     def _compute_share(self, queue: str) -> float:
-        held = self._retained.get(queue, {})
+        usage = self._retained.get(queue, {})
         if self._contended:
-            return max_ratio(held, self._deserved.get(queue, {}), self._contended)
-        return dominant_share(held, self._total) / max(1, self.quota(queue).weight)
+            return max_ratio(usage, self._deserved.get(queue, {}), self._contended)
+        return dominant_share(usage, self._total) / max(1, self.quota(queue).weight)
 
-    def exceeds_share(self, ask: GangRequest) -> bool:
+    def exceeds_share(self, request: GangRequest) -> bool:
         """Whether with what this ask needs at least its queue has more than it deserves of any of that."""
-        return self.class_exceeds_share(self._classes.by_uid[ask.uid])
+        return self.class_exceeds_share(self._classes.by_uid[request.uid])
 
-    def class_exceeds_share(self, kind: EquivalenceClass) -> bool:
+    def class_exceeds_share(self, equivalence: EquivalenceClass) -> bool:
         """The same of any ask of a kind."""
-        found = self._exceeds_share.get(kind)
+        found = self._exceeds_share.get(equivalence)
         if found is None:
-            found = self._exceeds_share[kind] = self.is_above_share(kind.queue, kind.min_amounts)
+            found = self._exceeds_share[equivalence] = self.is_above_share(equivalence.queue, equivalence.min_amounts)
         return found
 
-    def outgrows_share(self, ask: GangRequest) -> bool:
+    def outgrows_share(self, request: GangRequest) -> bool:
         """Whether what it needs at least is by itself more than its queue deserves."""
-        kind = self._classes.by_uid[ask.uid]
-        found = self._outgrows_share.get(kind)
+        equivalence = self._classes.by_uid[request.uid]
+        found = self._outgrows_share.get(equivalence)
         if found is None:
-            least, due = kind.min_amounts, self._deserved.get(kind.queue, {})
-            among = least.keys() & self._contended
-            found = self._outgrows_share[kind] = any(least[name] > due.get(name, 0) for name in among)
+            minimum, deserved = equivalence.min_amounts, self._deserved.get(equivalence.queue, {})
+            among = minimum.keys() & self._contended
+            found = self._outgrows_share[equivalence] = any(minimum[name] > deserved.get(name, 0) for name in among)
         return found
 
     def is_above_share(self, queue: str, change: Amounts) -> bool:
         """Whether a queue has more than it deserves of any resource named here, once this much is added to it."""
-        held, due = self._retained.get(queue, {}), self._deserved.get(queue, {})
-        return any(held.get(name, 0) + change[name] > due.get(name, 0) for name in change.keys() & self._contended)
+        usage, deserved = self._retained.get(queue, {}), self._deserved.get(queue, {})
+        return any(
+            usage.get(name, 0) + change[name] > deserved.get(name, 0) for name in change.keys() & self._contended
+        )
 
-    def remaining_cap(self, queue: str, gone: Iterable[Amounts] = ()) -> dict[str, int]:
+    def remaining_cap(self, queue: str, freed: Iterable[Amounts] = ()) -> dict[str, int]:
         """What the cap of a queue leaves of each resource it names, once these amounts are gone."""
         caps = self.quota(queue).cap
         if not caps:
             return {}
         used = self._used.get(queue, {})
         room = {name: cap - used.get(name, 0) for name, cap in caps.items()}
-        for amounts in gone:
+        for amounts in freed:
             for name in room:
                 room[name] += amounts.get(name, 0)
         return room
 
-    def charge(self, ask: GangRequest, placement: Placement) -> None:
+    def charge(self, request: GangRequest, placement: Placement) -> None:
         """Enter what an ask was given."""
-        self._shares.pop(ask.queue, None)
+        self._shares.pop(request.queue, None)
         self._exceeds_share.clear()
         for account in (self._used, self._retained):
-            amounts = account.setdefault(ask.queue, {})
-            for need, nodes in zip(ask.pod_sets, placement.nodes, strict=True):
-                add_amounts(amounts, need.shape.amounts, len(nodes))
+            amounts = account.setdefault(request.queue, {})
+            for pod_set, nodes in zip(request.pod_sets, placement.nodes, strict=True):
+                add_amounts(amounts, pod_set.shape.amounts, len(nodes))
 
     def refund(self, queue: str, amounts: Amounts) -> None:
         """Enter that these amounts are on their way out."""
@@ -126,26 +128,26 @@ class QueueAccounts:
         add_amounts(self._retained.setdefault(queue, {}), amounts, -1)
 
 
-def queue_usage(holdings: Iterable[GangAllocation]) -> QueueUsage:
+def queue_usage(allocations: Iterable[GangAllocation]) -> QueueUsage:
     """What queues hold, added up gang by gang."""
     used: dict[str, dict[str, int]] = {}
     kept: dict[str, dict[str, int]] = {}
-    for holding in holdings:
-        add_amounts(used.setdefault(holding.queue, {}), holding.used)
-        add_amounts(kept.setdefault(holding.queue, {}), holding.retained)
+    for allocation in allocations:
+        add_amounts(used.setdefault(allocation.queue, {}), allocation.used)
+        add_amounts(kept.setdefault(allocation.queue, {}), allocation.retained)
     return QueueUsage(used, kept)
 
 
-def _queue_requests(held: Mapping[str, Amounts], asks: Mapping[EquivalenceClass, int]) -> dict[str, dict[str, int]]:
-    requests = {queue: dict(amounts) for queue, amounts in held.items()}
-    for kind, count in asks.items():
-        add_amounts(requests.setdefault(kind.queue, {}), kind.total_amounts, count)
+def _queue_requests(usage: Mapping[str, Amounts], asks: Mapping[EquivalenceClass, int]) -> dict[str, dict[str, int]]:
+    requests = {queue: dict(amounts) for queue, amounts in usage.items()}
+    for equivalence, count in asks.items():
+        add_amounts(requests.setdefault(equivalence.queue, {}), equivalence.total_amounts, count)
     return requests
 
 
-def _shareable_amounts(total: Amounts, free: Amounts, held: Iterable[Amounts]) -> dict[str, int]:
+def _shareable_amounts(total: Amounts, free: Amounts, usage: Iterable[Amounts]) -> dict[str, int]:
     """What there is for all queues together: what they hold and what is free, so nothing that others use."""
-    pot = dict(free)
-    for amounts in held:
-        add_amounts(pot, amounts)
-    return {name: min(amount, total.get(name, 0)) for name, amount in pot.items() if name != PODS}
+    shareable = dict(free)
+    for amounts in usage:
+        add_amounts(shareable, amounts)
+    return {name: min(amount, total.get(name, 0)) for name, amount in shareable.items() if name != PODS}

@@ -18,30 +18,34 @@ class QueueClaim(msgspec.Struct, frozen=True):
 
 
 def deserved_shares(
-    pot: Amounts, rules: Iterable[QueueQuota], requests: Mapping[str, Amounts]
+    shareable: Amounts, quotas: Iterable[QueueQuota], requests: Mapping[str, Amounts]
 ) -> dict[str, dict[str, int]]:
     """What each queue deserves of the pot, by resource.
 
     Every queue gets the same per weight, but none more than it requests or than its cap; what one leaves, the
     others share in the same way. Rounded down to whole units, so the sum never exceeds the pot.
     """
-    rules = list(rules)
-    shares: dict[str, dict[str, int]] = {rule.name: {} for rule in rules}
+    quotas = list(quotas)
+    shares: dict[str, dict[str, int]] = {quota.name: {} for quota in quotas}
     for resource in shared_resources(requests):
-        claims = [_queue_claim(rule, resource, requests.get(rule.name, {})) for rule in rules]
-        for queue, amount in _max_min_fill(pot.get(resource, 0), claims).items():
+        claims = [_queue_claim(quota, resource, requests.get(quota.name, {})) for quota in quotas]
+        for queue, amount in _max_min_fill(shareable.get(resource, 0), claims).items():
             shares[queue][resource] = amount
     return shares
 
 
-def contended_resources(pot: Amounts, rules: Iterable[QueueQuota], requests: Mapping[str, Amounts]) -> frozenset[str]:
+def contended_resources(
+    shareable: Amounts, quotas: Iterable[QueueQuota], requests: Mapping[str, Amounts]
+) -> frozenset[str]:
     """The resources of which the queues, each within its cap, ask for more than there is."""
-    rules = list(rules)
+    quotas = list(quotas)
 
     def wanted(resource: str) -> int:
-        return sum(_queue_claim(rule, resource, requests.get(rule.name, {})).limit for rule in rules)
+        return sum(_queue_claim(quota, resource, requests.get(quota.name, {})).limit for quota in quotas)
 
-    return frozenset(resource for resource in shared_resources(requests) if wanted(resource) > pot.get(resource, 0))
+    return frozenset(
+        resource for resource in shared_resources(requests) if wanted(resource) > shareable.get(resource, 0)
+    )
 
 
 def shared_resources(requests: Mapping[str, Amounts]) -> list[str]:
@@ -54,32 +58,32 @@ def dominant_share(allocated: Amounts, total: Amounts) -> float:
     return max_ratio(allocated, total, allocated.keys() - {PODS})
 
 
-def max_ratio(held: Amounts, due: Amounts, among: Collection[str]) -> float:
+def max_ratio(held: Amounts, deserved: Amounts, among: Collection[str]) -> float:
     """The largest quotient of held and due. Holding what is not due at all is without bound."""
-    return max((_quotient(held.get(name, 0), due.get(name, 0)) for name in among), default=0.0)
+    return max((_quotient(held.get(name, 0), deserved.get(name, 0)) for name in among), default=0.0)
 
 
-def _quotient(held: int, due: int) -> float:
+def _quotient(held: int, deserved: int) -> float:
     if held <= 0:
         return 0.0
-    return held / due if due > 0 else float("inf")
+    return held / deserved if deserved > 0 else float("inf")
 
 
-def _queue_claim(rule: QueueQuota, resource: str, request: Amounts) -> QueueClaim:
-    wanted = request.get(resource, 0)
-    cap = rule.cap.get(resource)
-    return QueueClaim(rule.name, max(1, rule.weight), wanted if cap is None else min(wanted, cap))
+def _queue_claim(quota: QueueQuota, resource: str, request: Amounts) -> QueueClaim:
+    requested = request.get(resource, 0)
+    cap = quota.cap.get(resource)
+    return QueueClaim(quota.name, max(1, quota.weight), requested if cap is None else min(requested, cap))
 
 
-def _max_min_fill(pot: int, claims: list[QueueClaim]) -> dict[str, int]:
+def _max_min_fill(shareable: int, claims: list[QueueClaim]) -> dict[str, int]:
     """Pour the pot: those whose limit is lowest per weight are full first, the rest share what is left by weight."""
-    left, weight = max(0, pot), sum(claim.weight for claim in claims)
-    given: dict[str, int] = {}
+    remaining, weight = max(0, shareable), sum(claim.weight for claim in claims)
+    shares: dict[str, int] = {}
     for claim in sorted(claims, key=lambda claim: Fraction(claim.limit, claim.weight)):
-        if claim.limit * weight > left * claim.weight:
+        if claim.limit * weight > remaining * claim.weight:
             # From here on nobody is full: the level is the same for all of them.
-            rest = [other for other in claims if other.queue not in given]
-            return given | {other.queue: left * other.weight // weight for other in rest}
-        given[claim.queue] = claim.limit
-        left, weight = left - claim.limit, weight - claim.weight
-    return given
+            rest = [other for other in claims if other.queue not in shares]
+            return shares | {other.queue: remaining * other.weight // weight for other in rest}
+        shares[claim.queue] = claim.limit
+        remaining, weight = remaining - claim.limit, weight - claim.weight
+    return shares

@@ -137,10 +137,10 @@ class _EventKind(IntEnum):
 class _JobState:
     """A job on its way. All that changes about it."""
 
-    def __init__(self, work: WorkloadJob, shape: PodShape) -> None:
-        self.job, self.shape = work, shape
+    def __init__(self, job: WorkloadJob, shape: PodShape) -> None:
+        self.job, self.shape = job, shape
         self.members: dict[str, BoundPod] = {}
-        self.remaining_seconds = work.duration
+        self.remaining_seconds = job.duration
         self.run_started_at = 0.0
         self.started: float | None = None
         self.ended: float | None = None
@@ -159,17 +159,17 @@ class Simulation:
 
     def __init__(
         self,
-        parks: Iterable[NodePool],
-        works: Iterable[WorkloadJob],
+        pools: Iterable[NodePool],
+        jobs: Iterable[WorkloadJob],
         rules: SimulationRules,
         *,
-        note: Callable[[SimulationEvent], None] | None = None,
+        on_event: Callable[[SimulationEvent], None] | None = None,
         stopwatch: Callable[[], float] | None = None,
     ) -> None:
-        self._rules, self._on_event, self._stopwatch = rules, note, stopwatch
-        parks, works = list(parks), list(works)
-        self._nodes, self._usage = NodeCache(), ClusterUsage(parks, works)
-        for node in pool_nodes(parks):
+        self._rules, self._on_event, self._stopwatch = rules, on_event, stopwatch
+        pools, jobs = list(pools), list(jobs)
+        self._nodes, self._usage = NodeCache(), ClusterUsage(pools, jobs)
+        for node in pool_nodes(pools):
             self._nodes.put_node(node)
         # When, what, the order of planning, and of whom: a job, and a member or a run of it.
         self._events: list[tuple[float, int, int, str, str]] = []
@@ -180,10 +180,10 @@ class Simulation:
         self._allocations: dict[str, GangAllocation] = {}
         self._classes = EquivalenceClasses()
         shapes: dict[tuple[tuple[str, int], ...], PodShape] = {}
-        for work in works:
+        for job in jobs:
             # Equal shapes are one object: they are compared and hashed all the time.
-            self._jobs[work.name] = _JobState(work, shapes.setdefault(work.request, PodShape(requests=work.request)))
-            self._schedule_event(work.arrival, _EventKind.ARRIVE, work.name)
+            self._jobs[job.name] = _JobState(job, shapes.setdefault(job.request, PodShape(requests=job.request)))
+            self._schedule_event(job.arrival, _EventKind.ARRIVE, job.name)
         self._used: dict[str, dict[str, int]] = {}
         self._retained: dict[str, dict[str, int]] = {}
         self._samples: list[UsageSample] = []
@@ -195,15 +195,15 @@ class Simulation:
         while self._events:
             now = self._cycle_time(self._events[0][0])
             while self._events and self._events[0][0] <= now:
-                at, then, _, name, detail = heapq.heappop(self._events)
-                self._handle_event(_EventKind(then), name, detail, at)
+                at, kind, _, name, detail = heapq.heappop(self._events)
+                self._handle_event(_EventKind(kind), name, detail, at)
             self._run_cycle(now)
-        lives = [
+        jobs = [
             SimulatedJob(job.job, job.started, job.ended, job.evictions, job.lost_seconds)
             for job in self._jobs.values()
         ]
         return SimulationResult(
-            lives,
+            jobs,
             self._samples,
             self._usage.scarcest,
             self._cycles,
@@ -223,8 +223,8 @@ class Simulation:
         cycle = self._rules.cycle
         return math.ceil(round(at / cycle, 9)) * cycle if cycle > 0 else at
 
-    def _schedule_event(self, at: float, then: _EventKind, name: str = "", detail: str = "") -> None:
-        heapq.heappush(self._events, (at, then, next(self._event_serial), name, detail))
+    def _schedule_event(self, at: float, kind: _EventKind, name: str = "", detail: str = "") -> None:
+        heapq.heappush(self._events, (at, kind, next(self._event_serial), name, detail))
 
     def _emit(self, event: SimulationEvent) -> None:
         if self._on_event is not None:
@@ -232,8 +232,8 @@ class Simulation:
 
     # What happens
 
-    def _handle_event(self, then: _EventKind, name: str, detail: str, at: float) -> None:
-        match then:
+    def _handle_event(self, kind: _EventKind, name: str, detail: str, at: float) -> None:
+        match kind:
             case _EventKind.ARRIVE:
                 self._emit(SimulationEvent(at, "arrive", name, self._jobs[name].job.members))
                 self._request_members(self._jobs[name], at)
@@ -247,7 +247,7 @@ class Simulation:
     def _request_members(self, job: _JobState, since: float) -> None:
         """Ask for all members that are not there: less than all once some are."""
         missing = job.job.members - job.staying_count
-        least = max(0, job.job.required_members - job.staying_count)
+        minimum = max(0, job.job.required_members - job.staying_count)
         start = START_TIME + timedelta(seconds=since)
         self._requests[job.job.name] = GangRequest(
             key=Key("", job.job.name),
@@ -258,7 +258,7 @@ class Simulation:
             waiting_since=start,
             recovering=False,
             pod_sets=(PodSet("member", job.shape, missing),),
-            min_members=least,
+            min_members=minimum,
         )
 
     def _end_job(self, job: _JobState, at: float) -> None:
@@ -287,7 +287,7 @@ class Simulation:
         before = self._stopwatch() if self._stopwatch else 0.0
         moment = START_TIME + timedelta(seconds=now)
         rules = self._rules
-        found = schedule(
+        result = schedule(
             self._nodes.what_if(),
             self._requests.values(),
             self._allocations.values(),
@@ -300,13 +300,13 @@ class Simulation:
         if self._stopwatch:
             self._cycle_seconds.append(self._stopwatch() - before)
         self._cycles += 1
-        self._decisions += len(found.decisions)
-        for decision in found.decisions:
+        self._decisions += len(result.decisions)
+        for decision in result.decisions:
             # Most of them, and of most nothing is new.
             if not isinstance(decision, Pending) or self._jobs[decision.request.uid].pending_reason != decision.reason:
                 self._apply(decision, now)
-        if found.recheck_at is not None and found.recheck_at > moment:
-            self._schedule_event((found.recheck_at - START_TIME).total_seconds(), _EventKind.RECHECK)
+        if result.recheck_at is not None and result.recheck_at > moment:
+            self._schedule_event((result.recheck_at - START_TIME).total_seconds(), _EventKind.RECHECK)
         self._take_sample(now)
 
     def _apply(self, decision: Decision, now: float) -> None:
@@ -355,25 +355,25 @@ class Simulation:
         for name, leaving in gangs.items():
             job = self._jobs[name]
             for victim in leaving:
-                gone = msgspec.structs.replace(victim, terminating=True)
-                job.members[victim.uid] = gone
-                self._nodes.put_pod(gone)
+                leaving_pod = msgspec.structs.replace(victim, terminating=True)
+                job.members[victim.uid] = leaving_pod
+                self._nodes.put_pod(leaving_pod)
                 self._schedule_event(now + self._rules.grace, _EventKind.LEAVE, name, victim.uid)
             job.staying_count -= len(leaving)
             self._add_usage(self._retained, job, -len(leaving))
             self._victims += len(leaving)
             self._requests.pop(name, None)
-            whole = job.staying_count < job.job.required_members
-            self._emit(SimulationEvent(now, "evict" if whole else "shrink", name, len(leaving)))
-            if whole:
+            ends_run = job.staying_count < job.job.required_members
+            self._emit(SimulationEvent(now, "evict" if ends_run else "shrink", name, len(leaving)))
+            if ends_run:
                 self._interrupt_job(job, now)
             self._update_allocation(job)
 
     def _interrupt_job(self, job: _JobState, now: float) -> None:
         """It has to begin again, where it last saved what it had."""
-        done, every = now - job.run_started_at, self._rules.checkpoint
-        lost = done if every <= 0 else math.fmod(done, every)
-        job.remaining_seconds -= done - lost
+        run_seconds, interval = now - job.run_started_at, self._rules.checkpoint
+        lost = run_seconds if interval <= 0 else math.fmod(run_seconds, interval)
+        job.remaining_seconds -= run_seconds - lost
         job.lost_seconds += lost
         job.evictions += 1
         job.run_number += 1
@@ -418,17 +418,18 @@ class Simulation:
 class ClusterUsage:
     """How full the nodes are."""
 
-    def __init__(self, parks: Iterable[NodePool], works: Iterable[WorkloadJob]) -> None:
-        parks = list(parks)
-        offered = [amounts(park.capacity) for park in parks]
-        counts = [park.count for park in parks]
-        self._index_of = {name: number for number, name in enumerate(pool_node_names(parks))}
-        self._demand = _resource_demand(works)
+    def __init__(self, pools: Iterable[NodePool], jobs: Iterable[WorkloadJob]) -> None:
+        pools = list(pools)
+        capacities = [amounts(pool.capacity) for pool in pools]
+        counts = [pool.count for pool in pools]
+        self._index_of = {name: number for number, name in enumerate(pool_node_names(pools))}
+        self._demand = _resource_demand(jobs)
         self._total = {
-            name: sum(n * each.get(name, 0) for n, each in zip(counts, offered, strict=True)) for name in self._demand
+            name: sum(n * each.get(name, 0) for n, each in zip(counts, capacities, strict=True))
+            for name in self._demand
         }
         self.scarcest = max(sorted(self._demand), key=self._pressure, default="")
-        self._allocatable = np.repeat([each.get(self.scarcest, 0) for each in offered], counts).astype(np.int64)
+        self._allocatable = np.repeat([each.get(self.scarcest, 0) for each in capacities], counts).astype(np.int64)
         self._free = self._allocatable.copy()
         self._pods = np.zeros(len(self._index_of), dtype=np.int64)
         self._used = dict.fromkeys(self._demand, 0)
@@ -454,39 +455,39 @@ class ClusterUsage:
         return self._demand[name] / self._total[name] if self._total[name] else math.inf
 
 
-def _resource_demand(works: Iterable[WorkloadJob]) -> dict[str, float]:
+def _resource_demand(jobs: Iterable[WorkloadJob]) -> dict[str, float]:
     """Resource -> how much of it, for how long, all jobs need."""
-    found: dict[str, float] = {}
-    for work in works:
-        for name, amount in work.request:
+    result: dict[str, float] = {}
+    for job in jobs:
+        for name, amount in job.request:
             if name != PODS:
-                found[name] = found.get(name, 0.0) + amount * work.members * work.duration
-    return dict(sorted(found.items()))
+                result[name] = result.get(name, 0.0) + amount * job.members * job.duration
+    return dict(sorted(result.items()))
 
 
-def total_capacity(parks: Iterable[NodePool]) -> dict[str, int]:
+def total_capacity(pools: Iterable[NodePool]) -> dict[str, int]:
     """What all nodes offer together. Raises `QuantityError`."""
     total: dict[str, int] = {}
-    for park in parks:
-        add_amounts(total, amounts({PODS: DEFAULT_MAX_PODS, **park.capacity}), park.count)
+    for pool in pools:
+        add_amounts(total, amounts({PODS: DEFAULT_MAX_PODS, **pool.capacity}), pool.count)
     return total
 
 
-def pool_node_names(parks: Iterable[NodePool]) -> list[str]:
-    total = sum(park.count for park in parks)
+def pool_node_names(pools: Iterable[NodePool]) -> list[str]:
+    total = sum(pool.count for pool in pools)
     return [f"node-{number:0{len(str(max(1, total - 1)))}}" for number in range(total)]
 
 
-def pool_nodes(parks: Iterable[NodePool]) -> list[Node]:
-    parks = list(parks)
-    kinds = [
-        NodePlacementStatus(allocatable={PODS: DEFAULT_MAX_PODS, **park.capacity})
-        for park in parks
-        for _ in range(park.count)
+def pool_nodes(pools: Iterable[NodePool]) -> list[Node]:
+    pools = list(pools)
+    statuses = [
+        NodePlacementStatus(allocatable={PODS: DEFAULT_MAX_PODS, **pool.capacity})
+        for pool in pools
+        for _ in range(pool.count)
     ]
     return [
         Node(metadata=ObjectMeta(name=name), status=status)
-        for name, status in zip(pool_node_names(parks), kinds, strict=True)
+        for name, status in zip(pool_node_names(pools), statuses, strict=True)
     ]
 
 

@@ -55,50 +55,50 @@ class SimulationReport(msgspec.Struct, frozen=True, rename="camel"):
     moments: list[TimelinePoint]
 
 
-def simulation_report(outcome: SimulationResult, points: int = 240) -> SimulationReport:
+def simulation_report(result: SimulationResult, points: int = 240) -> SimulationReport:
     """All numbers of an outcome. The same outcome gives the same report: nothing that was measured is in it."""
-    samples = outcome.samples
-    last = max((life.ended for life in outcome.jobs if life.ended is not None), default=0.0)
+    samples = result.samples
+    last = max((job.ended for job in result.jobs if job.ended is not None), default=0.0)
     last = max(last, samples[-1].at if samples else 0.0)
-    end = _busy_until(outcome) or last
+    end = _busy_until(result) or last
     return SimulationReport(
-        jobs=len(outcome.jobs),
-        members=sum(life.job.members for life in outcome.jobs),
+        jobs=len(result.jobs),
+        members=sum(job.job.members for job in result.jobs),
         seconds=last,
         busy=end,
-        waiting=[wait_summary("all", outcome.jobs)],
+        waiting=[wait_summary("all", result.jobs)],
         by_size=_wait_summaries(
-            outcome.jobs,
+            result.jobs,
             lambda life: _size_class(life.job.members),
             [_size_class(b) for b in (*SIZE_BOUNDS, 1 << 60)],
         ),
-        by_queue=_wait_summaries(outcome.jobs, lambda life: life.job.queue),
+        by_queue=_wait_summaries(result.jobs, lambda life: life.job.queue),
         used={name: _time_mean(samples, _used_fraction(name), end) for name in (samples[0].used if samples else {})},
-        scarcest=outcome.scarcest,
+        scarcest=result.scarcest,
         fragmented=_time_mean(samples, lambda sample: sample.fragmentation, end),
-        preempted=outcome.preempted,
-        victims=outcome.victims,
-        lost_seconds=sum(life.lost_seconds for life in outcome.jobs),
-        rounds=outcome.cycles,
-        decisions=outcome.decisions,
-        placed=outcome.placed,
-        moments=_timeline(samples, outcome.scarcest, end, points),
+        preempted=result.preempted,
+        victims=result.victims,
+        lost_seconds=sum(job.lost_seconds for job in result.jobs),
+        rounds=result.cycles,
+        decisions=result.decisions,
+        placed=result.placed,
+        moments=_timeline(samples, result.scarcest, end, points),
     )
 
 
-def _busy_until(outcome: SimulationResult) -> float:
+def _busy_until(result: SimulationResult) -> float:
     """0: all began at once."""
-    begin = outcome.samples[0].at if outcome.samples else 0.0
-    end = max((life.started for life in outcome.jobs if life.started is not None), default=0.0)
+    begin = result.samples[0].at if result.samples else 0.0
+    end = max((job.started for job in result.jobs if job.started is not None), default=0.0)
     return end if end > begin else 0.0
 
 
-def wait_summary(name: str, lives: Sequence[SimulatedJob]) -> WaitSummary:
-    times = sorted(life.wait_seconds for life in lives if life.wait_seconds is not None)
+def wait_summary(name: str, jobs: Sequence[SimulatedJob]) -> WaitSummary:
+    times = sorted(job.wait_seconds for job in jobs if job.wait_seconds is not None)
     return WaitSummary(
         name,
-        len(lives),
-        len(lives) - len(times),
+        len(jobs),
+        len(jobs) - len(times),
         percentile(times, 50),
         percentile(times, 95),
         percentile(times, 100),
@@ -113,11 +113,11 @@ def percentile(ordered: Sequence[float], percent: float) -> float:
 
 
 def _wait_summaries(
-    lives: Sequence[SimulatedJob], key: Callable[[SimulatedJob], str], order: Sequence[str] = ()
+    jobs: Sequence[SimulatedJob], key: Callable[[SimulatedJob], str], order: Sequence[str] = ()
 ) -> list[WaitSummary]:
     groups: dict[str, list[SimulatedJob]] = {}
-    for life in lives:
-        groups.setdefault(key(life), []).append(life)
+    for job in jobs:
+        groups.setdefault(key(job), []).append(job)
     names = [name for name in order if name in groups] or sorted(groups)
     return [wait_summary(name, groups[name]) for name in names]
 

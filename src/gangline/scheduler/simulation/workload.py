@@ -65,35 +65,35 @@ class WorkloadMix(msgspec.Struct, frozen=True):
 
 def generated_jobs(count: int, seed: int, mix: WorkloadMix, capacity: Mapping[str, int]) -> list[WorkloadJob]:
     """So many jobs, the same for the same seed. They come at random, as fast as the load of the mix says."""
-    dice = random.Random(seed)  # noqa: S311 - chance that can be repeated is what is wanted
+    rng = random.Random(seed)  # noqa: S311 - chance that can be repeated is what is wanted
     request = parsed_request(mix.request)
-    drawn = [(_weighted_choice(dice, mix.sizes), _random_duration(dice, mix)) for _ in range(count)]
-    gap = _arrival_interval(drawn, dict(request), capacity, mix.load)
+    draws = [(_weighted_choice(rng, mix.sizes), _random_duration(rng, mix)) for _ in range(count)]
+    interval = _arrival_interval(draws, dict(request), capacity, mix.load)
     arrival, found = 0.0, []
-    for number, (members, duration) in enumerate(drawn):
-        arrival += dice.expovariate(1 / gap) if gap else 0.0
-        queue, priority = _weighted_choice(dice, mix.queues), _weighted_choice(dice, mix.priorities)
+    for number, (members, duration) in enumerate(draws):
+        arrival += rng.expovariate(1 / interval) if interval else 0.0
+        queue, priority = _weighted_choice(rng, mix.queues), _weighted_choice(rng, mix.priorities)
         name = f"job-{number:0{len(str(count - 1))}}"
         found.append(WorkloadJob(name, round(arrival, 3), members, request, round(duration, 3), queue, priority))
     return found
 
 
 def _arrival_interval(
-    drawn: Sequence[tuple[int, float]], request: Mapping[str, int], capacity: Mapping[str, int], load: float
+    draws: Sequence[tuple[int, float]], request: Mapping[str, int], capacity: Mapping[str, int], load: float
 ) -> float:
     """The mean time between two arrivals at which this work is so much of what the cluster can do."""
     at_once = min((capacity.get(name, 0) / amount for name, amount in request.items() if amount), default=0.0)
-    if not at_once or not drawn or load <= 0:
+    if not at_once or not draws or load <= 0:
         return 0.0
-    return sum(members * duration for members, duration in drawn) / (at_once * load) / len(drawn)
+    return sum(members * duration for members, duration in draws) / (at_once * load) / len(draws)
 
 
-def _random_duration(dice: random.Random, mix: WorkloadMix) -> float:
-    return max(1.0, mix.duration * math.exp(dice.gauss(0.0, mix.spread)))
+def _random_duration(rng: random.Random, mix: WorkloadMix) -> float:
+    return max(1.0, mix.duration * math.exp(rng.gauss(0.0, mix.spread)))
 
 
-def _weighted_choice(dice: random.Random, weights: Mapping[Any, float]) -> Any:
-    return dice.choices(list(weights), list(weights.values()))[0]
+def _weighted_choice(rng: random.Random, weights: Mapping[Any, float]) -> Any:
+    return rng.choices(list(weights), list(weights.values()))[0]
 
 
 def parsed_request(texts: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
@@ -129,9 +129,11 @@ def trace_jobs(lines: Iterable[str], source: str) -> list[WorkloadJob]:
     jobs = [_job_from_record(record, number, source) for number, record in found]
     if not jobs:
         raise InputError(f"{source}: no jobs; write one in each line after the names")
-    twice = next((name for name, times in Counter(job.name for job in jobs).items() if times > 1), None)
-    if twice is not None:
-        raise InputError(f"{source}: two jobs are named {twice!r}; names must differ (leave them out to be given some)")
+    duplicate = next((name for name, times in Counter(job.name for job in jobs).items() if times > 1), None)
+    if duplicate is not None:
+        raise InputError(
+            f"{source}: two jobs are named {duplicate!r}; names must differ (leave them out to be given some)"
+        )
     return jobs
 
 
@@ -161,20 +163,20 @@ def _job_from_record(record: Mapping[str, Any], number: int, source: str) -> Wor
     try:
         return _validated_job(record, number)
     except (InputError, ValueError, KeyError) as error:
-        told = f"no {error.args[0]!r}" if isinstance(error, KeyError) else str(error)
-        raise InputError(f"{source}:{number}: {told}") from error
+        message = f"no {error.args[0]!r}" if isinstance(error, KeyError) else str(error)
+        raise InputError(f"{source}:{number}: {message}") from error
 
 
 def _validated_job(record: Mapping[str, Any], number: int) -> WorkloadJob:
     unknown = sorted(set(record) - set(TRACE_COLUMNS))
     if unknown:
         raise InputError(f"{unknown[0]!r} is unknown; known are {', '.join(TRACE_COLUMNS)}")
-    members = _integer(record, "members", least=1)
+    members = _integer(record, "members", minimum=1)
     if members > MAX_MEMBERS:
         raise InputError(f"members: {members:,} are more than {MAX_MEMBERS:,}")
-    least = _integer(record, "least", least=1) if "least" in record else members
-    if least > members:
-        raise InputError(f"least: {least} of {members} members")
+    minimum = _integer(record, "least", minimum=1) if "least" in record else members
+    if minimum > members:
+        raise InputError(f"least: {minimum} of {members} members")
     return WorkloadJob(
         name=str(record.get("name") or f"line-{number}"),
         arrival=_seconds(record, "arrival"),
@@ -183,7 +185,7 @@ def _validated_job(record: Mapping[str, Any], number: int) -> WorkloadJob:
         duration=_seconds(record, "duration"),
         queue=str(record.get("queue") or DEFAULT_QUEUE),
         priority=_integer(record, "priority") if "priority" in record else 0,
-        min_members=least,
+        min_members=minimum,
     )
 
 
@@ -197,13 +199,13 @@ def _request_texts(request: object) -> dict[str, str]:
     return {name: amount for name, _, amount in pairs}
 
 
-def _integer(record: Mapping[str, Any], name: str, least: int | None = None) -> int:
+def _integer(record: Mapping[str, Any], name: str, minimum: int | None = None) -> int:
     try:
         value = int(record[name])
     except (TypeError, ValueError) as error:
         raise InputError(f"{name}: {record[name]!r} is not a whole number") from error
-    if least is not None and value < least:
-        raise InputError(f"{name}: {value} is less than {least}")
+    if minimum is not None and value < minimum:
+        raise InputError(f"{name}: {value} is less than {minimum}")
     return value
 
 

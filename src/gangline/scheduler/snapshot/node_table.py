@@ -58,14 +58,14 @@ class NodeFilterResult(NamedTuple):
 class NodeTable:
     """All nodes at one moment. Answers are kept, as the same few kinds of pods ask again and again."""
 
-    def __init__(self, sites: Mapping[str, NodeInfo]) -> None:
-        self.names: Sequence[str] = tuple(sorted(sites))
+    def __init__(self, infos: Mapping[str, NodeInfo]) -> None:
+        self.names: Sequence[str] = tuple(sorted(infos))
         self.index_of: Mapping[str, int] = {name: number for number, name in enumerate(self.names)}
-        self._infos = [sites[name] for name in self.names]
+        self._infos = [infos[name] for name in self.names]
         self._ready = self._mask_by(lambda site: site.ready)
         self._schedulable = self._mask_by(lambda site: not site.cordoned)
         self.usable: Mask = self._ready & self._schedulable
-        self._taints = _codes_and_values([site.taints for site in self._infos])
+        self._taints = _codes_and_values([info.taints for info in self._infos])
         self._label_columns: dict[str, LabelColumn] = {}
         self._filter_results: dict[NodeConstraints, NodeFilterResult] = {}
 
@@ -76,27 +76,29 @@ class NodeTable:
         """The values of a label over all nodes."""
         found = self._label_columns.get(key)
         if found is None:
-            codes, values = _codes_and_values([site.labels.get(key) for site in self._infos])
+            codes, values = _codes_and_values([info.labels.get(key) for info in self._infos])
             found = self._label_columns[key] = _sorted_column(codes, values)
         return found
 
-    def filter_result(self, where: NodeConstraints) -> NodeFilterResult:
+    def filter_result(self, constraints: NodeConstraints) -> NodeFilterResult:
         """What a pod that wants this makes of every node."""
-        found = self._filter_results.get(where)
+        found = self._filter_results.get(constraints)
         if found is None:
             if len(self._filter_results) >= MAX_CACHED_FILTERS:
                 self._filter_results.clear()
-            whys = self._reasons(where)
-            found = self._filter_results[where] = NodeFilterResult(whys, whys == 0, self._preference_scores(where))
+            reasons = self._reasons(constraints)
+            found = self._filter_results[constraints] = NodeFilterResult(
+                reasons, reasons == 0, self._preference_scores(constraints)
+            )
         return found
 
-    def affinity_mask(self, where: NodeConstraints) -> Mask:
+    def affinity_mask(self, constraints: NodeConstraints) -> Mask:
         """Nodes that its selector and affinity name, whatever else speaks against them."""
         fits = self._constant_mask(value=True)
-        for key, value in where.selector:
+        for key, value in constraints.selector:
             fits &= self.label_column(key).mask_of(value)
-        if where.required is not None:
-            fits &= self.any_term_mask(where.required)
+        if constraints.required is not None:
+            fits &= self.any_term_mask(constraints.required)
         return fits
 
     def tolerated_mask(self, tolerations: tuple[PodToleration, ...]) -> Mask:
@@ -112,21 +114,23 @@ class NodeTable:
             found |= self._term_mask(term)
         return found
 
-    def _reasons(self, where: NodeConstraints) -> ReasonCodes:
-        whys = np.zeros(len(self), dtype=np.int16)
-        if not tolerates(where.tolerations, NOT_READY_TAINT):
-            mark_reason(whys, ~self._ready, FilterReason.NOT_READY)
-        if not tolerates(where.tolerations, UNSCHEDULABLE_TAINT):
-            mark_reason(whys, ~self._schedulable, FilterReason.CORDONED)
-        mark_reason(whys, ~self.tolerated_mask(where.tolerations), FilterReason.TAINTED)
-        mark_reason(whys, ~self.affinity_mask(where), FilterReason.SELECTOR)
-        return whys
+    def _reasons(self, constraints: NodeConstraints) -> ReasonCodes:
+        reasons = np.zeros(len(self), dtype=np.int16)
+        if not tolerates(constraints.tolerations, NOT_READY_TAINT):
+            mark_reason(reasons, ~self._ready, FilterReason.NOT_READY)
+        if not tolerates(constraints.tolerations, UNSCHEDULABLE_TAINT):
+            mark_reason(reasons, ~self._schedulable, FilterReason.CORDONED)
+        mark_reason(reasons, ~self.tolerated_mask(constraints.tolerations), FilterReason.TAINTED)
+        mark_reason(reasons, ~self.affinity_mask(constraints), FilterReason.SELECTOR)
+        return reasons
 
-    def _preference_scores(self, where: NodeConstraints) -> Vector | None:
+    def _preference_scores(self, constraints: NodeConstraints) -> Vector | None:
         score = -self._by_taints(
-            lambda taints: sum(each.effect == SOFT_EFFECT and not tolerates(where.tolerations, each) for each in taints)
+            lambda taints: sum(
+                each.effect == SOFT_EFFECT and not tolerates(constraints.tolerations, each) for each in taints
+            )
         )
-        for weight, term in where.preferred:
+        for weight, term in constraints.preferred:
             score += weight * self._term_mask(term)
         return score if score.any() else None
 
@@ -139,21 +143,21 @@ class NodeTable:
             fits &= _requirement_mask(each, names) if each.key == "metadata.name" else False
         return fits
 
-    def _by_taints(self, judge: Callable[[tuple[Taint, ...]], int]) -> Vector:
+    def _by_taints(self, value_of: Callable[[tuple[Taint, ...]], int]) -> Vector:
         """A number for every node, worked out once for every combination of taints."""
         codes, distinct = self._taints
-        return np.array([judge(taints) for taints in distinct], dtype=np.int64)[codes]
+        return np.array([value_of(taints) for taints in distinct], dtype=np.int64)[codes]
 
-    def _mask_by(self, judge: Callable[[NodeInfo], bool]) -> Mask:
-        return np.fromiter(map(judge, self._infos), dtype=np.bool_, count=len(self._infos))
+    def _mask_by(self, value_of: Callable[[NodeInfo], bool]) -> Mask:
+        return np.fromiter(map(value_of, self._infos), dtype=np.bool_, count=len(self._infos))
 
     def _constant_mask(self, *, value: bool) -> Mask:
         return np.full(len(self), value, dtype=np.bool_)
 
 
-def mark_reason(whys: ReasonCodes, bad: Mask, reason: int) -> None:
+def mark_reason(reasons: ReasonCodes, bad: Mask, reason: int) -> None:
     """Give the reason to nodes that are bad and have none yet."""
-    whys[bad & (whys == 0)] = reason
+    reasons[bad & (reasons == 0)] = reason
 
 
 def _requirement_mask(requirement: Requirement, column: LabelColumn) -> Mask:
@@ -173,6 +177,6 @@ def _codes_and_values(values: Sequence[H]) -> tuple[Codes, tuple[H, ...]]:
 def _sorted_column(codes: Codes, values: tuple[str | None, ...]) -> LabelColumn:
     """Numbers in order of value, and -1 for nodes that have none."""
     texts = sorted(value for value in values if value is not None)
-    place = {value: number for number, value in enumerate(texts)}
-    table = np.array([-1 if value is None else place[value] for value in values], dtype=np.int32)
+    code_by_value = {value: number for number, value in enumerate(texts)}
+    table = np.array([-1 if value is None else code_by_value[value] for value in values], dtype=np.int32)
     return LabelColumn(table[codes], tuple(texts))

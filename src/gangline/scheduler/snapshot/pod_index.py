@@ -52,30 +52,30 @@ class PodIndex:
         """Residents that use a claim, by uid."""
         return self._claim_users.get((namespace, claim), {})
 
-    def add(self, resident: BoundPod) -> None:
-        shape, uid = resident.shape, resident.uid
-        kin = (shape.namespace, shape.labels)
-        if kin not in self._by_labels:
-            self._by_labels[kin] = {}
+    def add(self, pod: BoundPod) -> None:
+        shape, uid = pod.shape, pod.uid
+        group = (shape.namespace, shape.labels)
+        if group not in self._by_labels:
+            self._by_labels[group] = {}
             for pair in shape.labels:
-                self._groups_by_label.setdefault(pair, {})[kin] = None
-        self._by_labels[kin][uid] = resident
+                self._groups_by_label.setdefault(pair, {})[group] = None
+        self._by_labels[group][uid] = pod
         if shape.host_ports:
-            self._with_host_ports[uid] = resident
+            self._with_host_ports[uid] = pod
         for claim in shape.claims:
-            self._claim_users.setdefault((shape.namespace, claim), {})[uid] = resident
+            self._claim_users.setdefault((shape.namespace, claim), {})[uid] = pod
         for term in shape.pod_constraints.anti_affinity:
-            self._by_anti_affinity.setdefault(term, {})[uid] = resident
+            self._by_anti_affinity.setdefault(term, {})[uid] = pod
             self._terms_by_label.setdefault(_required_label(term.selector), {})[term] = None
         if shape.pod_constraints != NO_POD_CONSTRAINTS:
             self._selected_labels.update(selector_keys(shape.pod_constraints))
 
-    def remove(self, resident: BoundPod) -> None:
-        shape, uid = resident.shape, resident.uid
-        kin = (shape.namespace, shape.labels)
-        if _remove_entry(self._by_labels, kin, uid):
+    def remove(self, pod: BoundPod) -> None:
+        shape, uid = pod.shape, pod.uid
+        group = (shape.namespace, shape.labels)
+        if _remove_entry(self._by_labels, group, uid):
             for pair in shape.labels:
-                _remove_entry(self._groups_by_label, pair, kin)
+                _remove_entry(self._groups_by_label, pair, group)
         self._with_host_ports.pop(uid, None)
         for claim in shape.claims:
             _remove_entry(self._claim_users, (shape.namespace, claim), uid)
@@ -90,8 +90,8 @@ class PodIndex:
         """Whether a rule means pods of a namespace."""
         if namespace in term.namespaces:
             return True
-        chosen = term.namespace_selector
-        return chosen is not None and chosen.matches(self._namespace_labels.get(namespace, {}))
+        selector = term.namespace_selector
+        return selector is not None and selector.matches(self._namespace_labels.get(namespace, {}))
 
     def selects(self, term: AffinityTerm, shape: PodShape) -> bool:
         """Whether a rule means pods of a shape."""
@@ -108,17 +108,17 @@ class PodIndex:
 
     def matching(self, selector: LabelSelector, namespaces: Callable[[str], bool]) -> Iterator[BoundPod]:
         """Residents in some namespaces that a selector matches."""
-        single = any(each.key in IDENTITY_LABELS for each in selector.requirements)
+        per_pod = any(each.key in IDENTITY_LABELS for each in selector.requirements)
         pair = _required_label(selector)
-        for kin in self._by_labels if pair is None else self._groups_by_label.get(pair, ()):
-            namespace, labels = kin
+        for group in self._by_labels if pair is None else self._groups_by_label.get(pair, ()):
+            namespace, labels = group
             if not namespaces(namespace):
                 continue
-            residents = self._by_labels[kin].values()
-            if single:
-                yield from (each for each in residents if selector.matches(dict((*labels, *each.identity_labels))))
+            pods = self._by_labels[group].values()
+            if per_pod:
+                yield from (each for each in pods if selector.matches(dict((*labels, *each.identity_labels))))
             elif selector.matches(dict(labels)):
-                yield from residents
+                yield from pods
 
 
 def _required_label(selector: LabelSelector) -> LabelPair | None:
@@ -138,11 +138,11 @@ def ports_conflict(ours: HostPort, theirs: HostPort) -> bool:
     )
 
 
-def _remove_entry(files: dict[F, dict[E, V]], name: F, entry: E) -> bool:
+def _remove_entry(index: dict[F, dict[E, V]], key: F, entry: E) -> bool:
     """Take an entry out of a file. True: it was the last one, and the file is gone."""
-    found = files.get(name, {})
+    found = index.get(key, {})
     found.pop(entry, None)
-    if found or name not in files:
+    if found or key not in index:
         return False
-    del files[name]
+    del index[key]
     return True

@@ -48,15 +48,15 @@ class ClusterSnapshot:
 
     def __init__(
         self,
-        layout: NodeTable,
-        rows: Mapping[str, int],
-        offer: NodeAllocatable,
+        nodes: NodeTable,
+        resource_rows: Mapping[str, int],
+        allocatable: NodeAllocatable,
         free: NDArray[np.int64],
-        population: PodIndex,
+        pod_index: PodIndex,
         volumes: VolumeCache,
     ) -> None:
-        self.nodes, self.resource_rows, self.allocatable, self.free = layout, rows, offer, free
-        self.pods, self.volumes = population, volumes
+        self.nodes, self.resource_rows, self.allocatable, self.free = nodes, resource_rows, allocatable, free
+        self.pods, self.volumes = pod_index, volumes
         # Since the snapshot: who came, where; and which residents are thought away.
         self.assumed: list[AssumedPods] = []
         # Those of them that keep others away.
@@ -72,14 +72,14 @@ class ClusterSnapshot:
         )
         return other
 
-    def assume(self, shape: PodShape, nodes: Vector, *, promised: bool = False) -> None:
+    def assume(self, shape: PodShape, nodes: Vector, *, tentative: bool = False) -> None:
         """From now on pods of this shape are on these nodes. Room may become less than nothing."""
         if len(nodes):
             self._shift_free(shape.requests, nodes, -1)
-            came = AssumedPods(shape, nodes, promised)
-            self.assumed.append(came)
+            assumed = AssumedPods(shape, nodes, tentative)
+            self.assumed.append(assumed)
             if shape.pod_constraints.anti_affinity:
-                self.anti_affinity.append(came)
+                self.anti_affinity.append(assumed)
 
     def forget(self, shape: PodShape, nodes: Vector) -> None:
         """Undo a `put` of the same shape and nodes."""
@@ -88,25 +88,25 @@ class ClusterSnapshot:
             self.assumed = [each for each in self.assumed if each.nodes is not nodes]
             self.anti_affinity = [each for each in self.anti_affinity if each.nodes is not nodes]
 
-    def remove_pods(self, residents: Iterable[BoundPod]) -> None:
+    def remove_pods(self, pods: Iterable[BoundPod]) -> None:
         """As if these had left."""
-        left = [each for each in residents if each.uid not in self.removed_uids]
-        self._release_pods(left)
-        self.removed_uids = self.removed_uids.union(each.uid for each in left)
+        present = [each for each in pods if each.uid not in self.removed_uids]
+        self._release_pods(present)
+        self.removed_uids = self.removed_uids.union(each.uid for each in present)
 
-    def _release_pods(self, residents: Iterable[BoundPod]) -> None:
+    def _release_pods(self, pods: Iterable[BoundPod]) -> None:
         """Add the requests of these pods to the free amounts. Nominated pods are not counted there, so they free nothing."""
         number = self.nodes.index_of
         by_shape: dict[PodShape, list[int]] = {}
-        for each in residents:
+        for each in pods:
             at = number.get(each.node)
             if at is not None and not each.nominated:
                 by_shape.setdefault(each.shape, []).append(at)
         # Many shapes ask for the same: preemption thinks tens of thousands away at once.
-        alike: dict[tuple[tuple[str, int], ...], list[int]] = {}
+        nodes_by_requests: dict[tuple[tuple[str, int], ...], list[int]] = {}
         for shape, numbers in by_shape.items():
-            alike.setdefault(shape.requests, []).extend(numbers)
-        for requests, numbers in alike.items():
+            nodes_by_requests.setdefault(shape.requests, []).extend(numbers)
+        for requests, numbers in nodes_by_requests.items():
             self._shift_free(requests, np.array(numbers, dtype=np.int64), 1)
 
     def _shift_free(self, requests: tuple[tuple[str, int], ...], nodes: Vector, sign: int) -> None:
@@ -118,17 +118,17 @@ class ClusterSnapshot:
                 np.add.at(self.free[row], nodes, sign * amount)
 
 
-def resource_capacity(board: ClusterSnapshot, shape: PodShape) -> Vector:
+def resource_capacity(snapshot: ClusterSnapshot, shape: PodShape) -> Vector:
     """How many pods of a shape every node has room for, by amounts alone."""
     found: Vector | None = None
     for resource, amount in shape.requests:
-        row = board.resource_rows.get(resource)
+        row = snapshot.resource_rows.get(resource)
         if row is None:
-            return np.zeros(len(board.nodes), dtype=np.int64)
+            return np.zeros(len(snapshot.nodes), dtype=np.int64)
         # Of pods, and mostly of GPUs, one is asked for: dividing costs more than all the rest.
-        each = board.free[row] // amount if amount != 1 else board.free[row]
+        each = snapshot.free[row] // amount if amount != 1 else snapshot.free[row]
         found = each if found is None else np.minimum(found, each)
     if found is None:
-        return np.full(len(board.nodes), np.iinfo(np.int32).max, dtype=np.int64)
+        return np.full(len(snapshot.nodes), np.iinfo(np.int32).max, dtype=np.int64)
     # A vector of its own, which whoever asked may change.
     return np.maximum(found, 0)

@@ -71,14 +71,14 @@ class VolumeCache:
                 return name
         return ""
 
-    def reachable_nodes(self, layout: NodeTable, shape: PodShape) -> Mask | None:
+    def reachable_nodes(self, nodes: NodeTable, shape: PodShape) -> Mask | None:
         """Nodes from which all its volumes can be reached. None: all of them."""
         terms = [terms for name in shape.claims for terms in self._node_terms(shape.namespace, name)]
         if not terms:
             return None
-        found = np.ones(len(layout), dtype=np.bool_)
+        found = np.ones(len(nodes), dtype=np.bool_)
         for each in terms:
-            found &= layout.any_term_mask(each)
+            found &= nodes.any_term_mask(each)
         return found
 
     def _problem_of(self, shape: PodShape, name: str) -> str:
@@ -127,8 +127,8 @@ def _attach_limits(node: CSINode) -> dict[str, int]:
     }
 
 
-def _class_fields(storage: StorageClass) -> tuple[object, ...]:
-    return storage.volume_binding_mode, storage.provisioner, storage.allowed_topologies
+def _class_fields(storage_class: StorageClass) -> tuple[object, ...]:
+    return storage_class.volume_binding_mode, storage_class.provisioner, storage_class.allowed_topologies
 
 
 def _volume_fields(volume: PersistentVolume) -> tuple[object, ...]:

@@ -31,8 +31,8 @@ WAITING_REASON = "Waiting"
 class PodConditionReporter:
     """Keeps the conditions of pods true. Inert until `run`."""
 
-    def __init__(self, client: Client, clock: Clock, pace: Intervals) -> None:
-        self._client, self._clock, self._intervals = client, clock, pace
+    def __init__(self, client: Client, clock: Clock, intervals: Intervals) -> None:
+        self._client, self._clock, self._intervals = client, clock, intervals
         self._wake = asyncio.Event()
         self._queued: dict[GangInfo, None] = {}
         # When each pod was marked last (steady time), by uid; only while it waits.
@@ -54,67 +54,67 @@ class PodConditionReporter:
             await self._wake.wait()
             await self._clock.sleep(self._intervals.report)
             self._wake.clear()
-            due, self._queued = self._queued, {}
-            news = [told for gang in due for told in self._condition_changes(gang)]
-            await for_each(news, self._write_condition, at_once=min(MAX_CONCURRENT_WRITES, len(news)))
+            queued, self._queued = self._queued, {}
+            condition = [change for gang in queued for change in self._condition_changes(gang)]
+            await for_each(condition, self._write_condition, at_once=min(MAX_CONCURRENT_WRITES, len(condition)))
 
     def _condition_changes(self, gang: GangInfo) -> list[tuple[GangMember, PodCondition]]:
         """Which members are to say something else, and what."""
-        wait = gang.progress.pending
-        short = wait is not None and wait.reason is PendingReason.RESOURCES
-        gang.progress.marked_unschedulable = short
-        found = []
+        pending = gang.progress.pending
+        lacks_room = pending is not None and pending.reason is PendingReason.RESOURCES
+        gang.progress.marked_unschedulable = lacks_room
+        changes = []
         for member in gang.members.unplaced():
             if member.mode != BIND:
                 continue
-            said = scheduled_condition(member.pod)
-            marked = said is not None and said.status == "False" and said.reason == UNSCHEDULABLE_REASON
-            if short and wait is not None:
-                wanted = PodCondition(
-                    type=POD_SCHEDULED, status="False", reason=UNSCHEDULABLE_REASON, message=wait.message
+            current = scheduled_condition(member.pod)
+            marked = current is not None and current.status == "False" and current.reason == UNSCHEDULABLE_REASON
+            if lacks_room and pending is not None:
+                condition = PodCondition(
+                    type=POD_SCHEDULED, status="False", reason=UNSCHEDULABLE_REASON, message=pending.message
                 )
-                if not marked or (said != wanted and self._is_stale(member.uid)):
-                    found.append((member, wanted))
+                if not marked or (current != condition and self._is_stale(member.uid)):
+                    changes.append((member, condition))
             elif marked:
-                why = wait.message if wait is not None else "waits for the other members of its gang"
-                found.append(
+                message = pending.message if pending is not None else "waits for the other members of its gang"
+                changes.append(
                     (
                         member,
-                        PodCondition(type=POD_SCHEDULED, status="False", reason=WAITING_REASON, message=why),
+                        PodCondition(type=POD_SCHEDULED, status="False", reason=WAITING_REASON, message=message),
                     )
                 )
-        return [(member, news) for member, news in found if not _has_condition(member.pod, news)]
+        return [(member, condition) for member, condition in changes if not _has_condition(member.pod, condition)]
 
     def _is_stale(self, uid: str) -> bool:
         last = self._marked_at.get(uid)
         return last is None or self._clock.monotonic() - last >= self._intervals.condition_write.total_seconds()
 
-    async def _write_condition(self, told: tuple[GangMember, PodCondition]) -> None:
-        member, news = told
+    async def _write_condition(self, change: tuple[GangMember, PodCondition]) -> None:
+        member, condition = change
         self._marked_at[member.uid] = self._clock.monotonic()
-        said = scheduled_condition(member.pod)
-        since = said.last_transition_time if said is not None and said.status == news.status else None
-        stamp = (since or self._clock.now()).strftime("%Y-%m-%dT%H:%M:%SZ")
-        await patch_condition(self._client, member.key, member.uid, news, stamp)
+        current = scheduled_condition(member.pod)
+        since = current.last_transition_time if current is not None and current.status == condition.status else None
+        timestamp = (since or self._clock.now()).strftime("%Y-%m-%dT%H:%M:%SZ")
+        await patch_condition(self._client, member.key, member.uid, condition, timestamp)
 
 
-def _has_condition(pod: Pod, news: PodCondition) -> bool:
-    said = scheduled_condition(pod)
-    return said is not None and (said.status, said.reason, said.message) == (
-        news.status,
-        news.reason,
-        news.message,
+def _has_condition(pod: Pod, condition: PodCondition) -> bool:
+    current = scheduled_condition(pod)
+    return current is not None and (current.status, current.reason, current.message) == (
+        condition.status,
+        condition.reason,
+        condition.message,
     )
 
 
-async def patch_condition(client: Client, key: Key, uid: str, news: PodCondition, stamp: str) -> None:
+async def patch_condition(client: Client, key: Key, uid: str, news: PodCondition, timestamp: str) -> None:
     """Write one condition of a pod. One that is gone, or is another by now, is let be; other errors are logged."""
     condition: JSON = {
         "type": news.type,
         "status": news.status,
         "reason": news.reason,
         "message": news.message,
-        "lastTransitionTime": stamp,
+        "lastTransitionTime": timestamp,
     }
     patch = {"metadata": {"uid": uid}, "status": {"conditions": [condition]}}
     try:

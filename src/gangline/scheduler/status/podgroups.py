@@ -43,9 +43,9 @@ class PodGroupReporter:
         clock: Clock,
         gangs: GangRegistry,
         recorder: EventRecorder,
-        pace: Intervals,
+        intervals: Intervals,
         *,
-        busy: Callable[[], bool] = lambda: False,
+        is_busy: Callable[[], bool] = lambda: False,
         changed: Callable[[], None] = lambda: None,
     ) -> None:
         """While `busy`, nothing is written: what people read can wait for what pods wait for.
@@ -53,7 +53,7 @@ class PodGroupReporter:
         `changed` is called when a group turned out to be otherwise than the watch has told so far.
         """
         self._client, self._clock, self._gangs, self._recorder = client, clock, gangs, recorder
-        self._intervals, self._is_busy, self._notify_changed = pace, busy, changed
+        self._intervals, self._is_busy, self._notify_changed = intervals, is_busy, changed
         self._wake = asyncio.Event()
         self._queued: dict[GangInfo, None] = {}
         # When each group was written last (steady time), by uid.
@@ -85,12 +85,12 @@ class PodGroupReporter:
                 self._timer.cancel()
 
     async def _report_queued(self) -> None:
-        due, self._queued = self._queued, {}
-        await for_each(due, self._report_gang, at_once=min(MAX_CONCURRENT_WRITES, len(due)))
+        queued, self._queued = self._queued, {}
+        await for_each(queued, self._report_gang, at_once=min(MAX_CONCURRENT_WRITES, len(queued)))
 
-    async def _wait_until_idle(self, looks: int) -> None:
+    async def _wait_until_idle(self, checks: int) -> None:
         """Return when no member is being placed, or after so many looks all the same."""
-        for _ in range(looks):
+        for _ in range(checks):
             if not self._is_busy():
                 return
             await self._clock.sleep(self._intervals.report)
@@ -107,9 +107,9 @@ class PodGroupReporter:
         group = gang.pod_group
         if group is None or group.metadata.deletion_timestamp is not None:
             return None
-        seen = gang.observation(self._clock.now())
-        state = next_state(seen)
-        status = podgroup_status(seen, state)
+        observation = gang.observation(self._clock.now())
+        state = next_state(observation)
+        status = podgroup_status(observation, state)
         if status == group.status:
             return None
         if state.phase == group.status.state.phase:
@@ -118,9 +118,9 @@ class PodGroupReporter:
                 if _only_message_differs(group.status, status)
                 else self._intervals.status_write
             )
-            left = pause - self._time_since_write(group)
-            if left > timedelta():
-                self._enqueue_after(gang, left)
+            delay = pause - self._time_since_write(group)
+            if delay > timedelta():
+                self._enqueue_after(gang, delay)
                 return None
         return status
 
@@ -131,12 +131,12 @@ class PodGroupReporter:
 
     def _enqueue_after(self, gang: GangInfo, delay: timedelta) -> None:
         self._queued[gang] = None
-        rings = self._clock.monotonic() + delay.total_seconds()
-        if self._timer is not None and rings >= self._timer_at:
+        timer_at = self._clock.monotonic() + delay.total_seconds()
+        if self._timer is not None and timer_at >= self._timer_at:
             return
         if self._timer is not None:
             self._timer.cancel()
-        self._timer, self._timer_at = self._clock.call_later(delay, self._on_timer), rings
+        self._timer, self._timer_at = self._clock.call_later(delay, self._on_timer), timer_at
 
     def _on_timer(self) -> None:
         self._timer = None
@@ -192,8 +192,8 @@ class PodGroupReporter:
         )
         # The first look is no transition: whoever made the group knows that it is there.
         if before and state.phase != before:
-            alarming = state.phase in _WARNING_PHASES
-            kind = EventType.WARNING if alarming else EventType.NORMAL
+            is_warning = state.phase in _WARNING_PHASES
+            kind = EventType.WARNING if is_warning else EventType.NORMAL
             self._recorder.record(group, kind, state.phase, state.message or state.phase, "Probe")
 
 
@@ -201,8 +201,8 @@ def _only_message_differs(before: PodGroupStatus, after: PodGroupStatus) -> bool
     """Whether nothing changed but why there is no place: that may change with everything that is placed."""
 
     def rest(status: PodGroupStatus) -> tuple[str, str, int, int, int]:
-        said = status.state.message.partition("; ")[0]
-        return status.state.reason, said, status.running, status.succeeded, status.failed
+        text = status.state.message.partition("; ")[0]
+        return status.state.reason, text, status.running, status.succeeded, status.failed
 
     return rest(before) == rest(after)
 

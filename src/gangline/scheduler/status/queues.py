@@ -27,8 +27,8 @@ QueueAmounts: TypeAlias = Mapping[str, Mapping[str, int]]
 class QueueReporter:
     """Keeps the status of queues. Inert until `run`."""
 
-    def __init__(self, client: Client, clock: Clock, pace: Intervals) -> None:
-        self._client, self._clock, self._intervals = client, clock, pace
+    def __init__(self, client: Client, clock: Clock, intervals: Intervals) -> None:
+        self._client, self._clock, self._intervals = client, clock, intervals
         self._queues: dict[str, Queue] = {}
         self._deserved: QueueAmounts = {}
         self._gangs: GangRegistry | None = None

@@ -110,11 +110,11 @@ class GangAllocation(msgspec.Struct, frozen=True, dict=True):
         return self.used if len(staying) == len(self.pods) else total_amounts(staying)
 
 
-def total_amounts(residents: Iterable[BoundPod]) -> dict[str, int]:
+def total_amounts(pods: Iterable[BoundPod]) -> dict[str, int]:
     """What these hold together, by resource."""
     total: dict[str, int] = {}
     # By shape, of which there are few: a cluster has tens of thousands of residents.
-    for shape, count in Counter([resident.shape for resident in residents]).items():
+    for shape, count in Counter([pod.shape for pod in pods]).items():
         for name, amount in shape.requests:
             total[name] = total.get(name, 0) + amount * count
     return total

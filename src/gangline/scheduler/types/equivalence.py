@@ -19,11 +19,11 @@ class EquivalenceClass:
 
     __slots__ = ("min_amounts", "queue", "total_amounts")
 
-    def __init__(self, ask: GangRequest) -> None:
-        self.queue = ask.queue
-        self.total_amounts: Amounts = requested_amounts(ask.pod_sets)
+    def __init__(self, request: GangRequest) -> None:
+        self.queue = request.queue
+        self.total_amounts: Amounts = requested_amounts(request.pod_sets)
         """What all members need together."""
-        self.min_amounts: Amounts = requested_amounts(minimal_request(ask).pod_sets)
+        self.min_amounts: Amounts = requested_amounts(minimal_request(request).pod_sets)
         """What those need that it cannot do without."""
 
 
@@ -36,46 +36,46 @@ class EquivalenceClasses:
         self.by_uid: dict[str, EquivalenceClass] = {}
         """The kind of every ask that was met, by uid."""
 
-    def update(self, asks: Iterable[GangRequest]) -> None:
+    def update(self, requests: Iterable[GangRequest]) -> None:
         """Know these, and nobody else."""
-        before, now = self._requests, {ask.uid: ask for ask in asks}
+        before, now = self._requests, {request.uid: request for request in requests}
         for uid in before.keys() - now.keys():
             del self.by_uid[uid]
         if len(self._by_key) > len(now) + MAX_STALE_CLASSES:
             self._by_key.clear()
         # Asks never change: one that is the same object is as it was.
-        for uid, ask in now.items():
-            if before.get(uid) is not ask:
-                self.by_uid[uid] = self.class_of(ask)
+        for uid, request in now.items():
+            if before.get(uid) is not request:
+                self.by_uid[uid] = self.class_of(request)
         self._requests = now
 
-    def classes_of(self, asks: Iterable[GangRequest]) -> frozenset[EquivalenceClass]:
+    def classes_of(self, requests: Iterable[GangRequest]) -> frozenset[EquivalenceClass]:
         """The kinds of these."""
-        return frozenset(map(self.by_uid.__getitem__, map(_UID, asks)))
+        return frozenset(map(self.by_uid.__getitem__, map(_UID, requests)))
 
     def counts(self) -> Mapping[EquivalenceClass, int]:
         """How many of every kind were met."""
         return Counter(self.by_uid.values())
 
-    def class_of(self, ask: GangRequest) -> EquivalenceClass:
+    def class_of(self, request: GangRequest) -> EquivalenceClass:
         """The kind of an ask, met or not."""
-        key = _equivalence_key(ask)
+        key = _equivalence_key(request)
         found = self._by_key.get(key)
         if found is None:
-            found = self._by_key[key] = EquivalenceClass(ask)
+            found = self._by_key[key] = EquivalenceClass(request)
         return found
 
 
-def _equivalence_key(ask: GangRequest) -> Hashable:
+def _equivalence_key(request: GangRequest) -> Hashable:
     """All of it but its name and its age."""
     return (
-        ask.queue,
-        ask.priority,
-        ask.recovering,
-        ask.pod_sets,
-        ask.min_members,
-        tuple(sorted(ask.min_by_role.items())),
-        ask.topology,
-        ask.current_nodes,
-        ask.can_preempt,
+        request.queue,
+        request.priority,
+        request.recovering,
+        request.pod_sets,
+        request.min_members,
+        tuple(sorted(request.min_by_role.items())),
+        request.topology,
+        request.current_nodes,
+        request.can_preempt,
     )

@@ -397,7 +397,7 @@ def test_a_rule_about_one_members_index_is_kept() -> None:
         make_bound_pod("shy", "n0", shape_of_rules(labels={"app": "d"}, apart=[term(HOSTNAME_LABEL, {index: "7"})]))
     )
     assert index in cluster.selected_labels
-    seventh = shape_of(make_scheduler_pod("m", labels={index: "7"}, cpu=1), keep=cluster.selected_labels)
+    seventh = shape_of(make_scheduler_pod("m", labels={index: "7"}, cpu=1), selected_labels=cluster.selected_labels)
     assert placed_nodes(cluster, make_gang_request((seventh, 1))) == [["n1"]]
 
 

@@ -51,7 +51,7 @@ def test_how_long_a_taint_is_tolerated_is_no_part_of_a_shape() -> None:
 
 def test_a_members_own_label_is_kept_when_a_rule_asks_for_it() -> None:
     labels = {INDEX: "3", "job": "j"}
-    assert shape_of(make_scheduler_pod(labels=labels), keep=[INDEX]).labels == (("job", "j"), (INDEX, "3"))
+    assert shape_of(make_scheduler_pod(labels=labels), selected_labels=[INDEX]).labels == (("job", "j"), (INDEX, "3"))
     rule = {"topologyKey": "zone", "labelSelector": {}, "matchLabelKeys": [INDEX]}
     own = make_scheduler_pod(labels=labels, spec={"topologySpreadConstraints": [rule]})
     assert dict(shape_of(own).labels)[INDEX] == "3"

@@ -64,9 +64,9 @@ def test_a_members_own_label_is_noticed_where_a_rule_asks_for_it() -> None:
     assert [shapes.shape_for(pod) for pod in pods] == [shape_of(pod) for pod in pods]
     assert shapes.shape_for(pods[0]) != shapes.shape_for(pods[1])
     plain = [make_scheduler_pod(labels={INDEX: str(n)}) for n in range(2)]
-    assert shapes.shape_for(plain[0], keep=[INDEX]) != shapes.shape_for(plain[1], keep=[INDEX])
+    assert shapes.shape_for(plain[0], selected_labels=[INDEX]) != shapes.shape_for(plain[1], selected_labels=[INDEX])
     assert shapes.shape_for(plain[0]) is shapes.shape_for(plain[1])
-    assert shapes.shape_for(plain[0], keep=["app"]) is shapes.shape_for(plain[1], keep=["other"])
+    assert shapes.shape_for(plain[0], selected_labels=["app"]) is shapes.shape_for(plain[1], selected_labels=["other"])
 
 
 def test_a_claim_of_a_pods_own_name_is_its_own() -> None:

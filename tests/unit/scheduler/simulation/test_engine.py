@@ -31,7 +31,7 @@ def simulated(
     works: Iterable[WorkloadJob], parks: Iterable[NodePool] = (PARK,), **rules: Any
 ) -> tuple[SimulationResult, list[SimulationEvent]]:
     events: list[SimulationEvent] = []
-    return Simulation(parks, works, SimulationRules(**rules), note=events.append).run(), events
+    return Simulation(parks, works, SimulationRules(**rules), on_event=events.append).run(), events
 
 
 def started(outcome: SimulationResult) -> dict[str, float | None]:
@@ -176,7 +176,7 @@ def logged(seed: int) -> bytes:
     lines: list[bytes] = []
     rules = SimulationRules(queues={"a": QueueQuota("a", 2), "b": QueueQuota("b")}, checkpoint=60.0)
     works = generated_jobs(50, seed, mix, total_capacity(parks))
-    Simulation(parks, works, rules, note=lambda event: lines.append(msgspec.json.encode(event))).run()
+    Simulation(parks, works, rules, on_event=lambda event: lines.append(msgspec.json.encode(event))).run()
     return b"\n".join(lines)
 
 

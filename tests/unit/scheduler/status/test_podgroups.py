@@ -48,7 +48,7 @@ class Office:
             self.gangs,
             self.recorder,
             PACE,
-            busy=lambda: self.busy,
+            is_busy=lambda: self.busy,
             changed=lambda: self.surprises.append(None),
         )
         self.gang: GangInfo = self.gangs.put_group(self.group)

@@ -9,7 +9,7 @@ from gangline.scheduler.types.cycle import CycleResult
 class SchedulerMetrics(Protocol):
     """Is told what happened. Must not raise."""
 
-    def observe_cycle(self, seconds: float, found: CycleResult) -> None: ...
+    def observe_cycle(self, seconds: float, result: CycleResult) -> None: ...
     def observe_bind(self, waited: timedelta | None) -> None: ...
     def count_bind_error(self) -> None: ...
     def count_victims(self, count: int) -> None: ...
@@ -19,7 +19,7 @@ class SchedulerMetrics(Protocol):
 class NullSchedulerMetrics:
     """Counts nothing."""
 
-    def observe_cycle(self, seconds: float, found: CycleResult) -> None:
+    def observe_cycle(self, seconds: float, result: CycleResult) -> None:
         pass
 
     def observe_bind(self, waited: timedelta | None) -> None:

@@ -54,10 +54,10 @@ class PrometheusSchedulerMetrics:
             registry=registry,
         )
 
-    def observe_cycle(self, seconds: float, found: CycleResult) -> None:
+    def observe_cycle(self, seconds: float, result: CycleResult) -> None:
         """A round was made."""
         self._cycle_latency.observe(seconds * 1000)
-        for decision in found.decisions:
+        for decision in result.decisions:
             match decision:
                 case Bind():
                     self._scheduled.inc()

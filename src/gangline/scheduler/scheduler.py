@@ -220,12 +220,12 @@ class Scheduler:
         self._set_timer(now)
 
     def _run_cycle(self, now: datetime) -> None:
-        began, cache = self._clock.monotonic(), self._cache
+        started, cache = self._clock.monotonic(), self._cache
         # Before budgets forget who refused: then those may be asked again, though nothing else has changed.
-        due = self._is_recheck_due(now)
+        is_due = self._is_recheck_due(now)
         cache.budgets.protect_members(cache.gangs, now)
         requests = cache.gangs.requests()
-        if requests and (due or not self._is_unchanged(requests)):
+        if requests and (is_due or not self._is_unchanged(requests)):
             result = schedule(
                 cache.nodes.what_if(),
                 requests,
@@ -237,7 +237,7 @@ class Scheduler:
             )
             self._last_input, self._recheck_at = (cache.version, requests), result.recheck_at
             self._dispatcher.dispatch(result, now)
-            self._cycle_seconds = self._clock.monotonic() - began
+            self._cycle_seconds = self._clock.monotonic() - started
             self._metrics.observe_cycle(self._cycle_seconds, result)
             self._queue_reporter.record_cycle(result)
         elif not requests:
@@ -252,8 +252,8 @@ class Scheduler:
         if self._last_input is None:
             return False
         version, before = self._last_input
-        same = len(requests) == len(before) and all(map(operator.is_, requests, before))
-        return same and version == self._cache.version
+        is_same = len(requests) == len(before) and all(map(operator.is_, requests, before))
+        return is_same and version == self._cache.version
 
     def _is_recheck_due(self, now: datetime) -> bool:
         times = (self._recheck_at, self._cache.budgets.next_retry_at)
@@ -270,8 +270,8 @@ class Scheduler:
             self._queue_reporter.enqueue(gangs)
 
     def _set_timer(self, now: datetime) -> None:
-        known = (self._gang_timers.next_at, self._recheck_at, self._cache.budgets.next_retry_at)
-        times = [time for time in known if time is not None]
+        candidates = (self._gang_timers.next_at, self._recheck_at, self._cache.budgets.next_retry_at)
+        times = [time for time in candidates if time is not None]
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -158,17 +158,17 @@ class PodBinder:
     async def _check_pod(self, request: BindRequest, refusal: ApiError) -> None:
         """Whether the pod is where we wanted it after all."""
         try:
-            found = await self._client.get(Pod, request.key)
+            pod = await self._client.get(Pod, request.key)
         except NotFound as error:
             self._refuse(request, str(error))
             return
         except KubeError as error:
             self._retry_later(request, error)
             return
-        is_same_pod = found.metadata.uid == request.uid
-        if is_same_pod and request.node == found.spec.node_name:
+        is_same_pod = pod.metadata.uid == request.uid
+        if is_same_pod and request.node == pod.spec.node_name:
             self._finish(request)
-        elif is_same_pod and _is_unplaced(request, found):
+        elif is_same_pod and _is_unplaced(request, pod):
             # The conflict was about something that has passed.
             self._retry_later(request, refusal)
         else:

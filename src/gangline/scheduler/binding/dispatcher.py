@@ -42,9 +42,9 @@ class Dispatcher:
         self._cache, self._binder, self._evictor, self._outcomes = cache, binder, evictor, outcomes
         self._events, self._settings, self._metrics, self._request_cycle = events, settings, metrics, request_cycle
 
-    def dispatch(self, found: CycleResult, now: datetime) -> None:
+    def dispatch(self, result: CycleResult, now: datetime) -> None:
         """Do what a round decided. Gangs that have gone meanwhile are passed over."""
-        for decision in found.decisions:
+        for decision in result.decisions:
             gang = self._cache.gangs.gang_of_request(decision.request)
             if gang is None:
                 continue
@@ -113,8 +113,8 @@ class Dispatcher:
     def _preempt(self, gang: GangInfo, decision: Preempt) -> None:
         count = len(decision.victims)
         names = ", ".join(str(key) for key in decision.victim_gangs[:_MAX_NAMED_GANGS])
-        more = len(decision.victim_gangs) - _MAX_NAMED_GANGS
-        names += f" and {more} more" if more > 0 else ""
+        unnamed = len(decision.victim_gangs) - _MAX_NAMED_GANGS
+        names += f" and {unnamed} more" if unnamed > 0 else ""
         log.info("making room", extra={"gang": gang.key, "victims": count, "of": names or "none"})
         self._metrics.count_victims(count)
         pods_text = f"{count} pods are" if count > 1 else "1 pod is"
@@ -141,7 +141,7 @@ class Dispatcher:
         return f"{members_text} to give way to {gang.key}, {reason}; it goes on with the others"
 
     def _evict(self, request: EvictRequest) -> None:
-        self._cache.set_evicting(request.uid, leaves=True)
+        self._cache.set_evicting(request.uid, evicting=True)
         self._evictor.submit(request)
 
     def _mark_pending(self, gang: GangInfo, decision: Pending) -> None:

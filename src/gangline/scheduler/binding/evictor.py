@@ -30,7 +30,7 @@ class EvictRequest(msgspec.Struct, frozen=True):
 class EvictionObserver(Protocol):
     """Who gave notice, and is told what became of it."""
 
-    def eviction_refused(self, request: EvictRequest, why: str) -> None:
+    def eviction_refused(self, request: EvictRequest, reason: str) -> None:
         """It does not leave: its budget forbids it now, or the server did not answer."""
         ...
 

@@ -27,11 +27,11 @@ class GangTimers:
     @property
     def next_at(self) -> datetime | None:
         """When to `look`."""
-        due = min(self._due_at.values(), default=None)
+        due_at = min(self._due_at.values(), default=None)
         if not self._changed:
-            return due
+            return due_at
         update_at = self._updated_at + UPDATE_INTERVAL
-        return update_at if due is None else min(due, update_at)
+        return update_at if due_at is None else min(due_at, update_at)
 
     def mark_changed(self, gang: GangInfo) -> None:
         """It changed: what is due may be due at another time, or not at all."""
@@ -53,8 +53,8 @@ class GangTimers:
             for gang in changed:
                 self._update(gang)
         for gang in [gang for gang, when in self._due_at.items() if when <= now]:
-            rollback_at_, warning_at = self._rollback_at(gang), self._warning_at(gang)
-            if rollback_at_ is not None and rollback_at_ <= now:
+            rollback_time, warning_at = self._rollback_at(gang), self._warning_at(gang)
+            if rollback_time is not None and rollback_time <= now:
                 gang.progress.rolled_back_at = now
                 self._dispatcher.rollback(gang, start_timeout(gang, self._settings.start_timeout))
             if warning_at is not None and warning_at <= now:

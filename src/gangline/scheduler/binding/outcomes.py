@@ -49,7 +49,7 @@ class BindingOutcomes:
     def eviction_refused(self, request: EvictRequest, reason: str) -> None:
         log.warning("eviction refused", extra={"pod": request.key, "why": reason})
         self._cache.budgets.record_refusal(request.uid, self._clock.now())
-        self._cache.set_evicting(request.uid, leaves=False)
+        self._cache.set_evicting(request.uid, evicting=False)
 
     def finish(self, uid: str) -> None:
         """An order is over, one way or the other. One Event for all members that were placed together."""
@@ -64,6 +64,6 @@ class BindingOutcomes:
             set(gang.progress.newly_bound_nodes),
             [],
         )
-        where = nodes.pop() if len(nodes) == 1 else f"{len(nodes)} nodes"
-        message = f"{count} member{'s' if count > 1 else ''} placed on {where}"
+        place = nodes.pop() if len(nodes) == 1 else f"{len(nodes)} nodes"
+        message = f"{count} member{'s' if count > 1 else ''} placed on {place}"
         self._events.record(gang, EventType.NORMAL, "Scheduled", message, "Place")

@@ -106,29 +106,29 @@ class SchedulerCache:
         except QuantityError as error:
             log.warning("pod cannot be read, ignoring it", extra={"pod": pod.metadata.key, "error": str(error)})
             return
-        version, told = self.nodes.version, self.gangs.version
+        version, gangs_version = self.nodes.version, self.gangs.version
         member = self.gangs.put_pod(pod, shape)
         if member is not None and not member.node and not member.mode:
             self._adopt_pin(member)
-        resident = self._bound_pod(pod, shape, member)
-        if resident is not None:
-            self.nodes.put_pod(resident)
+        bound = self._bound_pod(pod, shape, member)
+        if bound is not None:
+            self.nodes.put_pod(bound)
         else:
             self.nodes.drop_pod(pod.metadata.uid)
-        freed = resident is None or resident.terminating
-        waits = member is not None and member.is_waiting and self.gangs.version != told
-        if waits or (freed and self.nodes.version != version):
+        frees_room = bound is None or bound.terminating
+        is_waiting = member is not None and member.is_waiting and self.gangs.version != gangs_version
+        if is_waiting or (frees_room and self.nodes.version != version):
             self._request_cycle()
         elif self.gangs.changed_gangs:
             self._gang_changed()
 
     def _on_pod_deleted(self, uid: str) -> None:
         version = self.nodes.version
-        known = self.gangs.gang_of_pod(uid) is not None
+        is_member = self.gangs.gang_of_pod(uid) is not None
         self.gangs.drop_pod(uid)
         self.nodes.drop_pod(uid)
         self._object_deleted(uid)
-        if known or self.nodes.version != version:
+        if is_member or self.nodes.version != version:
             self._request_cycle()
 
     def _bound_pod(self, pod: Pod, shape: PodShape, member: GangMember | None) -> BoundPod | None:
@@ -247,7 +247,7 @@ class SchedulerCache:
             if member.assumed_node:
                 self.nodes.put_pod(member.as_bound_pod())
 
-    def set_evicting(self, uid: str, *, leaves: bool) -> None:
+    def set_evicting(self, uid: str, *, evicting: bool) -> None:
         """A resident is asked to leave, or (refused) stays after all."""
         gang, member, pod = (
             self.gangs.gang_of_pod(uid),
@@ -255,11 +255,11 @@ class SchedulerCache:
             self.nodes.bound_pod(uid),
         )
         if gang is not None and member is not None:
-            member.evicting = leaves
+            member.evicting = evicting
             self.gangs.invalidate(gang)
         if pod is not None:
-            leaving = leaves or (member is not None and member.status.deleting)
-            self.nodes.put_pod(msgspec.structs.replace(pod, terminating=leaving))
+            terminating = evicting or (member is not None and member.status.deleting)
+            self.nodes.put_pod(msgspec.structs.replace(pod, terminating=terminating))
         self._request_cycle()
 
 

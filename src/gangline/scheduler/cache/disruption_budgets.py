@@ -43,12 +43,12 @@ class DisruptionBudgets:
         self._refused_until: dict[str, datetime] = {}
         self._covered_gangs: set[GangInfo] = set()
 
-    def put(self, found: PodDisruptionBudget) -> None:
-        selector = _budget_selector(found)
+    def put(self, budget: PodDisruptionBudget) -> None:
+        selector = _budget_selector(budget)
         if selector is None:
-            self._budgets.pop(found.metadata.key, None)
+            self._budgets.pop(budget.metadata.key, None)
         else:
-            self._budgets[found.metadata.key] = max(found.status.disruptions_allowed, 0), selector
+            self._budgets[budget.metadata.key] = max(budget.status.disruptions_allowed, 0), selector
 
     def drop(self, key: Key) -> None:
         self._budgets.pop(key, None)
@@ -82,23 +82,23 @@ class DisruptionBudgets:
     def _allowed_disruptions(self, gangs: Iterable[GangInfo]) -> Mapping[Key, int]:
         """How many may leave of whom each budget covers, less those that were just asked to: it may not know of them."""
         evicting_members = [member for gang in gangs for member in gang.members.by_uid.values() if member.evicting]
-        found = {}
+        allowed_by_budget = {}
         for key, (allowed, selector) in self._budgets.items():
             evicting = [
                 each for each in evicting_members if each.key.namespace == key.namespace and not each.status.deleting
             ]
-            found[key] = max(allowed - len(_covered_members(evicting, selector)), 0)
-        return found
+            allowed_by_budget[key] = max(allowed - len(_covered_members(evicting, selector)), 0)
+        return allowed_by_budget
 
     def _budget_limits(self, gang: GangInfo, allowed: Mapping[Key, int]) -> tuple[BudgetLimit, ...]:
         placed = gang.members.placed()
-        found = []
+        limits = []
         for key, (_, selector) in sorted(self._budgets.items()):
             if key.namespace == gang.key.namespace:
                 covered = frozenset(member.uid for member in _covered_members(placed, selector))
                 if covered:
-                    found.append(BudgetLimit(key, allowed[key], covered))
-        return tuple(found)
+                    limits.append(BudgetLimit(key, allowed[key], covered))
+        return tuple(limits)
 
     def _protected_uids(self, gang: GangInfo, limits: tuple[BudgetLimit, ...]) -> frozenset[str]:
         """Who must stay: of those whom a budget covers all but as many as may leave, the last of them.
@@ -118,12 +118,12 @@ class DisruptionBudgets:
 
 
 def _covered_members(members: Iterable[GangMember], selector: LabelSelector) -> list[GangMember]:
-    """Whom a budget means."""
+    """Whom a budget is_covered."""
     # By shape, of which a gang has few, unless it asks for what tells its members apart.
-    per_pod = any(each.key in IDENTITY_LABELS for each in selector.requirements)
+    per_pod = any(requirement.key in IDENTITY_LABELS for requirement in selector.requirements)
     matches_by_shape: dict[int, bool] = {}
 
-    def means(member: GangMember) -> bool:
+    def is_covered(member: GangMember) -> bool:
         if per_pod:
             return selector.matches(member.pod.metadata.labels)
         shape = member.shape
@@ -131,16 +131,16 @@ def _covered_members(members: Iterable[GangMember], selector: LabelSelector) -> 
             matches_by_shape[id(shape)] = selector.matches(dict(shape.labels))
         return matches_by_shape[id(shape)]
 
-    return list(filter(means, members))
+    return list(filter(is_covered, members))
 
 
 def _name_order(member: GangMember) -> tuple[int, Key]:
     return len(member.key.name), member.key
 
 
-def _budget_selector(found: PodDisruptionBudget) -> LabelSelector | None:
+def _budget_selector(budget: PodDisruptionBudget) -> LabelSelector | None:
     """Which pods it covers; None if it cannot be understood."""
     try:
-        return LabelSelector.from_json(found.spec.selector)
+        return LabelSelector.from_json(budget.spec.selector)
     except SelectorError:
         return None

@@ -168,8 +168,8 @@ class NodeCache:
             self._grow(2 * self._used.shape[0], self._used.shape[1])
         return row
 
-    def _resource_column(self, amounts_: Mapping[str, int]) -> NDArray[np.int64]:
-        rows = {self._row_of(resource): amount for resource, amount in amounts_.items()}
+    def _resource_column(self, allocatable: Mapping[str, int]) -> NDArray[np.int64]:
+        rows = {self._row_of(resource): amount for resource, amount in allocatable.items()}
         column = np.zeros(self._allocatable.shape[0], dtype=np.int64)
         for row, amount in rows.items():
             column[row] = amount
@@ -181,9 +181,9 @@ class NodeCache:
 
 
 def _enlarged_table(table: NDArray[np.int64], rows: int, slots: int) -> NDArray[np.int64]:
-    found = np.zeros((rows, slots), dtype=np.int64)
-    found[: table.shape[0], : table.shape[1]] = table
-    return found
+    enlarged = np.zeros((rows, slots), dtype=np.int64)
+    enlarged[: table.shape[0], : table.shape[1]] = table
+    return enlarged
 
 
 def _namespace_labels(namespace: Namespace) -> Mapping[str, str]:

@@ -101,8 +101,8 @@ class _SchedulingCycle:
         overdue = [by_waiting_time(self._overdue_requests(group)) for _, group in ranked]
         for overdue_requests in overdue:
             self._precheck_overdue(overdue_requests)
-        for _, same in groupby(zip(ranked, overdue, strict=True), key=lambda found: found[0][0][0]):
-            groups = [(group, overdue_requests) for (_, group), overdue_requests in same]
+        for _, rank_groups in groupby(zip(ranked, overdue, strict=True), key=lambda found: found[0][0][0]):
+            groups = [(group, overdue_requests) for (_, group), overdue_requests in rank_groups]
             for group, overdue_requests in groups:
                 self._decide_rank(
                     [request for request in group if request.min_members],
@@ -124,13 +124,13 @@ class _SchedulingCycle:
         """
         starving_queue = self._decide_overdue_within_share(overdue)
         group = self._undecided(group)
-        beyond = {request.uid for request in group}
+        undecided_uids = {request.uid for request in group}
         for request in by_share(self._unless_all_over_share(group), self._accounts.share):
             if request.queue != starving_queue and not self._accounts.exceeds_share(request):
-                beyond.remove(request.uid)
+                undecided_uids.remove(request.uid)
                 self._decisions[request.uid] = self._decide(request)
-        self._decide_overdue_over_share(request for request in overdue if request.uid in beyond)
-        group = [request for request in self._undecided(group) if request.uid in beyond]
+        self._decide_overdue_over_share(request for request in overdue if request.uid in undecided_uids)
+        group = [request for request in self._undecided(group) if request.uid in undecided_uids]
         order = fair_order(group, self._accounts.share, self._accounts.exceeds_share)
         for request in order if self._unless_all_over_share(group) else by_share(group, self._accounts.share):
             self._decisions[request.uid] = self._decide(request)
@@ -177,13 +177,17 @@ class _SchedulingCycle:
         minimal = minimal_request(request)
         if request_within(minimal, self._accounts.remaining_cap(request.queue)) is None:
             return self._reservations.make_room(request, minimal) or self._cap_reached(request)
-        found = self._reservations.place(minimal)
-        if isinstance(found, Shortage) and len(request.pod_sets) > 1 and member_count(minimal) < member_count(request):
+        outcome = self._reservations.place(minimal)
+        if (
+            isinstance(outcome, Shortage)
+            and len(request.pod_sets) > 1
+            and member_count(minimal) < member_count(request)
+        ):
             # Which members are the least is for us to choose: others may fit.
-            found = self._place_any_members(request, found)
-        if isinstance(found, Placement):
-            return Bind(request, self._reservations.node_names(found))
-        return self._resolve_shortage(request, minimal, found)
+            outcome = self._place_any_members(request, outcome)
+        if isinstance(outcome, Placement):
+            return Bind(request, self._reservations.node_names(outcome))
+        return self._resolve_shortage(request, minimal, outcome)
 
     def _place_any_members(self, request: GangRequest, shortage: Shortage) -> Placement | Shortage:
         allowed = request_within(request, self._accounts.remaining_cap(request.queue))
@@ -217,25 +221,25 @@ class _SchedulingCycle:
         return None
 
     def _cap_reached(self, request: GangRequest) -> Pending:
-        needed, left = (
+        needed, remaining = (
             requested_amounts(minimal_request(request).pod_sets),
             self._accounts.remaining_cap(request.queue),
         )
-        name = next(name for name in sorted(left) if needed.get(name, 0) > left[name])
-        cap, missing = self._accounts.quota(request.queue).cap[name], needed.get(name, 0)
-        usage = f"may have {as_quantity(name, cap)} {name} and holds {as_quantity(name, cap - left[name])}"
+        name = next(name for name in sorted(remaining) if needed.get(name, 0) > remaining[name])
+        cap, needed_amount = self._accounts.quota(request.queue).cap[name], needed.get(name, 0)
+        usage = f"may have {as_quantity(name, cap)} {name} and holds {as_quantity(name, cap - remaining[name])}"
         return Pending(
             request,
             PendingReason.QUEUE,
-            f"queue {request.queue!r} {usage}; {as_quantity(name, missing)} more are needed",
+            f"queue {request.queue!r} {usage}; {as_quantity(name, needed_amount)} more are needed",
         )
 
     def _place_surplus(self, group: Iterable[GangRequest]) -> None:
         """Members beyond the least, of gangs just placed and of gangs that are whole: the last of their priority."""
-        placed = {uid for uid, found in self._decisions.items() if isinstance(found, Bind)}
-        some = [request for request in group if not request.min_members or request.uid in placed]
-        more = by_age(surplus for request in some if (surplus := self._surplus_request(request)) is not None)
-        for surplus in fair_order(more, self._accounts.share, self._accounts.exceeds_share):
+        placed = {uid for uid, decision in self._decisions.items() if isinstance(decision, Bind)}
+        eligible = [request for request in group if not request.min_members or request.uid in placed]
+        surpluses = by_age(surplus for request in eligible if (surplus := self._surplus_request(request)) is not None)
+        for surplus in fair_order(surpluses, self._accounts.share, self._accounts.exceeds_share):
             unmet = self._unmet_precondition(surplus)
             allowed = request_within(surplus, self._accounts.remaining_cap(surplus.queue)) if unmet is None else None
             if unmet is not None:
@@ -251,26 +255,26 @@ class _SchedulingCycle:
             return request
         match self._decisions.get(request.uid):
             case Bind(nodes=nodes) if member_count(request) > sum(map(len, nodes)):
-                counts = [pod_set.count - len(found) for pod_set, found in zip(request.pod_sets, nodes, strict=True)]
-                near = (*request.current_nodes, *(name for found in nodes for name in found))
+                counts = [pod_set.count - len(names) for pod_set, names in zip(request.pod_sets, nodes, strict=True)]
+                current_nodes = (*request.current_nodes, *(name for names in nodes for name in names))
                 return msgspec.structs.replace(
-                    resized_request(request, counts), min_members=0, min_by_role={}, current_nodes=near
+                    resized_request(request, counts), min_members=0, min_by_role={}, current_nodes=current_nodes
                 )
         return None
 
-    def _record_surplus(self, surplus: GangRequest, found: Placement | Pending | Shortage) -> None:
+    def _record_surplus(self, surplus: GangRequest, outcome: Placement | Pending | Shortage) -> None:
         placed = self._decisions.get(surplus.uid)
-        match found, placed:
+        match outcome, placed:
             case Placement(), Bind():
-                joined = zip(placed.nodes, self._reservations.node_names(found), strict=True)
-                self._decisions[surplus.uid] = Bind(placed.request, tuple(first + more for first, more in joined))
+                joined = zip(placed.nodes, self._reservations.node_names(outcome), strict=True)
+                self._decisions[surplus.uid] = Bind(placed.request, tuple(nodes + added for nodes, added in joined))
             case Placement(), _:
-                self._decisions[surplus.uid] = Bind(surplus, self._reservations.node_names(found))
+                self._decisions[surplus.uid] = Bind(surplus, self._reservations.node_names(outcome))
             case Pending(), None:
-                self._decisions[surplus.uid] = found
+                self._decisions[surplus.uid] = outcome
             case Shortage(), None:
-                cause = PendingReason.REFUSED if found.unsupported else PendingReason.RESOURCES
-                self._decisions[surplus.uid] = Pending(surplus, cause, found.message, found.nodes_by_reason)
+                cause = PendingReason.REFUSED if outcome.unsupported else PendingReason.RESOURCES
+                self._decisions[surplus.uid] = Pending(surplus, cause, outcome.message, outcome.nodes_by_reason)
 
     def _surplus_cap_reached(self, surplus: GangRequest) -> Pending:
         return Pending(surplus, PendingReason.QUEUE, f"queue {surplus.queue!r} has what it may have")
@@ -335,12 +339,12 @@ class _SchedulingCycle:
         if self._starvation_timeout is None or self._starvation_cutoff is None:
             return None
         limit = self._starvation_cutoff
-        patient = [request for request in self._requests if request.waiting_since > limit and request.min_members]
-        waiting = (
-            request.waiting_since for request in patient if isinstance(self._decisions.get(request.uid), Pending)
+        not_overdue = [request for request in self._requests if request.waiting_since > limit and request.min_members]
+        times = (
+            request.waiting_since for request in not_overdue if isinstance(self._decisions.get(request.uid), Pending)
         )
-        first = min(waiting, default=None)
-        return None if first is None else first + self._starvation_timeout
+        earliest = min(times, default=None)
+        return None if earliest is None else earliest + self._starvation_timeout
 
 
 def _starvation_cutoff(policy: SchedulerPolicy, now: datetime) -> datetime | None:

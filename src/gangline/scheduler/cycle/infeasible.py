@@ -83,8 +83,8 @@ class InfeasibleCache:
         name = lacking_resource(needed, free)
         if name is None:
             return None
-        wanted, available = as_quantity(name, needed[name]), as_quantity(name, free.get(name, 0))
-        return Shortage(f"{wanted} {name} needed, {available} free in all")
+        requested, available = as_quantity(name, needed[name]), as_quantity(name, free.get(name, 0))
+        return Shortage(f"{requested} {name} needed, {available} free in all")
 
 
 class FailedPreemptions:

@@ -20,10 +20,10 @@ def requests_by_rank(
     requests: Iterable[GangRequest], goes_first: Callable[[GangRequest], bool]
 ) -> list[tuple[UrgencyRank, list[GangRequest]]]:
     """Asks by rank, the most urgent first; those of one rank by age and uid. Independent of the order given."""
-    found: dict[UrgencyRank, list[GangRequest]] = defaultdict(list)
+    ranks: dict[UrgencyRank, list[GangRequest]] = defaultdict(list)
     for request in by_age(requests):
-        found[-request.priority, not (request.recovering and goes_first(request))].append(request)
-    return sorted(found.items(), key=itemgetter(0))
+        ranks[-request.priority, not (request.recovering and goes_first(request))].append(request)
+    return sorted(ranks.items(), key=itemgetter(0))
 
 
 def fair_order(
@@ -55,26 +55,26 @@ def by_waiting_time(requests: Iterable[GangRequest]) -> list[GangRequest]:
 
 def by_share(requests: Iterable[GangRequest], share: Callable[[str], float]) -> Iterator[GangRequest]:
     """Asks, given by age, one at a time: always the first of the queue that has least of its share by then."""
-    queues_: dict[str, deque[GangRequest]] = defaultdict(deque)
+    lines: dict[str, deque[GangRequest]] = defaultdict(deque)
     for request in requests:
-        queues_[request.queue].append(request)
+        lines[request.queue].append(request)
 
     def head(queue: str) -> tuple[float, datetime, str, str]:
-        first = queues_[queue][0]
+        first = lines[queue][0]
         return share(queue), first.created, first.uid, queue
 
-    heap = [head(queue) for queue in queues_]
+    heap = [head(queue) for queue in lines]
     heapq.heapify(heap)
     while len(heap) > 1:
         queue = heap[0][3]
-        line, others = queues_[queue], min(heap[1:3])[0]
+        line, next_share = lines[queue], min(heap[1:3])[0]
         yield line.popleft()
         # Nobody else's turn while it has less than any other: of thousands that wait most get nothing.
-        while line and share(queue) < others:
+        while line and share(queue) < next_share:
             yield line.popleft()
         if line:
             heapq.heapreplace(heap, head(queue))
         else:
             heapq.heappop(heap)
     for _, _, _, queue in heap:
-        yield from queues_[queue]
+        yield from lines[queue]

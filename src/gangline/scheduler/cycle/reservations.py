@@ -72,20 +72,20 @@ class Reservations:
 
     def place(self, request: GangRequest) -> Placement | Shortage:
         """Places from now on its own, or why there are none."""
-        known = self._infeasible.known_shortage(request, self._free)
-        if known is not None:
-            return known
-        found = self._what_if.place(request)
-        if isinstance(found, Placement) and not found.pod_count:
-            found = Shortage("no room for more members")
-        if isinstance(found, Shortage):
-            self._infeasible.record(request, found)
+        shortage = self._infeasible.known_shortage(request, self._free)
+        if shortage is not None:
+            return shortage
+        outcome = self._what_if.place(request)
+        if isinstance(outcome, Placement) and not outcome.pod_count:
+            outcome = Shortage("no room for more members")
+        if isinstance(outcome, Shortage):
+            self._infeasible.record(request, outcome)
             self.version += 1
-            return found
-        self._assume(request, found)
-        for pod_set, nodes in zip(request.pod_sets, found.nodes, strict=True):
+            return outcome
+        self._assume(request, outcome)
+        for pod_set, nodes in zip(request.pod_sets, outcome.nodes, strict=True):
             add_amounts(self._free, pod_set.shape.amounts, -len(nodes))
-        return found
+        return outcome
 
     def make_room(self, request: GangRequest, minimal: GangRequest) -> Preempt | Pending | None:
         """Room from those who leave anyway, else from those who have to give way; None: there is no way.
@@ -94,9 +94,9 @@ class Reservations:
         """
         if minimal in self._failed_preemptions:
             return None
-        later = self._placement_after(minimal, ()) if self._terminating_uids else None
-        if later is not None:
-            self._assume(minimal, later)
+        placement = self._placement_after(minimal, ()) if self._terminating_uids else None
+        if placement is not None:
+            self._assume(minimal, placement)
             return Pending(request, PendingReason.VICTIMS, "room is being made for it: pods are leaving")
         plan = self._preemption_plan(request, minimal) or self._reclaim_plan(request, minimal)
         if plan is None:
@@ -146,9 +146,9 @@ class Reservations:
     def _fits_unreserved(self, request: GangRequest) -> bool:
         assert self._reserved_for is not None
         self._what_if.release()
-        found = self._what_if.place(request)
+        outcome = self._what_if.place(request)
         self._what_if.reserve(self._reserved_for)
-        return isinstance(found, Placement)
+        return isinstance(outcome, Placement)
 
     def _preemption_plan(self, request: GangRequest, minimal: GangRequest) -> PreemptionPlan | None:
         if not (
@@ -175,24 +175,24 @@ class Reservations:
         if not allocations or not self._totals_suffice(minimal, (allocation.retained for allocation in allocations)):
             return None
         while True:
-            found = preemption_plan(
+            plan = preemption_plan(
                 allocations, lambda bundles: self._placement_after(minimal, bundles), self._terminating_uids
             )
             protected = (
-                None if found is None else self._budget_usage.protected_allocations(allocations, found.victim_sets)
+                None if plan is None else self._budget_usage.protected_allocations(allocations, plan.victim_sets)
             )
             if protected is None:
-                return found
+                return plan
             # Each time another budget is used up, so this ends.
             allocations = protected
 
-    def _totals_suffice(self, request: GangRequest, more: Iterable[Amounts]) -> bool:
+    def _totals_suffice(self, request: GangRequest, freed: Iterable[Amounts]) -> bool:
         """Whether by sums alone it could fit with this much more. False is certain, true is not."""
         missing = {
             name: amount - self._free.get(name, 0) - self._terminating_amounts.get(name, 0)
             for name, amount in requested_amounts(request.pod_sets).items()
         }
-        for amounts in chain(({},), more):
+        for amounts in chain(({},), freed):
             missing = {name: amount - amounts.get(name, 0) for name, amount in missing.items() if amount > 0}
             if not any(amount > 0 for amount in missing.values()):
                 return True
@@ -208,18 +208,20 @@ class Reservations:
             removed = {member.uid for victim_set in victim_sets for member in victim_set.pods} | self._terminating_uids
         if not self._is_within_cap(request, removed):
             return None
-        found = self._what_if.place_after_eviction(request, removed)
-        return found if isinstance(found, Placement) else None
+        outcome = self._what_if.place_after_eviction(request, removed)
+        return outcome if isinstance(outcome, Placement) else None
 
     def _is_within_cap(self, request: GangRequest, removed: Iterable[str]) -> bool:
         """Whether the cap of its queue allows it once these are gone."""
         if not self._accounts.quota(request.queue).cap:
             return True
-        own = (
+        own_pods = (
             self._what_if.bound_pod(uid) for uid in removed if self._allocations.queue_by_pod.get(uid) == request.queue
         )
-        left = self._accounts.remaining_cap(request.queue, (each.shape.amounts for each in own if each is not None))
-        return request_within(request, left) is not None
+        remaining = self._accounts.remaining_cap(
+            request.queue, (pod.shape.amounts for pod in own_pods if pod is not None)
+        )
+        return request_within(request, remaining) is not None
 
     def _freed_amounts(self, victim_set: VictimSet) -> Amounts:
         if victim_set.ends_gang:

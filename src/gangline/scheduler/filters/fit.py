@@ -31,19 +31,19 @@ class ShapeFit:
             if isinstance(rule, AffinityRule):
                 rule.confine_to(key)
 
-    def capacity(self, *, unmet: bool = True) -> Vector:
+    def capacity(self, *, check_affinity: bool = True) -> Vector:
         """How many each node takes; where rules between pods change with every pod, at most so many.
 
         `unmet`: also look at whether those are there whom it wants to be with. Else they are to come.
         """
-        found = self._max_pods
+        capacity = self._max_pods
         for rule in self._rules:
-            if not unmet and isinstance(rule, AffinityRule):
+            if not check_affinity and isinstance(rule, AffinityRule):
                 continue
-            found = found * rule.allowed_mask()
+            capacity = capacity * rule.allowed_mask()
             if rule.reason is FilterReason.ANTI_AFFINITY and rule.is_stateful:
-                found = np.minimum(found, 1)
-        return found
+                capacity = np.minimum(capacity, 1)
+        return capacity
 
     def choose_nodes(self, count: int, node_ranks: Vector | None = None) -> Vector:
         """Nodes for up to `count` pods, one entry for each; those low in `first` before others."""
@@ -61,45 +61,45 @@ class ShapeFit:
             if not rule.is_stateful:
                 limit = limit * rule.allowed_mask()
         nodes = ranked_nodes(self._snapshot, self._shape, limit, node_ranks)
-        left = limit[nodes]
-        found: list[int] = []
-        while len(found) < count and len(nodes):
-            fits = left > 0
+        remaining = limit[nodes]
+        chosen: list[int] = []
+        while len(chosen) < count and len(nodes):
+            fits = remaining > 0
             for rule in stateful:
                 fits &= rule.allowed_mask(nodes)
             at = int(fits.argmax())
             if not fits[at]:
                 break
-            left[at] -= 1
-            found.append(int(nodes[at]))
+            remaining[at] -= 1
+            chosen.append(int(nodes[at]))
             for rule in stateful:
-                rule.add_pod(found[-1])
-        return np.array(found, dtype=np.int64)
+                rule.add_pod(chosen[-1])
+        return np.array(chosen, dtype=np.int64)
 
 
 def _max_pods(snapshot: ClusterSnapshot, shape: PodShape, domain_mask: Mask | None) -> Vector:
     """How many each node takes as far as nobody else's pods matter, but for their amounts and ports."""
-    found = resource_capacity(snapshot, shape)
-    found *= snapshot.nodes.filter_result(shape.node_constraints).mask
+    max_pods = resource_capacity(snapshot, shape)
+    max_pods *= snapshot.nodes.filter_result(shape.node_constraints).mask
     if domain_mask is not None:
-        found *= domain_mask
+        max_pods *= domain_mask
     if shape.host_ports:
-        np.minimum(found, free_port_mask(snapshot, shape), out=found)
+        np.minimum(max_pods, free_port_mask(snapshot, shape), out=max_pods)
     for mask, _ in _volume_masks(snapshot, shape):
-        found *= mask
-    return found
+        max_pods *= mask
+    return max_pods
 
 
 def _volume_masks(snapshot: ClusterSnapshot, shape: PodShape) -> Iterator[tuple[Mask, FilterReason]]:
     """Nodes that its volumes allow, and what speaks against the others."""
     if shape.claims:
-        for mask, why in (
+        for mask, reason in (
             (attachable_nodes(snapshot, shape), FilterReason.ATTACH_LIMIT),
             (snapshot.volumes.reachable_nodes(snapshot.nodes, shape), FilterReason.VOLUME),
             (provisionable_nodes(snapshot, shape), FilterReason.VOLUME),
         ):
             if mask is not None:
-                yield mask, why
+                yield mask, reason
 
 
 def free_port_mask(snapshot: ClusterSnapshot, shape: PodShape) -> Mask:
@@ -131,22 +131,22 @@ def reason_histogram(
         mark_reason(reasons, ~free_port_mask(snapshot, shape), FilterReason.PORT)
     # What is rarest says most; the number of pods comes last.
     order = sorted((name for name, _ in shape.requests), key=lambda name: (name == PODS, not is_scarce(name), name))
-    wanted = dict(shape.requests)
+    requested = dict(shape.requests)
     for number, resource in enumerate(order):
         row = snapshot.resource_rows.get(resource)
-        short = _ALL_SHORT if row is None else snapshot.free[row] < wanted[resource]
-        mark_reason(reasons, np.broadcast_to(short, reasons.shape), FilterReason.RESOURCE + number)
-    for mask, why in _volume_masks(snapshot, shape):
-        mark_reason(reasons, ~mask, why)
+        is_short = _ALL_SHORT if row is None else snapshot.free[row] < requested[resource]
+        mark_reason(reasons, np.broadcast_to(is_short, reasons.shape), FilterReason.RESOURCE + number)
+    for mask, code in _volume_masks(snapshot, shape):
+        mark_reason(reasons, ~mask, code)
     if domain_mask is not None:
         mark_reason(reasons, ~domain_mask, reason)
     for rule in placement_rules(snapshot, shape):
         mark_reason(reasons, ~rule.allowed_mask(), rule.reason)
     counts = np.bincount(reasons)
     return {
-        resource_text(order[why - FilterReason.RESOURCE]) if why >= FilterReason.RESOURCE else REASON_TEXTS[why]: int(
-            counts[why]
-        )
-        for why in np.flatnonzero(counts).tolist()
-        if why
+        resource_text(order[code - FilterReason.RESOURCE])
+        if code >= FilterReason.RESOURCE
+        else REASON_TEXTS[code]: int(counts[code])
+        for code in np.flatnonzero(counts).tolist()
+        if code
     }

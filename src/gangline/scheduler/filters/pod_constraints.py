@@ -63,25 +63,25 @@ class AffinityRule:
         self, keys: list[str], codes: list[Codes], counts: list[DomainCounts], *, selects_itself: bool
     ) -> None:
         self._keys, self._codes, self._counts = keys, codes, counts
-        for each in counts:
-            each[-1] = 0
+        for domain_counts in counts:
+            domain_counts[-1] = 0
         self._selects_itself = selects_itself
-        self.awaits_first = selects_itself and not any(each.any() for each in counts)
+        self.awaits_first = selects_itself and not any(domain_counts.any() for domain_counts in counts)
         self.is_stateful = self.awaits_first
 
     def confine_to(self, key: str) -> None:
         """All nodes in question are in one domain of this key: where the first goes, all may go."""
-        if all(each == key for each in self._keys):
+        if all(own_key == key for own_key in self._keys):
             self.is_stateful = False
 
     def allowed_mask(self, nodes: Vector | None = None) -> Mask:
-        found: Mask | None = None
+        allowed: Mask | None = None
         for codes, counts in zip(self._codes, self._counts, strict=True):
-            seen = codes if nodes is None else codes[nodes]
-            fits = (seen >= 0) if self.awaits_first else (counts > 0)[seen]
-            found = fits if found is None else found & fits
-        assert found is not None
-        return found
+            node_codes = codes if nodes is None else codes[nodes]
+            fits = (node_codes >= 0) if self.awaits_first else (counts > 0)[node_codes]
+            allowed = fits if allowed is None else allowed & fits
+        assert allowed is not None
+        return allowed
 
     def add_pod(self, node: int) -> None:
         if self._selects_itself:
@@ -113,9 +113,9 @@ class SpreadRule:
 
     def allowed_mask(self, nodes: Vector | None = None) -> Mask:
         codes = self._codes if nodes is None else self._codes[nodes]
-        few = len(self._domains) < self._constraint.min_domains or not len(self._domains)
-        minimum = 0 if few else int(self._counts[self._domains].min())
-        fits = self._counts + self._selects_itself - minimum <= self._constraint.max_skew
+        too_few_domains = len(self._domains) < self._constraint.min_domains or not len(self._domains)
+        lowest = 0 if too_few_domains else int(self._counts[self._domains].min())
+        fits = self._counts + self._selects_itself - lowest <= self._constraint.max_skew
         fits[-1] = False
         return fits[codes]
 
@@ -126,15 +126,15 @@ class SpreadRule:
 
 def placement_rules(snapshot: ClusterSnapshot, shape: PodShape) -> list[PlacementRule]:
     """All that rules between pods say about where a pod of this shape may go, on this board."""
-    found: list[PlacementRule] = [
+    rules: list[PlacementRule] = [
         *_anti_affinity_rules(snapshot, shape),
         *_existing_anti_affinity_rules(snapshot, shape),
     ]
     if shape.pod_constraints.spread:
-        found += _spread_rules(snapshot, shape)
+        rules += _spread_rules(snapshot, shape)
     if shape.pod_constraints.affinity:
-        found.append(_affinity_rule(snapshot, shape))
-    return found
+        rules.append(_affinity_rule(snapshot, shape))
+    return rules
 
 
 def _anti_affinity_rules(snapshot: ClusterSnapshot, shape: PodShape) -> Iterable[PlacementRule]:
@@ -177,23 +177,23 @@ def _affinity_rule(snapshot: ClusterSnapshot, shape: PodShape) -> AffinityRule:
 
 
 def _spread_rules(snapshot: ClusterSnapshot, shape: PodShape) -> Iterable[PlacementRule]:
-    keyed = np.ones(len(snapshot.nodes), dtype=np.bool_)
+    labelled = np.ones(len(snapshot.nodes), dtype=np.bool_)
     for rule in shape.pod_constraints.spread:
-        keyed &= snapshot.nodes.label_column(rule.topology_key).codes >= 0
+        labelled &= snapshot.nodes.label_column(rule.topology_key).codes >= 0
     for rule in shape.pod_constraints.spread:
-        eligible = keyed
+        eligible = labelled
         if rule.honor_affinity:
             eligible = eligible & snapshot.nodes.affinity_mask(shape.node_constraints)
         if rule.honor_taints:
             eligible = eligible & snapshot.nodes.tolerated_mask(shape.node_constraints.tolerations)
         # A selector that asks for nothing matches the pod itself, but kube-scheduler counts nobody by it.
-        blank = not rule.selector
+        is_empty = not rule.selector
         matches = _matches_per_node(snapshot, rule.selector, shape.namespace.__eq__, terminating=False)
-        counts = _counts_per_domain(snapshot, rule.topology_key, matches * (eligible & (not blank)))
+        counts = _counts_per_domain(snapshot, rule.topology_key, matches * (eligible & (not is_empty)))
         selects_itself = rule.selector.matches(dict(shape.labels))
         codes = snapshot.nodes.label_column(rule.topology_key).codes
         yield SpreadRule(
-            rule, codes, counts, eligible, selects_itself=selects_itself, stateful=selects_itself and not blank
+            rule, codes, counts, eligible, selects_itself=selects_itself, stateful=selects_itself and not is_empty
         )
 
 
@@ -225,31 +225,31 @@ def _matches_per_node(
     """How many pods on each node are meant; `leaving`: those on their way out too; `promised`: those nominated too."""
     node_numbers = _node_numbers(
         snapshot,
-        (each for each in snapshot.pods.matching(selector, namespaces) if terminating or not each.terminating),
+        (pod for pod in snapshot.pods.matching(selector, namespaces) if terminating or not pod.terminating),
     )
     for assumed in snapshot.assumed:
-        counts = (tentative or not assumed.tentative) and namespaces(assumed.shape.namespace)
-        if counts and selector.matches(dict(assumed.shape.labels)):
+        is_counted = (tentative or not assumed.tentative) and namespaces(assumed.shape.namespace)
+        if is_counted and selector.matches(dict(assumed.shape.labels)):
             node_numbers.extend(assumed.nodes.tolist())
     return _counts_per_node(snapshot, node_numbers)
 
 
 def _node_numbers(snapshot: ClusterSnapshot, pods: Iterable[BoundPod]) -> list[int]:
     """The nodes of those that are still there."""
-    number, removed = snapshot.nodes.index_of, snapshot.removed_uids
-    return [number[each.node] for each in pods if each.uid not in removed and each.node in number]
+    index_of, removed = snapshot.nodes.index_of, snapshot.removed_uids
+    return [index_of[pod.node] for pod in pods if pod.uid not in removed and pod.node in index_of]
 
 
 def _counts_per_node(snapshot: ClusterSnapshot, node_numbers: list[int]) -> Vector:
     return np.bincount(np.array(node_numbers, dtype=np.int64), minlength=len(snapshot.nodes)).astype(np.int64)
 
 
-def _counts_per_domain(snapshot: ClusterSnapshot, key: str, each: Vector) -> DomainCounts:
+def _counts_per_domain(snapshot: ClusterSnapshot, key: str, counts: Vector) -> DomainCounts:
     """Numbers per node as numbers per domain."""
     column = snapshot.nodes.label_column(key)
     # -1, for nodes without the label, becomes the last one.
     codes = np.where(column.codes < 0, column.size, column.codes)
-    return np.bincount(codes, weights=each, minlength=column.size + 1).astype(np.int64)
+    return np.bincount(codes, weights=counts, minlength=column.size + 1).astype(np.int64)
 
 
 def has_unmet_affinity(snapshot: ClusterSnapshot, shape: PodShape) -> bool:

@@ -35,7 +35,7 @@ def _claim_conflict(snapshot: ClusterSnapshot, request: GangRequest, namespace: 
     if count > 1:
         return f'persistentvolumeclaim "{claim}" is for one pod at a time (ReadWriteOncePod), {count} use it'
     users = snapshot.pods.users_of_claim(namespace, claim).values()
-    names = sorted(each.key.name for each in users if each.uid not in snapshot.removed_uids)
+    names = sorted(pod.key.name for pod in users if pod.uid not in snapshot.removed_uids)
     if any(uses(assumed.shape) for assumed in snapshot.assumed):
         names.append("another pod of this round")
     return f'persistentvolumeclaim "{claim}" is for one pod at a time, and {names[0]} uses it' if names else ""

@@ -59,8 +59,8 @@ def _tightest_nodes(keys_before: list[Vector], capacity: Vector, fits: Mask) -> 
         for key in reversed(keys_before):
             best &= key == key[best].min()
         fits = fits & best
-    left = capacity[fits]
-    return np.flatnonzero(fits & (capacity == left.min())) if len(left) else NO_NODES
+    fitting = capacity[fits]
+    return np.flatnonzero(fits & (capacity == fitting.min())) if len(fitting) else NO_NODES
 
 
 def _best_node(nodes: Vector, keys: list[NDArray[np.float64]]) -> int:
@@ -86,11 +86,11 @@ def _fill_nodes(nodes: Vector, capacity: Vector, count: int) -> Vector:
 def _free_shares(snapshot: ClusterSnapshot, shape: PodShape, nodes: Vector) -> list[NDArray[np.float64]]:
     """Shares that are free, the most important last: GPUs and the like, then the rest."""
     keys: list[NDArray[np.float64]] = []
-    for wanted in (False, True):
+    for scarce in (False, True):
         rows = [
             snapshot.resource_rows[resource]
             for resource, _ in shape.requests
-            if resource != PODS and is_scarce(resource) is wanted and resource in snapshot.resource_rows
+            if resource != PODS and is_scarce(resource) is scarce and resource in snapshot.resource_rows
         ]
         if rows:
             shares = [snapshot.free[row].take(nodes) / snapshot.allocatable.divisors[row].take(nodes) for row in rows]
@@ -100,9 +100,11 @@ def _free_shares(snapshot: ClusterSnapshot, shape: PodShape, nodes: Vector) -> l
 
 def _unused_scarce(snapshot: ClusterSnapshot, shape: PodShape) -> NDArray[np.int64] | None:
     """How many scarce things each node has that such a pod does not use."""
-    asked = {resource for resource, _ in shape.requests}
-    rows = [row for resource, row in snapshot.resource_rows.items() if is_scarce(resource) and resource not in asked]
+    requested = {resource for resource, _ in shape.requests}
+    rows = [
+        row for resource, row in snapshot.resource_rows.items() if is_scarce(resource) and resource not in requested
+    ]
     if not rows:
         return None
-    found: NDArray[np.int64] = (snapshot.allocatable.amounts[rows] > 0).sum(axis=0)
-    return found
+    counts: NDArray[np.int64] = (snapshot.allocatable.amounts[rows] > 0).sum(axis=0)
+    return counts

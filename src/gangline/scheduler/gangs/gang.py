@@ -54,14 +54,14 @@ class SchedulingSpec(msgspec.Struct, frozen=True):
             timeout_seconds=spec.schedule_timeout_seconds,
         )
 
-    def missing_counts(self, members_with_node: list[str]) -> tuple[int, dict[str, int]]:
+    def missing_counts(self, placed_roles: list[str]) -> tuple[int, dict[str, int]]:
         """How many more it needs at least, in all and by role, with these roles there."""
         roles = {
             role: minimum - count
             for role, minimum in self.min_by_role.items()
-            if (count := members_with_node.count(role)) < minimum
+            if (count := placed_roles.count(role)) < minimum
         }
-        return max(self.min_members - len(members_with_node), sum(roles.values()), 0), roles
+        return max(self.min_members - len(placed_roles), sum(roles.values()), 0), roles
 
 
 class GangPriority(msgspec.Struct, frozen=True):
@@ -129,10 +129,10 @@ class GangInfo:
 
     @property
     def created(self) -> datetime:
-        found = self.pod_group.metadata.creation_timestamp if self.pod_group is not None else None
-        if found is None and self.members.by_uid:
-            found = next(iter(self.members.by_uid.values())).pod.metadata.creation_timestamp
-        return found or EPOCH
+        created = self.pod_group.metadata.creation_timestamp if self.pod_group is not None else None
+        if created is None and self.members.by_uid:
+            created = next(iter(self.members.by_uid.values())).pod.metadata.creation_timestamp
+        return created or EPOCH
 
     @property
     def is_schedulable(self) -> bool:
@@ -167,14 +167,16 @@ class GangInfo:
     def _current_attempt(self) -> PlacementAttempt | None:
         """What came of the last try. If it was for other members than are missing now, it says nothing of these."""
         if self.progress.last_attempt is None and self.pod_group is not None:
-            held = self._gate_message()
-            return PlacementAttempt(failed=False, message=held) if held else None
+            message = self._gate_message()
+            return PlacementAttempt(failed=False, message=message) if message else None
         if self.progress.last_attempt is None or not self.progress.last_attempt.failed or self.progress.pending is None:
             return self.progress.last_attempt
-        same = self.progress.pending.request.min_members == self.spec.missing_counts(self.members.placed_roles())[0]
+        is_current = (
+            self.progress.pending.request.min_members == self.spec.missing_counts(self.members.placed_roles())[0]
+        )
         return (
             self.progress.last_attempt
-            if same
+            if is_current
             else PlacementAttempt(failed=False, message=self.progress.last_attempt.message)
         )
 
@@ -215,8 +217,8 @@ class GangInfo:
 
     def assignments(self, nodes: Sequence[Iterable[str]]) -> Iterator[tuple[GangMember, str]]:
         """Which member goes to which node, when the last ask was answered with these nodes for its needs."""
-        for members, given in zip(self._waiting_members, nodes, strict=True):
-            yield from zip(members, given, strict=False)
+        for members, names in zip(self._waiting_members, nodes, strict=True):
+            yield from zip(members, names, strict=False)
 
     def _build_request(self, priority_of: PriorityLookup) -> GangRequest | None:
         self._waiting_members = []
@@ -248,14 +250,14 @@ class GangInfo:
 
     def _pod_sets(self, waiting: list[GangMember]) -> tuple[PodSet, ...]:
         # By identity: equal shapes are one object, and comparing a thousand of them is not free.
-        found: dict[tuple[str, int, frozenset[str]], list[GangMember]] = {}
+        groups: dict[tuple[str, int, frozenset[str]], list[GangMember]] = {}
         for member in sorted(waiting, key=_member_order):
             excluded = self.excluded_nodes.get(seat_of(member.status), _NO_NODES) if self.excluded_nodes else _NO_NODES
-            found.setdefault((member.status.role, id(member.shape), excluded), []).append(member)
-        self._waiting_members = list(found.values())
+            groups.setdefault((member.status.role, id(member.shape), excluded), []).append(member)
+        self._waiting_members = list(groups.values())
         return tuple(
             PodSet(role, shape_excluding(members[0].shape, excluded), len(members))
-            for (role, _, excluded), members in found.items()
+            for (role, _, excluded), members in groups.items()
         )
 
     def _build_allocation(self, priority_of: PriorityLookup) -> GangAllocation | None:

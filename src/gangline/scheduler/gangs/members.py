@@ -67,8 +67,8 @@ class GangMember:
     def is_placed(self) -> bool:
         """Whether it has a place, and is to stay."""
         status = self.status
-        there = bool(status.node or self.assumed_node)
-        return there and not status.deleting and not self.evicting and status.phase not in TERMINAL_PHASES
+        has_node = bool(status.node or self.assumed_node)
+        return has_node and not status.deleting and not self.evicting and status.phase not in TERMINAL_PHASES
 
     @property
     def is_unplaced(self) -> bool:
@@ -144,8 +144,8 @@ class GangMembers:
 
     def _forget_replaced(self) -> None:
         """Whose replacements have other names is never seen to be replaced; only the last of them can be missed."""
-        nameless = [seat for seat, lost in self.lost.items() if lost.index is None and not lost.succeeded]
-        for seat in nameless[: max(len(nameless) - self.min_members, 0)]:
+        without_index = [seat for seat, lost in self.lost.items() if lost.index is None and not lost.succeeded]
+        for seat in without_index[: max(len(without_index) - self.min_members, 0)]:
             del self.lost[seat]
 
     def _occupy_seat(self, status: MemberStatus) -> None:
@@ -192,8 +192,8 @@ class GangMembers:
 
     def succeeded_roles(self) -> list[str]:
         """Roles of those that have succeeded, also of those that are gone."""
-        there = [member.status for member in self.current() if member.status.phase == SUCCEEDED]
-        return [status.role for status in there] + [lost.role for lost in self.lost.values() if lost.succeeded]
+        succeeded = [member.status for member in self.current() if member.status.phase == SUCCEEDED]
+        return [status.role for status in succeeded] + [lost.role for lost in self.lost.values() if lost.succeeded]
 
     def prior_members(self) -> tuple[LostMember, ...]:
         """Members that succeeded and went before we were started: only the status tells of them, until others come."""
@@ -243,9 +243,9 @@ def scheduled_condition(pod: Pod) -> PodCondition | None:
 
 def _exit_code(pod: Pod) -> int | None:
     for container in pod.status.container_statuses:
-        ended = container.state.terminated
-        if ended is not None and ended.exit_code:
-            return ended.exit_code
+        terminated = container.state.terminated
+        if terminated is not None and terminated.exit_code:
+            return terminated.exit_code
     return None
 
 

@@ -122,8 +122,8 @@ def next_state(observation: GangObservation) -> PodGroupState:
     tally = _MemberTally.from_observation(observation)
     probe_time = _probe_time(observation)
     phase, reason = _next_phase(observation, tally)
-    again = (before.phase, phase) == (PodGroupPhase.UNSCHEDULABLE, PodGroupPhase.PENDING)
-    message = _RESTART_MESSAGE if again else _message(observation, tally, reason)
+    restarts = (before.phase, phase) == (PodGroupPhase.UNSCHEDULABLE, PodGroupPhase.PENDING)
+    message = _RESTART_MESSAGE if restarts else _message(observation, tally, reason)
     if phase != before.phase:
         return PodGroupState(
             phase=phase.value,
@@ -132,9 +132,9 @@ def next_state(observation: GangObservation) -> PodGroupState:
             reason=reason.value,
             message=message,
         )
-    same = (before.reason, before.message) == (reason.value, message)
+    is_same = (before.reason, before.message) == (reason.value, message)
     last, since = before.last_probe_time, before.last_transition_time
-    if same and last is not None and since is not None and probe_time - last < HEARTBEAT_INTERVAL:
+    if is_same and last is not None and since is not None and probe_time - last < HEARTBEAT_INTERVAL:
         return before
     return msgspec.structs.replace(
         before,
@@ -154,8 +154,8 @@ def podgroup_status(observation: GangObservation, state: PodGroupState) -> PodGr
 
 def _probe_time(observation: GangObservation) -> datetime:
     """Now, in whole seconds; never before what is written already, even if the clock was set back."""
-    written = (observation.state.last_probe_time, observation.state.last_transition_time)
-    return max(time for time in (observation.now.replace(microsecond=0), *written) if time is not None)
+    recorded = (observation.state.last_probe_time, observation.state.last_transition_time)
+    return max(time for time in (observation.now.replace(microsecond=0), *recorded) if time is not None)
 
 
 class _MemberTally(msgspec.Struct, frozen=True):
@@ -180,41 +180,43 @@ class _MemberTally(msgspec.Struct, frozen=True):
     @classmethod
     def from_observation(cls, observation: GangObservation) -> "_MemberTally":
         live = [member for member in observation.members if not _is_lost(member)]
-        done = [gone for gone in observation.lost_members if gone.succeeded]
+        done_members = [former for former in observation.lost_members if former.succeeded]
         running = [member for member in live if member.phase == _RUNNING]
         succeeded = [member for member in live if member.phase == _SUCCEEDED]
         waiting = [member for member in live if member.phase not in _HEALTHY_PHASES]
-        exist = len(live) + len(done)
+        exist_count = len(live) + len(done_members)
         seats = {(member.role, member.index) for member in live}
 
         # Without an index nobody knows who replaced whom: as many are missed as are lacking, the last of them.
-        lacking = max(observation.min_members - exist, 0)
+        lacking = max(observation.min_members - exist_count, 0)
 
-        def missed(found: list[L], lacking: int) -> list[L]:
-            nameless = [each for each in found if each.index is None]
-            kept = {id(each) for each in nameless[max(len(nameless) - lacking, 0) :]}
+        def missed(members: list[L], lacking_count: int) -> list[L]:
+            without_index = [member for member in members if member.index is None]
+            counted = {id(member) for member in without_index[max(len(without_index) - lacking_count, 0) :]}
             return [
-                each
-                for each in found
-                if (id(each) in kept if each.index is None else (each.role, each.index) not in seats)
+                member
+                for member in members
+                if (id(member) in counted if member.index is None else (member.role, member.index) not in seats)
             ]
 
-        lost = missed([member for member in observation.members if _is_lost(member)], lacking)
-        lacking = max(lacking - sum(member.index is None for member in lost), 0)
-        placed = Counter(member.role for member in (*running, *succeeded)) + Counter(gone.role for gone in done)
+        lost_members = missed([member for member in observation.members if _is_lost(member)], lacking)
+        lacking = max(lacking - sum(member.index is None for member in lost_members), 0)
+        placed = Counter(member.role for member in (*running, *succeeded)) + Counter(
+            former.role for former in done_members
+        )
         existing = placed + Counter(member.role for member in waiting)
         return cls(
             running=len(running),
-            succeeded=len(succeeded) + len(done),
-            existing=exist,
+            succeeded=len(succeeded) + len(done_members),
+            existing=exist_count,
             unplaced=sum(not member.node for member in waiting),
-            failed=tuple(member for member in lost if member.phase in FAILED_PHASES),
-            deleting=tuple(member for member in lost if member.phase not in FAILED_PHASES),
-            deleted=tuple(missed([gone for gone in observation.lost_members if not gone.succeeded], lacking)),
+            failed=tuple(member for member in lost_members if member.phase in FAILED_PHASES),
+            deleting=tuple(member for member in lost_members if member.phase not in FAILED_PHASES),
+            deleted=tuple(missed([former for former in observation.lost_members if not former.succeeded], lacking)),
             placed_roles=placed,
             existing_roles=existing,
             is_healthy=placed.total() >= observation.min_members and meets_roles(placed, observation.min_by_role),
-            is_complete=exist >= observation.min_members and meets_roles(existing, observation.min_by_role),
+            is_complete=exist_count >= observation.min_members and meets_roles(existing, observation.min_by_role),
         )
 
     @property
@@ -241,17 +243,17 @@ def _next_phase(observation: GangObservation, tally: _MemberTally) -> tuple[PodG
         return PodGroupPhase.RUNNING, PodGroupReason.NONE
     match observation.state.phase:
         case PodGroupPhase.PENDING:
-            breaks = tally.healthy_count > 0 and tally.loss_count
-            return (PodGroupPhase.RECOVERING if breaks else PodGroupPhase.PENDING), reason
+            is_broken = tally.healthy_count > 0 and tally.loss_count
+            return (PodGroupPhase.RECOVERING if is_broken else PodGroupPhase.PENDING), reason
         case PodGroupPhase.RUNNING:
             # Fewer than before, and nobody seen going: it went before we started, or was replaced before we looked.
-            unseen = not tally.loss_count and tally.healthy_count < observation.recorded_count
-            return PodGroupPhase.RECOVERING, (PodGroupReason.POD_DELETED if unseen else reason)
+            lost_unseen = not tally.loss_count and tally.healthy_count < observation.recorded_count
+            return PodGroupPhase.RECOVERING, (PodGroupReason.POD_DELETED if lost_unseen else reason)
         case PodGroupPhase.RECOVERING:
             if tally.is_complete and tally.unplaced and tally.healthy_count and _lacks_room(observation):
                 return PodGroupPhase.UNSCHEDULABLE, PodGroupReason.NOT_ENOUGH_RESOURCES
-            owed = not tally.is_complete and not tally.failed and not tally.deleting
-            return PodGroupPhase.RECOVERING, (PodGroupReason.NOT_ENOUGH_TASKS if owed else reason)
+            awaits_owner = not tally.is_complete and not tally.failed and not tally.deleting
+            return PodGroupPhase.RECOVERING, (PodGroupReason.NOT_ENOUGH_TASKS if awaits_owner else reason)
         case PodGroupPhase.UNSCHEDULABLE:
             if any(_had_node_before(member, observation.state.last_transition_time) for member in observation.members):
                 return PodGroupPhase.UNSCHEDULABLE, reason
@@ -289,16 +291,18 @@ def _message(observation: GangObservation, tally: _MemberTally, reason: PodGroup
     parts = [f"{tally.running}/{observation.min_members} members running"]
     if tally.succeeded:
         parts.append(f"{tally.succeeded} succeeded")
-    short = tally.placed_roles if tally.is_complete else tally.existing_roles
+    role_counts = tally.placed_roles if tally.is_complete else tally.existing_roles
     parts += [
-        f"{role} {short[role]}/{minimum}" for role, minimum in observation.min_by_role.items() if short[role] < minimum
+        f"{role} {role_counts[role]}/{minimum}"
+        for role, minimum in observation.min_by_role.items()
+        if role_counts[role] < minimum
     ]
-    lost = [_failure_message(member) for member in tally.failed]
-    lost += [f"{_display_name(member)} deleted" for member in tally.deleting]
-    lost += [f"{_display_name(gone)} deleted" for gone in tally.deleted]
-    parts += lost[:_MAX_NAMED_MEMBERS]
-    if len(lost) > _MAX_NAMED_MEMBERS:
-        parts.append(f"{len(lost) - _MAX_NAMED_MEMBERS} more lost")
+    losses = [_failure_message(member) for member in tally.failed]
+    losses += [f"{_display_name(member)} deleted" for member in tally.deleting]
+    losses += [f"{_display_name(former)} deleted" for former in tally.deleted]
+    parts += losses[:_MAX_NAMED_MEMBERS]
+    if len(losses) > _MAX_NAMED_MEMBERS:
+        parts.append(f"{len(losses) - _MAX_NAMED_MEMBERS} more lost")
     if reason is PodGroupReason.NOT_ENOUGH_TASKS:
         parts.append(f"{tally.existing} of {observation.min_members} exist")
     text = ", ".join(parts)
@@ -312,13 +316,13 @@ def _display_name(member: MemberStatus | LostMember) -> str:
 
 
 def _failure_message(member: MemberStatus) -> str:
-    where = f" on {member.node}" if member.node else ""
+    location = f" on {member.node}" if member.node else ""
     if member.phase == PodPhase.UNKNOWN:
-        return f"{member.name} lost{where}"
+        return f"{member.name} lost{location}"
     if member.reason.startswith("OutOf") or member.reason in _REJECTION_REASONS:
-        return f"{member.name} rejected{where} ({member.reason})"
+        return f"{member.name} rejected{location} ({member.reason})"
     if member.exit_code is not None:
         return f"{_display_name(member)} failed (exit {member.exit_code})"
     if member.reason:
-        return f"{_display_name(member)} failed{where} ({member.reason})"
+        return f"{_display_name(member)} failed{location} ({member.reason})"
     return f"{_display_name(member)} failed"

@@ -57,9 +57,13 @@ class GangRegistry:
 
         Whoever is told to belong elsewhere is lost to its gang. One on its way to its place gets there first.
         """
-        known = self.member(pod.metadata.uid)
-        if known is not None and not known.assumed_node and not _names_gang(pod, self._by_pod[known.uid]):
-            self.drop_pod(known.uid)
+        known_member = self.member(pod.metadata.uid)
+        if (
+            known_member is not None
+            and not known_member.assumed_node
+            and not _names_gang(pod, self._by_pod[known_member.uid])
+        ):
+            self.drop_pod(known_member.uid)
         gang = self._gang_for(pod)
         if gang is None:
             return None
@@ -71,7 +75,7 @@ class GangRegistry:
             gang.members.add(member)
             self._by_pod[uid] = gang
         else:
-            before, was = (member.shape, member.mode, member.status), member.is_placed and member.node
+            before, old_node = (member.shape, member.mode, member.status), member.is_placed and member.node
             rejected = member.pin_rejected
             member.pod, member.shape, member.mode, member.status = pod, shape, mode, member_status(pod)
             refused, member.bind_refused = member.bind_refused, False
@@ -81,7 +85,7 @@ class GangRegistry:
                     self.changed_gangs[gang] = None
                 return member
             gang.members.update(before[2], member.status)
-            if member.assumed_node and was == member.status.node and member.is_placed and before[0] is shape:
+            if member.assumed_node and old_node == member.status.node and member.is_placed and before[0] is shape:
                 # Seen where we put it: to all decisions it has been there before.
                 member.assumed_node = ""
                 self.changed_gangs[gang] = None
@@ -109,8 +113,8 @@ class GangRegistry:
         before = gang.pod_group
         if before is not None and before.metadata.uid == group.metadata.uid and not _is_newer(group, before):
             return gang
-        same = before is not None and _is_equivalent(before, group)
-        spec = gang.spec if same else SchedulingSpec.from_podgroup(group.spec)
+        is_equivalent = before is not None and _is_equivalent(before, group)
+        spec = gang.spec if is_equivalent else SchedulingSpec.from_podgroup(group.spec)
         # What one may hold, others may have: also of a gang that asks for nothing.
         self.spec_version += spec != gang.spec
         gang.set_pod_group(group, spec)
@@ -118,13 +122,13 @@ class GangRegistry:
             # Whoever it lost before is no loss to what begins now.
             gang.members.lost.clear()
             gang.progress.placed_at = gang.progress.rolled_back_at = None
-            done, probed = group.status.succeeded, group.status.state.last_probe_time
-            gang.members.prior_succeeded = (done, probed) if before is None else (0, None)
+            succeeded, probe_time = group.status.succeeded, group.status.state.last_probe_time
+            gang.members.prior_succeeded = (succeeded, probe_time) if before is None else (0, None)
             gang.progress.warned_timeout = False
         if group.status.state.phase == PodGroupPhase.RUNNING:
             # All have their places.
             gang.excluded_nodes.clear()
-        if same:
+        if is_equivalent:
             self.changed_gangs[gang] = None
         else:
             self.invalidate(gang)
@@ -174,15 +178,15 @@ class GangRegistry:
 
     def requests(self) -> list[GangRequest]:
         """Of all gangs with members that wait, if enough of them exist."""
-        found: list[GangRequest] = []
+        requests: list[GangRequest] = []
         for gang in tuple(self._maybe_waiting):
             request = gang.request(self.priority_classes.fields.get)
             if request is not None:
-                found.append(request)
+                requests.append(request)
                 continue
             del self._maybe_waiting[gang]
             gang.progress.pending = gang.progress.last_attempt = None
-        return found
+        return requests
 
     def allocations(self) -> list[GangAllocation]:
         """Of all gangs that have places."""
@@ -195,17 +199,17 @@ class GangRegistry:
 
     def gang_of_request(self, request: GangRequest) -> GangInfo | None:
         """Whose ask it is; None if it has gone."""
-        found = self._single_pods.get(request.uid) or self._by_group.get(request.key)
-        return found if found is not None and found.uid == request.uid else None
+        gang = self._single_pods.get(request.uid) or self._by_group.get(request.key)
+        return gang if gang is not None and gang.uid == request.uid else None
 
     # Inside
 
     def _gang_for(self, pod: Pod) -> GangInfo | None:
         """The gang of a pod, made if need be; None if it is no business of ours."""
         metadata = pod.metadata
-        known = self._by_pod.get(metadata.uid)
-        if known is not None:
-            return known
+        gang_of_uid = self._by_pod.get(metadata.uid)
+        if gang_of_uid is not None:
+            return gang_of_uid
         name = metadata.annotations.get(GROUP_NAME_ANNOTATION)
         if name:
             return self._by_group.setdefault(
@@ -226,8 +230,8 @@ class GangRegistry:
             self.changed_gangs.pop(gang, None)
 
 
-def _priority(found: PriorityClass) -> GangPriority:
-    return GangPriority(found.value, can_preempt=found.preemption_policy != NEVER_PREEMPT)
+def _priority(priority_class: PriorityClass) -> GangPriority:
+    return GangPriority(priority_class.value, can_preempt=priority_class.preemption_policy != NEVER_PREEMPT)
 
 
 def _names_gang(pod: Pod, gang: GangInfo) -> bool:
@@ -238,25 +242,25 @@ def _names_gang(pod: Pod, gang: GangInfo) -> bool:
 
 def _is_newer(group: PodGroup, before: PodGroup) -> bool:
     """A watch may be behind what we wrote. Versions that are not numbers are taken as they come."""
-    one, other = group.metadata.resource_version, before.metadata.resource_version
-    if one.isdecimal() and other.isdecimal():
-        return int(one) > int(other)
-    return one != other
+    version, known_version = group.metadata.resource_version, before.metadata.resource_version
+    if version.isdecimal() and known_version.isdecimal():
+        return int(version) > int(known_version)
+    return version != known_version
 
 
 def _is_restarted(before: PodGroup, group: PodGroup) -> bool:
     """Whether it is another group of the same name, or all of its members are gone and it starts again."""
-    stuck, now = before.status.state.phase, group.status.state.phase
-    again = (stuck, now) == (PodGroupPhase.UNSCHEDULABLE, PodGroupPhase.PENDING)
-    return again or before.metadata.uid != group.metadata.uid
+    old_phase, new_phase = before.status.state.phase, group.status.state.phase
+    is_reset = (old_phase, new_phase) == (PodGroupPhase.UNSCHEDULABLE, PodGroupPhase.PENDING)
+    return is_reset or before.metadata.uid != group.metadata.uid
 
 
 def _is_equivalent(group: PodGroup, before: PodGroup) -> bool:
     """Whether only words about it changed."""
-    one, other = group.metadata, before.metadata
+    metadata, old_metadata = group.metadata, before.metadata
     return (
-        one.uid == other.uid
-        and one.deletion_timestamp == other.deletion_timestamp
+        metadata.uid == old_metadata.uid
+        and metadata.deletion_timestamp == old_metadata.deletion_timestamp
         and group.spec == before.spec
         and group.status.state.phase == before.status.state.phase
     )

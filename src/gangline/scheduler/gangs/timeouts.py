@@ -60,7 +60,9 @@ def rollback_at(gang: GangInfo, default: timedelta) -> datetime | None:
     ]
     if progress_times:
         progress_times += [
-            made for member in gang.members.unplaced() if (made := member.pod.metadata.creation_timestamp) is not None
+            created
+            for member in gang.members.unplaced()
+            if (created := member.pod.metadata.creation_timestamp) is not None
         ]
     if gang.progress.placed_at is not None:
         progress_times.append(gang.progress.placed_at)

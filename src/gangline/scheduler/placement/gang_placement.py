@@ -64,11 +64,11 @@ def _best_placement(snapshot: ClusterSnapshot, request: GangRequest) -> DomainPl
     """The first that is enough; else the one that comes closest."""
     best: DomainPlacement | None = None
     for domain in candidate_domains(snapshot, request):
-        found = _domain_placement(snapshot, request, domain)
-        if found.is_sufficient:
-            return found
-        if best is None or found.pod_count > best.pod_count:
-            best = found
+        placement = _domain_placement(snapshot, request, domain)
+        if placement.is_sufficient:
+            return placement
+        if best is None or placement.pod_count > best.pod_count:
+            best = placement
     assert best is not None
     by_affinity = _placement_by_affinity(snapshot, request)
     return by_affinity if by_affinity is not None and by_affinity.is_sufficient else best
@@ -86,17 +86,17 @@ def _placement_by_affinity(snapshot: ClusterSnapshot, request: GangRequest) -> D
     leaders = [index for index in sorted(group) if index not in followers]
     if not followers or not leaders:
         return None
-    found = [NO_NODES for _ in request.pod_sets]
+    nodes = [NO_NODES for _ in request.pod_sets]
     for domain in _roomiest_domains(snapshot, request, key, followers):
-        attempt, nodes = snapshot.copy(), found.copy()
-        _place_missing(attempt, request, leaders, domain, nodes, limit=1)
-        if _place_missing(attempt, request, followers, domain, nodes):
-            snapshot, found = attempt, nodes
-        if all(len(found[index]) == request.pod_sets[index].count for index in followers):
+        attempt, attempt_nodes = snapshot.copy(), nodes.copy()
+        _place_missing(attempt, request, leaders, domain, attempt_nodes, limit=1)
+        if _place_missing(attempt, request, followers, domain, attempt_nodes):
+            snapshot, nodes = attempt, attempt_nodes
+        if all(len(nodes[index]) == request.pod_sets[index].count for index in followers):
             break
     snapshot = snapshot.copy()
-    _place_missing(snapshot, request, range(len(request.pod_sets)), ALL_NODES, found)
-    return _checked_placement(request, ALL_NODES, tuple(found))
+    _place_missing(snapshot, request, range(len(request.pod_sets)), ALL_NODES, nodes)
+    return _checked_placement(request, ALL_NODES, tuple(nodes))
 
 
 def _roomiest_domains(
@@ -105,12 +105,13 @@ def _roomiest_domains(
     """Domains with most room for these, the leaders they want to be with aside."""
     column = snapshot.nodes.label_column(key)
     room = np.zeros(column.size, dtype=np.int64)
-    there = column.codes >= 0
+    labelled = column.codes >= 0
     for index in followers:
-        each = np.minimum(
-            ShapeFit(snapshot, request.pod_sets[index].shape).capacity(unmet=False), request.pod_sets[index].count
+        capacity = np.minimum(
+            ShapeFit(snapshot, request.pod_sets[index].shape).capacity(check_affinity=False),
+            request.pod_sets[index].count,
         )
-        room += np.bincount(column.codes[there], weights=each[there], minlength=column.size).astype(np.int64)
+        room += np.bincount(column.codes[labelled], weights=capacity[labelled], minlength=column.size).astype(np.int64)
     order = np.lexsort((np.arange(column.size), -room))[:MAX_DOMAINS]
     return [Domain(mask=column.codes == code, name=column.values[code]) for code in order.tolist() if room[code]]
 
@@ -120,15 +121,15 @@ def _place_missing(
     request: GangRequest,
     indices: Iterable[int],
     domain: Domain,
-    found: list[Vector],
+    placed_nodes: list[Vector],
     limit: int = 1 << 30,
 ) -> int:
     """Put what is missing of these needs, so many at most. How many it was."""
     placed = 0
     for index in indices:
-        missing = min(request.pod_sets[index].count - len(found[index]), limit - placed)
+        missing = min(request.pod_sets[index].count - len(placed_nodes[index]), limit - placed)
         nodes = _assume_pods(snapshot, request, index, missing, domain)
-        found[index] = np.concatenate((found[index], nodes))
+        placed_nodes[index] = np.concatenate((placed_nodes[index], nodes))
         placed += len(nodes)
     return placed
 
@@ -142,13 +143,13 @@ def _domain_placement(snapshot: ClusterSnapshot, request: GangRequest, domain: D
         )
     best: DomainPlacement | None = None
     for order, minimum_first in _pod_set_orders(snapshot, request, domain):
-        found = _checked_placement(
+        placement = _checked_placement(
             request, domain, _nodes_in_order(snapshot, request, domain, order, minimum_first=minimum_first)
         )
-        if found.is_sufficient:
-            return found
-        if best is None or found.pod_count > best.pod_count:
-            best = found
+        if placement.is_sufficient:
+            return placement
+        if best is None or placement.pod_count > best.pod_count:
+            best = placement
     assert best is not None
     return best
 
@@ -184,20 +185,20 @@ def _nodes_in_order(
 ) -> tuple[Vector, ...]:
     """Fill one need after the other. Modestly: first the least of every role, then the rest, the plentiful first."""
     snapshot = snapshot.copy()
-    found = [NO_NODES for _ in request.pod_sets]
+    nodes = [NO_NODES for _ in request.pod_sets]
     owed_by_role = dict(request.min_by_role)
     if minimum_first:
         for index in order:
             pod_set = request.pod_sets[index]
             count = min(pod_set.count, owed_by_role.get(pod_set.role, 0))
-            found[index] = _assume_pods(snapshot, request, index, count, domain)
-            owed_by_role[pod_set.role] = owed_by_role.get(pod_set.role, 0) - len(found[index])
+            nodes[index] = _assume_pods(snapshot, request, index, count, domain)
+            owed_by_role[pod_set.role] = owed_by_role.get(pod_set.role, 0) - len(nodes[index])
         order = order[::-1]
     for index in order:
         pod_set = request.pod_sets[index]
-        more = _assume_pods(snapshot, request, index, pod_set.count - len(found[index]), domain)
-        found[index] = np.concatenate((found[index], more))
-    return tuple(found)
+        added = _assume_pods(snapshot, request, index, pod_set.count - len(nodes[index]), domain)
+        nodes[index] = np.concatenate((nodes[index], added))
+    return tuple(nodes)
 
 
 def _assume_pods(snapshot: ClusterSnapshot, request: GangRequest, index: int, count: int, domain: Domain) -> Vector:
@@ -209,42 +210,48 @@ def _assume_pods(snapshot: ClusterSnapshot, request: GangRequest, index: int, co
 
 
 def _checked_placement(request: GangRequest, domain: Domain, nodes: tuple[Vector, ...]) -> DomainPlacement:
-    found = DomainPlacement(nodes, domain, is_sufficient=False)
-    enough = found.pod_count >= request.min_members and all(
-        found.count_of_role(request, role) >= minimum for role, minimum in request.min_by_role.items()
+    placement = DomainPlacement(nodes, domain, is_sufficient=False)
+    is_sufficient = placement.pod_count >= request.min_members and all(
+        placement.count_of_role(request, role) >= minimum for role, minimum in request.min_by_role.items()
     )
-    return msgspec.structs.replace(found, is_sufficient=enough)
+    return msgspec.structs.replace(placement, is_sufficient=is_sufficient)
 
 
 def _shortage(snapshot: ClusterSnapshot, request: GangRequest, best: DomainPlacement) -> Shortage:
     """Why one more member of the need that lacks most finds no place once the others have theirs."""
     index = _bottleneck(request, best)
     bottleneck = request.pod_sets[index]
-    full = snapshot.copy()
+    filled = snapshot.copy()
     for pod_set, nodes in zip(request.pod_sets, best.nodes, strict=True):
-        full.assume(pod_set.shape, nodes)
+        filled.assume(pod_set.shape, nodes)
     mask = best.domain.mask if best.domain.applies_to(index) else None
-    reasons = reason_histogram(full, bottleneck.shape, mask, best.domain.reason)
+    reasons = reason_histogram(filled, bottleneck.shape, mask, best.domain.reason)
     fitting = min(best.pod_count, request.min_members)
-    said = ""
+    prefix = ""
     if best.domain.name:
-        said = best.domain.gap_message(request.min_members, fitting) + ": "
+        prefix = best.domain.gap_message(request.min_members, fitting) + ": "
     elif len({pod_set.role for pod_set in request.pod_sets}) > 1:
-        there, wanted = best.count_of_role(request, bottleneck.role), _requested_count(request, bottleneck.role)
-        said = f"{there} of {wanted} of role {bottleneck.role} fit: "
+        placed_count, requested_count = (
+            best.count_of_role(request, bottleneck.role),
+            _requested_count(request, bottleneck.role),
+        )
+        prefix = f"{placed_count} of {requested_count} of role {bottleneck.role} fit: "
     elif fitting:
-        said = f"{fitting} of {request.min_members} fit: "
-    return Shortage(said + nodes_message(reasons, len(snapshot.nodes)), reasons, fitting)
+        prefix = f"{fitting} of {request.min_members} fit: "
+    return Shortage(prefix + nodes_message(reasons, len(snapshot.nodes)), reasons, fitting)
 
 
 def _bottleneck(request: GangRequest, best: DomainPlacement) -> int:
     """The need that lacks most; of a role that lacks some of its least, if there is one."""
-    lacks = [pod_set.count - len(nodes) for pod_set, nodes in zip(request.pod_sets, best.nodes, strict=True)]
-    short = [
+    missing = [pod_set.count - len(nodes) for pod_set, nodes in zip(request.pod_sets, best.nodes, strict=True)]
+    below_minimum = [
         best.count_of_role(request, pod_set.role) < request.min_by_role.get(pod_set.role, 0)
         for pod_set in request.pod_sets
     ]
-    return max(range(len(request.pod_sets)), key=lambda number: (lacks[number] > 0 and short[number], lacks[number]))
+    return max(
+        range(len(request.pod_sets)),
+        key=lambda number: (missing[number] > 0 and below_minimum[number], missing[number]),
+    )
 
 
 def _requested_count(request: GangRequest, role: str) -> int:

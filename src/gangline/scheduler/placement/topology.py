@@ -33,8 +33,8 @@ class Domain(msgspec.Struct, frozen=True):
 
     def gap_message(self, minimum: int, fitting: int) -> str:
         """What is missing in this, the best domain."""
-        short = self.key.rpartition("/")[2]
-        return f"no {short} holds all {minimum}, the best is {self.name} with room for {fitting} ({minimum - fitting} missing)"
+        level = self.key.rpartition("/")[2]
+        return f"no {level} holds all {minimum}, the best is {self.name} with room for {fitting} ({minimum - fitting} missing)"
 
 
 ALL_NODES = Domain()
@@ -63,14 +63,14 @@ def _topology_domains(
 ) -> Iterator[Domain]:
     column = snapshot.nodes.label_column(key)
     domains = _DomainCapacity(snapshot, request, column, pod_sets)
-    found = domains.candidates()
-    if required and not found:
-        found = domains.closest()
-    for code in found:
+    candidate_codes = domains.candidates()
+    if required and not candidate_codes:
+        candidate_codes = domains.closest()
+    for code in candidate_codes:
         yield Domain(mask=column.codes == code, key=key, name=column.values[code], pod_sets=pod_sets)
     if not required:
         yield Domain(node_ranks=domains.node_ranks())
-    elif not found:
+    elif not candidate_codes:
         yield Domain(mask=np.zeros(len(snapshot.nodes), dtype=np.bool_), pod_sets=pod_sets)
 
 
@@ -109,8 +109,10 @@ class _DomainCapacity:
                 # More than anybody asks for, and far from where floating point loses ones.
                 # Whom it wants to be with may come with it.
                 check_affinity = not has_unmet_affinity(snapshot, pod_set.shape)
-                each = np.minimum(ShapeFit(snapshot, pod_set.shape).capacity(unmet=check_affinity), 1 << 20)[labelled]
-                sums = np.bincount(codes, weights=each, minlength=column.size).astype(np.int64)
+                capacity = np.minimum(
+                    ShapeFit(snapshot, pod_set.shape).capacity(check_affinity=check_affinity), 1 << 20
+                )[labelled]
+                sums = np.bincount(codes, weights=capacity, minlength=column.size).astype(np.int64)
                 self._spare += sums
                 self._fits[number] = np.minimum(sums, pod_set.count)
         self._placed = self._fits.sum(axis=0)
@@ -118,11 +120,11 @@ class _DomainCapacity:
 
     def candidates(self) -> list[int]:
         """Domains that may hold it: those that take most of it first, and of these the tightest."""
-        enough = (self._placed >= self._request.min_members) & (self._placed > 0) & self._joinable
+        sufficient = (self._placed >= self._request.min_members) & (self._placed > 0) & self._joinable
         for role, minimum in self._request.min_by_role.items():
             rows = [number for number, pod_set in enumerate(self._request.pod_sets) if pod_set.role == role]
-            enough &= self._fits[rows].sum(axis=0) >= minimum
-        return self._tightest_first(np.flatnonzero(enough))[:MAX_DOMAINS]
+            sufficient &= self._fits[rows].sum(axis=0) >= minimum
+        return self._tightest_first(np.flatnonzero(sufficient))[:MAX_DOMAINS]
 
     def closest(self) -> list[int]:
         """The domain that comes closest, for the message."""
@@ -145,7 +147,7 @@ class _DomainCapacity:
 def _current_domains(snapshot: ClusterSnapshot, request: GangRequest, column: LabelColumn) -> Mask:
     """Domains in which members are already; all of them if there are none."""
     numbers = [number for name in request.current_nodes if (number := snapshot.nodes.index_of.get(name)) is not None]
-    found = np.zeros(column.size, dtype=np.bool_)
+    domains = np.zeros(column.size, dtype=np.bool_)
     codes = column.codes[numbers] if numbers else np.empty(0, dtype=np.int32)
-    found[codes[codes >= 0]] = True
-    return found if found.any() else ~found
+    domains[codes[codes >= 0]] = True
+    return domains if domains.any() else ~domains

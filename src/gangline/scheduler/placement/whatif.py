@@ -68,8 +68,8 @@ class WhatIf:
     def reserve(self, request: GangRequest) -> None:
         """Keep as much of what it needs as there is for it, until `release`."""
         self._after_eviction = None
-        found = best_effort_placement(self._snapshot_for(request), request)
-        for pod_set, nodes in zip(request.pod_sets, found.nodes, strict=True):
+        placement = best_effort_placement(self._snapshot_for(request), request)
+        for pod_set, nodes in zip(request.pod_sets, placement.nodes, strict=True):
             self._snapshot.assume(pod_set.shape, nodes, tentative=True)
             self._reserved.append((pod_set.shape, nodes))
 
@@ -93,7 +93,7 @@ class WhatIf:
         return {resource: int(usable[row]) for resource, row in sorted(self._snapshot.resource_rows.items())}
 
     def _bound_pods(self, uids: Iterable[str]) -> list[BoundPod]:
-        return [found for uid in dict.fromkeys(uids) if (found := self._pods.get(uid)) is not None]
+        return [pod for uid in dict.fromkeys(uids) if (pod := self._pods.get(uid)) is not None]
 
     def _snapshot_for(self, request: GangRequest, snapshot: ClusterSnapshot | None = None) -> ClusterSnapshot:
         """The snapshot minus capacity nominated by kube-scheduler for pods of equal or higher priority.

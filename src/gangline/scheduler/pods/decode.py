@@ -125,7 +125,9 @@ def _spread_constraint(pod: Pod, rule: TopologySpreadConstraint) -> SpreadConstr
     )
 
 
-def _pod_selector(pod: Pod, body: SelectorBody | None, same: Iterable[str], other: Iterable[str] = ()) -> LabelSelector:
+def _pod_selector(
+    pod: Pod, body: SelectorBody | None, match_keys: Iterable[str], mismatch_keys: Iterable[str] = ()
+) -> LabelSelector:
     """A selector with the pod's own values of some labels added: pods with the same, or with another, value.
 
     The server adds them itself when it makes the pod; what is there twice changes nothing.
@@ -133,8 +135,8 @@ def _pod_selector(pod: Pod, body: SelectorBody | None, same: Iterable[str], othe
     if body is None:
         return LabelSelector(never=True)
     labels = pod.metadata.labels
-    added = [Requirement(key, SelectorOperator.IN, (labels[key],)) for key in same if key in labels]
-    added += [Requirement(key, SelectorOperator.NOT_IN, (labels[key],)) for key in other if key in labels]
+    added = [Requirement(key, SelectorOperator.IN, (labels[key],)) for key in match_keys if key in labels]
+    added += [Requirement(key, SelectorOperator.NOT_IN, (labels[key],)) for key in mismatch_keys if key in labels]
     encoding = label_selector(body).requirements
     return LabelSelector((*encoding, *(each for each in added if each not in encoding)))
 
@@ -253,13 +255,13 @@ def _host_ports(pod: Pod) -> tuple[HostPort, ...]:
         *pod.spec.containers,
         *(each for each in pod.spec.init_containers if each.restart_policy == "Always"),
     )
-    found = {
+    host_ports = {
         HostPort(port.host_port, port.protocol or "TCP", "" if port.host_ip == _ALL_ADDRESSES else port.host_ip)
         for container in running
         for port in container.ports
         if port.host_port
     }
-    return tuple(sorted(found, key=lambda each: (each.port, each.protocol, each.ip)))
+    return tuple(sorted(host_ports, key=lambda each: (each.port, each.protocol, each.ip)))
 
 
 def _claim_names(pod: Pod, ephemeral: tuple[str, ...]) -> tuple[str, ...]:
@@ -293,14 +295,14 @@ class ShapeCache:
             # Its claims bear the name of the pod.
             return shape_of(pod, selected_labels)
         encoding = self._encoding(pod, selected_labels)
-        found = self._by_encoding.get(encoding)
-        if found is None:
+        cached = self._by_encoding.get(encoding)
+        if cached is None:
             if len(self._by_encoding) >= self._max_size:
                 self._by_encoding.clear()
                 self._interned.clear()
             shape = shape_of(pod, selected_labels)
-            found = self._by_encoding[encoding] = self._interned.setdefault(shape, shape)
-        return found
+            cached = self._by_encoding[encoding] = self._interned.setdefault(shape, shape)
+        return cached
 
     def bound_pod_for(self, pod: Pod) -> BoundPod | None:
         """As `bound_pod_of`."""

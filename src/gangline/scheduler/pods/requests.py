@@ -24,9 +24,9 @@ def pod_requests(pod: Pod) -> tuple[tuple[str, int], ...]:
             if name in (CPU, "memory") or name.startswith("hugepages-")
         )
     add_amounts(total, _nano_amounts(pod.spec.overhead))
-    found = {name: whole_units(name, amount) for name, amount in total.items()}
-    found[PODS] = 1
-    return tuple(sorted((name, amount) for name, amount in found.items() if amount))
+    amounts = {name: whole_units(name, amount) for name, amount in total.items()}
+    amounts[PODS] = 1
+    return tuple(sorted((name, amount) for name, amount in amounts.items() if amount))
 
 
 def _container_requests(pod: Pod) -> NanoAmounts:
@@ -55,8 +55,8 @@ def _resized_statuses(pod: Pod) -> dict[str, PodContainerStatus]:
     status = pod.status
     if not status.container_statuses and not status.init_container_statuses:
         return {}
-    every: Iterable[PodContainerStatus] = (*status.container_statuses, *status.init_container_statuses)
-    return {each.name: each for each in every if each.resources is not None}
+    statuses: Iterable[PodContainerStatus] = (*status.container_statuses, *status.init_container_statuses)
+    return {each.name: each for each in statuses if each.resources is not None}
 
 
 def _container_request(pod: Pod, container: PodContainer, statuses: Mapping[str, PodContainerStatus]) -> NanoAmounts:

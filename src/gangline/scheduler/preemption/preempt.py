@@ -170,10 +170,10 @@ def _staying_pods(allocation: GangAllocation, removed: Collection[str]) -> tuple
 def eviction_order(allocations: Iterable[GangAllocation]) -> list[GangAllocation]:
     """The least important first, of these the youngest, then the lowest uid."""
     # Sorting keeps what was sorted before. Thrice without a key made for every gang is faster than once with it.
-    found = sorted(allocations, key=_UID)
-    found.sort(key=_CREATED, reverse=True)
-    found.sort(key=_PRIORITY)
-    return found
+    ordered = sorted(allocations, key=_UID)
+    ordered.sort(key=_CREATED, reverse=True)
+    ordered.sort(key=_PRIORITY)
+    return ordered
 
 
 def victims_by_queue(victim_sets: Iterable[VictimSet]) -> Mapping[str, list[BoundPod]]:

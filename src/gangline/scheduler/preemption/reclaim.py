@@ -30,17 +30,17 @@ def reclaimable_allocations(
     needed = [name for name, amount in requested_amounts(minimal_request(request).pod_sets).items() if amount]
     reclaimed_by_queue: dict[str, dict[str, int]] = {}
     exhausted: set[str] = set()
-    found = []
+    reclaimable = []
     for allocation in allocations:
         if allocation.queue in exhausted or not _is_reclaimable(allocation, request, accounts):
             continue
         reclaimed = reclaimed_by_queue.setdefault(allocation.queue, {})
         if accounts.is_above_share(allocation.queue, {name: -reclaimed.get(name, 0) for name in needed}):
-            found.append(allocation)
+            reclaimable.append(allocation)
             add_amounts(reclaimed, allocation.retained)
         else:
             exhausted.add(allocation.queue)
-    return found
+    return reclaimable
 
 
 def _is_reclaimable_queue(queue: str, request: GangRequest, accounts: QueueAccounts) -> bool:
@@ -54,5 +54,5 @@ def _is_reclaimable_queue(queue: str, request: GangRequest, accounts: QueueAccou
 
 
 def _is_reclaimable(allocation: GangAllocation, request: GangRequest, accounts: QueueAccounts) -> bool:
-    others = allocation.uid != request.uid and allocation.queue != request.queue
-    return others and accounts.quota(allocation.queue).reclaimable and allocation.priority <= request.priority
+    is_other = allocation.uid != request.uid and allocation.queue != request.queue
+    return is_other and accounts.quota(allocation.queue).reclaimable and allocation.priority <= request.priority

@@ -61,10 +61,10 @@ class QueueAccounts:
 
     def share(self, queue: str) -> float:
         """How much of what it deserves a queue has; 1: all of it. With plenty for all: its dominant share by weight."""
-        found = self._shares.get(queue)
-        if found is None:
-            found = self._shares[queue] = self._compute_share(queue)
-        return found
+        share = self._shares.get(queue)
+        if share is None:
+            share = self._shares[queue] = self._compute_share(queue)
+        return share
 
     def _compute_share(self, queue: str) -> float:
         usage = self._retained.get(queue, {})
@@ -78,20 +78,20 @@ class QueueAccounts:
 
     def class_exceeds_share(self, equivalence: EquivalenceClass) -> bool:
         """The same of any ask of a kind."""
-        found = self._exceeds_share.get(equivalence)
-        if found is None:
-            found = self._exceeds_share[equivalence] = self.is_above_share(equivalence.queue, equivalence.min_amounts)
-        return found
+        exceeds = self._exceeds_share.get(equivalence)
+        if exceeds is None:
+            exceeds = self._exceeds_share[equivalence] = self.is_above_share(equivalence.queue, equivalence.min_amounts)
+        return exceeds
 
     def outgrows_share(self, request: GangRequest) -> bool:
         """Whether what it needs at least is by itself more than its queue deserves."""
         equivalence = self._classes.by_uid[request.uid]
-        found = self._outgrows_share.get(equivalence)
-        if found is None:
+        outgrows = self._outgrows_share.get(equivalence)
+        if outgrows is None:
             minimum, deserved = equivalence.min_amounts, self._deserved.get(equivalence.queue, {})
             among = minimum.keys() & self._contended
-            found = self._outgrows_share[equivalence] = any(minimum[name] > deserved.get(name, 0) for name in among)
-        return found
+            outgrows = self._outgrows_share[equivalence] = any(minimum[name] > deserved.get(name, 0) for name in among)
+        return outgrows
 
     def is_above_share(self, queue: str, change: Amounts) -> bool:
         """Whether a queue has more than it deserves of any resource named here, once this much is added to it."""
@@ -131,11 +131,11 @@ class QueueAccounts:
 def queue_usage(allocations: Iterable[GangAllocation]) -> QueueUsage:
     """What queues hold, added up gang by gang."""
     used: dict[str, dict[str, int]] = {}
-    kept: dict[str, dict[str, int]] = {}
+    retained: dict[str, dict[str, int]] = {}
     for allocation in allocations:
         add_amounts(used.setdefault(allocation.queue, {}), allocation.used)
-        add_amounts(kept.setdefault(allocation.queue, {}), allocation.retained)
-    return QueueUsage(used, kept)
+        add_amounts(retained.setdefault(allocation.queue, {}), allocation.retained)
+    return QueueUsage(used, retained)
 
 
 def _queue_requests(usage: Mapping[str, Amounts], asks: Mapping[EquivalenceClass, int]) -> dict[str, dict[str, int]]:

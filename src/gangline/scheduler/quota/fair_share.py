@@ -82,8 +82,8 @@ def _max_min_fill(shareable: int, claims: list[QueueClaim]) -> dict[str, int]:
     for claim in sorted(claims, key=lambda claim: Fraction(claim.limit, claim.weight)):
         if claim.limit * weight > remaining * claim.weight:
             # From here on nobody is full: the level is the same for all of them.
-            rest = [other for other in claims if other.queue not in shares]
-            return shares | {other.queue: remaining * other.weight // weight for other in rest}
+            unfilled = [other for other in claims if other.queue not in shares]
+            return shares | {other.queue: remaining * other.weight // weight for other in unfilled}
         shares[claim.queue] = claim.limit
         remaining, weight = remaining - claim.limit, weight - claim.weight
     return shares

@@ -372,9 +372,9 @@ class Simulation:
     def _interrupt_job(self, job: _JobState, now: float) -> None:
         """It has to begin again, where it last saved what it had."""
         run_seconds, interval = now - job.run_started_at, self._rules.checkpoint
-        lost = run_seconds if interval <= 0 else math.fmod(run_seconds, interval)
-        job.remaining_seconds -= run_seconds - lost
-        job.lost_seconds += lost
+        lost_seconds = run_seconds if interval <= 0 else math.fmod(run_seconds, interval)
+        job.remaining_seconds -= run_seconds - lost_seconds
+        job.lost_seconds += lost_seconds
         job.evictions += 1
         job.run_number += 1
         self._preempted += 1

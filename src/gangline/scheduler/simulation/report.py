@@ -144,9 +144,9 @@ def _time_mean(samples: Sequence[UsageSample], value: Callable[[UsageSample], fl
 
 
 def _sample_spans(samples: Sequence[UsageSample], end: float) -> Iterable[tuple[UsageSample, float]]:
-    for sample, after in pairwise(samples):
+    for sample, next_sample in pairwise(samples):
         if sample.at < end:
-            yield sample, min(after.at, end)
+            yield sample, min(next_sample.at, end)
     if samples and samples[-1].at < end:
         yield samples[-1], end
 
@@ -166,6 +166,6 @@ def _timeline(samples: Sequence[UsageSample], scarcest: str, end: float, points:
             for at, value in enumerate(values):
                 sums[number][at] += value * max(0.0, inside)
     return [
-        TimelinePoint(begin + number * step, *(round(total / step, 6) for total in found))
-        for number, found in enumerate(sums)
+        TimelinePoint(begin + number * step, *(round(total / step, 6) for total in totals))
+        for number, totals in enumerate(sums)
     ]

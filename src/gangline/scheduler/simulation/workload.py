@@ -69,13 +69,13 @@ def generated_jobs(count: int, seed: int, mix: WorkloadMix, capacity: Mapping[st
     request = parsed_request(mix.request)
     draws = [(_weighted_choice(rng, mix.sizes), _random_duration(rng, mix)) for _ in range(count)]
     interval = _arrival_interval(draws, dict(request), capacity, mix.load)
-    arrival, found = 0.0, []
+    arrival, jobs = 0.0, []
     for number, (members, duration) in enumerate(draws):
         arrival += rng.expovariate(1 / interval) if interval else 0.0
         queue, priority = _weighted_choice(rng, mix.queues), _weighted_choice(rng, mix.priorities)
         name = f"job-{number:0{len(str(count - 1))}}"
-        found.append(WorkloadJob(name, round(arrival, 3), members, request, round(duration, 3), queue, priority))
-    return found
+        jobs.append(WorkloadJob(name, round(arrival, 3), members, request, round(duration, 3), queue, priority))
+    return jobs
 
 
 def _arrival_interval(
@@ -99,22 +99,22 @@ def _weighted_choice(rng: random.Random, weights: Mapping[Any, float]) -> Any:
 def parsed_request(texts: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
     """A request as written. Raises `InputError`."""
     try:
-        found = parsed_amounts(texts)
+        amounts_by_name = parsed_amounts(texts)
     except InputError as error:
         raise InputError(f"request: {error}") from error
-    return tuple(sorted({**found, PODS: 1}.items()))
+    return tuple(sorted({**amounts_by_name, PODS: 1}.items()))
 
 
 def parsed_amounts(texts: Mapping[str, str]) -> dict[str, int]:
     """Amounts as written. Raises `InputError` for what is none, or is more or less than anybody can have."""
     try:
-        found = amounts(texts)
+        parsed = amounts(texts)
     except QuantityError as error:
         raise InputError(str(error)) from error
-    for name, amount in found.items():
+    for name, amount in parsed.items():
         if not 0 <= amount <= MAX_RESOURCE_AMOUNT:
             raise InputError(f'{name}: "{texts[name]}" is {"less than nothing" if amount < 0 else "too much"}')
-    return found
+    return parsed
 
 
 # Traces
@@ -125,8 +125,8 @@ def trace_jobs(lines: Iterable[str], source: str) -> list[WorkloadJob]:
     rows = [(number, line) for number, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")]
     if not rows:
         raise InputError(f"{source}: no jobs; the first line of a CSV names its columns: {','.join(TRACE_COLUMNS)}")
-    found = _json_records(rows, source) if rows[0][1].lstrip().startswith("{") else _csv_records(rows, source)
-    jobs = [_job_from_record(record, number, source) for number, record in found]
+    records = _json_records(rows, source) if rows[0][1].lstrip().startswith("{") else _csv_records(rows, source)
+    jobs = [_job_from_record(record, number, source) for number, record in records]
     if not jobs:
         raise InputError(f"{source}: no jobs; write one in each line after the names")
     duplicate = next((name for name, times in Counter(job.name for job in jobs).items() if times > 1), None)

@@ -33,10 +33,10 @@ def node_info(node: Node) -> NodeInfo:
 def tolerates(tolerations: Iterable[PodToleration], taint: Taint) -> bool:
     """Whether one of the tolerations covers a taint."""
     return any(
-        (not each.effect or each.effect == taint.effect)
-        and (not each.key or each.key == taint.key)
-        and _tolerates_value(each, taint.value)
-        for each in tolerations
+        (not toleration.effect or toleration.effect == taint.effect)
+        and (not toleration.key or toleration.key == taint.key)
+        and _tolerates_value(toleration, taint.value)
+        for toleration in tolerations
     )
 
 
@@ -53,7 +53,7 @@ def _tolerates_value(toleration: PodToleration, value: str) -> bool:
 def _tolerates_number(toleration: PodToleration, value: str) -> bool:
     """Taints with numbers: a toleration of Gt 5 covers a taint of 6."""
     try:
-        found, limit = int(value), int(toleration.value)
+        number, limit = int(value), int(toleration.value)
     except ValueError:
         return False
-    return found > limit if toleration.operator == "Gt" else found < limit
+    return number > limit if toleration.operator == "Gt" else number < limit

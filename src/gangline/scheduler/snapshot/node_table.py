@@ -41,8 +41,8 @@ class LabelColumn(NamedTuple):
 
     def mask_of(self, value: str) -> Mask:
         """Nodes of which the label has this value."""
-        found: Mask = self.codes == (self.values.index(value) if value in self.values else -2)
-        return found
+        mask: Mask = self.codes == (self.values.index(value) if value in self.values else -2)
+        return mask
 
 
 class NodeFilterResult(NamedTuple):
@@ -74,23 +74,23 @@ class NodeTable:
 
     def label_column(self, key: str) -> LabelColumn:
         """The values of a label over all nodes."""
-        found = self._label_columns.get(key)
-        if found is None:
+        column = self._label_columns.get(key)
+        if column is None:
             codes, values = _codes_and_values([info.labels.get(key) for info in self._infos])
-            found = self._label_columns[key] = _sorted_column(codes, values)
-        return found
+            column = self._label_columns[key] = _sorted_column(codes, values)
+        return column
 
     def filter_result(self, constraints: NodeConstraints) -> NodeFilterResult:
         """What a pod that wants this makes of every node."""
-        found = self._filter_results.get(constraints)
-        if found is None:
+        result = self._filter_results.get(constraints)
+        if result is None:
             if len(self._filter_results) >= MAX_CACHED_FILTERS:
                 self._filter_results.clear()
             reasons = self._reasons(constraints)
-            found = self._filter_results[constraints] = NodeFilterResult(
+            result = self._filter_results[constraints] = NodeFilterResult(
                 reasons, reasons == 0, self._preference_scores(constraints)
             )
-        return found
+        return result
 
     def affinity_mask(self, constraints: NodeConstraints) -> Mask:
         """Nodes that its selector and affinity name, whatever else speaks against them."""
@@ -109,10 +109,10 @@ class NodeTable:
 
     def any_term_mask(self, terms: Iterable[NodeTerm]) -> Mask:
         """Nodes of which one of the terms holds."""
-        found = self._constant_mask(value=False)
+        mask = self._constant_mask(value=False)
         for term in terms:
-            found |= self._term_mask(term)
-        return found
+            mask |= self._term_mask(term)
+        return mask
 
     def _reasons(self, constraints: NodeConstraints) -> ReasonCodes:
         reasons = np.zeros(len(self), dtype=np.int16)
@@ -136,11 +136,11 @@ class NodeTable:
 
     def _term_mask(self, term: NodeTerm) -> Mask:
         fits = self._constant_mask(value=bool(term.label_requirements or term.name_requirements))
-        for each in term.label_requirements:
-            fits &= _requirement_mask(each, self.label_column(each.key))
-        for each in term.name_requirements:
+        for requirement in term.label_requirements:
+            fits &= _requirement_mask(requirement, self.label_column(requirement.key))
+        for requirement in term.name_requirements:
             names = LabelColumn(np.arange(len(self), dtype=np.int32), tuple(self.names))
-            fits &= _requirement_mask(each, names) if each.key == "metadata.name" else False
+            fits &= _requirement_mask(requirement, names) if requirement.key == "metadata.name" else False
         return fits
 
     def _by_taints(self, value_of: Callable[[tuple[Taint, ...]], int]) -> Vector:

@@ -108,7 +108,7 @@ class PodIndex:
 
     def matching(self, selector: LabelSelector, namespaces: Callable[[str], bool]) -> Iterator[BoundPod]:
         """Residents in some namespaces that a selector matches."""
-        per_pod = any(each.key in IDENTITY_LABELS for each in selector.requirements)
+        per_pod = any(pod.key in IDENTITY_LABELS for pod in selector.requirements)
         pair = _required_label(selector)
         for group in self._by_labels if pair is None else self._groups_by_label.get(pair, ()):
             namespace, labels = group
@@ -116,16 +116,20 @@ class PodIndex:
                 continue
             pods = self._by_labels[group].values()
             if per_pod:
-                yield from (each for each in pods if selector.matches(dict((*labels, *each.identity_labels))))
+                yield from (pod for pod in pods if selector.matches(dict((*labels, *pod.identity_labels))))
             elif selector.matches(dict(labels)):
                 yield from pods
 
 
 def _required_label(selector: LabelSelector) -> LabelPair | None:
     """A label that whoever is matched must have with this value, and has in its shape. None: there is none."""
-    for each in selector.requirements:
-        if each.operator in _EQUALITY_OPERATORS and len(each.values) == 1 and each.key not in IDENTITY_LABELS:
-            return each.key, each.values[0]
+    for requirement in selector.requirements:
+        if (
+            requirement.operator in _EQUALITY_OPERATORS
+            and len(requirement.values) == 1
+            and requirement.key not in IDENTITY_LABELS
+        ):
+            return requirement.key, requirement.values[0]
     return None
 
 
@@ -140,9 +144,9 @@ def ports_conflict(ours: HostPort, theirs: HostPort) -> bool:
 
 def _remove_entry(index: dict[F, dict[E, V]], key: F, entry: E) -> bool:
     """Take an entry out of a file. True: it was the last one, and the file is gone."""
-    found = index.get(key, {})
-    found.pop(entry, None)
-    if found or key not in index:
+    entries = index.get(key, {})
+    entries.pop(entry, None)
+    if entries or key not in index:
         return False
     del index[key]
     return True

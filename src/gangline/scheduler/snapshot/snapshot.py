@@ -96,12 +96,12 @@ class ClusterSnapshot:
 
     def _release_pods(self, pods: Iterable[BoundPod]) -> None:
         """Add the requests of these pods to the free amounts. Nominated pods are not counted there, so they free nothing."""
-        number = self.nodes.index_of
+        index_of = self.nodes.index_of
         by_shape: dict[PodShape, list[int]] = {}
-        for each in pods:
-            at = number.get(each.node)
-            if at is not None and not each.nominated:
-                by_shape.setdefault(each.shape, []).append(at)
+        for pod in pods:
+            number = index_of.get(pod.node)
+            if number is not None and not pod.nominated:
+                by_shape.setdefault(pod.shape, []).append(number)
         # Many shapes ask for the same: preemption thinks tens of thousands away at once.
         nodes_by_requests: dict[tuple[tuple[str, int], ...], list[int]] = {}
         for shape, numbers in by_shape.items():
@@ -120,15 +120,15 @@ class ClusterSnapshot:
 
 def resource_capacity(snapshot: ClusterSnapshot, shape: PodShape) -> Vector:
     """How many pods of a shape every node has room for, by amounts alone."""
-    found: Vector | None = None
+    capacity: Vector | None = None
     for resource, amount in shape.requests:
         row = snapshot.resource_rows.get(resource)
         if row is None:
             return np.zeros(len(snapshot.nodes), dtype=np.int64)
         # Of pods, and mostly of GPUs, one is asked for: dividing costs more than all the rest.
-        each = snapshot.free[row] // amount if amount != 1 else snapshot.free[row]
-        found = each if found is None else np.minimum(found, each)
-    if found is None:
+        quotient = snapshot.free[row] // amount if amount != 1 else snapshot.free[row]
+        capacity = quotient if capacity is None else np.minimum(capacity, quotient)
+    if capacity is None:
         return np.full(len(snapshot.nodes), np.iinfo(np.int32).max, dtype=np.int64)
     # A vector of its own, which whoever asked may change.
-    return np.maximum(found, 0)
+    return np.maximum(capacity, 0)

@@ -47,8 +47,8 @@ class VolumeCache:
 
     def csi_source(self, namespace: str, claim: str) -> CSIVolumeSource | None:
         """What is attached to a node for a claim, if it is bound to a volume of a storage driver."""
-        found = self.claims.objects.get(Key(namespace, claim))
-        volume = self.volumes.objects.get(found.spec.volume_name) if found is not None else None
+        bound_claim = self.claims.objects.get(Key(namespace, claim))
+        volume = self.volumes.objects.get(bound_claim.spec.volume_name) if bound_claim is not None else None
         return None if volume is None else volume.spec.csi
 
     def unbound_claim(self, namespace: str, name: str) -> tuple[VolumeClaim, StorageClass] | None:
@@ -56,12 +56,16 @@ class VolumeCache:
         claim = self.claims.objects.get(Key(namespace, name))
         if claim is None or (claim.spec.volume_name and claim.status.phase != "Pending"):
             return None
-        found = self.storage_classes.objects.get(claim.spec.storage_class_name or "")
-        return None if found is None or found.volume_binding_mode != _WAIT_FOR_FIRST_CONSUMER else (claim, found)
+        storage_class = self.storage_classes.objects.get(claim.spec.storage_class_name or "")
+        return (
+            None
+            if storage_class is None or storage_class.volume_binding_mode != _WAIT_FOR_FIRST_CONSUMER
+            else (claim, storage_class)
+        )
 
     def claim_problem(self, shape: PodShape) -> str:
         """Why no node will do, as long as its claims are as they are. Empty: nothing."""
-        return next((found for name in shape.claims if (found := self._problem_of(shape, name))), "")
+        return next((problem for name in shape.claims if (problem := self._problem_of(shape, name))), "")
 
     def exclusive_claim(self, shape: PodShape) -> str:
         """A claim of it that only one pod may use at a time. Empty: none."""
@@ -76,10 +80,10 @@ class VolumeCache:
         terms = [terms for name in shape.claims for terms in self._node_terms(shape.namespace, name)]
         if not terms:
             return None
-        found = np.ones(len(nodes), dtype=np.bool_)
-        for each in terms:
-            found &= nodes.any_term_mask(each)
-        return found
+        mask = np.ones(len(nodes), dtype=np.bool_)
+        for alternatives in terms:
+            mask &= nodes.any_term_mask(alternatives)
+        return mask
 
     def _problem_of(self, shape: PodShape, name: str) -> str:
         claim = self.claims.objects.get(Key(shape.namespace, name))
@@ -93,8 +97,8 @@ class VolumeCache:
             return f'persistentvolumeclaim "{name}" has lost its volume'
         # One that names a volume is bound only when the volume controller says so.
         if claim.spec.volume_name and claim.status.phase != "Pending":
-            there = claim.spec.volume_name in self.volumes.objects
-            return "" if there else f'persistentvolume "{claim.spec.volume_name}" of claim "{name}" not found'
+            exists = claim.spec.volume_name in self.volumes.objects
+            return "" if exists else f'persistentvolume "{claim.spec.volume_name}" of claim "{name}" not found'
         if self.unbound_claim(shape.namespace, name) is not None:
             return (
                 ""
@@ -149,15 +153,15 @@ def _owner_uid(claim: VolumeClaim) -> str:
 
 def _topology_terms(labels: Mapping[str, str]) -> list[tuple[NodeTerm, ...]]:
     """Zones and regions of a volume; several are joined by two underscores."""
-    found = []
+    terms = []
     for key in _TOPOLOGY_LABELS:
         if key in labels:
             values = tuple(sorted(labels[key].split("__")))
             names = dict.fromkeys((key, _CURRENT_LABELS.get(key, key)))
-            found.append(
+            terms.append(
                 (
                     _NO_TOPOLOGY,
                     *(NodeTerm((Requirement(name, SelectorOperator.IN, values),)) for name in names),
                 )
             )
-    return found
+    return terms

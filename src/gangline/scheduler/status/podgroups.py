@@ -171,15 +171,15 @@ class PodGroupReporter:
     async def _reread(self, gang: GangInfo, group: PodGroup) -> None:
         """Somebody else wrote. The watch would tell, but it may be behind for long."""
         try:
-            found = await self._client.get(PodGroup, group.metadata.key)
+            current = await self._client.get(PodGroup, group.metadata.key)
         except NotFound:
             return
         except KubeError:
             self._enqueue_after(gang, self._intervals.status_write)
             return
-        if found.metadata.uid == group.metadata.uid:
-            self._written_at.pop(found.metadata.uid, None)
-            self._gangs.put_group(found)
+        if current.metadata.uid == group.metadata.uid:
+            self._written_at.pop(current.metadata.uid, None)
+            self._gangs.put_group(current)
             # The watch will have nothing new to tell.
             self._notify_changed()
             self.enqueue(gang)

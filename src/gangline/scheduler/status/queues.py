@@ -41,9 +41,9 @@ class QueueReporter:
         else:
             self._queues[name] = delta.after
 
-    def record_cycle(self, found: CycleResult) -> None:
+    def record_cycle(self, result: CycleResult) -> None:
         """A round was made."""
-        self._deserved = found.deserved
+        self._deserved = result.deserved
 
     def enqueue(self, gangs: GangRegistry) -> None:
         """Something about gangs changed."""

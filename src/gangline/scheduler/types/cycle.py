@@ -172,7 +172,7 @@ class Placement(msgspec.Struct, frozen=True):
 
     @property
     def pod_count(self) -> int:
-        return sum(len(found) for found in self.nodes)
+        return sum(len(nodes) for nodes in self.nodes)
 
 
 class Shortage(msgspec.Struct, frozen=True):

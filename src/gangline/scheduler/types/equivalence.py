@@ -60,10 +60,10 @@ class EquivalenceClasses:
     def class_of(self, request: GangRequest) -> EquivalenceClass:
         """The kind of an ask, met or not."""
         key = _equivalence_key(request)
-        found = self._by_key.get(key)
-        if found is None:
-            found = self._by_key[key] = EquivalenceClass(request)
-        return found
+        equivalence = self._by_key.get(key)
+        if equivalence is None:
+            equivalence = self._by_key[key] = EquivalenceClass(request)
+        return equivalence
 
 
 def _equivalence_key(request: GangRequest) -> Hashable:

@@ -104,13 +104,15 @@ def shape_excluding(shape: PodShape, nodes: Collection[str]) -> PodShape:
     """As of a pod that is not to go to these nodes."""
     if not nodes:
         return shape
-    others = Requirement("metadata.name", SelectorOperator.NOT_IN, tuple(sorted(nodes)))
+    exclusion = Requirement("metadata.name", SelectorOperator.NOT_IN, tuple(sorted(nodes)))
     terms = shape.node_constraints.required
     required = (
-        (NodeTerm(name_requirements=(others,)),)
+        (NodeTerm(name_requirements=(exclusion,)),)
         if terms is None
         else tuple(
-            NodeTerm(term.label_requirements, (*term.name_requirements, others)) for term in terms if term != NodeTerm()
+            NodeTerm(term.label_requirements, (*term.name_requirements, exclusion))
+            for term in terms
+            if term != NodeTerm()
         )
     )
     return msgspec.structs.replace(

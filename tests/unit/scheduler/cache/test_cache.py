@@ -156,12 +156,12 @@ def test_who_is_gone_is_told() -> None:
 def test_who_is_asked_to_leave_is_on_its_way_at_once_and_may_stay_after_all() -> None:
     told = Told()
     told.see(make_gang_pod("p", node="a"))
-    told.world.set_evicting("uid-p", leaves=True)
+    told.world.set_evicting("uid-p", evicting=True)
     assert told.world.nodes.what_if().terminating == ("uid-p",)
     # Its watch has something else to say, before the server has done it.
     told.see(make_gang_pod("p", node="a", phase="Running"))
     assert told.world.nodes.what_if().terminating == ("uid-p",)
-    told.world.set_evicting("uid-p", leaves=False)
+    told.world.set_evicting("uid-p", evicting=False)
     assert told.world.nodes.what_if().terminating == ()
 
 

@@ -1,4 +1,4 @@
-"""What a scheduler counts, under kube-batch's names where it counts the same, so that dashboards and alerts fit.
+"""Prometheus metrics, under kube-batch's names where they measure the same, so that dashboards and alerts fit.
 
 No label names a job: kube-batch's counters per job are sums here.
 """
@@ -55,7 +55,7 @@ class PrometheusSchedulerMetrics:
         )
 
     def observe_cycle(self, seconds: float, result: CycleResult) -> None:
-        """A round was made."""
+        """Count the decisions of a cycle, and observe how long it took."""
         self._cycle_latency.observe(seconds * 1000)
         for decision in result.decisions:
             match decision:
@@ -67,20 +67,20 @@ class PrometheusSchedulerMetrics:
                     self._unschedulable.inc()
 
     def observe_bind(self, waited: timedelta | None) -> None:
-        """A pod has its place, so long after it was made."""
+        """Count a placed pod, and observe the time since its creation."""
         self._bound_pods.inc()
         if waited is not None:
             self._pod_latency.observe(waited.total_seconds() * 1e6)
 
     def count_bind_error(self) -> None:
-        """A call failed."""
+        """Count a failed call."""
         self._errors.inc()
 
     def count_victims(self, count: int) -> None:
-        """So many are asked to leave."""
+        """Count evicted pods."""
         self._victims.inc(count)
 
     def set_pending(self, gangs: int, pods: int) -> None:
-        """So many wait now."""
+        """Set how many gangs and pods are waiting."""
         self._pending_gangs.set(gangs)
         self._pending_pods.set(pods)

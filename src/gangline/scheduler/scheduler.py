@@ -1,9 +1,9 @@
-"""The running scheduler: what informers tell becomes rounds of decisions, and decisions become calls.
+"""The running scheduler: informers feed the cache, changes cause cycles, and decisions become API calls.
 
-Woken by changes, never by a clock alone. A round decides on one snapshot in which everything decided before counts as
-done, until it is seen to be done or to have failed; so rounds go on while calls are under way. All state is built anew
-from a list taken after the election was won, and no call is made before that list is complete: what a former leader
-did is in it.
+Woken by changes, never by a clock alone. A cycle decides on a snapshot in which all earlier decisions count as done
+until they are seen to be done or to have failed; so cycles go on while calls are in flight. All state is built from a
+list taken after the election was won, and no call is made before that list is complete: it contains what a former
+leader did.
 """
 
 import asyncio
@@ -44,16 +44,16 @@ from gangline.scheduler.types.equivalence import EquivalenceClasses
 log = logging.getLogger(__name__)
 
 SCHEME: Scheme = CORE_SCHEME.with_resources(*PLACEMENT_SCHEME, PODGROUPS, QUEUES, DISRUPTION_BUDGETS)
-"""All that a scheduler reads and writes. Pods and nodes are read as `api.placing` has them."""
+"""All kinds that the scheduler reads and writes. Pods and nodes are read as `api.scheduler_views` defines them."""
 CONTROLLER = "gangline.dev/scheduler"
 PrepareConnections = Callable[[int], Awaitable[None]]
-"""Gets ready for so many calls at once, which are about to come. Never fails."""
+"""Opens connections for this many concurrent calls that are about to come. Never fails."""
 DISCOVERY_RETRY = timedelta(seconds=1)
-"""Between two questions to a server that does not answer."""
+"""Delay between two discovery requests to a server that does not answer."""
 
 
 class Scheduler:
-    """One term of scheduling. Make a new one for every term: it starts with nothing. Inert until `run`."""
+    """The scheduler for one term of leadership. Create a new one for every term. Does nothing until `run`."""
 
     def __init__(
         self,
@@ -69,13 +69,13 @@ class Scheduler:
         self._client, self._clock, self._metrics, self._prepare = client, clock, metrics, prepare
         self._settings = settings or SchedulerSettings()
         self._wake = asyncio.Event()
-        # How many members of a gang are about to come.
+        # How many members of a gang are about to be created.
         self._expected_members, self._members_expected = 0, asyncio.Event()
-        # Whether a round may help somebody; else only what changed is told.
+        # Whether a cycle may help a waiting gang; otherwise changes are only reported.
         self._cycle_requested = False
         self._timer: Timer | None = None
-        # The wiring. Decisions flow down: dispatcher, then binder and evictor. What becomes of them flows back through
-        # the outcomes into the cache, which requests the next cycle.
+        # The wiring. Decisions flow down: dispatcher, then binder and evictor. Their results flow back through the
+        # outcomes into the cache, which requests the next cycle.
         self._cache = cache = SchedulerCache(
             self._settings,
             request_cycle=self._request_cycle,
@@ -102,22 +102,22 @@ class Scheduler:
             PodGroup: self._on_group,
         }
         self._informers = {kind: self._informer(kind) for kind in self._handlers}
-        # When a round said that it would decide otherwise.
+        # When the last cycle would decide differently although nothing has changed.
         self._recheck_at: datetime | None = None
-        # What the last round was about, so that nothing is decided twice, and how long it took.
+        # The input of the last cycle, so that nothing is decided twice, and how long the cycle took.
         self._last_input: tuple[int, list[GangRequest]] | None = None
         self._cycle_seconds = 0.0
         self._classes = EquivalenceClasses()
 
     def unsynced_message(self) -> str:
-        """Which caches are not filled yet, in words. Empty when all are."""
+        """Names the caches that are not synced yet; empty when all are."""
         missing = ", ".join(informer.name for informer in self._informers.values() if not informer.is_synced)
         return f"no first list of {missing}" if missing else ""
 
     async def run(self) -> None:
         """Schedule until cancelled."""
         if not await self._is_served(CSINode):
-            # A server without storage drivers: ours.
+            # The server has no storage drivers; our own is such a server.
             del self._informers[CSINode]
         if self._prepare is not None:
             await self._prepare(self._settings.concurrency)
@@ -142,10 +142,8 @@ class Scheduler:
             self._prepare_for_members,
         ]
 
-    # Following the server
-
     async def _is_served(self, kind: type[Any]) -> bool:
-        """Whether the server has this kind. Asked until it answers."""
+        """Whether the server has this kind. Retries until the server answers."""
         while True:
             try:
                 return await is_served(self._client, SCHEME.of(kind))
@@ -171,12 +169,12 @@ class Scheduler:
     def _on_group(self, delta: Delta[PodGroup]) -> None:
         self._cache.on_group(delta)
         if delta.before is None and delta.after is not None and not delta.after.status.running:
-            # Its members come next.
+            # Its members are created next.
             self._expected_members = max(self._expected_members, delta.after.spec.min_member)
             self._members_expected.set()
 
     async def _prepare_for_members(self) -> Never:
-        """Members that are about to come shall not wait for what can be made ready before."""
+        """Open connections before the members of a new gang arrive."""
         while True:
             await self._members_expected.wait()
             self._members_expected.clear()
@@ -188,8 +186,6 @@ class Scheduler:
         self._dispatcher.forget(uid)
         self._condition_reporter.forget(uid)
         self._group_reporter.forget(uid)
-
-    # Rounds
 
     async def _run_cycles(self) -> Never:
         try:
@@ -221,7 +217,7 @@ class Scheduler:
 
     def _run_cycle(self, now: datetime) -> None:
         started, cache = self._clock.monotonic(), self._cache
-        # Before budgets forget who refused: then those may be asked again, though nothing else has changed.
+        # Before expired refusals are dropped below: these pods may be evicted again, though nothing else has changed.
         is_due = self._is_recheck_due(now)
         cache.budgets.protect_members(cache.gangs, now)
         requests = cache.gangs.requests()
@@ -241,14 +237,14 @@ class Scheduler:
             self._metrics.observe_cycle(self._cycle_seconds, result)
             self._queue_reporter.record_cycle(result)
         elif not requests:
-            # Nobody is left whose patience could end.
+            # No gang waits, so no starvation timeout can end.
             self._recheck_at = None
         self._metrics.set_pending(
             len(requests), sum(pod_set.count for request in requests for pod_set in request.pod_sets)
         )
 
     def _is_unchanged(self, requests: list[GangRequest]) -> bool:
-        """Whether the last round was about the very same."""
+        """Whether the last cycle had the same input."""
         if self._last_input is None:
             return False
         version, before = self._last_input

@@ -1,9 +1,9 @@
-"""Carries decisions out: members are bound, or pinned, many at a time, until each is there or was refused.
+"""Executes bind requests: pods are bound, or pinned, many at a time, until each is placed or refused.
 
-Knows how, never whether. A call that failed is made again with growing pauses, for as long as nobody takes the order
-back: the place stays reserved meanwhile. A server that says "bound already" is asked where: if it is where we wanted
-it, an earlier call of ours got through and its answer did not. Every call carries the uid, so a pod that was deleted
-and made again under its name is never touched.
+A failed call is retried with growing delays until the request is cancelled; the pod's place stays assumed meanwhile.
+After a conflict the pod is read: if it is bound to the requested node, an earlier call of ours succeeded and its
+response was lost. Every call carries the uid, so a pod that was deleted and created again under its name is never
+touched.
 """
 
 import asyncio
@@ -30,40 +30,41 @@ log = logging.getLogger(__name__)
 
 MAX_CONCURRENT_BINDS = 32
 FIRST_RETRY_DELAY, MAX_RETRY_DELAY = timedelta(milliseconds=50), timedelta(seconds=5)
-"""Pauses between tries of one call: they double."""
+"""Delays between attempts of one call: they double."""
 SHUTDOWN_GRACE_SECONDS = 3.0
-"""How long calls under way may take when the term ends. Less than a lease has left after its last renewal."""
+"""How long calls in flight may take after the leader's term ends. Shorter than what a lease has left after its last
+renewal."""
 
 
 class BindRequest(msgspec.Struct, frozen=True):
-    """One pod, one node."""
+    """A request to place one pod on one node."""
 
     key: Key
     uid: str
     node: str
     mode: str
-    # What the node calls itself in its label, where pods are pinned.
+    # The node's hostname label, for pods that are pinned.
     hostname: str = ""
 
 
 class BindObserver(Protocol):
-    """Who gives the orders, and is told what became of them."""
+    """Learns what becomes of bind requests."""
 
     def bind_succeeded(self, request: BindRequest) -> None:
-        """It is there, or told to go there."""
+        """The pod is bound or pinned."""
         ...
 
     def bind_refused(self, request: BindRequest, reason: str) -> None:
-        """It cannot be: the pod is gone, is another one, or has another place."""
+        """The pod cannot be placed there: it is gone, is another pod, or has another node."""
         ...
 
     def bind_failed(self, request: BindRequest, error: KubeError) -> None:
-        """A try failed; it will be tried again."""
+        """An attempt failed; it will be retried."""
         ...
 
 
 class PodBinder:
-    """Orders in, calls out. Inert until `run`."""
+    """Executes bind requests. Does nothing until `run`."""
 
     def __init__(
         self, client: Client, clock: Clock, observer: BindObserver, *, at_once: int = MAX_CONCURRENT_BINDS
@@ -71,9 +72,9 @@ class PodBinder:
         self._client, self._clock, self._observer, self._concurrency = client, clock, observer, at_once
         self._pods = PodSubresources(client)
         self._queue: deque[BindRequest] = deque()
-        # By uid. An order that is not here any more was taken back.
+        # By uid. A request that is not in here any more was cancelled.
         self._requests: dict[str, BindRequest] = {}
-        # Whose call is under way.
+        # Pods with a call in flight.
         self._in_flight: set[str] = set()
         self._attempts: dict[str, int] = {}
         self._timers: dict[str, Timer] = {}
@@ -82,25 +83,25 @@ class PodBinder:
 
     @property
     def is_busy(self) -> bool:
-        """Whether there are orders that have not been tried yet, or are being tried right now."""
+        """Whether there are requests that have not been tried yet, or are being tried now."""
         return len(self._requests) > len(self._timers)
 
     def is_queued(self, uid: str) -> bool:
-        """Whether its order is open and no call for it is under way."""
+        """Whether the pod's request is open and no call for it is in flight."""
         return uid in self._requests and uid not in self._in_flight
 
     def is_in_flight(self, uid: str) -> bool:
-        """Whether a call for it is under way: nobody knows yet what comes of it."""
+        """Whether a call for the pod is in flight: its result is unknown."""
         return uid in self._in_flight
 
     def submit(self, request: BindRequest) -> None:
-        """To be carried out as soon as there is a hand free."""
+        """Execute the request as soon as a worker is free."""
         self._requests[request.uid] = request
         self._queue.append(request)
         self._wake.set()
 
     def cancel(self, uid: str) -> None:
-        """No more tries. A call under way is not undone."""
+        """Make no more attempts. A call in flight is not undone."""
         self._requests.pop(uid, None)
         self._attempts.pop(uid, None)
         timer = self._timers.pop(uid, None)
@@ -108,7 +109,7 @@ class PodBinder:
             timer.cancel()
 
     async def run(self) -> None:
-        """Work until cancelled. Calls under way are then waited for, a moment: whoever leads next must find them done."""
+        """Work until cancelled, then wait briefly for calls in flight: the next leader must see their results."""
         try:
             async with asyncio.TaskGroup() as group:
                 workers = [group.create_task(self._run_worker()) for _ in range(self._concurrency)]
@@ -156,7 +157,7 @@ class PodBinder:
             await self._pods.bind(request.key, request.node, uid=request.uid)
 
     async def _check_pod(self, request: BindRequest, refusal: ApiError) -> None:
-        """Whether the pod is where we wanted it after all."""
+        """Read the pod after a conflict: it may be on the requested node, still unplaced, or placed otherwise."""
         try:
             pod = await self._client.get(Pod, request.key)
         except NotFound as error:
@@ -169,7 +170,7 @@ class PodBinder:
         if is_same_pod and request.node == pod.spec.node_name:
             self._finish(request)
         elif is_same_pod and _is_unplaced(request, pod):
-            # The conflict was about something that has passed.
+            # The cause of the conflict has passed.
             self._retry_later(request, refusal)
         else:
             self._refuse(request, str(refusal))
@@ -209,13 +210,13 @@ class PodBinder:
 
 
 def _is_unplaced(request: BindRequest, pod: Pod) -> bool:
-    """Whether it still has no place: neither bound nor leaving, nor told by somebody else where to go."""
+    """Whether the pod still has no node: it is neither bound, nor being deleted, nor pinned by another."""
     ungated = request.mode == PIN and all(gate.name != GANG_GATE for gate in pod.spec.scheduling_gates)
     return not ungated and not pod.spec.node_name and pod.metadata.deletion_timestamp is None
 
 
 def pin_patch(request: BindRequest) -> JSON:
-    """The patch that takes the gate off and says where: one step, so that nobody places it elsewhere in between."""
+    """The patch that removes the gate and pins the pod, in one step, so that no scheduler places it in between."""
     return {
         "metadata": {"uid": request.uid, "annotations": {PINNED_NODE_ANNOTATION: request.node}},
         "spec": {

@@ -1,4 +1,4 @@
-"""Carries the decisions of a round out: orders and notices are given, what became of them is noted, and told once."""
+"""Carries out the decisions of a cycle: submits bind and evict requests, and records why gangs are pending."""
 
 import logging
 from collections import Counter
@@ -21,7 +21,7 @@ from gangline.scheduler.types.cycle import Bind, CycleResult, GangRequest, Pendi
 log = logging.getLogger(__name__)
 
 _MAX_NAMED_GANGS = 3
-"""So many gangs that have to give way are named; the others are counted."""
+"""How many preempted gangs an Event names; the others are counted."""
 
 
 class Dispatcher:
@@ -43,7 +43,7 @@ class Dispatcher:
         self._events, self._settings, self._metrics, self._request_cycle = events, settings, metrics, request_cycle
 
     def dispatch(self, result: CycleResult, now: datetime) -> None:
-        """Do what a round decided. Gangs that have gone meanwhile are passed over."""
+        """Carry out the decisions of a cycle. Gangs that were deleted meanwhile are skipped."""
         for decision in result.decisions:
             gang = self._cache.gangs.gang_of_request(decision.request)
             if gang is None:
@@ -58,14 +58,14 @@ class Dispatcher:
                     self._mark_pending(gang, decision)
 
     def rollback(self, gang: GangInfo, limit: timedelta) -> None:
-        """Take back a start that was left half bound: places are given up, and who has one is asked to leave."""
-        # What comes of a call under way nobody knows: its place stays used.
+        """Roll back a start that was left half bound: cancel open requests and evict the placed members."""
+        # The result of a call in flight is unknown: its node stays in use.
         members = [
             member
             for member in members_to_evict(gang, self._settings.name)
             if member.status.node or not self._binder.is_in_flight(member.uid)
         ]
-        # Bound, also if that was not yet seen, or told where to go: in all these cases only leaving takes it back.
+        # Bound, even if the watch has not shown it yet, or pinned: only eviction takes these back.
         bound = [member for member in members if member.status.node or not self._binder.is_queued(member.uid)]
         message = rollback_message(gang, len(bound), limit)
         for member in members:
@@ -82,7 +82,7 @@ class Dispatcher:
         log.warning("start undone", extra={"gang": gang.key, "bound": len(bound), "least": gang.spec.min_members})
 
     def forget(self, uid: str) -> None:
-        """A pod is gone: nothing more is done for it."""
+        """A pod was deleted: drop its bind request."""
         self._binder.cancel(uid)
         self._outcomes.finish(uid)
 
@@ -96,11 +96,11 @@ class Dispatcher:
             self._outcomes.begin(gang, member.uid)
             self._binder.submit(BindRequest(member.key, member.uid, node, member.mode, hostname))
         if len(assignments) < sum(pod_set.count for pod_set in decision.request.pod_sets):
-            # The others are to hear why they wait.
+            # The next cycle tells the remaining members why they wait.
             self._request_cycle()
 
     def _warn_missing_class(self, gang: GangInfo) -> None:
-        """Say, once, that the PriorityClass it names is not there: it would count for less, and nobody would know why."""
+        """Record once that the gang's PriorityClass does not exist: its priority would be lower without explanation."""
         name = gang.spec.priority_class
         if not name or name == gang.progress.warned_priority_class or name in self._cache.gangs.priority_classes.fields:
             return
@@ -131,7 +131,7 @@ class Dispatcher:
         self._record_pending(gang, Pending(decision.request, PendingReason.VICTIMS, message), failed=False)
 
     def _preemption_message(self, victim: GangInfo, count: int, gang: GangInfo, request: GangRequest) -> str:
-        """What a gang is told of which so many members are asked to leave. To be asked for before they are."""
+        """Event text for a gang that loses `count` members. Call before evicting: it reads the current allocation."""
         allocation, bound = self._cache.gangs.allocation(victim), len(victim.members.placed())
         below = allocation is not None and allocation.priority < request.priority
         reason = "which is more important" if below else "whose queue is owed its share"
@@ -146,7 +146,7 @@ class Dispatcher:
 
     def _mark_pending(self, gang: GangInfo, decision: Pending) -> None:
         if gang.excluded_nodes and decision.reason is PendingReason.RESOURCES:
-            # There is no room elsewhere, and by now they may have some.
+            # No other node has room, and the excluded nodes may have room by now.
             gang.excluded_nodes.clear()
             self._cache.gangs.invalidate(gang)
             self._request_cycle()
@@ -169,5 +169,5 @@ class Dispatcher:
 
 
 def _is_unschedulable(pending: Pending) -> bool:
-    """Whether there is none even for the least it needs. Room that others are about to leave was counted as free."""
+    """Whether not even the required members fit, although resources of terminating pods counted as free."""
     return pending.reason in (PendingReason.RESOURCES, PendingReason.REFUSED) and pending.request.min_members > 0

@@ -1,4 +1,4 @@
-"""Asks pods to leave, through the eviction API: disruption budgets are asked first, and the uid must fit."""
+"""Evicts pods through the eviction API, which checks disruption budgets and the uid."""
 
 import asyncio
 import logging
@@ -21,22 +21,22 @@ MAX_ATTEMPTS, RETRY_DELAY = 5, timedelta(milliseconds=200)
 
 
 class EvictRequest(msgspec.Struct, frozen=True):
-    """Who is to leave."""
+    """A request to evict one pod."""
 
     key: Key
     uid: str
 
 
 class EvictionObserver(Protocol):
-    """Who gave notice, and is told what became of it."""
+    """Learns what becomes of evict requests."""
 
     def eviction_refused(self, request: EvictRequest, reason: str) -> None:
-        """It does not leave: its budget forbids it now, or the server did not answer."""
+        """The pod stays: its disruption budget forbids the eviction now, or the server did not answer."""
         ...
 
 
 class Evictor:
-    """Notices in, evictions out. Inert until `run`."""
+    """Executes evict requests. Does nothing until `run`."""
 
     def __init__(self, client: Client, clock: Clock, observer: EvictionObserver) -> None:
         self._pods, self._clock, self._observer = PodSubresources(client), clock, observer
@@ -44,7 +44,7 @@ class Evictor:
         self._wake = asyncio.Event()
 
     def submit(self, request: EvictRequest) -> None:
-        """To be served at once. One who is gone by then, or is another pod, is no business of ours."""
+        """Evict the pod as soon as a worker is free. A pod that is gone by then, or has another uid, is ignored."""
         self._queue.append(request)
         self._wake.set()
 

@@ -13,7 +13,7 @@ class GangEvents:
         self._recorder = recorder
 
     def record(self, gang: GangInfo, kind: EventType, reason: str, note: str, action: str) -> None:
-        """Record an Event. A gang without PodGroup and without pods has no object to record it on: nothing happens."""
+        """Record an Event on the PodGroup, else on the first pod; nothing if the gang has neither."""
         regarding: Pod | PodGroup | None = gang.pod_group
         if regarding is None and gang.members.by_uid:
             regarding = next(iter(gang.members.by_uid.values())).pod

@@ -1,4 +1,4 @@
-"""When to look at gangs although nothing changes: a start that stays half bound, a wait that takes too long."""
+"""Timers of gangs: roll back a start that stays half bound, and warn about a wait that takes too long."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -11,22 +11,22 @@ from gangline.scheduler.gangs.timeouts import rollback_at, start_timeout, timeou
 from gangline.scheduler.settings import SchedulerSettings
 
 UPDATE_INTERVAL = timedelta(milliseconds=250)
-"""Between two looks at what changed. A thousand members that are bound one after the other are one change here."""
+"""Minimum time between two updates of changed gangs. A thousand members bound one by one are one change here."""
 
 
 class GangTimers:
-    """Gangs with a time at which something is due. No clock of its own: it is asked."""
+    """Gangs with a time at which something is due. The caller brings the time."""
 
     def __init__(self, settings: SchedulerSettings, dispatcher: Dispatcher, events: GangEvents) -> None:
         self._settings, self._dispatcher, self._events = settings, dispatcher, events
         self._due_at: dict[GangInfo, datetime] = {}
-        # Those that changed, and when such ones were last looked at.
+        # Gangs that changed, and when such gangs were last updated.
         self._changed: dict[GangInfo, None] = {}
         self._updated_at = datetime(1970, 1, 1, tzinfo=UTC)
 
     @property
     def next_at(self) -> datetime | None:
-        """When to `look`."""
+        """When to call `run_due`; None if nothing is due."""
         due_at = min(self._due_at.values(), default=None)
         if not self._changed:
             return due_at
@@ -34,7 +34,7 @@ class GangTimers:
         return update_at if due_at is None else min(due_at, update_at)
 
     def mark_changed(self, gang: GangInfo) -> None:
-        """It changed: what is due may be due at another time, or not at all."""
+        """The gang changed: its timer is computed again."""
         self._changed[gang] = None
 
     def _update(self, gang: GangInfo) -> None:
@@ -46,7 +46,7 @@ class GangTimers:
 
     def run_due(self, now: datetime) -> None:
         """Do what is due."""
-        # Also when the clock was set back.
+        # Also true when the clock was set back.
         if self._changed and abs(now - self._updated_at) >= UPDATE_INTERVAL:
             self._updated_at = now
             changed, self._changed = self._changed, {}

@@ -1,4 +1,4 @@
-"""What becomes of bind and evict requests: the cache is corrected, and one Event says what was placed."""
+"""Results of bind and evict requests: they correct the cache, and one Event says what was placed."""
 
 import logging
 
@@ -24,7 +24,7 @@ class BindingOutcomes:
         self._binding: dict[str, GangInfo] = {}
 
     def begin(self, gang: GangInfo, uid: str) -> None:
-        """A bind request for this pod of the gang is about to be submitted."""
+        """Note that a bind request for this pod of the gang is about to be submitted."""
         self._binding[uid] = gang
         gang.progress.binding_uids.add(uid)
 
@@ -52,7 +52,7 @@ class BindingOutcomes:
         self._cache.set_evicting(request.uid, evicting=False)
 
     def finish(self, uid: str) -> None:
-        """An order is over, one way or the other. One Event for all members that were placed together."""
+        """Note that a bind request is over. Records one Event for all members that were placed together."""
         gang = self._binding.pop(uid, None)
         if gang is None:
             return

@@ -1,7 +1,7 @@
-"""What informers tell, as what decisions are made on: the cluster, the gangs, queues and budgets. No I/O.
+"""The scheduler's cache: nodes, gangs, queues and budgets, kept current by informers. No I/O.
 
-Only what can help somebody who waits asks for a round: room that frees up, a node that changes, a gang that changes. A
-pod that is seen where we put it changes nothing, and asks for nothing.
+Only changes that can help a waiting gang request a cycle: resources that become free, a changed node, a changed gang. A
+pod that is seen where we placed it changes nothing and requests nothing.
 """
 
 import logging
@@ -41,7 +41,7 @@ Handler: TypeAlias = Callable[[Delta[Any]], None]
 
 
 class SchedulerCache:
-    """All that is known. Every method takes one change; `changed` is called when a round may help somebody."""
+    """Everything that decisions are based on."""
 
     def __init__(
         self,
@@ -53,8 +53,8 @@ class SchedulerCache:
     ) -> None:
         """`request_cycle` is called when a scheduling cycle may help a waiting gang.
 
-        `gang_changed` is called when only something to report about a gang changed; `object_deleted` with the uid of
-        every deleted pod and PodGroup.
+        `gang_changed` is called when a change matters only to what is reported about a gang; `object_deleted` is called
+        with the uid of every deleted pod and PodGroup.
         """
         modes = frozenset(mode for mode, on in ((BIND, settings.bind_pods), (PIN, settings.pin_pods)) if on)
         self.nodes = NodeCache()
@@ -83,17 +83,15 @@ class SchedulerCache:
 
     @property
     def version(self) -> int:
-        """Grows with everything but the gangs that may matter to a decision."""
+        """Grows with every change that may matter to a decision, except changes of gangs."""
         return self.nodes.version + self._rules_version + self.gangs.spec_version
 
     def hostname(self, node: str) -> str:
-        """What a node's label says it is called."""
+        """The hostname label of a node; its name if it has none."""
         return self._hostnames.get(node, node)
 
-    # Changes
-
     def handle(self, delta: Delta[Any]) -> None:
-        """Apply a change of an object of any kind in `handlers`."""
+        """Apply a change of an object, of any kind in `handlers`."""
         self.handlers[type(delta.newest)](delta)
 
     def on_pod(self, delta: Delta[Pod]) -> None:
@@ -137,7 +135,7 @@ class SchedulerCache:
         return member.as_bound_pod() if member.node and not member.has_ended else None
 
     def _adopt_pin(self, member: GangMember) -> None:
-        """A pod that we pinned before we were restarted: its scheduler has yet to bind it where it was told to go."""
+        """Assume a pod that we pinned before a restart, and that its scheduler has not bound yet."""
         node = member.pod.metadata.annotations.get(PINNED_NODE_ANNOTATION)
         if node and not member.pod.spec.scheduling_gates and member.is_unplaced:
             self.gangs.assume(member, node)
@@ -201,7 +199,7 @@ class SchedulerCache:
         self._request_cycle()
 
     def _tracking(self, tracked: TrackedObjects[Any, Any, Any]) -> Handler:
-        """A handler that keeps these objects up to date and requests a cycle when one of them changed."""
+        """A handler that applies changes to these objects and requests a cycle if one may matter to a decision."""
 
         def handle(delta: Delta[Any]) -> None:
             if self._update(tracked, delta):
@@ -218,15 +216,13 @@ class SchedulerCache:
             tracked.put(delta.after)
         return tracked.version != version
 
-    # What we decide
-
     def assume(self, member: GangMember, node: str) -> None:
-        """It goes there: from now on its place is used."""
+        """Count the member on this node from now on."""
         self.gangs.assume(member, node)
         self.nodes.put_pod(member.as_bound_pod())
 
     def forget(self, uid: str) -> None:
-        """It did not come to that."""
+        """Undo `assume`: the pod was not placed."""
         member = self.gangs.member(uid)
         if member is not None and member.assumed_node:
             self.gangs.forget(uid)
@@ -235,20 +231,20 @@ class SchedulerCache:
             self._request_cycle()
 
     def forget_refused(self, uid: str) -> None:
-        """The server did not let it go there: nobody tries again before it is seen to be otherwise."""
+        """Undo `assume` after the server refused. The member does not wait again until its pod is seen to have changed."""
         member = self.gangs.member(uid)
         if member is None or not member.assumed_node:
             return
         member.bind_refused = True
         self.forget(uid)
         if not member.node and not member.mode:
-            # Somebody else has told it where to go.
+            # Another scheduler instance has pinned it.
             self._adopt_pin(member)
             if member.assumed_node:
                 self.nodes.put_pod(member.as_bound_pod())
 
     def set_evicting(self, uid: str, *, evicting: bool) -> None:
-        """A resident is asked to leave, or (refused) stays after all."""
+        """Mark a pod as being evicted, or, after a refusal, as staying."""
         gang, member, pod = (
             self.gangs.gang_of_pod(uid),
             self.gangs.member(uid),

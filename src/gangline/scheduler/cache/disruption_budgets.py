@@ -1,4 +1,4 @@
-"""Who may not be asked to leave: whom a disruption budget keeps, and whose eviction was refused of late."""
+"""Which pods must not be evicted: those a disruption budget protects, and those whose eviction was just refused."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
@@ -13,7 +13,7 @@ from gangline.scheduler.pods.decode import IDENTITY_LABELS
 from gangline.scheduler.types.cycle import BudgetLimit
 
 REFUSAL_COOLDOWN = timedelta(seconds=30)
-"""How long one whose eviction was refused is not asked again."""
+"""How long a pod whose eviction was refused is not evicted again."""
 
 
 class PodDisruptionBudgetSpec(ApiStruct, frozen=True):
@@ -35,10 +35,11 @@ DISRUPTION_BUDGETS = Resource("policy", "v1", "PodDisruptionBudget", "poddisrupt
 
 
 class DisruptionBudgets:
-    """What budgets allow, and who refused lately. No I/O."""
+    """Disruption budgets and recent refusals. No I/O."""
 
     def __init__(self) -> None:
-        # How many may leave, and of whom; of one that nobody can understand, nobody.
+        # The allowed disruptions and the selector of each budget. One with an invalid selector covers no pod and is
+        # left out.
         self._budgets: dict[Key, tuple[int, LabelSelector]] = {}
         self._refused_until: dict[str, datetime] = {}
         self._covered_gangs: set[GangInfo] = set()
@@ -54,16 +55,16 @@ class DisruptionBudgets:
         self._budgets.pop(key, None)
 
     def record_refusal(self, uid: str, now: datetime) -> None:
-        """Its eviction was refused."""
+        """The eviction of this pod was refused."""
         self._refused_until[uid] = now + REFUSAL_COOLDOWN
 
     @property
     def next_retry_at(self) -> datetime | None:
-        """When the first of those who refused may be asked again."""
+        """When the first refused pod may be evicted again."""
         return min(self._refused_until.values(), default=None)
 
     def protect_members(self, gangs: GangRegistry, now: datetime) -> None:
-        """Tell all gangs which of their members must stay. Costs nothing where there are no budgets."""
+        """Set on all gangs which members are protected. Costs nothing where there are no budgets."""
         self._refused_until = {uid: until for uid, until in self._refused_until.items() if until > now}
         if not (self._budgets or self._refused_until or self._covered_gangs):
             return
@@ -80,7 +81,7 @@ class DisruptionBudgets:
                 self._covered_gangs.add(gang)
 
     def _allowed_disruptions(self, gangs: Iterable[GangInfo]) -> Mapping[Key, int]:
-        """How many may leave of whom each budget covers, less those that were just asked to: it may not know of them."""
+        """Allowed disruptions of each budget, less evictions just requested, which the budget may not count yet."""
         evicting_members = [member for gang in gangs for member in gang.members.by_uid.values() if member.evicting]
         allowed_by_budget = {}
         for key, (allowed, selector) in self._budgets.items():
@@ -101,10 +102,10 @@ class DisruptionBudgets:
         return tuple(limits)
 
     def _protected_uids(self, gang: GangInfo, limits: tuple[BudgetLimit, ...]) -> frozenset[str]:
-        """Who must stay: of those whom a budget covers all but as many as may leave, the last of them.
+        """The members that must stay: for each budget all covered members but as many as may leave, the last ones.
 
-        So a gang of which not all may leave is never ended in part: others would be refused when some have gone. Whom
-        two budgets cover the server never lets go.
+        A gang of which not all may leave is therefore never evicted in part: the server would refuse after some had
+        left. The server never evicts a pod that two budgets cover.
         """
         protected = {member.uid for member in gang.members.placed() if member.uid in self._refused_until}
         covered_before: set[str] = set()
@@ -118,8 +119,8 @@ class DisruptionBudgets:
 
 
 def _covered_members(members: Iterable[GangMember], selector: LabelSelector) -> list[GangMember]:
-    """Whom a budget is_covered."""
-    # By shape, of which a gang has few, unless it asks for what tells its members apart.
+    """The members that a budget covers."""
+    # Matched once per shape, of which a gang has few, unless the selector uses identity labels.
     per_pod = any(requirement.key in IDENTITY_LABELS for requirement in selector.requirements)
     matches_by_shape: dict[int, bool] = {}
 
@@ -139,7 +140,7 @@ def _name_order(member: GangMember) -> tuple[int, Key]:
 
 
 def _budget_selector(budget: PodDisruptionBudget) -> LabelSelector | None:
-    """Which pods it covers; None if it cannot be understood."""
+    """The pods that the budget covers; None if the selector is invalid."""
     try:
         return LabelSelector.from_json(budget.spec.selector)
     except SelectorError:

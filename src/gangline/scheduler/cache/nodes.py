@@ -1,4 +1,4 @@
-"""Nodes and who is on them, kept up to date change by change. No I/O; every decision is made on a `Trial`."""
+"""Nodes and the pods on them, kept current change by change. No I/O; placements are tried on a `WhatIf`."""
 
 from collections.abc import Mapping, Sequence
 
@@ -18,15 +18,15 @@ from gangline.scheduler.types.tracked import TrackedObjects, name_of
 
 
 class NodeCache:
-    """The world as a scheduler sees it.
+    """Nodes, pods, volumes and namespaces.
 
-    Nodes and pods may come in any order; what is said of a pod or node replaces what was said before, and saying
-    the same again changes nothing. The order in which things came never shows in a decision.
+    Objects may come in any order; an update replaces what was known, and a repeated one changes nothing. Decisions do
+    not depend on the order in which objects came.
     """
 
     def __init__(self) -> None:
         self._resource_rows: dict[str, int] = {PODS: 0}
-        # A node has a slot from when it is first named, by itself or by a pod on it.
+        # A node has a slot as soon as it, or a pod on it, is first seen.
         self._slots: dict[str, int] = {}
         self._free_slots: list[int] = []
         self._allocatable = np.zeros((4, 16), dtype=np.int64)
@@ -56,14 +56,14 @@ class NodeCache:
 
     @property
     def selected_labels(self) -> frozenset[str]:
-        """Labels that rules of residents ask for: `keep` of `shape_of`."""
+        """Label keys that selectors of pods use: `selected_labels` of `shape_of`."""
         return self._pod_index.selected_labels
 
     def __len__(self) -> int:
         return len(self._node_infos)
 
     def put_node(self, node: Node) -> None:
-        """Raises `QuantityError`, and then changes nothing."""
+        """Add or update a node. Raises `QuantityError`, and then changes nothing."""
         name, info = node.metadata.name, node_info(node)
         column = self._resource_column(amounts(node.status.allocatable))
         slot = self._slot_of(name)
@@ -85,7 +85,7 @@ class NodeCache:
         self._version += 1
 
     def put_pod(self, pod: BoundPod) -> None:
-        """Somebody holds room, or is nominated to."""
+        """Add or update a pod that is bound, or nominated, to a node."""
         before = self._pods.get(pod.uid)
         if before == pod:
             return
@@ -111,7 +111,7 @@ class NodeCache:
         return self._pods.get(uid)
 
     def what_if(self) -> WhatIf:
-        """A what-if on this moment. It must not be used any more once the cluster has changed."""
+        """A what-if on the current state. It must not be used once the cache has changed."""
         nodes, allocatable = self._current_table(), self._current_allocatable()
         free = allocatable.amounts - self._used[: len(self._resource_rows), self._slot_order]
         snapshot = ClusterSnapshot(nodes, dict(self._resource_rows), allocatable, free, self._pod_index, self.volumes)
@@ -125,7 +125,7 @@ class NodeCache:
         return self._node_table
 
     def _current_allocatable(self) -> NodeAllocatable:
-        """Nodes seldom change what they offer, and a snapshot is taken many times a second."""
+        """Cached: nodes seldom change what they can allocate, and a snapshot is taken many times a second."""
         if self._node_allocatable is None or len(self._node_allocatable.amounts) != len(self._resource_rows):
             amounts = self._allocatable[: len(self._resource_rows), self._slot_order]
             self._node_allocatable = NodeAllocatable(amounts, np.maximum(amounts, 1).astype(np.float64))
@@ -139,10 +139,10 @@ class NodeCache:
             self._release_slot(pod.node)
 
     def _add_usage(self, pod: BoundPod, sign: int) -> None:
-        """Add to, or take from, what is used on its node."""
+        """Add `sign` times the pod's requests to what is used on its node."""
         slot = self._slot_of(pod.node)
         for resource, amount in pod.shape.requests:
-            # First the row: a new resource may move the table.
+            # The row first: a new resource may reallocate the table.
             row = self._row_of(resource)
             self._used[row, slot] += sign * amount
         self._pod_counts[pod.node] = self._pod_counts.get(pod.node, 0) + sign
@@ -157,7 +157,7 @@ class NodeCache:
         return slot
 
     def _release_slot(self, name: str) -> None:
-        """Give a slot back when neither the node nor a pod on it is left."""
+        """Free the slot of a node when neither the node nor a pod on it is left."""
         if name not in self._node_infos and not self._pod_counts.get(name):
             self._pod_counts.pop(name, None)
             self._free_slots.append(self._slots.pop(name))

@@ -1,8 +1,8 @@
-"""One round: every gang that waits gets its places, makes others leave, or is told why it waits. Pure.
+"""One scheduling cycle: every waiting gang is bound, preempts others, or stays pending with a reason. Pure.
 
-The same snapshot, asks and time give the same decisions, in whatever order the asks come. A gang is given all it
-needs at least or nothing, and nothing is kept for one that cannot start, with two exceptions: those for which others
-are leaving, and the one that has waited longest once its patience is over.
+The same snapshot, requests and time give the same decisions, in whatever order the requests come. A gang gets all its
+required members placed or none, and nothing is reserved for a gang that cannot start, with two exceptions: gangs for
+which pods are terminating, and the gang that has waited longest once its starvation timeout is over.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -42,10 +42,10 @@ from gangline.scheduler.types.gang_requests import (
 from gangline.scheduler.types.resources import as_quantity
 
 MAX_INFEASIBLE = 8
-"""How many of those whose patience is over are looked at, if there is never room for them, before we give up."""
+"""After this many overdue gangs that can never fit, no other overdue gang is considered."""
 
 MAX_PRECHECKS = 4
-"""Of so many of them, of each rank, it is found out beforehand whether there is ever room for them."""
+"""For this many overdue gangs of each rank it is checked beforehand whether they can ever fit."""
 
 
 def schedule(
@@ -58,10 +58,11 @@ def schedule(
     usage: QueueUsage | None = None,
     classes: EquivalenceClasses | None = None,
 ) -> CycleResult:
-    """Decide for every ask, once. `room` is used up by it: take a new one for the next round.
+    """Decide once for every request.
 
-    Whoever keeps count of what queues hold may give it as `held`; else it is added up from the holdings. `kinds` may
-    be kept from round to round: it makes nothing different, but the next one faster.
+    `what_if` is used up: take a new one for the next cycle. `usage`: what queues use, if the caller keeps count; it is
+    summed from the allocations otherwise. `classes` may be kept between cycles: it changes no decision and makes the
+    next cycle faster.
     """
     requests, allocations, classes = list(requests), list(allocations), classes or EquivalenceClasses()
     classes.update(requests)
@@ -90,9 +91,9 @@ class _SchedulingCycle:
         )
         self._reserved_for: GangRequest | None = None
         self._infeasible_count = 0
-        # By the uid of the ask, in the order in which they were made.
+        # By the uid of the gang, in the order in which they were made.
         self._decisions: dict[str, Decision] = {}
-        # What one of a kind was told last, which is what all of it are told until something changes.
+        # The last pending decision of each class. It holds for the whole class until something changes.
         self._pending_by_class: dict[EquivalenceClass, Pending] = {}
         self._pending_version = reservations.version
 
@@ -117,10 +118,11 @@ class _SchedulingCycle:
         )
 
     def _decide_rank(self, group: Sequence[GangRequest], overdue: Sequence[GangRequest]) -> None:
-        """Those of one rank: first all that leave their queue within its share, then the others.
+        """Decide the requests of one rank: first those that keep their queue within its share, then the others.
 
-        If one of the others has lost patience, and its queue's share is large enough for it, its queue waits for it:
-        only what is due to other queues goes first. Both come by age, the overdue by how long they have waited.
+        If one of the others is overdue, and its queue's share is large enough for it, its queue waits for it: only
+        requests of other queues within their share go first. Both groups are ordered by age, overdue requests by
+        waiting time.
         """
         starving_queue = self._decide_overdue_within_share(overdue)
         group = self._undecided(group)
@@ -136,20 +138,20 @@ class _SchedulingCycle:
             self._decisions[request.uid] = self._decide(request)
 
     def _unless_all_over_share(self, requests: Sequence[GangRequest]) -> Sequence[GangRequest]:
-        """All of them, or none if every one would take its queue over its share: then nothing comes before the rest."""
+        """The requests; or none of them if every one would take its queue over its share."""
         return () if all(map(self._accounts.class_exceeds_share, self._classes.classes_of(requests))) else requests
 
     def _undecided(self, requests: Iterable[GangRequest]) -> list[GangRequest]:
         return [request for request in requests if request.uid not in self._decisions]
 
     def _goes_first(self, request: GangRequest) -> bool:
-        """Broken gangs go first; but one of which nothing is left may not so get its queue more than its share."""
+        """Recovering gangs go first, unless they hold no pod and would push their queue over its fair share."""
         return request.recovering and (
             self._reservations.holds_places(request.uid) or not self._accounts.exceeds_share(request)
         )
 
     def _decide(self, request: GangRequest) -> Decision:
-        """Judge it, unless one that is alike was just judged: thousands wait, and most of them for the same."""
+        """Decide a request. A pending decision for its class is reused: thousands wait, most of them for the same."""
         if request.uid in self._reservations.preempted_gangs:
             return self._evaluate(request)
         if self._pending_version != self._reservations.version:
@@ -165,7 +167,7 @@ class _SchedulingCycle:
         return decision
 
     def _drop_stale_pending(self) -> None:
-        """What was told before the last change."""
+        """Forget pending decisions made before the last change."""
         if self._pending_version != self._reservations.version:
             self._pending_version = self._reservations.version
             self._pending_by_class.clear()
@@ -183,7 +185,7 @@ class _SchedulingCycle:
             and len(request.pod_sets) > 1
             and member_count(minimal) < member_count(request)
         ):
-            # Which members are the least is for us to choose: others may fit.
+            # `minimal` is one choice of the required members: others may fit.
             outcome = self._place_any_members(request, outcome)
         if isinstance(outcome, Placement):
             return Bind(request, self._reservations.node_names(outcome))
@@ -235,7 +237,7 @@ class _SchedulingCycle:
         )
 
     def _place_surplus(self, group: Iterable[GangRequest]) -> None:
-        """Members beyond the least, of gangs just placed and of gangs that are whole: the last of their priority."""
+        """Place members beyond the minimum, of gangs just bound and of complete gangs: last in their priority."""
         placed = {uid for uid, decision in self._decisions.items() if isinstance(decision, Bind)}
         eligible = [request for request in group if not request.min_members or request.uid in placed]
         surpluses = by_age(surplus for request in eligible if (surplus := self._surplus_request(request)) is not None)
@@ -250,7 +252,7 @@ class _SchedulingCycle:
                 self._record_surplus(surplus, self._reservations.place(allowed))
 
     def _surplus_request(self, request: GangRequest) -> GangRequest | None:
-        """What is left of an ask once it has its least, as an ask that can do without."""
+        """A request for the members not placed with the minimum, none of them required; None if there are none."""
         if not request.min_members:
             return request
         match self._decisions.get(request.uid):
@@ -279,18 +281,21 @@ class _SchedulingCycle:
     def _surplus_cap_reached(self, surplus: GangRequest) -> Pending:
         return Pending(surplus, PendingReason.QUEUE, f"queue {surplus.queue!r} has what it may have")
 
-    # The starvation guard: those whose patience is over come first, the longest waiting first, until one cannot have
-    # its places. What is free and of use to it is then held for it, so that the rest of the round, whose asks are not
-    # more important, has only what it does not need. Queues that have what they deserve have no such right.
+    # The starvation guard: overdue gangs come first, the longest waiting first, until one cannot be placed. The free
+    # capacity that it can use is then reserved for it, so that the rest of the cycle, whose requests are not of higher
+    # priority, has only what it does not need. Gangs of queues that have their deserved share have no such right.
 
     def _precheck_overdue(self, overdue: Iterable[GangRequest]) -> None:
-        """Find out who would ever fit while nobody has got a place: what is given in this round will be free again."""
+        """Check which gangs can ever fit before any is placed: what this cycle hands out will be free again."""
         for request in islice(overdue, MAX_PRECHECKS):
             if request.min_members and self._unmet_precondition(request) is None:
                 self._reservations.could_ever_fit(minimal_request(request))
 
     def _decide_overdue_within_share(self, overdue: Iterable[GangRequest]) -> str | None:
-        """Those that stay within the share of their queue. Gives the queue of the first that could, once others end."""
+        """Decide overdue requests within their queue's share.
+
+        Returns the starving queue: that of the first overdue request which exceeds the share now and could fit later.
+        """
         starving_queue = None
         for request in self._eligible_overdue(overdue):
             if request.queue == starving_queue:
@@ -311,7 +316,7 @@ class _SchedulingCycle:
             self._decide_or_reserve(request)
 
     def _eligible_overdue(self, overdue: Iterable[GangRequest]) -> Iterator[GangRequest]:
-        """While nothing is held, and there is hope."""
+        """Overdue requests of queues below their share, until one is reserved for or too many were infeasible."""
         for request in overdue:
             if self._reserved_for is not None or self._infeasible_count >= MAX_INFEASIBLE:
                 return
@@ -348,7 +353,7 @@ class _SchedulingCycle:
 
 
 def _starvation_cutoff(policy: SchedulerPolicy, now: datetime) -> datetime | None:
-    """Whoever has waited since then, or longer, is out of patience. None: nobody ever is."""
+    """Requests waiting since this time, or longer, are overdue. None: no request ever is."""
     if policy.starvation_timeout is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""What is known not to fit, so that nothing is tried twice in a round: room only shrinks."""
+"""Requests known not to fit, so that nothing is tried twice in a cycle: free capacity only shrinks."""
 
 from typing import TypeAlias
 
@@ -12,10 +12,10 @@ from gangline.scheduler.types.shape import PodShape
 FitSignature: TypeAlias = tuple[
     tuple[PodSet, ...], int, tuple[tuple[str, int], ...], GangTopology | None, tuple[str, ...], int
 ]
-"""All that decides whether an ask fits."""
+"""Everything that decides whether a request fits."""
 
 MAX_EXPLAINED = 64
-"""So many different gangs are told node by node why they do not fit. The others hear of sums, if these say enough."""
+"""For this many different requests the reason is worked out node by node; for the others from totals, if these suffice."""
 
 
 def fit_signature(request: GangRequest) -> FitSignature:
@@ -30,19 +30,19 @@ def fit_signature(request: GangRequest) -> FitSignature:
 
 
 def uniform_key(request: GangRequest) -> tuple[PodShape, int] | None:
-    """Members alike, of which more do not fit where fewer did not; None: it is not as simple as that."""
+    """Shape and priority if all members are alike, so that more do not fit where fewer did not; else None."""
     if len(request.pod_sets) != 1 or request.topology is not None or not request.min_members:
         return None
     return request.pod_sets[0].shape, request.priority
 
 
 class InfeasibleCache:
-    """Asks that found no places, and why."""
+    """Requests that did not fit, and why."""
 
     def __init__(self, node_count: int) -> None:
         self._node_count = node_count
         self._by_signature: dict[FitSignature, Shortage] = {}
-        # Kind of member -> for how many there was no room, the fewest that were tried.
+        # Shape and priority -> the fewest members that did not fit.
         self._smallest: dict[tuple[PodShape, int], tuple[int, Shortage]] = {}
 
     def record(self, request: GangRequest, shortage: Shortage) -> None:
@@ -55,7 +55,7 @@ class InfeasibleCache:
             self._smallest[key] = request.min_members, shortage
 
     def known_shortage(self, request: GangRequest, free: Amounts) -> Shortage | None:
-        """Why it does not fit, if that is clear without a look at the nodes. `free` is what there is in all."""
+        """Why the request does not fit, if that is known without looking at nodes. `free`: totals over all nodes."""
         if not self._by_signature:
             return None
         return (
@@ -88,14 +88,14 @@ class InfeasibleCache:
 
 
 class FailedPreemptions:
-    """Asks for which no room can be made: it depends on their queue, and on whether they may preempt."""
+    """Requests for which no preemption helps. That depends on their queue, and on whether they may preempt."""
 
     def __init__(self) -> None:
         self._signatures: set[tuple[str, bool, FitSignature]] = set()
         self._smallest: dict[tuple[str, bool, tuple[PodShape, int]], int] = {}
 
     def __contains__(self, request: GangRequest) -> bool:
-        """Whether there was no way for an equal one, or for fewer of the same kind."""
+        """Whether preemption failed for an equal request, or for fewer members of the same shape."""
         key = uniform_key(request)
         if key is not None:
             fewest = self._smallest.get((request.queue, request.can_preempt, key))

@@ -1,4 +1,4 @@
-"""The places of one round: given, promised to those for whom others leave, or held. Asks nothing twice."""
+"""Capacity handed out in one cycle: placed, promised to a preempting gang, or reserved. Nothing is tried twice."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
@@ -37,7 +37,7 @@ from gangline.scheduler.types.resources import Amounts, add_amounts, lacking_res
 
 
 class Reservations:
-    """Gives places in turn. What it gives is used from then on, in the room and in the queue's account."""
+    """Hands out capacity. It is used from then on, in the what-if and in the queue's account."""
 
     def __init__(
         self, what_if: WhatIf, accounts: QueueAccounts, allocations: Collection[GangAllocation], policy: SchedulerPolicy
@@ -45,25 +45,25 @@ class Reservations:
         self._what_if, self._accounts, self._policy = what_if, accounts, policy
         self._allocations = AllocationIndex(allocations)
         self._budget_usage = BudgetUsage()
-        # Never less than what can be placed.
+        # An upper bound of what can still be placed.
         self._free = dict(accounts.free)
-        # Whoever is on the way out: at the start, and by our own decisions; and how much room they leave.
+        # Terminating pods: at the start, and by our own decisions; and the amounts they free.
         self._terminating_uids = frozenset(what_if.terminating)
         self._terminating_amounts = total_amounts(filter(None, map(what_if.bound_pod, self._terminating_uids)))
         self._reserved_for: GangRequest | None = None
-        # Gangs that got or were promised places in this round.
+        # Gangs that were placed, or promised capacity, in this cycle.
         self._served_gangs: set[str] = set()
         self.preempted_gangs: set[str] = set()
-        """Gangs of which some were made to leave in this round: none of those that got places."""
+        """Gangs that lost members to preemption in this cycle. No gang that was placed is among them."""
         self._infeasible = InfeasibleCache(len(what_if.node_names))
         self._failed_preemptions = FailedPreemptions()
         self._blocked_by_reservation: dict[FitSignature, bool] = {}
         self._feasible: dict[FitSignature, bool] = {}
         self.version = 0
-        """Grows with all that may make an equal ask be told something else than before."""
+        """Grows with everything that may change the decision about an equal request."""
 
     def holds_places(self, uid: str) -> bool:
-        """Whether a gang holds any place that it is not about to lose."""
+        """Whether a gang has a pod that is not terminating."""
         return uid in self._allocations.active_gangs
 
     def node_names(self, placement: Placement) -> tuple[tuple[str, ...], ...]:
@@ -71,7 +71,7 @@ class Reservations:
         return tuple(tuple(names[number] for number in nodes.tolist()) for nodes in placement.nodes)
 
     def place(self, request: GangRequest) -> Placement | Shortage:
-        """Places from now on its own, or why there are none."""
+        """Place the request from now on, or say why it does not fit."""
         shortage = self._infeasible.known_shortage(request, self._free)
         if shortage is not None:
             return shortage
@@ -88,9 +88,9 @@ class Reservations:
         return outcome
 
     def make_room(self, request: GangRequest, minimal: GangRequest) -> Preempt | Pending | None:
-        """Room from those who leave anyway, else from those who have to give way; None: there is no way.
+        """Make room by waiting for terminating pods, else by evicting others; None if there is no way.
 
-        The places are promised to it, so that nobody else takes them and nobody leaves twice for the same.
+        The capacity is promised to the gang, so that no other takes it and no pod is evicted twice for the same.
         """
         if minimal in self._failed_preemptions:
             return None
@@ -105,7 +105,7 @@ class Reservations:
         return self._commit_plan(request, minimal, plan)
 
     def reserve(self, request: GangRequest) -> bool:
-        """Keep what is free for this one, if it would ever fit; else do nothing and say so."""
+        """Reserve free capacity for the request if it can ever fit. Returns whether it was reserved."""
         if not self.could_ever_fit(request):
             return False
         self._reserved_for = request
@@ -114,14 +114,14 @@ class Reservations:
         return True
 
     def could_ever_fit(self, request: GangRequest) -> bool:
-        """Whether it would fit if ours left."""
+        """Whether the request would fit if all our pods were evicted."""
         key = fit_signature(request)
         if key not in self._feasible:
             self._feasible[key] = self._fits_after_evictions(request)
         return self._feasible[key]
 
     def _fits_after_evictions(self, request: GangRequest) -> bool:
-        """Without some of ours, for most need little; in the end without all of them."""
+        """Whether the request fits after evicting a growing prefix of our allocations, at last all of them."""
         times, removed, needed = 2, set(self._terminating_uids), requested_amounts(request.pod_sets)
         what_if = Counter(self._free)
         what_if.update(self._terminating_amounts)
@@ -135,7 +135,7 @@ class Reservations:
         return isinstance(self._what_if.place_after_eviction(request, removed), Placement)
 
     def fits_without_reservation(self, request: GangRequest) -> bool:
-        """Whether there would be room if nothing were held."""
+        """Whether the request would fit if nothing were reserved."""
         key = fit_signature(request)
         if self._reserved_for is not None and key not in self._blocked_by_reservation:
             self._blocked_by_reservation[key] = lacking_resource(
@@ -171,7 +171,7 @@ class Reservations:
         self, minimal: GangRequest, allocations: Iterable[GangAllocation]
     ) -> PreemptionPlan | None:
         allocations = [allocation for allocation in allocations if allocation.uid not in self._served_gangs]
-        # Without any it would have its places already, or its queue may not have them.
+        # Without candidates the request would fit already, or its queue's cap is reached.
         if not allocations or not self._totals_suffice(minimal, (allocation.retained for allocation in allocations)):
             return None
         while True:
@@ -183,11 +183,11 @@ class Reservations:
             )
             if protected is None:
                 return plan
-            # Each time another budget is used up, so this ends.
+            # Every round exhausts another budget, so this ends.
             allocations = protected
 
     def _totals_suffice(self, request: GangRequest, freed: Iterable[Amounts]) -> bool:
-        """Whether by sums alone it could fit with this much more. False is certain, true is not."""
+        """Whether by totals alone the request could fit once this much is freed. False is certain, true is not."""
         missing = {
             name: amount - self._free.get(name, 0) - self._terminating_amounts.get(name, 0)
             for name, amount in requested_amounts(request.pod_sets).items()
@@ -199,10 +199,10 @@ class Reservations:
         return False
 
     def _placement_after(self, request: GangRequest, victim_sets: Sequence[VictimSet]) -> Placement | None:
-        """Where it would go once these and all on their way out have left, if its queue may then have as much."""
+        """The placement once the victims and all terminating pods are gone, if the queue's cap then allows it."""
         if not self._totals_suffice(request, map(self._freed_amounts, victim_sets)):
             return None
-        # What is not frozen is not remembered by the room: each of these is asked about once.
+        # A set that is not frozen is not cached by the what-if: each of these is used once.
         removed: Collection[str] = self._terminating_uids
         if victim_sets:
             removed = {member.uid for victim_set in victim_sets for member in victim_set.pods} | self._terminating_uids
@@ -212,7 +212,7 @@ class Reservations:
         return outcome if isinstance(outcome, Placement) else None
 
     def _is_within_cap(self, request: GangRequest, removed: Iterable[str]) -> bool:
-        """Whether the cap of its queue allows it once these are gone."""
+        """Whether the queue's cap allows the request once these pods are gone."""
         if not self._accounts.quota(request.queue).cap:
             return True
         own_pods = (
@@ -237,7 +237,7 @@ class Reservations:
         self._terminating_uids |= {victim.uid for victim in victims}
         add_amounts(self._terminating_amounts, total_amounts(victims))
         self._assume(minimal, plan.placement)
-        # Others may now fit into what these leave.
+        # Other requests may now fit into what the victims leave.
         self._failed_preemptions.clear()
         self.preempted_gangs.update(victim_set.allocation.uid for victim_set in plan.victim_sets)
         gangs = tuple(dict.fromkeys(victim_set.allocation.key for victim_set in plan.victim_sets))

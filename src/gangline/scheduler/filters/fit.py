@@ -1,4 +1,4 @@
-"""How many pods of a shape every node takes, all things considered; and for one that takes none, why."""
+"""How many pods of a shape fit on every node by all filters, and why a node takes none."""
 
 from collections.abc import Iterator
 
@@ -19,7 +19,10 @@ _ALL_SHORT = np.ones(1, dtype=np.bool_)
 
 
 class ShapeFit:
-    """One shape on one board. `ground`: the nodes that come into question; all within one domain of `key`."""
+    """One shape on one snapshot.
+
+    `domain_mask`: the candidate nodes; with `key` they are all in one domain of that label.
+    """
 
     def __init__(
         self, snapshot: ClusterSnapshot, shape: PodShape, domain_mask: Mask | None = None, key: str = ""
@@ -32,9 +35,9 @@ class ShapeFit:
                 rule.confine_to(key)
 
     def capacity(self, *, check_affinity: bool = True) -> Vector:
-        """How many each node takes; where rules between pods change with every pod, at most so many.
+        """How many pods each node takes. Where constraints change with every pod placed, this is an upper bound.
 
-        `unmet`: also look at whether those are there whom it wants to be with. Else they are to come.
+        `check_affinity`: whether the pods that affinity requires must exist. False: they are still to be placed.
         """
         capacity = self._max_pods
         for rule in self._rules:
@@ -46,7 +49,7 @@ class ShapeFit:
         return capacity
 
     def choose_nodes(self, count: int, node_ranks: Vector | None = None) -> Vector:
-        """Nodes for up to `count` pods, one entry for each; those low in `first` before others."""
+        """Nodes for up to `count` pods, one entry for each; nodes with low ranks first."""
         if count <= 0:
             return NO_NODES
         stateful = [rule for rule in self._rules if rule.is_stateful]
@@ -55,7 +58,7 @@ class ShapeFit:
         return self._choose_one_by_one(stateful, count, node_ranks)
 
     def _choose_one_by_one(self, stateful: list[PlacementRule], count: int, node_ranks: Vector | None) -> Vector:
-        """One pod after the other, as every one changes what the next may do."""
+        """Choose pod by pod, as each one changes where the next may go."""
         limit = self._max_pods
         for rule in self._rules:
             if not rule.is_stateful:
@@ -78,7 +81,7 @@ class ShapeFit:
 
 
 def _max_pods(snapshot: ClusterSnapshot, shape: PodShape, domain_mask: Mask | None) -> Vector:
-    """How many each node takes as far as nobody else's pods matter, but for their amounts and ports."""
+    """How many pods each node takes by its own properties, resources, ports and volumes."""
     max_pods = resource_capacity(snapshot, shape)
     max_pods *= snapshot.nodes.filter_result(shape.node_constraints).mask
     if domain_mask is not None:
@@ -91,7 +94,7 @@ def _max_pods(snapshot: ClusterSnapshot, shape: PodShape, domain_mask: Mask | No
 
 
 def _volume_masks(snapshot: ClusterSnapshot, shape: PodShape) -> Iterator[tuple[Mask, FilterReason]]:
-    """Nodes that its volumes allow, and what speaks against the others."""
+    """Nodes that the pod's volumes allow, and the reason for the others."""
     if shape.claims:
         for mask, reason in (
             (attachable_nodes(snapshot, shape), FilterReason.ATTACH_LIMIT),
@@ -103,7 +106,7 @@ def _volume_masks(snapshot: ClusterSnapshot, shape: PodShape) -> Iterator[tuple[
 
 
 def free_port_mask(snapshot: ClusterSnapshot, shape: PodShape) -> Mask:
-    """Nodes on which nobody has a port that the shape wants. There is never room for two of it."""
+    """Nodes on which no pod has a host port of the shape. No node takes two pods of such a shape."""
     free = np.ones(len(snapshot.nodes), dtype=np.bool_)
     for pod in snapshot.pods.host_port_pods.values():
         number = snapshot.nodes.index_of.get(pod.node)
@@ -125,11 +128,11 @@ def reason_histogram(
     domain_mask: Mask | None = None,
     reason: FilterReason = FilterReason.DOMAIN,
 ) -> dict[str, int]:
-    """Reason -> number of nodes, each node under the first reason that holds of it; `reason`: outside the ground."""
+    """Reason -> number of nodes, each counted under its first reason. `reason`: for nodes outside the domain."""
     reasons: ReasonCodes = snapshot.nodes.filter_result(shape.node_constraints).reasons.copy()
     if shape.host_ports:
         mark_reason(reasons, ~free_port_mask(snapshot, shape), FilterReason.PORT)
-    # What is rarest says most; the number of pods comes last.
+    # The scarcest resource says most; the number of pods comes last.
     order = sorted((name for name, _ in shape.requests), key=lambda name: (name == PODS, not is_scarce(name), name))
     requested = dict(shape.requests)
     for number, resource in enumerate(order):

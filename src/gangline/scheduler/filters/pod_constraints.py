@@ -1,4 +1,4 @@
-"""Which rules between pods apply to a shape on a board, and how many pods they mean in every domain."""
+"""Pod affinity, anti-affinity and topology spread: which rules apply to a shape, and their pod counts per domain."""
 
 from collections.abc import Callable, Iterable
 from typing import Protocol, TypeAlias
@@ -18,26 +18,26 @@ DomainCounts: TypeAlias = NDArray[np.int64]
 
 
 class PlacementRule(Protocol):
-    """What one more pod of a shape may do."""
+    """A constraint between pods, for one shape on one snapshot."""
 
     @property
     def reason(self) -> FilterReason: ...
     @property
     def is_stateful(self) -> bool:
-        """Whether a pod of this shape changes what the next one may do."""
+        """Whether a pod of this shape changes where the next one may go."""
         ...
 
     def allowed_mask(self, nodes: Vector | None = None) -> Mask:
-        """Which of these nodes, or of all, may take one more."""
+        """Which of these nodes, or of all nodes, may take one more pod."""
         ...
 
     def add_pod(self, node: int) -> None:
-        """One more is on this node."""
+        """Count one more pod on this node."""
         ...
 
 
 class AntiAffinityRule:
-    """Anti-affinity, the pod's own or somebody else's: not where one of those is."""
+    """Anti-affinity, of the pod itself or of existing pods: not in a domain with a selected pod."""
 
     reason = FilterReason.ANTI_AFFINITY
 
@@ -55,7 +55,7 @@ class AntiAffinityRule:
 
 
 class AffinityRule:
-    """Affinity: only where pods are that all terms mean. The first of a kind that means itself may go anywhere."""
+    """Affinity: only in domains with a pod that all terms select. The first pod that selects itself may go anywhere."""
 
     reason = FilterReason.AFFINITY
 
@@ -70,7 +70,7 @@ class AffinityRule:
         self.is_stateful = self.awaits_first
 
     def confine_to(self, key: str) -> None:
-        """All nodes in question are in one domain of this key: where the first goes, all may go."""
+        """All candidate nodes are in one domain of this key: where the first pod goes, all may go."""
         if all(own_key == key for own_key in self._keys):
             self.is_stateful = False
 
@@ -92,7 +92,7 @@ class AffinityRule:
 
 
 class SpreadRule:
-    """Topology spread: no domain far ahead of the emptiest."""
+    """Topology spread: no domain may have more than the maximum skew over the one with the fewest pods."""
 
     reason = FilterReason.SPREAD
 
@@ -107,7 +107,7 @@ class SpreadRule:
         stateful: bool,
     ) -> None:
         self._constraint, self._codes, self._counts, self._selects_itself = rule, codes, counts, selects_itself
-        # Domains that count: those with a node on which the pod may be.
+        # Domains that count: those with a node on which the pod may run.
         self._domains = np.unique(codes[eligible & (codes >= 0)])
         self.is_stateful = stateful
 
@@ -125,7 +125,7 @@ class SpreadRule:
 
 
 def placement_rules(snapshot: ClusterSnapshot, shape: PodShape) -> list[PlacementRule]:
-    """All that rules between pods say about where a pod of this shape may go, on this board."""
+    """All constraints between pods that apply to a pod of this shape."""
     rules: list[PlacementRule] = [
         *_anti_affinity_rules(snapshot, shape),
         *_existing_anti_affinity_rules(snapshot, shape),
@@ -146,7 +146,7 @@ def _anti_affinity_rules(snapshot: ClusterSnapshot, shape: PodShape) -> Iterable
 
 
 def _existing_anti_affinity_rules(snapshot: ClusterSnapshot, shape: PodShape) -> Iterable[PlacementRule]:
-    """Anti-affinity of those who are there already, against this shape."""
+    """Anti-affinity of existing and assumed pods against this shape."""
     holders: dict[AffinityTerm, list[int]] = {}
     for term, pods in snapshot.pods.anti_affinity_against(shape):
         holders[term] = _node_numbers(snapshot, pods)
@@ -166,7 +166,7 @@ def _existing_anti_affinity_rules(snapshot: ClusterSnapshot, shape: PodShape) ->
 
 def _affinity_rule(snapshot: ClusterSnapshot, shape: PodShape) -> AffinityRule:
     terms = shape.pod_constraints.affinity
-    # A pod counts only if all terms mean it.
+    # A pod counts only if all terms select it.
     matches = _matches_of_all_terms(snapshot, terms)
     return AffinityRule(
         [term.topology_key for term in terms],
@@ -186,7 +186,7 @@ def _spread_rules(snapshot: ClusterSnapshot, shape: PodShape) -> Iterable[Placem
             eligible = eligible & snapshot.nodes.affinity_mask(shape.node_constraints)
         if rule.honor_taints:
             eligible = eligible & snapshot.nodes.tolerated_mask(shape.node_constraints.tolerations)
-        # A selector that asks for nothing matches the pod itself, but kube-scheduler counts nobody by it.
+        # An empty selector matches the pod itself, but kube-scheduler counts no pod by it.
         is_empty = not rule.selector
         matches = _matches_per_node(snapshot, rule.selector, shape.namespace.__eq__, terminating=False)
         counts = _counts_per_domain(snapshot, rule.topology_key, matches * (eligible & (not is_empty)))
@@ -204,7 +204,7 @@ def _namespace_filter(snapshot: ClusterSnapshot, term: AffinityTerm) -> Callable
 def _matches_of_all_terms(snapshot: ClusterSnapshot, terms: tuple[AffinityTerm, ...]) -> Vector:
     together = LabelSelector(
         [each for term in terms for each in term.selector.requirements],
-        # True without a requirement: it means nobody.
+        # A selector that is true without a requirement matches nothing.
         never=any(term.selector and not term.selector.requirements for term in terms),
     )
     return _matches_per_node(
@@ -222,7 +222,10 @@ def _matches_per_node(
     terminating: bool = True,
     tentative: bool = False,
 ) -> Vector:
-    """How many pods on each node are meant; `leaving`: those on their way out too; `promised`: those nominated too."""
+    """How many pods on each node match.
+
+    `terminating`: count terminating pods too; `tentative`: count nominated and reserved pods too.
+    """
     node_numbers = _node_numbers(
         snapshot,
         (pod for pod in snapshot.pods.matching(selector, namespaces) if terminating or not pod.terminating),
@@ -235,7 +238,7 @@ def _matches_per_node(
 
 
 def _node_numbers(snapshot: ClusterSnapshot, pods: Iterable[BoundPod]) -> list[int]:
-    """The nodes of those that are still there."""
+    """The node numbers of the pods that have not been removed."""
     index_of, removed = snapshot.nodes.index_of, snapshot.removed_uids
     return [index_of[pod.node] for pod in pods if pod.uid not in removed and pod.node in index_of]
 
@@ -245,24 +248,24 @@ def _counts_per_node(snapshot: ClusterSnapshot, node_numbers: list[int]) -> Vect
 
 
 def _counts_per_domain(snapshot: ClusterSnapshot, key: str, counts: Vector) -> DomainCounts:
-    """Numbers per node as numbers per domain."""
+    """Counts per node as counts per domain."""
     column = snapshot.nodes.label_column(key)
-    # -1, for nodes without the label, becomes the last one.
+    # Code -1, for nodes without the label, becomes the last one.
     codes = np.where(column.codes < 0, column.size, column.codes)
     return np.bincount(codes, weights=counts, minlength=column.size + 1).astype(np.int64)
 
 
 def has_unmet_affinity(snapshot: ClusterSnapshot, shape: PodShape) -> bool:
-    """Whether its affinity means pods of which none is there yet: where the first goes decides for all."""
+    """Whether no pod exists yet that the pod's affinity requires: the first one's domain decides for all."""
     terms = shape.pod_constraints.affinity
     if not terms:
         return False
-    # Those on nodes without the label are in no domain that others could join.
+    # Pods on nodes without the label are in no domain that others could join.
     matches = _matches_of_all_terms(snapshot, terms)
     return not any(matches[snapshot.nodes.label_column(term.topology_key).codes >= 0].any() for term in terms)
 
 
 def must_follow_others(snapshot: ClusterSnapshot, shape: PodShape) -> bool:
-    """The same, of pods that are not like itself: it cannot be the first."""
+    """Whether the shape has unmet affinity to pods other than itself: it cannot be placed first."""
     alike = all(snapshot.pods.selects(term, shape) for term in shape.pod_constraints.affinity)
     return not alike and has_unmet_affinity(snapshot, shape)

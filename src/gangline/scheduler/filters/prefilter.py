@@ -1,4 +1,4 @@
-"""What no room in the world would change: members that do not exist, and fields that this way of placing cannot do."""
+"""Checks before any node is looked at: members that do not exist, and fields or claims that cannot be honoured."""
 
 from gangline.scheduler.snapshot.snapshot import ClusterSnapshot
 from gangline.scheduler.types.cycle import GangRequest, Shortage
@@ -7,7 +7,7 @@ from gangline.scheduler.types.shape import PodShape
 
 
 def prefilter_shortage(snapshot: ClusterSnapshot, request: GangRequest) -> Shortage | None:
-    """Why it is no use to look for places. None: look."""
+    """Why the request cannot be placed on any node; None if nodes are worth looking at."""
     for pod_set in request.pod_sets:
         problem = _unsupported_reason(snapshot, request, pod_set.shape) if pod_set.count else ""
         if problem:
@@ -26,7 +26,7 @@ def _unsupported_reason(snapshot: ClusterSnapshot, request: GangRequest, shape: 
 
 
 def _claim_conflict(snapshot: ClusterSnapshot, request: GangRequest, namespace: str, claim: str) -> str:
-    """Whether a claim that only one pod may use at a time has, or would have, more."""
+    """Why a claim for one pod at a time cannot be used: it has another user, or the gang would be several; else empty."""
 
     def uses(shape: PodShape) -> bool:
         return shape.namespace == namespace and claim in shape.claims

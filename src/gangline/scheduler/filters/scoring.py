@@ -1,4 +1,4 @@
-"""Which of the nodes with room are taken first: few nodes, the fullest ones, and none that others need more."""
+"""The order in which nodes are filled: few nodes, the fullest first, and nodes with unused GPUs last."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ NO_NODES: Vector = np.empty(0, dtype=np.int64)
 
 
 def is_scarce(resource: str) -> bool:
-    """Whether it is one of those that few nodes have: GPUs and the like."""
+    """Whether only few nodes have the resource, such as GPUs."""
     return resource not in _COMMON_RESOURCES and not resource.startswith("hugepages-")
 
 
@@ -23,8 +23,8 @@ def packed_nodes(
 ) -> Vector:
     """Nodes for up to `count` pods, one entry for each pod.
 
-    One node for all of them if there is one, the tightest; else the fullest nodes first. Before that come `first`
-    (lower is better) and what the pods prefer; and pods that need no GPU leave nodes with GPUs for last.
+    One node for all of them if there is one, the tightest; else the fullest nodes first. `node_ranks` (lower is better)
+    and the pods' preferences come before that; and pods that need no GPU take nodes with GPUs last.
     """
     if count <= 0:
         return NO_NODES
@@ -39,21 +39,21 @@ def packed_nodes(
 def ranked_nodes(
     snapshot: ClusterSnapshot, shape: PodShape, capacity: Vector, node_ranks: Vector | None = None
 ) -> Vector:
-    """All nodes with room, in the order in which they should be taken."""
+    """All nodes with capacity, in the order in which they are filled."""
     nodes = np.flatnonzero(capacity)
     keys_before = (key[nodes] for key in _priority_keys(snapshot, shape, node_ranks))
     return nodes[np.lexsort((nodes, *_free_shares(snapshot, shape, nodes), *keys_before))]
 
 
 def _priority_keys(snapshot: ClusterSnapshot, shape: PodShape, node_ranks: Vector | None) -> list[Vector]:
-    """What counts more than packing, for every node, the most important last."""
+    """Sort keys for every node that count more than packing, the most important last."""
     scores = snapshot.nodes.filter_result(shape.node_constraints).scores
     keys = (_unused_scarce(snapshot, shape), None if scores is None else -scores, node_ranks)
     return [key for key in keys if key is not None]
 
 
 def _tightest_nodes(keys_before: list[Vector], capacity: Vector, fits: Mask) -> Vector:
-    """The tightest nodes that take all, of those that nothing more important speaks against. Some take all."""
+    """The nodes that fit all pods most tightly, of those that are best by the keys."""
     if keys_before:
         best = capacity > 0
         for key in reversed(keys_before):
@@ -64,12 +64,12 @@ def _tightest_nodes(keys_before: list[Vector], capacity: Vector, fits: Mask) -> 
 
 
 def _best_node(nodes: Vector, keys: list[NDArray[np.float64]]) -> int:
-    """The best one, without sorting them all: by the last key, then by those before it, then by number."""
+    """The best node without sorting all: by the last key, then by those before it, then by number."""
     while len(keys) > 1:
         *keys, key = keys
         best = key == key.min()
         nodes, keys = nodes[best], [counts[best] for counts in keys]
-    # Of equal ones, the one that comes first.
+    # Of equal nodes, the first.
     return int(nodes[keys[0].argmin() if keys else 0])
 
 
@@ -84,7 +84,7 @@ def _fill_nodes(nodes: Vector, capacity: Vector, count: int) -> Vector:
 
 
 def _free_shares(snapshot: ClusterSnapshot, shape: PodShape, nodes: Vector) -> list[NDArray[np.float64]]:
-    """Shares that are free, the most important last: GPUs and the like, then the rest."""
+    """Free fractions as sort keys, the most important last: scarce resources, after all others."""
     keys: list[NDArray[np.float64]] = []
     for scarce in (False, True):
         rows = [
@@ -99,7 +99,7 @@ def _free_shares(snapshot: ClusterSnapshot, shape: PodShape, nodes: Vector) -> l
 
 
 def _unused_scarce(snapshot: ClusterSnapshot, shape: PodShape) -> NDArray[np.int64] | None:
-    """How many scarce things each node has that such a pod does not use."""
+    """How many scarce resources each node has that the pod does not request; None if there are none."""
     requested = {resource for resource, _ in shape.requests}
     rows = [
         row for resource, row in snapshot.resource_rows.items() if is_scarce(resource) and resource not in requested

@@ -1,4 +1,4 @@
-"""How many volumes a node can have attached: every volume once, however many pods use it there."""
+"""Volume filters: attach limits (each volume counts once per node), and where unbound claims can get a volume."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -17,7 +17,7 @@ from gangline.scheduler.types.shape import NodeTerm, PodShape
 
 
 def attachable_nodes(snapshot: ClusterSnapshot, shape: PodShape) -> Mask | None:
-    """Nodes to which all its volumes can be attached beside those that are there. None: all of them."""
+    """Nodes that can attach all volumes of the pod beside those already attached. None: all nodes."""
     sources = _csi_sources(snapshot, shape)
     if not sources or not snapshot.volumes.attach_limits:
         return None
@@ -39,7 +39,7 @@ def _within_limits(sources: set[CSIVolumeSource], attached: set[CSIVolumeSource]
 
 
 def _attached_sources(snapshot: ClusterSnapshot) -> dict[int, set[CSIVolumeSource]]:
-    """What is attached to every node, by its number."""
+    """The CSI volumes attached to every node, by its number."""
     attached: dict[int, set[CSIVolumeSource]] = {}
     for (namespace, claim), users in snapshot.pods.claim_users.items():
         source = snapshot.volumes.csi_source(namespace, claim)
@@ -60,11 +60,11 @@ def _csi_sources(snapshot: ClusterSnapshot, shape: PodShape) -> set[CSIVolumeSou
 
 
 NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
-"""Of this class there are only volumes that somebody has made beforehand."""
+"""Storage classes with this provisioner have only volumes that were created beforehand."""
 
 
 def provisionable_nodes(snapshot: ClusterSnapshot, shape: PodShape) -> Mask | None:
-    """Nodes where all its claims that wait for their first pod get a volume. None: all of them."""
+    """Nodes where all claims that wait for their first pod can get a volume. None: all nodes."""
     allowed: Mask | None = None
     for name in shape.claims:
         unbound = snapshot.volumes.unbound_claim(shape.namespace, name)
@@ -95,7 +95,7 @@ def _nodes_for_claim(snapshot: ClusterSnapshot, claim: VolumeClaim, storage_clas
 
 
 def _available_volumes(snapshot: ClusterSnapshot, claim: VolumeClaim) -> Vector:
-    """How many volumes every node reaches that would do for the claim."""
+    """How many volumes every node reaches that match the claim."""
     counts = np.zeros(len(snapshot.nodes), dtype=np.int64)
     for volume in snapshot.volumes.volumes.objects.values():
         if _matches_claim(volume, claim):
@@ -120,7 +120,7 @@ def _pending_claims(snapshot: ClusterSnapshot, claim: VolumeClaim) -> Vector:
 
 
 def _claims_in_use(snapshot: ClusterSnapshot) -> Iterator[tuple[int, tuple[str, str]]]:
-    """Claims in use, with the number of a node on which they are."""
+    """Every claim in use, with the number of a node where it is used."""
     for key, users in snapshot.pods.claim_users.items():
         for pod in users.values():
             if pod.uid not in snapshot.removed_uids and pod.node in snapshot.nodes.index_of:
@@ -132,7 +132,7 @@ def _claims_in_use(snapshot: ClusterSnapshot) -> Iterator[tuple[int, tuple[str, 
 
 
 def _matches_claim(volume: PersistentVolume, claim: VolumeClaim) -> bool:
-    """Whether the volume is free, or meant for this claim, and is what it asks for."""
+    """Whether the volume is available, or reserved for this claim, and satisfies it."""
     spec, claim_spec = volume.spec, claim.spec
     claim_ref = spec.claim_ref
     free = (

@@ -1,4 +1,4 @@
-"""One gang: its members, who of them waits, who has a place, who is missed, and what it asks for.
+"""One gang: its PodGroup and members, what it requests and what it has.
 
 A pod is a member of the PodGroup its annotation names; one of ours without such an annotation is a gang of one. A pod
 is ours to place if it names our scheduler and carries no gate, or if it names another scheduler and carries our gate
@@ -34,7 +34,7 @@ _NO_NODES: frozenset[str] = frozenset()
 
 
 class SchedulingSpec(msgspec.Struct, frozen=True):
-    """On which terms a gang asks: what its group says, or what a pod alone stands for."""
+    """The scheduling fields of a PodGroup with their defaults; the defaults alone for a single pod."""
 
     min_members: int = 1
     min_by_role: Mapping[str, int] = {}
@@ -55,7 +55,7 @@ class SchedulingSpec(msgspec.Struct, frozen=True):
         )
 
     def missing_counts(self, placed_roles: list[str]) -> tuple[int, dict[str, int]]:
-        """How many more it needs at least, in all and by role, with these roles there."""
+        """How many more members are required, in all and by role, when these roles are placed."""
         roles = {
             role: minimum - count
             for role, minimum in self.min_by_role.items()
@@ -65,59 +65,57 @@ class SchedulingSpec(msgspec.Struct, frozen=True):
 
 
 class GangPriority(msgspec.Struct, frozen=True):
-    """How important a gang is, and whether it may ask others to leave."""
+    """The priority of a gang, and whether it may preempt others."""
 
     value: int = 0
     can_preempt: bool = True
 
 
 PriorityLookup = Callable[[str], GangPriority | None]
-"""What a PriorityClass says, by its name; None if there is none."""
+"""The priority of a PriorityClass by its name; None if it does not exist."""
 
 
 class GangProgress:
-    """What the scheduler last did about a gang. Decisions do not depend on it; those who act and report use it."""
+    """What the scheduler last did about a gang. Requests and allocations do not depend on it."""
 
     def __init__(self) -> None:
-        # What the last round said of it.
+        # The last pending decision.
         self.pending: Pending | None = None
         self.last_attempt: PlacementAttempt | None = None
-        # When members were last given places, and whether the owner was told that it takes long.
+        # When members were last placed.
         self.placed_at: datetime | None = None
-        # When its start was last undone.
+        # When the start was last rolled back.
         self.rolled_back_at: datetime | None = None
         self.warned_timeout = False
-        # The PriorityClass of which somebody was told that it is not there.
+        # The missing PriorityClass that a warning Event has named.
         self.warned_priority_class = ""
-        # Members on their way to their places, and the nodes of those that got there since this was last told.
+        # Members being bound, and the nodes of those bound since the last Event about it.
         self.binding_uids: set[str] = set()
         self.newly_bound_nodes: list[str] = []
-        # Whether its pods say that there is no room for them.
+        # Whether its pods carry the condition that the cluster lacks resources.
         self.marked_unschedulable = False
 
 
 class GangInfo:
-    """A group with its members, or a pod alone. What it asks and holds is worked out once per change."""
+    """A PodGroup with its members, or a single pod. Request and allocation are computed once per change."""
 
     def __init__(self, key: Key, *, single_pod: bool) -> None:
         self.key, self.is_single_pod = key, single_pod
-        # None: a pod alone, or a group that pods name and nobody has made yet.
+        # None for a single pod, and for a PodGroup that pods name and that does not exist yet.
         self.pod_group: PodGroup | None = None
         self.spec = SchedulingSpec()
         self.members = GangMembers()
         self.progress = GangProgress()
-        # Members that may not be asked to leave: their budget is used up.
+        # Members that must not be evicted: their disruption budget is exhausted.
         self.protected_uids: frozenset[str] = frozenset()
         self.budget_limits: tuple[BudgetLimit, ...] = ()
-        # Seats whose pods were told a node that did not take them, and these nodes: others are tried first.
+        # Nodes that rejected a pinned pod, by the pod's seat: other nodes are tried first.
         self.excluded_nodes: dict[Seat, frozenset[str]] = {}
-        # Whether they are still true, and else have to be worked out.
+        # Computed when needed; valid until the gang changes.
         self._request: GangRequest | None = None
         self._allocation: GangAllocation | None = None
         self._request_is_valid = self._allocation_is_valid = False
         self._waiting_members: list[list[GangMember]] = []
-
-    # What it is
 
     @property
     def uid(self) -> str:
@@ -136,7 +134,7 @@ class GangInfo:
 
     @property
     def is_schedulable(self) -> bool:
-        """Whether its members may be placed: its group exists, if it names one, and stays."""
+        """Whether members may be placed: the PodGroup that they name exists and is not being deleted."""
         if self.is_single_pod:
             return True
         return self.pod_group is not None and self.pod_group.metadata.deletion_timestamp is None
@@ -147,12 +145,12 @@ class GangInfo:
         self.members.min_members = spec.min_members if group is not None else 0
 
     def exclude_node(self, member: GangMember) -> None:
-        """The node that it was told did not take it: whoever has its seat next is told another, as long as there is one."""
+        """Exclude the node that rejected this pinned member: the next pod in its seat gets another one if there is one."""
         seat = seat_of(member.status)
         self.excluded_nodes[seat] = self.excluded_nodes.get(seat, frozenset()) | {member.node}
 
     def observation(self, now: datetime) -> GangObservation:
-        """A snapshot for the life cycle."""
+        """The gang as input of the phase transitions."""
         return GangObservation(
             state=self.state,
             min_members=self.spec.min_members,
@@ -165,7 +163,7 @@ class GangInfo:
         )
 
     def _current_attempt(self) -> PlacementAttempt | None:
-        """What came of the last try. If it was for other members than are missing now, it says nothing of these."""
+        """The last placement attempt. One for other members than are missing now has not failed for these."""
         if self.progress.last_attempt is None and self.pod_group is not None:
             message = self._gate_message()
             return PlacementAttempt(failed=False, message=message) if message else None
@@ -181,7 +179,7 @@ class GangInfo:
         )
 
     def _gate_message(self) -> str:
-        """Who keeps members from being placed that it needs, though they exist; empty: nobody, or it needs none."""
+        """Which scheduling gates hold back required members; empty if none do."""
         unplaced = self.members.unplaced()
         gated = [member for member in unplaced if not member.mode and member.pod.spec.scheduling_gates]
         if (
@@ -193,30 +191,28 @@ class GangInfo:
         return f"{len(gated)} held back by scheduling gates ({', '.join(sorted(gates - {GANG_GATE}) or sorted(gates))})"
 
     def _recorded_count(self) -> int:
-        """How many were there when somebody last wrote it down, perhaps before we were started."""
+        """Running and succeeded members by the PodGroup's status, perhaps written before we were started."""
         status = self.pod_group.status if self.pod_group is not None else None
         return status.running + status.succeeded if status is not None else 0
 
-    # What it says
-
     def invalidate(self) -> None:
-        """It changed: what it said may no longer hold."""
+        """Something about the gang changed: compute request and allocation again when needed."""
         self._request_is_valid = self._allocation_is_valid = False
 
     def request(self, priority_of: PriorityLookup) -> GangRequest | None:
-        """What it asks for; None: nothing, or too few members exist. The same value until it changes."""
+        """The request of the gang; None if no member waits or too few exist. The same object until the gang changes."""
         if not self._request_is_valid:
             self._request, self._request_is_valid = self._build_request(priority_of), True
         return self._request
 
     def allocation(self, priority_of: PriorityLookup) -> GangAllocation | None:
-        """What it has; None: nothing. The same value until it changes."""
+        """The pods that the gang has on nodes; None if there are none. The same object until the gang changes."""
         if not self._allocation_is_valid:
             self._allocation, self._allocation_is_valid = self._build_allocation(priority_of), True
         return self._allocation
 
     def assignments(self, nodes: Sequence[Iterable[str]]) -> Iterator[tuple[GangMember, str]]:
-        """Which member goes to which node, when the last ask was answered with these nodes for its needs."""
+        """Pairs of member and node, for the nodes that the last request was given for its pod sets."""
         for members, names in zip(self._waiting_members, nodes, strict=True):
             yield from zip(members, names, strict=False)
 
@@ -249,7 +245,7 @@ class GangInfo:
         )
 
     def _pod_sets(self, waiting: list[GangMember]) -> tuple[PodSet, ...]:
-        # By identity: equal shapes are one object, and comparing a thousand of them is not free.
+        # Grouped by identity: equal shapes are one object, and comparing a thousand of them costs time.
         groups: dict[tuple[str, int, frozenset[str]], list[GangMember]] = {}
         for member in sorted(waiting, key=_member_order):
             excluded = self.excluded_nodes.get(seat_of(member.status), _NO_NODES) if self.excluded_nodes else _NO_NODES
@@ -261,7 +257,7 @@ class GangInfo:
         )
 
     def _build_allocation(self, priority_of: PriorityLookup) -> GangAllocation | None:
-        # Those on their way out have their room until they are gone: it counts for their queue.
+        # Terminating pods count for their queue until they are gone.
         members_with_node = [member for member in self.members.by_uid.values() if member.node and not member.has_ended]
         if not members_with_node:
             return None
@@ -292,7 +288,7 @@ class GangInfo:
         return self.protected_uids | critical if critical else self.protected_uids
 
     def _priority(self, priority_of: PriorityLookup) -> GangPriority:
-        """What its group's class says; else what its pods say, who should agree: the most important one."""
+        """The priority of the PodGroup's class; without one the highest priority of its pods, which should agree."""
         named = priority_of(self.spec.priority_class) if self.spec.priority_class else None
         if named is not None:
             return named

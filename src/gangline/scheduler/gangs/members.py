@@ -1,4 +1,4 @@
-"""A member of a gang: a pod, where it is or is about to be, and what the life cycle looks at. No I/O, no clock."""
+"""Members of a gang: pods, their assumed nodes, and lost ones that have not been replaced. No I/O, no clock."""
 
 from collections import Counter
 from datetime import UTC, datetime
@@ -14,19 +14,19 @@ from gangline.scheduler.types.cycle import BoundPod
 from gangline.scheduler.types.shape import PodShape
 
 BIND, PIN = "bind", "pin"
-"""How a member gets its place: we bind it; or we say where, and its own scheduler does."""
-# As text: members of an enum are slow to name, and there may be thousands of pods.
+"""How a member is placed: we bind it; or we pin it to a node, and its own scheduler binds it."""
+# As text: access to enum members is slow, and there may be thousands of pods.
 SUCCEEDED, FAILED = PodPhase.SUCCEEDED.value, PodPhase.FAILED.value
 UNSCHEDULABLE_REASON = "Unschedulable"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MIN_REMEMBERED = 16
-"""So many who went are always remembered, twice over: only a gang that loses many is looked through."""
+"""Lost members are pruned only beyond twice this number: only a gang that loses many pays for it."""
 Seat = tuple[str, int | str]
-"""Role and index, by which a replacement is known; without an index, the name."""
+"""Role and index, by which a replacement is recognized; without an index, role and name."""
 
 
 class GangMember:
-    """A pod of a gang, and where it is or is about to be."""
+    """A pod of a gang, and the node where it is or is about to be."""
 
     __slots__ = (
         "assumed_node",
@@ -43,41 +43,41 @@ class GangMember:
 
     def __init__(self, pod: Pod, shape: PodShape, mode: str) -> None:
         self.pod, self.shape, self.mode = pod, shape, mode
-        # These never change, and are asked for all the time.
+        # Constant, and read all the time.
         self.uid, self.key, self.owner = pod.metadata.uid, pod.metadata.key, pod.metadata.controller
-        # Where we decided to put it, from the decision until it is seen there or the try has failed.
+        # The node chosen by us, from the decision until the pod is seen there or placing it has failed.
         self.assumed_node = ""
-        # The server said that it cannot be placed as we know it: it is otherwise by now, and the watch will tell.
+        # The server refused to place the pod as we know it: it has changed, and the watch will show how.
         self.bind_refused = False
-        # We have asked it to leave, and nobody refused.
+        # We have requested its eviction, and it was not refused.
         self.evicting = False
         self.status = member_status(pod)
 
     @property
     def node(self) -> str:
-        """Where it is, or will be; empty: nowhere."""
+        """The node where the pod is or is about to be; empty if none."""
         return self.status.node or self.assumed_node
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it wants a place, and may have one."""
+        """Whether the pod needs a node, and may be given one."""
         return bool(self.mode) and not self.bind_refused and self.is_unplaced
 
     @property
     def is_placed(self) -> bool:
-        """Whether it has a place, and is to stay."""
+        """Whether the pod has a node, and is to stay there."""
         status = self.status
         has_node = bool(status.node or self.assumed_node)
         return has_node and not status.deleting and not self.evicting and status.phase not in TERMINAL_PHASES
 
     @property
     def is_unplaced(self) -> bool:
-        """Whether it has no place, whatever keeps it from one."""
+        """Whether the pod has no node, for whatever reason."""
         status = self.status
         return not (status.node or self.assumed_node or status.deleting or status.phase in TERMINAL_PHASES)
 
     def as_bound_pod(self) -> BoundPod:
-        """As one that holds room where it is, or is about to be."""
+        """The pod as a user of resources on its node."""
         return BoundPod(
             self.uid,
             self.key,
@@ -94,12 +94,12 @@ class GangMember:
 
     @property
     def is_pinned(self) -> bool:
-        """Whether it was told where to go, by us, and its own scheduler has yet to bind it there."""
+        """Whether we pinned the pod, and its own scheduler has not bound it yet."""
         return bool(self.assumed_node) and not self.mode and not self.status.node and self.is_placed
 
     @property
     def pin_rejected(self) -> bool:
-        """Whether its own scheduler says that there is no room where it was told to go, and makes none."""
+        """Whether its own scheduler reports that the pinned node has no room, and makes none."""
         if not self.is_pinned or self.pod.status.nominated_node_name:
             return False
         condition = scheduled_condition(self.pod)
@@ -115,25 +115,25 @@ class GangMembers:
         # How many members have each seat: one, or two while one replaces the other.
         self._seats: Counter[Seat] = Counter()
         self.lost: dict[Seat, LostMember] = {}
-        # How many had succeeded by its status when we first saw it, and when that was written.
+        # How many members had succeeded when the PodGroup was first seen, by its status, and when that was written.
         self.prior_succeeded: tuple[int, datetime | None] = (0, None)
-        # The owner of the PodGroup, and how many members it needs. 0: there is no PodGroup, and nothing is missed.
+        # The owner of the PodGroup, and its minimum of members. 0: there is no PodGroup, and losses are not recorded.
         self.owner: OwnerReference | None = None
         self.min_members = 0
 
     def add(self, member: GangMember) -> None:
-        """It has one member more. Whoever had that seat before is not missed any more."""
+        """Add a member. A lost member of the same seat is replaced by it."""
         self.by_uid[member.uid] = member
         self._occupy_seat(member.status)
 
     def update(self, before: MemberStatus, now: MemberStatus) -> None:
-        """What is known of a member changed, perhaps its seat."""
+        """The status of a member changed, perhaps its seat."""
         if seat_of(before) != seat_of(now):
             self._leave_seat(before)
             self._occupy_seat(now)
 
     def remove(self, uid: str) -> None:
-        """A member is gone. It is missed until another has its seat."""
+        """Remove a member. It counts as lost until another member has its seat."""
         member = self.by_uid.pop(uid)
         status = member.status
         if not self._leave_seat(status) and self.min_members and not self._belongs_to_namesake(member):
@@ -143,7 +143,7 @@ class GangMembers:
             self.lost[seat_of(status)] = LostMember(status.name, status.role, status.index, succeeded=succeeded)
 
     def _forget_replaced(self) -> None:
-        """Whose replacements have other names is never seen to be replaced; only the last of them can be missed."""
+        """Forget the oldest lost members without an index: their replacements cannot be recognized by seat."""
         without_index = [seat for seat, lost in self.lost.items() if lost.index is None and not lost.succeeded]
         for seat in without_index[: max(len(without_index) - self.min_members, 0)]:
             del self.lost[seat]
@@ -154,7 +154,7 @@ class GangMembers:
         self.lost.pop(seat, None)
 
     def _leave_seat(self, status: MemberStatus) -> bool:
-        """Whether somebody else has its seat."""
+        """Take the seat from a member. Returns whether another member has it."""
         seat = seat_of(status)
         self._seats[seat] -= 1
         if self._seats[seat]:
@@ -163,15 +163,15 @@ class GangMembers:
         return False
 
     def current(self) -> list[GangMember]:
-        """Its members, without those of a deleted job that had the name before: they hold room, and are no part of it."""
+        """Members without the pods of a deleted job of the same name: these hold resources but do not belong here."""
         if self.owner is None:
             return list(self.by_uid.values())
         return [member for member in self.by_uid.values() if not self._belongs_to_namesake(member)]
 
     def _belongs_to_namesake(self, member: GangMember) -> bool:
-        """Whether it belongs to another object of the same kind and name as the owner of its group.
+        """Whether the pod belongs to another object of the same kind and name as the owner of the PodGroup.
 
-        Owners that merely differ say nothing: the pods of a JobSet belong to its Jobs.
+        Other differences mean nothing: the pods of a JobSet belong to its Jobs.
         """
         owner, other = self.owner, member.owner
         if owner is None or other is None or other.uid == owner.uid:
@@ -179,24 +179,24 @@ class GangMembers:
         return (other.kind, other.name) == (owner.kind, owner.name)
 
     def placed(self) -> list[GangMember]:
-        """Members that have a place and stay."""
+        """Members that have a node and stay."""
         return [member for member in self.by_uid.values() if member.is_placed]
 
     def unplaced(self) -> list[GangMember]:
-        """Members that have none, whatever keeps them from one."""
+        """Members that have no node, for whatever reason."""
         return [member for member in self.by_uid.values() if member.is_unplaced]
 
     def placed_roles(self) -> list[str]:
-        """Roles of those that have a place or are done, one entry for each."""
+        """Roles of members that have a node or have succeeded, one entry for each."""
         return [member.status.role for member in self.current() if member.is_placed] + self.succeeded_roles()
 
     def succeeded_roles(self) -> list[str]:
-        """Roles of those that have succeeded, also of those that are gone."""
+        """Roles of members that have succeeded, including those that are gone."""
         succeeded = [member.status for member in self.current() if member.status.phase == SUCCEEDED]
         return [status.role for status in succeeded] + [lost.role for lost in self.lost.values() if lost.succeeded]
 
     def prior_members(self) -> tuple[LostMember, ...]:
-        """Members that succeeded and went before we were started: only the status tells of them, until others come."""
+        """Members that succeeded and were deleted before we were started, by the status; none once new ones come."""
         count, since = self.prior_succeeded
         if not count or since is None:
             return ()
@@ -206,7 +206,7 @@ class GangMembers:
 
 
 def placement_mode(pod: Pod, scheduler: str) -> str:
-    """How a pod would be placed by us: bound, pinned, or (empty) not at all, or not yet."""
+    """How we would place the pod: bind it, pin it, or (empty) not at all or not yet."""
     gates = pod.spec.scheduling_gates
     if pod.spec.scheduler_name == scheduler:
         return "" if gates else BIND
@@ -214,7 +214,7 @@ def placement_mode(pod: Pod, scheduler: str) -> str:
 
 
 def member_status(pod: Pod) -> MemberStatus:
-    """What the life cycle looks at."""
+    """The status of a pod as input of the phase transitions."""
     metadata, status = pod.metadata, pod.status
     labels = metadata.labels
     index = labels.get(REPLICA_INDEX, "")
@@ -237,7 +237,7 @@ def seat_of(status: MemberStatus) -> Seat:
 
 
 def scheduled_condition(pod: Pod) -> PodCondition | None:
-    """The condition PodScheduled of a pod."""
+    """The condition PodScheduled of a pod; None if it has none."""
     return next((condition for condition in pod.status.conditions if condition.type == POD_SCHEDULED), None)
 
 

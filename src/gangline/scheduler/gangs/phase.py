@@ -1,20 +1,20 @@
-"""The life cycle of a gang: Pending, Running, Recovering, Unschedulable. One probe makes at most one transition.
+"""The life cycle of a gang: Pending, Running, Recovering, Unschedulable. One call makes at most one transition.
 
-    (nothing)     -> Pending         T0  first look
-    Pending       -> Running         T1  as many members run, or have succeeded, as it needs
-    Pending       -> Recovering      T2  some run, and one failed, was turned away by a kubelet, or was deleted
-    Running       -> Recovering      T3  fewer run than it needs
-    Recovering    -> Running         T4  whole again
-    Recovering    -> Unschedulable   T5  the missing ones exist again, some run, and there is no room for the rest
-    Unschedulable -> Pending         T6  all that held a node when this phase began are gone: it starts again
-    Unschedulable -> Running         T7  whole again
+    (nothing)     -> Pending         T0  the PodGroup is first seen
+    Pending       -> Running         T1  the required members run, or have succeeded
+    Pending       -> Recovering      T2  some run, and one failed, was rejected by a kubelet, or was deleted
+    Running       -> Recovering      T3  fewer run than required
+    Recovering    -> Running         T4  the required members run again
+    Recovering    -> Unschedulable   T5  the missing members exist again, some run, and there is no room for the rest
+    Unschedulable -> Pending         T6  all that had a node when this phase began are gone: the gang starts again
+    Unschedulable -> Running         T7  the required members run again
 
-Nothing else ever happens. A gang of which nothing runs is Pending or Recovering, never Unschedulable. What counts is
-`minMember`, and the minimum of each role where the group names one: members above it come and go without a transition,
-a member that has succeeded is no loss, and a container restarted in place is not even seen.
+There are no other transitions. A gang without running members is Pending or Recovering, never Unschedulable. Only
+`minMember` counts, and the minimum of each role where the PodGroup names one: members above it come and go without a
+transition, a member that has succeeded is no loss, and a container restarted in place is not noticed.
 
-A failed member, or one on its way out, counts as the reason until its replacement (same role and index) exists. Once
-it is gone altogether and nobody replaced it, a gang in Recovering says NotEnoughTasks: the owner is to act.
+A failed or terminating member is the reason of the phase until its replacement (same role and index) exists. Once it
+is gone and not replaced, a gang in Recovering reports NotEnoughTasks: its owner has to act.
 """
 
 from collections import Counter
@@ -28,12 +28,12 @@ from gangline.api.core import PodPhase
 from gangline.api.scheduling import PodGroupPhase, PodGroupReason, PodGroupState, PodGroupStatus
 
 HEARTBEAT_INTERVAL = timedelta(seconds=30)
-"""How often a state that does not change is stamped."""
+"""How often an unchanged state gets a new timestamp."""
 _RESTART_MESSAGE = "all members deleted, group starts again"
 _MAX_NAMED_MEMBERS = 3
-"""So many members are named in a message; the others are counted."""
+"""How many lost members a message names; the others are counted."""
 
-# As text: members of an enum are slow to name, and there may be thousands of pods.
+# As text: access to enum members is slow, and there may be thousands of pods.
 _RUNNING, _SUCCEEDED = PodPhase.RUNNING.value, PodPhase.SUCCEEDED.value
 _HEALTHY_PHASES = (_RUNNING, _SUCCEEDED)
 FAILED_PHASES = (PodPhase.FAILED.value, PodPhase.UNKNOWN.value)
@@ -57,18 +57,18 @@ _REJECTION_REASONS = frozenset(
 
 
 class MemberStatus(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What a probe looks at of a pod that is there."""
+    """What a transition depends on of an existing pod."""
 
     uid: str
     name: str
     role: str = ""
-    # None: it has no number; then it is replaced once there are as many members as needed.
+    # None: the pod has no index; it counts as replaced once there are enough members.
     index: int | None = None
     phase: str = PodPhase.PENDING.value
-    # It has a deletion timestamp.
+    # The pod has a deletion timestamp.
     deleting: bool = False
     node: str = ""
-    # `status.reason`: the kubelet's word, or the evictor's.
+    # `status.reason`, set by the kubelet or by an eviction.
     reason: str = ""
     exit_code: int | None = None
     # When the condition PodScheduled became True.
@@ -76,12 +76,12 @@ class MemberStatus(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class LostMember(msgspec.Struct, frozen=True, gc=False):
-    """A member seen before that is gone, and not replaced."""
+    """A member that is gone and has not been replaced."""
 
     name: str
     role: str = ""
     index: int | None = None
-    # It was done when it went: still no loss.
+    # It had succeeded before it was deleted, so it is no loss.
     succeeded: bool = False
 
 
@@ -89,9 +89,9 @@ L = TypeVar("L", MemberStatus, LostMember)
 
 
 class PlacementAttempt(msgspec.Struct, frozen=True, gc=False):
-    """The last try to place all missing members, on a fresh snapshot, the room of terminating pods counted as free.
+    """The last attempt to place all missing members, on a fresh snapshot with terminating pods counted as gone.
 
-    `failed`: there is no room. One that waits for its queue, or for others to leave, has not failed.
+    `failed`: the cluster lacks resources. A gang that waits for its queue, or for pods to terminate, has not failed.
     """
 
     failed: bool
@@ -99,7 +99,7 @@ class PlacementAttempt(msgspec.Struct, frozen=True, gc=False):
 
 
 class GangObservation(msgspec.Struct, frozen=True, kw_only=True):
-    """One snapshot of a gang."""
+    """A gang at one moment."""
 
     state: PodGroupState
     # `spec.minMember` and `spec.minTaskMember`.
@@ -108,15 +108,15 @@ class GangObservation(msgspec.Struct, frozen=True, kw_only=True):
     members: tuple[MemberStatus, ...] = ()
     lost_members: tuple[LostMember, ...] = ()
     last_attempt: PlacementAttempt | None = None
-    # Running and succeeded members as last written: fewer now, and one is lost although nobody saw it go.
+    # Running and succeeded members as last written: if there are fewer now, one was lost unseen.
     recorded_count: int = 0
     now: datetime
 
 
 def next_state(observation: GangObservation) -> PodGroupState:
-    """The state from now on; the very same value if nothing is to be written.
+    """The next state; the very same object if nothing is to be written.
 
-    Probe again at once if the phase has changed: the next transition may be due.
+    Call again at once if the phase has changed: the next transition may be due.
     """
     before = observation.state
     tally = _MemberTally.from_observation(observation)
@@ -146,32 +146,32 @@ def next_state(observation: GangObservation) -> PodGroupState:
 
 
 def podgroup_status(observation: GangObservation, state: PodGroupState) -> PodGroupStatus:
-    """The whole status: the state with the older counters beside it."""
+    """The whole status: the state, and the counters of members."""
     tally = _MemberTally.from_observation(observation)
     failed = sum(member.phase == PodPhase.FAILED for member in observation.members)
     return PodGroupStatus(state=state, running=tally.running, succeeded=tally.succeeded, failed=failed)
 
 
 def _probe_time(observation: GangObservation) -> datetime:
-    """Now, in whole seconds; never before what is written already, even if the clock was set back."""
+    """Now in whole seconds; never before the recorded times, even if the clock was set back."""
     recorded = (observation.state.last_probe_time, observation.state.last_transition_time)
     return max(time for time in (observation.now.replace(microsecond=0), *recorded) if time is not None)
 
 
 class _MemberTally(msgspec.Struct, frozen=True):
-    """Who runs, who is lost, who exists."""
+    """Counts of running, lost and existing members."""
 
     running: int
     succeeded: int
-    # Live members: running, done, or still to start.
+    # Live members: running, succeeded, or not started yet.
     existing: int
-    # Of these, not on any node yet.
+    # Of these, the ones without a node.
     unplaced: int
-    # Exceptions that nobody has replaced.
+    # Losses that have not been replaced.
     failed: tuple[MemberStatus, ...]
     deleting: tuple[MemberStatus, ...]
     deleted: tuple[LostMember, ...]
-    # In place and existing, by role; and whether these are enough.
+    # Placed and existing members by role; and whether these are enough.
     placed_roles: Counter[str]
     existing_roles: Counter[str]
     is_healthy: bool
@@ -187,7 +187,7 @@ class _MemberTally(msgspec.Struct, frozen=True):
         exist_count = len(live) + len(done_members)
         seats = {(member.role, member.index) for member in live}
 
-        # Without an index nobody knows who replaced whom: as many are missed as are lacking, the last of them.
+        # Without an index it is unknown who replaced whom: as many count as lost as are lacking, the last ones.
         lacking = max(observation.min_members - exist_count, 0)
 
         def missed(members: list[L], lacking_count: int) -> list[L]:
@@ -246,7 +246,8 @@ def _next_phase(observation: GangObservation, tally: _MemberTally) -> tuple[PodG
             is_broken = tally.healthy_count > 0 and tally.loss_count
             return (PodGroupPhase.RECOVERING if is_broken else PodGroupPhase.PENDING), reason
         case PodGroupPhase.RUNNING:
-            # Fewer than before, and nobody seen going: it went before we started, or was replaced before we looked.
+            # Fewer than before, and no loss seen: it happened before we started, or the member was replaced before we
+            # looked.
             lost_unseen = not tally.loss_count and tally.healthy_count < observation.recorded_count
             return PodGroupPhase.RECOVERING, (PodGroupReason.POD_DELETED if lost_unseen else reason)
         case PodGroupPhase.RECOVERING:
@@ -269,12 +270,12 @@ def _lacks_room(observation: GangObservation) -> bool:
 
 
 def _had_node_before(member: MemberStatus, since: datetime | None) -> bool:
-    """Whether it had a node when the phase began; if nobody knows when it got its node, it had."""
+    """Whether the member had a node when the phase began; an unknown time counts as before."""
     return bool(member.node) and (member.scheduled_at is None or since is None or member.scheduled_at <= since)
 
 
 def _reason(observation: GangObservation, tally: _MemberTally) -> PodGroupReason:
-    """The first that holds."""
+    """The first reason that holds."""
     if tally.failed:
         return PodGroupReason.POD_FAILED
     if tally.deleting or tally.deleted:
@@ -287,7 +288,7 @@ def _reason(observation: GangObservation, tally: _MemberTally) -> PodGroupReason
 
 
 def _message(observation: GangObservation, tally: _MemberTally, reason: PodGroupReason) -> str:
-    """All counts, who is lost, and why there is no place."""
+    """All counts, lost members, and why members are not placed."""
     parts = [f"{tally.running}/{observation.min_members} members running"]
     if tally.succeeded:
         parts.append(f"{tally.succeeded} succeeded")

@@ -1,6 +1,6 @@
-"""All gangs, from pods and PodGroups, change by change.
+"""All gangs, built from pods and PodGroups change by change.
 
-Fed by informers and asked once per round: a round costs what changed, not what there is. No I/O, no clock.
+Read once per cycle: a cycle costs in proportion to what changed, not to what exists. No I/O, no clock.
 """
 
 from collections.abc import Iterator
@@ -17,22 +17,22 @@ from gangline.scheduler.types.tracked import TrackedObjects, name_of
 
 
 class GangRegistry:
-    """Every group, and every pod of ours that stands alone."""
+    """Every PodGroup, and every single pod of ours."""
 
     def __init__(self, scheduler: str = SCHEDULER_NAME, *, modes: frozenset[str] = frozenset({BIND, PIN})) -> None:
         self._scheduler, self._modes = scheduler, modes
         self._by_group: dict[Key, GangInfo] = {}
-        # By uid: a pod and a group may have the same name.
+        # By uid: a pod and a PodGroup may have the same name.
         self._single_pods: dict[str, GangInfo] = {}
         self._by_pod: dict[str, GangInfo] = {}
         self.priority_classes = TrackedObjects[str, PriorityClass, GangPriority](name_of, _priority)
-        # Those that may ask for something, in the order in which they came. Others are not looked at in a round.
+        # Gangs that may have a request, in the order in which they came. A cycle looks at no others.
         self._maybe_waiting: dict[GangInfo, None] = {}
         self.changed_gangs: dict[GangInfo, None] = {}
-        """Those of which something may have to be told. Whoever tells it takes them out."""
+        """Gangs with changes that may have to be reported. The reporter replaces the dict."""
         self.version = 0
         """Grows with every change that may matter to a decision."""
-        # Grows when the spec of a group changes.
+        # Grows when the spec of a PodGroup changes.
         self.spec_version = 0
 
     def __iter__(self) -> Iterator[GangInfo]:
@@ -50,12 +50,11 @@ class GangRegistry:
     def gang_of_group(self, key: Key) -> GangInfo | None:
         return self._by_group.get(key)
 
-    # What changes
-
     def put_pod(self, pod: Pod, shape: PodShape) -> GangMember | None:
-        """A pod is there, or is otherwise. Gives it as a member, if it is one. Equal shapes must be one object.
+        """Add or update a pod. Returns its member, if it belongs to a gang. Equal shapes must be one object.
 
-        Whoever is told to belong elsewhere is lost to its gang. One on its way to its place gets there first.
+        A pod whose annotation names another gang is lost to its own; a pod being placed changes its gang only after
+        that.
         """
         known_member = self.member(pod.metadata.uid)
         if (
@@ -80,13 +79,14 @@ class GangRegistry:
             member.pod, member.shape, member.mode, member.status = pod, shape, mode, member_status(pod)
             refused, member.bind_refused = member.bind_refused, False
             if before == (shape, mode, member.status) and not refused:
-                # A condition, an annotation: nothing that anybody decides on. But a lost place is due to be given up.
+                # Only a condition or an annotation changed, which no decision depends on. But a rejected pin must be
+                # rolled back.
                 if member.pin_rejected != rejected:
                     self.changed_gangs[gang] = None
                 return member
             gang.members.update(before[2], member.status)
             if member.assumed_node and old_node == member.status.node and member.is_placed and before[0] is shape:
-                # Seen where we put it: to all decisions it has been there before.
+                # Seen where we placed it: for decisions nothing has changed.
                 member.assumed_node = ""
                 self.changed_gangs[gang] = None
                 return member
@@ -96,7 +96,7 @@ class GangRegistry:
         return member
 
     def drop_pod(self, uid: str) -> None:
-        """A pod is gone. Until another takes its seat it is remembered."""
+        """Remove a pod. Its gang counts it as lost until it is replaced."""
         gang = self._by_pod.pop(uid, None)
         if gang is None:
             return
@@ -105,7 +105,7 @@ class GangRegistry:
         self._drop_if_empty(gang, uid)
 
     def put_group(self, group: PodGroup) -> GangInfo:
-        """A group is there, or is otherwise."""
+        """Add or update a PodGroup."""
         key = group.metadata.key
         gang = self._by_group.get(key)
         if gang is None:
@@ -115,18 +115,18 @@ class GangRegistry:
             return gang
         is_equivalent = before is not None and _is_equivalent(before, group)
         spec = gang.spec if is_equivalent else SchedulingSpec.from_podgroup(group.spec)
-        # What one may hold, others may have: also of a gang that asks for nothing.
+        # A changed spec may allow others more, even if the gang requests nothing.
         self.spec_version += spec != gang.spec
         gang.set_pod_group(group, spec)
         if before is None or _is_restarted(before, group):
-            # Whoever it lost before is no loss to what begins now.
+            # Earlier losses do not matter to a gang that starts again.
             gang.members.lost.clear()
             gang.progress.placed_at = gang.progress.rolled_back_at = None
             succeeded, probe_time = group.status.succeeded, group.status.state.last_probe_time
             gang.members.prior_succeeded = (succeeded, probe_time) if before is None else (0, None)
             gang.progress.warned_timeout = False
         if group.status.state.phase == PodGroupPhase.RUNNING:
-            # All have their places.
+            # All members have their nodes.
             gang.excluded_nodes.clear()
         if is_equivalent:
             self.changed_gangs[gang] = None
@@ -135,7 +135,7 @@ class GangRegistry:
         return gang
 
     def drop_group(self, key: Key) -> None:
-        """A group is gone; members that are left wait for another one of its name."""
+        """Remove a PodGroup. Remaining members wait for a new one of its name."""
         gang = self._by_group.get(key)
         if gang is not None:
             gang.set_pod_group(None, SchedulingSpec())
@@ -145,39 +145,32 @@ class GangRegistry:
             self._drop_if_empty(gang)
 
     def assume(self, member: GangMember, node: str) -> None:
-        """We have decided where it goes."""
+        """Count the member on this node from now on."""
         member.assumed_node = node
         self.invalidate(self._by_pod[member.uid])
 
     def forget(self, uid: str) -> None:
-        """It did not come to that. Does nothing for one that is gone, or is there already."""
+        """Undo `assume`. Does nothing if the pod is gone, or is on the node already."""
         member = self.member(uid)
         if member is not None and member.assumed_node:
             member.assumed_node = ""
             self.invalidate(self._by_pod[uid])
 
-    def clear_exclusions(self, gang: GangInfo) -> None:
-        """Nodes that did not take its members may be tried again."""
-        gang.excluded_nodes.clear()
-        self.invalidate(gang)
-
     def protect(self, gang: GangInfo, uids: frozenset[str], limits: tuple[BudgetLimit, ...] = ()) -> None:
-        """These of its members may not be asked to leave, and no others; of the others not more than the limits say."""
+        """Set which members must not be evicted, and the budget limits for the others."""
         if (gang.protected_uids, gang.budget_limits) != (uids, limits):
             gang.protected_uids, gang.budget_limits = uids, limits
             self.invalidate(gang)
 
     def invalidate(self, gang: GangInfo) -> None:
-        """Something about it changed."""
+        """Something about the gang changed that may matter to a decision."""
         gang.invalidate()
         self.version += 1
         self._maybe_waiting[gang] = None
         self.changed_gangs[gang] = None
 
-    # What is asked
-
     def requests(self) -> list[GangRequest]:
-        """Of all gangs with members that wait, if enough of them exist."""
+        """The requests of all gangs with enough waiting members."""
         requests: list[GangRequest] = []
         for gang in tuple(self._maybe_waiting):
             request = gang.request(self.priority_classes.fields.get)
@@ -189,23 +182,21 @@ class GangRegistry:
         return requests
 
     def allocations(self) -> list[GangAllocation]:
-        """Of all gangs that have places."""
+        """The allocations of all gangs with pods on nodes."""
         priority_of = self.priority_classes.fields.get
         return [allocation for gang in self if (allocation := gang.allocation(priority_of)) is not None]
 
     def allocation(self, gang: GangInfo) -> GangAllocation | None:
-        """What one of them has; None: nothing."""
+        """The allocation of a gang; None if it has no pods on nodes."""
         return gang.allocation(self.priority_classes.fields.get)
 
     def gang_of_request(self, request: GangRequest) -> GangInfo | None:
-        """Whose ask it is; None if it has gone."""
+        """The gang that made the request; None if it is gone."""
         gang = self._single_pods.get(request.uid) or self._by_group.get(request.key)
         return gang if gang is not None and gang.uid == request.uid else None
 
-    # Inside
-
     def _gang_for(self, pod: Pod) -> GangInfo | None:
-        """The gang of a pod, made if need be; None if it is no business of ours."""
+        """The gang of a pod, created if necessary; None if the pod is not ours."""
         metadata = pod.metadata
         gang_of_uid = self._by_pod.get(metadata.uid)
         if gang_of_uid is not None:
@@ -235,13 +226,13 @@ def _priority(priority_class: PriorityClass) -> GangPriority:
 
 
 def _names_gang(pod: Pod, gang: GangInfo) -> bool:
-    """Whether its annotation still says that it is of this gang."""
+    """Whether the pod's annotation still names this gang."""
     name = pod.metadata.annotations.get(GROUP_NAME_ANNOTATION)
     return gang.is_single_pod if not name else not gang.is_single_pod and gang.key.name == name
 
 
 def _is_newer(group: PodGroup, before: PodGroup) -> bool:
-    """A watch may be behind what we wrote. Versions that are not numbers are taken as they come."""
+    """Whether `group` is newer: a watch may be behind what we wrote. Versions that are not numbers count as newer."""
     version, known_version = group.metadata.resource_version, before.metadata.resource_version
     if version.isdecimal() and known_version.isdecimal():
         return int(version) > int(known_version)
@@ -249,14 +240,14 @@ def _is_newer(group: PodGroup, before: PodGroup) -> bool:
 
 
 def _is_restarted(before: PodGroup, group: PodGroup) -> bool:
-    """Whether it is another group of the same name, or all of its members are gone and it starts again."""
+    """Whether this is another PodGroup of the same name, or one that starts again because all its members are gone."""
     old_phase, new_phase = before.status.state.phase, group.status.state.phase
     is_reset = (old_phase, new_phase) == (PodGroupPhase.UNSCHEDULABLE, PodGroupPhase.PENDING)
     return is_reset or before.metadata.uid != group.metadata.uid
 
 
 def _is_equivalent(group: PodGroup, before: PodGroup) -> bool:
-    """Whether only words about it changed."""
+    """Whether nothing changed that a decision depends on."""
     metadata, old_metadata = group.metadata, before.metadata
     return (
         metadata.uid == old_metadata.uid

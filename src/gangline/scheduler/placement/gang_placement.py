@@ -1,4 +1,4 @@
-"""All of a gang or none of it: places on one board."""
+"""Places a gang on a snapshot: all required members or none."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, permutations
@@ -22,11 +22,11 @@ from gangline.scheduler.types.cycle import GangRequest, Placement, Shortage, Vec
 from gangline.scheduler.types.reasons import nodes_message
 
 MAX_ORDERS = 6
-"""In how many orders the needs of a gang are tried before it is said not to fit."""
+"""In how many orders the pod sets of a gang are tried before it counts as not fitting."""
 
 
 class DomainPlacement(msgspec.Struct, frozen=True):
-    """What was found for every need, and whether that is enough."""
+    """The nodes found for every pod set within a domain, and whether these are enough."""
 
     nodes: tuple[Vector, ...]
     domain: Domain
@@ -37,14 +37,14 @@ class DomainPlacement(msgspec.Struct, frozen=True):
         return sum(map(len, self.nodes))
 
     def count_of_role(self, request: GangRequest, role: str) -> int:
-        """How many members of a role found a place."""
+        """How many members of a role are placed."""
         return sum(
             len(nodes) for pod_set, nodes in zip(request.pod_sets, self.nodes, strict=True) if pod_set.role == role
         )
 
 
 def gang_placement(snapshot: ClusterSnapshot, request: GangRequest) -> Placement | Shortage:
-    """Places for all that must be placed at once and for as many more as fit, or why not."""
+    """A placement of the required members and as many others as fit, or why there is none."""
     if problem := prefilter_shortage(snapshot, request):
         return problem
     best = _best_placement(snapshot, request)
@@ -54,14 +54,14 @@ def gang_placement(snapshot: ClusterSnapshot, request: GangRequest) -> Placement
 
 
 def best_effort_placement(snapshot: ClusterSnapshot, request: GangRequest) -> Placement:
-    """As many places as there are, enough or not."""
+    """A placement of as many members as fit, enough or not."""
     if prefilter_shortage(snapshot, request):
         return Placement(tuple(NO_NODES for _ in request.pod_sets))
     return Placement(_best_placement(snapshot, request).nodes)
 
 
 def _best_placement(snapshot: ClusterSnapshot, request: GangRequest) -> DomainPlacement:
-    """The first that is enough; else the one that comes closest."""
+    """The first sufficient placement; else the one with the most members."""
     best: DomainPlacement | None = None
     for domain in candidate_domains(snapshot, request):
         placement = _domain_placement(snapshot, request, domain)
@@ -75,9 +75,10 @@ def _best_placement(snapshot: ClusterSnapshot, request: GangRequest) -> DomainPl
 
 
 def _placement_by_affinity(snapshot: ClusterSnapshot, request: GangRequest) -> DomainPlacement | None:
-    """Followers with several of those whom they want to be with: one of these and some of them, domain by domain.
+    """Place pods with required pod affinity to other members of the gang.
 
-    None: nobody follows others of this gang.
+    Per domain: one target pod, then as many dependants as fit. None if no member has such affinity, or a topology is
+    required.
     """
     if request.topology is not None and request.topology.required:
         return None
@@ -102,7 +103,7 @@ def _placement_by_affinity(snapshot: ClusterSnapshot, request: GangRequest) -> D
 def _roomiest_domains(
     snapshot: ClusterSnapshot, request: GangRequest, key: str, followers: Sequence[int]
 ) -> list[Domain]:
-    """Domains with most room for these, the leaders they want to be with aside."""
+    """The domains with most room for these pod sets, disregarding their affinity."""
     column = snapshot.nodes.label_column(key)
     room = np.zeros(column.size, dtype=np.int64)
     labelled = column.codes >= 0
@@ -124,7 +125,7 @@ def _place_missing(
     placed_nodes: list[Vector],
     limit: int = 1 << 30,
 ) -> int:
-    """Put what is missing of these needs, so many at most. How many it was."""
+    """Assume the missing pods of these pod sets, up to a limit. Returns how many were placed."""
     placed = 0
     for index in indices:
         missing = min(request.pod_sets[index].count - len(placed_nodes[index]), limit - placed)
@@ -157,12 +158,12 @@ def _domain_placement(snapshot: ClusterSnapshot, request: GangRequest, domain: D
 def _pod_set_orders(
     snapshot: ClusterSnapshot, request: GangRequest, domain: Domain
 ) -> Iterator[tuple[Sequence[int], bool]]:
-    """Needs in the orders worth trying, the scarcest first; greedily, then only what must be at first."""
+    """The orders of pod sets to try, the scarcest first: greedily, then with the minimum of every role first."""
     scarcest = sorted(range(len(request.pod_sets)), key=lambda number: _abundance(snapshot, request, number, domain))
-    # Whoever wants to be with others of them comes after those.
+    # Pod sets with affinity to other members come after those.
     scarcest.sort(key=lambda number: must_follow_others(snapshot, request.pod_sets[number].shape))
     yield scarcest, False
-    # Where every member is of a shape of its own, orders are many and all alike.
+    # Where every member has its own shape, there are many orders and all are alike.
     for order in islice(permutations(scarcest), MAX_ORDERS if len(scarcest) <= MAX_ORDERS else 1):
         yield order, True
 
@@ -183,7 +184,10 @@ def _pod_set_fit(snapshot: ClusterSnapshot, request: GangRequest, index: int, do
 def _nodes_in_order(
     snapshot: ClusterSnapshot, request: GangRequest, domain: Domain, order: Sequence[int], *, minimum_first: bool
 ) -> tuple[Vector, ...]:
-    """Fill one need after the other. Modestly: first the least of every role, then the rest, the plentiful first."""
+    """Place one pod set after the other.
+
+    `minimum_first`: first the minimum of every role; then the rest, the most abundant first.
+    """
     snapshot = snapshot.copy()
     nodes = [NO_NODES for _ in request.pod_sets]
     owed_by_role = dict(request.min_by_role)
@@ -218,7 +222,7 @@ def _checked_placement(request: GangRequest, domain: Domain, nodes: tuple[Vector
 
 
 def _shortage(snapshot: ClusterSnapshot, request: GangRequest, best: DomainPlacement) -> Shortage:
-    """Why one more member of the need that lacks most finds no place once the others have theirs."""
+    """Why one more member of the bottleneck does not fit once the others are placed."""
     index = _bottleneck(request, best)
     bottleneck = request.pod_sets[index]
     filled = snapshot.copy()
@@ -242,7 +246,7 @@ def _shortage(snapshot: ClusterSnapshot, request: GangRequest, best: DomainPlace
 
 
 def _bottleneck(request: GangRequest, best: DomainPlacement) -> int:
-    """The need that lacks most; of a role that lacks some of its least, if there is one."""
+    """The index of the pod set that lacks most, of a role below its minimum if there is one."""
     missing = [pod_set.count - len(nodes) for pod_set, nodes in zip(request.pod_sets, best.nodes, strict=True)]
     below_minimum = [
         best.count_of_role(request, pod_set.role) < request.min_by_role.get(pod_set.role, 0)

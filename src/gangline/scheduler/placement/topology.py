@@ -1,4 +1,4 @@
-"""Where a gang may be put at all: everywhere, or within one domain of a topology, the tightest that holds it."""
+"""Candidate domains for a gang: all nodes, or one domain of a topology key, the tightest that holds it."""
 
 from collections.abc import Iterator
 
@@ -13,26 +13,26 @@ from gangline.scheduler.types.cycle import GangRequest, Vector
 from gangline.scheduler.types.reasons import FilterReason
 
 MAX_DOMAINS = 64
-"""How many domains are tried in earnest; the others cannot hold the gang, or hold it less well."""
+"""How many domains are tried in full; the others cannot hold the gang, or hold it less well."""
 
 
 class Domain(msgspec.Struct, frozen=True):
-    """Nodes that come into question. No mask: all of them. `first`: which ones to fill first, lower is better."""
+    """Candidate nodes. No mask: all nodes. `node_ranks`: the order to fill them, lower first."""
 
     mask: Mask | None = None
     node_ranks: Vector | None = None
     key: str = ""
     name: str = ""
-    # The needs that it is for. None: all.
+    # Indices of the pod sets that the domain applies to. None: all.
     pod_sets: frozenset[int] | None = None
-    # What keeps them from other nodes.
+    # The reason against nodes outside the domain.
     reason: FilterReason = FilterReason.DOMAIN
 
     def applies_to(self, pod_set: int) -> bool:
         return self.pod_sets is None or pod_set in self.pod_sets
 
     def gap_message(self, minimum: int, fitting: int) -> str:
-        """What is missing in this, the best domain."""
+        """What this domain, the best one, lacks."""
         level = self.key.rpartition("/")[2]
         return f"no {level} holds all {minimum}, the best is {self.name} with room for {fitting} ({minimum - fitting} missing)"
 
@@ -41,7 +41,7 @@ ALL_NODES = Domain()
 
 
 def candidate_domains(snapshot: ClusterSnapshot, request: GangRequest) -> Iterator[Domain]:
-    """What to try, the best first; there is always one."""
+    """The domains to try, the best first; there is always one."""
     topology = request.topology if request.topology is not None and request.topology.key else None
     if topology is not None and topology.required:
         yield from _topology_domains(snapshot, request, topology.key, required=True)
@@ -50,7 +50,7 @@ def candidate_domains(snapshot: ClusterSnapshot, request: GangRequest) -> Iterat
     if key:
         for domain in _topology_domains(snapshot, request, key, required=True, pod_sets=pod_sets):
             yield msgspec.structs.replace(domain, reason=FilterReason.AFFINITY)
-        # Those who want to be with others need not all be with the same ones.
+        # Pods with affinity need not all be in the same domain.
         yield ALL_NODES
     elif topology is not None:
         yield from _topology_domains(snapshot, request, topology.key, required=False)
@@ -75,10 +75,10 @@ def _topology_domains(
 
 
 def affinity_group(snapshot: ClusterSnapshot, request: GangRequest) -> tuple[str, frozenset[int]]:
-    """A key of which members must share a domain because they want to be with each other, and which members."""
+    """A topology key whose domain members must share because of their affinity, and the indices of their pod sets."""
     for pod_set in request.pod_sets:
         if pod_set.count and has_unmet_affinity(snapshot, pod_set.shape):
-            # The one with most domains: those of the others are wider, as racks are within zones.
+            # The key with most domains: those of the other keys are wider, as zones are wider than racks.
             terms = pod_set.shape.pod_constraints.affinity
             term = max(terms, key=lambda term: (snapshot.nodes.label_column(term.topology_key).size, term.topology_key))
             group = frozenset(
@@ -92,7 +92,7 @@ def affinity_group(snapshot: ClusterSnapshot, request: GangRequest) -> tuple[str
 
 
 class _DomainCapacity:
-    """How much of a gang every domain takes, need by need and without regard to the others."""
+    """How many pods of each pod set fit into every domain, disregarding the other pod sets."""
 
     def __init__(
         self, snapshot: ClusterSnapshot, request: GangRequest, column: LabelColumn, pod_sets: frozenset[int] | None
@@ -106,8 +106,8 @@ class _DomainCapacity:
             if pod_sets is not None and number not in pod_sets:
                 self._fits[number] = pod_set.count
             elif pod_set.count:
-                # More than anybody asks for, and far from where floating point loses ones.
-                # Whom it wants to be with may come with it.
+                # 2^20 is more than any request, and far from where floating point is inexact. Pods that affinity
+                # requires may be placed with the gang.
                 check_affinity = not has_unmet_affinity(snapshot, pod_set.shape)
                 capacity = np.minimum(
                     ShapeFit(snapshot, pod_set.shape).capacity(check_affinity=check_affinity), 1 << 20
@@ -119,7 +119,7 @@ class _DomainCapacity:
         self._joinable = _current_domains(snapshot, request, column)
 
     def candidates(self) -> list[int]:
-        """Domains that may hold it: those that take most of it first, and of these the tightest."""
+        """Domains that may hold the gang: those that take most members first, and of these the tightest."""
         sufficient = (self._placed >= self._request.min_members) & (self._placed > 0) & self._joinable
         for role, minimum in self._request.min_by_role.items():
             rows = [number for number, pod_set in enumerate(self._request.pod_sets) if pod_set.role == role]
@@ -127,11 +127,11 @@ class _DomainCapacity:
         return self._tightest_first(np.flatnonzero(sufficient))[:MAX_DOMAINS]
 
     def closest(self) -> list[int]:
-        """The domain that comes closest, for the message."""
+        """The domain that takes most members, for the message."""
         return self._tightest_first(np.flatnonzero(self._joinable))[:1]
 
     def node_ranks(self) -> Vector:
-        """For every node how early its domain is filled when several are needed: near ones, then the roomiest."""
+        """For every node the rank of its domain when several are needed: current domains, then the roomiest."""
         size = self._column.size
         order = np.lexsort((np.arange(size), -self._spare, -self._placed, ~self._joinable))
         ranks = np.empty(size + 1, dtype=np.int64)
@@ -145,7 +145,7 @@ class _DomainCapacity:
 
 
 def _current_domains(snapshot: ClusterSnapshot, request: GangRequest, column: LabelColumn) -> Mask:
-    """Domains in which members are already; all of them if there are none."""
+    """Domains that have members already; all domains if there are none."""
     numbers = [number for name in request.current_nodes if (number := snapshot.nodes.index_of.get(name)) is not None]
     domains = np.zeros(column.size, dtype=np.bool_)
     codes = column.codes[numbers] if numbers else np.empty(0, dtype=np.int32)

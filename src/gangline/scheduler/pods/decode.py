@@ -1,4 +1,4 @@
-"""Pods as they come from the server, as shapes and residents."""
+"""Pods from the API server as shapes and bound pods."""
 
 from collections.abc import Collection, Iterable, Mapping
 from sys import intern
@@ -46,7 +46,7 @@ _OPERATORS: Final = {
 
 
 def node_constraints_of(pod: Pod) -> NodeConstraints:
-    """What a pod wants of a node itself. Raises `SelectorError`."""
+    """The node selector, node affinity and tolerations of a pod. Raises `SelectorError`."""
     spec = pod.spec
     affinity = spec.affinity.node_affinity if spec.affinity else None
     required = affinity.required if affinity else None
@@ -68,7 +68,7 @@ def node_constraints_of(pod: Pod) -> NodeConstraints:
 
 
 def node_term(term: NodeSelectorTerm) -> NodeTerm:
-    """Raises `SelectorError`."""
+    """A node selector term. Raises `SelectorError`."""
     return NodeTerm(_requirements(term.match_expressions), _requirements(term.match_fields))
 
 
@@ -84,7 +84,7 @@ def _requirement(expression: SelectorExpression) -> Requirement:
 
 
 def pod_constraints_of(pod: Pod) -> PodConstraints:
-    """What a pod wants of pods around it. Raises `SelectorError`."""
+    """The pod affinity, anti-affinity and topology spread of a pod. Raises `SelectorError`."""
     affinity = pod.spec.affinity or Affinity()
     if pod.spec.affinity is None and not pod.spec.topology_spread_constraints:
         return NO_POD_CONSTRAINTS
@@ -128,9 +128,9 @@ def _spread_constraint(pod: Pod, rule: TopologySpreadConstraint) -> SpreadConstr
 def _pod_selector(
     pod: Pod, body: SelectorBody | None, match_keys: Iterable[str], mismatch_keys: Iterable[str] = ()
 ) -> LabelSelector:
-    """A selector with the pod's own values of some labels added: pods with the same, or with another, value.
+    """A selector with the pod's own values of some labels added (matchLabelKeys, mismatchLabelKeys).
 
-    The server adds them itself when it makes the pod; what is there twice changes nothing.
+    The API server adds them itself when the pod is created; a requirement that is there already is not added again.
     """
     if body is None:
         return LabelSelector(never=True)
@@ -142,13 +142,13 @@ def _pod_selector(
 
 
 def label_selector(body: SelectorBody) -> LabelSelector:
-    """As it is written. Raises `SelectorError`."""
+    """A label selector as a value. Raises `SelectorError`."""
     equal = (Requirement(key, SelectorOperator.EQUALS, (value,)) for key, value in body.match_labels.items())
     return LabelSelector((*equal, *_requirements(body.match_expressions)))
 
 
 def selector_keys(pod_constraints: PodConstraints) -> frozenset[str]:
-    """The labels that rules between pods ask for."""
+    """The label keys that affinity, anti-affinity and spread selectors use."""
     selectors = [rule.selector for rule in (*pod_constraints.affinity, *pod_constraints.anti_affinity)]
     selectors += [rule.selector for rule in pod_constraints.spread]
     return frozenset(each.key for selector in selectors for each in selector.requirements)
@@ -163,20 +163,21 @@ IDENTITY_LABELS: Final = frozenset(
         "batch.kubernetes.io/job-index",
     )
 )
-"""Labels that tell the members of a set apart. They are no part of a shape unless a rule asks for them."""
+"""Labels that differ between the members of a set. They are part of a shape only if a selector uses them."""
 
 PINNING_HINT: Final = f"annotate the job with {COMMIT_ANNOTATION}: {COMMIT_PIN}"
-"""What to do about what only kube-scheduler can do."""
+"""The remedy for features that only kube-scheduler has."""
 _SORTED_IDENTITY_LABELS: Final = tuple(sorted(IDENTITY_LABELS))
 TERMINAL_PHASES: Final = ("Succeeded", "Failed")
-# To kube-scheduler and to kubelets only this means all addresses; `::` is one like any other.
+# To kube-scheduler and kubelets only this means all addresses; `::` is an address like any other.
 _ALL_ADDRESSES: Final = "0.0.0.0"  # noqa: S104 (compared, not bound)
 
 
 def shape_of(pod: Pod, selected_labels: Collection[str] = ()) -> PodShape:
-    """The shape of a pod. `keep`: labels that rules of others ask for (`Cluster.asked`), kept even if of one pod alone.
+    """The shape of a pod.
 
-    A rule that cannot be understood becomes the shape's obstacle. Raises `QuantityError`.
+    `selected_labels`: labels that selectors of other pods use; they are kept even if they identify one pod. A
+    constraint that cannot be parsed becomes the shape's `unsupported` field. Raises `QuantityError`.
     """
     unsupported = _unsupported_field(pod)
     node_constraints, pod_constraints = NO_NODE_CONSTRAINTS, NO_POD_CONSTRAINTS
@@ -208,12 +209,15 @@ def shape_of(pod: Pod, selected_labels: Collection[str] = ()) -> PodShape:
 
 
 def bound_pod_of(pod: Pod, shape: PodShape | None = None) -> BoundPod | None:
-    """Who holds room: bound and not ended, or nominated. None: nobody. `shape`: what `shape_of` gave, if at hand."""
+    """The pod as a user of node resources; None if it is neither bound nor nominated, or has ended.
+
+    `shape`: the result of `shape_of`, if it is at hand.
+    """
     node = pod.spec.node_name or pod.status.nominated_node_name
     if not node or pod.status.phase in TERMINAL_PHASES:
         return None
     shape = shape_of(pod) if shape is None else shape
-    # Fifty thousand residents share a few names: each is kept once.
+    # Interned: fifty thousand pods share a few names.
     return BoundPod(
         uid=pod.metadata.uid,
         key=Key(intern(pod.metadata.namespace), pod.metadata.name),
@@ -227,7 +231,7 @@ def bound_pod_of(pod: Pod, shape: PodShape | None = None) -> BoundPod | None:
 
 
 def identity_labels_of(labels: Mapping[str, str], shape: PodShape) -> tuple[tuple[str, str], ...]:
-    """Labels of one pod alone, as far as its shape has left them out."""
+    """The identity labels that the shape of the pod leaves out."""
     if IDENTITY_LABELS.isdisjoint(labels):
         return ()
     return tuple(
@@ -238,7 +242,7 @@ def identity_labels_of(labels: Mapping[str, str], shape: PodShape) -> tuple[tupl
 
 
 def is_gated(pod: Pod) -> bool:
-    """Whether kube-scheduler places it in the end, where we say."""
+    """Whether the pod carries our gate: we choose its node, and kube-scheduler binds it."""
     return any(gate.name == GANG_GATE for gate in pod.spec.scheduling_gates)
 
 
@@ -250,7 +254,7 @@ def _unsupported_field(pod: Pod) -> str:
 
 
 def _host_ports(pod: Pod) -> tuple[HostPort, ...]:
-    """Ports of the node that containers and sidecars take."""
+    """Host ports of containers and sidecars."""
     running = (
         *pod.spec.containers,
         *(each for each in pod.spec.init_containers if each.restart_policy == "Always"),
@@ -270,21 +274,21 @@ def _claim_names(pod: Pod, ephemeral: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _ephemeral_claims(pod: Pod) -> tuple[str, ...]:
-    """Claims that a controller makes for this pod."""
+    """Claims that a controller creates for the ephemeral volumes of this pod."""
     shape = (each for each in pod.spec.volumes if each.persistent_volume_claim is None)
     return tuple(sorted({f"{pod.metadata.name}-{each.name}" for each in shape}))
 
 
 MAX_CACHED_SHAPES: Final = 50_000
-"""How many are kept; then all are forgotten and made again when next asked for."""
+"""When this many shapes are cached, the cache is cleared."""
 
 
 class ShapeCache:
-    """`shape_of` and `bound_pod_of` with a memory. What they give is the same."""
+    """`shape_of` and `bound_pod_of` with a cache; the results are the same."""
 
     def __init__(self, most: int = MAX_CACHED_SHAPES) -> None:
         self._by_encoding: dict[bytes, PodShape] = {}
-        # A pod that starts is written otherwise than before, and has the shape that it had.
+        # A pod that starts has another encoding than before, and the same shape.
         self._interned: dict[PodShape, PodShape] = {}
         self._max_size = most
         self._encoder = msgspec.msgpack.Encoder()
@@ -292,7 +296,7 @@ class ShapeCache:
     def shape_for(self, pod: Pod, selected_labels: Collection[str] = ()) -> PodShape:
         """As `shape_of`."""
         if any(each.ephemeral for each in pod.spec.volumes):
-            # Its claims bear the name of the pod.
+            # Its claims are named after the pod, so the shape is not shared.
             return shape_of(pod, selected_labels)
         encoding = self._encoding(pod, selected_labels)
         cached = self._by_encoding.get(encoding)
@@ -309,9 +313,9 @@ class ShapeCache:
         return bound_pod_of(pod, self.shape_for(pod))
 
     def _encoding(self, pod: Pod, selected_labels: Collection[str]) -> bytes:
-        """All that `shape_of` looks at, as bytes: far cheaper to make than a shape."""
+        """All that `shape_of` reads, as bytes: much cheaper to compute than a shape."""
         spec, status, labels = pod.spec, pod.status, pod.metadata.labels
-        # Of labels that others ask for, only those of one pod alone make a difference.
+        # Of the selected labels only identity labels make a difference.
         kept_labels = IDENTITY_LABELS.intersection(selected_labels)
         if spec.affinity is None and not spec.topology_spread_constraints:
             labels = {key: value for key, value in labels.items() if key not in IDENTITY_LABELS or key in kept_labels}

@@ -5,16 +5,16 @@ from collections.abc import Iterable, Mapping
 from gangline.api.scheduler_views import POD_RESIZE_PENDING, Pod, PodContainer, PodContainerStatus
 from gangline.scheduler.types.resources import CPU, PODS, add_amounts, nano_units, whole_units
 
-# Nano-units: sums stay exact, and only a pod's total is rounded.
+# In nano-units, so that sums are exact and only a pod's total is rounded.
 NanoAmounts = dict[str, int]
 
 
 def pod_requests(pod: Pod) -> tuple[tuple[str, int], ...]:
-    """What a pod takes of its node, as kube-scheduler sums it; one of `pods` included, zeros left out.
+    """The resources a pod takes from its node, as kube-scheduler sums them; includes 1 of `pods`, without zeros.
 
-    All containers and sidecars together, or the hungriest step of starting if that is more; what the pod asks for
-    as a whole instead, where it does; and the overhead on top. A container that is being resized counts with the
-    larger of what it has and what it asks for.
+    Containers and sidecars together, or the largest step of initialization if that is more; pod-level requests replace
+    the sum where they are set; the overhead is added. A container that is being resized counts with the larger of what
+    it has and what it requests.
     """
     total = _container_requests(pod)
     if pod.spec.resources is not None:
@@ -51,7 +51,7 @@ def _container_requests(pod: Pod) -> NanoAmounts:
 
 
 def _resized_statuses(pod: Pod) -> dict[str, PodContainerStatus]:
-    """What the kubelet says of containers, where it says what they have."""
+    """Container statuses that report actual resources, by container name."""
     status = pod.status
     if not status.container_statuses and not status.init_container_statuses:
         return {}

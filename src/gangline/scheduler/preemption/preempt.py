@@ -1,8 +1,7 @@
-"""Who has to give way: as few gangs as possible, members beyond a gang's least before any whole gang, none in vain.
+"""Preemption: evict as few gangs as possible, surplus members before whole gangs, and nothing in vain.
 
-Everything here is asked of a what-if (`fits`) before anything is decided, so nobody leaves unless the gang that asks
-then has its places. A gang of which some must stay (system-critical, or a disruption budget is used up) is never
-ended.
+Every plan is checked with a what-if (`fits`), so pods are evicted only if the preempting gang then fits. A gang with
+protected pods (system-critical, or their disruption budget is exhausted) is never evicted whole.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -15,37 +14,37 @@ import msgspec
 from gangline.scheduler.types.cycle import BoundPod, GangAllocation, GangRequest, Placement
 
 MAX_SINGLE_TRIALS = 16
-"""How many gangs are tried one by one as the only one to end."""
+"""How many gangs are tried one by one as the only gang to evict."""
 
 _UID, _CREATED, _PRIORITY = attrgetter("uid"), attrgetter("created"), attrgetter("priority")
 
 FitCheck: TypeAlias = Callable[[Sequence["VictimSet"]], Placement | None]
-"""Where the asking gang would go if these left; None: nowhere."""
+"""The placement of the preempting gang if these pods were evicted; None if it does not fit."""
 
 
 class VictimSet(msgspec.Struct, frozen=True):
-    """Members of one gang that leave together or not at all."""
+    """Pods of one gang that are evicted together or not at all."""
 
     allocation: GangAllocation
     pods: tuple[BoundPod, ...]
-    # Nothing remains of the gang, or too little to go on.
+    # The gang cannot go on without these pods.
     ends_gang: bool
 
 
 class PreemptionPlan(msgspec.Struct, frozen=True):
-    """Who leaves, and where the asking gang goes then."""
+    """The pods to evict, and the placement of the preempting gang after that."""
 
     victim_sets: tuple[VictimSet, ...]
     placement: Placement
 
     @property
     def victims(self) -> tuple[BoundPod, ...]:
-        """Each once, gang by gang."""
+        """Every pod once, gang by gang."""
         return tuple({member.uid: member for victim_set in self.victim_sets for member in victim_set.pods}.values())
 
 
 def lower_priority(allocations: Iterable[GangAllocation], request: GangRequest) -> list[GangAllocation]:
-    """The gangs that have to give way to this one: strictly less important, and not itself."""
+    """The allocations that the request may preempt: of strictly lower priority, and not its own."""
     return [
         allocation
         for allocation in allocations
@@ -56,10 +55,11 @@ def lower_priority(allocations: Iterable[GangAllocation], request: GangRequest) 
 def preemption_plan(
     allocations: Iterable[GangAllocation], fits: FitCheck, removed: Collection[str]
 ) -> PreemptionPlan | None:
-    """The cheapest way to make room, as far as we look; None: there is none, so nobody has to leave.
+    """The cheapest plan found; None if no eviction makes the request fit.
 
-    First only members that their gangs can do without. Then whole gangs: none more important than must be, one if
-    one is enough (the smallest such), else few. Of the result nothing can be left out. `gone` have left already.
+    First surplus members only. Then whole gangs: none of higher priority than necessary, a single gang if one is enough
+    (the smallest such), else few. No victim of the plan can be spared. `removed`: uids of pods that are leaving
+    already.
     """
     ordered = eviction_order(allocations)
     surplus_sets = list(chain.from_iterable(_surplus_members(allocation, removed) for allocation in ordered))
@@ -88,18 +88,18 @@ def _single_gang(fits: FitCheck, surplus_sets: Sequence[VictimSet], gang_sets: I
 def _several_gangs(
     fits: FitCheck, surplus_sets: Sequence[VictimSet], gang_sets: Sequence[VictimSet]
 ) -> list[VictimSet]:
-    """Gangs that are enough together, none more important than must be; none if even all of them are not."""
+    """Gangs that are enough together, none of higher priority than necessary; empty if even all are not enough."""
     if fits([*surplus_sets, *gang_sets]) is None:
         return []
     candidates = _up_to_priority(gang_sets, _needed_priority(fits, surplus_sets, gang_sets))
-    # Of the least important alone, one was not enough: that has been tried.
+    # A single gang of the lowest priority has been tried already.
     single = _single_gang(fits, surplus_sets, candidates) if len(candidates) > len(_lowest_priority(gang_sets)) else []
     largest = sorted(candidates, key=lambda bundle: (bundle.allocation.priority, -len(bundle.pods)))
     return single or _minimal_sets(fits, surplus_sets, largest)
 
 
 def _needed_priority(fits: FitCheck, surplus_sets: Sequence[VictimSet], gang_sets: Sequence[VictimSet]) -> int:
-    """The lowest importance up to which all gangs together are enough."""
+    """The lowest priority up to which all gangs together are enough."""
     levels = sorted({victim_set.allocation.priority for victim_set in gang_sets})
     low, high = 0, len(levels) - 1
     while low < high:
@@ -120,10 +120,10 @@ def _up_to_priority(gang_sets: Iterable[VictimSet], priority: int) -> list[Victi
 
 
 def _minimal_sets(fits: FitCheck, fixed: Sequence[VictimSet], victim_sets: Sequence[VictimSet]) -> list[VictimSet]:
-    """Of these the ones without which it does not fit, earlier ones preferred (the QuickXplain algorithm).
+    """The sets without which the request does not fit, earlier ones preferred (the QuickXplain algorithm).
 
-    With all of them it must fit. Takes about as many questions as bundles are needed, times the logarithm of how
-    many there are; and every step keeps a set that was seen to fit, so it holds also where less can be more.
+    With all of them it must fit. Takes about as many checks as sets are needed, times the logarithm of their number.
+    Every step keeps a combination that was checked to fit, so the result holds even where evicting less fits better.
     """
     if fits(fixed) is not None:
         return []
@@ -137,7 +137,7 @@ def _minimal_sets(fits: FitCheck, fixed: Sequence[VictimSet], victim_sets: Seque
 
 
 def _surplus_members(allocation: GangAllocation, removed: Collection[str]) -> Iterator[VictimSet]:
-    """Members the gang can do without, one by one, the last first."""
+    """Members above the gang's minimum, one by one, the last first."""
     if len(allocation.pods) <= allocation.min_members:
         return
     staying = _staying_pods(allocation, removed)
@@ -168,8 +168,8 @@ def _staying_pods(allocation: GangAllocation, removed: Collection[str]) -> tuple
 
 
 def eviction_order(allocations: Iterable[GangAllocation]) -> list[GangAllocation]:
-    """The least important first, of these the youngest, then the lowest uid."""
-    # Sorting keeps what was sorted before. Thrice without a key made for every gang is faster than once with it.
+    """Lowest priority first, of these the youngest, then the lowest uid."""
+    # Sorting is stable. Three sorts without a tuple for every gang are faster than one with it.
     ordered = sorted(allocations, key=_UID)
     ordered.sort(key=_CREATED, reverse=True)
     ordered.sort(key=_PRIORITY)
@@ -177,7 +177,7 @@ def eviction_order(allocations: Iterable[GangAllocation]) -> list[GangAllocation
 
 
 def victims_by_queue(victim_sets: Iterable[VictimSet]) -> Mapping[str, list[BoundPod]]:
-    """Who leaves, by the queue it counts for, each once."""
+    """The victims of each queue, each once."""
     leaving: dict[str, dict[str, BoundPod]] = {}
     for victim_set in victim_sets:
         leaving.setdefault(victim_set.allocation.queue, {}).update({member.uid: member for member in victim_set.pods})

@@ -1,8 +1,8 @@
-"""Taking back: a queue that has less than it deserves takes from queues that have more than they deserve.
+"""Reclaim: a queue below its deserved share takes from queues above theirs.
 
-Gangs of these queues may have to leave as long as their queue is still above what it deserves, and only for a gang
-that leaves its own queue within it. So whoever took cannot be taken from in turn, and nothing goes to and fro. For
-the same reason nobody more important has to leave: it would preempt the other at once.
+Gangs may be evicted as long as their queue is still above its deserved share, and only for a gang that keeps its own
+queue within it. So what was reclaimed cannot be reclaimed in turn, and pods do not go back and forth. For the same
+reason no gang of higher priority is evicted: it would preempt the other at once.
 """
 
 from collections.abc import Iterable
@@ -14,16 +14,16 @@ from gangline.scheduler.types.resources import add_amounts
 
 
 def may_reclaim(request: GangRequest, accounts: QueueAccounts) -> bool:
-    """Whether what it needs at least is due to its queue."""
+    """Whether the required members keep the queue within its deserved share."""
     return not accounts.exceeds_share(request)
 
 
 def reclaimable_allocations(
     allocations: Iterable[GangAllocation], queues: Iterable[str], request: GangRequest, accounts: QueueAccounts
 ) -> list[GangAllocation]:
-    """The gangs that may have to leave for this one, all or some of them. Given in the order in which they should.
+    """The allocations that may be evicted for the request, in whole or in part.
 
-    `queues` are those of the holdings.
+    `allocations` are given in eviction order, `queues` are their queues.
     """
     if not any(_is_reclaimable_queue(queue, request, accounts) for queue in queues):
         return []
@@ -44,7 +44,7 @@ def reclaimable_allocations(
 
 
 def _is_reclaimable_queue(queue: str, request: GangRequest, accounts: QueueAccounts) -> bool:
-    """Whether there is anything to take back from a queue."""
+    """Whether the queue is reclaimable, and above its share of a resource that the request needs."""
     needed = requested_amounts(minimal_request(request).pod_sets)
     return (
         queue != request.queue

@@ -1,4 +1,4 @@
-"""The queues' accounts during one round: what they hold, may hold and deserve."""
+"""The accounts of queues during one cycle: what they use, may use and deserve."""
 
 from collections.abc import Iterable, Mapping
 
@@ -15,7 +15,7 @@ from gangline.scheduler.types.resources import PODS, Amounts, add_amounts
 
 
 class QueueAccounts:
-    """What each queue holds, kept up to date as places are given. What it deserves stays as it was at the start."""
+    """What each queue uses, updated as members are placed. What it deserves is fixed at the start of the cycle."""
 
     def __init__(
         self,
@@ -28,25 +28,25 @@ class QueueAccounts:
         """`total` and `free`: what all usable nodes have, and what of that is free, at the start of the cycle."""
         self._classes = classes
         self._quotas = {DEFAULT_QUEUE: QueueQuota(DEFAULT_QUEUE), **quotas}
-        # Also of pods on their way out: they count against the cap until they are gone.
+        # Including terminating pods: they count against the cap until they are gone.
         self._used = {queue: dict(amounts) for queue, amounts in usage.used.items()}
-        # Without them: what the queue will have.
+        # Without terminating pods: what the queue will have.
         self._retained = {queue: dict(amounts) for queue, amounts in usage.retained.items()}
         self._shares: dict[str, float] = {}
         self._total, self.free = total, free
         requests = _queue_requests(self._retained, classes.counts())
         shareable = _shareable_amounts(self._total, self.free, self._used.values())
         rules = sorted((self.quota(name) for name in requests), key=lambda rule: rule.name)
-        # Asked of the same few kinds again and again; forgotten with every entry.
+        # Cached per class; cleared with every charge and refund.
         self._exceeds_share: dict[EquivalenceClass, bool] = {}
-        # Kept, as what queues deserve stays as it was.
+        # Never cleared, as deserved shares do not change.
         self._outgrows_share: dict[EquivalenceClass, bool] = {}
         self._deserved = deserved_shares(shareable, rules, requests)
         self._contended = contended_resources(shareable, rules, requests)
 
     @property
     def allocated(self) -> Mapping[str, Amounts]:
-        """Queue -> what it will have once those on their way out are gone."""
+        """Queue -> what it will use once terminating pods are gone."""
         return {queue: dict(amounts) for queue, amounts in sorted(self._retained.items())}
 
     @property
@@ -60,7 +60,10 @@ class QueueAccounts:
         return self._quotas.get(queue) or QueueQuota(queue)
 
     def share(self, queue: str) -> float:
-        """How much of what it deserves a queue has; 1: all of it. With plenty for all: its dominant share by weight."""
+        """The fraction of its deserved share that a queue has; 1: all of it.
+
+        Without contention: its dominant share divided by its weight.
+        """
         share = self._shares.get(queue)
         if share is None:
             share = self._shares[queue] = self._compute_share(queue)
@@ -73,18 +76,18 @@ class QueueAccounts:
         return dominant_share(usage, self._total) / max(1, self.quota(queue).weight)
 
     def exceeds_share(self, request: GangRequest) -> bool:
-        """Whether with what this ask needs at least its queue has more than it deserves of any of that."""
+        """Whether the required members would take the queue over its deserved share of a resource they need."""
         return self.class_exceeds_share(self._classes.by_uid[request.uid])
 
     def class_exceeds_share(self, equivalence: EquivalenceClass) -> bool:
-        """The same of any ask of a kind."""
+        """The same for any request of a class."""
         exceeds = self._exceeds_share.get(equivalence)
         if exceeds is None:
             exceeds = self._exceeds_share[equivalence] = self.is_above_share(equivalence.queue, equivalence.min_amounts)
         return exceeds
 
     def outgrows_share(self, request: GangRequest) -> bool:
-        """Whether what it needs at least is by itself more than its queue deserves."""
+        """Whether the required members alone need more than the queue deserves."""
         equivalence = self._classes.by_uid[request.uid]
         outgrows = self._outgrows_share.get(equivalence)
         if outgrows is None:
@@ -94,14 +97,14 @@ class QueueAccounts:
         return outgrows
 
     def is_above_share(self, queue: str, change: Amounts) -> bool:
-        """Whether a queue has more than it deserves of any resource named here, once this much is added to it."""
+        """Whether the queue has more than it deserves of any resource in `change`, once this is added."""
         usage, deserved = self._retained.get(queue, {}), self._deserved.get(queue, {})
         return any(
             usage.get(name, 0) + change[name] > deserved.get(name, 0) for name in change.keys() & self._contended
         )
 
     def remaining_cap(self, queue: str, freed: Iterable[Amounts] = ()) -> dict[str, int]:
-        """What the cap of a queue leaves of each resource it names, once these amounts are gone."""
+        """What the cap of a queue leaves of each resource it names, once these amounts are freed."""
         caps = self.quota(queue).cap
         if not caps:
             return {}
@@ -113,7 +116,7 @@ class QueueAccounts:
         return room
 
     def charge(self, request: GangRequest, placement: Placement) -> None:
-        """Enter what an ask was given."""
+        """Add the placed members to the account of the queue."""
         self._shares.pop(request.queue, None)
         self._exceeds_share.clear()
         for account in (self._used, self._retained):
@@ -122,14 +125,14 @@ class QueueAccounts:
                 add_amounts(amounts, pod_set.shape.amounts, len(nodes))
 
     def refund(self, queue: str, amounts: Amounts) -> None:
-        """Enter that these amounts are on their way out."""
+        """Take the amounts of an evicted pod from what the queue will have."""
         self._shares.pop(queue, None)
         self._exceeds_share.clear()
         add_amounts(self._retained.setdefault(queue, {}), amounts, -1)
 
 
 def queue_usage(allocations: Iterable[GangAllocation]) -> QueueUsage:
-    """What queues hold, added up gang by gang."""
+    """What queues use, summed over the allocations."""
     used: dict[str, dict[str, int]] = {}
     retained: dict[str, dict[str, int]] = {}
     for allocation in allocations:
@@ -146,7 +149,7 @@ def _queue_requests(usage: Mapping[str, Amounts], asks: Mapping[EquivalenceClass
 
 
 def _shareable_amounts(total: Amounts, free: Amounts, usage: Iterable[Amounts]) -> dict[str, int]:
-    """What there is for all queues together: what they hold and what is free, so nothing that others use."""
+    """What all queues share: what they use and what is free, without what other pods use. Leaves out `pods`."""
     shareable = dict(free)
     for amounts in usage:
         add_amounts(shareable, amounts)

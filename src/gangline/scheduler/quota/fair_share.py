@@ -1,4 +1,4 @@
-"""Who deserves how much: weighted max-min over what the queues ask for, resource by resource. Exact integers."""
+"""Deserved shares: weighted max-min fairness over the queues' requests, resource by resource. Exact integers."""
 
 from collections.abc import Collection, Iterable, Mapping
 from fractions import Fraction
@@ -10,7 +10,7 @@ from gangline.scheduler.types.resources import PODS, Amounts
 
 
 class QueueClaim(msgspec.Struct, frozen=True):
-    """What one queue may have of one resource at most, and how much it weighs against others."""
+    """The most a queue may have of one resource, and its weight against others."""
 
     queue: str
     weight: int
@@ -20,10 +20,10 @@ class QueueClaim(msgspec.Struct, frozen=True):
 def deserved_shares(
     shareable: Amounts, quotas: Iterable[QueueQuota], requests: Mapping[str, Amounts]
 ) -> dict[str, dict[str, int]]:
-    """What each queue deserves of the pot, by resource.
+    """What each queue deserves of the shareable amounts, by resource.
 
-    Every queue gets the same per weight, but none more than it requests or than its cap; what one leaves, the
-    others share in the same way. Rounded down to whole units, so the sum never exceeds the pot.
+    Every queue gets the same per weight, but none more than it requests or than its cap; what one leaves is shared by
+    the others in the same way. Rounded down to whole units, so the sum never exceeds the total.
     """
     quotas = list(quotas)
     shares: dict[str, dict[str, int]] = {quota.name: {} for quota in quotas}
@@ -37,7 +37,7 @@ def deserved_shares(
 def contended_resources(
     shareable: Amounts, quotas: Iterable[QueueQuota], requests: Mapping[str, Amounts]
 ) -> frozenset[str]:
-    """The resources of which the queues, each within its cap, ask for more than there is."""
+    """Resources of which the queues, each within its cap, request more than there is."""
     quotas = list(quotas)
 
     def wanted(resource: str) -> int:
@@ -54,12 +54,12 @@ def shared_resources(requests: Mapping[str, Amounts]) -> list[str]:
 
 
 def dominant_share(allocated: Amounts, total: Amounts) -> float:
-    """The largest part of any resource that is held (dominant resource fairness)."""
+    """The largest fraction of any resource that is allocated (dominant resource fairness)."""
     return max_ratio(allocated, total, allocated.keys() - {PODS})
 
 
 def max_ratio(held: Amounts, deserved: Amounts, among: Collection[str]) -> float:
-    """The largest quotient of held and due. Holding what is not due at all is without bound."""
+    """The largest ratio of held to deserved. It is infinite for a resource of which nothing is deserved."""
     return max((_quotient(held.get(name, 0), deserved.get(name, 0)) for name in among), default=0.0)
 
 
@@ -76,12 +76,12 @@ def _queue_claim(quota: QueueQuota, resource: str, request: Amounts) -> QueueCla
 
 
 def _max_min_fill(shareable: int, claims: list[QueueClaim]) -> dict[str, int]:
-    """Pour the pot: those whose limit is lowest per weight are full first, the rest share what is left by weight."""
+    """Divide the amount: claims with the lowest limit per weight are filled first, the rest is shared by weight."""
     remaining, weight = max(0, shareable), sum(claim.weight for claim in claims)
     shares: dict[str, int] = {}
     for claim in sorted(claims, key=lambda claim: Fraction(claim.limit, claim.weight)):
         if claim.limit * weight > remaining * claim.weight:
-            # From here on nobody is full: the level is the same for all of them.
+            # From here on no claim is filled: all get the same per weight.
             unfilled = [other for other in claims if other.queue not in shares]
             return shares | {other.queue: remaining * other.weight // weight for other in unfilled}
         shares[claim.queue] = claim.limit

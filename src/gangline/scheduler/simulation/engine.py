@@ -1,7 +1,7 @@
-"""The engine on virtual time: jobs come, wait, run and go, and every decision is made as the scheduler makes it.
+"""The scheduling cycle on virtual time: jobs arrive, wait, run and end, and the scheduler's code decides.
 
-No clock and no chance: the same jobs, nodes and settings give the same events. What is not modelled: how long binding
-and starting takes, failures, and that a job with fewer members works more slowly.
+Deterministic: the same jobs, nodes and settings give the same events. Not modelled: the time that binding and starting
+take, failures, and that a job with fewer members works more slowly.
 """
 
 import heapq
@@ -39,16 +39,16 @@ from gangline.scheduler.types.resources import PODS, add_amounts, amounts
 from gangline.scheduler.types.shape import PodShape
 
 START_TIME = datetime(2000, 1, 1, tzinfo=UTC)
-"""When virtual time begins. Any moment would do."""
+"""The beginning of virtual time; arbitrary."""
 
 _MIN_MEMBERS = attrgetter("min_members")
 
 DEFAULT_MAX_PODS = "110"
-"""How many pods a node takes that does not say."""
+"""The number of pods a node takes if its capacity does not say."""
 
 
 class NodePool(msgspec.Struct, frozen=True):
-    """So many nodes, all alike."""
+    """A number of identical nodes."""
 
     count: int
     # By resource, as in a Node's `status.allocatable`.
@@ -56,51 +56,52 @@ class NodePool(msgspec.Struct, frozen=True):
 
 
 class SimulationRules(msgspec.Struct, frozen=True):
-    """How the simulated cluster is run."""
+    """Queues, policy and timing of the simulated cluster."""
 
     queues: Mapping[str, QueueQuota] = {}
     policy: SchedulerPolicy = SchedulerPolicy()
-    # At most one round in so many seconds.
+    # At most one cycle in this many seconds.
     cycle: float = 1.0
-    # How long a pod takes to leave.
+    # How many seconds a pod takes to terminate.
     grace: float = 30.0
-    # How often a job saves where it is: so much of its work, at most, is lost when it has to leave. 0: never, all is.
+    # Seconds between checkpoints of a job: at most this much work is lost by an eviction. 0: no checkpoints, all is
+    # lost.
     checkpoint: float = 0.0
 
 
 class SimulationEvent(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One line of the log."""
+    """One line of the event log."""
 
     at: float
     event: str
     job: str
-    # How many members it is about.
+    # How many members the event is about.
     members: int = 0
-    # Node -> how many of them.
+    # Node -> number of members.
     nodes: Mapping[str, int] = {}
     cause: str = ""
     message: str = ""
 
 
 class UsageSample(msgspec.Struct, frozen=True):
-    """How things stood after one round."""
+    """The state of the cluster after one cycle."""
 
     at: float
     waiting: int
     running: int
-    # Resource -> part of it in use.
+    # Resource -> fraction in use.
     used: Mapping[str, float]
-    # Of what is free of the scarcest resource, the part on nodes that are not wholly free.
+    # The fraction of the free amount of the scarcest resource that is on partly used nodes.
     fragmentation: float
 
 
 class SimulatedJob(msgspec.Struct, frozen=True):
-    """What became of one job. No start: it never got its places."""
+    """The history of one job. `started` is None if it was never placed."""
 
     job: WorkloadJob
     started: float | None = None
     ended: float | None = None
-    # How often it had to leave, and how many seconds of work that cost.
+    # How often the whole job was evicted, and how many seconds of work that cost.
     evictions: int = 0
     lost_seconds: float = 0.0
 
@@ -110,7 +111,7 @@ class SimulatedJob(msgspec.Struct, frozen=True):
 
 
 class SimulationResult(msgspec.Struct, frozen=True):
-    """What came out."""
+    """The result of a simulation."""
 
     jobs: list[SimulatedJob]
     samples: list[UsageSample]
@@ -118,15 +119,15 @@ class SimulationResult(msgspec.Struct, frozen=True):
     cycles: int
     decisions: int
     placed: int
-    # Times gangs had to leave whole, and pods that had to leave in all.
+    # How often whole gangs were evicted, and how many pods were evicted in all.
     preempted: int
     victims: int
-    # Seconds that each round's decisions took, by the stopwatch given; empty without one.
+    # How many seconds each cycle took by the given stopwatch; empty without one.
     cycle_seconds: list[float]
 
 
 class _EventKind(IntEnum):
-    """What is due; of what is due at the same time, in this order."""
+    """Kinds of events; events of the same time are handled in this order."""
 
     LEAVE = 0
     END = 1
@@ -135,7 +136,7 @@ class _EventKind(IntEnum):
 
 
 class _JobState:
-    """A job on its way. All that changes about it."""
+    """The mutable state of one job."""
 
     def __init__(self, job: WorkloadJob, shape: PodShape) -> None:
         self.job, self.shape = job, shape
@@ -146,16 +147,16 @@ class _JobState:
         self.ended: float | None = None
         self.evictions = 0
         self.lost_seconds = 0.0
-        # Counts starts: an end that was planned for an earlier one is void.
+        # Counts starts: an end scheduled for an earlier start is void.
         self.run_number = 0
         self.pending_reason = ""
         self.serial = count()
-        # Members that are not on their way out.
+        # Members that are not terminating.
         self.staying_count = 0
 
 
 class Simulation:
-    """Runs once."""
+    """One simulation; it can be run once."""
 
     def __init__(
         self,
@@ -171,7 +172,7 @@ class Simulation:
         self._nodes, self._usage = NodeCache(), ClusterUsage(pools, jobs)
         for node in pool_nodes(pools):
             self._nodes.put_node(node)
-        # When, what, the order of planning, and of whom: a job, and a member or a run of it.
+        # Time, kind, serial number, job, and detail: a member or the number of a run.
         self._events: list[tuple[float, int, int, str, str]] = []
         self._event_serial = count()
         self._jobs: dict[str, _JobState] = {}
@@ -191,7 +192,7 @@ class Simulation:
         self._cycles = self._decisions = self._placed = self._preempted = self._victims = 0
 
     def run(self) -> SimulationResult:
-        """Until nothing can happen any more. Jobs that never fit are left without a start."""
+        """Run until nothing can happen any more. Jobs that never fit have no start."""
         while self._events:
             now = self._cycle_time(self._events[0][0])
             while self._events and self._events[0][0] <= now:
@@ -216,7 +217,7 @@ class Simulation:
 
     @property
     def queue_usage(self) -> Mapping[str, Mapping[str, int]]:
-        """What queues hold at this moment."""
+        """Queue -> resource -> amount in use now."""
         return self._used
 
     def _cycle_time(self, at: float) -> float:
@@ -229,8 +230,6 @@ class Simulation:
     def _emit(self, event: SimulationEvent) -> None:
         if self._on_event is not None:
             self._on_event(event)
-
-    # What happens
 
     def _handle_event(self, kind: _EventKind, name: str, detail: str, at: float) -> None:
         match kind:
@@ -245,7 +244,7 @@ class Simulation:
                 pass
 
     def _request_members(self, job: _JobState, since: float) -> None:
-        """Ask for all members that are not there: less than all once some are."""
+        """Request all missing members; fewer are required once some are there."""
         missing = job.job.members - job.staying_count
         minimum = max(0, job.job.required_members - job.staying_count)
         start = START_TIME + timedelta(seconds=since)
@@ -278,8 +277,6 @@ class Simulation:
             self._emit(SimulationEvent(at, "left", job.job.name, job.job.members - len(job.members)))
             self._request_members(job, at)
 
-    # What is decided
-
     def _run_cycle(self, now: float) -> None:
         if not self._requests:
             self._take_sample(now)
@@ -302,7 +299,7 @@ class Simulation:
         self._cycles += 1
         self._decisions += len(result.decisions)
         for decision in result.decisions:
-            # Most of them, and of most nothing is new.
+            # Most decisions are pending, and most of these have the same reason as before.
             if not isinstance(decision, Pending) or self._jobs[decision.request.uid].pending_reason != decision.reason:
                 self._apply(decision, now)
         if result.recheck_at is not None and result.recheck_at > moment:
@@ -370,7 +367,7 @@ class Simulation:
             self._update_allocation(job)
 
     def _interrupt_job(self, job: _JobState, now: float) -> None:
-        """It has to begin again, where it last saved what it had."""
+        """Account for the work that was lost since the last checkpoint: the job has to start again."""
         run_seconds, interval = now - job.run_started_at, self._rules.checkpoint
         lost_seconds = run_seconds if interval <= 0 else math.fmod(run_seconds, interval)
         job.remaining_seconds -= run_seconds - lost_seconds
@@ -392,7 +389,7 @@ class Simulation:
         add_amounts(account.setdefault(job.job.queue, {}), job.shape.amounts, members)
 
     def _update_allocation(self, job: _JobState) -> None:
-        """What the engine is to know of what the job holds."""
+        """Update the allocation that the cycle sees."""
         name = job.job.name
         if not job.members:
             self._allocations.pop(name, None)
@@ -409,14 +406,14 @@ class Simulation:
         )
 
     def _take_sample(self, now: float) -> None:
-        # The others have started, and want more members.
+        # The other requests are for more members of started jobs.
         waiting = sum(map(bool, map(_MIN_MEMBERS, self._requests.values())))
         used, fragmented = self._usage.used_fractions(), self._usage.fragmentation()
         self._samples.append(UsageSample(now, waiting, len(self._allocations), used, fragmented))
 
 
 class ClusterUsage:
-    """How full the nodes are."""
+    """The usage of nodes and resources."""
 
     def __init__(self, pools: Iterable[NodePool], jobs: Iterable[WorkloadJob]) -> None:
         pools = list(pools)
@@ -435,7 +432,7 @@ class ClusterUsage:
         self._used = dict.fromkeys(self._demand, 0)
 
     def add(self, node: str, shape: PodShape, sign: int) -> None:
-        """One more, or one less, of a shape on a node."""
+        """Add `sign` pods of a shape to a node."""
         number = self._index_of[node]
         self._pods[number] += sign
         for name, amount in shape.requests:
@@ -456,7 +453,7 @@ class ClusterUsage:
 
 
 def _resource_demand(jobs: Iterable[WorkloadJob]) -> dict[str, float]:
-    """Resource -> how much of it, for how long, all jobs need."""
+    """Resource -> amount times seconds that all jobs need."""
     result: dict[str, float] = {}
     for job in jobs:
         for name, amount in job.request:
@@ -466,7 +463,7 @@ def _resource_demand(jobs: Iterable[WorkloadJob]) -> dict[str, float]:
 
 
 def total_capacity(pools: Iterable[NodePool]) -> dict[str, int]:
-    """What all nodes offer together. Raises `QuantityError`."""
+    """What all nodes can allocate together. Raises `QuantityError`."""
     total: dict[str, int] = {}
     for pool in pools:
         add_amounts(total, amounts({PODS: DEFAULT_MAX_PODS, **pool.capacity}), pool.count)

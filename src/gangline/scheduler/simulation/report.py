@@ -1,4 +1,4 @@
-"""What a simulation comes to: waiting by size and queue, use and fragmentation over time. Pure."""
+"""The report of a simulation: waiting times by size and queue, usage and fragmentation over time. Pure."""
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
@@ -8,7 +8,7 @@ import msgspec
 from gangline.scheduler.simulation.engine import SimulatedJob, SimulationResult, UsageSample
 
 SIZE_BOUNDS = (1, 4, 8, 32, 128, 512)
-"""Where one class of gang sizes ends and the next begins."""
+"""Upper bounds of the classes of gang sizes."""
 
 
 class WaitSummary(msgspec.Struct, frozen=True):
@@ -16,7 +16,7 @@ class WaitSummary(msgspec.Struct, frozen=True):
 
     of: str
     jobs: int
-    # Those that never got their places; they are in no percentile.
+    # Jobs that were never placed; they are in no percentile.
     never: int
     p50: float
     p95: float
@@ -24,7 +24,7 @@ class WaitSummary(msgspec.Struct, frozen=True):
 
 
 class TimelinePoint(msgspec.Struct, frozen=True):
-    """Means over a stretch of time that begins here."""
+    """Means over an interval that begins at `at`."""
 
     at: float
     waiting: float
@@ -37,12 +37,12 @@ class SimulationReport(msgspec.Struct, frozen=True, rename="camel"):
     members: int
     # Until the last job ended, or the last decision.
     seconds: float
-    # Until the last job that ever did had started; means and moments are of this time, as later on it only empties.
+    # Until the last start of a job. Means and moments are of this time, as the cluster only empties afterwards.
     busy: float
     waiting: list[WaitSummary]
     by_size: list[WaitSummary]
     by_queue: list[WaitSummary]
-    # Resource -> part of it in use, on average over time.
+    # Resource -> mean fraction in use over time.
     used: dict[str, float]
     scarcest: str
     fragmented: float
@@ -56,7 +56,7 @@ class SimulationReport(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def simulation_report(result: SimulationResult, points: int = 240) -> SimulationReport:
-    """All numbers of an outcome. The same outcome gives the same report: nothing that was measured is in it."""
+    """All numbers of a result. The same result gives the same report: it contains no measured times."""
     samples = result.samples
     last = max((job.ended for job in result.jobs if job.ended is not None), default=0.0)
     last = max(last, samples[-1].at if samples else 0.0)
@@ -87,7 +87,7 @@ def simulation_report(result: SimulationResult, points: int = 240) -> Simulation
 
 
 def _busy_until(result: SimulationResult) -> float:
-    """0: all began at once."""
+    """When the last job started; 0 if all started at once."""
     begin = result.samples[0].at if result.samples else 0.0
     end = max((job.started for job in result.jobs if job.started is not None), default=0.0)
     return end if end > begin else 0.0
@@ -106,7 +106,7 @@ def wait_summary(name: str, jobs: Sequence[SimulatedJob]) -> WaitSummary:
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
-    """The smallest value that so many percent of all do not exceed; 0 of none."""
+    """The smallest value that this percentage of all values does not exceed; 0 without values."""
     if not ordered:
         return 0.0
     return ordered[max(0, -(-len(ordered) * percent // 100).__int__() - 1)]
@@ -137,7 +137,7 @@ def _used_fraction(name: str) -> Callable[[UsageSample], float]:
 
 
 def _time_mean(samples: Sequence[UsageSample], value: Callable[[UsageSample], float], end: float) -> float:
-    """Over time, until the end: a value holds until the next sample."""
+    """The mean over time until the end: a value holds until the next sample."""
     total = sum(value(sample) * (until - sample.at) for sample, until in _sample_spans(samples, end))
     length = end - samples[0].at if samples else 0.0
     return total / length if length > 0 else 0.0
@@ -152,7 +152,7 @@ def _sample_spans(samples: Sequence[UsageSample], end: float) -> Iterable[tuple[
 
 
 def _timeline(samples: Sequence[UsageSample], scarcest: str, end: float, points: int) -> list[TimelinePoint]:
-    """The whole time in so many stretches of equal length."""
+    """The busy time in `points` intervals of equal length."""
     if not samples or end <= samples[0].at:
         return []
     begin = samples[0].at

@@ -1,4 +1,4 @@
-"""Jobs for a simulation: read from a trace, or made up from a seed. Text and numbers in, values out."""
+"""Jobs for a simulation: read from a trace, or generated from a seed. Pure."""
 
 import csv
 import math
@@ -16,17 +16,17 @@ from gangline.scheduler.types.resources import PODS, amounts
 
 
 class WorkloadJob(msgspec.Struct, frozen=True):
-    """One job: when it comes, what it needs, and how long it runs once it has its places. Times in seconds."""
+    """One job: when it arrives, what it needs, and how long it runs once placed. Times in seconds."""
 
     name: str
     arrival: float
     members: int
-    # By resource for each member, in the units of the engine; one of `pods` included.
+    # Resources of each member, in the scheduler's units; includes 1 of `pods`.
     request: tuple[tuple[str, int], ...]
     duration: float
     queue: str = DEFAULT_QUEUE
     priority: int = 0
-    # How many members must start together; the others join when there is room.
+    # How many members must start together; the others join when there is room. 0: all of them.
     min_members: int = 0
 
     @property
@@ -37,34 +37,34 @@ class WorkloadJob(msgspec.Struct, frozen=True):
 TRACE_COLUMNS = ("arrival", "members", "request", "duration", "queue", "priority", "name", "least")
 REQUIRED_COLUMNS = ("arrival", "members", "request", "duration")
 MAX_MEMBERS = 10_000_000
-"""Of one gang: as many pods as the largest cluster has."""
+"""The largest gang: as many pods as the largest cluster has."""
 MAX_RESOURCE_AMOUNT = 1 << 50
-"""Of anything that one pod or one node can have: bytes, thousandths of a core, devices."""
+"""The largest amount of a pod or node: bytes, thousandths of a core, devices."""
 MAX_SECONDS = 100 * 365 * 86_400.0
-"""Seconds of a hundred years."""
+"""A hundred years."""
 
 DEFAULT_SIZES: Mapping[int, float] = {1: 40, 4: 25, 8: 20, 32: 10, 128: 4, 512: 1}
 DEFAULT_REQUEST: Mapping[str, str] = {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "1"}
 
 
 class WorkloadMix(msgspec.Struct, frozen=True):
-    """What made-up jobs are like."""
+    """The distribution of generated jobs."""
 
-    # Members of a gang -> how common it is.
+    # Members of a gang -> relative frequency.
     sizes: Mapping[int, float] = msgspec.field(default_factory=lambda: dict(DEFAULT_SIZES))
     queues: Mapping[str, float] = msgspec.field(default_factory=lambda: {DEFAULT_QUEUE: 1.0})
     priorities: Mapping[int, float] = msgspec.field(default_factory=lambda: {0: 1.0})
-    # Of each member, as text.
+    # Resources of each member, as quantities.
     request: Mapping[str, str] = msgspec.field(default_factory=lambda: dict(DEFAULT_REQUEST))
-    # The middle of how long jobs run, and how far they are apart (of the logarithm).
+    # Median and logarithmic standard deviation of how long jobs run.
     duration: float = 1800.0
     spread: float = 1.0
-    # How much work comes in for what the cluster can do; above 1 the line only grows.
+    # Arriving work as a fraction of what the cluster can do; above 1 the backlog only grows.
     load: float = 0.9
 
 
 def generated_jobs(count: int, seed: int, mix: WorkloadMix, capacity: Mapping[str, int]) -> list[WorkloadJob]:
-    """So many jobs, the same for the same seed. They come at random, as fast as the load of the mix says."""
+    """Random jobs, the same for the same seed. They arrive at random, at the rate that the load of the mix gives."""
     rng = random.Random(seed)  # noqa: S311 - chance that can be repeated is what is wanted
     request = parsed_request(mix.request)
     draws = [(_weighted_choice(rng, mix.sizes), _random_duration(rng, mix)) for _ in range(count)]
@@ -81,7 +81,7 @@ def generated_jobs(count: int, seed: int, mix: WorkloadMix, capacity: Mapping[st
 def _arrival_interval(
     draws: Sequence[tuple[int, float]], request: Mapping[str, int], capacity: Mapping[str, int], load: float
 ) -> float:
-    """The mean time between two arrivals at which this work is so much of what the cluster can do."""
+    """The mean time between two arrivals at which the work is this fraction of what the cluster can do."""
     at_once = min((capacity.get(name, 0) / amount for name, amount in request.items() if amount), default=0.0)
     if not at_once or not draws or load <= 0:
         return 0.0
@@ -97,7 +97,7 @@ def _weighted_choice(rng: random.Random, weights: Mapping[Any, float]) -> Any:
 
 
 def parsed_request(texts: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
-    """A request as written. Raises `InputError`."""
+    """A request given as quantities. Raises `InputError`."""
     try:
         amounts_by_name = parsed_amounts(texts)
     except InputError as error:
@@ -106,7 +106,7 @@ def parsed_request(texts: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
 
 
 def parsed_amounts(texts: Mapping[str, str]) -> dict[str, int]:
-    """Amounts as written. Raises `InputError` for what is none, or is more or less than anybody can have."""
+    """Amounts given as quantities. Raises `InputError` if one is invalid, negative or too large."""
     try:
         parsed = amounts(texts)
     except QuantityError as error:
@@ -117,11 +117,8 @@ def parsed_amounts(texts: Mapping[str, str]) -> dict[str, int]:
     return parsed
 
 
-# Traces
-
-
 def trace_jobs(lines: Iterable[str], source: str) -> list[WorkloadJob]:
-    """Jobs of a trace: CSV with a first line of names, or one JSON object per line. Raises `InputError` with the line."""
+    """The jobs of a trace: CSV with a header, or one JSON object per line. Raises `InputError` with the line number."""
     rows = [(number, line) for number, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")]
     if not rows:
         raise InputError(f"{source}: no jobs; the first line of a CSV names its columns: {','.join(TRACE_COLUMNS)}")
@@ -190,7 +187,7 @@ def _validated_job(record: Mapping[str, Any], number: int) -> WorkloadJob:
 
 
 def _request_texts(request: object) -> dict[str, str]:
-    """`cpu=4 memory=16Gi`, with spaces or semicolons between; or an object."""
+    """`cpu=4 memory=16Gi`, separated by spaces or semicolons; or an object."""
     if isinstance(request, dict):
         return {str(name): str(amount) for name, amount in request.items()}
     pairs = [part.partition("=") for part in str(request).replace(";", " ").split()]

@@ -1,4 +1,4 @@
-"""The nodes of a cluster as vectors: who they are, not how full. Immutable; nodes are numbered in order of name."""
+"""The nodes of a cluster as vectors, without their usage. Immutable; nodes are numbered in the order of their names."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias, TypeVar
@@ -24,13 +24,13 @@ H = TypeVar("H", bound=Hashable)
 Mask: TypeAlias = NDArray[np.bool_]
 Codes: TypeAlias = NDArray[np.int32]
 ReasonCodes: TypeAlias = NDArray[np.int16]
-"""For every node a `FilterReason`, 0 where there is none."""
+"""A `FilterReason` for every node; 0 where there is none."""
 MAX_CACHED_FILTERS: Final = 4096
-"""For how many kinds of pods the answers are kept; then all are forgotten."""
+"""When results for this many node constraints are cached, the cache is cleared."""
 
 
 class LabelColumn(NamedTuple):
-    """The value of one label on every node: a number per node (-1: none), and the text of each number."""
+    """The value of one label on every node: a code per node (-1: no label), and the text of each code."""
 
     codes: Codes
     values: tuple[str, ...]
@@ -40,23 +40,23 @@ class LabelColumn(NamedTuple):
         return len(self.values)
 
     def mask_of(self, value: str) -> Mask:
-        """Nodes of which the label has this value."""
+        """Nodes whose label has this value."""
         mask: Mask = self.codes == (self.values.index(value) if value in self.values else -2)
         return mask
 
 
 class NodeFilterResult(NamedTuple):
-    """The nodes as one kind of pod sees them."""
+    """All nodes, judged by one set of node constraints."""
 
     reasons: ReasonCodes
-    # Where nothing speaks against it.
+    # Nodes without a reason against them.
     mask: Mask
-    # Weights of what it prefers, less one for every soft taint. None: all alike.
+    # Weights of preferred terms that match, less one for every untolerated soft taint. None: all nodes are equal.
     scores: Vector | None
 
 
 class NodeTable:
-    """All nodes at one moment. Answers are kept, as the same few kinds of pods ask again and again."""
+    """All nodes at one moment. Filter results are cached: there are few distinct node constraints."""
 
     def __init__(self, infos: Mapping[str, NodeInfo]) -> None:
         self.names: Sequence[str] = tuple(sorted(infos))
@@ -73,7 +73,7 @@ class NodeTable:
         return len(self.names)
 
     def label_column(self, key: str) -> LabelColumn:
-        """The values of a label over all nodes."""
+        """The values of a label on all nodes."""
         column = self._label_columns.get(key)
         if column is None:
             codes, values = _codes_and_values([info.labels.get(key) for info in self._infos])
@@ -81,7 +81,7 @@ class NodeTable:
         return column
 
     def filter_result(self, constraints: NodeConstraints) -> NodeFilterResult:
-        """What a pod that wants this makes of every node."""
+        """Reasons, mask and scores of all nodes for these constraints."""
         result = self._filter_results.get(constraints)
         if result is None:
             if len(self._filter_results) >= MAX_CACHED_FILTERS:
@@ -93,7 +93,7 @@ class NodeTable:
         return result
 
     def affinity_mask(self, constraints: NodeConstraints) -> Mask:
-        """Nodes that its selector and affinity name, whatever else speaks against them."""
+        """Nodes that match the node selector and the required node affinity."""
         fits = self._constant_mask(value=True)
         for key, value in constraints.selector:
             fits &= self.label_column(key).mask_of(value)
@@ -102,13 +102,13 @@ class NodeTable:
         return fits
 
     def tolerated_mask(self, tolerations: tuple[PodToleration, ...]) -> Mask:
-        """Nodes of which every hard taint is tolerated."""
+        """Nodes whose hard taints are all tolerated."""
         return self._by_taints(
             lambda taints: all(tolerates(tolerations, each) for each in taints if each.effect in HARD_EFFECTS)
         ).astype(np.bool_)
 
     def any_term_mask(self, terms: Iterable[NodeTerm]) -> Mask:
-        """Nodes of which one of the terms holds."""
+        """Nodes that match one of the terms."""
         mask = self._constant_mask(value=False)
         for term in terms:
             mask |= self._term_mask(term)
@@ -144,7 +144,7 @@ class NodeTable:
         return fits
 
     def _by_taints(self, value_of: Callable[[tuple[Taint, ...]], int]) -> Vector:
-        """A number for every node, worked out once for every combination of taints."""
+        """A number for every node, computed once for each combination of taints."""
         codes, distinct = self._taints
         return np.array([value_of(taints) for taints in distinct], dtype=np.int64)[codes]
 
@@ -156,26 +156,26 @@ class NodeTable:
 
 
 def mark_reason(reasons: ReasonCodes, bad: Mask, reason: int) -> None:
-    """Give the reason to nodes that are bad and have none yet."""
+    """Set the reason on the nodes in `bad` that have none yet."""
     reasons[bad & (reasons == 0)] = reason
 
 
 def _requirement_mask(requirement: Requirement, column: LabelColumn) -> Mask:
-    # Once per distinct value, with the answer for nodes without the label last, where -1 finds it.
+    # Matched once per distinct value. The result for nodes without the label is last, where code -1 finds it.
     table = [requirement.matches({requirement.key: value}) for value in column.values]
     table.append(requirement.matches({}))
     return np.array(table, dtype=np.bool_)[column.codes]
 
 
 def _codes_and_values(values: Sequence[H]) -> tuple[Codes, tuple[H, ...]]:
-    """A number for every value, equal ones alike, and the values by number."""
+    """A code for every value, equal values alike, and the distinct values by code."""
     numbers: dict[H, int] = {}
     codes = (numbers.setdefault(value, len(numbers)) for value in values)
     return np.fromiter(codes, dtype=np.int32, count=len(values)), tuple(numbers)
 
 
 def _sorted_column(codes: Codes, values: tuple[str | None, ...]) -> LabelColumn:
-    """Numbers in order of value, and -1 for nodes that have none."""
+    """Codes in the order of the values, and -1 for nodes without a value."""
     texts = sorted(value for value in values if value is not None)
     code_by_value = {value: number for number, value in enumerate(texts)}
     table = np.array([-1 if value is None else code_by_value[value] for value in values], dtype=np.int32)

@@ -1,4 +1,4 @@
-"""Who is on the nodes, found by labels: for rules between pods. Changes with every pod, so it only files."""
+"""An index of pods by labels, anti-affinity, host ports and claims. Updates are cheap, as every pod causes one."""
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
@@ -14,42 +14,42 @@ E = TypeVar("E", bound=Hashable)
 V = TypeVar("V")
 LabelPair: TypeAlias = tuple[str, str]
 LabelGroup: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]
-"""Namespace and labels: pods that no rule tells apart."""
+"""Namespace and labels of pods that no selector distinguishes."""
 _EQUALITY_OPERATORS: Final = (SelectorOperator.EQUALS, SelectorOperator.DOUBLE_EQUALS, SelectorOperator.IN)
 
 
 class PodIndex:
-    """Residents by what rules ask of them."""
+    """Pods by the properties that filters look for."""
 
     def __init__(self, namespace_labels: Mapping[str, Mapping[str, str]]) -> None:
         self._namespace_labels = namespace_labels
         self._by_labels: dict[LabelGroup, dict[str, BoundPod]] = {}
         self._groups_by_label: dict[LabelPair, dict[LabelGroup, None]] = {}
-        # Those that keep others away, by the rule by which they do; and rules by a label that they ask for.
+        # Pods with anti-affinity by term, and terms by a label that they require.
         self._by_anti_affinity: dict[AffinityTerm, dict[str, BoundPod]] = {}
         self._terms_by_label: dict[LabelPair | None, dict[AffinityTerm, None]] = {}
         self._with_host_ports: dict[str, BoundPod] = {}
         self._claim_users: dict[tuple[str, str], dict[str, BoundPod]] = {}
-        # Labels that rules of residents ask for -> by how many residents.
+        # Label key -> number of pods with a selector that uses it.
         self._selected_labels: Counter[str] = Counter()
 
     @property
     def selected_labels(self) -> frozenset[str]:
-        """Labels that rules of residents ask for."""
+        """Label keys that selectors of pods use."""
         return frozenset(self._selected_labels)
 
     @property
     def host_port_pods(self) -> Mapping[str, BoundPod]:
-        """Residents with ports of their node, by uid."""
+        """Pods that use host ports, by uid."""
         return self._with_host_ports
 
     @property
     def claim_users(self) -> Mapping[tuple[str, str], Mapping[str, BoundPod]]:
-        """Namespace and name of a claim -> residents that use it, by uid."""
+        """Namespace and name of a claim -> pods that use it, by uid."""
         return self._claim_users
 
     def users_of_claim(self, namespace: str, claim: str) -> Mapping[str, BoundPod]:
-        """Residents that use a claim, by uid."""
+        """Pods that use a claim, by uid."""
         return self._claim_users.get((namespace, claim), {})
 
     def add(self, pod: BoundPod) -> None:
@@ -87,18 +87,18 @@ class PodIndex:
             self._selected_labels += Counter()
 
     def selects_namespace(self, term: AffinityTerm, namespace: str) -> bool:
-        """Whether a rule means pods of a namespace."""
+        """Whether the term selects pods of this namespace."""
         if namespace in term.namespaces:
             return True
         selector = term.namespace_selector
         return selector is not None and selector.matches(self._namespace_labels.get(namespace, {}))
 
     def selects(self, term: AffinityTerm, shape: PodShape) -> bool:
-        """Whether a rule means pods of a shape."""
+        """Whether the term selects pods of this shape."""
         return self.selects_namespace(term, shape.namespace) and term.selector.matches(dict(shape.labels))
 
     def anti_affinity_against(self, shape: PodShape) -> Iterator[tuple[AffinityTerm, Iterable[BoundPod]]]:
-        """Rules of residents that keep a shape away, and who has them."""
+        """Anti-affinity terms of indexed pods that select this shape, each with the pods that have it."""
         if self._by_anti_affinity:
             labels = dict(shape.labels)
             for pair in (None, *shape.labels):
@@ -107,7 +107,7 @@ class PodIndex:
                         yield term, self._by_anti_affinity[term].values()
 
     def matching(self, selector: LabelSelector, namespaces: Callable[[str], bool]) -> Iterator[BoundPod]:
-        """Residents in some namespaces that a selector matches."""
+        """Indexed pods that the selector matches, in namespaces for which `namespaces` is true."""
         per_pod = any(pod.key in IDENTITY_LABELS for pod in selector.requirements)
         pair = _required_label(selector)
         for group in self._by_labels if pair is None else self._groups_by_label.get(pair, ()):
@@ -122,7 +122,7 @@ class PodIndex:
 
 
 def _required_label(selector: LabelSelector) -> LabelPair | None:
-    """A label that whoever is matched must have with this value, and has in its shape. None: there is none."""
+    """A label that every pod matched by the selector has in its shape; None if the selector requires none."""
     for requirement in selector.requirements:
         if (
             requirement.operator in _EQUALITY_OPERATORS
@@ -134,7 +134,7 @@ def _required_label(selector: LabelSelector) -> LabelPair | None:
 
 
 def ports_conflict(ours: HostPort, theirs: HostPort) -> bool:
-    """Whether two pods cannot have these ports on one node: the same port, on the same address or on all."""
+    """Whether two pods cannot have these ports on one node: the same port, on the same address or on all addresses."""
     return (
         ours.port == theirs.port
         and ours.protocol == theirs.protocol
@@ -143,7 +143,7 @@ def ports_conflict(ours: HostPort, theirs: HostPort) -> bool:
 
 
 def _remove_entry(index: dict[F, dict[E, V]], key: F, entry: E) -> bool:
-    """Take an entry out of a file. True: it was the last one, and the file is gone."""
+    """Remove an entry of a key. Returns true if it was the last one, and the key was removed with it."""
     entries = index.get(key, {})
     entries.pop(entry, None)
     if entries or key not in index:

@@ -1,4 +1,4 @@
-"""Volumes that tie pods to nodes: which nodes reach them, and which claims nobody can place yet."""
+"""Persistent volumes: which nodes reach them, and which claims cannot be used yet."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -18,10 +18,10 @@ _CURRENT_LABELS: Final = {
     "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
 }
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
-"""The annotation of a claim that says on which node its volume is being made."""
+"""The annotation of a claim that names the node for which its volume is being provisioned."""
 _WAIT_FOR_FIRST_CONSUMER: Final = "WaitForFirstConsumer"
 _TOPOLOGY_LABELS: Final = (*_CURRENT_LABELS, *_CURRENT_LABELS.values())
-# A node that says nothing about zones is in none, and no volume's zone keeps it out.
+# A node without zone and region labels is in none, and no volume's zone excludes it.
 _NO_TOPOLOGY: Final = NodeTerm(tuple(Requirement(key, SelectorOperator.DOES_NOT_EXIST) for key in _TOPOLOGY_LABELS))
 
 
@@ -32,7 +32,7 @@ class VolumeCache:
         self.claims = TrackedObjects[Key, VolumeClaim, tuple[object, ...]](key_of, _claim_fields)
         self.volumes = TrackedObjects[str, PersistentVolume, tuple[object, ...]](name_of, _volume_fields)
         self.storage_classes = TrackedObjects[str, StorageClass, tuple[object, ...]](name_of, _class_fields)
-        # The fields are the attach limits: storage driver -> number of its volumes.
+        # The fields are the attach limits: storage driver -> number of volumes.
         self.csi_nodes = TrackedObjects[str, CSINode, dict[str, int]](name_of, _attach_limits, absent={})
 
     @property
@@ -42,17 +42,17 @@ class VolumeCache:
 
     @property
     def attach_limits(self) -> Mapping[str, Mapping[str, int]]:
-        """Node -> storage driver -> how many of its volumes can be attached there."""
+        """Node -> storage driver -> how many of its volumes can be attached to the node."""
         return self.csi_nodes.fields
 
     def csi_source(self, namespace: str, claim: str) -> CSIVolumeSource | None:
-        """What is attached to a node for a claim, if it is bound to a volume of a storage driver."""
+        """The CSI volume source that a node attaches for a claim; None if the claim is not bound to a CSI volume."""
         bound_claim = self.claims.objects.get(Key(namespace, claim))
         volume = self.volumes.objects.get(bound_claim.spec.volume_name) if bound_claim is not None else None
         return None if volume is None else volume.spec.csi
 
     def unbound_claim(self, namespace: str, name: str) -> tuple[VolumeClaim, StorageClass] | None:
-        """A claim that gets its volume only when its first pod is placed, with its class. None: it is no such claim."""
+        """A claim that is bound only when its first pod is placed, with its storage class; None for all other claims."""
         claim = self.claims.objects.get(Key(namespace, name))
         if claim is None or (claim.spec.volume_name and claim.status.phase != "Pending"):
             return None
@@ -64,11 +64,11 @@ class VolumeCache:
         )
 
     def claim_problem(self, shape: PodShape) -> str:
-        """Why no node will do, as long as its claims are as they are. Empty: nothing."""
+        """Why no node can run the pod while its claims are as they are; empty if nothing prevents it."""
         return next((problem for name in shape.claims if (problem := self._problem_of(shape, name))), "")
 
     def exclusive_claim(self, shape: PodShape) -> str:
-        """A claim of it that only one pod may use at a time. Empty: none."""
+        """The first claim that only one pod may use at a time (ReadWriteOncePod); empty if there is none."""
         for name in shape.claims:
             claim = self.claims.objects.get(Key(shape.namespace, name))
             if claim is not None and "ReadWriteOncePod" in claim.spec.access_modes:
@@ -76,7 +76,7 @@ class VolumeCache:
         return ""
 
     def reachable_nodes(self, nodes: NodeTable, shape: PodShape) -> Mask | None:
-        """Nodes from which all its volumes can be reached. None: all of them."""
+        """Nodes from which all volumes of the pod can be reached. None: all nodes."""
         terms = [terms for name in shape.claims for terms in self._node_terms(shape.namespace, name)]
         if not terms:
             return None
@@ -95,7 +95,7 @@ class VolumeCache:
             return f'persistentvolumeclaim "{name}" was not made for this pod'
         if claim.status.phase == "Lost":
             return f'persistentvolumeclaim "{name}" has lost its volume'
-        # One that names a volume is bound only when the volume controller says so.
+        # A claim that names a volume is bound only when the volume controller says so.
         if claim.spec.volume_name and claim.status.phase != "Pending":
             exists = claim.spec.volume_name in self.volumes.objects
             return "" if exists else f'persistentvolume "{claim.spec.volume_name}" of claim "{name}" not found'
@@ -111,14 +111,14 @@ class VolumeCache:
         return f'persistentvolumeclaim "{name}" is not bound yet'
 
     def _node_terms(self, namespace: str, name: str) -> list[tuple[NodeTerm, ...]]:
-        """What a node must be; of each, one of the alternatives."""
+        """Lists of node terms; a node must match one term of each list."""
         claim = self.claims.objects.get(Key(namespace, name))
         volume = self.volumes.objects.get(claim.spec.volume_name) if claim is not None else None
         return [] if volume is None else [*_topology_terms(volume.metadata.labels), *node_affinity_terms(volume)]
 
 
 def node_affinity_terms(volume: PersistentVolume) -> list[tuple[NodeTerm, ...]]:
-    """What its affinity wants of a node: one of the alternatives. Empty: nothing."""
+    """The terms of the volume's node affinity, one of which must match; empty if it has none."""
     affinity = volume.spec.node_affinity
     if affinity is None or affinity.required is None:
         return []
@@ -140,19 +140,19 @@ def _volume_fields(volume: PersistentVolume) -> tuple[object, ...]:
 
 
 def _claim_fields(claim: VolumeClaim) -> tuple[object, ...]:
-    """All that we look at."""
+    """The fields of a claim that scheduling reads."""
     selected = claim.metadata.annotations.get(SELECTED_NODE)
     return claim.spec, claim.status, claim.metadata.deletion_timestamp, selected, _owner_uid(claim)
 
 
 def _owner_uid(claim: VolumeClaim) -> str:
-    """The uid of whom it was made for."""
+    """The uid of the pod for which the claim was created; empty if it has no owner."""
     owner = claim.metadata.controller
     return "" if owner is None else owner.uid
 
 
 def _topology_terms(labels: Mapping[str, str]) -> list[tuple[NodeTerm, ...]]:
-    """Zones and regions of a volume; several are joined by two underscores."""
+    """Node terms for the zone and region labels of a volume; several values are joined by two underscores."""
     terms = []
     for key in _TOPOLOGY_LABELS:
         if key in labels:

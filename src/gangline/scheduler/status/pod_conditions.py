@@ -1,8 +1,9 @@
-"""Tells autoscalers: condition PodScheduled=False, reason Unschedulable, on all unbound members of a gang that lacks room.
+"""Reports a lack of resources to autoscalers, in the PodScheduled condition of pods.
 
-All of them, not only those for which there is none: an autoscaler looks pod by pod, and would fit the marked ones where
-the others are to go. Never on a gang that waits for its queue's turn or for others to leave: that would buy nodes
-nobody uses. A mark that no longer holds is taken back by giving another reason.
+All unbound members of a gang that lacks resources get PodScheduled=False, reason Unschedulable, not only those that do
+not fit: an autoscaler looks pod by pod, and would fit the marked ones where the others are to go. A gang that waits for
+its queue or for pods to terminate is never marked: that would add nodes which stay unused. An outdated mark is replaced
+by another reason.
 """
 
 import asyncio
@@ -25,27 +26,27 @@ log = logging.getLogger(__name__)
 
 MAX_CONCURRENT_WRITES = 8
 WAITING_REASON = "Waiting"
-"""Our reason for all that an autoscaler must not hear of."""
+"""The reason for everything that an autoscaler must not react to."""
 
 
 class PodConditionReporter:
-    """Keeps the conditions of pods true. Inert until `run`."""
+    """Keeps the PodScheduled condition of pods current. Does nothing until `run`."""
 
     def __init__(self, client: Client, clock: Clock, intervals: Intervals) -> None:
         self._client, self._clock, self._intervals = client, clock, intervals
         self._wake = asyncio.Event()
         self._queued: dict[GangInfo, None] = {}
-        # When each pod was marked last (steady time), by uid; only while it waits.
+        # When each waiting pod was last marked (monotonic time), by uid.
         self._marked_at: dict[str, float] = {}
 
     def enqueue(self, gang: GangInfo) -> None:
-        """What is said of it may have changed."""
+        """The condition of its pods may have to change."""
         if gang.progress.pending is not None or gang.progress.marked_unschedulable:
             self._queued[gang] = None
             self._wake.set()
 
     def forget(self, uid: str) -> None:
-        """A pod is gone, or has its place."""
+        """A pod is gone, or has its node."""
         self._marked_at.pop(uid, None)
 
     async def run(self) -> Never:
@@ -59,7 +60,7 @@ class PodConditionReporter:
             await for_each(condition, self._write_condition, at_once=min(MAX_CONCURRENT_WRITES, len(condition)))
 
     def _condition_changes(self, gang: GangInfo) -> list[tuple[GangMember, PodCondition]]:
-        """Which members are to say something else, and what."""
+        """The members whose condition is to change, with the new condition."""
         pending = gang.progress.pending
         lacks_room = pending is not None and pending.reason is PendingReason.RESOURCES
         gang.progress.marked_unschedulable = lacks_room
@@ -108,7 +109,7 @@ def _has_condition(pod: Pod, condition: PodCondition) -> bool:
 
 
 async def patch_condition(client: Client, key: Key, uid: str, news: PodCondition, timestamp: str) -> None:
-    """Write one condition of a pod. One that is gone, or is another by now, is let be; other errors are logged."""
+    """Write one condition of a pod. A pod that is gone or has another uid is ignored; other errors are logged."""
     condition: JSON = {
         "type": news.type,
         "status": news.status,

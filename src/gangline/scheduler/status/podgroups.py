@@ -1,8 +1,8 @@
-"""Writes down how gangs are: `status.state` of their PodGroups, and one Event per transition.
+"""Writes `status.state` of PodGroups, and records one Event per transition.
 
-A probe is made when something about a gang changed. A new phase is written at once; other words about the same phase
-at most once in a while; and what did not change is stamped only if somebody looks anyway. Writes are guarded by the
-resourceVersion that was read: after a conflict the group is read and probed again, never forced.
+The state is computed when something about a gang changed. A new phase is written at once, another text about the same
+phase after a delay, and an unchanged state gets a new timestamp only when it is computed anyway. Writes carry the
+resourceVersion that was read: after a conflict the PodGroup is read again and the state computed again, never forced.
 """
 
 import asyncio
@@ -29,13 +29,13 @@ log = logging.getLogger(__name__)
 MAX_CONCURRENT_WRITES = 8
 UNWRITTEN_AGE = timedelta(days=1)
 MAX_BUSY_CHECKS = 20
-"""So many looks at whether members are being placed; then they are written all the same, though slowly."""
+"""How often a report waits while pods are being bound; then it is written all the same."""
 _WARNING_PHASES = (PodGroupPhase.RECOVERING.value, PodGroupPhase.UNSCHEDULABLE.value)
 _STATE_FIELDS = ("phase", "lastProbeTime", "lastTransitionTime", "reason", "message")
 
 
 class PodGroupReporter:
-    """Probes gangs and writes what came out. Inert until `run`."""
+    """Computes and writes the status of PodGroups. Does nothing until `run`."""
 
     def __init__(
         self,
@@ -48,27 +48,27 @@ class PodGroupReporter:
         is_busy: Callable[[], bool] = lambda: False,
         changed: Callable[[], None] = lambda: None,
     ) -> None:
-        """While `busy`, nothing is written: what people read can wait for what pods wait for.
+        """While `is_busy`, nothing is written: pods being bound are more urgent than what people read.
 
-        `changed` is called when a group turned out to be otherwise than the watch has told so far.
+        `changed` is called when a PodGroup that was read differs from what the watch has delivered.
         """
         self._client, self._clock, self._gangs, self._recorder = client, clock, gangs, recorder
         self._intervals, self._is_busy, self._notify_changed = intervals, is_busy, changed
         self._wake = asyncio.Event()
         self._queued: dict[GangInfo, None] = {}
-        # When each group was written last (steady time), by uid.
+        # When each PodGroup was last written (monotonic time), by uid.
         self._written_at: dict[str, float] = {}
         self._timer: Timer | None = None
         self._timer_at = 0.0
 
     def enqueue(self, gang: GangInfo) -> None:
-        """Something about it changed."""
+        """Something about the gang changed."""
         if gang.pod_group is not None:
             self._queued[gang] = None
             self._wake.set()
 
     def forget(self, uid: str) -> None:
-        """A group is gone."""
+        """A PodGroup is gone."""
         self._written_at.pop(uid, None)
 
     async def run(self) -> Never:
@@ -89,21 +89,21 @@ class PodGroupReporter:
         await for_each(queued, self._report_gang, at_once=min(MAX_CONCURRENT_WRITES, len(queued)))
 
     async def _wait_until_idle(self, checks: int) -> None:
-        """Return when no member is being placed, or after so many looks all the same."""
+        """Return when no pod is being bound, or after this many checks."""
         for _ in range(checks):
             if not self._is_busy():
                 return
             await self._clock.sleep(self._intervals.report)
 
     async def _report_gang(self, gang: GangInfo) -> None:
-        # Members may have come since the pass began.
+        # Binding may have begun since the reports were collected.
         await self._wait_until_idle(1)
         status = self._status_change(gang)
         if status is not None:
             await self._write_status(gang, status)
 
     def _status_change(self, gang: GangInfo) -> PodGroupStatus | None:
-        """What is to be written of it now; None: nothing, or later."""
+        """The status to write now; None if it is unchanged or to be written later."""
         group = gang.pod_group
         if group is None or group.metadata.deletion_timestamp is not None:
             return None
@@ -125,7 +125,7 @@ class PodGroupReporter:
         return status
 
     def _time_since_write(self, group: PodGroup) -> timedelta:
-        """How long ago it was written; long enough, if never by us."""
+        """The time since our last write; `UNWRITTEN_AGE` if there was none."""
         last = self._written_at.get(group.metadata.uid)
         return UNWRITTEN_AGE if last is None else timedelta(seconds=self._clock.monotonic() - last)
 
@@ -169,7 +169,7 @@ class PodGroupReporter:
             self.enqueue(gang)
 
     async def _reread(self, gang: GangInfo, group: PodGroup) -> None:
-        """Somebody else wrote. The watch would tell, but it may be behind for long."""
+        """Read the PodGroup after a conflict: the watch may be far behind."""
         try:
             current = await self._client.get(PodGroup, group.metadata.key)
         except NotFound:
@@ -180,7 +180,7 @@ class PodGroupReporter:
         if current.metadata.uid == group.metadata.uid:
             self._written_at.pop(current.metadata.uid, None)
             self._gangs.put_group(current)
-            # The watch will have nothing new to tell.
+            # The watch will deliver nothing newer.
             self._notify_changed()
             self.enqueue(gang)
 
@@ -190,7 +190,7 @@ class PodGroupReporter:
             "group is otherwise",
             extra={"group": group.metadata.key, "phase": state.phase, "why": state.message},
         )
-        # The first look is no transition: whoever made the group knows that it is there.
+        # The first state is no transition, and is not worth an Event.
         if before and state.phase != before:
             is_warning = state.phase in _WARNING_PHASES
             kind = EventType.WARNING if is_warning else EventType.NORMAL
@@ -198,7 +198,7 @@ class PodGroupReporter:
 
 
 def _only_message_differs(before: PodGroupStatus, after: PodGroupStatus) -> bool:
-    """Whether nothing changed but why there is no place: that may change with everything that is placed."""
+    """Whether only the reason for not being placed differs, which may change with every placement."""
 
     def rest(status: PodGroupStatus) -> tuple[str, str, int, int, int]:
         text = status.state.message.partition("; ")[0]
@@ -208,7 +208,7 @@ def _only_message_differs(before: PodGroupStatus, after: PodGroupStatus) -> bool
 
 
 def status_patch(status: PodGroupStatus) -> JSON:
-    """A merge patch that makes the status this one: what is empty is taken out."""
+    """A merge patch to this status: empty fields are removed."""
     state = to_json(status.state)
     counters = {"running": status.running, "succeeded": status.succeeded, "failed": status.failed}
     return {"state": {name: state.get(name) for name in _STATE_FIELDS}, **counters}

@@ -1,4 +1,4 @@
-"""Writes down what queues have: groups by phase, what they hold and what is their share. Seldom, for people."""
+"""Writes the status of queues: PodGroups by phase, what they use and what they deserve. Written seldom, for people."""
 
 import asyncio
 import logging
@@ -25,7 +25,7 @@ QueueAmounts: TypeAlias = Mapping[str, Mapping[str, int]]
 
 
 class QueueReporter:
-    """Keeps the status of queues. Inert until `run`."""
+    """Keeps the status of queues current. Does nothing until `run`."""
 
     def __init__(self, client: Client, clock: Clock, intervals: Intervals) -> None:
         self._client, self._clock, self._intervals = client, clock, intervals
@@ -42,7 +42,7 @@ class QueueReporter:
             self._queues[name] = delta.after
 
     def record_cycle(self, result: CycleResult) -> None:
-        """A round was made."""
+        """Keep the deserved shares of a cycle."""
         self._deserved = result.deserved
 
     def enqueue(self, gangs: GangRegistry) -> None:
@@ -68,7 +68,7 @@ class QueueReporter:
                 await self._write_status(queue, status)
 
     def _allocated(self, gangs: GangRegistry) -> QueueAmounts:
-        """What the gangs of each queue hold."""
+        """What the gangs of each queue use."""
         return queue_usage(gangs.allocations()).used
 
     async def _write_status(self, queue: Queue, status: QueueStatus) -> None:
@@ -92,7 +92,7 @@ def _queue_phases(gangs: GangRegistry) -> Iterator[tuple[str, str]]:
 def queue_status(
     name: str, phases: Mapping[tuple[str, str], int], allocated: QueueAmounts, deserved: QueueAmounts
 ) -> QueueStatus:
-    """What is to be said of a queue."""
+    """The status of a queue."""
     return QueueStatus(
         pending=phases.get((name, PodGroupPhase.PENDING), 0) + phases.get((name, ""), 0),
         running=phases.get((name, PodGroupPhase.RUNNING), 0),
@@ -108,7 +108,7 @@ def _quantities(amounts: Mapping[str, int]) -> dict[str, str]:
 
 
 def status_patch(status: QueueStatus, before: QueueStatus) -> JSON:
-    """A merge patch that makes the status this one: resources no longer held are taken out."""
+    """A merge patch to this status: resources no longer in use are removed."""
     return {
         "status": {
             "pending": status.pending,

@@ -1,4 +1,4 @@
-"""What an ask comes to in amounts, and how to ask for less of it."""
+"""The resources a gang request needs, and smaller requests derived from it."""
 
 from collections.abc import Iterable, Mapping
 
@@ -9,7 +9,7 @@ from gangline.scheduler.types.resources import Amounts
 
 
 def requested_amounts(needs: Iterable[PodSet]) -> dict[str, int]:
-    """What all these members need together, by resource."""
+    """The resources that these pod sets need together."""
     total: dict[str, int] = {}
     for pod_set in needs:
         for name, amount in pod_set.shape.requests:
@@ -22,7 +22,7 @@ def member_count(request: GangRequest) -> int:
 
 
 def missing_members_message(request: GangRequest) -> str:
-    """Which members do not exist yet that the gang needs at least; empty if none."""
+    """How many members the gang lacks to reach its minimum; empty if enough of them exist."""
     count = member_count(request)
     if count < request.min_members:
         return f"{count} of {request.min_members} members exist"
@@ -34,7 +34,7 @@ def missing_members_message(request: GangRequest) -> str:
 
 
 def resized_request(request: GangRequest, counts: Iterable[int]) -> GangRequest:
-    """The same ask for fewer members. Needs stay where they are, also when nothing of one is left."""
+    """The request with these counts for its pod sets. A pod set with count 0 keeps its position."""
     needs = tuple(
         PodSet(pod_set.role, pod_set.shape, count) for pod_set, count in zip(request.pod_sets, counts, strict=True)
     )
@@ -42,7 +42,7 @@ def resized_request(request: GangRequest, counts: Iterable[int]) -> GangRequest:
 
 
 def minimal_request(request: GangRequest) -> GangRequest:
-    """The ask without members it can do without: what each role needs, then the others in their order."""
+    """The request for the required members only: first what each role needs, then pod sets in order."""
     if request.min_members >= member_count(request):
         return request
     counts = [0] * len(request.pod_sets)
@@ -54,9 +54,9 @@ def minimal_request(request: GangRequest) -> GangRequest:
 
 
 def request_within(request: GangRequest, limits: Mapping[str, int]) -> GangRequest | None:
-    """As many of its members as these amounts allow; None: not even those it needs at least.
+    """The request for as many members as the limits allow; None if they do not allow the required members.
 
-    `room` need not name every resource: what it does not name is without limit.
+    A resource that `limits` does not name is not limited.
     """
     if not limits or _fits_within(request, limits):
         return request
@@ -80,7 +80,7 @@ def _fits_within(request: GangRequest, limits: Mapping[str, int]) -> bool:
 
 
 def _max_multiples(amounts: Amounts, limits: Mapping[str, int]) -> int:
-    """How often these amounts go into the room. A number nobody reaches if the room does not limit them."""
+    """How often the amounts go into the limits; 2^60 if the limits do not name any of their resources."""
     return min(
         (max(0, limits[name]) // amount for name, amount in amounts.items() if amount and name in limits),
         default=1 << 60,
@@ -88,7 +88,7 @@ def _max_multiples(amounts: Amounts, limits: Mapping[str, int]) -> int:
 
 
 def _raise_counts(request: GangRequest, counts: list[int], count: int, role: str | None = None) -> int:
-    """Raise counts until so many more are asked for, of one role or of any; how many there were."""
+    """Raise the counts by up to `count` members, of one role or of any. Returns how many were added."""
     added = 0
     for index, pod_set in enumerate(request.pod_sets):
         if role is None or pod_set.role == role:

@@ -1,4 +1,4 @@
-"""Amounts as whole numbers: thousandths of cpu, units of everything else, rounded up as kube-scheduler rounds."""
+"""Amounts as whole numbers: cpu in thousandths, everything else in units, rounded up as kube-scheduler does."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -11,8 +11,8 @@ Amounts: TypeAlias = Mapping[str, int]
 CPU: Final = "cpu"
 PODS: Final = "pods"
 MAX_AMOUNT: Final = 1 << 53
-"""No amount counts as more: eight pebibytes of memory. So sums over a thousand of them are exact in 64 bits, and what
-somebody writes without thinking (`9E`) is only more than anybody has."""
+"""The largest amount: eight pebibytes of memory. Sums of a thousand of them are exact in 64 bits, and a thoughtless
+`9E` is merely more than any node has."""
 
 
 @lru_cache(maxsize=4096)
@@ -21,17 +21,17 @@ def nano_units(text: str) -> int:
 
 
 def whole_units(resource: str, amount: int) -> int:
-    """Nano-units in the unit of a resource, rounded up; `MAX_AMOUNT` at most."""
+    """Nano-units in the unit of the resource, rounded up; `MAX_AMOUNT` at most."""
     return min(-(-amount // (10**6 if resource == CPU else 10**9)), MAX_AMOUNT)
 
 
 def amount(resource: str, text: str) -> int:
-    """A quantity as written in the unit of its resource. Raises `QuantityError`."""
+    """A quantity in the unit of its resource. Raises `QuantityError`."""
     return whole_units(resource, nano_units(text))
 
 
 def amounts(resources: Mapping[str, str]) -> dict[str, int]:
-    """A resource list as written. Raises `QuantityError`."""
+    """A resource list with its quantities in their units. Raises `QuantityError`."""
     return {name: amount(name, text) for name, text in resources.items()}
 
 

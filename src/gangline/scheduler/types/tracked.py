@@ -1,4 +1,4 @@
-"""Watched objects with a version that grows only when something changes that scheduling reads."""
+"""Watched objects with a version that grows only with changes that scheduling depends on."""
 
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
@@ -14,20 +14,20 @@ class TrackedObjects(Generic[K, T, F]):
     """The latest object of each key, and the fields of it that scheduling reads."""
 
     def __init__(self, key: Callable[[T], K], fields: Callable[[T], F], *, absent: F | None = None) -> None:
-        """`absent`: the fields that mean the same as no object."""
+        """`absent`: fields that mean the same as no object at all."""
         self._key, self._fields_of, self._absent = key, fields, absent
         self.objects: dict[K, T] = {}
         self.fields: dict[K, F] = {}
         self.version = 0
 
     def put(self, value: T) -> None:
-        """Add the object, or replace the one of the same key."""
+        """Add the object, or replace the one with the same key."""
         key, fields = self._key(value), self._fields_of(value)
         self.version += self.fields.get(key, self._absent) != fields
         self.objects[key], self.fields[key] = value, fields
 
     def drop(self, value: T) -> None:
-        """Remove the object of this key, if there is one."""
+        """Remove the object with this key, if there is one."""
         key = self._key(value)
         self.objects.pop(key, None)
         self.version += self.fields.pop(key, self._absent) != self._absent

@@ -435,7 +435,8 @@ def test_a_seat_is_not_told_the_node_again_that_did_not_take_it() -> None:
     cluster = make_node_cache(make_scheduler_node("a"), make_scheduler_node("b", cpu=1))
     assert placed_nodes(cluster, only(gangs.requests())) == [["a"], ["b"]]
     # When there is no room elsewhere, or all have their places, it may have some by now.
-    gangs.clear_exclusions(found)
+    found.excluded_nodes.clear()
+    gangs.invalidate(found)
     assert [need.count for need in only(gangs.requests()).pod_sets] == [2]
     found.exclude_node(second)
     gangs.put_group(make_pod_group("g", 2, phase="Running", version="2"))

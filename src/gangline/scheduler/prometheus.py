@@ -20,13 +20,13 @@ class PrometheusSchedulerMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._cycle_latency = Histogram(
             f"{METRIC_PREFIX}_e2e_scheduling_latency_milliseconds",
-            "How long rounds of decisions took.",
+            "Duration of scheduling cycles.",
             buckets=_MILLISECOND_BUCKETS,
             registry=registry,
         )
         self._pod_latency = Histogram(
             f"{METRIC_PREFIX}_task_scheduling_latency_microseconds",
-            "From the creation of pods until they were placed.",
+            "Time from the creation of pods until they were placed.",
             buckets=_MICROSECOND_BUCKETS,
             registry=registry,
         )
@@ -40,14 +40,18 @@ class PrometheusSchedulerMetrics:
         self._errors = attempts.labels("error")
         self._preemptions = Counter(
             f"{METRIC_PREFIX}_total_preemption_attempts",
-            "How often others were made to leave.",
+            "Decisions to preempt other gangs.",
             registry=registry,
         )
         self._victims = Counter(
-            f"{METRIC_PREFIX}_pod_preemption_victims", "Pods that were asked to leave.", registry=registry
+            f"{METRIC_PREFIX}_pod_preemption_victims", "Pods evicted for others.", registry=registry
         )
-        self._pending_pods = Gauge(f"{METRIC_PREFIX}_unschedule_task_count", "Pods that wait.", registry=registry)
-        self._pending_gangs = Gauge(f"{METRIC_PREFIX}_unschedule_job_count", "Gangs that wait.", registry=registry)
+        self._pending_pods = Gauge(
+            f"{METRIC_PREFIX}_unschedule_task_count", "Pods that wait for nodes.", registry=registry
+        )
+        self._pending_gangs = Gauge(
+            f"{METRIC_PREFIX}_unschedule_job_count", "Gangs that wait for nodes.", registry=registry
+        )
         self._bound_pods = Counter(
             "gangline_scheduler_pods_bound",
             "Pods placed; its rate is the throughput.",

@@ -192,7 +192,7 @@ class PodBinder:
         delay = min(FIRST_RETRY_DELAY * (1 << min(attempts - 1, 16)), MAX_RETRY_DELAY)
         retry_after = error.retry_after if isinstance(error, ApiError) else None
         log.warning(
-            "placing failed, will retry",
+            "bind failed, will retry",
             extra={"pod": request.key, "node": request.node, "error": str(error), "delay": delay},
         )
         self._timers[request.uid] = self._clock.call_later(

@@ -79,7 +79,7 @@ class Dispatcher:
                 self._cache.forget(member.uid)
         gang.progress.placed_at, gang.progress.newly_bound_nodes = None, []
         self._events.record(gang, EventType.WARNING, "Undone", message, "Undo")
-        log.warning("start undone", extra={"gang": gang.key, "bound": len(bound), "least": gang.spec.min_members})
+        log.warning("start rolled back", extra={"gang": gang.key, "bound": len(bound), "least": gang.spec.min_members})
 
     def forget(self, uid: str) -> None:
         """A pod was deleted: drop its bind request."""
@@ -115,16 +115,16 @@ class Dispatcher:
         names = ", ".join(str(key) for key in decision.victim_gangs[:_MAX_NAMED_GANGS])
         unnamed = len(decision.victim_gangs) - _MAX_NAMED_GANGS
         names += f" and {unnamed} more" if unnamed > 0 else ""
-        log.info("making room", extra={"gang": gang.key, "victims": count, "of": names or "none"})
+        log.info("preempting", extra={"gang": gang.key, "victims": count, "of": names or "none"})
         self._metrics.count_victims(count)
         pods_text = f"{count} pods are" if count > 1 else "1 pod is"
         message = f"{pods_text} asked to leave for it" + (f", of {names}" if names else "")
         self._events.record(gang, EventType.NORMAL, "MakingRoom", message, "Preempt")
-        leaving = Counter(self._cache.gangs.gang_of_pod(victim.uid) for victim in decision.victims)
+        victim_counts = Counter(self._cache.gangs.gang_of_pod(victim.uid) for victim in decision.victims)
         for key in decision.victim_gangs:
             victim_gang = self._cache.gangs.gang_of_group(key)
             if victim_gang is not None:
-                reason = self._preemption_message(victim_gang, leaving[victim_gang], gang, decision.request)
+                reason = self._preemption_message(victim_gang, victim_counts[victim_gang], gang, decision.request)
                 self._events.record(victim_gang, EventType.WARNING, "Preempted", reason, "Preempt")
         for victim in decision.victims:
             self._evict(EvictRequest(victim.key, victim.uid))

@@ -71,7 +71,7 @@ class GangTimers:
         gang.progress.warned_timeout = True
         if gang.pod_group is None:
             message = (
-                f"its PodGroup {gang.key} does not exist: make it, or take the annotation {GROUP_NAME_ANNOTATION} away"
+                f"its PodGroup {gang.key} does not exist: create it, or remove the annotation {GROUP_NAME_ANNOTATION}"
             )
             self._events.record(gang, EventType.WARNING, "PodGroupMissing", message, "Place")
             return

@@ -38,7 +38,7 @@ class BindingOutcomes:
         self.finish(request.uid)
 
     def bind_refused(self, request: BindRequest, reason: str) -> None:
-        log.warning("placing refused", extra={"pod": request.key, "node": request.node, "why": reason})
+        log.warning("bind refused", extra={"pod": request.key, "node": request.node, "why": reason})
         self._metrics.count_bind_error()
         self.finish(request.uid)
         self._cache.forget_refused(request.uid)

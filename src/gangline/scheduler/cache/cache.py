@@ -169,18 +169,12 @@ class SchedulerCache:
 
     def on_queue(self, delta: Delta[Queue]) -> None:
         name = delta.newest.metadata.name
-        if delta.after is not None:
-            rule = _queue_quota(delta.after)
-        elif name == DEFAULT_QUEUE:
-            rule = QueueQuota(DEFAULT_QUEUE)
-        else:
-            rule = None
-        before = self.queues.get(name)
-        if rule is None:
-            self.queues.pop(name, None)
-        else:
-            self.queues[name] = rule
-        if rule != before:
+        default = QueueQuota(name) if name == DEFAULT_QUEUE else None
+        quota = default if delta.after is None else _queue_quota(delta.after)
+        before = self.queues.pop(name, None)
+        if quota is not None:
+            self.queues[name] = quota
+        if quota != before:
             self._rules_version += 1
             self._request_cycle()
 
@@ -245,11 +239,7 @@ class SchedulerCache:
 
     def set_evicting(self, uid: str, *, evicting: bool) -> None:
         """Mark a pod as being evicted, or, after a refusal, as staying."""
-        gang, member, pod = (
-            self.gangs.gang_of_pod(uid),
-            self.gangs.member(uid),
-            self.nodes.bound_pod(uid),
-        )
+        gang, member, pod = self.gangs.gang_of_pod(uid), self.gangs.member(uid), self.nodes.bound_pod(uid)
         if gang is not None and member is not None:
             member.evicting = evicting
             self.gangs.invalidate(gang)

@@ -102,7 +102,7 @@ class _SchedulingCycle:
         overdue = [by_waiting_time(self._overdue_requests(group)) for _, group in ranked]
         for overdue_requests in overdue:
             self._precheck_overdue(overdue_requests)
-        for _, rank_groups in groupby(zip(ranked, overdue, strict=True), key=lambda found: found[0][0][0]):
+        for _, rank_groups in groupby(zip(ranked, overdue, strict=True), key=lambda pair: pair[0][0][0]):
             groups = [(group, overdue_requests) for (_, group), overdue_requests in rank_groups]
             for group, overdue_requests in groups:
                 self._decide_rank(
@@ -213,7 +213,7 @@ class _SchedulingCycle:
         if message := missing_members_message(request):
             return Pending(request, PendingReason.TASKS, message)
         if request.uid in self._reservations.preempted_gangs:
-            return Pending(request, PendingReason.HELD, "members of it have to leave for others")
+            return Pending(request, PendingReason.HELD, "members of it are preempted in this cycle")
         if not self._accounts.has_queue(request.queue):
             return Pending(
                 request,

@@ -97,7 +97,7 @@ class Reservations:
         placement = self._placement_after(minimal, ()) if self._terminating_uids else None
         if placement is not None:
             self._assume(minimal, placement)
-            return Pending(request, PendingReason.VICTIMS, "room is being made for it: pods are leaving")
+            return Pending(request, PendingReason.VICTIMS, "waits for terminating pods to free resources")
         plan = self._preemption_plan(request, minimal) or self._reclaim_plan(request, minimal)
         if plan is None:
             self._failed_preemptions.add(minimal)
@@ -176,14 +176,14 @@ class Reservations:
             return None
         while True:
             plan = preemption_plan(
-                allocations, lambda bundles: self._placement_after(minimal, bundles), self._terminating_uids
+                allocations, lambda victim_sets: self._placement_after(minimal, victim_sets), self._terminating_uids
             )
             protected = (
                 None if plan is None else self._budget_usage.protected_allocations(allocations, plan.victim_sets)
             )
             if protected is None:
                 return plan
-            # Every round exhausts another budget, so this ends.
+            # Every iteration exhausts another budget, so this ends.
             allocations = protected
 
     def _totals_suffice(self, request: GangRequest, freed: Iterable[Amounts]) -> bool:

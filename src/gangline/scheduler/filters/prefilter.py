@@ -37,5 +37,5 @@ def _claim_conflict(snapshot: ClusterSnapshot, request: GangRequest, namespace: 
     users = snapshot.pods.users_of_claim(namespace, claim).values()
     names = sorted(pod.key.name for pod in users if pod.uid not in snapshot.removed_uids)
     if any(uses(assumed.shape) for assumed in snapshot.assumed):
-        names.append("another pod of this round")
+        names.append("another pod of this cycle")
     return f'persistentvolumeclaim "{claim}" is for one pod at a time, and {names[0]} uses it' if names else ""

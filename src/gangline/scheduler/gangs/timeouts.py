@@ -121,11 +121,11 @@ def rollback_message(gang: GangInfo, count: int, limit: timedelta) -> str:
         count -= sum(member.is_pinned for member in gang.members.by_uid.values())
         return (
             f"only {max(count, 0)} of {gang.spec.min_members} members could be placed in {limit.total_seconds():g} s;"
-            " they are asked to leave, so that others can start"
+            " they are evicted, so that others can start"
         )
     members = "1 member was" if count == 1 else f"{count} members were"
     return (
-        f"{members} not bound to the node that was chosen: somebody else was faster; asked to leave, to be made"
+        f"{members} not bound to the chosen node, because another scheduler took its room; evicted, to be created"
         " again and placed anew"
     )
 

@@ -159,9 +159,9 @@ def _pod_set_orders(
     snapshot: ClusterSnapshot, request: GangRequest, domain: Domain
 ) -> Iterator[tuple[Sequence[int], bool]]:
     """The orders of pod sets to try, the scarcest first: greedily, then with the minimum of every role first."""
-    scarcest = sorted(range(len(request.pod_sets)), key=lambda number: _abundance(snapshot, request, number, domain))
+    scarcest = sorted(range(len(request.pod_sets)), key=lambda index: _abundance(snapshot, request, index, domain))
     # Pod sets with affinity to other members come after those.
-    scarcest.sort(key=lambda number: must_follow_others(snapshot, request.pod_sets[number].shape))
+    scarcest.sort(key=lambda index: must_follow_others(snapshot, request.pod_sets[index].shape))
     yield scarcest, False
     # Where every member has its own shape, there are many orders and all are alike.
     for order in islice(permutations(scarcest), MAX_ORDERS if len(scarcest) <= MAX_ORDERS else 1):
@@ -254,7 +254,7 @@ def _bottleneck(request: GangRequest, best: DomainPlacement) -> int:
     ]
     return max(
         range(len(request.pod_sets)),
-        key=lambda number: (missing[number] > 0 and below_minimum[number], missing[number]),
+        key=lambda index: (missing[index] > 0 and below_minimum[index], missing[index]),
     )
 
 

@@ -79,7 +79,7 @@ def _checked_plan(fits: FitCheck, victim_sets: Sequence[VictimSet]) -> Preemptio
 
 def _single_gang(fits: FitCheck, surplus_sets: Sequence[VictimSet], gang_sets: Iterable[VictimSet]) -> list[VictimSet]:
     """The smallest gang that is enough, if one is."""
-    for victim_set in sorted(gang_sets, key=lambda bundle: len(bundle.pods))[:MAX_SINGLE_TRIALS]:
+    for victim_set in sorted(gang_sets, key=lambda victim_set: len(victim_set.pods))[:MAX_SINGLE_TRIALS]:
         if fits([*surplus_sets, victim_set]) is not None:
             return [victim_set]
     return []
@@ -94,7 +94,7 @@ def _several_gangs(
     candidates = _up_to_priority(gang_sets, _needed_priority(fits, surplus_sets, gang_sets))
     # A single gang of the lowest priority has been tried already.
     single = _single_gang(fits, surplus_sets, candidates) if len(candidates) > len(_lowest_priority(gang_sets)) else []
-    largest = sorted(candidates, key=lambda bundle: (bundle.allocation.priority, -len(bundle.pods)))
+    largest = sorted(candidates, key=lambda victim_set: (victim_set.allocation.priority, -len(victim_set.pods)))
     return single or _minimal_sets(fits, surplus_sets, largest)
 
 
@@ -178,7 +178,7 @@ def eviction_order(allocations: Iterable[GangAllocation]) -> list[GangAllocation
 
 def victims_by_queue(victim_sets: Iterable[VictimSet]) -> Mapping[str, list[BoundPod]]:
     """The victims of each queue, each once."""
-    leaving: dict[str, dict[str, BoundPod]] = {}
+    victims: dict[str, dict[str, BoundPod]] = {}
     for victim_set in victim_sets:
-        leaving.setdefault(victim_set.allocation.queue, {}).update({member.uid: member for member in victim_set.pods})
-    return {queue: list(members.values()) for queue, members in leaving.items()}
+        victims.setdefault(victim_set.allocation.queue, {}).update({member.uid: member for member in victim_set.pods})
+    return {queue: list(members.values()) for queue, members in victims.items()}

@@ -36,13 +36,13 @@ class QueueAccounts:
         self._total, self.free = total, free
         requests = _queue_requests(self._retained, classes.counts())
         shareable = _shareable_amounts(self._total, self.free, self._used.values())
-        rules = sorted((self.quota(name) for name in requests), key=lambda rule: rule.name)
+        quotas_by_name = sorted((self.quota(name) for name in requests), key=lambda quota: quota.name)
         # Cached per class; cleared with every charge and refund.
         self._exceeds_share: dict[EquivalenceClass, bool] = {}
         # Never cleared, as deserved shares do not change.
         self._outgrows_share: dict[EquivalenceClass, bool] = {}
-        self._deserved = deserved_shares(shareable, rules, requests)
-        self._contended = contended_resources(shareable, rules, requests)
+        self._deserved = deserved_shares(shareable, quotas_by_name, requests)
+        self._contended = contended_resources(shareable, quotas_by_name, requests)
 
     @property
     def allocated(self) -> Mapping[str, Amounts]:
@@ -141,9 +141,11 @@ def queue_usage(allocations: Iterable[GangAllocation]) -> QueueUsage:
     return QueueUsage(used, retained)
 
 
-def _queue_requests(usage: Mapping[str, Amounts], asks: Mapping[EquivalenceClass, int]) -> dict[str, dict[str, int]]:
+def _queue_requests(
+    usage: Mapping[str, Amounts], class_counts: Mapping[EquivalenceClass, int]
+) -> dict[str, dict[str, int]]:
     requests = {queue: dict(amounts) for queue, amounts in usage.items()}
-    for equivalence, count in asks.items():
+    for equivalence, count in class_counts.items():
         add_amounts(requests.setdefault(equivalence.queue, {}), equivalence.total_amounts, count)
     return requests
 

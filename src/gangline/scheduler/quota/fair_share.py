@@ -40,11 +40,11 @@ def contended_resources(
     """Resources of which the queues, each within its cap, request more than there is."""
     quotas = list(quotas)
 
-    def wanted(resource: str) -> int:
+    def total_limit(resource: str) -> int:
         return sum(_queue_claim(quota, resource, requests.get(quota.name, {})).limit for quota in quotas)
 
     return frozenset(
-        resource for resource in shared_resources(requests) if wanted(resource) > shareable.get(resource, 0)
+        resource for resource in shared_resources(requests) if total_limit(resource) > shareable.get(resource, 0)
     )
 
 

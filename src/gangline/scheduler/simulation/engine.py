@@ -313,11 +313,11 @@ class Simulation:
                 self._start_members(job, nodes[0], now)
             case Preempt(victims=victims):
                 self._evict_members(victims, now)
-            case Pending(request=ask, reason=cause, message=message):
+            case Pending(request=request, reason=cause, message=message):
                 job.pending_reason = cause
                 if self._on_event is not None:
                     self._emit(
-                        SimulationEvent(now, "wait", job.job.name, ask.min_members, cause=cause, message=message)
+                        SimulationEvent(now, "wait", job.job.name, request.min_members, cause=cause, message=message)
                     )
 
     def _start_members(self, job: _JobState, nodes: tuple[str, ...], now: float) -> None:
@@ -349,19 +349,19 @@ class Simulation:
         gangs: dict[str, list[BoundPod]] = {}
         for victim in victims:
             gangs.setdefault(victim.uid.rpartition("-")[0], []).append(victim)
-        for name, leaving in gangs.items():
+        for name, pods in gangs.items():
             job = self._jobs[name]
-            for victim in leaving:
+            for victim in pods:
                 leaving_pod = msgspec.structs.replace(victim, terminating=True)
                 job.members[victim.uid] = leaving_pod
                 self._nodes.put_pod(leaving_pod)
                 self._schedule_event(now + self._rules.grace, _EventKind.LEAVE, name, victim.uid)
-            job.staying_count -= len(leaving)
-            self._add_usage(self._retained, job, -len(leaving))
-            self._victims += len(leaving)
+            job.staying_count -= len(pods)
+            self._add_usage(self._retained, job, -len(pods))
+            self._victims += len(pods)
             self._requests.pop(name, None)
             ends_run = job.staying_count < job.job.required_members
-            self._emit(SimulationEvent(now, "evict" if ends_run else "shrink", name, len(leaving)))
+            self._emit(SimulationEvent(now, "evict" if ends_run else "shrink", name, len(pods)))
             if ends_run:
                 self._interrupt_job(job, now)
             self._update_allocation(job)

@@ -69,10 +69,10 @@ def simulation_report(result: SimulationResult, points: int = 240) -> Simulation
         waiting=[wait_summary("all", result.jobs)],
         by_size=_wait_summaries(
             result.jobs,
-            lambda life: _size_class(life.job.members),
+            lambda job: _size_class(job.job.members),
             [_size_class(b) for b in (*SIZE_BOUNDS, 1 << 60)],
         ),
-        by_queue=_wait_summaries(result.jobs, lambda life: life.job.queue),
+        by_queue=_wait_summaries(result.jobs, lambda job: job.job.queue),
         used={name: _time_mean(samples, _used_fraction(name), end) for name in (samples[0].used if samples else {})},
         scarcest=result.scarcest,
         fragmented=_time_mean(samples, lambda sample: sample.fragmentation, end),

@@ -62,8 +62,8 @@ class NodeTable:
         self.names: Sequence[str] = tuple(sorted(infos))
         self.index_of: Mapping[str, int] = {name: number for number, name in enumerate(self.names)}
         self._infos = [infos[name] for name in self.names]
-        self._ready = self._mask_by(lambda site: site.ready)
-        self._schedulable = self._mask_by(lambda site: not site.cordoned)
+        self._ready = self._mask_by(lambda info: info.ready)
+        self._schedulable = self._mask_by(lambda info: not info.cordoned)
         self.usable: Mask = self._ready & self._schedulable
         self._taints = _codes_and_values([info.taints for info in self._infos])
         self._label_columns: dict[str, LabelColumn] = {}

@@ -39,9 +39,7 @@ class PrometheusSchedulerMetrics:
         self._scheduled, self._unschedulable = attempts.labels("scheduled"), attempts.labels("unschedulable")
         self._errors = attempts.labels("error")
         self._preemptions = Counter(
-            f"{METRIC_PREFIX}_total_preemption_attempts",
-            "Decisions to preempt other gangs.",
-            registry=registry,
+            f"{METRIC_PREFIX}_total_preemption_attempts", "Decisions to preempt other gangs.", registry=registry
         )
         self._victims = Counter(
             f"{METRIC_PREFIX}_pod_preemption_victims", "Pods evicted for others.", registry=registry
@@ -53,9 +51,7 @@ class PrometheusSchedulerMetrics:
             f"{METRIC_PREFIX}_unschedule_job_count", "Gangs that wait for nodes.", registry=registry
         )
         self._bound_pods = Counter(
-            "gangline_scheduler_pods_bound",
-            "Pods placed; its rate is the throughput.",
-            registry=registry,
+            "gangline_scheduler_pods_bound", "Pods placed; its rate is the throughput.", registry=registry
         )
 
     def observe_cycle(self, seconds: float, result: CycleResult) -> None:

@@ -12,15 +12,7 @@ import msgspec
 
 from gangline.api.core import PriorityClass
 from gangline.api.quantity import QuantityError
-from gangline.api.scheduler_views import (
-    CSINode,
-    Namespace,
-    Node,
-    PersistentVolume,
-    Pod,
-    StorageClass,
-    VolumeClaim,
-)
+from gangline.api.scheduler_views import CSINode, Namespace, Node, PersistentVolume, Pod, StorageClass, VolumeClaim
 from gangline.api.scheduling import DEFAULT_QUEUE, PINNED_NODE_ANNOTATION, PodGroup, Queue
 from gangline.runtime.informer import Delta
 from gangline.scheduler.cache.disruption_budgets import DisruptionBudgets, PodDisruptionBudget

@@ -85,10 +85,7 @@ class _SchedulingCycle:
         now: datetime,
     ) -> None:
         self._requests, self._classes, self._accounts, self._reservations = requests, classes, accounts, reservations
-        self._starvation_timeout, self._starvation_cutoff = (
-            policy.starvation_timeout,
-            _starvation_cutoff(policy, now),
-        )
+        self._starvation_timeout, self._starvation_cutoff = (policy.starvation_timeout, _starvation_cutoff(policy, now))
         self._reserved_for: GangRequest | None = None
         self._infeasible_count = 0
         # By the uid of the gang, in the order in which they were made.
@@ -111,10 +108,7 @@ class _SchedulingCycle:
                 )
             self._place_surplus(chain.from_iterable(group for group, _ in groups))
         return CycleResult(
-            list(self._decisions.values()),
-            self._accounts.allocated,
-            self._accounts.deserved,
-            self._recheck_at(),
+            list(self._decisions.values()), self._accounts.allocated, self._accounts.deserved, self._recheck_at()
         )
 
     def _decide_rank(self, group: Sequence[GangRequest], overdue: Sequence[GangRequest]) -> None:

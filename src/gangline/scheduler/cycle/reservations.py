@@ -4,12 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from itertools import chain
 
-from gangline.scheduler.cycle.infeasible import (
-    FailedPreemptions,
-    FitSignature,
-    InfeasibleCache,
-    fit_signature,
-)
+from gangline.scheduler.cycle.infeasible import FailedPreemptions, FitSignature, InfeasibleCache, fit_signature
 from gangline.scheduler.placement.whatif import WhatIf
 from gangline.scheduler.preemption.preempt import (
     PreemptionPlan,

@@ -208,9 +208,7 @@ def _matches_of_all_terms(snapshot: ClusterSnapshot, terms: tuple[AffinityTerm, 
         never=any(term.selector and not term.selector.requirements for term in terms),
     )
     return _matches_per_node(
-        snapshot,
-        together,
-        lambda namespace: all(snapshot.pods.selects_namespace(term, namespace) for term in terms),
+        snapshot, together, lambda namespace: all(snapshot.pods.selects_namespace(term, namespace) for term in terms)
     )
 
 
@@ -227,8 +225,7 @@ def _matches_per_node(
     `terminating`: count terminating pods too; `tentative`: count nominated and reserved pods too.
     """
     node_numbers = _node_numbers(
-        snapshot,
-        (pod for pod in snapshot.pods.matching(selector, namespaces) if terminating or not pod.terminating),
+        snapshot, (pod for pod in snapshot.pods.matching(selector, namespaces) if terminating or not pod.terminating)
     )
     for assumed in snapshot.assumed:
         is_counted = (tentative or not assumed.tentative) and namespaces(assumed.shape.namespace)

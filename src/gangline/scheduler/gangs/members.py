@@ -28,18 +28,7 @@ Seat = tuple[str, int | str]
 class GangMember:
     """A pod of a gang, and the node where it is or is about to be."""
 
-    __slots__ = (
-        "assumed_node",
-        "bind_refused",
-        "evicting",
-        "key",
-        "mode",
-        "owner",
-        "pod",
-        "shape",
-        "status",
-        "uid",
-    )
+    __slots__ = ("assumed_node", "bind_refused", "evicting", "key", "mode", "owner", "pod", "shape", "status", "uid")
 
     def __init__(self, pod: Pod, shape: PodShape, mode: str) -> None:
         self.pod, self.shape, self.mode = pod, shape, mode

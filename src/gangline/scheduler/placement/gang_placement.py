@@ -10,13 +10,7 @@ from gangline.scheduler.filters.fit import ShapeFit, reason_histogram
 from gangline.scheduler.filters.pod_constraints import must_follow_others
 from gangline.scheduler.filters.prefilter import prefilter_shortage
 from gangline.scheduler.filters.scoring import NO_NODES
-from gangline.scheduler.placement.topology import (
-    ALL_NODES,
-    MAX_DOMAINS,
-    Domain,
-    affinity_group,
-    candidate_domains,
-)
+from gangline.scheduler.placement.topology import ALL_NODES, MAX_DOMAINS, Domain, affinity_group, candidate_domains
 from gangline.scheduler.snapshot.snapshot import ClusterSnapshot
 from gangline.scheduler.types.cycle import GangRequest, Placement, Shortage, Vector
 from gangline.scheduler.types.reasons import nodes_message
@@ -253,8 +247,7 @@ def _bottleneck(request: GangRequest, best: DomainPlacement) -> int:
         for pod_set in request.pod_sets
     ]
     return max(
-        range(len(request.pod_sets)),
-        key=lambda index: (missing[index] > 0 and below_minimum[index], missing[index]),
+        range(len(request.pod_sets)), key=lambda index: (missing[index] > 0 and below_minimum[index], missing[index])
     )
 
 

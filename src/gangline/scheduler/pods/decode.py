@@ -255,10 +255,7 @@ def _unsupported_field(pod: Pod) -> str:
 
 def _host_ports(pod: Pod) -> tuple[HostPort, ...]:
     """Host ports of containers and sidecars."""
-    running = (
-        *pod.spec.containers,
-        *(each for each in pod.spec.init_containers if each.restart_policy == "Always"),
-    )
+    running = (*pod.spec.containers, *(each for each in pod.spec.init_containers if each.restart_policy == "Always"))
     host_ports = {
         HostPort(port.host_port, port.protocol or "TCP", "" if port.host_ip == _ALL_ADDRESSES else port.host_ip)
         for container in running

@@ -3,12 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from gangline.api.scheduling import DEFAULT_QUEUE
-from gangline.scheduler.quota.fair_share import (
-    contended_resources,
-    deserved_shares,
-    dominant_share,
-    max_ratio,
-)
+from gangline.scheduler.quota.fair_share import contended_resources, deserved_shares, dominant_share, max_ratio
 from gangline.scheduler.types.cycle import GangAllocation, GangRequest, Placement, QueueQuota, QueueUsage
 from gangline.scheduler.types.equivalence import EquivalenceClass, EquivalenceClasses
 from gangline.scheduler.types.resources import PODS, Amounts, add_amounts

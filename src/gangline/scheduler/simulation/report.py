@@ -68,9 +68,7 @@ def simulation_report(result: SimulationResult, points: int = 240) -> Simulation
         busy=end,
         waiting=[wait_summary("all", result.jobs)],
         by_size=_wait_summaries(
-            result.jobs,
-            lambda job: _size_class(job.job.members),
-            [_size_class(b) for b in (*SIZE_BOUNDS, 1 << 60)],
+            result.jobs, lambda job: _size_class(job.job.members), [_size_class(b) for b in (*SIZE_BOUNDS, 1 << 60)]
         ),
         by_queue=_wait_summaries(result.jobs, lambda job: job.job.queue),
         used={name: _time_mean(samples, _used_fraction(name), end) for name in (samples[0].used if samples else {})},
@@ -96,12 +94,7 @@ def _busy_until(result: SimulationResult) -> float:
 def wait_summary(name: str, jobs: Sequence[SimulatedJob]) -> WaitSummary:
     times = sorted(job.wait_seconds for job in jobs if job.wait_seconds is not None)
     return WaitSummary(
-        name,
-        len(jobs),
-        len(jobs) - len(times),
-        percentile(times, 50),
-        percentile(times, 95),
-        percentile(times, 100),
+        name, len(jobs), len(jobs) - len(times), percentile(times, 50), percentile(times, 95), percentile(times, 100)
     )
 
 

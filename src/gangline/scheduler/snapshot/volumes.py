@@ -159,9 +159,6 @@ def _topology_terms(labels: Mapping[str, str]) -> list[tuple[NodeTerm, ...]]:
             values = tuple(sorted(labels[key].split("__")))
             names = dict.fromkeys((key, _CURRENT_LABELS.get(key, key)))
             terms.append(
-                (
-                    _NO_TOPOLOGY,
-                    *(NodeTerm((Requirement(name, SelectorOperator.IN, values),)) for name in names),
-                )
+                (_NO_TOPOLOGY, *(NodeTerm((Requirement(name, SelectorOperator.IN, values),)) for name in names))
             )
     return terms

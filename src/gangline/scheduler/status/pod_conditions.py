@@ -79,10 +79,7 @@ class PodConditionReporter:
             elif marked:
                 message = pending.message if pending is not None else "waits for the other members of its gang"
                 changes.append(
-                    (
-                        member,
-                        PodCondition(type=POD_SCHEDULED, status="False", reason=WAITING_REASON, message=message),
-                    )
+                    (member, PodCondition(type=POD_SCHEDULED, status="False", reason=WAITING_REASON, message=message))
                 )
         return [(member, condition) for member, condition in changes if not _has_condition(member.pod, condition)]
 

@@ -187,8 +187,7 @@ class PodGroupReporter:
     def _record_transition(self, group: PodGroup, before: str) -> None:
         state = group.status.state
         log.info(
-            "group status changed",
-            extra={"group": group.metadata.key, "phase": state.phase, "why": state.message},
+            "group status changed", extra={"group": group.metadata.key, "phase": state.phase, "why": state.message}
         )
         # The first state is no transition, and is not worth an Event.
         if before and state.phase != before:

@@ -9,7 +9,7 @@ leader did.
 import asyncio
 import logging
 import operator
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta
 from typing import Any, Never
@@ -129,10 +129,10 @@ class Scheduler:
             log.info("caches synced, scheduling", extra={"scheduler": self._settings.name})
             with self._subscribed():
                 for job in self._workers():
-                    group.create_task(_run_worker(job))
+                    group.create_task(job())
                 await self._run_cycles()
 
-    def _workers(self) -> list[Callable[[], Awaitable[object]]]:
+    def _workers(self) -> list[Callable[[], Coroutine[Any, Any, object]]]:
         return [
             self._binder.run,
             self._evictor.run,
@@ -273,7 +273,3 @@ class Scheduler:
             self._timer = None
         if times:
             self._timer = self._clock.call_later(max(min(times) - now, timedelta()), self._wake.set)
-
-
-async def _run_worker(job: Callable[[], Awaitable[object]]) -> None:
-    await job()

@@ -54,7 +54,7 @@ class SchedulerCache:
         self.budgets = DisruptionBudgets()
         self.queues: dict[str, QueueQuota] = {DEFAULT_QUEUE: QueueQuota(DEFAULT_QUEUE)}
         self._request_cycle, self._gang_changed, self._object_deleted = request_cycle, gang_changed, object_deleted
-        self._rules_version = 0
+        self._queues_version = 0
         self._hostnames: dict[str, str] = {}
         self._shapes = ShapeCache()
         volumes = self.nodes.volumes
@@ -67,7 +67,7 @@ class SchedulerCache:
             PersistentVolume: self._tracking(volumes.volumes),
             VolumeClaim: self._tracking(volumes.claims),
             CSINode: self._tracking(volumes.csi_nodes),
-            PodDisruptionBudget: self.on_budget,
+            PodDisruptionBudget: self._tracking(self.budgets.budgets),
             Node: self.on_node,
             PodGroup: self.on_group,
             Pod: self.on_pod,
@@ -76,7 +76,7 @@ class SchedulerCache:
     @property
     def version(self) -> int:
         """Grows with every change that may matter to a decision, except changes of gangs."""
-        return self.nodes.version + self._rules_version + self.gangs.spec_version
+        return self.nodes.version + self.budgets.budgets.version + self._queues_version + self.gangs.spec_version
 
     def hostname(self, node: str) -> str:
         """The hostname label of a node; its name if it has none."""
@@ -167,7 +167,7 @@ class SchedulerCache:
         if quota is not None:
             self.queues[name] = quota
         if quota != before:
-            self._rules_version += 1
+            self._queues_version += 1
             self._request_cycle()
 
     def on_priority_class(self, delta: Delta[PriorityClass]) -> None:
@@ -175,14 +175,6 @@ class SchedulerCache:
             for gang in self.gangs:
                 self.gangs.invalidate(gang)
             self._request_cycle()
-
-    def on_budget(self, delta: Delta[PodDisruptionBudget]) -> None:
-        if delta.after is None:
-            self.budgets.drop(delta.newest.metadata.key)
-        else:
-            self.budgets.put(delta.after)
-        self._rules_version += 1
-        self._request_cycle()
 
     def _tracking(self, tracked: TrackedObjects[Any, Any, Any]) -> Handler:
         """A handler that applies changes to these objects and requests a cycle if one may matter to a decision."""

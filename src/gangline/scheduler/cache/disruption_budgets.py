@@ -11,6 +11,7 @@ from gangline.scheduler.gangs.members import GangMember
 from gangline.scheduler.gangs.registry import GangRegistry
 from gangline.scheduler.pods.decode import IDENTITY_LABELS
 from gangline.scheduler.types.cycle import BudgetLimit
+from gangline.scheduler.types.tracked import TrackedObjects, key_of
 
 REFUSAL_COOLDOWN = timedelta(seconds=30)
 """How long a pod whose eviction was refused is not evicted again."""
@@ -38,21 +39,9 @@ class DisruptionBudgets:
     """Disruption budgets and recent refusals. No I/O."""
 
     def __init__(self) -> None:
-        # The allowed disruptions and the selector of each budget. One with an invalid selector covers no pod and is
-        # left out.
-        self._budgets: dict[Key, tuple[int, LabelSelector]] = {}
+        self.budgets = TrackedObjects[Key, PodDisruptionBudget, tuple[int, LabelSelector]](key_of, _budget_fields)
         self._refused_until: dict[str, datetime] = {}
         self._covered_gangs: set[GangInfo] = set()
-
-    def put(self, budget: PodDisruptionBudget) -> None:
-        selector = _budget_selector(budget)
-        if selector is None:
-            self._budgets.pop(budget.metadata.key, None)
-        else:
-            self._budgets[budget.metadata.key] = max(budget.status.disruptions_allowed, 0), selector
-
-    def drop(self, key: Key) -> None:
-        self._budgets.pop(key, None)
 
     def record_refusal(self, uid: str, now: datetime) -> None:
         """The eviction of this pod was refused."""
@@ -66,10 +55,10 @@ class DisruptionBudgets:
     def protect_members(self, gangs: GangRegistry, now: datetime) -> None:
         """Set on all gangs which members are protected. Costs nothing where there are no budgets."""
         self._refused_until = {uid: until for uid, until in self._refused_until.items() if until > now}
-        if not (self._budgets or self._refused_until or self._covered_gangs):
+        if not (self.budgets.fields or self._refused_until or self._covered_gangs):
             return
         before, self._covered_gangs = self._covered_gangs, set()
-        namespaces = {key.namespace for key in self._budgets}
+        namespaces = {key.namespace for key in self.budgets.fields}
         refused_gangs = {gang for uid in self._refused_until if (gang := gangs.gang_of_pod(uid)) is not None}
         candidates = [gang for gang in gangs if gang.key.namespace in namespaces]
         allowed = self._allowed_disruptions(candidates)
@@ -84,7 +73,7 @@ class DisruptionBudgets:
         """Allowed disruptions of each budget, less evictions just requested, which the budget may not count yet."""
         evicting_members = [member for gang in gangs for member in gang.members.by_uid.values() if member.evicting]
         allowed_by_budget = {}
-        for key, (allowed, selector) in self._budgets.items():
+        for key, (allowed, selector) in self.budgets.fields.items():
             evicting = [
                 each for each in evicting_members if each.key.namespace == key.namespace and not each.status.deleting
             ]
@@ -94,7 +83,7 @@ class DisruptionBudgets:
     def _budget_limits(self, gang: GangInfo, allowed: Mapping[Key, int]) -> tuple[BudgetLimit, ...]:
         placed = gang.members.placed()
         limits = []
-        for key, (_, selector) in sorted(self._budgets.items()):
+        for key, (_, selector) in sorted(self.budgets.fields.items()):
             if key.namespace == gang.key.namespace:
                 covered = frozenset(member.uid for member in _covered_members(placed, selector))
                 if covered:
@@ -139,9 +128,10 @@ def _name_order(member: GangMember) -> tuple[int, Key]:
     return len(member.key.name), member.key
 
 
-def _budget_selector(budget: PodDisruptionBudget) -> LabelSelector | None:
-    """The pods that the budget covers; None if the selector is invalid."""
+def _budget_fields(budget: PodDisruptionBudget) -> tuple[int, LabelSelector]:
+    """The allowed disruptions, and the selector of the covered pods. An invalid selector covers none."""
     try:
-        return LabelSelector.from_json(budget.spec.selector)
+        selector = LabelSelector.from_json(budget.spec.selector)
     except SelectorError:
-        return None
+        selector = LabelSelector(never=True)
+    return max(budget.status.disruptions_allowed, 0), selector

@@ -85,7 +85,7 @@ class _SchedulingCycle:
         now: datetime,
     ) -> None:
         self._requests, self._classes, self._accounts, self._reservations = requests, classes, accounts, reservations
-        self._starvation_timeout, self._starvation_cutoff = (policy.starvation_timeout, _starvation_cutoff(policy, now))
+        self._starvation_timeout, self._starvation_cutoff = policy.starvation_timeout, _starvation_cutoff(policy, now)
         self._reserved_for: GangRequest | None = None
         self._infeasible_count = 0
         # By the uid of the gang, in the order in which they were made.
@@ -241,7 +241,8 @@ class _SchedulingCycle:
             if unmet is not None:
                 self._decisions[surplus.uid] = unmet
             elif allowed is None or not member_count(allowed):
-                self._record_surplus(surplus, self._surplus_cap_reached(surplus))
+                message = f"queue {surplus.queue!r} has what it may have"
+                self._record_surplus(surplus, Pending(surplus, PendingReason.QUEUE, message))
             else:
                 self._record_surplus(surplus, self._reservations.place(allowed))
 
@@ -271,9 +272,6 @@ class _SchedulingCycle:
             case Shortage(), None:
                 cause = PendingReason.REFUSED if outcome.unsupported else PendingReason.RESOURCES
                 self._decisions[surplus.uid] = Pending(surplus, cause, outcome.message, outcome.nodes_by_reason)
-
-    def _surplus_cap_reached(self, surplus: GangRequest) -> Pending:
-        return Pending(surplus, PendingReason.QUEUE, f"queue {surplus.queue!r} has what it may have")
 
     # The starvation guard: overdue gangs come first, the longest waiting first, until one cannot be placed. The free
     # capacity that it can use is then reserved for it, so that the rest of the cycle, whose requests are not of higher

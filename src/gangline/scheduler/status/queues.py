@@ -61,15 +61,11 @@ class QueueReporter:
                 await self._write_all(self._gangs)
 
     async def _write_all(self, gangs: GangRegistry) -> None:
-        phases, allocated = Counter(_queue_phases(gangs)), self._allocated(gangs)
+        phases, allocated = Counter(_queue_phases(gangs)), queue_usage(gangs.allocations()).used
         for name, queue in list(self._queues.items()):
             status = queue_status(name, phases, allocated, self._deserved)
             if status != queue.status:
                 await self._write_status(queue, status)
-
-    def _allocated(self, gangs: GangRegistry) -> QueueAmounts:
-        """What the gangs of each queue use."""
-        return queue_usage(gangs.allocations()).used
 
     async def _write_status(self, queue: Queue, status: QueueStatus) -> None:
         try:

@@ -45,13 +45,13 @@ WORKERS = {"matchLabels": {"training.kubeflow.org/replica-type": "worker"}}
 def test_whom_a_spent_budget_covers_is_protected_until_it_is_not() -> None:
     gangs, budgets = two_pods(), DisruptionBudgets()
     assert protected(budgets, gangs) == set()
-    budgets.put(budget(0, WORKERS))
+    budgets.budgets.put(budget(0, WORKERS))
     assert protected(budgets, gangs) == {"uid-one"}
-    budgets.put(budget(1, WORKERS))
+    budgets.budgets.put(budget(1, WORKERS))
     assert protected(budgets, gangs) == set()
-    budgets.put(budget(0, {}))
+    budgets.budgets.put(budget(0, {}))
     assert protected(budgets, gangs) == {"uid-one", "uid-two"}
-    budgets.drop(Key("ns", "b"))
+    budgets.budgets.drop(budget(0, {}))
     assert protected(budgets, gangs) == set()
 
 
@@ -77,7 +77,7 @@ def two_gangs() -> GangRegistry:
 def test_of_a_gang_only_as_many_may_leave_as_the_budget_allows_and_so_it_is_never_ended_in_part() -> None:
     gangs, budgets = workers(4), DisruptionBudgets()
     for allowed, kept in ((0, 4), (1, 3), (3, 1), (4, 0), (9, 0)):
-        budgets.put(budget(allowed, WORKERS))
+        budgets.budgets.put(budget(allowed, WORKERS))
         assert protected(budgets, gangs) == {f"uid-g-{number}" for number in range(kept)}
         # Whoever wants the room gets it from the whole gang, or from nobody.
         (holding,) = gangs.allocations()
@@ -87,7 +87,7 @@ def test_of_a_gang_only_as_many_may_leave_as_the_budget_allows_and_so_it_is_neve
 
 def test_gangs_that_share_a_budget_know_how_many_may_leave_in_all() -> None:
     gangs, budgets = two_gangs(), DisruptionBudgets()
-    budgets.put(budget(3, WORKERS))
+    budgets.budgets.put(budget(3, WORKERS))
     assert protected(budgets, gangs) == set()
     found = {limit for holding in gangs.allocations() for limit in holding.budget_limits}
     assert found == {
@@ -97,7 +97,7 @@ def test_gangs_that_share_a_budget_know_how_many_may_leave_in_all() -> None:
 
 def test_those_who_were_asked_to_leave_count_before_the_budget_knows() -> None:
     gangs, budgets = two_gangs(), DisruptionBudgets()
-    budgets.put(budget(3, WORKERS))
+    budgets.budgets.put(budget(3, WORKERS))
     for uid in ("uid-g-0", "uid-g-1"):
         member = gangs.member(uid)
         assert member is not None
@@ -108,21 +108,21 @@ def test_those_who_were_asked_to_leave_count_before_the_budget_knows() -> None:
 
 def test_whom_two_budgets_cover_the_server_never_lets_go() -> None:
     gangs, budgets = workers(2), DisruptionBudgets()
-    budgets.put(budget(9, WORKERS))
-    budgets.put(msgspec.structs.replace(budget(9, {}), metadata=ObjectMeta(name="c", namespace="ns")))
+    budgets.budgets.put(budget(9, WORKERS))
+    budgets.budgets.put(msgspec.structs.replace(budget(9, {}), metadata=ObjectMeta(name="c", namespace="ns")))
     assert protected(budgets, gangs) == {"uid-g-0", "uid-g-1"}
 
 
 def test_a_budget_may_be_about_one_member() -> None:
     gangs, budgets = workers(2), DisruptionBudgets()
-    budgets.put(budget(0, {"matchLabels": {"training.kubeflow.org/replica-index": "1"}}))
+    budgets.budgets.put(budget(0, {"matchLabels": {"training.kubeflow.org/replica-index": "1"}}))
     assert protected(budgets, gangs) == {"uid-g-1"}
 
 
 def test_a_budget_elsewhere_or_without_a_selector_or_unreadable_protects_nobody() -> None:
     gangs, budgets = two_pods(), DisruptionBudgets()
     for found in (budget(0, WORKERS, "other"), budget(0, None), budget(0, {"matchLabels": {"-": "-"}})):
-        budgets.put(found)
+        budgets.budgets.put(found)
         assert protected(budgets, gangs) == set()
 
 

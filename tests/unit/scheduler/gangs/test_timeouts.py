@@ -188,7 +188,7 @@ def test_the_owner_is_told_what_became_of_a_start_and_of_a_pin() -> None:
     told = rollback_message(recovering(bound(0), pinned(1), phase="Pending"), 2, MINUTE)
     assert told.startswith("only 1 of 2 members could be placed in 60 s; ")
     pin = rollback_message(recovering(bound(0), pinned(1)), 1, MINUTE)
-    assert pin.startswith("1 member was not bound to the node that was chosen")
+    assert pin.startswith("1 member was not bound to the chosen node")
 
 
 def test_that_there_is_no_room_for_a_pin_is_noticed_though_nothing_else_changes() -> None:

@@ -117,16 +117,17 @@ class Reservations:
 
     def _fits_after_evictions(self, request: GangRequest) -> bool:
         """Whether the request fits after evicting a growing prefix of our allocations, at last all of them."""
-        times, removed, needed = 2, set(self._terminating_uids), requested_amounts(request.pod_sets)
-        what_if = Counter(self._free)
-        what_if.update(self._terminating_amounts)
+        # The snapshot is tried when totals exceed the need by this factor, which grows: tries are expensive.
+        margin, removed, needed = 2, set(self._terminating_uids), requested_amounts(request.pod_sets)
+        available = Counter(self._free)
+        available.update(self._terminating_amounts)
         for allocation in self._allocations.in_eviction_order:
             removed.update(member.uid for member in allocation.pods)
-            add_amounts(what_if, allocation.retained)
-            if all(what_if[name] >= times * amount for name, amount in needed.items()):
+            add_amounts(available, allocation.retained)
+            if all(available[name] >= margin * amount for name, amount in needed.items()):
                 if isinstance(self._what_if.place_after_eviction(request, removed), Placement):
                     return True
-                times *= 4
+                margin *= 4
         return isinstance(self._what_if.place_after_eviction(request, removed), Placement)
 
     def fits_without_reservation(self, request: GangRequest) -> bool:
@@ -173,9 +174,9 @@ class Reservations:
             plan = preemption_plan(
                 allocations, lambda victim_sets: self._placement_after(minimal, victim_sets), self._terminating_uids
             )
-            protected = (
-                None if plan is None else self._budget_usage.protected_allocations(allocations, plan.victim_sets)
-            )
+            if plan is None:
+                return None
+            protected = self._budget_usage.protected_allocations(allocations, plan.victim_sets)
             if protected is None:
                 return plan
             # Every iteration exhausts another budget, so this ends.
@@ -219,9 +220,7 @@ class Reservations:
         return request_within(request, remaining) is not None
 
     def _freed_amounts(self, victim_set: VictimSet) -> Amounts:
-        if victim_set.ends_gang:
-            return victim_set.allocation.retained
-        return total_amounts(victim_set.pods)
+        return victim_set.allocation.retained if victim_set.ends_gang else total_amounts(victim_set.pods)
 
     def _commit_plan(self, request: GangRequest, minimal: GangRequest, plan: PreemptionPlan) -> Preempt:
         for queue, pods in victims_by_queue(plan.victim_sets).items():

@@ -68,7 +68,7 @@ def _best_node(nodes: Vector, keys: list[NDArray[np.float64]]) -> int:
     while len(keys) > 1:
         *keys, key = keys
         best = key == key.min()
-        nodes, keys = nodes[best], [counts[best] for counts in keys]
+        nodes, keys = nodes[best], [other[best] for other in keys]
     # Of equal nodes, the first.
     return int(nodes[keys[0].argmin() if keys else 0])
 

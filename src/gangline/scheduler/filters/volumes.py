@@ -83,10 +83,7 @@ def _nodes_for_claim(snapshot: ClusterSnapshot, claim: VolumeClaim, storage_clas
         return None
     terms = [
         NodeTerm(
-            tuple(
-                Requirement(expression.key, SelectorOperator.IN, expression.values)
-                for expression in term.match_label_expressions
-            )
+            tuple(Requirement(each.key, SelectorOperator.IN, each.values) for each in term.match_label_expressions)
         )
         for term in storage_class.allowed_topologies
     ]
@@ -135,11 +132,10 @@ def _matches_claim(volume: PersistentVolume, claim: VolumeClaim) -> bool:
     """Whether the volume is available, or reserved for this claim, and satisfies it."""
     spec, claim_spec = volume.spec, claim.spec
     claim_ref = spec.claim_ref
-    free = (
-        volume.status.phase == "Available"
-        if claim_ref is None
-        else (claim_ref.namespace, claim_ref.name) == claim.metadata.key
-    )
+    if claim_ref is None:
+        free = volume.status.phase == "Available"
+    else:
+        free = (claim_ref.namespace, claim_ref.name) == claim.metadata.key
     size = claim_spec.resources.requests.get("storage", "0")
     return (
         free

@@ -261,11 +261,8 @@ class GangInfo:
         members_with_node = [member for member in self.members.by_uid.values() if member.node and not member.has_ended]
         if not members_with_node:
             return None
-        priority, placed, succeeded_roles = (
-            self._priority(priority_of),
-            self.members.placed(),
-            self.members.succeeded_roles(),
-        )
+        priority, placed = self._priority(priority_of), self.members.placed()
+        succeeded_roles = self.members.succeeded_roles()
         _, roles = self.spec.missing_counts(succeeded_roles)
         return GangAllocation(
             key=self.key,
@@ -277,11 +274,11 @@ class GangInfo:
             pods=tuple([member.as_bound_pod() for member in members_with_node]),
             min_by_role=roles,
             role_by_uid={member.uid: member.status.role for member in placed} if roles else {},
-            protected_uids=self._evict_protected(placed),
+            protected_uids=self._protected_members(placed),
             budget_limits=self.budget_limits,
         )
 
-    def _evict_protected(self, placed: list[GangMember]) -> frozenset[str]:
+    def _protected_members(self, placed: list[GangMember]) -> frozenset[str]:
         critical = {member.uid for member in placed if member.pod.spec.priority >= SYSTEM_CRITICAL_PRIORITY}
         if self.key.namespace == "kube-system":
             critical.update(member.uid for member in placed)

@@ -184,13 +184,13 @@ class _MemberTally(msgspec.Struct, frozen=True):
         running = [member for member in live if member.phase == _RUNNING]
         succeeded = [member for member in live if member.phase == _SUCCEEDED]
         waiting = [member for member in live if member.phase not in _HEALTHY_PHASES]
-        exist_count = len(live) + len(done_members)
+        existing_count = len(live) + len(done_members)
         seats = {(member.role, member.index) for member in live}
 
         # Without an index it is unknown who replaced whom: as many count as lost as are lacking, the last ones.
-        lacking = max(observation.min_members - exist_count, 0)
+        lacking = max(observation.min_members - existing_count, 0)
 
-        def missed(members: list[L], lacking_count: int) -> list[L]:
+        def unreplaced(members: list[L], lacking_count: int) -> list[L]:
             without_index = [member for member in members if member.index is None]
             counted = {id(member) for member in without_index[max(len(without_index) - lacking_count, 0) :]}
             return [
@@ -199,24 +199,22 @@ class _MemberTally(msgspec.Struct, frozen=True):
                 if (id(member) in counted if member.index is None else (member.role, member.index) not in seats)
             ]
 
-        lost_members = missed([member for member in observation.members if _is_lost(member)], lacking)
+        lost_members = unreplaced([member for member in observation.members if _is_lost(member)], lacking)
         lacking = max(lacking - sum(member.index is None for member in lost_members), 0)
-        placed = Counter(member.role for member in (*running, *succeeded)) + Counter(
-            former.role for former in done_members
-        )
+        placed = Counter([member.role for member in (*running, *succeeded)] + [former.role for former in done_members])
         existing = placed + Counter(member.role for member in waiting)
         return cls(
             running=len(running),
             succeeded=len(succeeded) + len(done_members),
-            existing=exist_count,
+            existing=existing_count,
             unplaced=sum(not member.node for member in waiting),
             failed=tuple(member for member in lost_members if member.phase in FAILED_PHASES),
             deleting=tuple(member for member in lost_members if member.phase not in FAILED_PHASES),
-            deleted=tuple(missed([former for former in observation.lost_members if not former.succeeded], lacking)),
+            deleted=tuple(unreplaced([former for former in observation.lost_members if not former.succeeded], lacking)),
             placed_roles=placed,
             existing_roles=existing,
             is_healthy=placed.total() >= observation.min_members and meets_roles(placed, observation.min_by_role),
-            is_complete=exist_count >= observation.min_members and meets_roles(existing, observation.min_by_role),
+            is_complete=existing_count >= observation.min_members and meets_roles(existing, observation.min_by_role),
         )
 
     @property

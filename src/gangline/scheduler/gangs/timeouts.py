@@ -55,21 +55,16 @@ def rollback_at(gang: GangInfo, default: timedelta) -> datetime | None:
     """
     if not is_half_bound(gang):
         return _pin_rollback_at(gang, default)
-    progress_times = [
-        member.status.scheduled_at for member in gang.members.by_uid.values() if member.status.scheduled_at
-    ]
-    if progress_times:
-        progress_times += [
-            created
-            for member in gang.members.unplaced()
-            if (created := member.pod.metadata.creation_timestamp) is not None
-        ]
+    times = [member.status.scheduled_at for member in gang.members.by_uid.values() if member.status.scheduled_at]
+    if times:
+        created = (member.pod.metadata.creation_timestamp for member in gang.members.unplaced())
+        times += [time for time in created if time is not None]
     if gang.progress.placed_at is not None:
-        progress_times.append(gang.progress.placed_at)
+        times.append(gang.progress.placed_at)
     if gang.progress.rolled_back_at is not None:
         # An eviction was refused: the next attempt is after another timeout.
-        progress_times.append(gang.progress.rolled_back_at)
-    return max(progress_times) + start_timeout(gang, default) if progress_times else None
+        times.append(gang.progress.rolled_back_at)
+    return max(times) + start_timeout(gang, default) if times else None
 
 
 def unbound_pins(gang: GangInfo) -> list[GangMember]:

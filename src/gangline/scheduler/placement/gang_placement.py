@@ -102,10 +102,8 @@ def _roomiest_domains(
     room = np.zeros(column.size, dtype=np.int64)
     labelled = column.codes >= 0
     for index in followers:
-        capacity = np.minimum(
-            ShapeFit(snapshot, request.pod_sets[index].shape).capacity(check_affinity=False),
-            request.pod_sets[index].count,
-        )
+        pod_set = request.pod_sets[index]
+        capacity = np.minimum(ShapeFit(snapshot, pod_set.shape).capacity(check_affinity=False), pod_set.count)
         room += np.bincount(column.codes[labelled], weights=capacity[labelled], minlength=column.size).astype(np.int64)
     order = np.lexsort((np.arange(column.size), -room))[:MAX_DOMAINS]
     return [Domain(mask=column.codes == code, name=column.values[code]) for code in order.tolist() if room[code]]
@@ -131,16 +129,12 @@ def _place_missing(
 
 def _domain_placement(snapshot: ClusterSnapshot, request: GangRequest, domain: Domain) -> DomainPlacement:
     if len(request.pod_sets) == 1:
-        return _checked_placement(
-            request,
-            domain,
-            (_pod_set_fit(snapshot, request, 0, domain).choose_nodes(request.pod_sets[0].count, domain.node_ranks),),
-        )
+        nodes = _pod_set_fit(snapshot, request, 0, domain).choose_nodes(request.pod_sets[0].count, domain.node_ranks)
+        return _checked_placement(request, domain, (nodes,))
     best: DomainPlacement | None = None
     for order, minimum_first in _pod_set_orders(snapshot, request, domain):
-        placement = _checked_placement(
-            request, domain, _nodes_in_order(snapshot, request, domain, order, minimum_first=minimum_first)
-        )
+        pod_nodes = _nodes_in_order(snapshot, request, domain, order, minimum_first=minimum_first)
+        placement = _checked_placement(request, domain, pod_nodes)
         if placement.is_sufficient:
             return placement
         if best is None or placement.pod_count > best.pod_count:
@@ -229,11 +223,8 @@ def _shortage(snapshot: ClusterSnapshot, request: GangRequest, best: DomainPlace
     if best.domain.name:
         prefix = best.domain.gap_message(request.min_members, fitting) + ": "
     elif len({pod_set.role for pod_set in request.pod_sets}) > 1:
-        placed_count, requested_count = (
-            best.count_of_role(request, bottleneck.role),
-            _requested_count(request, bottleneck.role),
-        )
-        prefix = f"{placed_count} of {requested_count} of role {bottleneck.role} fit: "
+        role = bottleneck.role
+        prefix = f"{best.count_of_role(request, role)} of {_requested_count(request, role)} of role {role} fit: "
     elif fitting:
         prefix = f"{fitting} of {request.min_members} fit: "
     return Shortage(prefix + nodes_message(reasons, len(snapshot.nodes)), reasons, fitting)

@@ -66,9 +66,8 @@ def preemption_plan(
     if surplus_sets and fits(surplus_sets) is not None:
         return _checked_plan(fits, _minimal_sets(fits, [], surplus_sets))
     gang_sets = [victim_set for allocation in ordered if (victim_set := _whole_gang(allocation, removed))]
-    ending_sets = _single_gang(fits, surplus_sets, _lowest_priority(gang_sets)) or _several_gangs(
-        fits, surplus_sets, gang_sets
-    )
+    ending_sets = _single_gang(fits, surplus_sets, _lowest_priority(gang_sets))
+    ending_sets = ending_sets or _several_gangs(fits, surplus_sets, gang_sets)
     return _checked_plan(fits, [*_minimal_sets(fits, ending_sets, surplus_sets), *ending_sets]) if ending_sets else None
 
 

@@ -95,8 +95,6 @@ def _with_protected(allocation: GangAllocation, exhausted: set[Key], evicted: se
     protected = {
         uid for limit in allocation.budget_limits if limit.budget in exhausted for uid in limit.covered - evicted
     }
-    return (
-        msgspec.structs.replace(allocation, protected_uids=allocation.protected_uids | protected)
-        if protected
-        else allocation
-    )
+    if not protected:
+        return allocation
+    return msgspec.structs.replace(allocation, protected_uids=allocation.protected_uids | protected)

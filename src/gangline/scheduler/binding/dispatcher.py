@@ -117,8 +117,7 @@ class Dispatcher:
         names += f" and {unnamed} more" if unnamed > 0 else ""
         log.info("preempting", extra={"gang": gang.key, "victims": count, "of": names or "none"})
         self._metrics.count_victims(count)
-        pods_text = f"{count} pods are" if count > 1 else "1 pod is"
-        message = f"{pods_text} asked to leave for it" + (f", of {names}" if names else "")
+        message = f"evicting {count} pod{'s' if count > 1 else ''}" + (f" of {names}" if names else "")
         self._events.record(gang, EventType.NORMAL, "MakingRoom", message, "Preempt")
         victim_counts = Counter(self._cache.gangs.gang_of_pod(victim.uid) for victim in decision.victims)
         for key in decision.victim_gangs:

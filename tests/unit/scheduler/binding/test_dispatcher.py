@@ -91,7 +91,7 @@ def test_a_gang_that_has_to_leave_as_a_whole_is_told_for_whom_and_why() -> None:
     office.gang(make_pod_group("top", 2, priorityClassName="high"), 2)
     office.round()
     assert office.told.of("Preempted") == {"low": "has to give way to ns/top, which is more important"}
-    assert office.told.of("MakingRoom") == {"top": "4 pods are asked to leave for it, of ns/low"}
+    assert office.told.of("MakingRoom") == {"top": "evicting 4 pods of ns/low"}
 
 
 def test_a_gang_that_only_shrinks_is_not_told_that_it_ends() -> None:
@@ -102,7 +102,7 @@ def test_a_gang_that_only_shrinks_is_not_told_that_it_ends() -> None:
     assert office.told.of("Preempted") == {
         "low": "1 of its 4 members has to give way to ns/top, which is more important; it goes on with the others"
     }
-    assert office.told.of("MakingRoom") == {"top": "1 pod is asked to leave for it, of ns/low"}
+    assert office.told.of("MakingRoom") == {"top": "evicting 1 pod of ns/low"}
 
 
 def test_a_gang_that_holds_more_than_its_queue_deserves_is_told_so() -> None:

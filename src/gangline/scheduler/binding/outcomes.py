@@ -56,14 +56,11 @@ class BindingOutcomes:
         gang = self._binding.pop(uid, None)
         if gang is None:
             return
-        gang.progress.binding_uids.discard(uid)
-        if gang.progress.binding_uids or not gang.progress.newly_bound_nodes:
+        progress = gang.progress
+        progress.binding_uids.discard(uid)
+        if progress.binding_uids or not progress.newly_bound_nodes:
             return
-        count, nodes, gang.progress.newly_bound_nodes = (
-            len(gang.progress.newly_bound_nodes),
-            set(gang.progress.newly_bound_nodes),
-            [],
-        )
+        count, nodes, progress.newly_bound_nodes = len(progress.newly_bound_nodes), set(progress.newly_bound_nodes), []
         place = nodes.pop() if len(nodes) == 1 else f"{len(nodes)} nodes"
         message = f"{count} member{'s' if count > 1 else ''} placed on {place}"
         self._events.record(gang, EventType.NORMAL, "Scheduled", message, "Place")

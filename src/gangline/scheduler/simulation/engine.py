@@ -138,10 +138,10 @@ class _EventKind(IntEnum):
 class _JobState:
     """The mutable state of one job."""
 
-    def __init__(self, job: WorkloadJob, shape: PodShape) -> None:
-        self.job, self.shape = job, shape
+    def __init__(self, workload: WorkloadJob, shape: PodShape) -> None:
+        self.workload, self.shape = workload, shape
         self.members: dict[str, BoundPod] = {}
-        self.remaining_seconds = job.duration
+        self.remaining_seconds = workload.duration
         self.run_started_at = 0.0
         self.started: float | None = None
         self.ended: float | None = None
@@ -200,7 +200,7 @@ class Simulation:
                 self._handle_event(_EventKind(kind), name, detail, at)
             self._run_cycle(now)
         jobs = [
-            SimulatedJob(job.job, job.started, job.ended, job.evictions, job.lost_seconds)
+            SimulatedJob(job.workload, job.started, job.ended, job.evictions, job.lost_seconds)
             for job in self._jobs.values()
         ]
         return SimulationResult(
@@ -245,15 +245,15 @@ class Simulation:
 
     def _request_members(self, job: _JobState, since: float) -> None:
         """Request all missing members; fewer are required once some are there."""
-        missing = job.job.members - job.staying_count
-        minimum = max(0, job.job.required_members - job.staying_count)
+        missing = job.workload.members - job.staying_count
+        minimum = max(0, job.workload.required_members - job.staying_count)
         start = START_TIME + timedelta(seconds=since)
-        self._requests[job.job.name] = GangRequest(
-            key=Key("", job.job.name),
-            uid=job.job.name,
-            queue=job.job.queue,
-            priority=job.job.priority,
-            created=START_TIME + timedelta(seconds=job.job.arrival),
+        self._requests[job.workload.name] = GangRequest(
+            key=Key("", job.workload.name),
+            uid=job.workload.name,
+            queue=job.workload.queue,
+            priority=job.workload.priority,
+            created=START_TIME + timedelta(seconds=job.workload.arrival),
             waiting_since=start,
             recovering=False,
             pod_sets=(PodSet("member", job.shape, missing),),
@@ -261,9 +261,9 @@ class Simulation:
         )
 
     def _end_job(self, job: _JobState, at: float) -> None:
-        self._emit(SimulationEvent(at, "end", job.job.name, len(job.members)))
+        self._emit(SimulationEvent(at, "end", job.workload.name, len(job.members)))
         job.ended = at
-        self._requests.pop(job.job.name, None)
+        self._requests.pop(job.workload.name, None)
         for uid in list(job.members):
             self._remove_member(job, uid)
         self._update_allocation(job)
@@ -274,7 +274,7 @@ class Simulation:
         self._remove_member(job, member)
         self._update_allocation(job)
         if job.ended is None and not any(other.terminating for other in job.members.values()):
-            self._emit(SimulationEvent(at, "left", job.job.name, job.job.members - len(job.members)))
+            self._emit(SimulationEvent(at, "left", job.workload.name, job.workload.members - len(job.members)))
             self._request_members(job, at)
 
     def _run_cycle(self, now: float) -> None:
@@ -317,15 +317,17 @@ class Simulation:
                 job.pending_reason = cause
                 if self._on_event is not None:
                     self._emit(
-                        SimulationEvent(now, "wait", job.job.name, request.min_members, cause=cause, message=message)
+                        SimulationEvent(
+                            now, "wait", job.workload.name, request.min_members, cause=cause, message=message
+                        )
                     )
 
     def _start_members(self, job: _JobState, nodes: tuple[str, ...], now: float) -> None:
-        name = job.job.name
-        started = job.staying_count < job.job.required_members
+        name = job.workload.name
+        started = job.staying_count < job.workload.required_members
         for node in nodes:
             uid = f"{name}-{next(job.serial)}"
-            member = BoundPod(uid, Key("", uid), node, job.shape, job.job.priority)
+            member = BoundPod(uid, Key("", uid), node, job.shape, job.workload.priority)
             job.members[uid] = member
             self._nodes.put_pod(member)
             self._usage.add(node, job.shape, 1)
@@ -342,7 +344,7 @@ class Simulation:
             job.started = now if job.started is None else job.started
             self._schedule_event(now + job.remaining_seconds, _EventKind.END, name, str(job.run_number))
         self._update_allocation(job)
-        if job.staying_count < job.job.members:
+        if job.staying_count < job.workload.members:
             self._request_members(job, now)
 
     def _evict_members(self, victims: Iterable[BoundPod], now: float) -> None:
@@ -352,15 +354,15 @@ class Simulation:
         for name, pods in gangs.items():
             job = self._jobs[name]
             for victim in pods:
-                leaving_pod = msgspec.structs.replace(victim, terminating=True)
-                job.members[victim.uid] = leaving_pod
-                self._nodes.put_pod(leaving_pod)
+                leaving = msgspec.structs.replace(victim, terminating=True)
+                job.members[victim.uid] = leaving
+                self._nodes.put_pod(leaving)
                 self._schedule_event(now + self._rules.grace, _EventKind.LEAVE, name, victim.uid)
             job.staying_count -= len(pods)
             self._add_usage(self._retained, job, -len(pods))
             self._victims += len(pods)
             self._requests.pop(name, None)
-            ends_run = job.staying_count < job.job.required_members
+            ends_run = job.staying_count < job.workload.required_members
             self._emit(SimulationEvent(now, "evict" if ends_run else "shrink", name, len(pods)))
             if ends_run:
                 self._interrupt_job(job, now)
@@ -386,11 +388,11 @@ class Simulation:
         self._usage.add(member.node, job.shape, -1)
 
     def _add_usage(self, account: dict[str, dict[str, int]], job: _JobState, members: int) -> None:
-        add_amounts(account.setdefault(job.job.queue, {}), job.shape.amounts, members)
+        add_amounts(account.setdefault(job.workload.queue, {}), job.shape.amounts, members)
 
     def _update_allocation(self, job: _JobState) -> None:
         """Update the allocation that the cycle sees."""
-        name = job.job.name
+        name = job.workload.name
         if not job.members:
             self._allocations.pop(name, None)
             return
@@ -398,10 +400,10 @@ class Simulation:
         self._allocations[name] = GangAllocation(
             key=Key("", name),
             uid=name,
-            queue=job.job.queue,
-            priority=job.job.priority,
-            created=START_TIME + timedelta(seconds=job.job.arrival),
-            min_members=job.job.required_members,
+            queue=job.workload.queue,
+            priority=job.workload.priority,
+            created=START_TIME + timedelta(seconds=job.workload.arrival),
+            min_members=job.workload.required_members,
             pods=members,
         )
 

@@ -56,16 +56,25 @@ def best_effort_placement(snapshot: ClusterSnapshot, request: GangRequest) -> Pl
 
 def _best_placement(snapshot: ClusterSnapshot, request: GangRequest) -> DomainPlacement:
     """The first sufficient placement; else the one with the most members."""
+    best = _first_sufficient(
+        _domain_placement(snapshot, request, each) for each in candidate_domains(snapshot, request)
+    )
+    if best.is_sufficient:
+        return best
+    by_affinity = _placement_by_affinity(snapshot, request)
+    return by_affinity if by_affinity is not None and by_affinity.is_sufficient else best
+
+
+def _first_sufficient(placements: Iterable[DomainPlacement]) -> DomainPlacement:
+    """The first sufficient placement; else the first with the most members. There must be one."""
     best: DomainPlacement | None = None
-    for domain in candidate_domains(snapshot, request):
-        placement = _domain_placement(snapshot, request, domain)
+    for placement in placements:
         if placement.is_sufficient:
             return placement
         if best is None or placement.pod_count > best.pod_count:
             best = placement
     assert best is not None
-    by_affinity = _placement_by_affinity(snapshot, request)
-    return by_affinity if by_affinity is not None and by_affinity.is_sufficient else best
+    return best
 
 
 def _placement_by_affinity(snapshot: ClusterSnapshot, request: GangRequest) -> DomainPlacement | None:
@@ -131,16 +140,12 @@ def _domain_placement(snapshot: ClusterSnapshot, request: GangRequest, domain: D
     if len(request.pod_sets) == 1:
         nodes = _pod_set_fit(snapshot, request, 0, domain).choose_nodes(request.pod_sets[0].count, domain.node_ranks)
         return _checked_placement(request, domain, (nodes,))
-    best: DomainPlacement | None = None
-    for order, minimum_first in _pod_set_orders(snapshot, request, domain):
-        pod_nodes = _nodes_in_order(snapshot, request, domain, order, minimum_first=minimum_first)
-        placement = _checked_placement(request, domain, pod_nodes)
-        if placement.is_sufficient:
-            return placement
-        if best is None or placement.pod_count > best.pod_count:
-            best = placement
-    assert best is not None
-    return best
+    return _first_sufficient(
+        _checked_placement(
+            request, domain, _nodes_in_order(snapshot, request, domain, order, minimum_first=minimum_first)
+        )
+        for order, minimum_first in _pod_set_orders(snapshot, request, domain)
+    )
 
 
 def _pod_set_orders(

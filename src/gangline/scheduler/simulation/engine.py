@@ -234,7 +234,7 @@ class Simulation:
     def _handle_event(self, kind: _EventKind, name: str, detail: str, at: float) -> None:
         match kind:
             case _EventKind.ARRIVE:
-                self._emit(SimulationEvent(at, "arrive", name, self._jobs[name].job.members))
+                self._emit(SimulationEvent(at, "arrive", name, self._jobs[name].workload.members))
                 self._request_members(self._jobs[name], at)
             case _EventKind.END if self._jobs[name].run_number == int(detail):
                 self._end_job(self._jobs[name], at)

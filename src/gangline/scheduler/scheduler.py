@@ -40,6 +40,7 @@ from gangline.scheduler.status.podgroups import PodGroupReporter
 from gangline.scheduler.status.queues import QueueReporter
 from gangline.scheduler.types.cycle import GangRequest
 from gangline.scheduler.types.equivalence import EquivalenceClasses
+from gangline.scheduler.types.gang_requests import member_count
 
 log = logging.getLogger(__name__)
 
@@ -239,9 +240,7 @@ class Scheduler:
         elif not requests:
             # No gang waits, so no starvation timeout can end.
             self._recheck_at = None
-        self._metrics.set_pending(
-            len(requests), sum(pod_set.count for request in requests for pod_set in request.pod_sets)
-        )
+        self._metrics.set_pending(len(requests), sum(map(member_count, requests)))
 
     def _is_unchanged(self, requests: list[GangRequest]) -> bool:
         """Whether the last cycle had the same input."""

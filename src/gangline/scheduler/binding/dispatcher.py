@@ -17,6 +17,7 @@ from gangline.scheduler.gangs.timeouts import members_to_evict, rollback_message
 from gangline.scheduler.metrics import SchedulerMetrics
 from gangline.scheduler.settings import SchedulerSettings
 from gangline.scheduler.types.cycle import Bind, CycleResult, GangRequest, Pending, PendingReason, Preempt
+from gangline.scheduler.types.gang_requests import member_count
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +96,7 @@ class Dispatcher:
             hostname = self._cache.hostname(node)
             self._outcomes.begin(gang, member.uid)
             self._binder.submit(BindRequest(member.key, member.uid, node, member.mode, hostname))
-        if len(assignments) < sum(pod_set.count for pod_set in decision.request.pod_sets):
+        if len(assignments) < member_count(decision.request):
             # The next cycle tells the remaining members why they wait.
             self._request_cycle()
 

@@ -131,13 +131,14 @@ class Reservations:
         return isinstance(self._what_if.place_after_eviction(request, removed), Placement)
 
     def fits_without_reservation(self, request: GangRequest) -> bool:
-        """Whether the request would fit if nothing were reserved."""
+        """Whether something is reserved, and the request would fit if it were not."""
+        if self._reserved_for is None:
+            return False
         key = fit_signature(request)
-        if self._reserved_for is not None and key not in self._blocked_by_reservation:
-            self._blocked_by_reservation[key] = lacking_resource(
-                requested_amounts(request.pod_sets), self._free
-            ) is None and self._fits_unreserved(request)
-        return self._blocked_by_reservation.get(key, False)
+        if key not in self._blocked_by_reservation:
+            is_possible = lacking_resource(requested_amounts(request.pod_sets), self._free) is None
+            self._blocked_by_reservation[key] = is_possible and self._fits_unreserved(request)
+        return self._blocked_by_reservation[key]
 
     def _fits_unreserved(self, request: GangRequest) -> bool:
         assert self._reserved_for is not None

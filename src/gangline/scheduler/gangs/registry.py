@@ -203,9 +203,8 @@ class GangRegistry:
             return gang_of_uid
         name = metadata.annotations.get(GROUP_NAME_ANNOTATION)
         if name:
-            return self._by_group.setdefault(
-                Key(metadata.namespace, name), GangInfo(Key(metadata.namespace, name), single_pod=False)
-            )
+            key = Key(metadata.namespace, name)
+            return self._by_group.setdefault(key, GangInfo(key, single_pod=False))
         if pod.spec.scheduler_name != self._scheduler:
             return None
         gang = self._single_pods[metadata.uid] = GangInfo(metadata.key, single_pod=True)

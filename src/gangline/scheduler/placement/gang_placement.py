@@ -13,6 +13,7 @@ from gangline.scheduler.filters.scoring import NO_NODES
 from gangline.scheduler.placement.topology import ALL_NODES, MAX_DOMAINS, Domain, affinity_group, candidate_domains
 from gangline.scheduler.snapshot.snapshot import ClusterSnapshot
 from gangline.scheduler.types.cycle import GangRequest, Placement, Shortage, Vector
+from gangline.scheduler.types.gang_requests import member_count
 from gangline.scheduler.types.reasons import nodes_message
 
 MAX_ORDERS = 6
@@ -42,7 +43,7 @@ def gang_placement(snapshot: ClusterSnapshot, request: GangRequest) -> Placement
     if problem := prefilter_shortage(snapshot, request):
         return problem
     best = _best_placement(snapshot, request)
-    if best.is_sufficient and (best.pod_count or not sum(pod_set.count for pod_set in request.pod_sets)):
+    if best.is_sufficient and (best.pod_count or not member_count(request)):
         return Placement(best.nodes)
     return _shortage(snapshot, request, best)
 

@@ -64,24 +64,21 @@ class PodConditionReporter:
         pending = gang.progress.pending
         lacks_room = pending is not None and pending.reason is PendingReason.RESOURCES
         gang.progress.marked_unschedulable = lacks_room
+        reason = UNSCHEDULABLE_REASON if lacks_room else WAITING_REASON
+        message = pending.message if pending is not None else "waits for the other members of its gang"
+        condition = PodCondition(type=POD_SCHEDULED, status="False", reason=reason, message=message)
         changes = []
         for member in gang.members.unplaced():
             if member.mode != BIND:
                 continue
             current = scheduled_condition(member.pod)
-            marked = current is not None and current.status == "False" and current.reason == UNSCHEDULABLE_REASON
-            if lacks_room and pending is not None:
-                condition = PodCondition(
-                    type=POD_SCHEDULED, status="False", reason=UNSCHEDULABLE_REASON, message=pending.message
-                )
-                if not marked or (current != condition and self._is_stale(member.uid)):
-                    changes.append((member, condition))
-            elif marked:
-                message = pending.message if pending is not None else "waits for the other members of its gang"
-                changes.append(
-                    (member, PodCondition(type=POD_SCHEDULED, status="False", reason=WAITING_REASON, message=message))
-                )
-        return [(member, condition) for member, condition in changes if not _has_condition(member.pod, condition)]
+            is_marked = current is not None and current.status == "False" and current.reason == UNSCHEDULABLE_REASON
+            is_due = is_marked
+            if lacks_room:
+                is_due = not is_marked or (current != condition and self._is_stale(member.uid))
+            if is_due and not _same_condition(current, condition):
+                changes.append((member, condition))
+        return changes
 
     def _is_stale(self, uid: str) -> bool:
         last = self._marked_at.get(uid)
@@ -96,8 +93,8 @@ class PodConditionReporter:
         await patch_condition(self._client, member.key, member.uid, condition, timestamp)
 
 
-def _has_condition(pod: Pod, condition: PodCondition) -> bool:
-    current = scheduled_condition(pod)
+def _same_condition(current: PodCondition | None, condition: PodCondition) -> bool:
+    """Whether the conditions are equal except for their times."""
     return current is not None and (current.status, current.reason, current.message) == (
         condition.status,
         condition.reason,

@@ -35,10 +35,10 @@ def missing_members_message(request: GangRequest) -> str:
 
 def resized_request(request: GangRequest, counts: Iterable[int]) -> GangRequest:
     """The request with these counts for its pod sets. A pod set with count 0 keeps its position."""
-    needs = tuple(
+    pod_sets = tuple(
         PodSet(pod_set.role, pod_set.shape, count) for pod_set, count in zip(request.pod_sets, counts, strict=True)
     )
-    return msgspec.structs.replace(request, pod_sets=needs)
+    return msgspec.structs.replace(request, pod_sets=pod_sets)
 
 
 def minimal_request(request: GangRequest) -> GangRequest:

@@ -18,10 +18,10 @@ NUMBERED = {"T": range(8), "F": range(1, 7), "D": range(1, 10), "L": range(1, 11
 NUMBERED |= {"A5.": range(1, 9), "A6.": range(1, 6), "A7.": range(1, 5), "G2.": range(1, 19)}
 NUMBERED |= {"W": range(1, 8), "M": range(1, 7)}
 EVERY = {f"{letter}{number}" for letter, numbers in NUMBERED.items() for number in numbers}
-# These are shown on a real server and with real processes too.
+# These are tested on a real server and with real processes too.
 EVERYWHERE = {f"T{number}" for number in range(8)} | {"L1", "L4", "L6", "L7"}
 EVERYWHERE |= {f"K{number}" for number in (*range(23, 31), 34, 35, 36)}
-# No test shows these: one is not built, and speed is measured.
+# These have no test: one is not implemented, and speed is measured.
 OTHERWISE = {"D7", "M4"}
 
 

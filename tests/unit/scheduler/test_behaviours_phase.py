@@ -1,4 +1,4 @@
-"""Corners of the life cycle that only one condition tells apart."""
+"""Edge cases of the phase transitions, each distinguished by one condition."""
 
 from datetime import timedelta
 

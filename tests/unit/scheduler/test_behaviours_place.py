@@ -1,4 +1,4 @@
-"""Corners of placing that only one condition tells apart."""
+"""Edge cases of placement, each distinguished by one condition."""
 
 import msgspec
 
@@ -77,7 +77,7 @@ def test_members_above_the_least_join_the_rack_of_those_placed_in_the_same_round
         make_scheduler_node("b", cpu=2, labels={RACK: "right"}),
     ]
     rack = GangTopology(key=RACK, required=True)
-    # The first has to be where there are three; of the second kind only the other rack has room for two.
+    # The workers need the rack with room for three; two of the extra members would fit only in the other rack.
     ask = make_gang_request(
         ("worker", make_pod_shape(cpu=1), 3),
         ("extra", make_pod_shape(make_scheduler_pod(labels={"x": "y"}, cpu=1)), 2),

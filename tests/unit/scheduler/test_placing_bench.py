@@ -1,4 +1,4 @@
-"""The benchmark of placing runs; its figures are not looked at here."""
+"""The placement benchmark runs; its figures are not checked here."""
 
 import json
 import subprocess

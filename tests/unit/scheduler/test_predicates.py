@@ -1,4 +1,4 @@
-"""What a node itself says about a pod: K14, tolerations, node affinity, ports."""
+"""Filters on a node's own properties: K14, tolerations, node affinity, ports."""
 
 from typing import Any
 
@@ -125,7 +125,7 @@ def test_who_tolerates_a_cordon_or_an_absence_goes_there_all_the_same() -> None:
     some = [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in keys]
     assert fits(cluster, shape_with(tolerations=some))
     assert not fits(cluster, shape_with(tolerations=some[:1]))
-    # What admission gives to every pod is about being evicted, not about being placed.
+    # The tolerations that admission adds to every pod concern eviction, not placement.
     assert not fits(cluster, shape_with(tolerations=[some[0], some[1] | {"effect": "NoExecute"}]))
 
 

@@ -1,4 +1,4 @@
-"""What a scheduler counts, and that its page names it."""
+"""The metrics of the scheduler, and that the documentation names them."""
 
 from datetime import timedelta
 from pathlib import Path

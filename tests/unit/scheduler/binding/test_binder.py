@@ -1,4 +1,4 @@
-"""Orders are carried out, tried again, or refused; and what became of them is told once."""
+"""Bind requests are executed, retried or refused, and each result is reported once."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -22,8 +22,8 @@ from support.servers.scripted import AnswerFunction, ScriptedTransport, json_res
 ORDER = BindRequest(Key("ns", "p"), "uid-p", "a", BIND, "host-a")
 
 
-class Ledger:
-    """Whoever is told."""
+class RecordingObserver:
+    """A bind and eviction observer that records its calls."""
 
     def __init__(self) -> None:
         self.told: list[str] = []
@@ -43,7 +43,7 @@ class Ledger:
 
 class Desk:
     def __init__(self, say: AnswerFunction) -> None:
-        self.clock, self.ledger, self.wire = FakeClock(), Ledger(), ScriptedTransport(say)
+        self.clock, self.ledger, self.wire = FakeClock(), RecordingObserver(), ScriptedTransport(say)
         client = Client(self.wire, scheme=SCHEME, clock=self.clock)
         self.committer = PodBinder(client, self.clock, self.ledger, at_once=4)
         self.evictor = Evictor(client, self.clock, self.ledger)
@@ -147,7 +147,7 @@ async def test_it_is_busy_until_the_last_call_was_answered_but_not_with_what_wai
     async with desk.at_work():
         desk.committer.submit(ORDER)
         await settle()
-        # Nothing is left to be begun.
+        # No request is left that has not been tried.
         assert desk.committer.is_busy
         gate.set()
         await settle()

@@ -1,4 +1,4 @@
-"""Who may not be asked to leave."""
+"""Which pods must not be evicted."""
 
 from datetime import timedelta
 from typing import Any
@@ -79,7 +79,7 @@ def test_of_a_gang_only_as_many_may_leave_as_the_budget_allows_and_so_it_is_neve
     for allowed, kept in ((0, 4), (1, 3), (3, 1), (4, 0), (9, 0)):
         budgets.budgets.put(budget(allowed, WORKERS))
         assert protected(budgets, gangs) == {f"uid-g-{number}" for number in range(kept)}
-        # Whoever wants the room gets it from the whole gang, or from nobody.
+        # A preempting gang gets the room of the whole gang, or none.
         (holding,) = gangs.allocations()
         cleared = preemption_plan([holding], lambda bundles: Placement(()) if bundles else None, frozenset())
         assert (cleared is None) == bool(kept)
@@ -102,7 +102,7 @@ def test_those_who_were_asked_to_leave_count_before_the_budget_knows() -> None:
         member = gangs.member(uid)
         assert member is not None
         member.evicting = True
-    # One more may leave, and so the other gang cannot end.
+    # One more pod may be evicted, so the other gang cannot be evicted whole.
     assert protected(budgets, gangs) == {"uid-h-0"}
 
 

@@ -1,4 +1,4 @@
-"""Keeping a cluster up to date, and what-ifs on it."""
+"""Updates of the node cache, and what-ifs on it."""
 
 import pytest
 
@@ -23,7 +23,7 @@ ONE = make_pod_shape(cpu=1)
 
 
 def fitting(cluster: NodeCache) -> int:
-    """How many pods of one cpu there is room for."""
+    """How many pods of one cpu fit."""
     found = cluster.what_if().place(make_gang_request((ONE, 1000), least=0))
     return found.pod_count if isinstance(found, Placement) else 0
 

@@ -1,4 +1,4 @@
-"""One round on a real cluster of the engine: all or nothing, whose turn, and why the others wait."""
+"""One scheduling cycle on a real node cache: all or nothing, the order of gangs, and why the others wait."""
 
 import random
 from collections.abc import Iterable, Mapping
@@ -47,7 +47,7 @@ def ask(
 
 
 def holding(name: str, nodes: Iterable[str], *, shape: PodShape = ONE, age: int = 0, **others: Any) -> GangAllocation:
-    """A gang with one member on each of these nodes."""
+    """An allocation with one member on each of these nodes."""
     terminating = others.pop("terminating", False)
     priority = others.pop("priority", 0)
     members = tuple(
@@ -85,7 +85,7 @@ class World:
 
 
 def placed(found: CycleResult) -> dict[str, int]:
-    """Gang -> how many of its members were given a place."""
+    """Gang -> how many of its members were placed."""
     return {each.request.uid: sum(map(len, each.nodes)) for each in found.decisions if isinstance(each, Bind)}
 
 
@@ -94,7 +94,7 @@ def causes(found: CycleResult) -> dict[str, PendingReason]:
 
 
 def evicted(found: CycleResult) -> dict[str, list[str]]:
-    """Gang -> who has to leave for it."""
+    """Gang -> pods that are evicted for it."""
     return {
         each.request.uid: sorted(victim.uid for victim in each.victims)
         for each in found.decisions
@@ -185,7 +185,7 @@ def test_the_more_important_gang_is_placed_first() -> None:
 
 
 def test_a_broken_gang_gets_the_slot_that_frees_before_a_newcomer() -> None:
-    """Behaviour 36 and guard L7; even if the newcomer asked first."""
+    """Behaviour 36 and guard L7; even if the new gang requested first."""
     broken = holding("broken", ["n1", "n1", "n1"], min_members=4)
     world = World({"n1": 4}, [broken])
     found = world.round(ask("newcomer", 1, age=99), ask("broken", 1, recovering=True))
@@ -216,7 +216,7 @@ def test_more_members_that_find_no_room_at_all_are_told_why() -> None:
 
 
 def test_any_members_may_be_the_least_where_no_role_says_otherwise() -> None:
-    """The first three would be two on gpus, but there are none: three others do."""
+    """The first three members would include two with GPUs, of which there are none: three others do."""
     found = World({"n1": 3}).round(ask("mixed", pod_sets=(PodSet("a", GPU, 2), PodSet("b", ONE, 3)), min_members=3))
     assert placed(found) == {"mixed": 3}
 
@@ -261,7 +261,7 @@ def test_room_that_no_other_queue_can_use_is_used_beyond_the_share() -> None:
 
 
 def test_at_its_cap_a_gang_waits_for_its_queue_and_not_for_nodes() -> None:
-    """Behaviour 42: no autoscaler hears of it."""
+    """Behaviour 42: it is not reported to autoscalers."""
     world = World({"n1": 100}, [holding("there", ["n1"] * 8, queue="q")])
     found = world.round(ask("more", 4, queue="q"), queues=[QueueQuota("q", cap={"cpu": 10_000})])
     assert causes(found) == {"more": PendingReason.QUEUE}
@@ -303,7 +303,7 @@ def test_the_default_queue_need_not_exist_but_may() -> None:
     assert causes(world.round(ask("plain", 2), queues=capped)) == {"plain": PendingReason.QUEUE}
 
 
-# Making room
+# Preemption
 
 
 def test_a_gang_that_needs_the_room_of_one_other_ends_exactly_one_whole() -> None:
@@ -336,7 +336,7 @@ def test_nobody_leaves_for_one_that_may_not_preempt_or_where_it_is_switched_off(
 
 
 def test_while_victims_leave_the_gang_waits_for_them_and_nobody_else_has_to_go() -> None:
-    """Guard L10, and A7: no autoscaler hears of it."""
+    """Guard L10, and A7: it is not reported to autoscalers."""
     gone = holding("gone", ["n1"] * 4, terminating=True)
     world = World({"n1": 4, "n2": 4}, [gone, holding("b", ["n2"] * 4)])
     found = world.round(ask("high", priority=10))
@@ -352,7 +352,7 @@ def test_room_that_is_being_made_for_one_is_not_given_to_another() -> None:
 
 
 def test_what_victims_leave_over_is_not_used_before_they_are_gone() -> None:
-    """Six leave for four: of the other two places nobody may have one yet, but one may wait for them."""
+    """Six pods are evicted for four: nothing may be placed on the other two places yet, but a gang may wait for them."""
     world = World({"n1": 6}, [holding("low", ["n1"] * 6)])
     found = world.round(ask("high", 4, priority=10), ask("later", 2))
     assert len(evicted(found)["high"]) == 6
@@ -386,7 +386,7 @@ def test_at_its_cap_a_queue_makes_room_among_its_own() -> None:
     assert causes(world.round(ask("huge", 5, queue="q", priority=5), queues=capped)) == {"huge": PendingReason.QUEUE}
 
 
-# Taking back
+# Reclaim
 
 
 def test_a_queue_below_its_share_takes_from_one_above_its_own() -> None:
@@ -415,7 +415,7 @@ def test_nothing_is_taken_from_a_queue_that_says_so_or_from_the_more_important()
 
 
 def test_what_was_taken_back_is_not_taken_again() -> None:
-    """The gang that had to leave comes again, broken and old: it waits, and the other keeps its place."""
+    """The evicted gang returns, recovering and old: it waits, and the other keeps its nodes."""
     queues = [QueueQuota("a"), QueueQuota("b")]
     asks = [ask("rich", 8, queue="a", age=900, recovering=True), ask("due", 4, queue="b")]
     world = World({"n1": 8})
@@ -425,7 +425,7 @@ def test_what_was_taken_back_is_not_taken_again() -> None:
 
 
 def test_nobody_takes_from_a_gang_that_was_given_places_in_the_same_round() -> None:
-    """It would be left with the new ones only."""
+    """It would be left with the new members only."""
     world = World({"n1": 8}, [holding("broken", ["n1"] * 5, queue="a", min_members=6)])
     asks = [ask("broken", 1, queue="a", recovering=True), ask("due", 4, queue="b")]
     found = world.round(*asks, queues=[QueueQuota("a"), QueueQuota("b")])
@@ -440,7 +440,7 @@ def test_a_gang_that_gives_way_gets_no_places_in_the_same_round() -> None:
     assert causes(found) == {"low": PendingReason.HELD}
 
 
-# Patience
+# The starvation timeout
 
 
 def test_small_gangs_pass_a_big_one_until_its_patience_is_over() -> None:
@@ -452,7 +452,7 @@ def test_small_gangs_pass_a_big_one_until_its_patience_is_over() -> None:
 
 
 def test_after_that_what_frees_up_is_held_for_it() -> None:
-    """Guard L8, second half. Only what it needs: a gpu would be no use to it."""
+    """Guard L8, second half. Only what the gang needs is reserved: a GPU would be no use to it."""
     world = World({"n1": 8}, [holding("there", ["n1"] * 4)])
     world.cluster.put_node(
         Node(
@@ -490,7 +490,7 @@ def test_only_one_gang_is_held_for_and_it_is_the_one_that_has_waited_longest() -
 
 
 def test_a_gang_that_waits_too_long_for_its_share_holds_back_its_own_queue_only() -> None:
-    """Of its queue nobody passes it any more; what is due to another queue goes first."""
+    """No gang of its queue passes it any more; what other queues deserve goes first."""
     world = World({"n1": 8}, [holding("there", ["n1"] * 2, queue="a")])
     asks = [ask("big", 4, queue="a", age=900), ask("small", 1, queue="a"), ask("due", 4, queue="b")]
     found = world.round(*asks, queues=[QueueQuota("a"), QueueQuota("b")])
@@ -547,11 +547,11 @@ def test_one_whose_patience_is_over_goes_before_its_equals() -> None:
     assert placed(world.round(*asks, starvation_timeout=timedelta(minutes=5))) == {"waiting": 4}
 
 
-# What a round costs
+# The cost of a cycle
 
 
 class Counting:
-    """A room that counts how often somebody looks for places."""
+    """A what-if that counts placements."""
 
     def __init__(self, trial: WhatIf) -> None:
         self._trial, self.looks = trial, 0

@@ -1,4 +1,4 @@
-"""Whose turn it is."""
+"""The order of requests."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -50,7 +50,7 @@ def test_the_order_given_does_not_matter() -> None:
 
 
 def test_the_queue_with_the_lowest_share_has_its_turn_and_shares_change_on_the_way() -> None:
-    """Two queues of equal right take turns, however many the older one has waiting."""
+    """Two queues of equal weight take turns, however many requests the older one has."""
     shares = {"a": 0.0, "b": 0.0}
     asks = [
         *(ask(f"a{n}", age=90, queue="a") for n in range(3)),
@@ -82,7 +82,7 @@ def test_the_one_that_has_waited_longest_comes_first_whenever_it_was_created() -
 
 
 def test_a_queue_is_passed_on_the_way_as_soon_as_another_has_as_little() -> None:
-    """Those with the same share take turns by age."""
+    """Queues with the same share take turns by age."""
     shares = {"a": 0.0, "b": 2.0, "c": 2.0}
     asks = [
         *(ask(f"a{n}", age=50 - n, queue="a") for n in range(4)),

@@ -1,4 +1,4 @@
-"""Rules between pods: affinity, anti-affinity of both sides (K16), topology spread."""
+"""Pod affinity, anti-affinity of both sides (K16), topology spread."""
 
 from typing import Any
 
@@ -78,7 +78,7 @@ def test_members_that_keep_apart_get_a_node_each() -> None:
 def test_members_that_keep_apart_by_zone_get_a_zone_each() -> None:
     shape = shape_of_rules(apart=[term(ZONE)])
     cluster = zoned("x", "x", "y", "-")
-    # A node without the label is in no zone: nothing keeps others away from there.
+    # A node without the label is in no zone: anti-affinity does not apply there.
     assert placed_nodes(cluster, make_gang_request((shape, 4))) == [["n0", "n2", "n3", "n3"]]
     assert placement_shortage(zoned("x", "x", "y"), make_gang_request((shape, 3))).fitting_members == 2
 
@@ -382,7 +382,7 @@ def test_only_pods_with_the_same_label_value_are_spread_against_each_other() -> 
 
 
 def test_a_rule_about_one_members_index_is_kept() -> None:
-    """Labels that tell members apart are left out of shapes, but rules that ask for them still find them."""
+    """Identity labels are left out of shapes, but selectors that use them still match."""
     index = "training.kubeflow.org/replica-index"
     cluster = zoned("x", "y")
     for number in range(2):

@@ -1,4 +1,4 @@
-"""Every row of the life cycle's table, what is forbidden, and the rules of time."""
+"""Every row of the transition table, transitions that must not happen, and the rules of time."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

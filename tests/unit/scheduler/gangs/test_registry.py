@@ -1,4 +1,4 @@
-"""Pods and groups as gangs: who asks, who holds, who is missed."""
+"""Gangs from pods and PodGroups: requests, allocations, lost members."""
 
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
@@ -47,7 +47,7 @@ def only(asks: Sequence[GangRequest]) -> GangRequest:
     return ask
 
 
-# Who asks
+# Requests
 
 
 def test_a_gang_asks_for_all_its_members_at_once() -> None:
@@ -86,7 +86,7 @@ def test_a_gang_whose_members_are_gated_says_so() -> None:
     state = next_state(found.observation(START_TIME))
     assert (state.phase, state.reason) == ("Pending", "")
     assert state.message == "0/2 members running; 1 held back by scheduling gates (example.com/quota)"
-    # It does not need this one.
+    # This member is not required.
     put(gangs, make_gang_pod("g-2", "g"))
     assert next_state(found.observation(START_TIME)).message == "0/2 members running"
 
@@ -215,7 +215,7 @@ def test_an_older_form_of_a_group_is_not_taken() -> None:
     assert gang_of(gangs, "g").spec.min_members == 2
 
 
-# Importance
+# Priority
 
 
 def klass(name: str, value: int, policy: str = "PreemptLowerPriority") -> PriorityClass:
@@ -239,7 +239,7 @@ def test_importance_comes_from_the_groups_class_else_from_the_pods() -> None:
     assert only(gangs.requests()).priority == 5
 
 
-# Who holds
+# Allocations
 
 
 def test_who_has_a_place_holds_it_from_the_decision_on() -> None:
@@ -283,7 +283,7 @@ def test_who_has_ended_holds_nothing_and_who_leaves_has_its_room_until_it_is_gon
         ("uid-g-0", True),
         ("uid-g-3", False),
     ]
-    # One is done, so two must stay.
+    # One has succeeded, so two must stay.
     assert holding.min_members == 2
 
 
@@ -295,7 +295,7 @@ def test_pods_that_run_the_cluster_are_protected() -> None:
     assert kept == {"low": False, "critical": True, "system": True}
 
 
-# Who is missed
+# Lost members
 
 
 def test_a_vanished_member_is_remembered_until_its_seat_is_taken() -> None:
@@ -334,7 +334,7 @@ def test_a_member_that_changes_its_seat_is_missed_in_the_new_one_only() -> None:
 
 
 class Looked(dict[str, GangMember]):
-    """Members, and how often all of them were looked at."""
+    """Members by uid, counting how often all of them were iterated."""
 
     looks = 0
 
@@ -359,7 +359,7 @@ def test_a_member_that_goes_costs_no_look_at_the_others() -> None:
     gang.members.by_uid = members = Looked(gang.members.by_uid)
     for uid in tuple(gang.members.by_uid):
         gangs.drop_pod(uid)
-    # One look is ours.
+    # One iteration is by this test.
     assert members.looks == 1
     assert len(gang.members.lost) == 5000
 
@@ -373,7 +373,7 @@ def test_a_pod_is_of_the_group_that_its_annotation_names_now() -> None:
     put(gangs, make_gang_pod("b", "g"))
     assert only(gangs.requests()).key == Key("ns", "g")
     assert gang_of(gangs, "h").members.by_uid == {}
-    # Without the annotation it stands alone; with it, it no longer does.
+    # Without the annotation it is a single pod; with it, it no longer is.
     put(gangs, make_gang_pod("b"))
     assert only(gangs.requests()).key == Key("ns", "b")
     put(gangs, make_gang_pod("b", "h"))
@@ -417,7 +417,7 @@ def test_those_who_succeeded_and_went_before_we_were_started_are_in_the_status()
     assert started(make_gang_pod("g-2", "g", index=2, node="a", phase="Running", age=9)) == "Running"
     assert started(make_gang_pod("g-2", "g", index=2, phase="Succeeded", age=9)) == "Recovering"
     assert started() == "Recovering"
-    # When others come, it is told anew who is there.
+    # When new members come, the count starts anew.
     assert started(make_gang_pod("g-2", "g", index=2, node="a", phase="Running", age=-9)) == "Recovering"
 
 
@@ -434,7 +434,7 @@ def test_a_seat_is_not_told_the_node_again_that_did_not_take_it() -> None:
     assert (one.shape, one.count, other.count) == (first.shape, 1, 1)
     cluster = make_node_cache(make_scheduler_node("a"), make_scheduler_node("b", cpu=1))
     assert placed_nodes(cluster, only(gangs.requests())) == [["a"], ["b"]]
-    # When there is no room elsewhere, or all have their places, it may have some by now.
+    # When no other node has room, or all members have nodes, the excluded nodes may have room by now.
     found.excluded_nodes.clear()
     gangs.invalidate(found)
     assert [need.count for need in only(gangs.requests()).pod_sets] == [2]
@@ -501,7 +501,7 @@ def test_a_snapshot_has_all_that_the_life_cycle_looks_at() -> None:
     assert (facts.role, facts.index, facts.deleting) == ("worker", 0, False)
 
 
-# How
+# Placement modes
 
 
 @pytest.mark.parametrize(
@@ -567,6 +567,6 @@ def test_who_is_seen_where_it_was_sent_changes_no_answer() -> None:
     assert gangs.allocations()[0] is holding
     assert only(gangs.requests()) is ask
     assert list(gangs.changed_gangs) == [gang_of(gangs, "g")]
-    # Elsewhere is another matter.
+    # On another node it counts as a change.
     put(gangs, make_gang_pod("g-0", "g", role="worker", index=0, node="b", scheduled=START_TIME))
     assert gangs.allocations()[0].pods[0].node == "b"

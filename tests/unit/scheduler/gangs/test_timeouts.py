@@ -1,4 +1,4 @@
-"""Which starts are undone, and who is told that they wait."""
+"""Which starts are rolled back, and which gangs get a warning."""
 
 from datetime import timedelta
 from typing import Any
@@ -97,11 +97,11 @@ def test_only_those_whom_we_placed_are_asked_to_leave() -> None:
     assert [member.key for member in members_to_evict(found, "gangline")] == [Key("ns", "g-0")]
 
 
-# A pin that lost its race
+# Pins whose node was taken by another scheduler
 
 
 def pinned(number: int, *, said: str = "", **more: Any) -> Pod:
-    """One that was told where to go, and is not there. `said`: why, by its own scheduler."""
+    """A pinned pod that is not bound. `said`: the reason that its own scheduler reports."""
     return make_gang_pod(
         f"g-{number}",
         "g",
@@ -114,7 +114,7 @@ def pinned(number: int, *, said: str = "", **more: Any) -> Pod:
 
 
 def recovering(*pods: Pod, phase: str = "Recovering", **spec: Any) -> GangInfo:
-    """A gang whose pins were noticed, or made a second after the start."""
+    """A gang whose unplaced pods are pinned to node `a`, placed one second after the start."""
     gangs, found = gang(*pods, phase=phase, **spec)
     for each in pods:
         member = gangs.member(each.metadata.uid)
@@ -204,7 +204,7 @@ def test_that_there_is_no_room_for_a_pin_is_noticed_though_nothing_else_changes(
         gangs.changed_gangs.clear()
 
 
-# Who is told
+# Warnings
 
 
 def test_one_that_waits_is_late_after_the_same_time() -> None:
@@ -237,7 +237,7 @@ def test_pods_whose_group_does_not_exist_are_told_soon() -> None:
     found = gangs.gang_of_group(Key("ns", "g"))
     assert found is not None
     assert timeout_warning_at(found, MINUTE) == START_TIME + MISSING_GROUP_DELAY
-    # It is there after all, and has its own time.
+    # The PodGroup exists now, and has its own timeout.
     found.progress.warned_timeout = True
     gangs.put_group(make_pod_group("g", 2))
     assert not found.progress.warned_timeout

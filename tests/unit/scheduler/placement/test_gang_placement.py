@@ -58,7 +58,7 @@ def test_of_two_gangs_of_four_on_six_slots_one_is_whole_and_one_has_nothing() ->
 
 
 def test_asking_uses_up_no_room() -> None:
-    """Of one that asks for nothing but to be there, a node has room for as many as it has pods free: the same row."""
+    """Pods that request nothing fit as often as the node takes pods."""
     trial = make_node_cache(make_scheduler_node("a", labels={RACK: "1"}), make_scheduler_node("b")).what_if()
     before = trial.free()
     picky = make_pod_shape(make_scheduler_pod(spec={"nodeSelector": {RACK: "1"}}))
@@ -139,7 +139,7 @@ def test_gpus_are_packed_onto_the_one_node_that_takes_all() -> None:
 
 
 def test_all_go_to_the_node_with_the_least_room_to_spare() -> None:
-    # `a` is the fullest, `b` the one that keeps nothing.
+    # `a` is the fullest, `b` the one that would be filled completely.
     cluster = make_node_cache(
         make_scheduler_node("a", cpu=64, gpu=16),
         make_scheduler_node("b", cpu=64, gpu=4),
@@ -231,14 +231,14 @@ def test_roles_of_several_shapes_share_one_rack() -> None:
 
 
 def test_the_scarcest_shape_is_placed_first() -> None:
-    # A worker on the GPU node would leave no room for the one that needs its GPU.
+    # A worker on the GPU node would leave no room for the pod that needs the GPU.
     cluster = make_node_cache(make_scheduler_node("a", cpu=4, gpu=1), make_scheduler_node("b", cpu=4))
     ask = make_gang_request(("worker", make_pod_shape(cpu=4), 1), ("trainer", make_pod_shape(cpu=4, gpu=1), 1))
     assert placed_nodes(cluster, ask) == [["b"], ["a"]]
 
 
 def test_another_order_is_tried_before_it_is_said_not_to_fit() -> None:
-    # `narrow` has more room in all, but whoever goes first into the node with the disk decides.
+    # `narrow` has more room in all, but the first pod on the node with the disk decides.
     cluster = make_node_cache(make_scheduler_node("a", cpu=8, disk=2), make_scheduler_node("b", cpu=4))
     ask = make_gang_request(("wide", make_pod_shape(cpu=4), 2), ("disk", make_pod_shape(cpu=2, disk=1), 2))
     assert placed_nodes(cluster, ask) == [["a", "b"], ["a", "a"]]

@@ -1,4 +1,4 @@
-"""Pods as shapes and residents."""
+"""Pods as shapes and bound pods."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""K15: what a pod asks for, summed as kube-scheduler sums it. Expected values are worked out by hand."""
+"""K15: the requests of a pod, summed as kube-scheduler sums them. Expected values are worked out by hand."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Shapes made once."""
+"""Shapes are computed once."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Who has to give way: few gangs, spare members first, nobody in vain, the protected never."""
+"""Preemption: few gangs, surplus members first, nothing in vain, never protected pods."""
 
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
@@ -31,7 +31,7 @@ def gang(name: str, size: int, *, priority: int = 0, age: int = 0, **others: Any
 
 
 def once_gone(slots: int) -> FitCheck:
-    """The gang that asks fits as soon as so many have left, whoever they are."""
+    """The preempting gang fits as soon as this many pods are evicted."""
 
     def fits(bundles: Sequence[VictimSet]) -> Placement | None:
         gone = {member.uid for bundle in bundles for member in bundle.pods}
@@ -41,7 +41,7 @@ def once_gone(slots: int) -> FitCheck:
 
 
 def once_all_gone(*wanted: str) -> FitCheck:
-    """It fits only where these are."""
+    """The preempting gang fits only on the nodes of these pods."""
 
     def fits(bundles: Sequence[VictimSet]) -> Placement | None:
         gone = {member.uid for bundle in bundles for member in bundle.pods}
@@ -78,7 +78,7 @@ def test_nobody_leaves_if_all_together_were_not_enough() -> None:
 
 
 def test_spare_members_leave_before_any_gang_breaks_and_no_more_than_needed() -> None:
-    """Behaviour 45: the last ones go, so the lower numbers stay."""
+    """Behaviour 45: the last members are evicted, so the lower indices stay."""
     found = victims([gang("elastic", 12, min_members=4), gang("fixed", 4)], once_gone(3))
     assert found == ["elastic-10", "elastic-11", "elastic-9"]
 
@@ -127,7 +127,7 @@ def test_those_already_leaving_are_not_asked_again() -> None:
 
 
 def test_only_those_in_the_way_leave() -> None:
-    """A thousand gangs, and three particular ones have the nodes that are needed."""
+    """There are a thousand gangs, and three particular ones have the nodes that are needed."""
     crowd = [gang(f"g{n}", 1, age=n) for n in range(1000)]
     assert victims(crowd, once_all_gone("g17-0", "g500-0", "g999-0")) == ["g17-0", "g500-0", "g999-0"]
 
@@ -146,7 +146,7 @@ def test_finding_them_does_not_take_a_question_per_gang() -> None:
 
 
 def test_also_where_more_room_can_be_worse_those_who_leave_were_seen_to_be_enough() -> None:
-    """Rules between pods can do that: here an odd number of leavers never will do."""
+    """Constraints between pods can do that: here an odd number of victims never fits."""
 
     def fits(bundles: Sequence[VictimSet]) -> Placement | None:
         return SOMEWHERE if len(bundles) in (2, 6) else None

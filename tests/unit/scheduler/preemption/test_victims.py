@@ -1,4 +1,4 @@
-"""Gangs that share a disruption budget: nobody leaves in vain because the budget lets only some of them go."""
+"""Gangs that share a disruption budget: no pod is evicted in vain because the budget allows only some evictions."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ NOW = datetime(2026, 3, 1, 13, tzinfo=UTC)
 
 
 def gang(name: str, node: str, *, allowed: int | None = None, least: int = 2, age: int = 0) -> GangAllocation:
-    """Two members on one node, covered by the budget if so many may leave."""
+    """Two members on one node; `allowed`: the evictions that their budget allows."""
     members = tuple(make_bound_pod(f"{name}-{number}", node, ONE) for number in range(2))
     uids = frozenset(member.uid for member in members)
     return GangAllocation(
@@ -37,7 +37,7 @@ def gang(name: str, node: str, *, allowed: int | None = None, least: int = 2, ag
 
 
 def decided(wanted: Mapping[str, int], *holdings: GangAllocation) -> CycleResult:
-    """What becomes of important gangs of so many members, where every gang has a node of its own."""
+    """The decisions about high-priority gangs of these sizes, where every gang has its own node."""
     cluster = NodeCache()
     for holding in holdings:
         cluster.put_node(make_scheduler_node(holding.pods[0].node, cpu=2))
@@ -74,6 +74,6 @@ def test_spare_members_of_several_gangs_share_it_too() -> None:
 
 
 def test_a_member_that_is_in_two_bundles_counts_once() -> None:
-    # The spare members of one gang and all of another are needed.
+    # The surplus members of one gang and all members of another are needed.
     mixed = (gang("a", "n1", allowed=3, least=1), gang("b", "n2", allowed=3))
     assert leaving(decided({"high": 3}, *mixed)) == ["a-1", "b-0", "b-1"]

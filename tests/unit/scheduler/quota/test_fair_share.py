@@ -1,4 +1,4 @@
-"""What queues deserve: the published example, and the rules behind it."""
+"""Deserved shares: the published example, and the rules behind it."""
 
 import pytest
 

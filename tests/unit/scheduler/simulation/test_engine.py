@@ -1,4 +1,4 @@
-"""The engine on virtual time: what happens to jobs, and what is counted."""
+"""The simulation: what happens to jobs, and what is counted."""
 
 from collections.abc import Iterable
 from datetime import timedelta
@@ -148,7 +148,7 @@ def test_use_and_fragmentation_are_measured_over_time_until_the_last_job_has_sta
     assert (found.scarcest, found.busy, found.seconds) == ("cpu", 150, 9e9 + 150)
     assert found.used == {"cpu": pytest.approx((0.25 * 50 + 1.0 * 50) / 150)}
     assert [moment.used for moment in found.moments] == [0.25, 1.0, 0.0]
-    # While two of eight are used, two of the six that are free are on the node of these.
+    # While two of eight are used, two of the six free ones are on the same node.
     assert found.moments[0].fragmented == pytest.approx(2 / 6, abs=1e-6)
 
 
@@ -189,7 +189,7 @@ def test_the_same_seed_gives_the_same_log_byte_for_byte_and_another_another() ->
 
 
 def test_what_is_held_is_counted_as_the_engine_would_count_it_itself() -> None:
-    """The simulation keeps count of what queues hold; at the end nothing of it is left."""
+    """The simulation keeps count of what queues use; at the end all of it is zero."""
     works = [
         work("low", members=6, duration=500),
         work("elastic", members=4, min_members=1, queue="q"),

@@ -1,4 +1,4 @@
-"""Volumes and what else ties a pod down: K17, K18, K19."""
+"""Volume filters: K17, K18, K19."""
 
 from typing import Any
 
@@ -199,7 +199,7 @@ def test_a_node_takes_as_many_volumes_as_its_driver_can_attach() -> None:
     assert placement_shortage(cluster, make_gang_request((using("one", "two"), 1))).nodes_by_reason == {
         "at their limit of volumes": 3
     }
-    # One that is attached already is attached for all.
+    # A volume that is attached already is not attached again.
     assert placed_nodes(cluster, make_gang_request((using("one"), 4))) == [["a"] * 4]
     cluster.put_pod(make_bound_pod("r", "a", using("one")))
     assert placed_nodes(cluster, make_gang_request((using("two"), 4))) == [["b"] * 4]
@@ -332,7 +332,7 @@ def test_a_pinned_pod_is_told_a_node_where_its_volume_can_be_made() -> None:
     assert placed_nodes(cluster, make_gang_request((pinned("data"), 1))) == [["a"]]
     cluster.volumes.storage_classes.put(waits("disk.example.com", "c"))
     assert placed_nodes(cluster, make_gang_request((pinned("data"), 1))) == [["c"]]
-    # Somebody has begun to make it.
+    # Its volume is being provisioned.
     cluster.volumes.claims.put(unbound("data", selected="b"))
     assert placed_nodes(cluster, make_gang_request((pinned("data"), 1))) == [["b"]]
 

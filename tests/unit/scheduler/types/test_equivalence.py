@@ -1,4 +1,4 @@
-"""Which asks are alike."""
+"""Which requests are equivalent."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

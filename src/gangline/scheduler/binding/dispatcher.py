@@ -124,20 +124,20 @@ class Dispatcher:
         for key in decision.victim_gangs:
             victim_gang = self._cache.gangs.gang_of_group(key)
             if victim_gang is not None:
-                reason = self._preemption_message(victim_gang, victim_counts[victim_gang], gang, decision.request)
-                self._events.record(victim_gang, EventType.WARNING, "Preempted", reason, "Preempt")
+                text = self._preemption_message(victim_gang, victim_counts[victim_gang], gang, decision.request)
+                self._events.record(victim_gang, EventType.WARNING, "Preempted", text, "Preempt")
         for victim in decision.victims:
             self._evict(EvictRequest(victim.key, victim.uid))
         self._record_pending(gang, Pending(decision.request, PendingReason.VICTIMS, message), failed=False)
 
     def _preemption_message(self, victim: GangInfo, count: int, gang: GangInfo, request: GangRequest) -> str:
         """Event text for a gang that loses `count` members. Call before evicting: it reads the current allocation."""
-        allocation, bound = self._cache.gangs.allocation(victim), len(victim.members.placed())
+        allocation, placed_count = self._cache.gangs.allocation(victim), len(victim.members.placed())
         below = allocation is not None and allocation.priority < request.priority
         reason = "which is more important" if below else "whose queue is owed its share"
-        if count >= bound:
+        if count >= placed_count:
             return f"has to give way to {gang.key}, {reason}"
-        members_text = f"{count} of its {bound} members {'have' if count > 1 else 'has'}"
+        members_text = f"{count} of its {placed_count} members {'have' if count > 1 else 'has'}"
         return f"{members_text} to give way to {gang.key}, {reason}; it goes on with the others"
 
     def _evict(self, request: EvictRequest) -> None:

@@ -217,10 +217,8 @@ class _SchedulingCycle:
         return None
 
     def _cap_reached(self, request: GangRequest) -> Pending:
-        needed, remaining = (
-            requested_amounts(minimal_request(request).pod_sets),
-            self._accounts.remaining_cap(request.queue),
-        )
+        needed = requested_amounts(minimal_request(request).pod_sets)
+        remaining = self._accounts.remaining_cap(request.queue)
         name = next(name for name in sorted(remaining) if needed.get(name, 0) > remaining[name])
         cap, needed_amount = self._accounts.quota(request.queue).cap[name], needed.get(name, 0)
         usage = f"may have {as_quantity(name, cap)} {name} and holds {as_quantity(name, cap - remaining[name])}"

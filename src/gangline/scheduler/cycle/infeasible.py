@@ -105,9 +105,9 @@ class FailedPreemptions:
 
     def add(self, request: GangRequest) -> None:
         self._signatures.add((request.queue, request.can_preempt, fit_signature(request)))
-        alike = uniform_key(request)
-        if alike is not None:
-            key = request.queue, request.can_preempt, alike
+        uniform = uniform_key(request)
+        if uniform is not None:
+            key = request.queue, request.can_preempt, uniform
             self._smallest[key] = min(request.min_members, self._smallest.get(key, request.min_members))
 
     def clear(self) -> None:

@@ -105,11 +105,11 @@ def _affinity_terms(pod: Pod, rules: PodAffinity | None) -> tuple[AffinityTerm, 
 
 
 def _affinity_term(pod: Pod, term: PodAffinityTerm) -> AffinityTerm:
-    ephemeral = not term.namespaces and term.namespace_selector is None
+    own_namespace = not term.namespaces and term.namespace_selector is None
     return AffinityTerm(
         topology_key=term.topology_key,
         selector=_pod_selector(pod, term.label_selector, term.match_label_keys, term.mismatch_label_keys),
-        namespaces=frozenset((pod.metadata.namespace,) if ephemeral else term.namespaces),
+        namespaces=frozenset((pod.metadata.namespace,) if own_namespace else term.namespaces),
         namespace_selector=None if term.namespace_selector is None else label_selector(term.namespace_selector),
     )
 
@@ -137,8 +137,8 @@ def _pod_selector(
     labels = pod.metadata.labels
     added = [Requirement(key, SelectorOperator.IN, (labels[key],)) for key in match_keys if key in labels]
     added += [Requirement(key, SelectorOperator.NOT_IN, (labels[key],)) for key in mismatch_keys if key in labels]
-    encoding = label_selector(body).requirements
-    return LabelSelector((*encoding, *(each for each in added if each not in encoding)))
+    requirements = label_selector(body).requirements
+    return LabelSelector((*requirements, *(each for each in added if each not in requirements)))
 
 
 def label_selector(body: SelectorBody) -> LabelSelector:
@@ -272,8 +272,8 @@ def _claim_names(pod: Pod, ephemeral: tuple[str, ...]) -> tuple[str, ...]:
 
 def _ephemeral_claims(pod: Pod) -> tuple[str, ...]:
     """Claims that a controller creates for the ephemeral volumes of this pod."""
-    shape = (each for each in pod.spec.volumes if each.persistent_volume_claim is None)
-    return tuple(sorted({f"{pod.metadata.name}-{each.name}" for each in shape}))
+    volumes = (each for each in pod.spec.volumes if each.persistent_volume_claim is None)
+    return tuple(sorted({f"{pod.metadata.name}-{each.name}" for each in volumes}))
 
 
 MAX_CACHED_SHAPES: Final = 50_000
@@ -283,11 +283,11 @@ MAX_CACHED_SHAPES: Final = 50_000
 class ShapeCache:
     """`shape_of` and `bound_pod_of` with a cache; the results are the same."""
 
-    def __init__(self, most: int = MAX_CACHED_SHAPES) -> None:
+    def __init__(self, max_size: int = MAX_CACHED_SHAPES) -> None:
         self._by_encoding: dict[bytes, PodShape] = {}
         # A pod that starts has another encoding than before, and the same shape.
         self._interned: dict[PodShape, PodShape] = {}
-        self._max_size = most
+        self._max_size = max_size
         self._encoder = msgspec.msgpack.Encoder()
 
     def shape_for(self, pod: Pod, selected_labels: Collection[str] = ()) -> PodShape:

@@ -456,12 +456,12 @@ class ClusterUsage:
 
 def _resource_demand(jobs: Iterable[WorkloadJob]) -> dict[str, float]:
     """Resource -> amount times seconds that all jobs need."""
-    result: dict[str, float] = {}
+    demand: dict[str, float] = {}
     for job in jobs:
         for name, amount in job.request:
             if name != PODS:
-                result[name] = result.get(name, 0.0) + amount * job.members * job.duration
-    return dict(sorted(result.items()))
+                demand[name] = demand.get(name, 0.0) + amount * job.members * job.duration
+    return dict(sorted(demand.items()))
 
 
 def total_capacity(pools: Iterable[NodePool]) -> dict[str, int]:

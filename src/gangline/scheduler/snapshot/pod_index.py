@@ -108,7 +108,7 @@ class PodIndex:
 
     def matching(self, selector: LabelSelector, namespaces: Callable[[str], bool]) -> Iterator[BoundPod]:
         """Indexed pods that the selector matches, in namespaces for which `namespaces` is true."""
-        per_pod = any(pod.key in IDENTITY_LABELS for pod in selector.requirements)
+        per_pod = any(requirement.key in IDENTITY_LABELS for requirement in selector.requirements)
         pair = _required_label(selector)
         for group in self._by_labels if pair is None else self._groups_by_label.get(pair, ()):
             namespace, labels = group

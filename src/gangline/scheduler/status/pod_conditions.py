@@ -56,8 +56,8 @@ class PodConditionReporter:
             await self._clock.sleep(self._intervals.report)
             self._wake.clear()
             queued, self._queued = self._queued, {}
-            condition = [change for gang in queued for change in self._condition_changes(gang)]
-            await for_each(condition, self._write_condition, at_once=min(MAX_CONCURRENT_WRITES, len(condition)))
+            changes = [change for gang in queued for change in self._condition_changes(gang)]
+            await for_each(changes, self._write_condition, at_once=min(MAX_CONCURRENT_WRITES, len(changes)))
 
     def _condition_changes(self, gang: GangInfo) -> list[tuple[GangMember, PodCondition]]:
         """The members whose condition is to change, with the new condition."""
@@ -102,16 +102,16 @@ def _same_condition(current: PodCondition | None, condition: PodCondition) -> bo
     )
 
 
-async def patch_condition(client: Client, key: Key, uid: str, news: PodCondition, timestamp: str) -> None:
+async def patch_condition(client: Client, key: Key, uid: str, condition: PodCondition, timestamp: str) -> None:
     """Write one condition of a pod. A pod that is gone or has another uid is ignored; other errors are logged."""
-    condition: JSON = {
-        "type": news.type,
-        "status": news.status,
-        "reason": news.reason,
-        "message": news.message,
+    body: JSON = {
+        "type": condition.type,
+        "status": condition.status,
+        "reason": condition.reason,
+        "message": condition.message,
         "lastTransitionTime": timestamp,
     }
-    patch = {"metadata": {"uid": uid}, "status": {"conditions": [condition]}}
+    patch = {"metadata": {"uid": uid}, "status": {"conditions": [body]}}
     try:
         await client.patch(Pod, key, patch, form=PatchType.STRATEGIC, subresource="status")
     except (NotFound, Conflict, Invalid):

@@ -8,10 +8,10 @@ from gangline.scheduler.types.cycle import GangRequest, PodSet
 from gangline.scheduler.types.resources import Amounts
 
 
-def requested_amounts(needs: Iterable[PodSet]) -> dict[str, int]:
+def requested_amounts(pod_sets: Iterable[PodSet]) -> dict[str, int]:
     """The resources that these pod sets need together."""
     total: dict[str, int] = {}
-    for pod_set in needs:
+    for pod_set in pod_sets:
         for name, amount in pod_set.shape.requests:
             total[name] = total.get(name, 0) + amount * pod_set.count
     return total

@@ -83,7 +83,7 @@ def test_residents_are_the_same_as_without_a_memory() -> None:
 
 
 def test_when_too_many_are_kept_all_are_forgotten() -> None:
-    shapes = ShapeCache(most=2)
+    shapes = ShapeCache(max_size=2)
     first = shapes.shape_for(make_scheduler_pod(cpu=1))
     for number in range(2, 5):
         shapes.shape_for(make_scheduler_pod(cpu=number))

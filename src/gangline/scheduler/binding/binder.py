@@ -9,8 +9,8 @@ touched.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Protocol
 
 import msgspec
@@ -195,18 +195,14 @@ class PodBinder:
             "bind failed, will retry",
             extra={"pod": request.key, "node": request.node, "error": str(error), "delay": delay},
         )
-        self._timers[request.uid] = self._clock.call_later(
-            max(delay, retry_after or delay), self._requeue_callback(request)
-        )
+        delay = max(delay, retry_after or delay)
+        self._timers[request.uid] = self._clock.call_later(delay, partial(self._requeue, request))
         self._observer.bind_failed(request, error)
 
-    def _requeue_callback(self, request: BindRequest) -> Callable[[], None]:
-        def ready() -> None:
-            self._timers.pop(request.uid, None)
-            self._queue.append(request)
-            self._wake.set()
-
-        return ready
+    def _requeue(self, request: BindRequest) -> None:
+        self._timers.pop(request.uid, None)
+        self._queue.append(request)
+        self._wake.set()
 
 
 def _is_unplaced(request: BindRequest, pod: Pod) -> bool:

@@ -1,6 +1,6 @@
 """Nodes and the pods on them, kept current change by change. No I/O; placements are tried on a `WhatIf`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,11 +48,6 @@ class NodeCache:
     def version(self) -> int:
         """Grows with every change that may matter to a decision."""
         return self._version + self.namespaces.version + self.volumes.version
-
-    @property
-    def node_names(self) -> Sequence[str]:
-        """Number of a node -> its name."""
-        return self._current_table().names
 
     @property
     def selected_labels(self) -> frozenset[str]:

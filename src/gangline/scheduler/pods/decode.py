@@ -281,7 +281,7 @@ MAX_CACHED_SHAPES: Final = 50_000
 
 
 class ShapeCache:
-    """`shape_of` and `bound_pod_of` with a cache; the results are the same."""
+    """`shape_of` with a cache; the results are the same."""
 
     def __init__(self, max_size: int = MAX_CACHED_SHAPES) -> None:
         self._by_encoding: dict[bytes, PodShape] = {}
@@ -304,10 +304,6 @@ class ShapeCache:
             shape = shape_of(pod, selected_labels)
             cached = self._by_encoding[encoding] = self._interned.setdefault(shape, shape)
         return cached
-
-    def bound_pod_for(self, pod: Pod) -> BoundPod | None:
-        """As `bound_pod_of`."""
-        return bound_pod_of(pod, self.shape_for(pod))
 
     def _encoding(self, pod: Pod, selected_labels: Collection[str]) -> bytes:
         """All that `shape_of` reads, as bytes: much cheaper to compute than a shape."""

@@ -78,8 +78,8 @@ def test_a_claim_of_a_pods_own_name_is_its_own() -> None:
 
 def test_residents_are_the_same_as_without_a_memory() -> None:
     pod = make_scheduler_pod("a", labels={INDEX: "1", "app": "a"}, spec={"nodeName": "n", "priority": 3}, cpu=1)
-    assert ShapeCache().bound_pod_for(pod) == bound_pod_of(pod) is not None
-    assert ShapeCache().bound_pod_for(make_scheduler_pod("a")) is None
+    assert bound_pod_of(pod, ShapeCache().shape_for(pod)) == bound_pod_of(pod) is not None
+    assert bound_pod_of(make_scheduler_pod("a")) is None
 
 
 def test_when_too_many_are_kept_all_are_forgotten() -> None:

@@ -47,9 +47,9 @@ def counted(found: PodGroup, running: int) -> PodGroup:
 
 def in_vain(gang: GangInfo, gangs: GangRegistry) -> None:
     """The last cycle found no room for the current request."""
-    (ask,) = gangs.requests()
+    (request,) = gangs.requests()
     gang.progress.pending, gang.progress.last_attempt = (
-        Pending(ask, PendingReason.RESOURCES, "no room"),
+        Pending(request, PendingReason.RESOURCES, "no room"),
         PlacementAttempt(failed=True, message="no room"),
     )
 
@@ -63,8 +63,8 @@ def after(gang: GangInfo) -> tuple[str, str]:
 
 
 def test_a_member_deleted_while_no_scheduler_ran_was_deleted() -> None:
-    found = counted(make_pod_group("g", 3, phase="Running"), 3)
-    _, gang = made(found, runs(0), runs(1))
+    result = counted(make_pod_group("g", 3, phase="Running"), 3)
+    _, gang = made(result, runs(0), runs(1))
     assert after(gang) == ("Recovering", "PodDeleted")
 
 

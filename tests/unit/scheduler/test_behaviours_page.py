@@ -34,14 +34,16 @@ class Row(NamedTuple):
 
 def rows() -> list[tuple[str, Row]]:
     text = PAGE.read_text()
-    return [(found["name"], Row(*(cell.strip() for cell in found["cells"].split("|")))) for found in ROW.finditer(text)]
+    return [
+        (result["name"], Row(*(cell.strip() for cell in result["cells"].split("|")))) for result in ROW.finditer(text)
+    ]
 
 
 @cache
 def defined_in(path: str) -> frozenset[str]:
     tree = ast.parse((ROOT / "tests" / path).read_text())
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
-    return frozenset(node.name for node in tree.body if isinstance(node, kinds))
+    classes = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return frozenset(node.name for node in tree.body if isinstance(node, classes))
 
 
 def test_every_behaviour_is_on_the_page_once() -> None:
@@ -51,9 +53,9 @@ def test_every_behaviour_is_on_the_page_once() -> None:
 
 @pytest.mark.parametrize(("name", "row"), [pytest.param(*each, id=each[0]) for each in rows()])
 def test_every_test_on_the_page_exists(name: str, row: Row) -> None:
-    found = TEST.findall("".join(row[1:]))
-    assert bool(found) != (name in OTHERWISE)
-    for path, test in found:
+    result = TEST.findall("".join(row[1:]))
+    assert bool(result) != (name in OTHERWISE)
+    for path, test in result:
         assert test in defined_in(path), f"{name}: there is no {path}::{test}"
     for path in FILE.findall("".join(row[1:])):
         assert (ROOT / path).is_file()

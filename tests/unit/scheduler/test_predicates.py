@@ -75,8 +75,8 @@ def test_every_node_is_counted_once_under_the_first_reason() -> None:
         make_scheduler_node("c", cpu=1, gpu=1),
         *(make_scheduler_node(f"d{number}", cpu=1) for number in range(3)),
     )
-    found = placement_shortage(cluster, make_gang_request((make_pod_shape(cpu=2, gpu=1), 1)))
-    assert found.message == "0/6 nodes: 3 lack nvidia.com/gpu, 1 cordoned, 1 lack cpu, 1 tainted"
+    result = placement_shortage(cluster, make_gang_request((make_pod_shape(cpu=2, gpu=1), 1)))
+    assert result.message == "0/6 nodes: 3 lack nvidia.com/gpu, 1 cordoned, 1 lack cpu, 1 tainted"
 
 
 @pytest.mark.parametrize(
@@ -247,11 +247,11 @@ def test_the_ports_of_one_role_are_in_the_way_of_another() -> None:
     cluster = make_node_cache(make_scheduler_node("n"), make_scheduler_node("m"))
     other = make_pod_shape(make_scheduler_pod(spec=PORT | {"nodeSelector": {"kubernetes.io/hostname": "m"}}))
     assert placed_nodes(cluster, make_gang_request(("a", shape, 1), ("b", other, 1))) == [["n"], ["m"]]
-    trial = cluster.what_if()
-    found = trial.place(make_gang_request((shape, 2)))
-    assert isinstance(found, Placement)
-    trial.assume(make_gang_request((shape, 2)), found)
-    assert not isinstance(trial.place(make_gang_request((shape, 1))), Placement)
+    what_if = cluster.what_if()
+    result = what_if.place(make_gang_request((shape, 2)))
+    assert isinstance(result, Placement)
+    what_if.assume(make_gang_request((shape, 2)), result)
+    assert not isinstance(what_if.place(make_gang_request((shape, 1))), Placement)
 
 
 def test_a_port_of_one_who_leaves_is_free() -> None:

@@ -59,8 +59,10 @@ class Desk:
 
 
 def pod(*, uid: str = "uid-p", node: str = "", leaving: bool = False) -> Response:
-    gone = {"deletionTimestamp": "2026-01-01T00:00:00Z"} if leaving else {}
-    return json_response({"metadata": {"name": "p", "namespace": "ns", "uid": uid, **gone}, "spec": {"nodeName": node}})
+    removed = {"deletionTimestamp": "2026-01-01T00:00:00Z"} if leaving else {}
+    return json_response(
+        {"metadata": {"name": "p", "namespace": "ns", "uid": uid, **removed}, "spec": {"nodeName": node}}
+    )
 
 
 async def test_a_binding_names_the_uid_and_the_node() -> None:
@@ -229,10 +231,10 @@ async def test_a_conflict_is_looked_into(found: Response, told: str) -> None:
     ids=["elsewhere", "not yet"],
 )
 async def test_a_pin_that_the_server_does_not_take_is_looked_into(gates: list[JSON], told: str) -> None:
-    found = json_response(
+    result = json_response(
         {"metadata": {"name": "p", "namespace": "ns", "uid": "uid-p"}, "spec": {"schedulingGates": gates}}
     )
-    desk = Desk(lambda request: refusal_response(422) if request.method == "PATCH" else found)
+    desk = Desk(lambda request: refusal_response(422) if request.method == "PATCH" else result)
     async with desk.at_work():
         desk.committer.submit(BindRequest(Key("ns", "p"), "uid-p", "a", PIN, "host-a"))
     assert desk.ledger.told == [told]

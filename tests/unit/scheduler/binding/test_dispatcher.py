@@ -32,7 +32,7 @@ class RecordedEvents:
         self.notes.append((regarding.metadata.name, reason, note))
 
     def of(self, reason: str) -> dict[str, str]:
-        return {name: note for name, found, note in self.notes if found == reason}
+        return {name: note for name, result, note in self.notes if result == reason}
 
 
 class DispatcherEnv:
@@ -60,8 +60,8 @@ class DispatcherEnv:
         )
 
     def queue(self, name: str, weight: int) -> None:
-        found = Queue(metadata=ObjectMeta(name=name), spec=QueueSpec(weight=weight))
-        self.cache.on_queue(Delta(None, found))
+        result = Queue(metadata=ObjectMeta(name=name), spec=QueueSpec(weight=weight))
+        self.cache.on_queue(Delta(None, result))
 
     def gang(self, found: PodGroup, count: int, **given: Any) -> None:
         name = found.metadata.name
@@ -74,7 +74,7 @@ class DispatcherEnv:
 
     def round(self) -> None:
         gangs = self.cache.gangs
-        found = schedule(
+        result = schedule(
             self.cache.nodes.what_if(),
             gangs.requests(),
             gangs.allocations(),
@@ -82,7 +82,7 @@ class DispatcherEnv:
             SchedulerPolicy(),
             START_TIME,
         )
-        self.dispatcher.dispatch(found, START_TIME)
+        self.dispatcher.dispatch(result, START_TIME)
 
 
 def test_a_gang_that_has_to_leave_as_a_whole_is_told_for_whom_and_why() -> None:
@@ -140,7 +140,7 @@ def test_a_start_that_is_undone_gives_up_places_that_nobody_went_to_and_no_other
     assert gang is not None
     env.dispatcher.rollback(gang, timedelta(minutes=1))
     assert env.cache.nodes.what_if().free()["cpu"] == 3000
-    resident = env.cache.nodes.bound_pod("uid-g-0")
-    assert resident is not None
-    assert resident.terminating
+    pod = env.cache.nodes.bound_pod("uid-g-0")
+    assert pod is not None
+    assert pod.terminating
     assert env.events.of("Undone")["g"].startswith("only 1 of 3 members could be placed in 60 s")

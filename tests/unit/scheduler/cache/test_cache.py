@@ -129,9 +129,9 @@ def test_one_whom_somebody_else_pinned_first_has_its_place_there() -> None:
     pinned = make_gang_pod("p", "g", scheduler="theirs", pinned_to="b")
     counting.see(pinned)
     counting.cache.forget_refused("uid-p")
-    found = counting.cache.nodes.bound_pod("uid-p")
-    assert found is not None
-    assert found.node == "b"
+    result = counting.cache.nodes.bound_pod("uid-p")
+    assert result is not None
+    assert result.node == "b"
 
 
 def test_other_terms_of_a_group_matter_to_all_and_other_words_to_nobody() -> None:
@@ -174,9 +174,9 @@ def test_a_pod_that_was_pinned_has_its_place_by_the_nodes_own_name() -> None:
     assert counting.cache.hostname("a") == "host-a"
     counting.see(make_pod_group("g", 1))
     counting.see(make_gang_pod("p", "g", scheduler="default-scheduler", nodeSelector=labels, pinned_to="a"))
-    found = counting.cache.nodes.bound_pod("uid-p")
-    assert found is not None
-    assert found.node == "a"
+    result = counting.cache.nodes.bound_pod("uid-p")
+    assert result is not None
+    assert result.node == "a"
 
 
 def test_a_pod_whose_owner_chose_the_node_was_not_pinned_by_us() -> None:
@@ -235,20 +235,20 @@ def test_keys_of_pods_and_groups_of_one_name_do_not_meet() -> None:
     counting.see(make_gang_pod("same", uid="uid-pod"))
     counting.see(make_pod_group("same", 1))
     counting.see(make_gang_pod("same-0", "same"))
-    asks = counting.cache.gangs.requests()
-    assert sorted(ask.uid for ask in asks) == ["uid-pod", "uid-same"]
-    assert {ask.key for ask in asks} == {Key("ns", "same")}
+    requests = counting.cache.gangs.requests()
+    assert sorted(request.uid for request in requests) == ["uid-pod", "uid-same"]
+    assert {request.key for request in requests} == {Key("ns", "same")}
 
 
 def test_what_nobody_decides_on_asks_for_nothing() -> None:
     counting = CountingCache()
     counting.see(make_pod_group("g", 1))
     assert counting.see(make_gang_pod("p", "g"))
-    (ask,) = counting.cache.gangs.requests()
+    (request,) = counting.cache.gangs.requests()
     # Our own condition on the pod, and our own message on the PodGroup, come back through the watch.
     assert not counting.see(make_gang_pod("p", "g", condition=("False", "Unschedulable")))
     assert not counting.see(make_pod_group("g", 1, version="2"))
-    assert counting.cache.gangs.requests()[0] is ask
+    assert counting.cache.gangs.requests()[0] is request
     member = counting.cache.gangs.member("uid-p")
     assert member is not None
     assert member.pod.status.conditions

@@ -29,13 +29,13 @@ def budget(allowed: int, selector: Any, namespace: str = "ns") -> PodDisruptionB
 
 def protected(budgets: DisruptionBudgets, gangs: GangRegistry) -> set[str]:
     budgets.protect_members(gangs, START_TIME)
-    return {uid for holding in gangs.allocations() for uid in holding.protected_uids}
+    return {uid for allocation in gangs.allocations() for uid in allocation.protected_uids}
 
 
 def two_pods() -> GangRegistry:
     gangs = GangRegistry()
-    for found in (make_gang_pod("one", role="worker", node="a"), make_gang_pod("two", role="ps", node="a")):
-        gangs.put_pod(found, shape_of(found))
+    for result in (make_gang_pod("one", role="worker", node="a"), make_gang_pod("two", role="ps", node="a")):
+        gangs.put_pod(result, shape_of(result))
     return gangs
 
 
@@ -59,8 +59,8 @@ def workers(count: int) -> GangRegistry:
     gangs = GangRegistry()
     gangs.put_group(make_pod_group("g", count))
     for number in range(count):
-        found = make_gang_pod(f"g-{number}", "g", role="worker", index=number, node="a", phase="Running")
-        gangs.put_pod(found, shape_of(found))
+        result = make_gang_pod(f"g-{number}", "g", role="worker", index=number, node="a", phase="Running")
+        gangs.put_pod(result, shape_of(result))
     return gangs
 
 
@@ -69,8 +69,8 @@ def two_gangs() -> GangRegistry:
     for name in ("g", "h"):
         gangs.put_group(make_pod_group(name, 2))
         for number in range(2):
-            found = make_gang_pod(f"{name}-{number}", name, role="worker", index=number, node="a", phase="Running")
-            gangs.put_pod(found, shape_of(found))
+            result = make_gang_pod(f"{name}-{number}", name, role="worker", index=number, node="a", phase="Running")
+            gangs.put_pod(result, shape_of(result))
     return gangs
 
 
@@ -80,8 +80,8 @@ def test_of_a_gang_only_as_many_may_leave_as_the_budget_allows_and_so_it_is_neve
         budgets.budgets.put(budget(allowed, WORKERS))
         assert protected(budgets, gangs) == {f"uid-g-{number}" for number in range(kept)}
         # A preempting gang gets the room of the whole gang, or none.
-        (holding,) = gangs.allocations()
-        cleared = preemption_plan([holding], lambda bundles: Placement(()) if bundles else None, frozenset())
+        (allocation,) = gangs.allocations()
+        cleared = preemption_plan([allocation], lambda bundles: Placement(()) if bundles else None, frozenset())
         assert (cleared is None) == bool(kept)
 
 
@@ -89,8 +89,8 @@ def test_gangs_that_share_a_budget_know_how_many_may_leave_in_all() -> None:
     gangs, budgets = two_gangs(), DisruptionBudgets()
     budgets.budgets.put(budget(3, WORKERS))
     assert protected(budgets, gangs) == set()
-    found = {limit for holding in gangs.allocations() for limit in holding.budget_limits}
-    assert found == {
+    result = {limit for allocation in gangs.allocations() for limit in allocation.budget_limits}
+    assert result == {
         BudgetLimit(Key("ns", "b"), 3, frozenset({f"uid-{name}-0", f"uid-{name}-1"})) for name in ("g", "h")
     }
 
@@ -121,8 +121,8 @@ def test_a_budget_may_be_about_one_member() -> None:
 
 def test_a_budget_elsewhere_or_without_a_selector_or_unreadable_protects_nobody() -> None:
     gangs, budgets = two_pods(), DisruptionBudgets()
-    for found in (budget(0, WORKERS, "other"), budget(0, None), budget(0, {"matchLabels": {"-": "-"}})):
-        budgets.budgets.put(found)
+    for result in (budget(0, WORKERS, "other"), budget(0, None), budget(0, {"matchLabels": {"-": "-"}})):
+        budgets.budgets.put(result)
         assert protected(budgets, gangs) == set()
 
 

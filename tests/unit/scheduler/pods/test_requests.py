@@ -13,11 +13,11 @@ GI = 2**30
 
 def c(name: str = "main", *, sidecar: bool = False, **asked: str) -> dict[str, Any]:
     names = {"gpu": "nvidia.com/gpu", "disk": "ephemeral-storage", "huge": "hugepages-2Mi"}
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "name": name,
         "resources": {"requests": {names.get(key, key): value for key, value in asked.items()}},
     }
-    return found | ({"restartPolicy": "Always"} if sidecar else {})
+    return result | ({"restartPolicy": "Always"} if sidecar else {})
 
 
 def has(name: str = "main", *, allocated: dict[str, str] | None = None, **asked: str) -> dict[str, Any]:

@@ -39,12 +39,12 @@ def gang(name: str, node: str, *, allowed: int | None = None, least: int = 2, ag
 def decided(wanted: Mapping[str, int], *holdings: GangAllocation) -> CycleResult:
     """The decisions about high-priority gangs of these sizes, where every gang has its own node."""
     cluster = NodeCache()
-    for holding in holdings:
-        cluster.put_node(make_scheduler_node(holding.pods[0].node, cpu=2))
-        for member in holding.pods:
+    for allocation in holdings:
+        cluster.put_node(make_scheduler_node(allocation.pods[0].node, cpu=2))
+        for member in allocation.pods:
             cluster.put_pod(member)
-    asks = [make_gang_request((ONE, count), name=name, priority=9) for name, count in wanted.items()]
-    return schedule(cluster.what_if(), asks, holdings, {}, SchedulerPolicy(), NOW)
+    requests = [make_gang_request((ONE, count), name=name, priority=9) for name, count in wanted.items()]
+    return schedule(cluster.what_if(), requests, holdings, {}, SchedulerPolicy(), NOW)
 
 
 def leaving(found: CycleResult) -> list[str]:

@@ -108,19 +108,19 @@ def test_a_volume_without_a_place_is_used_anywhere() -> None:
     ids=["missing", "unbound", "half bound", "no volume", "lost"],
 )
 def test_a_claim_that_nobody_can_use_is_named(there: list[Any], words: str) -> None:
-    found = placement_shortage(zones(*there), make_gang_request((SHAPE, 1)))
-    assert found.message == words
-    assert found.unsupported
+    result = placement_shortage(zones(*there), make_gang_request((SHAPE, 1)))
+    assert result.message == words
+    assert result.unsupported
 
 
 def test_a_claim_that_waits_for_its_first_pod_is_refused_with_the_remedy() -> None:
     cluster = zones(claim(volume=""))
     cluster.volumes.storage_classes.put(storage("WaitForFirstConsumer"))
-    found = placement_shortage(cluster, make_gang_request((SHAPE, 1)))
-    assert found.unsupported
-    assert 'persistentvolumeclaim "data"' in found.message
-    assert "WaitForFirstConsumer" in found.message
-    assert "scheduling.gangline.dev/commit: pin" in found.message
+    result = placement_shortage(cluster, make_gang_request((SHAPE, 1)))
+    assert result.unsupported
+    assert 'persistentvolumeclaim "data"' in result.message
+    assert "WaitForFirstConsumer" in result.message
+    assert "scheduling.gangline.dev/commit: pin" in result.message
     cluster.volumes.storage_classes.put(storage("Immediate"))
     assert (
         placement_shortage(cluster, make_gang_request((SHAPE, 1))).message
@@ -139,12 +139,12 @@ def test_when_the_claim_is_bound_the_gang_is_placed() -> None:
 
 def test_a_claim_for_one_pod_at_a_time_is_for_one_pod() -> None:
     cluster = zones(volume(), claim(mode="ReadWriteOncePod"))
-    found = placement_shortage(cluster, make_gang_request((SHAPE, 2)))
-    assert found.message == 'persistentvolumeclaim "data" is for one pod at a time (ReadWriteOncePod), 2 use it'
+    result = placement_shortage(cluster, make_gang_request((SHAPE, 2)))
+    assert result.message == 'persistentvolumeclaim "data" is for one pod at a time (ReadWriteOncePod), 2 use it'
     assert placed_nodes(cluster, make_gang_request((SHAPE, 1))) == [["a"]]
     cluster.put_pod(make_bound_pod("other", "a", SHAPE))
-    found = placement_shortage(cluster, make_gang_request((SHAPE, 1)))
-    assert found.message == 'persistentvolumeclaim "data" is for one pod at a time, and other uses it'
+    result = placement_shortage(cluster, make_gang_request((SHAPE, 1)))
+    assert result.message == 'persistentvolumeclaim "data" is for one pod at a time, and other uses it'
     assert isinstance(cluster.what_if().place_after_eviction(make_gang_request((SHAPE, 1)), ["other"]), Placement)
 
 
@@ -152,11 +152,11 @@ def test_two_roles_do_not_share_a_claim_for_one_pod() -> None:
     cluster = zones(volume(), claim(mode="ReadWriteOncePod"))
     other = make_pod_shape(make_scheduler_pod(cpu=2, spec=USES))
     assert "2 use it" in placement_shortage(cluster, make_gang_request(("a", SHAPE, 1), ("b", other, 1))).message
-    trial, ask = cluster.what_if(), make_gang_request((SHAPE, 1))
-    found = trial.place(ask)
-    assert isinstance(found, Placement)
-    trial.assume(ask, found)
-    assert not isinstance(trial.place(ask), Placement)
+    what_if, request = cluster.what_if(), make_gang_request((SHAPE, 1))
+    result = what_if.place(request)
+    assert isinstance(result, Placement)
+    what_if.assume(request, result)
+    assert not isinstance(what_if.place(request), Placement)
 
 
 def test_saying_the_same_again_changes_nothing_and_dropping_does() -> None:
@@ -235,10 +235,10 @@ def test_volumes_that_tie_nobody_down_are_not_kept() -> None:
 
 def test_a_member_with_a_resource_claim_is_refused_with_the_field_named() -> None:
     shape = make_pod_shape(make_scheduler_pod(spec={"resourceClaims": [{"name": "gpu"}]}))
-    found = placement_shortage(make_node_cache(make_scheduler_node("n")), make_gang_request((shape, 1)))
-    assert found.unsupported
-    assert found.message.startswith("spec.resourceClaims (gpu): ")
-    assert found.message.endswith("annotate the job with scheduling.gangline.dev/commit: pin")
+    result = placement_shortage(make_node_cache(make_scheduler_node("n")), make_gang_request((shape, 1)))
+    assert result.unsupported
+    assert result.message.startswith("spec.resourceClaims (gpu): ")
+    assert result.message.endswith("annotate the job with scheduling.gangline.dev/commit: pin")
 
 
 GATED = {"schedulingGates": [{"name": "scheduling.gangline.dev/gang"}]}
@@ -262,19 +262,21 @@ def test_a_claim_that_is_being_deleted_is_no_place_for_a_new_pod() -> None:
         claim(), metadata=ObjectMeta(name="data", namespace="default", deletion_timestamp=GANG_CREATED_AT)
     )
     cluster.volumes.claims.put(leaving)
-    found = placement_shortage(cluster, make_gang_request((SHAPE, 1)))
-    assert (found.unsupported, found.message) == (True, 'persistentvolumeclaim "data" is being deleted')
+    result = placement_shortage(cluster, make_gang_request((SHAPE, 1)))
+    assert (result.unsupported, result.message) == (True, 'persistentvolumeclaim "data" is being deleted')
 
 
 def test_a_claim_of_the_right_name_that_was_made_for_somebody_else_is_not_taken() -> None:
     pod = make_scheduler_pod("w-0", spec={"volumes": [{"name": "scratch", "ephemeral": {}}]})
-    ask = make_gang_request((make_pod_shape(pod), 1))
+    request = make_gang_request((make_pod_shape(pod), 1))
     cluster = zones(volume(), claim("w-0-scratch"))
-    assert placement_shortage(cluster, ask).message == 'persistentvolumeclaim "w-0-scratch" was not made for this pod'
+    assert (
+        placement_shortage(cluster, request).message == 'persistentvolumeclaim "w-0-scratch" was not made for this pod'
+    )
     owner = OwnerReference(kind="Pod", name="w-0", uid=pod.metadata.uid, controller=True)
     metadata = ObjectMeta(name="w-0-scratch", namespace="default", owner_references=(owner,))
     cluster.volumes.claims.put(msgspec.structs.replace(claim(), metadata=metadata))
-    assert placed_nodes(cluster, ask) == [["a"]]
+    assert placed_nodes(cluster, request) == [["a"]]
 
 
 def waits(provisioner: str = "disk.example.com", *allowed: str) -> StorageClass:
@@ -364,17 +366,17 @@ def test_where_volumes_are_not_made_a_pinned_pod_is_told_a_node_that_has_one_to_
 def test_a_volume_that_will_not_do_is_none(other: PersistentVolume) -> None:
     cluster = zones(unbound("data"), other)
     cluster.volumes.storage_classes.put(waits("kubernetes.io/no-provisioner"))
-    ask = make_gang_request((pinned("data"), 1))
-    assert placement_shortage(cluster, ask).nodes_by_reason == {"cannot reach the volume": 3}
+    request = make_gang_request((pinned("data"), 1))
+    assert placement_shortage(cluster, request).nodes_by_reason == {"cannot reach the volume": 3}
     cluster.volumes.volumes.put(local("pv", "b", claimRef={"namespace": "default", "name": "data"}))
-    assert placed_nodes(cluster, ask) == [["b"]]
+    assert placed_nodes(cluster, request) == [["b"]]
 
 
 def test_a_claim_may_choose_its_volume_by_labels() -> None:
     cluster = zones(unbound("data", selector={"matchLabels": {"disk": "nvme"}}), local("pv", "b"))
     cluster.volumes.storage_classes.put(waits("kubernetes.io/no-provisioner"))
-    ask = make_gang_request((pinned("data"), 1))
-    assert placement_shortage(cluster, ask).nodes_by_reason == {"cannot reach the volume": 3}
+    request = make_gang_request((pinned("data"), 1))
+    assert placement_shortage(cluster, request).nodes_by_reason == {"cannot reach the volume": 3}
     labelled = msgspec.structs.replace(local("pv", "b"), metadata=ObjectMeta(name="pv", labels={"disk": "nvme"}))
     cluster.volumes.volumes.put(labelled)
-    assert placed_nodes(cluster, ask) == [["b"]]
+    assert placed_nodes(cluster, request) == [["b"]]

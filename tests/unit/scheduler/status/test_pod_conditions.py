@@ -41,16 +41,16 @@ class ReporterEnv:
             self.gangs.put_pod(each, shape_of(each))
 
     async def says(self, cause: PendingReason | None, message: str = "no room") -> None:
-        asks = self.gangs.requests()
-        self.gang.progress.pending = Pending(asks[0], cause, message) if cause is not None else None
+        requests = self.gangs.requests()
+        self.gang.progress.pending = Pending(requests[0], cause, message) if cause is not None else None
         self.signals.enqueue(self.gang)
         await self.clock.advance(PACE.report)
 
     @property
     def said(self) -> list[tuple[str, str, str]]:
-        found: list[Any] = [body["status"]["conditions"][0] for body in self.wire.sent_bodies]
+        result: list[Any] = [body["status"]["conditions"][0] for body in self.wire.sent_bodies]
         names = [request.path.split("/")[-2] for request in self.wire.requests]
-        return [(name, each["reason"], each["message"]) for name, each in zip(names, found, strict=True)]
+        return [(name, each["reason"], each["message"]) for name, each in zip(names, result, strict=True)]
 
     @asynccontextmanager
     async def up(self) -> AsyncIterator[None]:
@@ -86,8 +86,8 @@ async def test_for_any_other_cause_they_say_nothing(cause: PendingReason | None)
 
 
 async def test_what_was_said_is_not_said_again() -> None:
-    told = ("False", "Unschedulable")
-    env = ReporterEnv(waiting(0, condition=told), waiting(1, condition=told))
+    messages = ("False", "Unschedulable")
+    env = ReporterEnv(waiting(0, condition=messages), waiting(1, condition=messages))
     async with env.up():
         await env.says(PendingReason.RESOURCES)
         before = len(env.said)
@@ -100,8 +100,8 @@ async def test_what_was_said_is_not_said_again() -> None:
 
 
 async def test_a_mark_that_no_longer_holds_is_taken_back() -> None:
-    told = ("False", "Unschedulable")
-    env = ReporterEnv(waiting(0, condition=told), waiting(1))
+    messages = ("False", "Unschedulable")
+    env = ReporterEnv(waiting(0, condition=messages), waiting(1))
     async with env.up():
         await env.says(PendingReason.QUEUE, "not its turn")
     assert env.said == [("g-0", "Waiting", "not its turn")]

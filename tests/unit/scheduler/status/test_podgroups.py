@@ -87,8 +87,8 @@ class ReporterEnv:
         metadata["resourceVersion"] = str(int(metadata["resourceVersion"]) + 1)
 
     def member(self, number: int, phase: str = "Running") -> None:
-        found = make_gang_pod(f"g-{number}", "g", role="worker", index=number, node="a", phase=phase)
-        self.gangs.put_pod(found, shape_of(found))
+        result = make_gang_pod(f"g-{number}", "g", role="worker", index=number, node="a", phase=phase)
+        self.gangs.put_pod(result, shape_of(result))
         self.reporter.enqueue(self.gang)
 
     async def passes(self, duration: timedelta = PACE.report) -> None:

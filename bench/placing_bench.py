@@ -24,9 +24,9 @@ from gangline.api.scheduler_views import Node, Pod
 from gangline.api.scheduling import GangTopology
 from gangline.scheduler.cache.nodes import NodeCache
 from gangline.scheduler.cycle.cycle import schedule
-from gangline.scheduler.pods.decode import ShapeCache, shape_of
-from gangline.scheduler.pods.shape import PodShape
+from gangline.scheduler.pods.decode import ShapeCache, bound_pod_of, shape_of
 from gangline.scheduler.types.cycle import GangRequest, Pending, Placement, PodSet, SchedulerPolicy
+from gangline.scheduler.types.shape import PodShape
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 RACK, HOST = "example.com/rack", "kubernetes.io/hostname"
@@ -58,7 +58,8 @@ def memory(nodes: int, residents: int) -> tuple[Figures, NodeCache]:
     nodes_in = time.process_time()
     shapes = ShapeCache()
     for number in range(residents):
-        found = shapes.bound_pod_for(running_pod(number, nodes))
+        pod = running_pod(number, nodes)
+        found = bound_pod_of(pod, shapes.shape_for(pod))
         if found is not None:
             cluster.put_pod(found)
     done = time.process_time()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gangline.api.codec.codec import encode
-from gangline.api.meta import JSON, Key, Selector
+from gangline.api.meta import JSON, Key, ObjectMeta, Selector
 from gangline.api.scheduler_views import (
     PLACEMENT_SCHEME,
     CSINode,
@@ -133,16 +133,16 @@ async def asked(
 async def seen(client: Client, spaces: tuple[str, str]) -> NodeCache:
     """All that the server has, as it has it, but for the pods that were put to the question."""
     cluster = NodeCache()
-    cluster.put_namespace(spaces[0], {})
-    cluster.put_namespace(spaces[1], {"colour": "green"})
+    for space, labels in ((spaces[0], {}), (spaces[1], {"colour": "green"})):
+        cluster.namespaces.put(Namespace(metadata=ObjectMeta(name=space, labels=labels)))
     for node in (await client.list(Node)).items:
         cluster.put_node(node)
     for limits in (await client.list(CSINode)).items:
-        cluster.put_attach_limits(limits)
+        cluster.volumes.csi_nodes.put(limits)
     for volume in (await client.list(PersistentVolume)).items:
-        cluster.put_volume(volume)
+        cluster.volumes.volumes.put(volume)
     for claim in (await client.list(VolumeClaim, Selector(spaces[0]))).items:
-        cluster.put_claim(claim)
+        cluster.volumes.claims.put(claim)
     for space in spaces:
         for pod in (await client.list(Pod, Selector(space, labels=f"!{PROBE_LABEL}"))).items:
             resident = bound_pod_of(pod)

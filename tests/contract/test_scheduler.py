@@ -141,7 +141,7 @@ async def test_while_the_killed_member_terminates_on_the_only_place_the_gang_rec
         # Its node has not answered: it stays, with a deletion timestamp.
         await town.client.delete(Pod, town.key("g-1"), grace=timedelta(seconds=30))
         await town.create_pod("g-1b", "g", role="worker", index=1)
-        group = await town.wait_for(PodGroup, "g", lambda found: "leaving" in found.status.state.message)
+        group = await town.wait_for(PodGroup, "g", lambda found: "terminating" in found.status.state.message)
         assert group.status.state.phase == "Recovering"
         await town.delete_now("g-1")
         await town.run_when_bound(["g-1b"])

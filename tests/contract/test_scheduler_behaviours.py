@@ -21,10 +21,10 @@ from gangline.kube.options import PatchType
 from gangline.kube.pods import PodSubresources
 from gangline.kube.transport.api import Request, Response
 from gangline.runtime.events import EventRecorder
-from gangline.scheduler.binding.binder import HOSTNAME
 from gangline.scheduler.metrics import NullSchedulerMetrics
 from gangline.scheduler.scheduler import SCHEME, Scheduler
 from gangline.scheduler.settings import SchedulerSettings
+from gangline.scheduler.snapshot.node_info import HOSTNAME_LABEL
 from gangline.scheduler.types.cycle import SchedulerPolicy
 from gangline.testing.clock import FakeClock
 from support.cluster.scheduler_env import (
@@ -367,7 +367,7 @@ async def test_a_node_that_did_not_take_a_pinned_gang_is_told_again_only_when_th
                 await slow.comes(Pod, name, lambda found: not found.spec.scheduling_gates)
                 # Its scheduler knows of something that we do not: devices, say.
                 await no_room(town, name)
-            told.append({(await town.get_pod(name)).spec.node_selector[HOSTNAME] for name in names})
+            told.append({(await town.get_pod(name)).spec.node_selector[HOSTNAME_LABEL] for name in names})
             for _ in range(20):
                 await slow.moment()
             await slow.clock.advance(61 * SECOND)

@@ -231,7 +231,7 @@ async def test_while_a_killed_process_takes_its_time_the_gang_recovers(machine: 
                 await asyncio.sleep(0.01)
         await machine.client.delete(Pod, machine.key("g-1"), grace=timedelta(seconds=120))
         await machine.run("g-1b", "g", role="worker", index=1, cpu="2")
-        group = await machine.wait_for(PodGroup, "g", lambda found: "leaving" in found.status.state.message)
+        group = await machine.wait_for(PodGroup, "g", lambda found: "terminating" in found.status.state.message)
         assert group.status.state.phase == "Recovering"
         await machine.goes("g-1")
         await machine.wait_phase("g", "Running", "")

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from gangline.scheduler.cache.nodes import NodeCache
 from gangline.scheduler.pods.decode import shape_of
-from gangline.scheduler.pods.shape import PodShape
 from gangline.scheduler.types.cycle import GangRequest, Placement, Shortage
+from gangline.scheduler.types.shape import PodShape
 from support.builders.scheduler_inputs import (
     HOSTNAME_LABEL,
     make_bound_pod,
@@ -303,11 +303,9 @@ def test_a_trial_is_as_before_when_everything_is_undone(
     trial = world(found, there).what_if()
     before = (trial.free(), trial.place(ask))
     gone = data.draw(st.lists(st.sampled_from([f"g{number}" for number in range(4)]), max_size=4))
-    trial.remove_pods(gone)
     trial.reserve(ask)
-    after = trial.place_after_eviction(ask, ["g0"])
+    after = trial.place_after_eviction(ask, gone)
     trial.release()
-    trial.restore_pods(gone)
     again = trial.place(ask)
     assert trial.free() == before[0]
     assert isinstance(after, Placement | Shortage)

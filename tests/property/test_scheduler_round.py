@@ -11,7 +11,6 @@ from gangline.api.meta import Key, ObjectMeta
 from gangline.api.scheduler_views import Node, NodePlacementStatus
 from gangline.scheduler.cache.nodes import NodeCache
 from gangline.scheduler.cycle.cycle import schedule
-from gangline.scheduler.pods.shape import PodShape
 from gangline.scheduler.types.cycle import (
     Bind,
     BoundPod,
@@ -24,7 +23,8 @@ from gangline.scheduler.types.cycle import (
     SchedulerPolicy,
     Shortage,
 )
-from gangline.scheduler.types.requests import EquivalenceClass, EquivalenceClasses
+from gangline.scheduler.types.equivalence import EquivalenceClass, EquivalenceClasses
+from gangline.scheduler.types.shape import PodShape
 
 NOW = datetime(2026, 11, 16, 12, 0, 0, tzinfo=UTC)
 SHAPES = [
@@ -60,7 +60,7 @@ class World:
     def round(
         self, asks: list[GangRequest], policy: SchedulerPolicy, kinds: EquivalenceClasses | None = None
     ) -> CycleResult:
-        return schedule(self.cluster().what_if(), asks, self.holdings, RULES, policy, NOW, kinds=kinds)
+        return schedule(self.cluster().what_if(), asks, self.holdings, RULES, policy, NOW, classes=kinds)
 
     def used(self, without: frozenset[str] = frozenset()) -> dict[str, Counter[str]]:
         found = {name: Counter[str]() for name in self.nodes}

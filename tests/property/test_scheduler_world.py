@@ -25,7 +25,7 @@ class History:
     """A world, and what the server knows of its pods: name -> what is true of each."""
 
     def __init__(self) -> None:
-        self.world = SchedulerCache(SchedulerSettings(), lambda: None)
+        self.world = SchedulerCache(SchedulerSettings())
         self.pods: dict[int, dict[str, Any]] = {}
         self.made = 0
         for name in NODES:
@@ -73,9 +73,9 @@ class History:
             case "refused":
                 world.forget_refused(uid)
             case "asked" if member.is_placed:
-                world.set_evicting(uid, leaves=True)
+                world.set_evicting(uid, evicting=True)
             case "stays" if member.evicting:
-                world.set_evicting(uid, leaves=False)
+                world.set_evicting(uid, evicting=False)
 
     def seen(self, number: int) -> Pod:
         return make_gang_pod(f"g-{number}", "g", role="worker", index=number, **self.pods[number])

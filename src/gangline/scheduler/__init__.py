@@ -1,1 +1,1 @@
-"""The gang scheduler: all of a gang or none of it, on one snapshot. Import the modules, not this package."""
+"""The gang scheduler: places all members of a gang or none, on one snapshot. Import the modules, not this package."""

@@ -1,4 +1,4 @@
-"""What a scheduler tells whoever counts. `metrics.SchedulerMetrics` counts for Prometheus."""
+"""What the scheduler measures. `prometheus.PrometheusSchedulerMetrics` implements it for Prometheus."""
 
 from datetime import timedelta
 from typing import Protocol
@@ -7,9 +7,9 @@ from gangline.scheduler.types.cycle import CycleResult
 
 
 class SchedulerMetrics(Protocol):
-    """Is told what happened. Must not raise."""
+    """Receives measurements. Must not raise."""
 
-    def observe_cycle(self, seconds: float, found: CycleResult) -> None: ...
+    def observe_cycle(self, seconds: float, result: CycleResult) -> None: ...
     def observe_bind(self, waited: timedelta | None) -> None: ...
     def count_bind_error(self) -> None: ...
     def count_victims(self, count: int) -> None: ...
@@ -17,9 +17,9 @@ class SchedulerMetrics(Protocol):
 
 
 class NullSchedulerMetrics:
-    """Counts nothing."""
+    """Ignores all measurements."""
 
-    def observe_cycle(self, seconds: float, found: CycleResult) -> None:
+    def observe_cycle(self, seconds: float, result: CycleResult) -> None:
         pass
 
     def observe_bind(self, waited: timedelta | None) -> None:

@@ -1,4 +1,4 @@
-"""What a scheduler counts, under kube-batch's names where it counts the same, so that dashboards and alerts fit.
+"""Prometheus metrics, under kube-batch's names where they measure the same, so that dashboards and alerts fit.
 
 No label names a job: kube-batch's counters per job are sums here.
 """
@@ -20,13 +20,13 @@ class PrometheusSchedulerMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._cycle_latency = Histogram(
             f"{METRIC_PREFIX}_e2e_scheduling_latency_milliseconds",
-            "How long rounds of decisions took.",
+            "Duration of scheduling cycles.",
             buckets=_MILLISECOND_BUCKETS,
             registry=registry,
         )
         self._pod_latency = Histogram(
             f"{METRIC_PREFIX}_task_scheduling_latency_microseconds",
-            "From the creation of pods until they were placed.",
+            "Time from the creation of pods until they were placed.",
             buckets=_MICROSECOND_BUCKETS,
             registry=registry,
         )
@@ -39,25 +39,25 @@ class PrometheusSchedulerMetrics:
         self._scheduled, self._unschedulable = attempts.labels("scheduled"), attempts.labels("unschedulable")
         self._errors = attempts.labels("error")
         self._preemptions = Counter(
-            f"{METRIC_PREFIX}_total_preemption_attempts",
-            "How often others were made to leave.",
-            registry=registry,
+            f"{METRIC_PREFIX}_total_preemption_attempts", "Decisions to preempt other gangs.", registry=registry
         )
         self._victims = Counter(
-            f"{METRIC_PREFIX}_pod_preemption_victims", "Pods that were asked to leave.", registry=registry
+            f"{METRIC_PREFIX}_pod_preemption_victims", "Pods evicted for others.", registry=registry
         )
-        self._pending_pods = Gauge(f"{METRIC_PREFIX}_unschedule_task_count", "Pods that wait.", registry=registry)
-        self._pending_gangs = Gauge(f"{METRIC_PREFIX}_unschedule_job_count", "Gangs that wait.", registry=registry)
+        self._pending_pods = Gauge(
+            f"{METRIC_PREFIX}_unschedule_task_count", "Pods that wait for nodes.", registry=registry
+        )
+        self._pending_gangs = Gauge(
+            f"{METRIC_PREFIX}_unschedule_job_count", "Gangs that wait for nodes.", registry=registry
+        )
         self._bound_pods = Counter(
-            "gangline_scheduler_pods_bound",
-            "Pods placed; its rate is the throughput.",
-            registry=registry,
+            "gangline_scheduler_pods_bound", "Pods placed; its rate is the throughput.", registry=registry
         )
 
-    def observe_cycle(self, seconds: float, found: CycleResult) -> None:
-        """A round was made."""
+    def observe_cycle(self, seconds: float, result: CycleResult) -> None:
+        """Count the decisions of a cycle, and observe how long it took."""
         self._cycle_latency.observe(seconds * 1000)
-        for decision in found.decisions:
+        for decision in result.decisions:
             match decision:
                 case Bind():
                     self._scheduled.inc()
@@ -67,20 +67,20 @@ class PrometheusSchedulerMetrics:
                     self._unschedulable.inc()
 
     def observe_bind(self, waited: timedelta | None) -> None:
-        """A pod has its place, so long after it was made."""
+        """Count a placed pod, and observe the time since its creation."""
         self._bound_pods.inc()
         if waited is not None:
             self._pod_latency.observe(waited.total_seconds() * 1e6)
 
     def count_bind_error(self) -> None:
-        """A call failed."""
+        """Count a failed call."""
         self._errors.inc()
 
     def count_victims(self, count: int) -> None:
-        """So many are asked to leave."""
+        """Count evicted pods."""
         self._victims.inc(count)
 
     def set_pending(self, gangs: int, pods: int) -> None:
-        """So many wait now."""
+        """Set how many gangs and pods are waiting."""
         self._pending_gangs.set(gangs)
         self._pending_pods.set(pods)

@@ -1,4 +1,4 @@
-"""Everything about the running scheduler that can be set, as values."""
+"""Settings of the scheduler, as values."""
 
 from datetime import timedelta
 
@@ -9,25 +9,25 @@ from gangline.scheduler.types.cycle import SchedulerPolicy
 
 LEASE_NAME = "gangline-scheduler"
 FIELD_MANAGER = "gangline-scheduler"
-"""Who wrote it, in the fields that the server keeps."""
+"""The field manager of our writes."""
 
 
 class Intervals(msgspec.Struct, frozen=True):
-    """How soon things happen. Nothing is polled: these are pauses in which several changes become one."""
+    """Delays in which several changes become one. Nothing is polled."""
 
-    # Between the first change and the round that looks at it.
+    # Between the first change and the cycle that handles it.
     debounce: timedelta = timedelta(milliseconds=5)
-    # A round waits at least as long as the last one took, up to this: others have work to do too.
+    # A cycle waits at least as long as the last one took, up to this, so that other tasks get their turn.
     max_cycle_delay: timedelta = timedelta(seconds=1)
-    # Between a change of a gang and the look at what is to be written of it.
+    # Between a change of a gang and the report of it.
     report: timedelta = timedelta(milliseconds=100)
-    # Between two writes about one gang whose phase stays as it is.
+    # Between two writes about a gang whose phase stays the same.
     status_write: timedelta = timedelta(seconds=1)
-    # Between two writes about one gang of which only the words change that say why there is no place.
+    # Between two writes about a gang if only the text changed that says why it is not placed.
     message_write: timedelta = timedelta(seconds=10)
-    # Between two writes of a reason that changes only in its words, on all pods of a gang.
+    # Between two writes of a condition that changes only in its message, on all pods of a gang.
     condition_write: timedelta = timedelta(seconds=60)
-    # Between two writes of a queue's counters.
+    # Between two writes of a queue's status.
     queue_write: timedelta = timedelta(seconds=5)
 
 
@@ -36,21 +36,21 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     # The `schedulerName` of pods that are ours to bind.
     name: str = SCHEDULER_NAME
-    # Whether such pods are bound, and whether pods of others that carry our gate are pinned.
+    # Whether such pods are bound, and whether pods of other schedulers that carry our gate are pinned.
     bind_pods: bool = True
     pin_pods: bool = True
     policy: SchedulerPolicy = SchedulerPolicy()
-    # How long a start may stay half bound, and wait, where its group does not say.
+    # How long a start may stay half bound, and a gang may wait without a warning, unless its PodGroup says.
     start_timeout: timedelta = timedelta(seconds=60)
-    # Whether a start that stays half bound is undone.
+    # Whether a start that stays half bound is rolled back.
     roll_back: bool = True
-    # Calls under way at the same time.
+    # API calls in flight at the same time.
     concurrency: int = 32
     intervals: Intervals = Intervals()
 
 
 class SchedulerProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What only a scheduler with a process of its own needs."""
+    """Settings that only a scheduler in its own process needs."""
 
     scheduler: SchedulerSettings = SchedulerSettings()
     metrics_address: str = ":8080"

@@ -12,8 +12,8 @@ from gangline.api.scheduling import GangTopology
 from gangline.scheduler.cache.nodes import NodeCache
 from gangline.scheduler.placement.whatif import WhatIf
 from gangline.scheduler.pods.decode import shape_of
-from gangline.scheduler.pods.shape import PodShape
 from gangline.scheduler.types.cycle import BoundPod, GangRequest, Placement, PodSet, Shortage
+from gangline.scheduler.types.shape import PodShape
 
 GANG_CREATED_AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOSTNAME_LABEL = "kubernetes.io/hostname"

@@ -1,4 +1,4 @@
-"""Behaviours of gangs that lie between the life cycle and the scheduler: what is remembered, for how long, of whom."""
+"""Behaviours of gangs between the phase transitions and the scheduler: what is remembered, and for how long."""
 
 from datetime import timedelta
 from typing import Any
@@ -46,10 +46,10 @@ def counted(found: PodGroup, running: int) -> PodGroup:
 
 
 def in_vain(gang: GangInfo, gangs: GangRegistry) -> None:
-    """The last round found no room for what it asks now."""
-    (ask,) = gangs.requests()
-    gang.pending, gang.last_attempt = (
-        Pending(ask, PendingReason.RESOURCES, "no room"),
+    """The last cycle found no room for the current request."""
+    (request,) = gangs.requests()
+    gang.progress.pending, gang.progress.last_attempt = (
+        Pending(request, PendingReason.RESOURCES, "no room"),
         PlacementAttempt(failed=True, message="no room"),
     )
 
@@ -59,12 +59,12 @@ def after(gang: GangInfo) -> tuple[str, str]:
     return state.phase, state.reason
 
 
-# Who is missed
+# Lost members
 
 
 def test_a_member_deleted_while_no_scheduler_ran_was_deleted() -> None:
-    found = counted(make_pod_group("g", 3, phase="Running"), 3)
-    _, gang = made(found, runs(0), runs(1))
+    result = counted(make_pod_group("g", 3, phase="Running"), 3)
+    _, gang = made(result, runs(0), runs(1))
     assert after(gang) == ("Recovering", "PodDeleted")
 
 
@@ -72,8 +72,8 @@ def test_a_gang_that_starts_again_is_not_blamed_for_whom_it_lost_before() -> Non
     gangs, gang = made(make_pod_group("g", 3, phase="Unschedulable"), *(runs(number) for number in range(3)))
     for number in range(3):
         gangs.drop_pod(f"uid-g-{number}")
-    assert len(gang.lost_members) == 3
-    # It starts again, and with fewer.
+    assert len(gang.members.lost) == 3
+    # The gang starts again, with fewer members.
     gangs.put_group(make_pod_group("g", 2, phase="Pending", version="2"))
     put(gangs, runs(0, uid="new-0"), member(1, uid="new-1"))
     assert after(gang) == ("Pending", "")
@@ -82,12 +82,12 @@ def test_a_gang_that_starts_again_is_not_blamed_for_whom_it_lost_before() -> Non
 def test_a_group_of_the_same_name_made_anew_has_lost_nobody() -> None:
     gangs, gang = made(make_pod_group("g", 2, phase="Running"), runs(0), runs(1))
     gangs.drop_pod("uid-g-1")
-    gang.warned_timeout, gang.placed_at = True, START_TIME
-    # The watch was cut off while the old one went and the new one came.
+    gang.progress.warned_timeout, gang.progress.placed_at = True, START_TIME
+    # The watch was interrupted while the old PodGroup was replaced by the new one.
     gangs.put_group(make_pod_group("g", 2, uid="another", version="9"))
-    assert not gang.lost_members
-    assert not gang.warned_timeout
-    assert gang.placed_at is None
+    assert not gang.members.lost
+    assert not gang.progress.warned_timeout
+    assert gang.progress.placed_at is None
 
 
 def test_a_gang_needs_as_many_as_its_roles_need_together() -> None:
@@ -98,7 +98,7 @@ def test_a_gang_needs_as_many_as_its_roles_need_together() -> None:
     assert after(gang) == ("Pending", "NotEnoughTasks")
 
 
-# Whether there is room
+# Placement attempts
 
 
 def test_t5_takes_a_try_for_the_members_that_are_missing_now() -> None:
@@ -106,7 +106,7 @@ def test_t5_takes_a_try_for_the_members_that_are_missing_now() -> None:
     gangs, gang = made(make_pod_group("g", 4, phase="Running"), *(runs(number) for number in range(4)), *extras)
     in_vain(gang, gangs)
     assert after(gang)[0] == "Running"
-    # Two are killed. Those who found no room before were others: nobody has tried to do without the two yet.
+    # Two are killed. The members that did not fit before were others: no attempt was made for these two yet.
     for number in (0, 1):
         gangs.drop_pod(f"uid-g-{number}")
     gangs.put_group(make_pod_group("g", 4, phase="Recovering", version="2"))
@@ -121,12 +121,12 @@ def test_a_reason_does_not_come_and_go_while_a_waiting_gang_is_looked_at() -> No
     gangs, gang = made(make_pod_group("g", 2, phase="Pending"), member(0), member(1))
     in_vain(gang, gangs)
     assert after(gang) == ("Pending", "NotEnoughResources")
-    # Something about a pod changed, and the next round is still to come.
+    # A pod changed, and the next cycle is still to come.
     put(gangs, member(1, condition=("False", "Unschedulable")))
     assert after(gang) == ("Pending", "NotEnoughResources")
 
 
-# D8: when a start is undone
+# D8: when a start is rolled back
 
 
 def test_d8_a_replacement_has_its_time_however_long_the_others_have_been_there() -> None:
@@ -145,7 +145,7 @@ def test_d8_a_large_gang_has_time_as_long_as_it_gets_on() -> None:
 def test_d8_one_who_refused_to_leave_is_not_asked_again_at_once() -> None:
     _, gang = made(make_pod_group("g", 2, phase="Pending"), member(0, node="a", scheduled=START_TIME), member(1))
     assert is_half_bound(gang)
-    gang.rolled_back_at = START_TIME + MINUTE
+    gang.progress.rolled_back_at = START_TIME + MINUTE
     assert rollback_at(gang, MINUTE) == START_TIME + 2 * MINUTE
 
 

@@ -18,10 +18,10 @@ NUMBERED = {"T": range(8), "F": range(1, 7), "D": range(1, 10), "L": range(1, 11
 NUMBERED |= {"A5.": range(1, 9), "A6.": range(1, 6), "A7.": range(1, 5), "G2.": range(1, 19)}
 NUMBERED |= {"W": range(1, 8), "M": range(1, 7)}
 EVERY = {f"{letter}{number}" for letter, numbers in NUMBERED.items() for number in numbers}
-# These are shown on a real server and with real processes too.
+# These are tested on a real server and with real processes too.
 EVERYWHERE = {f"T{number}" for number in range(8)} | {"L1", "L4", "L6", "L7"}
 EVERYWHERE |= {f"K{number}" for number in (*range(23, 31), 34, 35, 36)}
-# No test shows these: one is not built, and speed is measured.
+# These have no test: one is not implemented, and speed is measured.
 OTHERWISE = {"D7", "M4"}
 
 
@@ -34,14 +34,16 @@ class Row(NamedTuple):
 
 def rows() -> list[tuple[str, Row]]:
     text = PAGE.read_text()
-    return [(found["name"], Row(*(cell.strip() for cell in found["cells"].split("|")))) for found in ROW.finditer(text)]
+    return [
+        (result["name"], Row(*(cell.strip() for cell in result["cells"].split("|")))) for result in ROW.finditer(text)
+    ]
 
 
 @cache
 def defined_in(path: str) -> frozenset[str]:
     tree = ast.parse((ROOT / "tests" / path).read_text())
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
-    return frozenset(node.name for node in tree.body if isinstance(node, kinds))
+    classes = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return frozenset(node.name for node in tree.body if isinstance(node, classes))
 
 
 def test_every_behaviour_is_on_the_page_once() -> None:
@@ -51,9 +53,9 @@ def test_every_behaviour_is_on_the_page_once() -> None:
 
 @pytest.mark.parametrize(("name", "row"), [pytest.param(*each, id=each[0]) for each in rows()])
 def test_every_test_on_the_page_exists(name: str, row: Row) -> None:
-    found = TEST.findall("".join(row[1:]))
-    assert bool(found) != (name in OTHERWISE)
-    for path, test in found:
+    result = TEST.findall("".join(row[1:]))
+    assert bool(result) != (name in OTHERWISE)
+    for path, test in result:
         assert test in defined_in(path), f"{name}: there is no {path}::{test}"
     for path in FILE.findall("".join(row[1:])):
         assert (ROOT / path).is_file()

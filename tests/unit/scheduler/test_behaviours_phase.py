@@ -1,4 +1,4 @@
-"""Corners of the life cycle that only one condition tells apart."""
+"""Edge cases of the phase transitions, each distinguished by one condition."""
 
 from datetime import timedelta
 
@@ -20,8 +20,8 @@ LATER = START_TIME + timedelta(minutes=1)
 
 
 def member(number: int, phase: str = "Running", *, node: str = "a", **more: object) -> MemberStatus:
-    facts = {"uid": f"uid-{number}", "name": f"g-{number}", "role": "worker", "index": number}
-    return MemberStatus(**facts, phase=phase, node=node, **more)  # type: ignore[arg-type]
+    status = {"uid": f"uid-{number}", "name": f"g-{number}", "role": "worker", "index": number}
+    return MemberStatus(**status, phase=phase, node=node, **more)  # type: ignore[arg-type]
 
 
 def waits(number: int) -> MemberStatus:
@@ -46,14 +46,14 @@ def after(found: GangObservation) -> tuple[str, str]:
 
 def test_t5_is_not_for_a_replacement_that_has_its_node_and_only_starts() -> None:
     starting = member(2, "Pending")
-    found = seen(PodGroupPhase.RECOVERING, member(0), member(1), starting, last_attempt=NO_ROOM)
-    assert after(found)[0] == "Recovering"
+    result = seen(PodGroupPhase.RECOVERING, member(0), member(1), starting, last_attempt=NO_ROOM)
+    assert after(result)[0] == "Recovering"
 
 
 def test_t5_waits_until_all_who_are_missing_exist_again() -> None:
-    gone = LostMember("g-2", "worker", 2)
-    found = seen(PodGroupPhase.RECOVERING, member(0), waits(1), lost_members=(gone,), last_attempt=NO_ROOM)
-    assert after(found) == ("Recovering", "NotEnoughTasks")
+    removed = LostMember("g-2", "worker", 2)
+    result = seen(PodGroupPhase.RECOVERING, member(0), waits(1), lost_members=(removed,), last_attempt=NO_ROOM)
+    assert after(result) == ("Recovering", "NotEnoughTasks")
 
 
 # T6
@@ -76,16 +76,16 @@ def test_t6_counts_a_failed_pod_that_is_still_there_as_there() -> None:
 
 def test_d3_a_member_that_succeeded_and_is_being_deleted_is_no_loss() -> None:
     done = member(2, "Succeeded", deleting=True)
-    found = seen(PodGroupPhase.RUNNING, member(0), member(1), done)
-    assert after(found) == ("Running", "")
-    status = podgroup_status(found, next_state(found))
+    result = seen(PodGroupPhase.RUNNING, member(0), member(1), done)
+    assert after(result) == ("Running", "")
+    status = podgroup_status(result, next_state(result))
     assert (status.running, status.succeeded, status.failed) == (2, 1, 0)
 
 
 def test_d3_a_member_that_runs_and_is_being_deleted_is_one() -> None:
-    found = seen(PodGroupPhase.RUNNING, member(0), member(1), member(2, deleting=True))
-    assert after(found) == ("Recovering", "PodDeleted")
-    assert podgroup_status(found, next_state(found)).running == 2
+    result = seen(PodGroupPhase.RUNNING, member(0), member(1), member(2, deleting=True))
+    assert after(result) == ("Recovering", "PodDeleted")
+    assert podgroup_status(result, next_state(result)).running == 2
 
 
 # A5
@@ -115,7 +115,7 @@ def test_a5_the_message_carries_all_counts() -> None:
 
 def test_a_phase_that_somebody_else_made_up_is_begun_anew() -> None:
     odd = PodGroupState(phase="Finished", last_probe_time=START_TIME, last_transition_time=START_TIME)
-    found = GangObservation(state=odd, min_members=1, members=(member(0),), now=LATER)
-    first = next_state(found)
+    result = GangObservation(state=odd, min_members=1, members=(member(0),), now=LATER)
+    first = next_state(result)
     assert first.phase == "Pending"
     assert next_state(GangObservation(state=first, min_members=1, members=(member(0),), now=LATER)).phase == "Running"

@@ -1,4 +1,4 @@
-"""The benchmark of placing runs; its figures are not looked at here."""
+"""The placement benchmark runs; its figures are not checked here."""
 
 import json
 import subprocess
@@ -13,7 +13,7 @@ def test_a_small_run_answers_every_question(tmp_path: Path) -> None:
     command = [sys.executable, str(BENCH), "--nodes=80", "--residents=50", "--rounds=1", f"--json={figures}"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    found = json.loads(figures.read_text())
-    assert len(found["decisions"]) == 11
-    assert all(took >= 0 for took in found["decisions"].values())
-    assert found["memory"]["process_mb"] > 0
+    result = json.loads(figures.read_text())
+    assert len(result["decisions"]) == 11
+    assert all(took >= 0 for took in result["decisions"].values())
+    assert result["memory"]["process_mb"] > 0

@@ -1,12 +1,12 @@
-"""What a node itself says about a pod: K14, tolerations, node affinity, ports."""
+"""Filters on a node's own properties: K14, tolerations, node affinity, ports."""
 
 from typing import Any
 
 import pytest
 
 from gangline.scheduler.cache.nodes import NodeCache
-from gangline.scheduler.pods.shape import PodShape
 from gangline.scheduler.types.cycle import Placement
+from gangline.scheduler.types.shape import PodShape
 from support.builders.scheduler_inputs import (
     make_bound_pod,
     make_gang_request,
@@ -75,8 +75,8 @@ def test_every_node_is_counted_once_under_the_first_reason() -> None:
         make_scheduler_node("c", cpu=1, gpu=1),
         *(make_scheduler_node(f"d{number}", cpu=1) for number in range(3)),
     )
-    found = placement_shortage(cluster, make_gang_request((make_pod_shape(cpu=2, gpu=1), 1)))
-    assert found.message == "0/6 nodes: 3 lack nvidia.com/gpu, 1 cordoned, 1 lack cpu, 1 tainted"
+    result = placement_shortage(cluster, make_gang_request((make_pod_shape(cpu=2, gpu=1), 1)))
+    assert result.message == "0/6 nodes: 3 lack nvidia.com/gpu, 1 cordoned, 1 lack cpu, 1 tainted"
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_who_tolerates_a_cordon_or_an_absence_goes_there_all_the_same() -> None:
     some = [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in keys]
     assert fits(cluster, shape_with(tolerations=some))
     assert not fits(cluster, shape_with(tolerations=some[:1]))
-    # What admission gives to every pod is about being evicted, not about being placed.
+    # The tolerations that admission adds to every pod concern eviction, not placement.
     assert not fits(cluster, shape_with(tolerations=[some[0], some[1] | {"effect": "NoExecute"}]))
 
 
@@ -247,12 +247,11 @@ def test_the_ports_of_one_role_are_in_the_way_of_another() -> None:
     cluster = make_node_cache(make_scheduler_node("n"), make_scheduler_node("m"))
     other = make_pod_shape(make_scheduler_pod(spec=PORT | {"nodeSelector": {"kubernetes.io/hostname": "m"}}))
     assert placed_nodes(cluster, make_gang_request(("a", shape, 1), ("b", other, 1))) == [["n"], ["m"]]
-    trial = cluster.what_if()
-    trial.remove_pods(["nobody"])
-    found = trial.place(make_gang_request((shape, 2)))
-    assert isinstance(found, Placement)
-    trial.assume(make_gang_request((shape, 2)), found)
-    assert not isinstance(trial.place(make_gang_request((shape, 1))), Placement)
+    what_if = cluster.what_if()
+    result = what_if.place(make_gang_request((shape, 2)))
+    assert isinstance(result, Placement)
+    what_if.assume(make_gang_request((shape, 2)), result)
+    assert not isinstance(what_if.place(make_gang_request((shape, 1))), Placement)
 
 
 def test_a_port_of_one_who_leaves_is_free() -> None:

@@ -1,4 +1,4 @@
-"""What a scheduler counts, and that its page names it."""
+"""The metrics of the scheduler, and that the documentation names them."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -43,15 +43,15 @@ def test_rounds_places_and_failures_are_counted() -> None:
     meters.count_bind_error()
     meters.count_victims(3)
     meters.set_pending(2, 9)
-    found = lines(metrics)
-    assert found['kube_batch_schedule_attempts_total{result="scheduled"}'] == 1
-    assert found['kube_batch_schedule_attempts_total{result="unschedulable"}'] == 2
-    assert found['kube_batch_schedule_attempts_total{result="error"}'] == 1
-    assert found["kube_batch_e2e_scheduling_latency_milliseconds_sum"] == 4
-    assert found["kube_batch_task_scheduling_latency_microseconds_sum"] == 1e6
-    assert found["gangline_scheduler_pods_bound_total"] == 2
-    assert found["kube_batch_pod_preemption_victims_total"] == 3
-    assert (found["kube_batch_unschedule_job_count"], found["kube_batch_unschedule_task_count"]) == (2, 9)
+    result = lines(metrics)
+    assert result['kube_batch_schedule_attempts_total{result="scheduled"}'] == 1
+    assert result['kube_batch_schedule_attempts_total{result="unschedulable"}'] == 2
+    assert result['kube_batch_schedule_attempts_total{result="error"}'] == 1
+    assert result["kube_batch_e2e_scheduling_latency_milliseconds_sum"] == 4
+    assert result["kube_batch_task_scheduling_latency_microseconds_sum"] == 1e6
+    assert result["gangline_scheduler_pods_bound_total"] == 2
+    assert result["kube_batch_pod_preemption_victims_total"] == 3
+    assert (result["kube_batch_unschedule_job_count"], result["kube_batch_unschedule_task_count"]) == (2, 9)
 
 
 def test_every_metric_is_on_the_page() -> None:

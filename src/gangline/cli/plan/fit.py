@@ -45,7 +45,7 @@ from gangline.scheduler.types.cycle import (
     Preempt,
     SchedulerPolicy,
 )
-from gangline.scheduler.types.requests import member_count, minimal_request, requested_amounts
+from gangline.scheduler.types.gang_requests import member_count, minimal_request, requested_amounts
 from gangline.scheduler.types.resources import as_quantity
 
 EXIT_FITS = 0
@@ -150,18 +150,18 @@ class ClusterState(msgspec.Struct, frozen=True):
 async def read_cluster(client: Client) -> ClusterState:
     """Nodes, pods and what else decides, read once."""
     notes: list[str] = []
-    world = SchedulerCache(SchedulerSettings(), changed=lambda: None)
+    world = SchedulerCache(SchedulerSettings())
     classes = await _list_optional(client, CORE_SCHEME.find("priorityclasses"), notes)
     for found in classes:
         world.on_priority_class(Delta(None, found))
     for kind, put in (
-        (QUEUES, world.on_queue),
-        (PLACEMENT_SCHEME.find("namespaces"), world.on_namespace),
-        (PLACEMENT_SCHEME.find("storageclasses"), world.on_storage_class),
-        (PLACEMENT_SCHEME.find("persistentvolumes"), world.on_volume),
-        (PLACEMENT_SCHEME.find("persistentvolumeclaims"), world.on_claim),
-        (PLACEMENT_SCHEME.find("csinodes"), world.on_attach_limits),
-        (PODGROUPS, world.on_group),
+        (QUEUES, world.handle),
+        (PLACEMENT_SCHEME.find("namespaces"), world.handle),
+        (PLACEMENT_SCHEME.find("storageclasses"), world.handle),
+        (PLACEMENT_SCHEME.find("persistentvolumes"), world.handle),
+        (PLACEMENT_SCHEME.find("persistentvolumeclaims"), world.handle),
+        (PLACEMENT_SCHEME.find("csinodes"), world.handle),
+        (PODGROUPS, world.handle),
     ):
         for found in await _list_optional(client, kind, notes):
             put(Delta(None, found))

@@ -101,7 +101,9 @@ def run_simulation(wanted: SimulateRequest, log: Path | None) -> SimulateResult:
 
         # Millions of events in a long line: not made if nobody reads them.
         heard = note if log is not None or tables.is_ansi_terminal(sys.stderr) else None
-        simulation = Simulation(wanted.node_groups, wanted.jobs, wanted.rules, note=heard, stopwatch=time.perf_counter)
+        simulation = Simulation(
+            wanted.node_groups, wanted.jobs, wanted.rules, on_event=heard, stopwatch=time.perf_counter
+        )
         outcome = simulation.run()
     return SimulateResult(wanted, simulation_report(outcome), _sorted_durations(outcome))
 

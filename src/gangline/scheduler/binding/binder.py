@@ -1,16 +1,16 @@
-"""Carries decisions out: members are bound, or pinned, many at a time, until each is there or was refused.
+"""Executes bind requests: pods are bound, or pinned, many at a time, until each is placed or refused.
 
-Knows how, never whether. A call that failed is made again with growing pauses, for as long as nobody takes the order
-back: the place stays reserved meanwhile. A server that says "bound already" is asked where: if it is where we wanted
-it, an earlier call of ours got through and its answer did not. Every call carries the uid, so a pod that was deleted
-and made again under its name is never touched.
+A failed call is retried with growing delays until the request is cancelled; the pod's place stays assumed meanwhile.
+After a conflict the pod is read: if it is bound to the requested node, an earlier call of ours succeeded and its
+response was lost. Every call carries the uid, so a pod that was deleted and created again under its name is never
+touched.
 """
 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Protocol
 
 import msgspec
@@ -23,58 +23,58 @@ from gangline.kube.client import Client
 from gangline.kube.errors import ApiError, Conflict, Invalid, KubeError, NotFound
 from gangline.kube.options import PatchType
 from gangline.kube.pods import PodSubresources
-from gangline.scheduler.gangs.member import PIN
+from gangline.scheduler.gangs.members import PIN
+from gangline.scheduler.snapshot.node_info import HOSTNAME_LABEL
 
 log = logging.getLogger(__name__)
 
 MAX_CONCURRENT_BINDS = 32
 FIRST_RETRY_DELAY, MAX_RETRY_DELAY = timedelta(milliseconds=50), timedelta(seconds=5)
-"""Pauses between tries of one call: they double."""
+"""Delays between attempts of one call: they double."""
 SHUTDOWN_GRACE_SECONDS = 3.0
-"""How long calls under way may take when the term ends. Less than a lease has left after its last renewal."""
-HOSTNAME = "kubernetes.io/hostname"
-"""The label of a node by which a pod is pinned to it."""
+"""How long calls in flight may take after the leader's term ends. Shorter than what a lease has left after its last
+renewal."""
 
 
 class BindRequest(msgspec.Struct, frozen=True):
-    """One pod, one node."""
+    """A request to place one pod on one node."""
 
     key: Key
     uid: str
     node: str
     mode: str
-    # What the node calls itself in its label, where pods are pinned.
+    # The node's hostname label, for pods that are pinned.
     hostname: str = ""
 
 
 class BindObserver(Protocol):
-    """Who gives the orders, and is told what became of them."""
+    """Learns what becomes of bind requests."""
 
-    def bind_succeeded(self, order: BindRequest) -> None:
-        """It is there, or told to go there."""
+    def bind_succeeded(self, request: BindRequest) -> None:
+        """The pod is bound or pinned."""
         ...
 
-    def bind_refused(self, order: BindRequest, why: str) -> None:
-        """It cannot be: the pod is gone, is another one, or has another place."""
+    def bind_refused(self, request: BindRequest, reason: str) -> None:
+        """The pod cannot be placed there: it is gone, is another pod, or has another node."""
         ...
 
-    def bind_failed(self, order: BindRequest, error: KubeError) -> None:
-        """A try failed; it will be tried again."""
+    def bind_failed(self, request: BindRequest, error: KubeError) -> None:
+        """An attempt failed; it will be retried."""
         ...
 
 
 class PodBinder:
-    """Orders in, calls out. Inert until `run`."""
+    """Executes bind requests. Does nothing until `run`."""
 
     def __init__(
-        self, client: Client, clock: Clock, tell: BindObserver, *, at_once: int = MAX_CONCURRENT_BINDS
+        self, client: Client, clock: Clock, observer: BindObserver, *, at_once: int = MAX_CONCURRENT_BINDS
     ) -> None:
-        self._client, self._clock, self._observer, self._concurrency = client, clock, tell, at_once
+        self._client, self._clock, self._observer, self._concurrency = client, clock, observer, at_once
         self._pods = PodSubresources(client)
         self._queue: deque[BindRequest] = deque()
-        # By uid. An order that is not here any more was taken back.
+        # By uid. A request that is not in here any more was cancelled.
         self._requests: dict[str, BindRequest] = {}
-        # Whose call is under way.
+        # Pods with a call in flight.
         self._in_flight: set[str] = set()
         self._attempts: dict[str, int] = {}
         self._timers: dict[str, Timer] = {}
@@ -83,25 +83,25 @@ class PodBinder:
 
     @property
     def is_busy(self) -> bool:
-        """Whether there are orders that have not been tried yet, or are being tried right now."""
+        """Whether there are requests that have not been tried yet, or are being tried now."""
         return len(self._requests) > len(self._timers)
 
     def is_queued(self, uid: str) -> bool:
-        """Whether its order is open and no call for it is under way."""
+        """Whether the pod's request is open and no call for it is in flight."""
         return uid in self._requests and uid not in self._in_flight
 
     def is_in_flight(self, uid: str) -> bool:
-        """Whether a call for it is under way: nobody knows yet what comes of it."""
+        """Whether a call for the pod is in flight: its result is unknown."""
         return uid in self._in_flight
 
-    def submit(self, order: BindRequest) -> None:
-        """To be carried out as soon as there is a hand free."""
-        self._requests[order.uid] = order
-        self._queue.append(order)
+    def submit(self, request: BindRequest) -> None:
+        """Execute the request as soon as a worker is free."""
+        self._requests[request.uid] = request
+        self._queue.append(request)
         self._wake.set()
 
     def cancel(self, uid: str) -> None:
-        """No more tries. A call under way is not undone."""
+        """Make no more attempts. A call in flight is not undone."""
         self._requests.pop(uid, None)
         self._attempts.pop(uid, None)
         timer = self._timers.pop(uid, None)
@@ -109,16 +109,16 @@ class PodBinder:
             timer.cancel()
 
     async def run(self) -> None:
-        """Work until cancelled. Calls under way are then waited for, a moment: whoever leads next must find them done."""
+        """Work until cancelled, then wait briefly for calls in flight: the next leader must see their results."""
         try:
             async with asyncio.TaskGroup() as group:
-                hands = [group.create_task(self._run_worker()) for _ in range(self._concurrency)]
+                workers = [group.create_task(self._run_worker()) for _ in range(self._concurrency)]
                 try:
                     await asyncio.Event().wait()
                 finally:
                     self._closing = True
                     self._wake.set()
-                    await asyncio.wait(hands, timeout=SHUTDOWN_GRACE_SECONDS)
+                    await asyncio.wait(workers, timeout=SHUTDOWN_GRACE_SECONDS)
         finally:
             for timer in self._timers.values():
                 timer.cancel()
@@ -129,96 +129,94 @@ class PodBinder:
                 self._wake.clear()
                 await self._wake.wait()
                 continue
-            order = self._queue.popleft()
-            if self._requests.get(order.uid) is order:
-                self._in_flight.add(order.uid)
+            request = self._queue.popleft()
+            if self._requests.get(request.uid) is request:
+                self._in_flight.add(request.uid)
                 try:
-                    await self._attempt(order)
+                    await self._attempt(request)
                 finally:
-                    self._in_flight.discard(order.uid)
+                    self._in_flight.discard(request.uid)
 
-    async def _attempt(self, order: BindRequest) -> None:
+    async def _attempt(self, request: BindRequest) -> None:
         try:
-            await self._call(order)
+            await self._call(request)
         except (Conflict, Invalid) as error:
-            await self._check_pod(order, error)
+            await self._check_pod(request, error)
         except NotFound as error:
-            self._refuse(order, str(error))
+            self._refuse(request, str(error))
         except KubeError as error:
-            self._retry_later(order, error)
+            self._retry_later(request, error)
         else:
-            self._finish(order)
+            self._finish(request)
 
-    async def _call(self, order: BindRequest) -> None:
-        if order.mode == PIN:
-            body = pin_patch(order)
-            await self._client.patch(Pod, order.key, body, form=PatchType.STRATEGIC)
+    async def _call(self, request: BindRequest) -> None:
+        if request.mode == PIN:
+            body = pin_patch(request)
+            await self._client.patch(Pod, request.key, body, form=PatchType.STRATEGIC)
         else:
-            await self._pods.bind(order.key, order.node, uid=order.uid)
+            await self._pods.bind(request.key, request.node, uid=request.uid)
 
-    async def _check_pod(self, order: BindRequest, refusal: ApiError) -> None:
-        """Whether the pod is where we wanted it after all."""
+    async def _check_pod(self, request: BindRequest, refusal: ApiError) -> None:
+        """Read the pod after a conflict: it may be on the requested node, still unplaced, or placed otherwise."""
         try:
-            found = await self._client.get(Pod, order.key)
+            pod = await self._client.get(Pod, request.key)
         except NotFound as error:
-            self._refuse(order, str(error))
+            self._refuse(request, str(error))
             return
         except KubeError as error:
-            self._retry_later(order, error)
+            self._retry_later(request, error)
             return
-        same = found.metadata.uid == order.uid
-        if same and order.node == found.spec.node_name:
-            self._finish(order)
-        elif same and _is_unplaced(order, found):
-            # The conflict was about something that has passed.
-            self._retry_later(order, refusal)
+        is_same_pod = pod.metadata.uid == request.uid
+        if is_same_pod and request.node == pod.spec.node_name:
+            self._finish(request)
+        elif is_same_pod and _is_unplaced(request, pod):
+            # The cause of the conflict has passed.
+            self._retry_later(request, refusal)
         else:
-            self._refuse(order, str(refusal))
+            self._refuse(request, str(refusal))
 
-    def _finish(self, order: BindRequest) -> None:
-        if self._requests.get(order.uid) is order:
-            self.cancel(order.uid)
-            self._observer.bind_succeeded(order)
+    def _finish(self, request: BindRequest) -> None:
+        if self._requests.get(request.uid) is request:
+            self.cancel(request.uid)
+            self._observer.bind_succeeded(request)
 
-    def _refuse(self, order: BindRequest, why: str) -> None:
-        if self._requests.get(order.uid) is order:
-            self.cancel(order.uid)
-            self._observer.bind_refused(order, why)
+    def _refuse(self, request: BindRequest, reason: str) -> None:
+        if self._requests.get(request.uid) is request:
+            self.cancel(request.uid)
+            self._observer.bind_refused(request, reason)
 
-    def _retry_later(self, order: BindRequest, error: KubeError) -> None:
-        if self._requests.get(order.uid) is not order:
+    def _retry_later(self, request: BindRequest, error: KubeError) -> None:
+        if self._requests.get(request.uid) is not request:
             return
-        tries = self._attempts[order.uid] = self._attempts.get(order.uid, 0) + 1
-        delay = min(FIRST_RETRY_DELAY * (1 << min(tries - 1, 16)), MAX_RETRY_DELAY)
-        asked = error.retry_after if isinstance(error, ApiError) else None
+        attempts = self._attempts[request.uid] = self._attempts.get(request.uid, 0) + 1
+        delay = min(FIRST_RETRY_DELAY * (1 << min(attempts - 1, 16)), MAX_RETRY_DELAY)
+        retry_after = error.retry_after if isinstance(error, ApiError) else None
         log.warning(
-            "placing failed, will retry",
-            extra={"pod": order.key, "node": order.node, "error": str(error), "delay": delay},
+            "bind failed, will retry",
+            extra={"pod": request.key, "node": request.node, "error": str(error), "delay": delay},
         )
-        self._timers[order.uid] = self._clock.call_later(max(delay, asked or delay), self._requeue_callback(order))
-        self._observer.bind_failed(order, error)
+        delay = max(delay, retry_after or delay)
+        self._timers[request.uid] = self._clock.call_later(delay, partial(self._requeue, request))
+        self._observer.bind_failed(request, error)
 
-    def _requeue_callback(self, order: BindRequest) -> Callable[[], None]:
-        def ready() -> None:
-            self._timers.pop(order.uid, None)
-            self._queue.append(order)
-            self._wake.set()
-
-        return ready
+    def _requeue(self, request: BindRequest) -> None:
+        self._timers.pop(request.uid, None)
+        self._queue.append(request)
+        self._wake.set()
 
 
-def _is_unplaced(order: BindRequest, pod: Pod) -> bool:
-    """Whether it still has no place: neither bound nor leaving, nor told by somebody else where to go."""
-    told = order.mode == PIN and all(gate.name != GANG_GATE for gate in pod.spec.scheduling_gates)
-    return not told and not pod.spec.node_name and pod.metadata.deletion_timestamp is None
+def _is_unplaced(request: BindRequest, pod: Pod) -> bool:
+    """Whether the pod still has no node: it is neither bound, nor being deleted, nor pinned by another."""
+    ungated = request.mode == PIN and all(gate.name != GANG_GATE for gate in pod.spec.scheduling_gates)
+    return not ungated and not pod.spec.node_name and pod.metadata.deletion_timestamp is None
 
 
-def pin_patch(order: BindRequest) -> JSON:
-    """The patch that takes the gate off and says where: one step, so that nobody places it elsewhere in between."""
+def pin_patch(request: BindRequest) -> JSON:
+    """The patch that removes the gate and pins the pod, in one step, so that no scheduler places it in between."""
     return {
-        "metadata": {"uid": order.uid, "annotations": {PINNED_NODE_ANNOTATION: order.node}},
+        "metadata": {"uid": request.uid, "annotations": {PINNED_NODE_ANNOTATION: request.node}},
         "spec": {
             "schedulingGates": [{"$patch": "delete", "name": GANG_GATE}],
-            "nodeSelector": {HOSTNAME: order.hostname},
+            "nodeSelector": {HOSTNAME_LABEL: request.hostname},
         },
     }

@@ -1,18 +1,15 @@
-"""Carries the decisions of a round out: orders and notices are given, what became of them is noted, and told once."""
+"""Carries out the decisions of a cycle: submits bind and evict requests, and records why gangs are pending."""
 
 import logging
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from gangline.api.scheduler_views import Pod
-from gangline.api.scheduling import PodGroup
-from gangline.base.clock import Clock
-from gangline.kube.client import Client
-from gangline.kube.errors import KubeError
-from gangline.runtime.events import EventRecorder, EventType
+from gangline.runtime.events import EventType
 from gangline.scheduler.binding.binder import BindRequest, PodBinder
 from gangline.scheduler.binding.evictor import Evictor, EvictRequest
+from gangline.scheduler.binding.gang_events import GangEvents
+from gangline.scheduler.binding.outcomes import BindingOutcomes
 from gangline.scheduler.cache.cache import SchedulerCache
 from gangline.scheduler.gangs.gang import GangInfo
 from gangline.scheduler.gangs.phase import PlacementAttempt
@@ -20,39 +17,35 @@ from gangline.scheduler.gangs.timeouts import members_to_evict, rollback_message
 from gangline.scheduler.metrics import SchedulerMetrics
 from gangline.scheduler.settings import SchedulerSettings
 from gangline.scheduler.types.cycle import Bind, CycleResult, GangRequest, Pending, PendingReason, Preempt
+from gangline.scheduler.types.gang_requests import member_count
 
 log = logging.getLogger(__name__)
 
 _MAX_NAMED_GANGS = 3
-"""So many gangs that have to give way are named; the others are counted."""
+"""How many preempted gangs an Event names; the others are counted."""
 
 
 class Dispatcher:
-    """Between decisions and calls. Its `committer` and `evictor` do nothing until they are run."""
+    """Turns decisions into requests to the binder and the evictor."""
 
     def __init__(
         self,
-        client: Client,
-        clock: Clock,
-        world: SchedulerCache,
-        recorder: EventRecorder,
+        cache: SchedulerCache,
+        binder: PodBinder,
+        evictor: Evictor,
+        outcomes: BindingOutcomes,
+        events: GangEvents,
         settings: SchedulerSettings,
-        meters: SchedulerMetrics,
-        again: Callable[[], None],
+        metrics: SchedulerMetrics,
+        request_cycle: Callable[[], None],
     ) -> None:
-        """`again` is called when another round is needed at once."""
-        self.binder = PodBinder(client, clock, self, at_once=settings.concurrency)
-        self.evictor = Evictor(client, clock, self)
-        self._clock, self._cache, self._recorder = clock, world, recorder
-        self._settings, self._metrics, self._request_cycle = settings, meters, again
-        # Whose order is open, by uid.
-        self._binding: dict[str, GangInfo] = {}
+        """`request_cycle` is called when another cycle is needed at once."""
+        self._cache, self._binder, self._evictor, self._outcomes = cache, binder, evictor, outcomes
+        self._events, self._settings, self._metrics, self._request_cycle = events, settings, metrics, request_cycle
 
-    # Decisions
-
-    def dispatch(self, found: CycleResult, now: datetime) -> None:
-        """Do what a round decided. Gangs that have gone meanwhile are passed over."""
-        for decision in found.decisions:
+    def dispatch(self, result: CycleResult, now: datetime) -> None:
+        """Carry out the decisions of a cycle. Gangs that were deleted meanwhile are skipped."""
+        for decision in result.decisions:
             gang = self._cache.gangs.gang_of_request(decision.request)
             if gang is None:
                 continue
@@ -66,158 +59,115 @@ class Dispatcher:
                     self._mark_pending(gang, decision)
 
     def rollback(self, gang: GangInfo, limit: timedelta) -> None:
-        """Take back a start that was left half bound: places are given up, and who has one is asked to leave."""
-        # What comes of a call under way nobody knows: its place stays used.
+        """Roll back a start that was left half bound: cancel open requests and evict the placed members."""
+        # The result of a call in flight is unknown: its node stays in use.
         members = [
             member
             for member in members_to_evict(gang, self._settings.name)
-            if member.status.node or not self.binder.is_in_flight(member.uid)
+            if member.status.node or not self._binder.is_in_flight(member.uid)
         ]
-        # Bound, also if that was not yet seen, or told where to go: in all these cases only leaving takes it back.
-        there = [member for member in members if member.status.node or not self.binder.is_queued(member.uid)]
-        note = rollback_message(gang, len(there), limit)
+        # Bound, even if the watch has not shown it yet, or pinned: only eviction takes these back.
+        bound = [member for member in members if member.status.node or not self._binder.is_queued(member.uid)]
+        message = rollback_message(gang, len(bound), limit)
         for member in members:
-            self.binder.cancel(member.uid)
-            self._finish_bind(member.uid)
+            self._binder.cancel(member.uid)
+            self._outcomes.finish(member.uid)
             if member.pin_rejected:
                 gang.exclude_node(member)
-            if member in there:
+            if member in bound:
                 self._evict(EvictRequest(member.key, member.uid))
             else:
                 self._cache.forget(member.uid)
-        gang.placed_at, gang.newly_bound_nodes = None, []
-        self.record_event(gang, EventType.WARNING, "Undone", note, "Undo")
-        log.warning("start undone", extra={"gang": gang.key, "bound": len(there), "least": gang.spec.min_members})
+        gang.progress.placed_at, gang.progress.newly_bound_nodes = None, []
+        self._events.record(gang, EventType.WARNING, "Undone", message, "Undo")
+        log.warning("start rolled back", extra={"gang": gang.key, "bound": len(bound), "least": gang.spec.min_members})
 
     def forget(self, uid: str) -> None:
-        """A pod is gone: nothing more is done for it."""
-        self.binder.cancel(uid)
-        self._finish_bind(uid)
-
-    def record_event(self, gang: GangInfo, kind: EventType, reason: str, note: str, action: str) -> None:
-        """An Event about a group, or about a pod that stands alone."""
-        regarding: Pod | PodGroup | None = gang.pod_group
-        if regarding is None and gang.members:
-            regarding = next(iter(gang.members.values())).pod
-        if regarding is not None:
-            self._recorder.record(regarding, kind, reason, note, action)
+        """A pod was deleted: drop its bind request."""
+        self._binder.cancel(uid)
+        self._outcomes.finish(uid)
 
     def _bind(self, gang: GangInfo, decision: Bind, now: datetime) -> None:
-        gang.pending = gang.last_attempt = None
-        gang.placed_at, gang.warned_timeout = now, False
-        chosen = list(gang.assignments(decision.nodes))
-        for member, node in chosen:
+        gang.progress.pending = gang.progress.last_attempt = None
+        gang.progress.placed_at, gang.progress.warned_timeout = now, False
+        assignments = list(gang.assignments(decision.nodes))
+        for member, node in assignments:
             self._cache.assume(member, node)
             hostname = self._cache.hostname(node)
-            self.binder.submit(BindRequest(member.key, member.uid, node, member.mode, hostname))
-            self._binding[member.uid] = gang
-            gang.binding_uids.add(member.uid)
-        if len(chosen) < sum(need.count for need in decision.request.pod_sets):
-            # The others are to hear why they wait.
+            self._outcomes.begin(gang, member.uid)
+            self._binder.submit(BindRequest(member.key, member.uid, node, member.mode, hostname))
+        if len(assignments) < member_count(decision.request):
+            # The next cycle tells the remaining members why they wait.
             self._request_cycle()
 
     def _warn_missing_class(self, gang: GangInfo) -> None:
-        """Say, once, that the PriorityClass it names is not there: it would count for less, and nobody would know why."""
+        """Record once that the gang's PriorityClass does not exist: its priority would be lower without explanation."""
         name = gang.spec.priority_class
-        if name == gang.warned_priority_class or self._cache.gangs.has_priority_class(name):
+        if not name or name == gang.progress.warned_priority_class or name in self._cache.gangs.priority_classes.fields:
             return
-        gang.warned_priority_class = name
-        note = (
+        gang.progress.warned_priority_class = name
+        message = (
             f"there is no PriorityClass '{name}': make it, or name another; until then the priority of its pods counts"
         )
-        self.record_event(gang, EventType.WARNING, "PriorityClassMissing", note, "Place")
+        self._events.record(gang, EventType.WARNING, "PriorityClassMissing", message, "Place")
 
     def _preempt(self, gang: GangInfo, decision: Preempt) -> None:
         count = len(decision.victims)
         names = ", ".join(str(key) for key in decision.victim_gangs[:_MAX_NAMED_GANGS])
-        more = len(decision.victim_gangs) - _MAX_NAMED_GANGS
-        names += f" and {more} more" if more > 0 else ""
-        log.info("making room", extra={"gang": gang.key, "victims": count, "of": names or "none"})
+        unnamed = len(decision.victim_gangs) - _MAX_NAMED_GANGS
+        names += f" and {unnamed} more" if unnamed > 0 else ""
+        log.info("preempting", extra={"gang": gang.key, "victims": count, "of": names or "none"})
         self._metrics.count_victims(count)
-        asked = f"{count} pods are" if count > 1 else "1 pod is"
-        told = f"{asked} asked to leave for it" + (f", of {names}" if names else "")
-        self.record_event(gang, EventType.NORMAL, "MakingRoom", told, "Preempt")
-        leaving = Counter(self._cache.gangs.gang_of_pod(victim.uid) for victim in decision.victims)
+        message = f"evicting {count} pod{'s' if count > 1 else ''}" + (f" of {names}" if names else "")
+        self._events.record(gang, EventType.NORMAL, "MakingRoom", message, "Preempt")
+        victim_counts = Counter(self._cache.gangs.gang_of_pod(victim.uid) for victim in decision.victims)
         for key in decision.victim_gangs:
             victim_gang = self._cache.gangs.gang_of_group(key)
             if victim_gang is not None:
-                why = self._preemption_message(victim_gang, leaving[victim_gang], gang, decision.request)
-                self.record_event(victim_gang, EventType.WARNING, "Preempted", why, "Preempt")
+                text = self._preemption_message(victim_gang, victim_counts[victim_gang], gang, decision.request)
+                self._events.record(victim_gang, EventType.WARNING, "Preempted", text, "Preempt")
         for victim in decision.victims:
             self._evict(EvictRequest(victim.key, victim.uid))
-        self._record_pending(gang, Pending(decision.request, PendingReason.VICTIMS, told), failed=False)
+        self._record_pending(gang, Pending(decision.request, PendingReason.VICTIMS, message), failed=False)
 
-    def _preemption_message(self, victim: GangInfo, count: int, gang: GangInfo, ask: GangRequest) -> str:
-        """What a gang is told of which so many members are asked to leave. To be asked for before they are."""
-        held, there = self._cache.gangs.allocation(victim), len(victim.placed_members())
-        below = held is not None and held.priority < ask.priority
-        why = "which is more important" if below else "whose queue is owed its share"
-        if count >= there:
-            return f"has to give way to {gang.key}, {why}"
-        who = f"{count} of its {there} members {'have' if count > 1 else 'has'}"
-        return f"{who} to give way to {gang.key}, {why}; it goes on with the others"
+    def _preemption_message(self, victim: GangInfo, count: int, gang: GangInfo, request: GangRequest) -> str:
+        """Event text for a gang that loses `count` members. Call before evicting: it reads the current allocation."""
+        allocation, placed_count = self._cache.gangs.allocation(victim), len(victim.members.placed())
+        below = allocation is not None and allocation.priority < request.priority
+        reason = "which is more important" if below else "whose queue is owed its share"
+        if count >= placed_count:
+            return f"has to give way to {gang.key}, {reason}"
+        members_text = f"{count} of its {placed_count} members {'have' if count > 1 else 'has'}"
+        return f"{members_text} to give way to {gang.key}, {reason}; it goes on with the others"
 
-    def _evict(self, notice: EvictRequest) -> None:
-        self._cache.set_evicting(notice.uid, leaves=True)
-        self.evictor.submit(notice)
+    def _evict(self, request: EvictRequest) -> None:
+        self._cache.set_evicting(request.uid, evicting=True)
+        self._evictor.submit(request)
 
     def _mark_pending(self, gang: GangInfo, decision: Pending) -> None:
         if gang.excluded_nodes and decision.reason is PendingReason.RESOURCES:
-            # There is no room elsewhere, and by now they may have some.
-            self._cache.gangs.clear_exclusions(gang)
+            # No other node has room, and the excluded nodes may have room by now.
+            gang.excluded_nodes.clear()
+            self._cache.gangs.invalidate(gang)
             self._request_cycle()
             return
         if decision.reason is PendingReason.REFUSED and (
-            gang.pending is None or gang.pending.message != decision.message
+            gang.progress.pending is None or gang.progress.pending.message != decision.message
         ):
-            self.record_event(gang, EventType.WARNING, "Refused", decision.message, "Place")
+            self._events.record(gang, EventType.WARNING, "Refused", decision.message, "Place")
         self._record_pending(gang, decision, failed=_is_unschedulable(decision))
 
-    def _record_pending(self, gang: GangInfo, wait: Pending, *, failed: bool) -> None:
-        attempt = PlacementAttempt(failed, wait.message)
-        if attempt != gang.last_attempt or gang.pending is None or gang.pending.reason is not wait.reason:
+    def _record_pending(self, gang: GangInfo, pending: Pending, *, failed: bool) -> None:
+        attempt = PlacementAttempt(failed, pending.message)
+        if (
+            attempt != gang.progress.last_attempt
+            or gang.progress.pending is None
+            or gang.progress.pending.reason is not pending.reason
+        ):
             self._cache.gangs.changed_gangs[gang] = None
-        gang.pending, gang.last_attempt = wait, attempt
-
-    # What becomes of orders and notices
-
-    def bind_succeeded(self, order: BindRequest) -> None:
-        gang, member = self._cache.gangs.gang_of_pod(order.uid), self._cache.gangs.member(order.uid)
-        if gang is None or member is None:
-            return
-        created = member.pod.metadata.creation_timestamp
-        self._metrics.observe_bind(None if created is None else self._clock.now() - created)
-        gang.newly_bound_nodes.append(order.node)
-        self._finish_bind(order.uid)
-
-    def bind_refused(self, order: BindRequest, why: str) -> None:
-        log.warning("placing refused", extra={"pod": order.key, "node": order.node, "why": why})
-        self._metrics.count_bind_error()
-        self._finish_bind(order.uid)
-        self._cache.forget_refused(order.uid)
-
-    def bind_failed(self, order: BindRequest, error: KubeError) -> None:
-        self._metrics.count_bind_error()
-
-    def eviction_refused(self, notice: EvictRequest, why: str) -> None:
-        log.warning("eviction refused", extra={"pod": notice.key, "why": why})
-        self._cache.budgets.record_refusal(notice.uid, self._clock.now())
-        self._cache.set_evicting(notice.uid, leaves=False)
-
-    def _finish_bind(self, uid: str) -> None:
-        """An order is over, one way or the other. One Event for all members that were placed together."""
-        gang = self._binding.pop(uid, None)
-        if gang is None:
-            return
-        gang.binding_uids.discard(uid)
-        if gang.binding_uids or not gang.newly_bound_nodes:
-            return
-        count, nodes, gang.newly_bound_nodes = len(gang.newly_bound_nodes), set(gang.newly_bound_nodes), []
-        where = nodes.pop() if len(nodes) == 1 else f"{len(nodes)} nodes"
-        note = f"{count} member{'s' if count > 1 else ''} placed on {where}"
-        self.record_event(gang, EventType.NORMAL, "Scheduled", note, "Place")
+        gang.progress.pending, gang.progress.last_attempt = pending, attempt
 
 
-def _is_unschedulable(wait: Pending) -> bool:
-    """Whether there is none even for the least it needs. Room that others are about to leave was counted as free."""
-    return wait.reason in (PendingReason.RESOURCES, PendingReason.REFUSED) and wait.request.min_members > 0
+def _is_unschedulable(pending: Pending) -> bool:
+    """Whether not even the required members fit, although resources of terminating pods counted as free."""
+    return pending.reason in (PendingReason.RESOURCES, PendingReason.REFUSED) and pending.request.min_members > 0

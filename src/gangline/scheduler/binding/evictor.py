@@ -1,4 +1,4 @@
-"""Asks pods to leave, through the eviction API: disruption budgets are asked first, and the uid must fit."""
+"""Evicts pods through the eviction API, which checks disruption budgets and the uid."""
 
 import asyncio
 import logging
@@ -21,31 +21,31 @@ MAX_ATTEMPTS, RETRY_DELAY = 5, timedelta(milliseconds=200)
 
 
 class EvictRequest(msgspec.Struct, frozen=True):
-    """Who is to leave."""
+    """A request to evict one pod."""
 
     key: Key
     uid: str
 
 
 class EvictionObserver(Protocol):
-    """Who gave notice, and is told what became of it."""
+    """Learns what becomes of evict requests."""
 
-    def eviction_refused(self, notice: EvictRequest, why: str) -> None:
-        """It does not leave: its budget forbids it now, or the server did not answer."""
+    def eviction_refused(self, request: EvictRequest, reason: str) -> None:
+        """The pod stays: its disruption budget forbids the eviction now, or the server did not answer."""
         ...
 
 
 class Evictor:
-    """Notices in, evictions out. Inert until `run`."""
+    """Executes evict requests. Does nothing until `run`."""
 
-    def __init__(self, client: Client, clock: Clock, tell: EvictionObserver) -> None:
-        self._pods, self._clock, self._observer = PodSubresources(client), clock, tell
+    def __init__(self, client: Client, clock: Clock, observer: EvictionObserver) -> None:
+        self._pods, self._clock, self._observer = PodSubresources(client), clock, observer
         self._queue: deque[EvictRequest] = deque()
         self._wake = asyncio.Event()
 
-    def submit(self, notice: EvictRequest) -> None:
-        """To be served at once. One who is gone by then, or is another pod, is no business of ours."""
-        self._queue.append(notice)
+    def submit(self, request: EvictRequest) -> None:
+        """Evict the pod as soon as a worker is free. A pod that is gone by then, or has another uid, is ignored."""
+        self._queue.append(request)
         self._wake.set()
 
     async def run(self) -> None:
@@ -61,21 +61,21 @@ class Evictor:
                 await self._wake.wait()
             await self._evict(self._queue.popleft())
 
-    async def _evict(self, notice: EvictRequest) -> None:
-        for left in reversed(range(MAX_ATTEMPTS)):
+    async def _evict(self, request: EvictRequest) -> None:
+        for attempts_left in reversed(range(MAX_ATTEMPTS)):
             try:
-                await self._pods.evict(notice.key, uid=notice.uid)
+                await self._pods.evict(request.key, uid=request.uid)
             except (NotFound, Conflict):
                 return
             except TooManyRequests as error:
-                self._observer.eviction_refused(notice, str(error))
+                self._observer.eviction_refused(request, str(error))
                 return
             except KubeError as error:
-                passing = not isinstance(error, ApiError) or isinstance(error, ServerError)
-                log.warning("eviction failed", extra={"pod": notice.key, "error": str(error)})
-                if not left or not passing:
-                    self._observer.eviction_refused(notice, str(error))
+                is_transient = not isinstance(error, ApiError) or isinstance(error, ServerError)
+                log.warning("eviction failed", extra={"pod": request.key, "error": str(error)})
+                if not attempts_left or not is_transient:
+                    self._observer.eviction_refused(request, str(error))
                     return
-                await self._clock.sleep(RETRY_DELAY * (MAX_ATTEMPTS - left))
+                await self._clock.sleep(RETRY_DELAY * (MAX_ATTEMPTS - attempts_left))
             else:
                 return

@@ -1,12 +1,11 @@
-"""Nodes and who is on them, kept up to date change by change. No I/O; every decision is made on a `Trial`."""
+"""Nodes and the pods on them, kept current change by change. No I/O; placements are tried on a `WhatIf`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gangline.api.meta import Key
-from gangline.api.scheduler_views import CSINode, Node, PersistentVolume, StorageClass, VolumeClaim
+from gangline.api.scheduler_views import Namespace, Node
 from gangline.scheduler.placement.whatif import WhatIf
 from gangline.scheduler.snapshot.node_info import NodeInfo, node_info
 from gangline.scheduler.snapshot.node_table import NodeTable
@@ -15,18 +14,19 @@ from gangline.scheduler.snapshot.snapshot import ClusterSnapshot, NodeAllocatabl
 from gangline.scheduler.snapshot.volumes import VolumeCache
 from gangline.scheduler.types.cycle import BoundPod
 from gangline.scheduler.types.resources import PODS, amounts
+from gangline.scheduler.types.tracked import TrackedObjects, name_of
 
 
 class NodeCache:
-    """The world as a scheduler sees it.
+    """Nodes, pods, volumes and namespaces.
 
-    Nodes and pods may come in any order; what is said of a pod or node replaces what was said before, and saying
-    the same again changes nothing. The order in which things came never shows in a decision.
+    Objects may come in any order; an update replaces what was known, and a repeated one changes nothing. Decisions do
+    not depend on the order in which objects came.
     """
 
     def __init__(self) -> None:
         self._resource_rows: dict[str, int] = {PODS: 0}
-        # A node has a slot from when it is first named, by itself or by a pod on it.
+        # A node has a slot as soon as it, or a pod on it, is first seen.
         self._slots: dict[str, int] = {}
         self._free_slots: list[int] = []
         self._allocatable = np.zeros((4, 16), dtype=np.int64)
@@ -36,8 +36,9 @@ class NodeCache:
         self._pod_counts: dict[str, int] = {}
         self._nominated: dict[str, BoundPod] = {}
         self._terminating: dict[str, None] = {}
-        self._pod_index = PodIndex()
-        self._volumes = VolumeCache()
+        self.namespaces = TrackedObjects[str, Namespace, Mapping[str, str]](name_of, _namespace_labels)
+        self.volumes = VolumeCache()
+        self._pod_index = PodIndex(self.namespaces.fields)
         self._node_table: NodeTable | None = None
         self._node_allocatable: NodeAllocatable | None = None
         self._slot_order: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
@@ -46,28 +47,23 @@ class NodeCache:
     @property
     def version(self) -> int:
         """Grows with every change that may matter to a decision."""
-        return self._version
-
-    @property
-    def node_names(self) -> Sequence[str]:
-        """Number of a node -> its name."""
-        return self._current_table().names
+        return self._version + self.namespaces.version + self.volumes.version
 
     @property
     def selected_labels(self) -> frozenset[str]:
-        """Labels that rules of residents ask for: `keep` of `shape_of`."""
+        """Label keys that selectors of pods use: `selected_labels` of `shape_of`."""
         return self._pod_index.selected_labels
 
     def __len__(self) -> int:
         return len(self._node_infos)
 
     def put_node(self, node: Node) -> None:
-        """Raises `QuantityError`, and then changes nothing."""
-        name, site = node.metadata.name, node_info(node)
+        """Add or update a node. Raises `QuantityError`, and then changes nothing."""
+        name, info = node.metadata.name, node_info(node)
         column = self._resource_column(amounts(node.status.allocatable))
         slot = self._slot_of(name)
-        if self._node_infos.get(name) != site:
-            self._node_infos[name] = site
+        if self._node_infos.get(name) != info:
+            self._node_infos[name] = info
             self._node_table = None
         elif np.array_equal(self._allocatable[:, slot], column):
             return
@@ -83,21 +79,21 @@ class NodeCache:
         self._release_slot(name)
         self._version += 1
 
-    def put_pod(self, resident: BoundPod) -> None:
-        """Somebody holds room, or is nominated to."""
-        before = self._pods.get(resident.uid)
-        if before == resident:
+    def put_pod(self, pod: BoundPod) -> None:
+        """Add or update a pod that is bound, or nominated, to a node."""
+        before = self._pods.get(pod.uid)
+        if before == pod:
             return
         if before is not None:
             self._remove_pod(before)
-        self._pods[resident.uid] = resident
-        if resident.nominated:
-            self._nominated[resident.uid] = resident
+        self._pods[pod.uid] = pod
+        if pod.nominated:
+            self._nominated[pod.uid] = pod
         else:
-            self._add_usage(resident, 1)
-            self._pod_index.add(resident)
-        if resident.terminating:
-            self._terminating[resident.uid] = None
+            self._add_usage(pod, 1)
+            self._pod_index.add(pod)
+        if pod.terminating:
+            self._terminating[pod.uid] = None
         self._version += 1
 
     def drop_pod(self, uid: str) -> None:
@@ -109,47 +105,12 @@ class NodeCache:
     def bound_pod(self, uid: str) -> BoundPod | None:
         return self._pods.get(uid)
 
-    def put_namespace(self, name: str, labels: Mapping[str, str]) -> None:
-        """Labels of a namespace, for rules that choose namespaces by them."""
-        if self._pod_index.namespaces.get(name) != labels:
-            self._pod_index.namespaces[name] = labels
-            self._version += 1
-
-    def drop_namespace(self, name: str) -> None:
-        if self._pod_index.namespaces.pop(name, None) is not None:
-            self._version += 1
-
-    def put_claim(self, claim: VolumeClaim) -> None:
-        self._version += self._volumes.put_claim(claim)
-
-    def drop_claim(self, key: Key) -> None:
-        self._version += self._volumes.drop_claim(key)
-
-    def put_volume(self, volume: PersistentVolume) -> None:
-        self._version += self._volumes.put_volume(volume)
-
-    def drop_volume(self, name: str) -> None:
-        self._version += self._volumes.drop_volume(name)
-
-    def put_storage_class(self, storage: StorageClass) -> None:
-        self._version += self._volumes.put_storage_class(storage)
-
-    def drop_storage_class(self, name: str) -> None:
-        self._version += self._volumes.drop_storage_class(name)
-
-    def put_attach_limits(self, node: CSINode) -> None:
-        """How many volumes can be attached to a node."""
-        self._version += self._volumes.put_attach_limits(node)
-
-    def drop_attach_limits(self, name: str) -> None:
-        self._version += self._volumes.drop_attach_limits(name)
-
     def what_if(self) -> WhatIf:
-        """A what-if on this moment. It must not be used any more once the cluster has changed."""
-        layout, offer = self._current_table(), self._current_allocatable()
-        free = offer.amounts - self._used[: len(self._resource_rows), self._slot_order]
-        board = ClusterSnapshot(layout, dict(self._resource_rows), offer, free, self._pod_index, self._volumes)
-        return WhatIf(board, self._pods, tuple(self._nominated.values()), tuple(self._terminating))
+        """A what-if on the current state. It must not be used once the cache has changed."""
+        nodes, allocatable = self._current_table(), self._current_allocatable()
+        free = allocatable.amounts - self._used[: len(self._resource_rows), self._slot_order]
+        snapshot = ClusterSnapshot(nodes, dict(self._resource_rows), allocatable, free, self._pod_index, self.volumes)
+        return WhatIf(snapshot, self._pods, tuple(self._nominated.values()), tuple(self._terminating))
 
     def _current_table(self) -> NodeTable:
         if self._node_table is None:
@@ -159,27 +120,27 @@ class NodeCache:
         return self._node_table
 
     def _current_allocatable(self) -> NodeAllocatable:
-        """Nodes seldom change what they offer, and a snapshot is taken many times a second."""
+        """Cached: nodes seldom change what they can allocate, and a snapshot is taken many times a second."""
         if self._node_allocatable is None or len(self._node_allocatable.amounts) != len(self._resource_rows):
             amounts = self._allocatable[: len(self._resource_rows), self._slot_order]
             self._node_allocatable = NodeAllocatable(amounts, np.maximum(amounts, 1).astype(np.float64))
         return self._node_allocatable
 
-    def _remove_pod(self, resident: BoundPod) -> None:
-        self._terminating.pop(resident.uid, None)
-        if self._nominated.pop(resident.uid, None) is None:
-            self._pod_index.remove(resident)
-            self._add_usage(resident, -1)
-            self._release_slot(resident.node)
+    def _remove_pod(self, pod: BoundPod) -> None:
+        self._terminating.pop(pod.uid, None)
+        if self._nominated.pop(pod.uid, None) is None:
+            self._pod_index.remove(pod)
+            self._add_usage(pod, -1)
+            self._release_slot(pod.node)
 
-    def _add_usage(self, resident: BoundPod, sign: int) -> None:
-        """Add to, or take from, what is used on its node."""
-        slot = self._slot_of(resident.node)
-        for resource, amount in resident.shape.requests:
-            # First the row: a new resource may move the table.
+    def _add_usage(self, pod: BoundPod, sign: int) -> None:
+        """Add `sign` times the pod's requests to what is used on its node."""
+        slot = self._slot_of(pod.node)
+        for resource, amount in pod.shape.requests:
+            # The row first: a new resource may reallocate the table.
             row = self._row_of(resource)
             self._used[row, slot] += sign * amount
-        self._pod_counts[resident.node] = self._pod_counts.get(resident.node, 0) + sign
+        self._pod_counts[pod.node] = self._pod_counts.get(pod.node, 0) + sign
 
     def _slot_of(self, name: str) -> int:
         slot = self._slots.get(name)
@@ -191,7 +152,7 @@ class NodeCache:
         return slot
 
     def _release_slot(self, name: str) -> None:
-        """Give a slot back when neither the node nor a pod on it is left."""
+        """Free the slot of a node when neither the node nor a pod on it is left."""
         if name not in self._node_infos and not self._pod_counts.get(name):
             self._pod_counts.pop(name, None)
             self._free_slots.append(self._slots.pop(name))
@@ -202,8 +163,8 @@ class NodeCache:
             self._grow(2 * self._used.shape[0], self._used.shape[1])
         return row
 
-    def _resource_column(self, offered: Mapping[str, int]) -> NDArray[np.int64]:
-        rows = {self._row_of(resource): amount for resource, amount in offered.items()}
+    def _resource_column(self, allocatable: Mapping[str, int]) -> NDArray[np.int64]:
+        rows = {self._row_of(resource): amount for resource, amount in allocatable.items()}
         column = np.zeros(self._allocatable.shape[0], dtype=np.int64)
         for row, amount in rows.items():
             column[row] = amount
@@ -215,6 +176,10 @@ class NodeCache:
 
 
 def _enlarged_table(table: NDArray[np.int64], rows: int, slots: int) -> NDArray[np.int64]:
-    found = np.zeros((rows, slots), dtype=np.int64)
-    found[: table.shape[0], : table.shape[1]] = table
-    return found
+    enlarged = np.zeros((rows, slots), dtype=np.int64)
+    enlarged[: table.shape[0], : table.shape[1]] = table
+    return enlarged
+
+
+def _namespace_labels(namespace: Namespace) -> Mapping[str, str]:
+    return namespace.metadata.labels

@@ -1,115 +1,120 @@
-"""How many pods of a shape every node takes, all things considered; and for one that takes none, why."""
+"""How many pods of a shape fit on every node by all filters, and why a node takes none."""
 
 from collections.abc import Iterator
 
 import numpy as np
 
-from gangline.scheduler.filters.affinity import AffinityRule, PlacementRule, placement_rules
+from gangline.scheduler.filters.pod_constraints import AffinityRule, PlacementRule, placement_rules
 from gangline.scheduler.filters.scoring import NO_NODES, is_scarce, packed_nodes, ranked_nodes
 from gangline.scheduler.filters.volumes import attachable_nodes, provisionable_nodes
-from gangline.scheduler.pods.shape import PodShape
 from gangline.scheduler.snapshot.node_table import Mask, ReasonCodes, mark_reason
 from gangline.scheduler.snapshot.pod_index import ports_conflict
 from gangline.scheduler.snapshot.snapshot import ClusterSnapshot, resource_capacity
 from gangline.scheduler.types.cycle import Vector
 from gangline.scheduler.types.reasons import REASON_TEXTS, FilterReason, resource_text
 from gangline.scheduler.types.resources import PODS
+from gangline.scheduler.types.shape import PodShape
 
 _ALL_SHORT = np.ones(1, dtype=np.bool_)
 
 
 class ShapeFit:
-    """One shape on one board. `ground`: the nodes that come into question; all within one domain of `key`."""
+    """One shape on one snapshot.
 
-    def __init__(self, board: ClusterSnapshot, shape: PodShape, ground: Mask | None = None, key: str = "") -> None:
-        self._snapshot, self._shape = board, shape
-        self._max_pods = _max_pods(board, shape, ground)
-        self._rules = placement_rules(board, shape)
+    `domain_mask`: the candidate nodes; with `key` they are all in one domain of that label.
+    """
+
+    def __init__(
+        self, snapshot: ClusterSnapshot, shape: PodShape, domain_mask: Mask | None = None, key: str = ""
+    ) -> None:
+        self._snapshot, self._shape = snapshot, shape
+        self._max_pods = _max_pods(snapshot, shape, domain_mask)
+        self._rules = placement_rules(snapshot, shape)
         for rule in self._rules:
             if isinstance(rule, AffinityRule):
                 rule.confine_to(key)
 
-    def capacity(self, *, unmet: bool = True) -> Vector:
-        """How many each node takes; where rules between pods change with every pod, at most so many.
+    def capacity(self, *, check_affinity: bool = True) -> Vector:
+        """How many pods each node takes. Where constraints change with every pod placed, this is an upper bound.
 
-        `unmet`: also look at whether those are there whom it wants to be with. Else they are to come.
+        `check_affinity`: whether the pods that affinity requires must exist. False: they are still to be placed.
         """
-        found = self._max_pods
+        capacity = self._max_pods
         for rule in self._rules:
-            if not unmet and isinstance(rule, AffinityRule):
+            if not check_affinity and isinstance(rule, AffinityRule):
                 continue
-            found = found * rule.allowed_mask()
+            capacity = capacity * rule.allowed_mask()
             if rule.reason is FilterReason.ANTI_AFFINITY and rule.is_stateful:
-                found = np.minimum(found, 1)
-        return found
+                capacity = np.minimum(capacity, 1)
+        return capacity
 
-    def choose_nodes(self, count: int, first: Vector | None = None) -> Vector:
-        """Nodes for up to `count` pods, one entry for each; those low in `first` before others."""
+    def choose_nodes(self, count: int, node_ranks: Vector | None = None) -> Vector:
+        """Nodes for up to `count` pods, one entry for each; nodes with low ranks first."""
         if count <= 0:
             return NO_NODES
-        moving = [rule for rule in self._rules if rule.is_stateful]
-        if not moving:
-            return packed_nodes(self._snapshot, self._shape, self.capacity(), count, first)
-        return self._choose_one_by_one(moving, count, first)
+        stateful = [rule for rule in self._rules if rule.is_stateful]
+        if not stateful:
+            return packed_nodes(self._snapshot, self._shape, self.capacity(), count, node_ranks)
+        return self._choose_one_by_one(stateful, count, node_ranks)
 
-    def _choose_one_by_one(self, moving: list[PlacementRule], count: int, first: Vector | None) -> Vector:
-        """One pod after the other, as every one changes what the next may do."""
+    def _choose_one_by_one(self, stateful: list[PlacementRule], count: int, node_ranks: Vector | None) -> Vector:
+        """Choose pod by pod, as each one changes where the next may go."""
         limit = self._max_pods
         for rule in self._rules:
             if not rule.is_stateful:
                 limit = limit * rule.allowed_mask()
-        nodes = ranked_nodes(self._snapshot, self._shape, limit, first)
-        left = limit[nodes]
-        found: list[int] = []
-        while len(found) < count and len(nodes):
-            fits = left > 0
-            for rule in moving:
+        nodes = ranked_nodes(self._snapshot, self._shape, limit, node_ranks)
+        remaining = limit[nodes]
+        chosen: list[int] = []
+        while len(chosen) < count and len(nodes):
+            fits = remaining > 0
+            for rule in stateful:
                 fits &= rule.allowed_mask(nodes)
             at = int(fits.argmax())
             if not fits[at]:
                 break
-            left[at] -= 1
-            found.append(int(nodes[at]))
-            for rule in moving:
-                rule.add_pod(found[-1])
-        return np.array(found, dtype=np.int64)
+            remaining[at] -= 1
+            chosen.append(int(nodes[at]))
+            for rule in stateful:
+                rule.add_pod(chosen[-1])
+        return np.array(chosen, dtype=np.int64)
 
 
-def _max_pods(board: ClusterSnapshot, shape: PodShape, ground: Mask | None) -> Vector:
-    """How many each node takes as far as nobody else's pods matter, but for their amounts and ports."""
-    found = resource_capacity(board, shape)
-    found *= board.nodes.filter_result(shape.node_constraints).mask
-    if ground is not None:
-        found *= ground
+def _max_pods(snapshot: ClusterSnapshot, shape: PodShape, domain_mask: Mask | None) -> Vector:
+    """How many pods each node takes by its own properties, resources, ports and volumes."""
+    max_pods = resource_capacity(snapshot, shape)
+    max_pods *= snapshot.nodes.filter_result(shape.node_constraints).mask
+    if domain_mask is not None:
+        max_pods *= domain_mask
     if shape.host_ports:
-        np.minimum(found, free_port_mask(board, shape), out=found)
-    for mask, _ in _volume_masks(board, shape):
-        found *= mask
-    return found
+        np.minimum(max_pods, free_port_mask(snapshot, shape), out=max_pods)
+    for mask, _ in _volume_masks(snapshot, shape):
+        max_pods *= mask
+    return max_pods
 
 
-def _volume_masks(board: ClusterSnapshot, shape: PodShape) -> Iterator[tuple[Mask, FilterReason]]:
-    """Nodes that its volumes allow, and what speaks against the others."""
+def _volume_masks(snapshot: ClusterSnapshot, shape: PodShape) -> Iterator[tuple[Mask, FilterReason]]:
+    """Nodes that the pod's volumes allow, and the reason for the others."""
     if shape.claims:
-        for mask, why in (
-            (attachable_nodes(board, shape), FilterReason.ATTACH_LIMIT),
-            (board.volumes.reachable_nodes(board.nodes, shape), FilterReason.VOLUME),
-            (provisionable_nodes(board, shape), FilterReason.VOLUME),
+        for mask, reason in (
+            (attachable_nodes(snapshot, shape), FilterReason.ATTACH_LIMIT),
+            (snapshot.volumes.reachable_nodes(snapshot.nodes, shape), FilterReason.VOLUME),
+            (provisionable_nodes(snapshot, shape), FilterReason.VOLUME),
         ):
             if mask is not None:
-                yield mask, why
+                yield mask, reason
 
 
-def free_port_mask(board: ClusterSnapshot, shape: PodShape) -> Mask:
-    """Nodes on which nobody has a port that the shape wants. There is never room for two of it."""
-    free = np.ones(len(board.nodes), dtype=np.bool_)
-    for resident in board.pods.host_port_pods.values():
-        number = board.nodes.index_of.get(resident.node)
-        if number is not None and resident.uid not in board.removed_uids and _shares_host_port(shape, resident.shape):
+def free_port_mask(snapshot: ClusterSnapshot, shape: PodShape) -> Mask:
+    """Nodes on which no pod has a host port of the shape. No node takes two pods of such a shape."""
+    free = np.ones(len(snapshot.nodes), dtype=np.bool_)
+    for pod in snapshot.pods.host_port_pods.values():
+        number = snapshot.nodes.index_of.get(pod.node)
+        if number is not None and pod.uid not in snapshot.removed_uids and _shares_host_port(shape, pod.shape):
             free[number] = False
-    for came in board.assumed:
-        if came.shape.host_ports and _shares_host_port(shape, came.shape):
-            free[came.nodes] = False
+    for assumed in snapshot.assumed:
+        if assumed.shape.host_ports and _shares_host_port(shape, assumed.shape):
+            free[assumed.nodes] = False
     return free
 
 
@@ -118,33 +123,33 @@ def _shares_host_port(ours: PodShape, theirs: PodShape) -> bool:
 
 
 def reason_histogram(
-    board: ClusterSnapshot,
+    snapshot: ClusterSnapshot,
     shape: PodShape,
-    ground: Mask | None = None,
+    domain_mask: Mask | None = None,
     reason: FilterReason = FilterReason.DOMAIN,
 ) -> dict[str, int]:
-    """Reason -> number of nodes, each node under the first reason that holds of it; `reason`: outside the ground."""
-    whys: ReasonCodes = board.nodes.filter_result(shape.node_constraints).reasons.copy()
+    """Reason -> number of nodes, each counted under its first reason. `reason`: for nodes outside the domain."""
+    reasons: ReasonCodes = snapshot.nodes.filter_result(shape.node_constraints).reasons.copy()
     if shape.host_ports:
-        mark_reason(whys, ~free_port_mask(board, shape), FilterReason.PORT)
-    # What is rarest says most; the number of pods comes last.
+        mark_reason(reasons, ~free_port_mask(snapshot, shape), FilterReason.PORT)
+    # The scarcest resource says most; the number of pods comes last.
     order = sorted((name for name, _ in shape.requests), key=lambda name: (name == PODS, not is_scarce(name), name))
-    wanted = dict(shape.requests)
+    requested = dict(shape.requests)
     for number, resource in enumerate(order):
-        row = board.resource_rows.get(resource)
-        short = _ALL_SHORT if row is None else board.free[row] < wanted[resource]
-        mark_reason(whys, np.broadcast_to(short, whys.shape), FilterReason.RESOURCE + number)
-    for mask, why in _volume_masks(board, shape):
-        mark_reason(whys, ~mask, why)
-    if ground is not None:
-        mark_reason(whys, ~ground, reason)
-    for rule in placement_rules(board, shape):
-        mark_reason(whys, ~rule.allowed_mask(), rule.reason)
-    counts = np.bincount(whys)
+        row = snapshot.resource_rows.get(resource)
+        is_short = _ALL_SHORT if row is None else snapshot.free[row] < requested[resource]
+        mark_reason(reasons, np.broadcast_to(is_short, reasons.shape), FilterReason.RESOURCE + number)
+    for mask, code in _volume_masks(snapshot, shape):
+        mark_reason(reasons, ~mask, code)
+    if domain_mask is not None:
+        mark_reason(reasons, ~domain_mask, reason)
+    for rule in placement_rules(snapshot, shape):
+        mark_reason(reasons, ~rule.allowed_mask(), rule.reason)
+    counts = np.bincount(reasons)
     return {
-        resource_text(order[why - FilterReason.RESOURCE]) if why >= FilterReason.RESOURCE else REASON_TEXTS[why]: int(
-            counts[why]
-        )
-        for why in np.flatnonzero(counts).tolist()
-        if why
+        resource_text(order[code - FilterReason.RESOURCE])
+        if code >= FilterReason.RESOURCE
+        else REASON_TEXTS[code]: int(counts[code])
+        for code in np.flatnonzero(counts).tolist()
+        if code
     }

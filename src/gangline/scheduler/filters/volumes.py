@@ -1,4 +1,4 @@
-"""How many volumes a node can have attached: every volume once, however many pods use it there."""
+"""Volume filters: attach limits (each volume counts once per node), and where unbound claims can get a volume."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -8,139 +8,142 @@ import numpy as np
 from gangline.api.scheduler_views import CSIVolumeSource, PersistentVolume, StorageClass, VolumeClaim
 from gangline.api.selectors import Requirement, SelectorError, SelectorOperator
 from gangline.scheduler.pods.decode import label_selector
-from gangline.scheduler.pods.shape import NodeTerm, PodShape
 from gangline.scheduler.snapshot.node_table import Mask
 from gangline.scheduler.snapshot.snapshot import ClusterSnapshot
 from gangline.scheduler.snapshot.volumes import SELECTED_NODE, node_affinity_terms
 from gangline.scheduler.types.cycle import Vector
 from gangline.scheduler.types.resources import nano_units
+from gangline.scheduler.types.shape import NodeTerm, PodShape
 
 
-def attachable_nodes(board: ClusterSnapshot, shape: PodShape) -> Mask | None:
-    """Nodes to which all its volumes can be attached beside those that are there. None: all of them."""
-    wanted = _csi_sources(board, shape)
-    if not wanted or not board.volumes.attach_limits:
+def attachable_nodes(snapshot: ClusterSnapshot, shape: PodShape) -> Mask | None:
+    """Nodes that can attach all volumes of the pod beside those already attached. None: all nodes."""
+    sources = _csi_sources(snapshot, shape)
+    if not sources or not snapshot.volumes.attach_limits:
         return None
-    attached = _attached_sources(board)
-    found = np.ones(len(board.nodes), dtype=np.bool_)
-    for name, limits in board.volumes.attach_limits.items():
-        number = board.nodes.index_of.get(name)
+    attached = _attached_sources(snapshot)
+    mask = np.ones(len(snapshot.nodes), dtype=np.bool_)
+    for name, limits in snapshot.volumes.attach_limits.items():
+        number = snapshot.nodes.index_of.get(name)
         if number is not None:
-            found[number] = _within_limits(wanted, attached.get(number, set()), limits)
-    return found
+            mask[number] = _within_limits(sources, attached.get(number, set()), limits)
+    return mask
 
 
-def _within_limits(wanted: set[CSIVolumeSource], there: set[CSIVolumeSource], limits: Mapping[str, int]) -> bool:
+def _within_limits(sources: set[CSIVolumeSource], attached: set[CSIVolumeSource], limits: Mapping[str, int]) -> bool:
     return all(
-        sum(each.driver == driver for each in wanted | there) <= limits[driver]
-        for driver in {each.driver for each in wanted - there}
+        sum(source.driver == driver for source in sources | attached) <= limits[driver]
+        for driver in {source.driver for source in sources - attached}
         if driver in limits
     )
 
 
-def _attached_sources(board: ClusterSnapshot) -> dict[int, set[CSIVolumeSource]]:
-    """What is attached to every node, by its number."""
-    found: dict[int, set[CSIVolumeSource]] = {}
-    for (namespace, claim), users in board.pods.claim_users.items():
-        source = board.volumes.csi_source(namespace, claim)
+def _attached_sources(snapshot: ClusterSnapshot) -> dict[int, set[CSIVolumeSource]]:
+    """The CSI volumes attached to every node, by its number."""
+    attached: dict[int, set[CSIVolumeSource]] = {}
+    for (namespace, claim), users in snapshot.pods.claim_users.items():
+        source = snapshot.volumes.csi_source(namespace, claim)
         if source is not None:
-            for each in users.values():
-                if each.uid not in board.removed_uids and each.node in board.nodes.index_of:
-                    found.setdefault(board.nodes.index_of[each.node], set()).add(source)
-    for came in board.assumed:
-        sources = _csi_sources(board, came.shape)
-        for number in np.unique(came.nodes).tolist() if sources else ():
-            found.setdefault(number, set()).update(sources)
-    return found
+            for pod in users.values():
+                if pod.uid not in snapshot.removed_uids and pod.node in snapshot.nodes.index_of:
+                    attached.setdefault(snapshot.nodes.index_of[pod.node], set()).add(source)
+    for assumed in snapshot.assumed:
+        sources = _csi_sources(snapshot, assumed.shape)
+        for number in np.unique(assumed.nodes).tolist() if sources else ():
+            attached.setdefault(number, set()).update(sources)
+    return attached
 
 
-def _csi_sources(board: ClusterSnapshot, shape: PodShape) -> set[CSIVolumeSource]:
-    found = (board.volumes.csi_source(shape.namespace, claim) for claim in shape.claims)
-    return {each for each in found if each is not None}
+def _csi_sources(snapshot: ClusterSnapshot, shape: PodShape) -> set[CSIVolumeSource]:
+    sources = (snapshot.volumes.csi_source(shape.namespace, claim) for claim in shape.claims)
+    return {source for source in sources if source is not None}
 
 
 NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
-"""Of this class there are only volumes that somebody has made beforehand."""
+"""Storage classes with this provisioner have only volumes that were created beforehand."""
 
 
-def provisionable_nodes(board: ClusterSnapshot, shape: PodShape) -> Mask | None:
-    """Nodes where all its claims that wait for their first pod get a volume. None: all of them."""
-    found: Mask | None = None
+def provisionable_nodes(snapshot: ClusterSnapshot, shape: PodShape) -> Mask | None:
+    """Nodes where all claims that wait for their first pod can get a volume. None: all nodes."""
+    allowed: Mask | None = None
     for name in shape.claims:
-        waiting = board.volumes.unbound_claim(shape.namespace, name)
-        mask = None if waiting is None else _nodes_for_claim(board, *waiting)
+        unbound = snapshot.volumes.unbound_claim(shape.namespace, name)
+        mask = None if unbound is None else _nodes_for_claim(snapshot, *unbound)
         if mask is not None:
-            found = mask if found is None else found & mask
-    return found
+            allowed = mask if allowed is None else allowed & mask
+    return allowed
 
 
-def _nodes_for_claim(board: ClusterSnapshot, claim: VolumeClaim, storage: StorageClass) -> Mask | None:
-    layout, selected = board.nodes, claim.metadata.annotations.get(SELECTED_NODE)
+def _nodes_for_claim(snapshot: ClusterSnapshot, claim: VolumeClaim, storage_class: StorageClass) -> Mask | None:
+    nodes, selected = snapshot.nodes, claim.metadata.annotations.get(SELECTED_NODE)
     if selected:
-        return np.array([name == selected for name in layout.names], dtype=np.bool_)
-    makes = storage.provisioner != NO_PROVISIONER
-    if makes and not storage.allowed_topologies:
+        return np.array([name == selected for name in nodes.names], dtype=np.bool_)
+    can_provision = storage_class.provisioner != NO_PROVISIONER
+    if can_provision and not storage_class.allowed_topologies:
         return None
     terms = [
         NodeTerm(
             tuple(Requirement(each.key, SelectorOperator.IN, each.values) for each in term.match_label_expressions)
         )
-        for term in storage.allowed_topologies
+        for term in storage_class.allowed_topologies
     ]
-    made = layout.any_term_mask(terms if makes else ())
-    return made | (_available_volumes(board, claim) > _pending_claims(board, claim))
+    provisioned = nodes.any_term_mask(terms if can_provision else ())
+    return provisioned | (_available_volumes(snapshot, claim) > _pending_claims(snapshot, claim))
 
 
-def _available_volumes(board: ClusterSnapshot, claim: VolumeClaim) -> Vector:
-    """How many volumes every node reaches that would do for the claim."""
-    found = np.zeros(len(board.nodes), dtype=np.int64)
-    for volume in board.volumes.volumes:
+def _available_volumes(snapshot: ClusterSnapshot, claim: VolumeClaim) -> Vector:
+    """How many volumes every node reaches that match the claim."""
+    counts = np.zeros(len(snapshot.nodes), dtype=np.int64)
+    for volume in snapshot.volumes.volumes.objects.values():
         if _matches_claim(volume, claim):
             terms = node_affinity_terms(volume)
-            found += board.nodes.any_term_mask(terms[0]) if terms else 1
-    return found
+            counts += snapshot.nodes.any_term_mask(terms[0]) if terms else 1
+    return counts
 
 
-def _pending_claims(board: ClusterSnapshot, claim: VolumeClaim) -> Vector:
+def _pending_claims(snapshot: ClusterSnapshot, claim: VolumeClaim) -> Vector:
     """How many claims of the same class wait on every node: each takes a volume there."""
-    waiting: set[tuple[int, tuple[str, str]]] = set()
-    for number, key in _claims_in_use(board):
-        other = board.volumes.unbound_claim(*key)
+    claims_by_node: set[tuple[int, tuple[str, str]]] = set()
+    for number, key in _claims_in_use(snapshot):
+        other = snapshot.volumes.unbound_claim(*key)
         if (
             other is not None
             and key != claim.metadata.key
             and other[0].spec.storage_class_name == claim.spec.storage_class_name
         ):
-            waiting.add((number, key))
-    numbers = np.array([number for number, _ in waiting], dtype=np.int64)
-    return np.bincount(numbers, minlength=len(board.nodes)).astype(np.int64)
+            claims_by_node.add((number, key))
+    numbers = np.array([number for number, _ in claims_by_node], dtype=np.int64)
+    return np.bincount(numbers, minlength=len(snapshot.nodes)).astype(np.int64)
 
 
-def _claims_in_use(board: ClusterSnapshot) -> Iterator[tuple[int, tuple[str, str]]]:
-    """Claims in use, with the number of a node on which they are."""
-    for key, users in board.pods.claim_users.items():
-        for each in users.values():
-            if each.uid not in board.removed_uids and each.node in board.nodes.index_of:
-                yield board.nodes.index_of[each.node], key
-    for came in board.assumed:
-        for name in came.shape.claims:
-            for number in came.nodes.tolist():
-                yield number, (came.shape.namespace, name)
+def _claims_in_use(snapshot: ClusterSnapshot) -> Iterator[tuple[int, tuple[str, str]]]:
+    """Every claim in use, with the number of a node where it is used."""
+    for key, users in snapshot.pods.claim_users.items():
+        for pod in users.values():
+            if pod.uid not in snapshot.removed_uids and pod.node in snapshot.nodes.index_of:
+                yield snapshot.nodes.index_of[pod.node], key
+    for assumed in snapshot.assumed:
+        for name in assumed.shape.claims:
+            for number in assumed.nodes.tolist():
+                yield number, (assumed.shape.namespace, name)
 
 
 def _matches_claim(volume: PersistentVolume, claim: VolumeClaim) -> bool:
-    """Whether the volume is free, or meant for this claim, and is what it asks for."""
-    spec, wanted = volume.spec, claim.spec
-    meant = spec.claim_ref
-    free = volume.status.phase == "Available" if meant is None else (meant.namespace, meant.name) == claim.metadata.key
-    asked = wanted.resources.requests.get("storage", "0")
+    """Whether the volume is available, or reserved for this claim, and satisfies it."""
+    spec, claim_spec = volume.spec, claim.spec
+    claim_ref = spec.claim_ref
+    if claim_ref is None:
+        free = volume.status.phase == "Available"
+    else:
+        free = (claim_ref.namespace, claim_ref.name) == claim.metadata.key
+    size = claim_spec.resources.requests.get("storage", "0")
     return (
         free
         and volume.metadata.deletion_timestamp is None
-        and spec.storage_class_name == wanted.storage_class_name
-        and spec.volume_mode == wanted.volume_mode
-        and set(spec.access_modes).issuperset(wanted.access_modes)
-        and nano_units(spec.capacity.get("storage", "0")) >= nano_units(asked)
+        and spec.storage_class_name == claim_spec.storage_class_name
+        and spec.volume_mode == claim_spec.volume_mode
+        and set(spec.access_modes).issuperset(claim_spec.access_modes)
+        and nano_units(spec.capacity.get("storage", "0")) >= nano_units(size)
         and _selector_matches(volume, claim)
     )
 

@@ -1,4 +1,4 @@
-"""One gang: its members, who of them waits, who has a place, who is missed, and what it asks for.
+"""One gang: its PodGroup and members, what it requests and what it has.
 
 A pod is a member of the PodGroup its annotation names; one of ours without such an annotation is a gang of one. A pod
 is ours to place if it names our scheduler and carries no gate, or if it names another scheduler and carries our gate
@@ -7,11 +7,11 @@ and no other: then it is not bound but pinned. No I/O, no clock.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 
 import msgspec
 
-from gangline.api.meta import Key, OwnerReference
+from gangline.api.meta import Key
 from gangline.api.scheduling import (
     DEFAULT_QUEUE,
     GANG_GATE,
@@ -21,23 +21,20 @@ from gangline.api.scheduling import (
     PodGroupSpec,
     PodGroupState,
 )
-from gangline.scheduler.gangs.member import SUCCEEDED, GangMember, Seat, seat_of
-from gangline.scheduler.gangs.phase import GangObservation, LostMember, MemberStatus, PlacementAttempt
-from gangline.scheduler.pods.shape import shape_excluding
+from gangline.scheduler.gangs.members import EPOCH, GangMember, GangMembers, Seat, seat_of
+from gangline.scheduler.gangs.phase import GangObservation, PlacementAttempt, meets_roles
 from gangline.scheduler.types.cycle import BudgetLimit, GangAllocation, GangRequest, Pending, PodSet
+from gangline.scheduler.types.shape import shape_excluding
 
 SYSTEM_CRITICAL_PRIORITY = 2_000_000_000
 """Pods of this priority or more run the cluster itself."""
 NEVER_PREEMPT = "Never"
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DEGRADED_PHASES = (PodGroupPhase.RECOVERING.value, PodGroupPhase.UNSCHEDULABLE.value)
-_MIN_REMEMBERED = 16
-"""So many who went are always remembered, twice over: only a gang that loses many is looked through."""
 _NO_NODES: frozenset[str] = frozenset()
 
 
 class SchedulingSpec(msgspec.Struct, frozen=True):
-    """On which terms a gang asks: what its group says, or what a pod alone stands for."""
+    """The scheduling fields of a PodGroup with their defaults; the defaults alone for a single pod."""
 
     min_members: int = 1
     min_by_role: Mapping[str, int] = {}
@@ -57,64 +54,72 @@ class SchedulingSpec(msgspec.Struct, frozen=True):
             timeout_seconds=spec.schedule_timeout_seconds,
         )
 
+    def missing_counts(self, placed_roles: list[str]) -> tuple[int, dict[str, int]]:
+        """How many more members are required, in all and by role, when these roles are placed."""
+        roles = {
+            role: minimum - count
+            for role, minimum in self.min_by_role.items()
+            if (count := placed_roles.count(role)) < minimum
+        }
+        return max(self.min_members - len(placed_roles), sum(roles.values()), 0), roles
+
 
 class GangPriority(msgspec.Struct, frozen=True):
-    """How important a gang is, and whether it may ask others to leave."""
+    """The priority of a gang, and whether it may preempt others."""
 
     value: int = 0
     can_preempt: bool = True
 
 
 PriorityLookup = Callable[[str], GangPriority | None]
-"""What a PriorityClass says, by its name; None if there is none."""
+"""The priority of a PriorityClass by its name; None if it does not exist."""
+
+
+class GangProgress:
+    """What the scheduler last did about a gang. Requests and allocations do not depend on it."""
+
+    def __init__(self) -> None:
+        # The last pending decision.
+        self.pending: Pending | None = None
+        self.last_attempt: PlacementAttempt | None = None
+        # When members were last placed.
+        self.placed_at: datetime | None = None
+        # When the start was last rolled back.
+        self.rolled_back_at: datetime | None = None
+        self.warned_timeout = False
+        # The missing PriorityClass that a warning Event has named.
+        self.warned_priority_class = ""
+        # Members being bound, and the nodes of those bound since the last Event about it.
+        self.binding_uids: set[str] = set()
+        self.newly_bound_nodes: list[str] = []
+        # Whether its pods carry the condition that the cluster lacks resources.
+        self.marked_unschedulable = False
 
 
 class GangInfo:
-    """A group with its members, or a pod alone. What it asks and holds is worked out once per change."""
+    """A PodGroup with its members, or a single pod. Request and allocation are computed once per change."""
 
-    def __init__(self, key: Key, *, alone: bool) -> None:
-        self.key, self.is_single_pod = key, alone
-        # None: a pod alone, or a group that pods name and nobody has made yet.
+    def __init__(self, key: Key, *, single_pod: bool) -> None:
+        self.key, self.is_single_pod = key, single_pod
+        # None for a single pod, and for a PodGroup that pods name and that does not exist yet.
         self.pod_group: PodGroup | None = None
         self.spec = SchedulingSpec()
-        # Changed by `enter`, `moves` and `leave` only.
-        self.members: dict[str, GangMember] = {}
-        # How many members have each seat: one, or two while one replaces the other.
-        self._seats: Counter[Seat] = Counter()
-        self.lost_members: dict[Seat, LostMember] = {}
-        # How many had succeeded by its status when we first saw it, and when that was written.
-        self.prior_succeeded: tuple[int, datetime | None] = (0, None)
-        # What the last round said of it.
-        self.pending: Pending | None = None
-        self.last_attempt: PlacementAttempt | None = None
-        # When members were last given places, and whether the owner was told that it takes long.
-        self.placed_at: datetime | None = None
-        # When its start was last undone.
-        self.rolled_back_at: datetime | None = None
-        self.warned_timeout = False
-        # The PriorityClass of which somebody was told that it is not there.
-        self.warned_priority_class = ""
-        # Members on their way to their places, and the nodes of those that got there since this was last told.
-        self.binding_uids: set[str] = set()
-        self.newly_bound_nodes: list[str] = []
-        # Whether its pods say that there is no room for them.
-        self.marked_unschedulable = False
-        # Members that may not be asked to leave: their budget is used up.
+        self.members = GangMembers()
+        self.progress = GangProgress()
+        # Members that must not be evicted: their disruption budget is exhausted.
         self.protected_uids: frozenset[str] = frozenset()
         self.budget_limits: tuple[BudgetLimit, ...] = ()
-        # Seats whose pods were told a node that did not take them, and these nodes: others are tried first.
+        # Nodes that rejected a pinned pod, by the pod's seat: other nodes are tried first.
         self.excluded_nodes: dict[Seat, frozenset[str]] = {}
-        # Whether they are still true, and else have to be worked out.
+        # Computed when needed; valid until the gang changes.
         self._request: GangRequest | None = None
         self._allocation: GangAllocation | None = None
         self._request_is_valid = self._allocation_is_valid = False
         self._waiting_members: list[list[GangMember]] = []
 
-    # What it is
-
     @property
     def uid(self) -> str:
-        return self.pod_group.metadata.uid if self.pod_group is not None else next(iter(self.members), "")
+        return self.pod_group.metadata.uid if self.pod_group is not None else next(iter(self.members.by_uid), "")
 
     @property
     def state(self) -> PodGroupState:
@@ -122,265 +127,173 @@ class GangInfo:
 
     @property
     def created(self) -> datetime:
-        found = self.pod_group.metadata.creation_timestamp if self.pod_group is not None else None
-        if found is None and self.members:
-            found = next(iter(self.members.values())).pod.metadata.creation_timestamp
-        return found or _EPOCH
+        created = self.pod_group.metadata.creation_timestamp if self.pod_group is not None else None
+        if created is None and self.members.by_uid:
+            created = next(iter(self.members.by_uid.values())).pod.metadata.creation_timestamp
+        return created or EPOCH
 
     @property
     def is_schedulable(self) -> bool:
-        """Whether its members may be placed: its group exists, if it names one, and stays."""
+        """Whether members may be placed: the PodGroup that they name exists and is not being deleted."""
         if self.is_single_pod:
             return True
         return self.pod_group is not None and self.pod_group.metadata.deletion_timestamp is None
 
-    # Who belongs to it
-
-    def add_member(self, member: GangMember) -> None:
-        """It has one member more. Whoever had that seat before is not missed any more."""
-        self.members[member.uid] = member
-        self._occupy_seat(member.status)
-
-    def update_member(self, before: MemberStatus, now: MemberStatus) -> None:
-        """What is known of a member changed, perhaps its seat."""
-        if seat_of(before) != seat_of(now):
-            self._leave_seat(before)
-            self._occupy_seat(now)
-
-    def remove_member(self, uid: str) -> None:
-        """A member is gone. It is missed until another has its seat."""
-        member = self.members.pop(uid)
-        facts = member.status
-        if not self._leave_seat(facts) and self.pod_group is not None and not _belongs_to_namesake(member, self._owner):
-            done = facts.phase == SUCCEEDED
-            if len(self.lost_members) > 2 * max(self.spec.min_members, _MIN_REMEMBERED):
-                self._forget_replaced()
-            self.lost_members[seat_of(facts)] = LostMember(facts.name, facts.role, facts.index, succeeded=done)
-
-    def _forget_replaced(self) -> None:
-        """Whose replacements have other names is never seen to be replaced; only the last of them can be missed."""
-        nameless = [seat for seat, gone in self.lost_members.items() if gone.index is None and not gone.succeeded]
-        for seat in nameless[: max(len(nameless) - self.spec.min_members, 0)]:
-            del self.lost_members[seat]
-
-    def _occupy_seat(self, facts: MemberStatus) -> None:
-        seat = seat_of(facts)
-        self._seats[seat] += 1
-        self.lost_members.pop(seat, None)
-
-    def _leave_seat(self, facts: MemberStatus) -> bool:
-        """Whether somebody else has its seat."""
-        seat = seat_of(facts)
-        self._seats[seat] -= 1
-        if self._seats[seat]:
-            return True
-        del self._seats[seat]
-        return False
-
-    @property
-    def _owner(self) -> OwnerReference | None:
-        return self.pod_group.metadata.controller if self.pod_group is not None else None
-
-    def current_members(self) -> list[GangMember]:
-        """Its members, without those of a deleted job that had the name before: they hold room, and are no part of it."""
-        owner = self._owner
-        return [member for member in self.members.values() if not _belongs_to_namesake(member, owner)]
+    def set_pod_group(self, group: PodGroup | None, spec: SchedulingSpec) -> None:
+        self.pod_group, self.spec = group, spec
+        self.members.owner = group.metadata.controller if group is not None else None
+        self.members.min_members = spec.min_members if group is not None else 0
 
     def exclude_node(self, member: GangMember) -> None:
-        """The node that it was told did not take it: whoever has its seat next is told another, as long as there is one."""
+        """Exclude the node that rejected this pinned member: the next pod in its seat gets another one if there is one."""
         seat = seat_of(member.status)
         self.excluded_nodes[seat] = self.excluded_nodes.get(seat, frozenset()) | {member.node}
 
-    # What it has
-
-    def placed_members(self) -> list[GangMember]:
-        """Members that have a place and stay."""
-        return [member for member in self.members.values() if member.is_placed]
-
-    def unplaced_members(self) -> list[GangMember]:
-        """Members that have none, whatever keeps them from one."""
-        return [member for member in self.members.values() if member.is_unplaced]
-
-    def placed_roles(self) -> list[str]:
-        """Roles of those that have a place or are done, one entry for each."""
-        return [member.status.role for member in self.current_members() if member.is_placed] + self._succeeded_roles()
-
-    def _succeeded_roles(self) -> list[str]:
-        """Roles of those that have succeeded, also of those that are gone."""
-        there = [member.status for member in self.current_members() if member.status.phase == SUCCEEDED]
-        return [facts.role for facts in there] + [gone.role for gone in self.lost_members.values() if gone.succeeded]
-
     def observation(self, now: datetime) -> GangObservation:
-        """A snapshot for the life cycle."""
+        """The gang as input of the phase transitions."""
         return GangObservation(
             state=self.state,
             min_members=self.spec.min_members,
             min_by_role=self.spec.min_by_role,
-            members=tuple([member.status for member in self.current_members()]),
-            lost_members=(*self.lost_members.values(), *self._prior_members()),
+            members=tuple([member.status for member in self.members.current()]),
+            lost_members=(*self.members.lost.values(), *self.members.prior_members()),
             last_attempt=self._current_attempt(),
             recorded_count=self._recorded_count(),
             now=now,
         )
 
-    def _prior_members(self) -> tuple[LostMember, ...]:
-        """Members that succeeded and went before we were started: only the status tells of them, until others come."""
-        count, since = self.prior_succeeded
-        if not count or since is None:
-            return ()
-        if any((member.pod.metadata.creation_timestamp or _EPOCH) > since for member in self.members.values()):
-            return ()
-        return (LostMember("", succeeded=True),) * max(count - len(self._succeeded_roles()), 0)
-
     def _current_attempt(self) -> PlacementAttempt | None:
-        """What came of the last try. If it was for other members than are missing now, it says nothing of these."""
-        if self.last_attempt is None and self.pod_group is not None:
-            held = self._gate_message()
-            return PlacementAttempt(failed=False, message=held) if held else None
-        if self.last_attempt is None or not self.last_attempt.failed or self.pending is None:
-            return self.last_attempt
-        same = self.pending.request.min_members == self._missing_counts(self.placed_roles())[0]
-        return self.last_attempt if same else PlacementAttempt(failed=False, message=self.last_attempt.message)
+        """The last placement attempt. One for other members than are missing now has not failed for these."""
+        if self.progress.last_attempt is None and self.pod_group is not None:
+            message = self._gate_message()
+            return PlacementAttempt(failed=False, message=message) if message else None
+        if self.progress.last_attempt is None or not self.progress.last_attempt.failed or self.progress.pending is None:
+            return self.progress.last_attempt
+        is_current = (
+            self.progress.pending.request.min_members == self.spec.missing_counts(self.members.placed_roles())[0]
+        )
+        return (
+            self.progress.last_attempt
+            if is_current
+            else PlacementAttempt(failed=False, message=self.progress.last_attempt.message)
+        )
 
     def _gate_message(self) -> str:
-        """Who keeps members from being placed that it needs, though they exist; empty: nobody, or it needs none."""
-        homeless = self.unplaced_members()
-        gated = [member for member in homeless if not member.mode and member.pod.spec.scheduling_gates]
-        if not gated or sum(bool(member.mode) for member in homeless) >= self._missing_counts(self.placed_roles())[0]:
+        """Which scheduling gates hold back required members; empty if none do."""
+        unplaced = self.members.unplaced()
+        gated = [member for member in unplaced if not member.mode and member.pod.spec.scheduling_gates]
+        if (
+            not gated
+            or sum(bool(member.mode) for member in unplaced) >= self.spec.missing_counts(self.members.placed_roles())[0]
+        ):
             return ""
         gates = {gate.name for member in gated for gate in member.pod.spec.scheduling_gates}
         return f"{len(gated)} held back by scheduling gates ({', '.join(sorted(gates - {GANG_GATE}) or sorted(gates))})"
 
     def _recorded_count(self) -> int:
-        """How many were there when somebody last wrote it down, perhaps before we were started."""
+        """Running and succeeded members by the PodGroup's status, perhaps written before we were started."""
         status = self.pod_group.status if self.pod_group is not None else None
         return status.running + status.succeeded if status is not None else 0
 
-    def _missing_counts(self, there: list[str]) -> tuple[int, dict[str, int]]:
-        """How many more it needs at least, in all and by role, with these roles there."""
-        roles = {
-            role: least - count for role, least in self.spec.min_by_role.items() if (count := there.count(role)) < least
-        }
-        return max(self.spec.min_members - len(there), sum(roles.values()), 0), roles
-
-    # What it says
-
     def invalidate(self) -> None:
-        """It changed: what it said may no longer hold."""
+        """Something about the gang changed: compute request and allocation again when needed."""
         self._request_is_valid = self._allocation_is_valid = False
 
-    def request(self, rank: PriorityLookup) -> GangRequest | None:
-        """What it asks for; None: nothing, or too few members exist. The same value until it changes."""
+    def request(self, priority_of: PriorityLookup) -> GangRequest | None:
+        """The request of the gang; None if no member waits or too few exist. The same object until the gang changes."""
         if not self._request_is_valid:
-            self._request, self._request_is_valid = self._build_request(rank), True
+            self._request, self._request_is_valid = self._build_request(priority_of), True
         return self._request
 
-    def allocation(self, rank: PriorityLookup) -> GangAllocation | None:
-        """What it has; None: nothing. The same value until it changes."""
+    def allocation(self, priority_of: PriorityLookup) -> GangAllocation | None:
+        """The pods that the gang has on nodes; None if there are none. The same object until the gang changes."""
         if not self._allocation_is_valid:
-            self._allocation, self._allocation_is_valid = self._build_allocation(rank), True
+            self._allocation, self._allocation_is_valid = self._build_allocation(priority_of), True
         return self._allocation
 
     def assignments(self, nodes: Sequence[Iterable[str]]) -> Iterator[tuple[GangMember, str]]:
-        """Which member goes to which node, when the last ask was answered with these nodes for its needs."""
-        for members, given in zip(self._waiting_members, nodes, strict=True):
-            yield from zip(members, given, strict=False)
+        """Pairs of member and node, for the nodes that the last request was given for its pod sets."""
+        for members, names in zip(self._waiting_members, nodes, strict=True):
+            yield from zip(members, names, strict=False)
 
-    def _build_request(self, rank: PriorityLookup) -> GangRequest | None:
+    def _build_request(self, priority_of: PriorityLookup) -> GangRequest | None:
         self._waiting_members = []
-        if len(self.members) + len(self.lost_members) < self.spec.min_members or not self.is_schedulable:
+        if len(self.members.by_uid) + len(self.members.lost) < self.spec.min_members or not self.is_schedulable:
             return None
-        waiting = [member for member in self.current_members() if member.is_waiting]
+        waiting = [member for member in self.members.current() if member.is_waiting]
         if not waiting:
             return None
-        placed = self.placed_roles()
-        least, roles = self._missing_counts(placed)
-        if len(waiting) < least or not _meets_roles(waiting, roles):
+        placed = self.members.placed_roles()
+        minimum, roles = self.spec.missing_counts(placed)
+        if len(waiting) < minimum or not meets_roles(Counter(member.status.role for member in waiting), roles):
             return None
-        standing = self._priority(rank)
+        priority = self._priority(priority_of)
         return GangRequest(
             key=self.key,
             uid=self.uid,
             queue=self.spec.queue,
-            priority=standing.value,
+            priority=priority.value,
             created=self.created,
-            waiting_since=max([member.pod.metadata.creation_timestamp or _EPOCH for member in waiting]),
+            waiting_since=max([member.pod.metadata.creation_timestamp or EPOCH for member in waiting]),
             recovering=self.state.phase in _DEGRADED_PHASES or 0 < len(placed) < self.spec.min_members,
             pod_sets=self._pod_sets(waiting),
-            min_members=least,
+            min_members=minimum,
             min_by_role=roles,
             topology=self.spec.topology,
-            current_nodes=tuple(sorted({member.node for member in self.placed_members()})),
-            can_preempt=standing.can_preempt,
+            current_nodes=tuple(sorted({member.node for member in self.members.placed()})),
+            can_preempt=priority.can_preempt,
         )
 
     def _pod_sets(self, waiting: list[GangMember]) -> tuple[PodSet, ...]:
-        # By identity: equal shapes are one object, and comparing a thousand of them is not free.
-        found: dict[tuple[str, int, frozenset[str]], list[GangMember]] = {}
+        # Grouped by identity: equal shapes are one object, and comparing a thousand of them costs time.
+        groups: dict[tuple[str, int, frozenset[str]], list[GangMember]] = {}
         for member in sorted(waiting, key=_member_order):
-            avoided = self.excluded_nodes.get(seat_of(member.status), _NO_NODES) if self.excluded_nodes else _NO_NODES
-            found.setdefault((member.status.role, id(member.shape), avoided), []).append(member)
-        self._waiting_members = list(found.values())
+            excluded = self.excluded_nodes.get(seat_of(member.status), _NO_NODES) if self.excluded_nodes else _NO_NODES
+            groups.setdefault((member.status.role, id(member.shape), excluded), []).append(member)
+        self._waiting_members = list(groups.values())
         return tuple(
-            PodSet(role, shape_excluding(members[0].shape, avoided), len(members))
-            for (role, _, avoided), members in found.items()
+            PodSet(role, shape_excluding(members[0].shape, excluded), len(members))
+            for (role, _, excluded), members in groups.items()
         )
 
-    def _build_allocation(self, rank: PriorityLookup) -> GangAllocation | None:
-        # Those on their way out have their room until they are gone: it counts for their queue.
-        there = [member for member in self.members.values() if member.node and not member.has_ended]
-        if not there:
+    def _build_allocation(self, priority_of: PriorityLookup) -> GangAllocation | None:
+        # Terminating pods count for their queue until they are gone.
+        members_with_node = [member for member in self.members.by_uid.values() if member.node and not member.has_ended]
+        if not members_with_node:
             return None
-        standing, holders, done = self._priority(rank), self.placed_members(), self._succeeded_roles()
-        _, roles = self._missing_counts(done)
+        priority, placed = self._priority(priority_of), self.members.placed()
+        succeeded_roles = self.members.succeeded_roles()
+        _, roles = self.spec.missing_counts(succeeded_roles)
         return GangAllocation(
             key=self.key,
             uid=self.uid,
             queue=self.spec.queue,
-            priority=standing.value,
+            priority=priority.value,
             created=self.created,
-            min_members=max(self.spec.min_members - len(done), 0),
-            pods=tuple([member.as_bound_pod() for member in there]),
+            min_members=max(self.spec.min_members - len(succeeded_roles), 0),
+            pods=tuple([member.as_bound_pod() for member in members_with_node]),
             min_by_role=roles,
-            role_by_uid={member.uid: member.status.role for member in holders} if roles else {},
-            protected_uids=self._evict_protected(holders),
+            role_by_uid={member.uid: member.status.role for member in placed} if roles else {},
+            protected_uids=self._protected_members(placed),
             budget_limits=self.budget_limits,
         )
 
-    def _evict_protected(self, holders: list[GangMember]) -> frozenset[str]:
-        critical = {member.uid for member in holders if member.pod.spec.priority >= SYSTEM_CRITICAL_PRIORITY}
+    def _protected_members(self, placed: list[GangMember]) -> frozenset[str]:
+        critical = {member.uid for member in placed if member.pod.spec.priority >= SYSTEM_CRITICAL_PRIORITY}
         if self.key.namespace == "kube-system":
-            critical.update(member.uid for member in holders)
+            critical.update(member.uid for member in placed)
         return self.protected_uids | critical if critical else self.protected_uids
 
-    def _priority(self, rank: PriorityLookup) -> GangPriority:
-        """What its group's class says; else what its pods say, who should agree: the most important one."""
-        named = rank(self.spec.priority_class) if self.spec.priority_class else None
+    def _priority(self, priority_of: PriorityLookup) -> GangPriority:
+        """The priority of the PodGroup's class; without one the highest priority of its pods, which should agree."""
+        named = priority_of(self.spec.priority_class) if self.spec.priority_class else None
         if named is not None:
             return named
-        specs = [member.pod.spec for member in self.members.values()]
+        specs = [member.pod.spec for member in self.members.by_uid.values()]
         priority = max([spec.priority for spec in specs], default=0)
         return GangPriority(priority, can_preempt=NEVER_PREEMPT not in [spec.preemption_policy for spec in specs])
 
 
-def _belongs_to_namesake(member: GangMember, owner: OwnerReference | None) -> bool:
-    """Whether it belongs to another object of the same kind and name as the owner of its group.
-
-    Owners that merely differ say nothing: the pods of a JobSet belong to its Jobs.
-    """
-    other = member.owner
-    if owner is None or other is None or other.uid == owner.uid:
-        return False
-    return (other.kind, other.name) == (owner.kind, owner.name)
-
-
-def _meets_roles(members: list[GangMember], roles: Mapping[str, int]) -> bool:
-    if not roles:
-        return True
-    there = [member.status.role for member in members]
-    return all(there.count(role) >= least for role, least in roles.items())
-
-
 def _member_order(member: GangMember) -> tuple[str, int, str]:
-    facts = member.status
-    return facts.role, -1 if facts.index is None else facts.index, facts.name
+    status = member.status
+    return status.role, -1 if status.index is None else status.index, status.name

@@ -1,20 +1,20 @@
-"""The life cycle of a gang: Pending, Running, Recovering, Unschedulable. One probe makes at most one transition.
+"""The life cycle of a gang: Pending, Running, Recovering, Unschedulable. One call makes at most one transition.
 
-    (nothing)     -> Pending         T0  first look
-    Pending       -> Running         T1  as many members run, or have succeeded, as it needs
-    Pending       -> Recovering      T2  some run, and one failed, was turned away by a kubelet, or was deleted
-    Running       -> Recovering      T3  fewer run than it needs
-    Recovering    -> Running         T4  whole again
-    Recovering    -> Unschedulable   T5  the missing ones exist again, some run, and there is no room for the rest
-    Unschedulable -> Pending         T6  all that held a node when this phase began are gone: it starts again
-    Unschedulable -> Running         T7  whole again
+    (nothing)     -> Pending         T0  the PodGroup is first seen
+    Pending       -> Running         T1  the required members run, or have succeeded
+    Pending       -> Recovering      T2  some run, and one failed, was rejected by a kubelet, or was deleted
+    Running       -> Recovering      T3  fewer run than required
+    Recovering    -> Running         T4  the required members run again
+    Recovering    -> Unschedulable   T5  the missing members exist again, some run, and there is no room for the rest
+    Unschedulable -> Pending         T6  all that had a node when this phase began are gone: the gang starts again
+    Unschedulable -> Running         T7  the required members run again
 
-Nothing else ever happens. A gang of which nothing runs is Pending or Recovering, never Unschedulable. What counts is
-`minMember`, and the minimum of each role where the group names one: members above it come and go without a transition,
-a member that has succeeded is no loss, and a container restarted in place is not even seen.
+There are no other transitions. A gang without running members is Pending or Recovering, never Unschedulable. Only
+`minMember` counts, and the minimum of each role where the PodGroup names one: members above it come and go without a
+transition, a member that has succeeded is no loss, and a container restarted in place is not noticed.
 
-A failed member, or one on its way out, counts as the reason until its replacement (same role and index) exists. Once
-it is gone altogether and nobody replaced it, a gang in Recovering says NotEnoughTasks: the owner is to act.
+A failed or terminating member is the reason of the phase until its replacement (same role and index) exists. Once it
+is gone and not replaced, a gang in Recovering reports NotEnoughTasks: its owner has to act.
 """
 
 from collections import Counter
@@ -28,15 +28,15 @@ from gangline.api.core import PodPhase
 from gangline.api.scheduling import PodGroupPhase, PodGroupReason, PodGroupState, PodGroupStatus
 
 HEARTBEAT_INTERVAL = timedelta(seconds=30)
-"""How often a state that does not change is stamped."""
+"""How often an unchanged state gets a new timestamp."""
 _RESTART_MESSAGE = "all members deleted, group starts again"
 _MAX_NAMED_MEMBERS = 3
-"""So many members are named in a message; the others are counted."""
+"""How many lost members a message names; the others are counted."""
 
-# As text: members of an enum are slow to name, and there may be thousands of pods.
+# As text: access to enum members is slow, and there may be thousands of pods.
 _RUNNING, _SUCCEEDED = PodPhase.RUNNING.value, PodPhase.SUCCEEDED.value
 _HEALTHY_PHASES = (_RUNNING, _SUCCEEDED)
-_FAILED_PHASES = (PodPhase.FAILED.value, PodPhase.UNKNOWN.value)
+FAILED_PHASES = (PodPhase.FAILED.value, PodPhase.UNKNOWN.value)
 _REJECTION_REASONS = frozenset(
     {
         "AppArmor",
@@ -57,18 +57,18 @@ _REJECTION_REASONS = frozenset(
 
 
 class MemberStatus(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What a probe looks at of a pod that is there."""
+    """What a transition depends on of an existing pod."""
 
     uid: str
     name: str
     role: str = ""
-    # None: it has no number; then it is replaced once there are as many members as needed.
+    # None: the pod has no index; it counts as replaced once there are enough members.
     index: int | None = None
     phase: str = PodPhase.PENDING.value
-    # It has a deletion timestamp.
+    # The pod has a deletion timestamp.
     deleting: bool = False
     node: str = ""
-    # `status.reason`: the kubelet's word, or the evictor's.
+    # `status.reason`, set by the kubelet or by an eviction.
     reason: str = ""
     exit_code: int | None = None
     # When the condition PodScheduled became True.
@@ -76,12 +76,12 @@ class MemberStatus(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class LostMember(msgspec.Struct, frozen=True, gc=False):
-    """A member seen before that is gone, and not replaced."""
+    """A member that is gone and has not been replaced."""
 
     name: str
     role: str = ""
     index: int | None = None
-    # It was done when it went: still no loss.
+    # It had succeeded before it was deleted, so it is no loss.
     succeeded: bool = False
 
 
@@ -89,9 +89,9 @@ L = TypeVar("L", MemberStatus, LostMember)
 
 
 class PlacementAttempt(msgspec.Struct, frozen=True, gc=False):
-    """The last try to place all missing members, on a fresh snapshot, the room of terminating pods counted as free.
+    """The last attempt to place all missing members, on a fresh snapshot with terminating pods counted as gone.
 
-    `failed`: there is no room. One that waits for its queue, or for others to leave, has not failed.
+    `failed`: the cluster lacks resources. A gang that waits for its queue, or for pods to terminate, has not failed.
     """
 
     failed: bool
@@ -99,7 +99,7 @@ class PlacementAttempt(msgspec.Struct, frozen=True, gc=False):
 
 
 class GangObservation(msgspec.Struct, frozen=True, kw_only=True):
-    """One snapshot of a gang."""
+    """A gang at one moment."""
 
     state: PodGroupState
     # `spec.minMember` and `spec.minTaskMember`.
@@ -108,113 +108,113 @@ class GangObservation(msgspec.Struct, frozen=True, kw_only=True):
     members: tuple[MemberStatus, ...] = ()
     lost_members: tuple[LostMember, ...] = ()
     last_attempt: PlacementAttempt | None = None
-    # Running and succeeded members as last written: fewer now, and one is lost although nobody saw it go.
+    # Running and succeeded members as last written: if there are fewer now, one was lost unseen.
     recorded_count: int = 0
     now: datetime
 
 
-def next_state(seen: GangObservation) -> PodGroupState:
-    """The state from now on; the very same value if nothing is to be written.
+def next_state(observation: GangObservation) -> PodGroupState:
+    """The next state; the very same object if nothing is to be written.
 
-    Probe again at once if the phase has changed: the next transition may be due.
+    Call again at once if the phase has changed: the next transition may be due.
     """
-    before = seen.state
-    tally = _MemberTally.from_observation(seen)
-    stamp = _probe_time(seen)
-    phase, reason = _next_phase(seen, tally)
-    again = (before.phase, phase) == (PodGroupPhase.UNSCHEDULABLE, PodGroupPhase.PENDING)
-    message = _RESTART_MESSAGE if again else _message(seen, tally, reason)
+    before = observation.state
+    tally = _MemberTally.from_observation(observation)
+    probe_time = _probe_time(observation)
+    phase, reason = _next_phase(observation, tally)
+    restarts = (before.phase, phase) == (PodGroupPhase.UNSCHEDULABLE, PodGroupPhase.PENDING)
+    message = _RESTART_MESSAGE if restarts else _message(observation, tally, reason)
     if phase != before.phase:
         return PodGroupState(
             phase=phase.value,
-            last_probe_time=stamp,
-            last_transition_time=stamp,
+            last_probe_time=probe_time,
+            last_transition_time=probe_time,
             reason=reason.value,
             message=message,
         )
-    same = (before.reason, before.message) == (reason.value, message)
+    is_same = (before.reason, before.message) == (reason.value, message)
     last, since = before.last_probe_time, before.last_transition_time
-    if same and last is not None and since is not None and stamp - last < HEARTBEAT_INTERVAL:
+    if is_same and last is not None and since is not None and probe_time - last < HEARTBEAT_INTERVAL:
         return before
     return msgspec.structs.replace(
         before,
-        last_probe_time=stamp,
-        last_transition_time=since or stamp,
+        last_probe_time=probe_time,
+        last_transition_time=since or probe_time,
         reason=reason.value,
         message=message,
     )
 
 
-def podgroup_status(seen: GangObservation, state: PodGroupState) -> PodGroupStatus:
-    """The whole status: the state with the older counters beside it."""
-    tally = _MemberTally.from_observation(seen)
-    failed = sum(member.phase == PodPhase.FAILED for member in seen.members)
+def podgroup_status(observation: GangObservation, state: PodGroupState) -> PodGroupStatus:
+    """The whole status: the state, and the counters of members."""
+    tally = _MemberTally.from_observation(observation)
+    failed = sum(member.phase == PodPhase.FAILED for member in observation.members)
     return PodGroupStatus(state=state, running=tally.running, succeeded=tally.succeeded, failed=failed)
 
 
-def _probe_time(seen: GangObservation) -> datetime:
-    """Now, in whole seconds; never before what is written already, even if the clock was set back."""
-    written = (seen.state.last_probe_time, seen.state.last_transition_time)
-    return max(time for time in (seen.now.replace(microsecond=0), *written) if time is not None)
+def _probe_time(observation: GangObservation) -> datetime:
+    """Now in whole seconds; never before the recorded times, even if the clock was set back."""
+    recorded = (observation.state.last_probe_time, observation.state.last_transition_time)
+    return max(time for time in (observation.now.replace(microsecond=0), *recorded) if time is not None)
 
 
 class _MemberTally(msgspec.Struct, frozen=True):
-    """Who runs, who is lost, who exists."""
+    """Counts of running, lost and existing members."""
 
     running: int
     succeeded: int
-    # Live members: running, done, or still to start.
+    # Live members: running, succeeded, or not started yet.
     existing: int
-    # Of these, not on any node yet.
+    # Of these, the ones without a node.
     unplaced: int
-    # Exceptions that nobody has replaced.
+    # Losses that have not been replaced.
     failed: tuple[MemberStatus, ...]
     deleting: tuple[MemberStatus, ...]
     deleted: tuple[LostMember, ...]
-    # In place and existing, by role; and whether these are enough.
+    # Placed and existing members by role; and whether these are enough.
     placed_roles: Counter[str]
     existing_roles: Counter[str]
     is_healthy: bool
     is_complete: bool
 
     @classmethod
-    def from_observation(cls, seen: GangObservation) -> "_MemberTally":
-        live = [member for member in seen.members if not _is_lost(member)]
-        done = [gone for gone in seen.lost_members if gone.succeeded]
+    def from_observation(cls, observation: GangObservation) -> "_MemberTally":
+        live = [member for member in observation.members if not _is_lost(member)]
+        done_members = [former for former in observation.lost_members if former.succeeded]
         running = [member for member in live if member.phase == _RUNNING]
         succeeded = [member for member in live if member.phase == _SUCCEEDED]
         waiting = [member for member in live if member.phase not in _HEALTHY_PHASES]
-        exist = len(live) + len(done)
+        existing_count = len(live) + len(done_members)
         seats = {(member.role, member.index) for member in live}
 
-        # Without an index nobody knows who replaced whom: as many are missed as are lacking, the last of them.
-        lacking = max(seen.min_members - exist, 0)
+        # Without an index it is unknown who replaced whom: as many count as lost as are lacking, the last ones.
+        lacking = max(observation.min_members - existing_count, 0)
 
-        def missed(found: list[L], lacking: int) -> list[L]:
-            nameless = [each for each in found if each.index is None]
-            kept = {id(each) for each in nameless[max(len(nameless) - lacking, 0) :]}
+        def unreplaced(members: list[L], lacking_count: int) -> list[L]:
+            without_index = [member for member in members if member.index is None]
+            counted = {id(member) for member in without_index[max(len(without_index) - lacking_count, 0) :]}
             return [
-                each
-                for each in found
-                if (id(each) in kept if each.index is None else (each.role, each.index) not in seats)
+                member
+                for member in members
+                if (id(member) in counted if member.index is None else (member.role, member.index) not in seats)
             ]
 
-        lost = missed([member for member in seen.members if _is_lost(member)], lacking)
-        lacking = max(lacking - sum(member.index is None for member in lost), 0)
-        placed = Counter(member.role for member in (*running, *succeeded)) + Counter(gone.role for gone in done)
-        there = placed + Counter(member.role for member in waiting)
+        lost_members = unreplaced([member for member in observation.members if _is_lost(member)], lacking)
+        lacking = max(lacking - sum(member.index is None for member in lost_members), 0)
+        placed = Counter([member.role for member in (*running, *succeeded)] + [former.role for former in done_members])
+        existing = placed + Counter(member.role for member in waiting)
         return cls(
             running=len(running),
-            succeeded=len(succeeded) + len(done),
-            existing=exist,
+            succeeded=len(succeeded) + len(done_members),
+            existing=existing_count,
             unplaced=sum(not member.node for member in waiting),
-            failed=tuple(member for member in lost if member.phase in _FAILED_PHASES),
-            deleting=tuple(member for member in lost if member.phase not in _FAILED_PHASES),
-            deleted=tuple(missed([gone for gone in seen.lost_members if not gone.succeeded], lacking)),
+            failed=tuple(member for member in lost_members if member.phase in FAILED_PHASES),
+            deleting=tuple(member for member in lost_members if member.phase not in FAILED_PHASES),
+            deleted=tuple(unreplaced([former for former in observation.lost_members if not former.succeeded], lacking)),
             placed_roles=placed,
-            existing_roles=there,
-            is_healthy=placed.total() >= seen.min_members and _meets_roles(placed, seen.min_by_role),
-            is_complete=exist >= seen.min_members and _meets_roles(there, seen.min_by_role),
+            existing_roles=existing,
+            is_healthy=placed.total() >= observation.min_members and meets_roles(placed, observation.min_by_role),
+            is_complete=existing_count >= observation.min_members and meets_roles(existing, observation.min_by_role),
         )
 
     @property
@@ -226,34 +226,35 @@ class _MemberTally(msgspec.Struct, frozen=True):
         return len(self.failed) + len(self.deleting) + len(self.deleted)
 
 
-def _meets_roles(counts: Counter[str], roles: Mapping[str, int]) -> bool:
-    return all(counts[role] >= least for role, least in roles.items())
+def meets_roles(counts: Counter[str], roles: Mapping[str, int]) -> bool:
+    return all(counts[role] >= minimum for role, minimum in roles.items())
 
 
 def _is_lost(member: MemberStatus) -> bool:
-    return member.phase in _FAILED_PHASES or (member.deleting and member.phase != _SUCCEEDED)
+    return member.phase in FAILED_PHASES or (member.deleting and member.phase != _SUCCEEDED)
 
 
-def _next_phase(seen: GangObservation, tally: _MemberTally) -> tuple[PodGroupPhase, PodGroupReason]:
+def _next_phase(observation: GangObservation, tally: _MemberTally) -> tuple[PodGroupPhase, PodGroupReason]:
     """The next phase, and its reason."""
-    reason = _reason(seen, tally)
-    if tally.is_healthy and seen.state.phase in list(PodGroupPhase):
+    reason = _reason(observation, tally)
+    if tally.is_healthy and observation.state.phase in list(PodGroupPhase):
         return PodGroupPhase.RUNNING, PodGroupReason.NONE
-    match seen.state.phase:
+    match observation.state.phase:
         case PodGroupPhase.PENDING:
-            breaks = tally.healthy_count > 0 and tally.loss_count
-            return (PodGroupPhase.RECOVERING if breaks else PodGroupPhase.PENDING), reason
+            is_broken = tally.healthy_count > 0 and tally.loss_count
+            return (PodGroupPhase.RECOVERING if is_broken else PodGroupPhase.PENDING), reason
         case PodGroupPhase.RUNNING:
-            # Fewer than before, and nobody seen going: it went before we started, or was replaced before we looked.
-            unseen = not tally.loss_count and tally.healthy_count < seen.recorded_count
-            return PodGroupPhase.RECOVERING, (PodGroupReason.POD_DELETED if unseen else reason)
+            # Fewer than before, and no loss seen: it happened before we started, or the member was replaced before we
+            # looked.
+            lost_unseen = not tally.loss_count and tally.healthy_count < observation.recorded_count
+            return PodGroupPhase.RECOVERING, (PodGroupReason.POD_DELETED if lost_unseen else reason)
         case PodGroupPhase.RECOVERING:
-            if tally.is_complete and tally.unplaced and tally.healthy_count and _lacks_room(seen):
+            if tally.is_complete and tally.unplaced and tally.healthy_count and _lacks_room(observation):
                 return PodGroupPhase.UNSCHEDULABLE, PodGroupReason.NOT_ENOUGH_RESOURCES
-            owed = not tally.is_complete and not tally.failed and not tally.deleting
-            return PodGroupPhase.RECOVERING, (PodGroupReason.NOT_ENOUGH_TASKS if owed else reason)
+            awaits_owner = not tally.is_complete and not tally.failed and not tally.deleting
+            return PodGroupPhase.RECOVERING, (PodGroupReason.NOT_ENOUGH_TASKS if awaits_owner else reason)
         case PodGroupPhase.UNSCHEDULABLE:
-            if any(_had_node_before(member, seen.state.last_transition_time) for member in seen.members):
+            if any(_had_node_before(member, observation.state.last_transition_time) for member in observation.members):
                 return PodGroupPhase.UNSCHEDULABLE, reason
             return PodGroupPhase.PENDING, PodGroupReason.POD_DELETED
         case _:
@@ -262,47 +263,51 @@ def _next_phase(seen: GangObservation, tally: _MemberTally) -> tuple[PodGroupPha
             )
 
 
-def _lacks_room(seen: GangObservation) -> bool:
-    return seen.last_attempt is not None and seen.last_attempt.failed
+def _lacks_room(observation: GangObservation) -> bool:
+    return observation.last_attempt is not None and observation.last_attempt.failed
 
 
 def _had_node_before(member: MemberStatus, since: datetime | None) -> bool:
-    """Whether it had a node when the phase began; if nobody knows when it got its node, it had."""
+    """Whether the member had a node when the phase began; an unknown time counts as before."""
     return bool(member.node) and (member.scheduled_at is None or since is None or member.scheduled_at <= since)
 
 
-def _reason(seen: GangObservation, tally: _MemberTally) -> PodGroupReason:
-    """The first that holds."""
+def _reason(observation: GangObservation, tally: _MemberTally) -> PodGroupReason:
+    """The first reason that holds."""
     if tally.failed:
         return PodGroupReason.POD_FAILED
     if tally.deleting or tally.deleted:
         return PodGroupReason.POD_DELETED
     if not tally.is_complete:
         return PodGroupReason.NOT_ENOUGH_TASKS
-    if _lacks_room(seen):
+    if _lacks_room(observation):
         return PodGroupReason.NOT_ENOUGH_RESOURCES
     return PodGroupReason.NONE
 
 
-def _message(seen: GangObservation, tally: _MemberTally, reason: PodGroupReason) -> str:
-    """All counts, who is lost, and why there is no place."""
-    parts = [f"{tally.running}/{seen.min_members} members running"]
+def _message(observation: GangObservation, tally: _MemberTally, reason: PodGroupReason) -> str:
+    """All counts, lost members, and why members are not placed."""
+    parts = [f"{tally.running}/{observation.min_members} members running"]
     if tally.succeeded:
         parts.append(f"{tally.succeeded} succeeded")
-    short = tally.placed_roles if tally.is_complete else tally.existing_roles
-    parts += [f"{role} {short[role]}/{least}" for role, least in seen.min_by_role.items() if short[role] < least]
-    lost = [_failure_message(member) for member in tally.failed]
-    lost += [f"{_display_name(member)} deleted" for member in tally.deleting]
-    lost += [f"{_display_name(gone)} deleted" for gone in tally.deleted]
-    parts += lost[:_MAX_NAMED_MEMBERS]
-    if len(lost) > _MAX_NAMED_MEMBERS:
-        parts.append(f"{len(lost) - _MAX_NAMED_MEMBERS} more lost")
+    role_counts = tally.placed_roles if tally.is_complete else tally.existing_roles
+    parts += [
+        f"{role} {role_counts[role]}/{minimum}"
+        for role, minimum in observation.min_by_role.items()
+        if role_counts[role] < minimum
+    ]
+    losses = [_failure_message(member) for member in tally.failed]
+    losses += [f"{_display_name(member)} deleted" for member in tally.deleting]
+    losses += [f"{_display_name(former)} deleted" for former in tally.deleted]
+    parts += losses[:_MAX_NAMED_MEMBERS]
+    if len(losses) > _MAX_NAMED_MEMBERS:
+        parts.append(f"{len(losses) - _MAX_NAMED_MEMBERS} more lost")
     if reason is PodGroupReason.NOT_ENOUGH_TASKS:
-        parts.append(f"{tally.existing} of {seen.min_members} exist")
-    said = ", ".join(parts)
-    if tally.is_healthy or seen.last_attempt is None or not seen.last_attempt.message:
-        return said
-    return f"{said}; {seen.last_attempt.message}"
+        parts.append(f"{tally.existing} of {observation.min_members} exist")
+    text = ", ".join(parts)
+    if tally.is_healthy or observation.last_attempt is None or not observation.last_attempt.message:
+        return text
+    return f"{text}; {observation.last_attempt.message}"
 
 
 def _display_name(member: MemberStatus | LostMember) -> str:
@@ -310,13 +315,13 @@ def _display_name(member: MemberStatus | LostMember) -> str:
 
 
 def _failure_message(member: MemberStatus) -> str:
-    where = f" on {member.node}" if member.node else ""
+    location = f" on {member.node}" if member.node else ""
     if member.phase == PodPhase.UNKNOWN:
-        return f"{member.name} lost{where}"
+        return f"{member.name} lost{location}"
     if member.reason.startswith("OutOf") or member.reason in _REJECTION_REASONS:
-        return f"{member.name} rejected{where} ({member.reason})"
+        return f"{member.name} rejected{location} ({member.reason})"
     if member.exit_code is not None:
         return f"{_display_name(member)} failed (exit {member.exit_code})"
     if member.reason:
-        return f"{_display_name(member)} failed{where} ({member.reason})"
+        return f"{_display_name(member)} failed{location} ({member.reason})"
     return f"{_display_name(member)} failed"

@@ -1,6 +1,6 @@
-"""All gangs, from pods and PodGroups, change by change.
+"""All gangs, built from pods and PodGroups change by change.
 
-Fed by informers and asked once per round: a round costs what changed, not what there is. No I/O, no clock.
+Read once per cycle: a cycle costs in proportion to what changed, not to what exists. No I/O, no clock.
 """
 
 from collections.abc import Iterator
@@ -10,29 +10,30 @@ from gangline.api.meta import Key
 from gangline.api.scheduler_views import Pod
 from gangline.api.scheduling import GROUP_NAME_ANNOTATION, SCHEDULER_NAME, PodGroup, PodGroupPhase
 from gangline.scheduler.gangs.gang import NEVER_PREEMPT, GangInfo, GangPriority, SchedulingSpec
-from gangline.scheduler.gangs.member import BIND, PIN, GangMember, member_status, placement_mode
-from gangline.scheduler.pods.shape import PodShape
+from gangline.scheduler.gangs.members import BIND, PIN, GangMember, member_status, placement_mode
 from gangline.scheduler.types.cycle import BudgetLimit, GangAllocation, GangRequest
+from gangline.scheduler.types.shape import PodShape
+from gangline.scheduler.types.tracked import TrackedObjects, name_of
 
 
 class GangRegistry:
-    """Every group, and every pod of ours that stands alone."""
+    """Every PodGroup, and every single pod of ours."""
 
     def __init__(self, scheduler: str = SCHEDULER_NAME, *, modes: frozenset[str] = frozenset({BIND, PIN})) -> None:
         self._scheduler, self._modes = scheduler, modes
         self._by_group: dict[Key, GangInfo] = {}
-        # By uid: a pod and a group may have the same name.
+        # By uid: a pod and a PodGroup may have the same name.
         self._single_pods: dict[str, GangInfo] = {}
         self._by_pod: dict[str, GangInfo] = {}
-        self._priorities: dict[str, GangPriority] = {}
-        # Those that may ask for something, in the order in which they came. Others are not looked at in a round.
+        self.priority_classes = TrackedObjects[str, PriorityClass, GangPriority](name_of, _priority)
+        # Gangs that may have a request, in the order in which they came. A cycle looks at no others.
         self._maybe_waiting: dict[GangInfo, None] = {}
         self.changed_gangs: dict[GangInfo, None] = {}
-        """Those of which something may have to be told. Whoever tells it takes them out."""
+        """Gangs with changes that may have to be reported. The reporter replaces the dict."""
         self.version = 0
-        # Grows when a group is on other terms than before.
-        self.spec_version = 0
         """Grows with every change that may matter to a decision."""
+        # Grows when the spec of a PodGroup changes.
+        self.spec_version = 0
 
     def __iter__(self) -> Iterator[GangInfo]:
         yield from self._by_group.values()
@@ -44,44 +45,48 @@ class GangRegistry:
 
     def member(self, uid: str) -> GangMember | None:
         gang = self._by_pod.get(uid)
-        return gang.members.get(uid) if gang is not None else None
+        return gang.members.by_uid.get(uid) if gang is not None else None
 
     def gang_of_group(self, key: Key) -> GangInfo | None:
         return self._by_group.get(key)
 
-    # What changes
-
     def put_pod(self, pod: Pod, shape: PodShape) -> GangMember | None:
-        """A pod is there, or is otherwise. Gives it as a member, if it is one. Equal shapes must be one object.
+        """Add or update a pod. Returns its member, if it belongs to a gang. Equal shapes must be one object.
 
-        Whoever is told to belong elsewhere is lost to its gang. One on its way to its place gets there first.
+        A pod whose annotation names another gang is lost to its own; a pod being placed changes its gang only after
+        that.
         """
-        known = self.member(pod.metadata.uid)
-        if known is not None and not known.assumed_node and not _names_gang(pod, self._by_pod[known.uid]):
-            self.drop_pod(known.uid)
+        known_member = self.member(pod.metadata.uid)
+        if (
+            known_member is not None
+            and not known_member.assumed_node
+            and not _names_gang(pod, self._by_pod[known_member.uid])
+        ):
+            self.drop_pod(known_member.uid)
         gang = self._gang_for(pod)
         if gang is None:
             return None
         uid, mode = pod.metadata.uid, placement_mode(pod, self._scheduler)
         mode = mode if mode in self._modes else ""
-        member = gang.members.get(uid)
+        member = gang.members.by_uid.get(uid)
         if member is None:
             member = GangMember(pod, shape, mode)
-            gang.add_member(member)
+            gang.members.add(member)
             self._by_pod[uid] = gang
         else:
-            before, was = (member.shape, member.mode, member.status), member.is_placed and member.node
-            spurned = member.pin_rejected
+            before, old_node = (member.shape, member.mode, member.status), member.is_placed and member.node
+            rejected = member.pin_rejected
             member.pod, member.shape, member.mode, member.status = pod, shape, mode, member_status(pod)
             refused, member.bind_refused = member.bind_refused, False
             if before == (shape, mode, member.status) and not refused:
-                # A condition, an annotation: nothing that anybody decides on. But a lost place is due to be given up.
-                if member.pin_rejected != spurned:
+                # Only a condition or an annotation changed, which no decision depends on. But a rejected pin must be
+                # rolled back.
+                if member.pin_rejected != rejected:
                     self.changed_gangs[gang] = None
                 return member
-            gang.update_member(before[2], member.status)
-            if member.assumed_node and was == member.status.node and member.is_placed and before[0] is shape:
-                # Seen where we put it: to all decisions it has been there before.
+            gang.members.update(before[2], member.status)
+            if member.assumed_node and old_node == member.status.node and member.is_placed and before[0] is shape:
+                # Seen where we placed it: for decisions nothing has changed.
                 member.assumed_node = ""
                 self.changed_gangs[gang] = None
                 return member
@@ -91,154 +96,122 @@ class GangRegistry:
         return member
 
     def drop_pod(self, uid: str) -> None:
-        """A pod is gone. Until another takes its seat it is remembered."""
+        """Remove a pod. Its gang counts it as lost until it is replaced."""
         gang = self._by_pod.pop(uid, None)
         if gang is None:
             return
-        gang.remove_member(uid)
+        gang.members.remove(uid)
         self.invalidate(gang)
         self._drop_if_empty(gang, uid)
 
     def put_group(self, group: PodGroup) -> GangInfo:
-        """A group is there, or is otherwise."""
+        """Add or update a PodGroup."""
         key = group.metadata.key
         gang = self._by_group.get(key)
         if gang is None:
-            gang = self._by_group[key] = GangInfo(key, alone=False)
+            gang = self._by_group[key] = GangInfo(key, single_pod=False)
         before = gang.pod_group
         if before is not None and before.metadata.uid == group.metadata.uid and not _is_newer(group, before):
             return gang
-        gang.pod_group = group
+        is_equivalent = before is not None and _is_equivalent(before, group)
+        spec = gang.spec if is_equivalent else SchedulingSpec.from_podgroup(group.spec)
+        # A changed spec may allow others more, even if the gang requests nothing.
+        self.spec_version += spec != gang.spec
+        gang.set_pod_group(group, spec)
         if before is None or _is_restarted(before, group):
-            # Whoever it lost before is no loss to what begins now.
-            gang.lost_members.clear()
-            gang.placed_at = gang.rolled_back_at = None
-            done, probed = group.status.succeeded, group.status.state.last_probe_time
-            gang.prior_succeeded = (done, probed) if before is None else (0, None)
-            gang.warned_timeout = False
+            # Earlier losses do not matter to a gang that starts again.
+            gang.members.lost.clear()
+            gang.progress.placed_at = gang.progress.rolled_back_at = None
+            succeeded, probe_time = group.status.succeeded, group.status.state.last_probe_time
+            gang.members.prior_succeeded = (succeeded, probe_time) if before is None else (0, None)
+            gang.progress.warned_timeout = False
         if group.status.state.phase == PodGroupPhase.RUNNING:
-            # All have their places.
+            # All members have their nodes.
             gang.excluded_nodes.clear()
-        if before is not None and _is_equivalent(before, group):
+        if is_equivalent:
             self.changed_gangs[gang] = None
-            return gang
-        terms = SchedulingSpec.from_podgroup(group.spec)
-        # What one may hold, others may have: also of a gang that asks for nothing.
-        self.spec_version += terms != gang.spec
-        gang.spec = terms
-        self.invalidate(gang)
+        else:
+            self.invalidate(gang)
         return gang
 
     def drop_group(self, key: Key) -> None:
-        """A group is gone; members that are left wait for another one of its name."""
+        """Remove a PodGroup. Remaining members wait for a new one of its name."""
         gang = self._by_group.get(key)
         if gang is not None:
-            gang.pod_group, gang.spec, gang.pending, gang.last_attempt = None, SchedulingSpec(), None, None
-            gang.lost_members.clear()
+            gang.set_pod_group(None, SchedulingSpec())
+            gang.progress.pending = gang.progress.last_attempt = None
+            gang.members.lost.clear()
             self.invalidate(gang)
             self._drop_if_empty(gang)
 
-    def put_priority_class(self, found: PriorityClass) -> None:
-        preempts = found.preemption_policy != NEVER_PREEMPT
-        self._priorities[found.metadata.name] = GangPriority(found.value, can_preempt=preempts)
-        self._invalidate_all()
-
-    def drop_priority_class(self, name: str) -> None:
-        self._priorities.pop(name, None)
-        self._invalidate_all()
-
     def assume(self, member: GangMember, node: str) -> None:
-        """We have decided where it goes."""
+        """Count the member on this node from now on."""
         member.assumed_node = node
         self.invalidate(self._by_pod[member.uid])
 
     def forget(self, uid: str) -> None:
-        """It did not come to that. Does nothing for one that is gone, or is there already."""
+        """Undo `assume`. Does nothing if the pod is gone, or is on the node already."""
         member = self.member(uid)
         if member is not None and member.assumed_node:
             member.assumed_node = ""
             self.invalidate(self._by_pod[uid])
 
-    def clear_exclusions(self, gang: GangInfo) -> None:
-        """Nodes that did not take its members may be tried again."""
-        gang.excluded_nodes.clear()
-        self.invalidate(gang)
-
     def protect(self, gang: GangInfo, uids: frozenset[str], limits: tuple[BudgetLimit, ...] = ()) -> None:
-        """These of its members may not be asked to leave, and no others; of the others not more than the limits say."""
+        """Set which members must not be evicted, and the budget limits for the others."""
         if (gang.protected_uids, gang.budget_limits) != (uids, limits):
             gang.protected_uids, gang.budget_limits = uids, limits
             self.invalidate(gang)
 
     def invalidate(self, gang: GangInfo) -> None:
-        """Something about it changed."""
+        """Something about the gang changed that may matter to a decision."""
         gang.invalidate()
         self.version += 1
         self._maybe_waiting[gang] = None
         self.changed_gangs[gang] = None
 
-    # What is asked
-
     def requests(self) -> list[GangRequest]:
-        """Of all gangs with members that wait, if enough of them exist."""
-        found: list[GangRequest] = []
+        """The requests of all gangs with enough waiting members."""
+        requests: list[GangRequest] = []
         for gang in tuple(self._maybe_waiting):
-            ask = gang.request(self._priorities.get)
-            if ask is not None:
-                found.append(ask)
+            request = gang.request(self.priority_classes.fields.get)
+            if request is not None:
+                requests.append(request)
                 continue
             del self._maybe_waiting[gang]
-            gang.pending = gang.last_attempt = None
-        return found
+            gang.progress.pending = gang.progress.last_attempt = None
+        return requests
 
     def allocations(self) -> list[GangAllocation]:
-        """Of all gangs that have places."""
-        rank = self._priorities.get
-        return [holding for gang in self if (holding := gang.allocation(rank)) is not None]
+        """The allocations of all gangs with pods on nodes."""
+        priority_of = self.priority_classes.fields.get
+        return [allocation for gang in self if (allocation := gang.allocation(priority_of)) is not None]
 
     def allocation(self, gang: GangInfo) -> GangAllocation | None:
-        """What one of them has; None: nothing."""
-        return gang.allocation(self._priorities.get)
+        """The allocation of a gang; None if it has no pods on nodes."""
+        return gang.allocation(self.priority_classes.fields.get)
 
-    def has_priority_class(self, name: str) -> bool:
-        """Whether there is a PriorityClass of that name; none at all is fine."""
-        return not name or name in self._priorities
-
-    def gang_of_request(self, ask: GangRequest) -> GangInfo | None:
-        """Whose ask it is; None if it has gone."""
-        found = self._single_pods.get(ask.uid) or self._by_group.get(ask.key)
-        return found if found is not None and found.uid == ask.uid else None
-
-    def queue_phases(self) -> Iterator[tuple[str, str]]:
-        """Queue and phase of every group."""
-        for gang in self._by_group.values():
-            if gang.pod_group is not None:
-                yield gang.spec.queue, gang.state.phase
-
-    # Inside
+    def gang_of_request(self, request: GangRequest) -> GangInfo | None:
+        """The gang that made the request; None if it is gone."""
+        gang = self._single_pods.get(request.uid) or self._by_group.get(request.key)
+        return gang if gang is not None and gang.uid == request.uid else None
 
     def _gang_for(self, pod: Pod) -> GangInfo | None:
-        """The gang of a pod, made if need be; None if it is no business of ours."""
+        """The gang of a pod, created if necessary; None if the pod is not ours."""
         metadata = pod.metadata
-        known = self._by_pod.get(metadata.uid)
-        if known is not None:
-            return known
+        gang_of_uid = self._by_pod.get(metadata.uid)
+        if gang_of_uid is not None:
+            return gang_of_uid
         name = metadata.annotations.get(GROUP_NAME_ANNOTATION)
         if name:
-            return self._by_group.setdefault(
-                Key(metadata.namespace, name), GangInfo(Key(metadata.namespace, name), alone=False)
-            )
+            key = Key(metadata.namespace, name)
+            return self._by_group.setdefault(key, GangInfo(key, single_pod=False))
         if pod.spec.scheduler_name != self._scheduler:
             return None
-        gang = self._single_pods[metadata.uid] = GangInfo(metadata.key, alone=True)
+        gang = self._single_pods[metadata.uid] = GangInfo(metadata.key, single_pod=True)
         return gang
 
-    def _invalidate_all(self) -> None:
-        for gang in self:
-            self.invalidate(gang)
-
     def _drop_if_empty(self, gang: GangInfo, uid: str = "") -> None:
-        if gang.pod_group is None and not gang.members:
+        if gang.pod_group is None and not gang.members.by_uid:
             if gang.is_single_pod:
                 self._single_pods.pop(uid, None)
             else:
@@ -247,33 +220,37 @@ class GangRegistry:
             self.changed_gangs.pop(gang, None)
 
 
+def _priority(priority_class: PriorityClass) -> GangPriority:
+    return GangPriority(priority_class.value, can_preempt=priority_class.preemption_policy != NEVER_PREEMPT)
+
+
 def _names_gang(pod: Pod, gang: GangInfo) -> bool:
-    """Whether its annotation still says that it is of this gang."""
+    """Whether the pod's annotation still names this gang."""
     name = pod.metadata.annotations.get(GROUP_NAME_ANNOTATION)
     return gang.is_single_pod if not name else not gang.is_single_pod and gang.key.name == name
 
 
 def _is_newer(group: PodGroup, before: PodGroup) -> bool:
-    """A watch may be behind what we wrote. Versions that are not numbers are taken as they come."""
-    one, other = group.metadata.resource_version, before.metadata.resource_version
-    if one.isdecimal() and other.isdecimal():
-        return int(one) > int(other)
-    return one != other
+    """Whether `group` is newer: a watch may be behind what we wrote. Versions that are not numbers count as newer."""
+    version, known_version = group.metadata.resource_version, before.metadata.resource_version
+    if version.isdecimal() and known_version.isdecimal():
+        return int(version) > int(known_version)
+    return version != known_version
 
 
 def _is_restarted(before: PodGroup, group: PodGroup) -> bool:
-    """Whether it is another group of the same name, or all of its members are gone and it starts again."""
-    stuck, now = before.status.state.phase, group.status.state.phase
-    again = (stuck, now) == (PodGroupPhase.UNSCHEDULABLE, PodGroupPhase.PENDING)
-    return again or before.metadata.uid != group.metadata.uid
+    """Whether this is another PodGroup of the same name, or one that starts again because all its members are gone."""
+    old_phase, new_phase = before.status.state.phase, group.status.state.phase
+    is_reset = (old_phase, new_phase) == (PodGroupPhase.UNSCHEDULABLE, PodGroupPhase.PENDING)
+    return is_reset or before.metadata.uid != group.metadata.uid
 
 
 def _is_equivalent(group: PodGroup, before: PodGroup) -> bool:
-    """Whether only words about it changed."""
-    one, other = group.metadata, before.metadata
+    """Whether nothing changed that a decision depends on."""
+    metadata, old_metadata = group.metadata, before.metadata
     return (
-        one.uid == other.uid
-        and one.deletion_timestamp == other.deletion_timestamp
+        metadata.uid == old_metadata.uid
+        and metadata.deletion_timestamp == old_metadata.deletion_timestamp
         and group.spec == before.spec
         and group.status.state.phase == before.status.state.phase
     )

@@ -1,32 +1,32 @@
-"""A what-if on one snapshot of a cluster: would it fit, what if it did, what if others left."""
+"""What-if questions on one snapshot: does a gang fit, what if it were placed, what if pods were evicted."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gangline.scheduler.placement.gang import best_effort_placement, gang_placement
-from gangline.scheduler.pods.shape import PodShape
+from gangline.scheduler.placement.gang_placement import best_effort_placement, gang_placement
 from gangline.scheduler.snapshot.snapshot import ClusterSnapshot
 from gangline.scheduler.types.cycle import BoundPod, GangRequest, Placement, Shortage, Vector
+from gangline.scheduler.types.shape import PodShape
 
 
 class WhatIf:
-    """Decides on one snapshot, and remembers what was decided."""
+    """Places gangs on one snapshot, and counts what has been placed."""
 
     def __init__(
         self,
-        board: ClusterSnapshot,
-        residents: Mapping[str, BoundPod],
+        snapshot: ClusterSnapshot,
+        pods: Mapping[str, BoundPod],
         nominated: Sequence[BoundPod] = (),
-        leaving: Collection[str] = (),
+        terminating: Collection[str] = (),
     ) -> None:
-        self._snapshot, self._pods, self._nominated = board, residents, nominated
+        self._snapshot, self._pods, self._nominated = snapshot, pods, nominated
         self._reserved: list[tuple[PodShape, Vector]] = []
-        # The board without those for whose leaving somebody last waited: asked about again and again in one round.
+        # The snapshot without the pods last evicted in a what-if: the same set is used again and again in one cycle.
         self._after_eviction: tuple[frozenset[str], ClusterSnapshot] | None = None
-        self.terminating: Collection[str] = leaving
-        """Residents that are on their way out. Their room is used until they are gone."""
+        self.terminating: Collection[str] = terminating
+        """Uids of terminating pods. Their resources are used until they are gone."""
 
     @property
     def node_names(self) -> Sequence[str]:
@@ -34,68 +34,58 @@ class WhatIf:
         return self._snapshot.nodes.names
 
     def bound_pod(self, uid: str) -> BoundPod | None:
-        """Whoever has this uid, if it holds room."""
+        """The pod with this uid, if it uses resources."""
         return self._pods.get(uid)
 
-    def place(self, ask: GangRequest) -> Placement | Shortage:
-        """Places for at least `least` members and the least of every role, and as many more as fit; or why not.
+    def place(self, request: GangRequest) -> Placement | Shortage:
+        """A placement of the required members and as many others as fit, or why there is none.
 
-        Changes nothing. The same snapshot and the same asks in the same order give the same places, always.
+        Changes nothing. The same snapshot and the same requests in the same order give the same placements.
         """
-        return gang_placement(self._snapshot_for(ask), ask)
+        return gang_placement(self._snapshot_for(request), request)
 
-    def place_after_eviction(self, ask: GangRequest, leaving: Collection[str]) -> Placement | Shortage:
-        """The same, as if these residents had left."""
-        return gang_placement(self._snapshot_for(ask, self._snapshot_without(leaving)), ask)
+    def place_after_eviction(self, request: GangRequest, evicted: Collection[str]) -> Placement | Shortage:
+        """The same as if these pods were gone."""
+        return gang_placement(self._snapshot_for(request, self._snapshot_without(evicted)), request)
 
-    def _snapshot_without(self, leaving: Collection[str]) -> ClusterSnapshot:
-        """A board of its own, without these. Of an equal frozen set it is made once."""
-        if self._after_eviction is not None and isinstance(leaving, frozenset) and self._after_eviction[0] == leaving:
+    def _snapshot_without(self, evicted: Collection[str]) -> ClusterSnapshot:
+        """A copy of the snapshot without these pods. For equal frozen sets they are removed only once."""
+        if self._after_eviction is not None and isinstance(evicted, frozenset) and self._after_eviction[0] == evicted:
             return self._after_eviction[1].copy()
-        board = self._snapshot.copy()
-        board.remove_pods(self._bound_pods(leaving))
-        if isinstance(leaving, frozenset):
-            self._after_eviction = leaving, board.copy()
-        return board
+        snapshot = self._snapshot.copy()
+        snapshot.remove_pods(self._bound_pods(evicted))
+        if isinstance(evicted, frozenset):
+            self._after_eviction = evicted, snapshot.copy()
+        return snapshot
 
-    def assume(self, ask: GangRequest, placement: Placement) -> None:
-        """From now on these places are used, even if somebody must leave them first."""
-        for need, nodes in zip(ask.pod_sets, placement.nodes, strict=True):
-            self._snapshot.assume(need.shape, nodes)
+    def assume(self, request: GangRequest, placement: Placement) -> None:
+        """Count this placement from now on, even if pods must leave first."""
+        for pod_set, nodes in zip(request.pod_sets, placement.nodes, strict=True):
+            self._snapshot.assume(pod_set.shape, nodes)
             if self._after_eviction is not None:
-                self._after_eviction[1].assume(need.shape, nodes)
+                self._after_eviction[1].assume(pod_set.shape, nodes)
 
-    def reserve(self, ask: GangRequest) -> None:
-        """Keep as much of what it needs as there is for it, until `release`."""
+    def reserve(self, request: GangRequest) -> None:
+        """Keep as much as there is of what the request needs, until `release`."""
         self._after_eviction = None
-        found = best_effort_placement(self._snapshot_for(ask), ask)
-        for need, nodes in zip(ask.pod_sets, found.nodes, strict=True):
-            self._snapshot.assume(need.shape, nodes, promised=True)
-            self._reserved.append((need.shape, nodes))
+        placement = best_effort_placement(self._snapshot_for(request), request)
+        for pod_set, nodes in zip(request.pod_sets, placement.nodes, strict=True):
+            self._snapshot.assume(pod_set.shape, nodes, tentative=True)
+            self._reserved.append((pod_set.shape, nodes))
 
     def release(self) -> None:
-        """Nothing is held any more."""
+        """Give up everything reserved."""
         self._after_eviction = None
         for shape, nodes in self._reserved:
             self._snapshot.forget(shape, nodes)
         self._reserved.clear()
 
-    def remove_pods(self, uids: Iterable[str]) -> None:
-        """As if these residents had left, until `restore`. Unknown ones are ignored."""
-        self._after_eviction = None
-        self._snapshot.remove_pods(self._bound_pods(uids))
-
-    def restore_pods(self, uids: Iterable[str]) -> None:
-        """Undo `vacate`."""
-        self._after_eviction = None
-        self._snapshot.restore_pods(self._bound_pods(uids))
-
     def total(self) -> Mapping[str, int]:
-        """What all usable nodes offer together, by resource."""
+        """What all usable nodes can allocate together, by resource."""
         return self._usable_totals(self._snapshot.allocatable.amounts)
 
     def free(self) -> Mapping[str, int]:
-        """What is left of that; a node that is over-full counts as full."""
+        """What of that is free; an overcommitted node counts as full."""
         return self._usable_totals(np.maximum(self._snapshot.free, 0))
 
     def _usable_totals(self, table: NDArray[np.int64]) -> Mapping[str, int]:
@@ -103,19 +93,20 @@ class WhatIf:
         return {resource: int(usable[row]) for resource, row in sorted(self._snapshot.resource_rows.items())}
 
     def _bound_pods(self, uids: Iterable[str]) -> list[BoundPod]:
-        return [found for uid in dict.fromkeys(uids) if (found := self._pods.get(uid)) is not None]
+        return [pod for uid in dict.fromkeys(uids) if (pod := self._pods.get(uid)) is not None]
 
-    def _snapshot_for(self, ask: GangRequest, board: ClusterSnapshot | None = None) -> ClusterSnapshot:
-        """The board with the room of those gone that kube-scheduler has promised to pods that are not less important."""
-        seen = self._snapshot if board is None else board
-        promised = [
-            each for each in self._nominated if each.priority >= ask.priority and each.uid not in seen.removed_uids
-        ]
-        if not promised:
-            return seen
-        seen = seen.copy() if board is None else seen
-        for each in sorted(promised, key=lambda each: each.uid):
-            number = seen.nodes.index_of.get(each.node)
+    def _snapshot_for(self, request: GangRequest, snapshot: ClusterSnapshot | None = None) -> ClusterSnapshot:
+        """The snapshot minus capacity nominated by kube-scheduler for pods of equal or higher priority.
+
+        A snapshot given by the caller is changed in place; our own is copied first.
+        """
+        removed = (self._snapshot if snapshot is None else snapshot).removed_uids
+        nominated = [pod for pod in self._nominated if pod.priority >= request.priority and pod.uid not in removed]
+        if not nominated:
+            return self._snapshot if snapshot is None else snapshot
+        reduced = self._snapshot.copy() if snapshot is None else snapshot
+        for pod in sorted(nominated, key=lambda pod: pod.uid):
+            number = reduced.nodes.index_of.get(pod.node)
             if number is not None:
-                seen.assume(each.shape, np.array([number], dtype=np.int64), promised=True)
-        return seen
+                reduced.assume(pod.shape, np.array([number], dtype=np.int64), tentative=True)
+        return reduced

@@ -1,1 +1,1 @@
-"""A pod as input of the scheduler. Pure."""
+"""Pods as input of the scheduler. Pure."""

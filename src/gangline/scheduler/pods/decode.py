@@ -1,4 +1,4 @@
-"""Pods as they come from the server, as shapes and residents."""
+"""Pods from the API server as shapes and bound pods."""
 
 from collections.abc import Collection, Iterable, Mapping
 from sys import intern
@@ -20,7 +20,9 @@ from gangline.api.scheduler_views import (
 from gangline.api.scheduler_views import LabelSelectorSpec as SelectorBody
 from gangline.api.scheduling import COMMIT_ANNOTATION, COMMIT_PIN, GANG_GATE
 from gangline.api.selectors import LabelSelector, Requirement, SelectorError, SelectorOperator
-from gangline.scheduler.pods.shape import (
+from gangline.scheduler.pods.requests import pod_requests
+from gangline.scheduler.types.cycle import BoundPod
+from gangline.scheduler.types.shape import (
     NO_NODE_CONSTRAINTS,
     NO_POD_CONSTRAINTS,
     AffinityTerm,
@@ -32,8 +34,6 @@ from gangline.scheduler.pods.shape import (
     PodToleration,
     SpreadConstraint,
 )
-from gangline.scheduler.types.cycle import BoundPod
-from gangline.scheduler.types.resources import pod_requests
 
 _OPERATORS: Final = {
     "In": SelectorOperator.IN,
@@ -46,11 +46,11 @@ _OPERATORS: Final = {
 
 
 def node_constraints_of(pod: Pod) -> NodeConstraints:
-    """What a pod wants of a node itself. Raises `SelectorError`."""
+    """The node selector, node affinity and tolerations of a pod. Raises `SelectorError`."""
     spec = pod.spec
     affinity = spec.affinity.node_affinity if spec.affinity else None
     required = affinity.required if affinity else None
-    where = NodeConstraints(
+    node_constraints = NodeConstraints(
         selector=tuple(sorted(spec.node_selector.items())),
         required=None if required is None else tuple(node_term(each) for each in required.node_selector_terms),
         preferred=tuple((each.weight, node_term(each.preference)) for each in affinity.preferred) if affinity else (),
@@ -64,11 +64,11 @@ def node_constraints_of(pod: Pod) -> NodeConstraints:
             )
         ),
     )
-    return NO_NODE_CONSTRAINTS if where == NO_NODE_CONSTRAINTS else where
+    return NO_NODE_CONSTRAINTS if node_constraints == NO_NODE_CONSTRAINTS else node_constraints
 
 
 def node_term(term: NodeSelectorTerm) -> NodeTerm:
-    """Raises `SelectorError`."""
+    """A node selector term. Raises `SelectorError`."""
     return NodeTerm(_requirements(term.match_expressions), _requirements(term.match_fields))
 
 
@@ -84,11 +84,11 @@ def _requirement(expression: SelectorExpression) -> Requirement:
 
 
 def pod_constraints_of(pod: Pod) -> PodConstraints:
-    """What a pod wants of pods around it. Raises `SelectorError`."""
+    """The pod affinity, anti-affinity and topology spread of a pod. Raises `SelectorError`."""
     affinity = pod.spec.affinity or Affinity()
     if pod.spec.affinity is None and not pod.spec.topology_spread_constraints:
         return NO_POD_CONSTRAINTS
-    peers = PodConstraints(
+    pod_constraints = PodConstraints(
         affinity=_affinity_terms(pod, affinity.pod_affinity),
         anti_affinity=_affinity_terms(pod, affinity.pod_anti_affinity),
         spread=tuple(
@@ -97,7 +97,7 @@ def pod_constraints_of(pod: Pod) -> PodConstraints:
             if each.when_unsatisfiable == "DoNotSchedule"
         ),
     )
-    return NO_POD_CONSTRAINTS if peers == NO_POD_CONSTRAINTS else peers
+    return NO_POD_CONSTRAINTS if pod_constraints == NO_POD_CONSTRAINTS else pod_constraints
 
 
 def _affinity_terms(pod: Pod, rules: PodAffinity | None) -> tuple[AffinityTerm, ...]:
@@ -105,11 +105,11 @@ def _affinity_terms(pod: Pod, rules: PodAffinity | None) -> tuple[AffinityTerm, 
 
 
 def _affinity_term(pod: Pod, term: PodAffinityTerm) -> AffinityTerm:
-    own = not term.namespaces and term.namespace_selector is None
+    own_namespace = not term.namespaces and term.namespace_selector is None
     return AffinityTerm(
         topology_key=term.topology_key,
         selector=_pod_selector(pod, term.label_selector, term.match_label_keys, term.mismatch_label_keys),
-        namespaces=frozenset((pod.metadata.namespace,) if own else term.namespaces),
+        namespaces=frozenset((pod.metadata.namespace,) if own_namespace else term.namespaces),
         namespace_selector=None if term.namespace_selector is None else label_selector(term.namespace_selector),
     )
 
@@ -125,30 +125,32 @@ def _spread_constraint(pod: Pod, rule: TopologySpreadConstraint) -> SpreadConstr
     )
 
 
-def _pod_selector(pod: Pod, body: SelectorBody | None, same: Iterable[str], other: Iterable[str] = ()) -> LabelSelector:
-    """A selector with the pod's own values of some labels added: pods with the same, or with another, value.
+def _pod_selector(
+    pod: Pod, body: SelectorBody | None, match_keys: Iterable[str], mismatch_keys: Iterable[str] = ()
+) -> LabelSelector:
+    """A selector with the pod's own values of some labels added (matchLabelKeys, mismatchLabelKeys).
 
-    The server adds them itself when it makes the pod; what is there twice changes nothing.
+    The API server adds them itself when the pod is created; a requirement that is there already is not added again.
     """
     if body is None:
         return LabelSelector(never=True)
     labels = pod.metadata.labels
-    added = [Requirement(key, SelectorOperator.IN, (labels[key],)) for key in same if key in labels]
-    added += [Requirement(key, SelectorOperator.NOT_IN, (labels[key],)) for key in other if key in labels]
-    written = label_selector(body).requirements
-    return LabelSelector((*written, *(each for each in added if each not in written)))
+    added = [Requirement(key, SelectorOperator.IN, (labels[key],)) for key in match_keys if key in labels]
+    added += [Requirement(key, SelectorOperator.NOT_IN, (labels[key],)) for key in mismatch_keys if key in labels]
+    requirements = label_selector(body).requirements
+    return LabelSelector((*requirements, *(each for each in added if each not in requirements)))
 
 
 def label_selector(body: SelectorBody) -> LabelSelector:
-    """As it is written. Raises `SelectorError`."""
+    """A label selector as a value. Raises `SelectorError`."""
     equal = (Requirement(key, SelectorOperator.EQUALS, (value,)) for key, value in body.match_labels.items())
     return LabelSelector((*equal, *_requirements(body.match_expressions)))
 
 
-def selector_keys(peers: PodConstraints) -> frozenset[str]:
-    """The labels that rules between pods ask for."""
-    selectors = [rule.selector for rule in (*peers.affinity, *peers.anti_affinity)]
-    selectors += [rule.selector for rule in peers.spread]
+def selector_keys(pod_constraints: PodConstraints) -> frozenset[str]:
+    """The label keys that affinity, anti-affinity and spread selectors use."""
+    selectors = [rule.selector for rule in (*pod_constraints.affinity, *pod_constraints.anti_affinity)]
+    selectors += [rule.selector for rule in pod_constraints.spread]
     return frozenset(each.key for selector in selectors for each in selector.requirements)
 
 
@@ -161,53 +163,61 @@ IDENTITY_LABELS: Final = frozenset(
         "batch.kubernetes.io/job-index",
     )
 )
-"""Labels that tell the members of a set apart. They are no part of a shape unless a rule asks for them."""
+"""Labels that differ between the members of a set. They are part of a shape only if a selector uses them."""
 
 PINNING_HINT: Final = f"annotate the job with {COMMIT_ANNOTATION}: {COMMIT_PIN}"
-"""What to do about what only kube-scheduler can do."""
+"""The remedy for features that only kube-scheduler has."""
 _SORTED_IDENTITY_LABELS: Final = tuple(sorted(IDENTITY_LABELS))
-_TERMINAL_PHASES: Final = ("Succeeded", "Failed")
-# To kube-scheduler and to kubelets only this means all addresses; `::` is one like any other.
+TERMINAL_PHASES: Final = ("Succeeded", "Failed")
+# To kube-scheduler and kubelets only this means all addresses; `::` is an address like any other.
 _ALL_ADDRESSES: Final = "0.0.0.0"  # noqa: S104 (compared, not bound)
 
 
-def shape_of(pod: Pod, keep: Collection[str] = ()) -> PodShape:
-    """The shape of a pod. `keep`: labels that rules of others ask for (`Cluster.asked`), kept even if of one pod alone.
+def shape_of(pod: Pod, selected_labels: Collection[str] = ()) -> PodShape:
+    """The shape of a pod.
 
-    A rule that cannot be understood becomes the shape's obstacle. Raises `QuantityError`.
+    `selected_labels`: labels that selectors of other pods use; they are kept even if they identify one pod. A
+    constraint that cannot be parsed becomes the shape's `unsupported` field. Raises `QuantityError`.
     """
-    obstacle = _unsupported_field(pod)
-    where, peers = NO_NODE_CONSTRAINTS, NO_POD_CONSTRAINTS
+    unsupported = _unsupported_field(pod)
+    node_constraints, pod_constraints = NO_NODE_CONSTRAINTS, NO_POD_CONSTRAINTS
     try:
-        where, peers = node_constraints_of(pod), pod_constraints_of(pod)
+        node_constraints, pod_constraints = node_constraints_of(pod), pod_constraints_of(pod)
     except SelectorError as error:
-        obstacle = obstacle or f"spec.affinity: {error}"
-    asked = {*keep, *selector_keys(peers)}
-    own = _ephemeral_claims(pod)
+        unsupported = unsupported or f"spec.affinity: {error}"
+    selected_labels = {*selected_labels, *selector_keys(pod_constraints)}
+    ephemeral = _ephemeral_claims(pod)
     return PodShape(
         requests=pod_requests(pod),
-        node_constraints=where,
+        node_constraints=node_constraints,
         host_ports=_host_ports(pod),
         namespace=pod.metadata.namespace,
         labels=tuple(
-            sorted(pair for pair in pod.metadata.labels.items() if pair[0] not in IDENTITY_LABELS or pair[0] in asked)
+            sorted(
+                pair
+                for pair in pod.metadata.labels.items()
+                if pair[0] not in IDENTITY_LABELS or pair[0] in selected_labels
+            )
         ),
-        pod_constraints=peers,
-        claims=_claim_names(pod, own),
-        ephemeral_claims=own,
-        uid=pod.metadata.uid if own else "",
-        unsupported=obstacle,
+        pod_constraints=pod_constraints,
+        claims=_claim_names(pod, ephemeral),
+        ephemeral_claims=ephemeral,
+        uid=pod.metadata.uid if ephemeral else "",
+        unsupported=unsupported,
         pinned=is_gated(pod),
     )
 
 
 def bound_pod_of(pod: Pod, shape: PodShape | None = None) -> BoundPod | None:
-    """Who holds room: bound and not ended, or nominated. None: nobody. `shape`: what `shape_of` gave, if at hand."""
+    """The pod as a user of node resources; None if it is neither bound nor nominated, or has ended.
+
+    `shape`: the result of `shape_of`, if it is at hand.
+    """
     node = pod.spec.node_name or pod.status.nominated_node_name
-    if not node or pod.status.phase in _TERMINAL_PHASES:
+    if not node or pod.status.phase in TERMINAL_PHASES:
         return None
     shape = shape_of(pod) if shape is None else shape
-    # Fifty thousand residents share a few names: each is kept once.
+    # Interned: fifty thousand pods share a few names.
     return BoundPod(
         uid=pod.metadata.uid,
         key=Key(intern(pod.metadata.namespace), pod.metadata.name),
@@ -221,7 +231,7 @@ def bound_pod_of(pod: Pod, shape: PodShape | None = None) -> BoundPod | None:
 
 
 def identity_labels_of(labels: Mapping[str, str], shape: PodShape) -> tuple[tuple[str, str], ...]:
-    """Labels of one pod alone, as far as its shape has left them out."""
+    """The identity labels that the shape of the pod leaves out."""
     if IDENTITY_LABELS.isdisjoint(labels):
         return ()
     return tuple(
@@ -232,7 +242,7 @@ def identity_labels_of(labels: Mapping[str, str], shape: PodShape) -> tuple[tupl
 
 
 def is_gated(pod: Pod) -> bool:
-    """Whether kube-scheduler places it in the end, where we say."""
+    """Whether the pod carries our gate: we choose its node, and kube-scheduler binds it."""
     return any(gate.name == GANG_GATE for gate in pod.spec.scheduling_gates)
 
 
@@ -244,76 +254,69 @@ def _unsupported_field(pod: Pod) -> str:
 
 
 def _host_ports(pod: Pod) -> tuple[HostPort, ...]:
-    """Ports of the node that containers and sidecars take."""
-    running = (
-        *pod.spec.containers,
-        *(each for each in pod.spec.init_containers if each.restart_policy == "Always"),
-    )
-    found = {
+    """Host ports of containers and sidecars."""
+    running = (*pod.spec.containers, *(each for each in pod.spec.init_containers if each.restart_policy == "Always"))
+    host_ports = {
         HostPort(port.host_port, port.protocol or "TCP", "" if port.host_ip == _ALL_ADDRESSES else port.host_ip)
         for container in running
         for port in container.ports
         if port.host_port
     }
-    return tuple(sorted(found, key=lambda each: (each.port, each.protocol, each.ip)))
+    return tuple(sorted(host_ports, key=lambda each: (each.port, each.protocol, each.ip)))
 
 
-def _claim_names(pod: Pod, own: tuple[str, ...]) -> tuple[str, ...]:
+def _claim_names(pod: Pod, ephemeral: tuple[str, ...]) -> tuple[str, ...]:
     named = (each.persistent_volume_claim for each in pod.spec.volumes)
-    return tuple(sorted({*own, *(each.claim_name for each in named if each is not None)}))
+    return tuple(sorted({*ephemeral, *(each.claim_name for each in named if each is not None)}))
 
 
 def _ephemeral_claims(pod: Pod) -> tuple[str, ...]:
-    """Claims that a controller makes for this pod."""
-    made = (each for each in pod.spec.volumes if each.persistent_volume_claim is None)
-    return tuple(sorted({f"{pod.metadata.name}-{each.name}" for each in made}))
+    """Claims that a controller creates for the ephemeral volumes of this pod."""
+    volumes = (each for each in pod.spec.volumes if each.persistent_volume_claim is None)
+    return tuple(sorted({f"{pod.metadata.name}-{each.name}" for each in volumes}))
 
 
 MAX_CACHED_SHAPES: Final = 50_000
-"""How many are kept; then all are forgotten and made again when next asked for."""
+"""When this many shapes are cached, the cache is cleared."""
 
 
 class ShapeCache:
-    """`shape_of` and `bound_pod_of` with a memory. What they give is the same."""
+    """`shape_of` with a cache; the results are the same."""
 
-    def __init__(self, most: int = MAX_CACHED_SHAPES) -> None:
+    def __init__(self, max_size: int = MAX_CACHED_SHAPES) -> None:
         self._by_encoding: dict[bytes, PodShape] = {}
-        # A pod that starts is written otherwise than before, and has the shape that it had.
+        # A pod that starts has another encoding than before, and the same shape.
         self._interned: dict[PodShape, PodShape] = {}
-        self._max_size = most
+        self._max_size = max_size
         self._encoder = msgspec.msgpack.Encoder()
 
-    def shape_for(self, pod: Pod, keep: Collection[str] = ()) -> PodShape:
+    def shape_for(self, pod: Pod, selected_labels: Collection[str] = ()) -> PodShape:
         """As `shape_of`."""
         if any(each.ephemeral for each in pod.spec.volumes):
-            # Its claims bear the name of the pod.
-            return shape_of(pod, keep)
-        written = self._encoding(pod, keep)
-        found = self._by_encoding.get(written)
-        if found is None:
+            # Its claims are named after the pod, so the shape is not shared.
+            return shape_of(pod, selected_labels)
+        encoding = self._encoding(pod, selected_labels)
+        cached = self._by_encoding.get(encoding)
+        if cached is None:
             if len(self._by_encoding) >= self._max_size:
                 self._by_encoding.clear()
                 self._interned.clear()
-            made = shape_of(pod, keep)
-            found = self._by_encoding[written] = self._interned.setdefault(made, made)
-        return found
+            shape = shape_of(pod, selected_labels)
+            cached = self._by_encoding[encoding] = self._interned.setdefault(shape, shape)
+        return cached
 
-    def bound_pod_for(self, pod: Pod) -> BoundPod | None:
-        """As `bound_pod_of`."""
-        return bound_pod_of(pod, self.shape_for(pod))
-
-    def _encoding(self, pod: Pod, keep: Collection[str]) -> bytes:
-        """All that `shape_of` looks at, as bytes: far cheaper to make than a shape."""
+    def _encoding(self, pod: Pod, selected_labels: Collection[str]) -> bytes:
+        """All that `shape_of` reads, as bytes: much cheaper to compute than a shape."""
         spec, status, labels = pod.spec, pod.status, pod.metadata.labels
-        # Of labels that others ask for, only those of one pod alone make a difference.
-        kept = IDENTITY_LABELS.intersection(keep)
+        # Of the selected labels only identity labels make a difference.
+        kept_labels = IDENTITY_LABELS.intersection(selected_labels)
         if spec.affinity is None and not spec.topology_spread_constraints:
-            labels = {key: value for key, value in labels.items() if key not in IDENTITY_LABELS or key in kept}
+            labels = {key: value for key, value in labels.items() if key not in IDENTITY_LABELS or key in kept_labels}
         return self._encoder.encode(
             (
                 pod.metadata.namespace,
                 labels,
-                sorted(kept),
+                sorted(kept_labels),
                 is_gated(pod),
                 spec.containers,
                 spec.init_containers,

@@ -1,4 +1,4 @@
-"""Who of ours holds what."""
+"""Candidates for eviction: our allocations, and what disruption budgets leave of them."""
 
 import math
 from collections import Counter
@@ -14,78 +14,87 @@ from gangline.scheduler.types.cycle import GangAllocation
 
 
 class AllocationIndex:
-    """Who of ours holds what, looked up by uid. Made when it is first needed: most rounds never ask."""
+    """Our allocations, indexed. Every index is built when it is first needed: most cycles need none."""
 
-    def __init__(self, holdings: Collection[GangAllocation]) -> None:
-        self._allocations = holdings
+    def __init__(self, allocations: Collection[GangAllocation]) -> None:
+        self._allocations = allocations
 
     @cached_property
     def in_eviction_order(self) -> Sequence[GangAllocation]:
-        """The first to go first, in a fixed order."""
+        """The allocation to evict first comes first."""
         return eviction_order(self._allocations)
 
     @cached_property
     def lowest_priority(self) -> float:
-        """The lowest priority of all gangs."""
+        """The lowest priority of all allocations."""
         return min(map(attrgetter("priority"), self._allocations), default=math.inf)
 
     @cached_property
     def queue_names(self) -> frozenset[str]:
-        """The queues of all gangs."""
+        """The queues of all allocations."""
         return frozenset(map(attrgetter("queue"), self._allocations))
 
     @cached_property
     def active_gangs(self) -> frozenset[str]:
-        """Gangs that hold a place they are not about to lose."""
+        """Uids of gangs with a pod that is not terminating."""
         return frozenset(
-            holding.uid for holding in self._allocations if any(not member.terminating for member in holding.pods)
+            allocation.uid
+            for allocation in self._allocations
+            if any(not member.terminating for member in allocation.pods)
         )
 
     @cached_property
     def queue_by_pod(self) -> Mapping[str, str]:
-        return {member.uid: holding.queue for holding in self._allocations for member in holding.pods}
+        return {member.uid: allocation.queue for allocation in self._allocations for member in allocation.pods}
 
 
 class BudgetUsage:
-    """How much of each budget this round has used."""
+    """How many evictions of this cycle each disruption budget has been charged with."""
 
     def __init__(self) -> None:
         self._spent: Counter[Key] = Counter()
 
-    def charge(self, bundles: Iterable[VictimSet]) -> None:
-        """These leave."""
-        going: set[str] = set()
-        for bundle in bundles:
-            self._spent.update(_budget_cost(bundle, going))
-            going.update(member.uid for member in bundle.pods)
+    def charge(self, victim_sets: Iterable[VictimSet]) -> None:
+        """Charge the budgets with the eviction of these pods."""
+        evicted: set[str] = set()
+        for victim_set in victim_sets:
+            self._spent.update(_budget_cost(victim_set, evicted))
+            evicted.update(member.uid for member in victim_set.pods)
 
     def protected_allocations(
-        self, holdings: Sequence[GangAllocation], bundles: Iterable[VictimSet]
+        self, allocations: Sequence[GangAllocation], victim_sets: Iterable[VictimSet]
     ) -> list[GangAllocation] | None:
-        """The holdings without those who cannot leave beside the first of these bundles. None: all of these can leave."""
-        left: dict[Key, int] = {}
-        used_up: set[Key] = set()
-        going: set[str] = set()
-        for bundle in bundles:
-            for limit in bundle.allocation.budget_limits:
-                left.setdefault(limit.budget, limit.allowed - self._spent[limit.budget])
-            taken = _budget_cost(bundle, going)
-            short = {budget for budget, count in taken.items() if count > left[budget]}
-            used_up |= short
-            if not short:
-                going.update(member.uid for member in bundle.pods)
-                for budget, count in taken.items():
-                    left[budget] -= count
-        return [_with_protected(holding, used_up, going) for holding in holdings] if used_up else None
+        """Allocations with pods protected that the remaining budgets no longer allow to evict.
+
+        None if the whole plan is within budget.
+        """
+        remaining: dict[Key, int] = {}
+        exhausted: set[Key] = set()
+        evicted: set[str] = set()
+        for victim_set in victim_sets:
+            for limit in victim_set.allocation.budget_limits:
+                remaining.setdefault(limit.budget, limit.allowed - self._spent[limit.budget])
+            cost = _budget_cost(victim_set, evicted)
+            exceeded = {budget for budget, count in cost.items() if count > remaining[budget]}
+            exhausted |= exceeded
+            if not exceeded:
+                evicted.update(member.uid for member in victim_set.pods)
+                for budget, count in cost.items():
+                    remaining[budget] -= count
+        return [_with_protected(allocation, exhausted, evicted) for allocation in allocations] if exhausted else None
 
 
-def _budget_cost(bundle: VictimSet, going: Collection[str]) -> Counter[Key]:
-    """Of which budgets a bundle takes how much, when these leave anyway: a member may be in two bundles of its gang."""
-    uids = {member.uid for member in bundle.pods}.difference(going)
-    return +Counter({limit.budget: len(uids & limit.covered) for limit in bundle.allocation.budget_limits})
+def _budget_cost(victim_set: VictimSet, evicted: Collection[str]) -> Counter[Key]:
+    """How many evictions each budget is charged with. Pods evicted already are not counted: a pod may be in two sets."""
+    uids = {member.uid for member in victim_set.pods}.difference(evicted)
+    return +Counter({limit.budget: len(uids & limit.covered) for limit in victim_set.allocation.budget_limits})
 
 
-def _with_protected(holding: GangAllocation, used_up: set[Key], going: set[str]) -> GangAllocation:
-    """As one of which nobody else leaves whom these budgets cover."""
-    kept = {uid for limit in holding.budget_limits if limit.budget in used_up for uid in limit.covered - going}
-    return msgspec.structs.replace(holding, protected_uids=holding.protected_uids | kept) if kept else holding
+def _with_protected(allocation: GangAllocation, exhausted: set[Key], evicted: set[str]) -> GangAllocation:
+    """The allocation with every pod covered by an exhausted budget marked protected, except those already leaving."""
+    protected = {
+        uid for limit in allocation.budget_limits if limit.budget in exhausted for uid in limit.covered - evicted
+    }
+    if not protected:
+        return allocation
+    return msgspec.structs.replace(allocation, protected_uids=allocation.protected_uids | protected)

@@ -1,50 +1,47 @@
-"""The queues' accounts during one round: what they hold, may hold and deserve."""
+"""The accounts of queues during one cycle: what they use, may use and deserve."""
 
 from collections.abc import Iterable, Mapping
 
 from gangline.api.scheduling import DEFAULT_QUEUE
-from gangline.scheduler.placement.whatif import WhatIf
-from gangline.scheduler.quota.fair_share import (
-    PODS_RESOURCE,
-    Amounts,
-    contended_resources,
-    deserved_shares,
-    dominant_share,
-    max_ratio,
-)
+from gangline.scheduler.quota.fair_share import contended_resources, deserved_shares, dominant_share, max_ratio
 from gangline.scheduler.types.cycle import GangAllocation, GangRequest, Placement, QueueQuota, QueueUsage
-from gangline.scheduler.types.requests import EquivalenceClass, EquivalenceClasses, add_amounts
+from gangline.scheduler.types.equivalence import EquivalenceClass, EquivalenceClasses
+from gangline.scheduler.types.resources import PODS, Amounts, add_amounts
 
 
 class QueueAccounts:
-    """What each queue holds, kept up to date as places are given. What it deserves stays as it was at the start."""
+    """What each queue uses, updated as members are placed. What it deserves is fixed at the start of the cycle."""
 
     def __init__(
-        self, room: WhatIf, kinds: EquivalenceClasses, held: QueueUsage, queues: Mapping[str, QueueQuota]
+        self,
+        total: Amounts,
+        free: Amounts,
+        classes: EquivalenceClasses,
+        usage: QueueUsage,
+        quotas: Mapping[str, QueueQuota],
     ) -> None:
-        self._classes = kinds
-        self._quotas = {DEFAULT_QUEUE: QueueQuota(DEFAULT_QUEUE), **queues}
-        # Also of pods on their way out: they count against the cap until they are gone.
-        self._used = {queue: dict(amounts) for queue, amounts in held.used.items()}
-        # Without them: what the queue will have.
-        self._retained = {queue: dict(amounts) for queue, amounts in held.retained.items()}
+        """`total` and `free`: what all usable nodes have, and what of that is free, at the start of the cycle."""
+        self._classes = classes
+        self._quotas = {DEFAULT_QUEUE: QueueQuota(DEFAULT_QUEUE), **quotas}
+        # Including terminating pods: they count against the cap until they are gone.
+        self._used = {queue: dict(amounts) for queue, amounts in usage.used.items()}
+        # Without terminating pods: what the queue will have.
+        self._retained = {queue: dict(amounts) for queue, amounts in usage.retained.items()}
         self._shares: dict[str, float] = {}
-        self.free = room.free()
-        """At the start of the round."""
-        self._total = room.total()
-        requests = _queue_requests(self._retained, kinds.counts())
-        pot = _shareable_amounts(self._total, self.free, self._used.values())
-        rules = sorted((self.quota(name) for name in requests), key=lambda rule: rule.name)
-        # Asked of the same few kinds again and again; forgotten with every entry.
+        self._total, self.free = total, free
+        requests = _queue_requests(self._retained, classes.counts())
+        shareable = _shareable_amounts(self._total, self.free, self._used.values())
+        quotas_by_name = sorted((self.quota(name) for name in requests), key=lambda quota: quota.name)
+        # Cached per class; cleared with every charge and refund.
         self._exceeds_share: dict[EquivalenceClass, bool] = {}
-        # Kept, as what queues deserve stays as it was.
+        # Never cleared, as deserved shares do not change.
         self._outgrows_share: dict[EquivalenceClass, bool] = {}
-        self._deserved = deserved_shares(pot, rules, requests)
-        self._contended = contended_resources(pot, rules, requests)
+        self._deserved = deserved_shares(shareable, quotas_by_name, requests)
+        self._contended = contended_resources(shareable, quotas_by_name, requests)
 
     @property
     def allocated(self) -> Mapping[str, Amounts]:
-        """Queue -> what it will have once those on their way out are gone."""
+        """Queue -> what it will use once terminating pods are gone."""
         return {queue: dict(amounts) for queue, amounts in sorted(self._retained.items())}
 
     @property
@@ -58,92 +55,99 @@ class QueueAccounts:
         return self._quotas.get(queue) or QueueQuota(queue)
 
     def share(self, queue: str) -> float:
-        """How much of what it deserves a queue has; 1: all of it. With plenty for all: its dominant share by weight."""
-        found = self._shares.get(queue)
-        if found is None:
-            found = self._shares[queue] = self._compute_share(queue)
-        return found
+        """The fraction of its deserved share that a queue has; 1: all of it.
+
+        Without contention: its dominant share divided by its weight.
+        """
+        share = self._shares.get(queue)
+        if share is None:
+            share = self._shares[queue] = self._compute_share(queue)
+        return share
 
     def _compute_share(self, queue: str) -> float:
-        held = self._retained.get(queue, {})
+        usage = self._retained.get(queue, {})
         if self._contended:
-            return max_ratio(held, self._deserved.get(queue, {}), self._contended)
-        return dominant_share(held, self._total) / max(1, self.quota(queue).weight)
+            return max_ratio(usage, self._deserved.get(queue, {}), self._contended)
+        return dominant_share(usage, self._total) / max(1, self.quota(queue).weight)
 
-    def exceeds_share(self, ask: GangRequest) -> bool:
-        """Whether with what this ask needs at least its queue has more than it deserves of any of that."""
-        return self.class_exceeds_share(self._classes.by_uid[ask.uid])
+    def exceeds_share(self, request: GangRequest) -> bool:
+        """Whether the required members would take the queue over its deserved share of a resource they need."""
+        return self.class_exceeds_share(self._classes.by_uid[request.uid])
 
-    def class_exceeds_share(self, kind: EquivalenceClass) -> bool:
-        """The same of any ask of a kind."""
-        found = self._exceeds_share.get(kind)
-        if found is None:
-            found = self._exceeds_share[kind] = self.is_above_share(kind.queue, kind.min_amounts)
-        return found
+    def class_exceeds_share(self, equivalence: EquivalenceClass) -> bool:
+        """The same for any request of a class."""
+        exceeds = self._exceeds_share.get(equivalence)
+        if exceeds is None:
+            exceeds = self._exceeds_share[equivalence] = self.is_above_share(equivalence.queue, equivalence.min_amounts)
+        return exceeds
 
-    def outgrows_share(self, ask: GangRequest) -> bool:
-        """Whether what it needs at least is by itself more than its queue deserves."""
-        kind = self._classes.by_uid[ask.uid]
-        found = self._outgrows_share.get(kind)
-        if found is None:
-            least, due = kind.min_amounts, self._deserved.get(kind.queue, {})
-            among = least.keys() & self._contended
-            found = self._outgrows_share[kind] = any(least[name] > due.get(name, 0) for name in among)
-        return found
+    def outgrows_share(self, request: GangRequest) -> bool:
+        """Whether the required members alone need more than the queue deserves."""
+        equivalence = self._classes.by_uid[request.uid]
+        outgrows = self._outgrows_share.get(equivalence)
+        if outgrows is None:
+            minimum, deserved = equivalence.min_amounts, self._deserved.get(equivalence.queue, {})
+            among = minimum.keys() & self._contended
+            outgrows = self._outgrows_share[equivalence] = any(minimum[name] > deserved.get(name, 0) for name in among)
+        return outgrows
 
     def is_above_share(self, queue: str, change: Amounts) -> bool:
-        """Whether a queue has more than it deserves of any resource named here, once this much is added to it."""
-        held, due = self._retained.get(queue, {}), self._deserved.get(queue, {})
-        return any(held.get(name, 0) + change[name] > due.get(name, 0) for name in change.keys() & self._contended)
+        """Whether the queue has more than it deserves of any resource in `change`, once this is added."""
+        usage, deserved = self._retained.get(queue, {}), self._deserved.get(queue, {})
+        return any(
+            usage.get(name, 0) + change[name] > deserved.get(name, 0) for name in change.keys() & self._contended
+        )
 
-    def remaining_cap(self, queue: str, gone: Iterable[Amounts] = ()) -> dict[str, int]:
-        """What the cap of a queue leaves of each resource it names, once these amounts are gone."""
+    def remaining_cap(self, queue: str, freed: Iterable[Amounts] = ()) -> dict[str, int]:
+        """What the cap of a queue leaves of each resource it names, once these amounts are freed."""
         caps = self.quota(queue).cap
         if not caps:
             return {}
         used = self._used.get(queue, {})
         room = {name: cap - used.get(name, 0) for name, cap in caps.items()}
-        for amounts in gone:
+        for amounts in freed:
             for name in room:
                 room[name] += amounts.get(name, 0)
         return room
 
-    def charge(self, ask: GangRequest, placement: Placement) -> None:
-        """Enter what an ask was given."""
-        self._shares.pop(ask.queue, None)
+    def charge(self, request: GangRequest, placement: Placement) -> None:
+        """Add the placed members to the account of the queue."""
+        self._shares.pop(request.queue, None)
         self._exceeds_share.clear()
         for account in (self._used, self._retained):
-            amounts = account.setdefault(ask.queue, {})
-            for need, nodes in zip(ask.pod_sets, placement.nodes, strict=True):
-                add_amounts(amounts, need.shape.amounts, len(nodes))
+            amounts = account.setdefault(request.queue, {})
+            for pod_set, nodes in zip(request.pod_sets, placement.nodes, strict=True):
+                add_amounts(amounts, pod_set.shape.amounts, len(nodes))
 
     def refund(self, queue: str, amounts: Amounts) -> None:
-        """Enter that these amounts are on their way out."""
+        """Take the amounts of an evicted pod from what the queue will have."""
         self._shares.pop(queue, None)
         self._exceeds_share.clear()
         add_amounts(self._retained.setdefault(queue, {}), amounts, -1)
 
 
-def queue_usage(holdings: Iterable[GangAllocation]) -> QueueUsage:
-    """What queues hold, added up gang by gang."""
+def queue_usage(allocations: Iterable[GangAllocation]) -> QueueUsage:
+    """What queues use, summed over the allocations."""
     used: dict[str, dict[str, int]] = {}
-    kept: dict[str, dict[str, int]] = {}
-    for holding in holdings:
-        add_amounts(used.setdefault(holding.queue, {}), holding.used)
-        add_amounts(kept.setdefault(holding.queue, {}), holding.retained)
-    return QueueUsage(used, kept)
+    retained: dict[str, dict[str, int]] = {}
+    for allocation in allocations:
+        add_amounts(used.setdefault(allocation.queue, {}), allocation.used)
+        add_amounts(retained.setdefault(allocation.queue, {}), allocation.retained)
+    return QueueUsage(used, retained)
 
 
-def _queue_requests(held: Mapping[str, Amounts], asks: Mapping[EquivalenceClass, int]) -> dict[str, dict[str, int]]:
-    requests = {queue: dict(amounts) for queue, amounts in held.items()}
-    for kind, count in asks.items():
-        add_amounts(requests.setdefault(kind.queue, {}), kind.total_amounts, count)
+def _queue_requests(
+    usage: Mapping[str, Amounts], class_counts: Mapping[EquivalenceClass, int]
+) -> dict[str, dict[str, int]]:
+    requests = {queue: dict(amounts) for queue, amounts in usage.items()}
+    for equivalence, count in class_counts.items():
+        add_amounts(requests.setdefault(equivalence.queue, {}), equivalence.total_amounts, count)
     return requests
 
 
-def _shareable_amounts(total: Amounts, free: Amounts, held: Iterable[Amounts]) -> dict[str, int]:
-    """What there is for all queues together: what they hold and what is free, so nothing that others use."""
-    pot = dict(free)
-    for amounts in held:
-        add_amounts(pot, amounts)
-    return {name: min(amount, total.get(name, 0)) for name, amount in pot.items() if name != PODS_RESOURCE}
+def _shareable_amounts(total: Amounts, free: Amounts, usage: Iterable[Amounts]) -> dict[str, int]:
+    """What all queues share: what they use and what is free, without what other pods use. Leaves out `pods`."""
+    shareable = dict(free)
+    for amounts in usage:
+        add_amounts(shareable, amounts)
+    return {name: min(amount, total.get(name, 0)) for name, amount in shareable.items() if name != PODS}

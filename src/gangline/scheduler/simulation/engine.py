@@ -1,7 +1,7 @@
-"""The engine on virtual time: jobs come, wait, run and go, and every decision is made as the scheduler makes it.
+"""The scheduling cycle on virtual time: jobs arrive, wait, run and end, and the scheduler's code decides.
 
-No clock and no chance: the same jobs, nodes and settings give the same events. What is not modelled: how long binding
-and starting takes, failures, and that a job with fewer members works more slowly.
+Deterministic: the same jobs, nodes and settings give the same events. Not modelled: the time that binding and starting
+take, failures, and that a job with fewer members works more slowly.
 """
 
 import heapq
@@ -20,7 +20,6 @@ from gangline.api.meta import Key, ObjectMeta
 from gangline.api.scheduler_views import Node, NodePlacementStatus
 from gangline.scheduler.cache.nodes import NodeCache
 from gangline.scheduler.cycle.cycle import schedule
-from gangline.scheduler.pods.shape import PodShape
 from gangline.scheduler.simulation.workload import WorkloadJob
 from gangline.scheduler.types.cycle import (
     Bind,
@@ -35,20 +34,21 @@ from gangline.scheduler.types.cycle import (
     QueueUsage,
     SchedulerPolicy,
 )
-from gangline.scheduler.types.requests import EquivalenceClasses, add_amounts
-from gangline.scheduler.types.resources import PODS, amounts
+from gangline.scheduler.types.equivalence import EquivalenceClasses
+from gangline.scheduler.types.resources import PODS, add_amounts, amounts
+from gangline.scheduler.types.shape import PodShape
 
 START_TIME = datetime(2000, 1, 1, tzinfo=UTC)
-"""When virtual time begins. Any moment would do."""
+"""The beginning of virtual time; arbitrary."""
 
 _MIN_MEMBERS = attrgetter("min_members")
 
 DEFAULT_MAX_PODS = "110"
-"""How many pods a node takes that does not say."""
+"""The number of pods a node takes if its capacity does not say."""
 
 
 class NodePool(msgspec.Struct, frozen=True):
-    """So many nodes, all alike."""
+    """A number of identical nodes."""
 
     count: int
     # By resource, as in a Node's `status.allocatable`.
@@ -56,51 +56,52 @@ class NodePool(msgspec.Struct, frozen=True):
 
 
 class SimulationRules(msgspec.Struct, frozen=True):
-    """How the simulated cluster is run."""
+    """Queues, policy and timing of the simulated cluster."""
 
     queues: Mapping[str, QueueQuota] = {}
     policy: SchedulerPolicy = SchedulerPolicy()
-    # At most one round in so many seconds.
+    # At most one cycle in this many seconds.
     cycle: float = 1.0
-    # How long a pod takes to leave.
+    # How many seconds a pod takes to terminate.
     grace: float = 30.0
-    # How often a job saves where it is: so much of its work, at most, is lost when it has to leave. 0: never, all is.
+    # Seconds between checkpoints of a job: at most this much work is lost by an eviction. 0: no checkpoints, all is
+    # lost.
     checkpoint: float = 0.0
 
 
 class SimulationEvent(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One line of the log."""
+    """One line of the event log."""
 
     at: float
     event: str
     job: str
-    # How many members it is about.
+    # How many members the event is about.
     members: int = 0
-    # Node -> how many of them.
+    # Node -> number of members.
     nodes: Mapping[str, int] = {}
     cause: str = ""
     message: str = ""
 
 
 class UsageSample(msgspec.Struct, frozen=True):
-    """How things stood after one round."""
+    """The state of the cluster after one cycle."""
 
     at: float
     waiting: int
     running: int
-    # Resource -> part of it in use.
+    # Resource -> fraction in use.
     used: Mapping[str, float]
-    # Of what is free of the scarcest resource, the part on nodes that are not wholly free.
+    # The fraction of the free amount of the scarcest resource that is on partly used nodes.
     fragmentation: float
 
 
 class SimulatedJob(msgspec.Struct, frozen=True):
-    """What became of one job. No start: it never got its places."""
+    """The history of one job. `started` is None if it was never placed."""
 
     job: WorkloadJob
     started: float | None = None
     ended: float | None = None
-    # How often it had to leave, and how many seconds of work that cost.
+    # How often the whole job was evicted, and how many seconds of work that cost.
     evictions: int = 0
     lost_seconds: float = 0.0
 
@@ -110,7 +111,7 @@ class SimulatedJob(msgspec.Struct, frozen=True):
 
 
 class SimulationResult(msgspec.Struct, frozen=True):
-    """What came out."""
+    """The result of a simulation."""
 
     jobs: list[SimulatedJob]
     samples: list[UsageSample]
@@ -118,15 +119,15 @@ class SimulationResult(msgspec.Struct, frozen=True):
     cycles: int
     decisions: int
     placed: int
-    # Times gangs had to leave whole, and pods that had to leave in all.
+    # How often whole gangs were evicted, and how many pods were evicted in all.
     preempted: int
     victims: int
-    # Seconds that each round's decisions took, by the stopwatch given; empty without one.
+    # How many seconds each cycle took by the given stopwatch; empty without one.
     cycle_seconds: list[float]
 
 
 class _EventKind(IntEnum):
-    """What is due; of what is due at the same time, in this order."""
+    """Kinds of events; events of the same time are handled in this order."""
 
     LEAVE = 0
     END = 1
@@ -135,43 +136,43 @@ class _EventKind(IntEnum):
 
 
 class _JobState:
-    """A job on its way. All that changes about it."""
+    """The mutable state of one job."""
 
-    def __init__(self, work: WorkloadJob, shape: PodShape) -> None:
-        self.job, self.shape = work, shape
+    def __init__(self, workload: WorkloadJob, shape: PodShape) -> None:
+        self.workload, self.shape = workload, shape
         self.members: dict[str, BoundPod] = {}
-        self.remaining_seconds = work.duration
+        self.remaining_seconds = workload.duration
         self.run_started_at = 0.0
         self.started: float | None = None
         self.ended: float | None = None
         self.evictions = 0
         self.lost_seconds = 0.0
-        # Counts starts: an end that was planned for an earlier one is void.
+        # Counts starts: an end scheduled for an earlier start is void.
         self.run_number = 0
         self.pending_reason = ""
         self.serial = count()
-        # Members that are not on their way out.
+        # Members that are not terminating.
         self.staying_count = 0
 
 
 class Simulation:
-    """Runs once."""
+    """One simulation; it can be run once."""
 
     def __init__(
         self,
-        parks: Iterable[NodePool],
-        works: Iterable[WorkloadJob],
+        pools: Iterable[NodePool],
+        jobs: Iterable[WorkloadJob],
         rules: SimulationRules,
         *,
-        note: Callable[[SimulationEvent], None] | None = None,
+        on_event: Callable[[SimulationEvent], None] | None = None,
         stopwatch: Callable[[], float] | None = None,
     ) -> None:
-        self._rules, self._on_event, self._stopwatch = rules, note, stopwatch
-        parks, works = list(parks), list(works)
-        self._nodes, self._usage = NodeCache(), ClusterUsage(parks, works)
-        for node in pool_nodes(parks):
+        self._rules, self._on_event, self._stopwatch = rules, on_event, stopwatch
+        pools, jobs = list(pools), list(jobs)
+        self._nodes, self._usage = NodeCache(), ClusterUsage(pools, jobs)
+        for node in pool_nodes(pools):
             self._nodes.put_node(node)
-        # When, what, the order of planning, and of whom: a job, and a member or a run of it.
+        # Time, kind, serial number, job, and detail: a member or the number of a run.
         self._events: list[tuple[float, int, int, str, str]] = []
         self._event_serial = count()
         self._jobs: dict[str, _JobState] = {}
@@ -180,10 +181,10 @@ class Simulation:
         self._allocations: dict[str, GangAllocation] = {}
         self._classes = EquivalenceClasses()
         shapes: dict[tuple[tuple[str, int], ...], PodShape] = {}
-        for work in works:
+        for job in jobs:
             # Equal shapes are one object: they are compared and hashed all the time.
-            self._jobs[work.name] = _JobState(work, shapes.setdefault(work.request, PodShape(requests=work.request)))
-            self._schedule_event(work.arrival, _EventKind.ARRIVE, work.name)
+            self._jobs[job.name] = _JobState(job, shapes.setdefault(job.request, PodShape(requests=job.request)))
+            self._schedule_event(job.arrival, _EventKind.ARRIVE, job.name)
         self._used: dict[str, dict[str, int]] = {}
         self._retained: dict[str, dict[str, int]] = {}
         self._samples: list[UsageSample] = []
@@ -191,19 +192,19 @@ class Simulation:
         self._cycles = self._decisions = self._placed = self._preempted = self._victims = 0
 
     def run(self) -> SimulationResult:
-        """Until nothing can happen any more. Jobs that never fit are left without a start."""
+        """Run until nothing can happen any more. Jobs that never fit have no start."""
         while self._events:
             now = self._cycle_time(self._events[0][0])
             while self._events and self._events[0][0] <= now:
-                at, then, _, name, detail = heapq.heappop(self._events)
-                self._handle_event(_EventKind(then), name, detail, at)
+                at, kind, _, name, detail = heapq.heappop(self._events)
+                self._handle_event(_EventKind(kind), name, detail, at)
             self._run_cycle(now)
-        lives = [
-            SimulatedJob(job.job, job.started, job.ended, job.evictions, job.lost_seconds)
+        jobs = [
+            SimulatedJob(job.workload, job.started, job.ended, job.evictions, job.lost_seconds)
             for job in self._jobs.values()
         ]
         return SimulationResult(
-            lives,
+            jobs,
             self._samples,
             self._usage.scarcest,
             self._cycles,
@@ -216,26 +217,24 @@ class Simulation:
 
     @property
     def queue_usage(self) -> Mapping[str, Mapping[str, int]]:
-        """What queues hold at this moment."""
+        """Queue -> resource -> amount in use now."""
         return self._used
 
     def _cycle_time(self, at: float) -> float:
         cycle = self._rules.cycle
         return math.ceil(round(at / cycle, 9)) * cycle if cycle > 0 else at
 
-    def _schedule_event(self, at: float, then: _EventKind, name: str = "", detail: str = "") -> None:
-        heapq.heappush(self._events, (at, then, next(self._event_serial), name, detail))
+    def _schedule_event(self, at: float, kind: _EventKind, name: str = "", detail: str = "") -> None:
+        heapq.heappush(self._events, (at, kind, next(self._event_serial), name, detail))
 
     def _emit(self, event: SimulationEvent) -> None:
         if self._on_event is not None:
             self._on_event(event)
 
-    # What happens
-
-    def _handle_event(self, then: _EventKind, name: str, detail: str, at: float) -> None:
-        match then:
+    def _handle_event(self, kind: _EventKind, name: str, detail: str, at: float) -> None:
+        match kind:
             case _EventKind.ARRIVE:
-                self._emit(SimulationEvent(at, "arrive", name, self._jobs[name].job.members))
+                self._emit(SimulationEvent(at, "arrive", name, self._jobs[name].workload.members))
                 self._request_members(self._jobs[name], at)
             case _EventKind.END if self._jobs[name].run_number == int(detail):
                 self._end_job(self._jobs[name], at)
@@ -245,26 +244,26 @@ class Simulation:
                 pass
 
     def _request_members(self, job: _JobState, since: float) -> None:
-        """Ask for all members that are not there: less than all once some are."""
-        missing = job.job.members - job.staying_count
-        least = max(0, job.job.required_members - job.staying_count)
+        """Request all missing members; fewer are required once some are there."""
+        missing = job.workload.members - job.staying_count
+        minimum = max(0, job.workload.required_members - job.staying_count)
         start = START_TIME + timedelta(seconds=since)
-        self._requests[job.job.name] = GangRequest(
-            key=Key("", job.job.name),
-            uid=job.job.name,
-            queue=job.job.queue,
-            priority=job.job.priority,
-            created=START_TIME + timedelta(seconds=job.job.arrival),
+        self._requests[job.workload.name] = GangRequest(
+            key=Key("", job.workload.name),
+            uid=job.workload.name,
+            queue=job.workload.queue,
+            priority=job.workload.priority,
+            created=START_TIME + timedelta(seconds=job.workload.arrival),
             waiting_since=start,
             recovering=False,
             pod_sets=(PodSet("member", job.shape, missing),),
-            min_members=least,
+            min_members=minimum,
         )
 
     def _end_job(self, job: _JobState, at: float) -> None:
-        self._emit(SimulationEvent(at, "end", job.job.name, len(job.members)))
+        self._emit(SimulationEvent(at, "end", job.workload.name, len(job.members)))
         job.ended = at
-        self._requests.pop(job.job.name, None)
+        self._requests.pop(job.workload.name, None)
         for uid in list(job.members):
             self._remove_member(job, uid)
         self._update_allocation(job)
@@ -275,10 +274,8 @@ class Simulation:
         self._remove_member(job, member)
         self._update_allocation(job)
         if job.ended is None and not any(other.terminating for other in job.members.values()):
-            self._emit(SimulationEvent(at, "left", job.job.name, job.job.members - len(job.members)))
+            self._emit(SimulationEvent(at, "left", job.workload.name, job.workload.members - len(job.members)))
             self._request_members(job, at)
-
-    # What is decided
 
     def _run_cycle(self, now: float) -> None:
         if not self._requests:
@@ -287,7 +284,7 @@ class Simulation:
         before = self._stopwatch() if self._stopwatch else 0.0
         moment = START_TIME + timedelta(seconds=now)
         rules = self._rules
-        found = schedule(
+        result = schedule(
             self._nodes.what_if(),
             self._requests.values(),
             self._allocations.values(),
@@ -300,13 +297,13 @@ class Simulation:
         if self._stopwatch:
             self._cycle_seconds.append(self._stopwatch() - before)
         self._cycles += 1
-        self._decisions += len(found.decisions)
-        for decision in found.decisions:
-            # Most of them, and of most nothing is new.
+        self._decisions += len(result.decisions)
+        for decision in result.decisions:
+            # Most decisions are pending, and most of these have the same reason as before.
             if not isinstance(decision, Pending) or self._jobs[decision.request.uid].pending_reason != decision.reason:
                 self._apply(decision, now)
-        if found.recheck_at is not None and found.recheck_at > moment:
-            self._schedule_event((found.recheck_at - START_TIME).total_seconds(), _EventKind.RECHECK)
+        if result.recheck_at is not None and result.recheck_at > moment:
+            self._schedule_event((result.recheck_at - START_TIME).total_seconds(), _EventKind.RECHECK)
         self._take_sample(now)
 
     def _apply(self, decision: Decision, now: float) -> None:
@@ -316,19 +313,21 @@ class Simulation:
                 self._start_members(job, nodes[0], now)
             case Preempt(victims=victims):
                 self._evict_members(victims, now)
-            case Pending(request=ask, reason=cause, message=message):
+            case Pending(request=request, reason=cause, message=message):
                 job.pending_reason = cause
                 if self._on_event is not None:
                     self._emit(
-                        SimulationEvent(now, "wait", job.job.name, ask.min_members, cause=cause, message=message)
+                        SimulationEvent(
+                            now, "wait", job.workload.name, request.min_members, cause=cause, message=message
+                        )
                     )
 
     def _start_members(self, job: _JobState, nodes: tuple[str, ...], now: float) -> None:
-        name = job.job.name
-        started = job.staying_count < job.job.required_members
+        name = job.workload.name
+        started = job.staying_count < job.workload.required_members
         for node in nodes:
             uid = f"{name}-{next(job.serial)}"
-            member = BoundPod(uid, Key("", uid), node, job.shape, job.job.priority)
+            member = BoundPod(uid, Key("", uid), node, job.shape, job.workload.priority)
             job.members[uid] = member
             self._nodes.put_pod(member)
             self._usage.add(node, job.shape, 1)
@@ -345,36 +344,36 @@ class Simulation:
             job.started = now if job.started is None else job.started
             self._schedule_event(now + job.remaining_seconds, _EventKind.END, name, str(job.run_number))
         self._update_allocation(job)
-        if job.staying_count < job.job.members:
+        if job.staying_count < job.workload.members:
             self._request_members(job, now)
 
     def _evict_members(self, victims: Iterable[BoundPod], now: float) -> None:
         gangs: dict[str, list[BoundPod]] = {}
         for victim in victims:
             gangs.setdefault(victim.uid.rpartition("-")[0], []).append(victim)
-        for name, leaving in gangs.items():
+        for name, pods in gangs.items():
             job = self._jobs[name]
-            for victim in leaving:
-                gone = msgspec.structs.replace(victim, terminating=True)
-                job.members[victim.uid] = gone
-                self._nodes.put_pod(gone)
+            for victim in pods:
+                leaving = msgspec.structs.replace(victim, terminating=True)
+                job.members[victim.uid] = leaving
+                self._nodes.put_pod(leaving)
                 self._schedule_event(now + self._rules.grace, _EventKind.LEAVE, name, victim.uid)
-            job.staying_count -= len(leaving)
-            self._add_usage(self._retained, job, -len(leaving))
-            self._victims += len(leaving)
+            job.staying_count -= len(pods)
+            self._add_usage(self._retained, job, -len(pods))
+            self._victims += len(pods)
             self._requests.pop(name, None)
-            whole = job.staying_count < job.job.required_members
-            self._emit(SimulationEvent(now, "evict" if whole else "shrink", name, len(leaving)))
-            if whole:
+            ends_run = job.staying_count < job.workload.required_members
+            self._emit(SimulationEvent(now, "evict" if ends_run else "shrink", name, len(pods)))
+            if ends_run:
                 self._interrupt_job(job, now)
             self._update_allocation(job)
 
     def _interrupt_job(self, job: _JobState, now: float) -> None:
-        """It has to begin again, where it last saved what it had."""
-        done, every = now - job.run_started_at, self._rules.checkpoint
-        lost = done if every <= 0 else math.fmod(done, every)
-        job.remaining_seconds -= done - lost
-        job.lost_seconds += lost
+        """Account for the work that was lost since the last checkpoint: the job has to start again."""
+        run_seconds, interval = now - job.run_started_at, self._rules.checkpoint
+        lost_seconds = run_seconds if interval <= 0 else math.fmod(run_seconds, interval)
+        job.remaining_seconds -= run_seconds - lost_seconds
+        job.lost_seconds += lost_seconds
         job.evictions += 1
         job.run_number += 1
         self._preempted += 1
@@ -389,11 +388,11 @@ class Simulation:
         self._usage.add(member.node, job.shape, -1)
 
     def _add_usage(self, account: dict[str, dict[str, int]], job: _JobState, members: int) -> None:
-        add_amounts(account.setdefault(job.job.queue, {}), job.shape.amounts, members)
+        add_amounts(account.setdefault(job.workload.queue, {}), job.shape.amounts, members)
 
     def _update_allocation(self, job: _JobState) -> None:
-        """What the engine is to know of what the job holds."""
-        name = job.job.name
+        """Update the allocation that the cycle sees."""
+        name = job.workload.name
         if not job.members:
             self._allocations.pop(name, None)
             return
@@ -401,40 +400,41 @@ class Simulation:
         self._allocations[name] = GangAllocation(
             key=Key("", name),
             uid=name,
-            queue=job.job.queue,
-            priority=job.job.priority,
-            created=START_TIME + timedelta(seconds=job.job.arrival),
-            min_members=job.job.required_members,
+            queue=job.workload.queue,
+            priority=job.workload.priority,
+            created=START_TIME + timedelta(seconds=job.workload.arrival),
+            min_members=job.workload.required_members,
             pods=members,
         )
 
     def _take_sample(self, now: float) -> None:
-        # The others have started, and want more members.
+        # The other requests are for more members of started jobs.
         waiting = sum(map(bool, map(_MIN_MEMBERS, self._requests.values())))
         used, fragmented = self._usage.used_fractions(), self._usage.fragmentation()
         self._samples.append(UsageSample(now, waiting, len(self._allocations), used, fragmented))
 
 
 class ClusterUsage:
-    """How full the nodes are."""
+    """The usage of nodes and resources."""
 
-    def __init__(self, parks: Iterable[NodePool], works: Iterable[WorkloadJob]) -> None:
-        parks = list(parks)
-        offered = [amounts(park.capacity) for park in parks]
-        counts = [park.count for park in parks]
-        self._index_of = {name: number for number, name in enumerate(pool_node_names(parks))}
-        self._demand = _resource_demand(works)
+    def __init__(self, pools: Iterable[NodePool], jobs: Iterable[WorkloadJob]) -> None:
+        pools = list(pools)
+        capacities = [amounts(pool.capacity) for pool in pools]
+        counts = [pool.count for pool in pools]
+        self._index_of = {name: number for number, name in enumerate(pool_node_names(pools))}
+        self._demand = _resource_demand(jobs)
         self._total = {
-            name: sum(n * each.get(name, 0) for n, each in zip(counts, offered, strict=True)) for name in self._demand
+            name: sum(n * each.get(name, 0) for n, each in zip(counts, capacities, strict=True))
+            for name in self._demand
         }
         self.scarcest = max(sorted(self._demand), key=self._pressure, default="")
-        self._allocatable = np.repeat([each.get(self.scarcest, 0) for each in offered], counts).astype(np.int64)
+        self._allocatable = np.repeat([each.get(self.scarcest, 0) for each in capacities], counts).astype(np.int64)
         self._free = self._allocatable.copy()
         self._pods = np.zeros(len(self._index_of), dtype=np.int64)
         self._used = dict.fromkeys(self._demand, 0)
 
     def add(self, node: str, shape: PodShape, sign: int) -> None:
-        """One more, or one less, of a shape on a node."""
+        """Add `sign` pods of a shape to a node."""
         number = self._index_of[node]
         self._pods[number] += sign
         for name, amount in shape.requests:
@@ -454,39 +454,39 @@ class ClusterUsage:
         return self._demand[name] / self._total[name] if self._total[name] else math.inf
 
 
-def _resource_demand(works: Iterable[WorkloadJob]) -> dict[str, float]:
-    """Resource -> how much of it, for how long, all jobs need."""
-    found: dict[str, float] = {}
-    for work in works:
-        for name, amount in work.request:
+def _resource_demand(jobs: Iterable[WorkloadJob]) -> dict[str, float]:
+    """Resource -> amount times seconds that all jobs need."""
+    demand: dict[str, float] = {}
+    for job in jobs:
+        for name, amount in job.request:
             if name != PODS:
-                found[name] = found.get(name, 0.0) + amount * work.members * work.duration
-    return dict(sorted(found.items()))
+                demand[name] = demand.get(name, 0.0) + amount * job.members * job.duration
+    return dict(sorted(demand.items()))
 
 
-def total_capacity(parks: Iterable[NodePool]) -> dict[str, int]:
-    """What all nodes offer together. Raises `QuantityError`."""
+def total_capacity(pools: Iterable[NodePool]) -> dict[str, int]:
+    """What all nodes can allocate together. Raises `QuantityError`."""
     total: dict[str, int] = {}
-    for park in parks:
-        add_amounts(total, amounts({PODS: DEFAULT_MAX_PODS, **park.capacity}), park.count)
+    for pool in pools:
+        add_amounts(total, amounts({PODS: DEFAULT_MAX_PODS, **pool.capacity}), pool.count)
     return total
 
 
-def pool_node_names(parks: Iterable[NodePool]) -> list[str]:
-    total = sum(park.count for park in parks)
+def pool_node_names(pools: Iterable[NodePool]) -> list[str]:
+    total = sum(pool.count for pool in pools)
     return [f"node-{number:0{len(str(max(1, total - 1)))}}" for number in range(total)]
 
 
-def pool_nodes(parks: Iterable[NodePool]) -> list[Node]:
-    parks = list(parks)
-    kinds = [
-        NodePlacementStatus(allocatable={PODS: DEFAULT_MAX_PODS, **park.capacity})
-        for park in parks
-        for _ in range(park.count)
+def pool_nodes(pools: Iterable[NodePool]) -> list[Node]:
+    pools = list(pools)
+    statuses = [
+        NodePlacementStatus(allocatable={PODS: DEFAULT_MAX_PODS, **pool.capacity})
+        for pool in pools
+        for _ in range(pool.count)
     ]
     return [
         Node(metadata=ObjectMeta(name=name), status=status)
-        for name, status in zip(pool_node_names(parks), kinds, strict=True)
+        for name, status in zip(pool_node_names(pools), statuses, strict=True)
     ]
 
 

@@ -1,4 +1,4 @@
-"""What a simulation comes to: waiting by size and queue, use and fragmentation over time. Pure."""
+"""The report of a simulation: waiting times by size and queue, usage and fragmentation over time. Pure."""
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
@@ -8,7 +8,7 @@ import msgspec
 from gangline.scheduler.simulation.engine import SimulatedJob, SimulationResult, UsageSample
 
 SIZE_BOUNDS = (1, 4, 8, 32, 128, 512)
-"""Where one class of gang sizes ends and the next begins."""
+"""Upper bounds of the classes of gang sizes."""
 
 
 class WaitSummary(msgspec.Struct, frozen=True):
@@ -16,7 +16,7 @@ class WaitSummary(msgspec.Struct, frozen=True):
 
     of: str
     jobs: int
-    # Those that never got their places; they are in no percentile.
+    # Jobs that were never placed; they are in no percentile.
     never: int
     p50: float
     p95: float
@@ -24,7 +24,7 @@ class WaitSummary(msgspec.Struct, frozen=True):
 
 
 class TimelinePoint(msgspec.Struct, frozen=True):
-    """Means over a stretch of time that begins here."""
+    """Means over an interval that begins at `at`."""
 
     at: float
     waiting: float
@@ -37,12 +37,12 @@ class SimulationReport(msgspec.Struct, frozen=True, rename="camel"):
     members: int
     # Until the last job ended, or the last decision.
     seconds: float
-    # Until the last job that ever did had started; means and moments are of this time, as later on it only empties.
+    # Until the last start of a job. Means and moments are of this time, as the cluster only empties afterwards.
     busy: float
     waiting: list[WaitSummary]
     by_size: list[WaitSummary]
     by_queue: list[WaitSummary]
-    # Resource -> part of it in use, on average over time.
+    # Resource -> mean fraction in use over time.
     used: dict[str, float]
     scarcest: str
     fragmented: float
@@ -55,69 +55,62 @@ class SimulationReport(msgspec.Struct, frozen=True, rename="camel"):
     moments: list[TimelinePoint]
 
 
-def simulation_report(outcome: SimulationResult, points: int = 240) -> SimulationReport:
-    """All numbers of an outcome. The same outcome gives the same report: nothing that was measured is in it."""
-    samples = outcome.samples
-    last = max((life.ended for life in outcome.jobs if life.ended is not None), default=0.0)
+def simulation_report(result: SimulationResult, points: int = 240) -> SimulationReport:
+    """All numbers of a result. The same result gives the same report: it contains no measured times."""
+    samples = result.samples
+    last = max((job.ended for job in result.jobs if job.ended is not None), default=0.0)
     last = max(last, samples[-1].at if samples else 0.0)
-    end = _busy_until(outcome) or last
+    end = _busy_until(result) or last
     return SimulationReport(
-        jobs=len(outcome.jobs),
-        members=sum(life.job.members for life in outcome.jobs),
+        jobs=len(result.jobs),
+        members=sum(job.job.members for job in result.jobs),
         seconds=last,
         busy=end,
-        waiting=[wait_summary("all", outcome.jobs)],
+        waiting=[wait_summary("all", result.jobs)],
         by_size=_wait_summaries(
-            outcome.jobs,
-            lambda life: _size_class(life.job.members),
-            [_size_class(b) for b in (*SIZE_BOUNDS, 1 << 60)],
+            result.jobs, lambda job: _size_class(job.job.members), [_size_class(b) for b in (*SIZE_BOUNDS, 1 << 60)]
         ),
-        by_queue=_wait_summaries(outcome.jobs, lambda life: life.job.queue),
+        by_queue=_wait_summaries(result.jobs, lambda job: job.job.queue),
         used={name: _time_mean(samples, _used_fraction(name), end) for name in (samples[0].used if samples else {})},
-        scarcest=outcome.scarcest,
+        scarcest=result.scarcest,
         fragmented=_time_mean(samples, lambda sample: sample.fragmentation, end),
-        preempted=outcome.preempted,
-        victims=outcome.victims,
-        lost_seconds=sum(life.lost_seconds for life in outcome.jobs),
-        rounds=outcome.cycles,
-        decisions=outcome.decisions,
-        placed=outcome.placed,
-        moments=_timeline(samples, outcome.scarcest, end, points),
+        preempted=result.preempted,
+        victims=result.victims,
+        lost_seconds=sum(job.lost_seconds for job in result.jobs),
+        rounds=result.cycles,
+        decisions=result.decisions,
+        placed=result.placed,
+        moments=_timeline(samples, result.scarcest, end, points),
     )
 
 
-def _busy_until(outcome: SimulationResult) -> float:
-    """0: all began at once."""
-    begin = outcome.samples[0].at if outcome.samples else 0.0
-    end = max((life.started for life in outcome.jobs if life.started is not None), default=0.0)
+def _busy_until(result: SimulationResult) -> float:
+    """When the last job started; 0 if all started at once."""
+    begin = result.samples[0].at if result.samples else 0.0
+    end = max((job.started for job in result.jobs if job.started is not None), default=0.0)
     return end if end > begin else 0.0
 
 
-def wait_summary(name: str, lives: Sequence[SimulatedJob]) -> WaitSummary:
-    times = sorted(life.wait_seconds for life in lives if life.wait_seconds is not None)
+def wait_summary(name: str, jobs: Sequence[SimulatedJob]) -> WaitSummary:
+    times = sorted(job.wait_seconds for job in jobs if job.wait_seconds is not None)
     return WaitSummary(
-        name,
-        len(lives),
-        len(lives) - len(times),
-        percentile(times, 50),
-        percentile(times, 95),
-        percentile(times, 100),
+        name, len(jobs), len(jobs) - len(times), percentile(times, 50), percentile(times, 95), percentile(times, 100)
     )
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
-    """The smallest value that so many percent of all do not exceed; 0 of none."""
+    """The smallest value that this percentage of all values does not exceed; 0 without values."""
     if not ordered:
         return 0.0
     return ordered[max(0, -(-len(ordered) * percent // 100).__int__() - 1)]
 
 
 def _wait_summaries(
-    lives: Sequence[SimulatedJob], key: Callable[[SimulatedJob], str], order: Sequence[str] = ()
+    jobs: Sequence[SimulatedJob], key: Callable[[SimulatedJob], str], order: Sequence[str] = ()
 ) -> list[WaitSummary]:
     groups: dict[str, list[SimulatedJob]] = {}
-    for life in lives:
-        groups.setdefault(key(life), []).append(life)
+    for job in jobs:
+        groups.setdefault(key(job), []).append(job)
     names = [name for name in order if name in groups] or sorted(groups)
     return [wait_summary(name, groups[name]) for name in names]
 
@@ -137,22 +130,22 @@ def _used_fraction(name: str) -> Callable[[UsageSample], float]:
 
 
 def _time_mean(samples: Sequence[UsageSample], value: Callable[[UsageSample], float], end: float) -> float:
-    """Over time, until the end: a value holds until the next sample."""
+    """The mean over time until the end: a value holds until the next sample."""
     total = sum(value(sample) * (until - sample.at) for sample, until in _sample_spans(samples, end))
     length = end - samples[0].at if samples else 0.0
     return total / length if length > 0 else 0.0
 
 
 def _sample_spans(samples: Sequence[UsageSample], end: float) -> Iterable[tuple[UsageSample, float]]:
-    for sample, after in pairwise(samples):
+    for sample, next_sample in pairwise(samples):
         if sample.at < end:
-            yield sample, min(after.at, end)
+            yield sample, min(next_sample.at, end)
     if samples and samples[-1].at < end:
         yield samples[-1], end
 
 
 def _timeline(samples: Sequence[UsageSample], scarcest: str, end: float, points: int) -> list[TimelinePoint]:
-    """The whole time in so many stretches of equal length."""
+    """The busy time in `points` intervals of equal length."""
     if not samples or end <= samples[0].at:
         return []
     begin = samples[0].at
@@ -166,6 +159,6 @@ def _timeline(samples: Sequence[UsageSample], scarcest: str, end: float, points:
             for at, value in enumerate(values):
                 sums[number][at] += value * max(0.0, inside)
     return [
-        TimelinePoint(begin + number * step, *(round(total / step, 6) for total in found))
-        for number, found in enumerate(sums)
+        TimelinePoint(begin + number * step, *(round(total / step, 6) for total in totals))
+        for number, totals in enumerate(sums)
     ]

@@ -1,4 +1,4 @@
-"""Jobs for a simulation: read from a trace, or made up from a seed. Text and numbers in, values out."""
+"""Jobs for a simulation: read from a trace, or generated from a seed. Pure."""
 
 import csv
 import math
@@ -16,17 +16,17 @@ from gangline.scheduler.types.resources import PODS, amounts
 
 
 class WorkloadJob(msgspec.Struct, frozen=True):
-    """One job: when it comes, what it needs, and how long it runs once it has its places. Times in seconds."""
+    """One job: when it arrives, what it needs, and how long it runs once placed. Times in seconds."""
 
     name: str
     arrival: float
     members: int
-    # By resource for each member, in the units of the engine; one of `pods` included.
+    # Resources of each member, in the scheduler's units; includes 1 of `pods`.
     request: tuple[tuple[str, int], ...]
     duration: float
     queue: str = DEFAULT_QUEUE
     priority: int = 0
-    # How many members must start together; the others join when there is room.
+    # How many members must start together; the others join when there is room. 0: all of them.
     min_members: int = 0
 
     @property
@@ -37,101 +37,100 @@ class WorkloadJob(msgspec.Struct, frozen=True):
 TRACE_COLUMNS = ("arrival", "members", "request", "duration", "queue", "priority", "name", "least")
 REQUIRED_COLUMNS = ("arrival", "members", "request", "duration")
 MAX_MEMBERS = 10_000_000
-"""Of one gang: as many pods as the largest cluster has."""
+"""The largest gang: as many pods as the largest cluster has."""
 MAX_RESOURCE_AMOUNT = 1 << 50
-"""Of anything that one pod or one node can have: bytes, thousandths of a core, devices."""
+"""The largest amount of a pod or node: bytes, thousandths of a core, devices."""
 MAX_SECONDS = 100 * 365 * 86_400.0
-"""Seconds of a hundred years."""
+"""A hundred years."""
 
 DEFAULT_SIZES: Mapping[int, float] = {1: 40, 4: 25, 8: 20, 32: 10, 128: 4, 512: 1}
 DEFAULT_REQUEST: Mapping[str, str] = {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "1"}
 
 
 class WorkloadMix(msgspec.Struct, frozen=True):
-    """What made-up jobs are like."""
+    """The distribution of generated jobs."""
 
-    # Members of a gang -> how common it is.
+    # Members of a gang -> relative frequency.
     sizes: Mapping[int, float] = msgspec.field(default_factory=lambda: dict(DEFAULT_SIZES))
     queues: Mapping[str, float] = msgspec.field(default_factory=lambda: {DEFAULT_QUEUE: 1.0})
     priorities: Mapping[int, float] = msgspec.field(default_factory=lambda: {0: 1.0})
-    # Of each member, as text.
+    # Resources of each member, as quantities.
     request: Mapping[str, str] = msgspec.field(default_factory=lambda: dict(DEFAULT_REQUEST))
-    # The middle of how long jobs run, and how far they are apart (of the logarithm).
+    # Median and logarithmic standard deviation of how long jobs run.
     duration: float = 1800.0
     spread: float = 1.0
-    # How much work comes in for what the cluster can do; above 1 the line only grows.
+    # Arriving work as a fraction of what the cluster can do; above 1 the backlog only grows.
     load: float = 0.9
 
 
 def generated_jobs(count: int, seed: int, mix: WorkloadMix, capacity: Mapping[str, int]) -> list[WorkloadJob]:
-    """So many jobs, the same for the same seed. They come at random, as fast as the load of the mix says."""
-    dice = random.Random(seed)  # noqa: S311 - chance that can be repeated is what is wanted
+    """Random jobs, the same for the same seed. They arrive at random, at the rate that the load of the mix gives."""
+    rng = random.Random(seed)  # noqa: S311 - chance that can be repeated is what is wanted
     request = parsed_request(mix.request)
-    drawn = [(_weighted_choice(dice, mix.sizes), _random_duration(dice, mix)) for _ in range(count)]
-    gap = _arrival_interval(drawn, dict(request), capacity, mix.load)
-    arrival, found = 0.0, []
-    for number, (members, duration) in enumerate(drawn):
-        arrival += dice.expovariate(1 / gap) if gap else 0.0
-        queue, priority = _weighted_choice(dice, mix.queues), _weighted_choice(dice, mix.priorities)
+    draws = [(_weighted_choice(rng, mix.sizes), _random_duration(rng, mix)) for _ in range(count)]
+    interval = _arrival_interval(draws, dict(request), capacity, mix.load)
+    arrival, jobs = 0.0, []
+    for number, (members, duration) in enumerate(draws):
+        arrival += rng.expovariate(1 / interval) if interval else 0.0
+        queue, priority = _weighted_choice(rng, mix.queues), _weighted_choice(rng, mix.priorities)
         name = f"job-{number:0{len(str(count - 1))}}"
-        found.append(WorkloadJob(name, round(arrival, 3), members, request, round(duration, 3), queue, priority))
-    return found
+        jobs.append(WorkloadJob(name, round(arrival, 3), members, request, round(duration, 3), queue, priority))
+    return jobs
 
 
 def _arrival_interval(
-    drawn: Sequence[tuple[int, float]], request: Mapping[str, int], capacity: Mapping[str, int], load: float
+    draws: Sequence[tuple[int, float]], request: Mapping[str, int], capacity: Mapping[str, int], load: float
 ) -> float:
-    """The mean time between two arrivals at which this work is so much of what the cluster can do."""
+    """The mean time between two arrivals at which the work is this fraction of what the cluster can do."""
     at_once = min((capacity.get(name, 0) / amount for name, amount in request.items() if amount), default=0.0)
-    if not at_once or not drawn or load <= 0:
+    if not at_once or not draws or load <= 0:
         return 0.0
-    return sum(members * duration for members, duration in drawn) / (at_once * load) / len(drawn)
+    return sum(members * duration for members, duration in draws) / (at_once * load) / len(draws)
 
 
-def _random_duration(dice: random.Random, mix: WorkloadMix) -> float:
-    return max(1.0, mix.duration * math.exp(dice.gauss(0.0, mix.spread)))
+def _random_duration(rng: random.Random, mix: WorkloadMix) -> float:
+    return max(1.0, mix.duration * math.exp(rng.gauss(0.0, mix.spread)))
 
 
-def _weighted_choice(dice: random.Random, weights: Mapping[Any, float]) -> Any:
-    return dice.choices(list(weights), list(weights.values()))[0]
+def _weighted_choice(rng: random.Random, weights: Mapping[Any, float]) -> Any:
+    return rng.choices(list(weights), list(weights.values()))[0]
 
 
 def parsed_request(texts: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
-    """A request as written. Raises `InputError`."""
+    """A request given as quantities. Raises `InputError`."""
     try:
-        found = parsed_amounts(texts)
+        amounts_by_name = parsed_amounts(texts)
     except InputError as error:
         raise InputError(f"request: {error}") from error
-    return tuple(sorted({**found, PODS: 1}.items()))
+    return tuple(sorted({**amounts_by_name, PODS: 1}.items()))
 
 
 def parsed_amounts(texts: Mapping[str, str]) -> dict[str, int]:
-    """Amounts as written. Raises `InputError` for what is none, or is more or less than anybody can have."""
+    """Amounts given as quantities. Raises `InputError` if one is invalid, negative or too large."""
     try:
-        found = amounts(texts)
+        parsed = amounts(texts)
     except QuantityError as error:
         raise InputError(str(error)) from error
-    for name, amount in found.items():
+    for name, amount in parsed.items():
         if not 0 <= amount <= MAX_RESOURCE_AMOUNT:
             raise InputError(f'{name}: "{texts[name]}" is {"less than nothing" if amount < 0 else "too much"}')
-    return found
-
-
-# Traces
+    return parsed
 
 
 def trace_jobs(lines: Iterable[str], source: str) -> list[WorkloadJob]:
-    """Jobs of a trace: CSV with a first line of names, or one JSON object per line. Raises `InputError` with the line."""
+    """The jobs of a trace: CSV with a header, or one JSON object per line. Raises `InputError` with the line number."""
     rows = [(number, line) for number, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")]
     if not rows:
         raise InputError(f"{source}: no jobs; the first line of a CSV names its columns: {','.join(TRACE_COLUMNS)}")
-    found = _json_records(rows, source) if rows[0][1].lstrip().startswith("{") else _csv_records(rows, source)
-    jobs = [_job_from_record(record, number, source) for number, record in found]
+    records = _json_records(rows, source) if rows[0][1].lstrip().startswith("{") else _csv_records(rows, source)
+    jobs = [_job_from_record(record, number, source) for number, record in records]
     if not jobs:
         raise InputError(f"{source}: no jobs; write one in each line after the names")
-    twice = next((name for name, times in Counter(job.name for job in jobs).items() if times > 1), None)
-    if twice is not None:
-        raise InputError(f"{source}: two jobs are named {twice!r}; names must differ (leave them out to be given some)")
+    duplicate = next((name for name, times in Counter(job.name for job in jobs).items() if times > 1), None)
+    if duplicate is not None:
+        raise InputError(
+            f"{source}: two jobs are named {duplicate!r}; names must differ (leave them out to be given some)"
+        )
     return jobs
 
 
@@ -161,20 +160,20 @@ def _job_from_record(record: Mapping[str, Any], number: int, source: str) -> Wor
     try:
         return _validated_job(record, number)
     except (InputError, ValueError, KeyError) as error:
-        told = f"no {error.args[0]!r}" if isinstance(error, KeyError) else str(error)
-        raise InputError(f"{source}:{number}: {told}") from error
+        message = f"no {error.args[0]!r}" if isinstance(error, KeyError) else str(error)
+        raise InputError(f"{source}:{number}: {message}") from error
 
 
 def _validated_job(record: Mapping[str, Any], number: int) -> WorkloadJob:
     unknown = sorted(set(record) - set(TRACE_COLUMNS))
     if unknown:
         raise InputError(f"{unknown[0]!r} is unknown; known are {', '.join(TRACE_COLUMNS)}")
-    members = _integer(record, "members", least=1)
+    members = _integer(record, "members", minimum=1)
     if members > MAX_MEMBERS:
         raise InputError(f"members: {members:,} are more than {MAX_MEMBERS:,}")
-    least = _integer(record, "least", least=1) if "least" in record else members
-    if least > members:
-        raise InputError(f"least: {least} of {members} members")
+    minimum = _integer(record, "least", minimum=1) if "least" in record else members
+    if minimum > members:
+        raise InputError(f"least: {minimum} of {members} members")
     return WorkloadJob(
         name=str(record.get("name") or f"line-{number}"),
         arrival=_seconds(record, "arrival"),
@@ -183,12 +182,12 @@ def _validated_job(record: Mapping[str, Any], number: int) -> WorkloadJob:
         duration=_seconds(record, "duration"),
         queue=str(record.get("queue") or DEFAULT_QUEUE),
         priority=_integer(record, "priority") if "priority" in record else 0,
-        min_members=least,
+        min_members=minimum,
     )
 
 
 def _request_texts(request: object) -> dict[str, str]:
-    """`cpu=4 memory=16Gi`, with spaces or semicolons between; or an object."""
+    """`cpu=4 memory=16Gi`, separated by spaces or semicolons; or an object."""
     if isinstance(request, dict):
         return {str(name): str(amount) for name, amount in request.items()}
     pairs = [part.partition("=") for part in str(request).replace(";", " ").split()]
@@ -197,13 +196,13 @@ def _request_texts(request: object) -> dict[str, str]:
     return {name: amount for name, _, amount in pairs}
 
 
-def _integer(record: Mapping[str, Any], name: str, least: int | None = None) -> int:
+def _integer(record: Mapping[str, Any], name: str, minimum: int | None = None) -> int:
     try:
         value = int(record[name])
     except (TypeError, ValueError) as error:
         raise InputError(f"{name}: {record[name]!r} is not a whole number") from error
-    if least is not None and value < least:
-        raise InputError(f"{name}: {value} is less than {least}")
+    if minimum is not None and value < minimum:
+        raise InputError(f"{name}: {value} is less than {minimum}")
     return value
 
 

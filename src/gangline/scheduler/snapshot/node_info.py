@@ -1,20 +1,22 @@
-"""What a node is, apart from how full it is; and which taints a pod does not mind."""
+"""The properties of a node that do not depend on its usage, and which taints a pod tolerates."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from gangline.api.core import Taint
 from gangline.api.scheduler_views import Node
-from gangline.scheduler.pods.shape import PodToleration
+from gangline.scheduler.types.shape import PodToleration
 
 UNSCHEDULABLE_TAINT: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 NOT_READY_TAINT: Final = Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule")
+HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
+"""The node label by which a pod is pinned to its node."""
 HARD_EFFECTS: Final = ("NoSchedule", "NoExecute")
 SOFT_EFFECT: Final = "PreferNoSchedule"
 
 
 class NodeInfo(NamedTuple):
-    """What predicates ask of a node itself."""
+    """What filters read of a node, apart from its resources."""
 
     labels: Mapping[str, str]
     taints: tuple[Taint, ...] = ()
@@ -23,18 +25,18 @@ class NodeInfo(NamedTuple):
 
 
 def node_info(node: Node) -> NodeInfo:
-    """A node that has not yet said whether it is ready counts as ready: then it has no room either."""
+    """The `NodeInfo` of a node. Without a Ready condition it counts as ready: such a node reports no allocatable yet."""
     ready = all(each.status == "True" for each in node.status.conditions if each.type == "Ready")
     return NodeInfo(node.metadata.labels, node.spec.taints, node.spec.unschedulable, ready)
 
 
 def tolerates(tolerations: Iterable[PodToleration], taint: Taint) -> bool:
-    """Whether one of the tolerations covers a taint."""
+    """Whether one of the tolerations covers the taint."""
     return any(
-        (not each.effect or each.effect == taint.effect)
-        and (not each.key or each.key == taint.key)
-        and _tolerates_value(each, taint.value)
-        for each in tolerations
+        (not toleration.effect or toleration.effect == taint.effect)
+        and (not toleration.key or toleration.key == taint.key)
+        and _tolerates_value(toleration, taint.value)
+        for toleration in tolerations
     )
 
 
@@ -49,9 +51,9 @@ def _tolerates_value(toleration: PodToleration, value: str) -> bool:
 
 
 def _tolerates_number(toleration: PodToleration, value: str) -> bool:
-    """Taints with numbers: a toleration of Gt 5 covers a taint of 6."""
+    """Numeric comparison of a taint's value: a toleration of Gt 5 covers a taint of 6."""
     try:
-        found, limit = int(value), int(toleration.value)
+        number, limit = int(value), int(toleration.value)
     except ValueError:
         return False
-    return found > limit if toleration.operator == "Gt" else found < limit
+    return number > limit if toleration.operator == "Gt" else number < limit

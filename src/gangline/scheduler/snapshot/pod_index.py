@@ -1,4 +1,4 @@
-"""Who is on the nodes, found by labels: for rules between pods. Changes with every pod, so it only files."""
+"""An index of pods by labels, anti-affinity, host ports and claims. Updates are cheap, as every pod causes one."""
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
@@ -6,76 +6,76 @@ from typing import Final, TypeAlias, TypeVar
 
 from gangline.api.selectors import LabelSelector, SelectorOperator
 from gangline.scheduler.pods.decode import IDENTITY_LABELS, selector_keys
-from gangline.scheduler.pods.shape import NO_POD_CONSTRAINTS, AffinityTerm, HostPort, PodShape
 from gangline.scheduler.types.cycle import BoundPod
+from gangline.scheduler.types.shape import NO_POD_CONSTRAINTS, AffinityTerm, HostPort, PodShape
 
 F = TypeVar("F", bound=Hashable)
 E = TypeVar("E", bound=Hashable)
 V = TypeVar("V")
 LabelPair: TypeAlias = tuple[str, str]
 LabelGroup: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]
-"""Namespace and labels: pods that no rule tells apart."""
+"""Namespace and labels of pods that no selector distinguishes."""
 _EQUALITY_OPERATORS: Final = (SelectorOperator.EQUALS, SelectorOperator.DOUBLE_EQUALS, SelectorOperator.IN)
 
 
 class PodIndex:
-    """Residents by what rules ask of them."""
+    """Pods by the properties that filters look for."""
 
-    def __init__(self) -> None:
+    def __init__(self, namespace_labels: Mapping[str, Mapping[str, str]]) -> None:
+        self._namespace_labels = namespace_labels
         self._by_labels: dict[LabelGroup, dict[str, BoundPod]] = {}
         self._groups_by_label: dict[LabelPair, dict[LabelGroup, None]] = {}
-        # Those that keep others away, by the rule by which they do; and rules by a label that they ask for.
+        # Pods with anti-affinity by term, and terms by a label that they require.
         self._by_anti_affinity: dict[AffinityTerm, dict[str, BoundPod]] = {}
         self._terms_by_label: dict[LabelPair | None, dict[AffinityTerm, None]] = {}
         self._with_host_ports: dict[str, BoundPod] = {}
         self._claim_users: dict[tuple[str, str], dict[str, BoundPod]] = {}
-        # Labels that rules of residents ask for -> by how many residents.
+        # Label key -> number of pods with a selector that uses it.
         self._selected_labels: Counter[str] = Counter()
-        self.namespaces: dict[str, Mapping[str, str]] = {}
 
     @property
     def selected_labels(self) -> frozenset[str]:
-        """Labels that rules of residents ask for."""
+        """Label keys that selectors of pods use."""
         return frozenset(self._selected_labels)
 
     @property
     def host_port_pods(self) -> Mapping[str, BoundPod]:
-        """Residents with ports of their node, by uid."""
+        """Pods that use host ports, by uid."""
         return self._with_host_ports
 
     @property
     def claim_users(self) -> Mapping[tuple[str, str], Mapping[str, BoundPod]]:
-        """Namespace and name of a claim -> residents that use it, by uid."""
+        """Namespace and name of a claim -> pods that use it, by uid."""
         return self._claim_users
 
     def users_of_claim(self, namespace: str, claim: str) -> Mapping[str, BoundPod]:
-        """Residents that use a claim, by uid."""
+        """Pods that use a claim, by uid."""
         return self._claim_users.get((namespace, claim), {})
 
-    def add(self, resident: BoundPod) -> None:
-        shape, uid = resident.shape, resident.uid
-        kin = (shape.namespace, shape.labels)
-        if kin not in self._by_labels:
-            self._by_labels[kin] = {}
+    def add(self, pod: BoundPod) -> None:
+        shape, uid = pod.shape, pod.uid
+        group = (shape.namespace, shape.labels)
+        if group not in self._by_labels:
+            self._by_labels[group] = {}
             for pair in shape.labels:
-                self._groups_by_label.setdefault(pair, {})[kin] = None
-        self._by_labels[kin][uid] = resident
+                self._groups_by_label.setdefault(pair, {})[group] = None
+        self._by_labels[group][uid] = pod
         if shape.host_ports:
-            self._with_host_ports[uid] = resident
+            self._with_host_ports[uid] = pod
         for claim in shape.claims:
-            self._claim_users.setdefault((shape.namespace, claim), {})[uid] = resident
+            self._claim_users.setdefault((shape.namespace, claim), {})[uid] = pod
         for term in shape.pod_constraints.anti_affinity:
-            self._by_anti_affinity.setdefault(term, {})[uid] = resident
+            self._by_anti_affinity.setdefault(term, {})[uid] = pod
             self._terms_by_label.setdefault(_required_label(term.selector), {})[term] = None
         if shape.pod_constraints != NO_POD_CONSTRAINTS:
             self._selected_labels.update(selector_keys(shape.pod_constraints))
 
-    def remove(self, resident: BoundPod) -> None:
-        shape, uid = resident.shape, resident.uid
-        kin = (shape.namespace, shape.labels)
-        if _remove_entry(self._by_labels, kin, uid):
+    def remove(self, pod: BoundPod) -> None:
+        shape, uid = pod.shape, pod.uid
+        group = (shape.namespace, shape.labels)
+        if _remove_entry(self._by_labels, group, uid):
             for pair in shape.labels:
-                _remove_entry(self._groups_by_label, pair, kin)
+                _remove_entry(self._groups_by_label, pair, group)
         self._with_host_ports.pop(uid, None)
         for claim in shape.claims:
             _remove_entry(self._claim_users, (shape.namespace, claim), uid)
@@ -87,18 +87,18 @@ class PodIndex:
             self._selected_labels += Counter()
 
     def selects_namespace(self, term: AffinityTerm, namespace: str) -> bool:
-        """Whether a rule means pods of a namespace."""
+        """Whether the term selects pods of this namespace."""
         if namespace in term.namespaces:
             return True
-        chosen = term.namespace_selector
-        return chosen is not None and chosen.matches(self.namespaces.get(namespace, {}))
+        selector = term.namespace_selector
+        return selector is not None and selector.matches(self._namespace_labels.get(namespace, {}))
 
     def selects(self, term: AffinityTerm, shape: PodShape) -> bool:
-        """Whether a rule means pods of a shape."""
+        """Whether the term selects pods of this shape."""
         return self.selects_namespace(term, shape.namespace) and term.selector.matches(dict(shape.labels))
 
     def anti_affinity_against(self, shape: PodShape) -> Iterator[tuple[AffinityTerm, Iterable[BoundPod]]]:
-        """Rules of residents that keep a shape away, and who has them."""
+        """Anti-affinity terms of indexed pods that select this shape, each with the pods that have it."""
         if self._by_anti_affinity:
             labels = dict(shape.labels)
             for pair in (None, *shape.labels):
@@ -107,30 +107,34 @@ class PodIndex:
                         yield term, self._by_anti_affinity[term].values()
 
     def matching(self, selector: LabelSelector, namespaces: Callable[[str], bool]) -> Iterator[BoundPod]:
-        """Residents in some namespaces that a selector matches."""
-        single = any(each.key in IDENTITY_LABELS for each in selector.requirements)
+        """Indexed pods that the selector matches, in namespaces for which `namespaces` is true."""
+        per_pod = any(requirement.key in IDENTITY_LABELS for requirement in selector.requirements)
         pair = _required_label(selector)
-        for kin in self._by_labels if pair is None else self._groups_by_label.get(pair, ()):
-            namespace, labels = kin
+        for group in self._by_labels if pair is None else self._groups_by_label.get(pair, ()):
+            namespace, labels = group
             if not namespaces(namespace):
                 continue
-            residents = self._by_labels[kin].values()
-            if single:
-                yield from (each for each in residents if selector.matches(dict((*labels, *each.identity_labels))))
+            pods = self._by_labels[group].values()
+            if per_pod:
+                yield from (pod for pod in pods if selector.matches(dict((*labels, *pod.identity_labels))))
             elif selector.matches(dict(labels)):
-                yield from residents
+                yield from pods
 
 
 def _required_label(selector: LabelSelector) -> LabelPair | None:
-    """A label that whoever is matched must have with this value, and has in its shape. None: there is none."""
-    for each in selector.requirements:
-        if each.operator in _EQUALITY_OPERATORS and len(each.values) == 1 and each.key not in IDENTITY_LABELS:
-            return each.key, each.values[0]
+    """A label that every pod matched by the selector has in its shape; None if the selector requires none."""
+    for requirement in selector.requirements:
+        if (
+            requirement.operator in _EQUALITY_OPERATORS
+            and len(requirement.values) == 1
+            and requirement.key not in IDENTITY_LABELS
+        ):
+            return requirement.key, requirement.values[0]
     return None
 
 
 def ports_conflict(ours: HostPort, theirs: HostPort) -> bool:
-    """Whether two pods cannot have these ports on one node: the same port, on the same address or on all."""
+    """Whether two pods cannot have these ports on one node: the same port, on the same address or on all addresses."""
     return (
         ours.port == theirs.port
         and ours.protocol == theirs.protocol
@@ -138,11 +142,11 @@ def ports_conflict(ours: HostPort, theirs: HostPort) -> bool:
     )
 
 
-def _remove_entry(files: dict[F, dict[E, V]], name: F, entry: E) -> bool:
-    """Take an entry out of a file. True: it was the last one, and the file is gone."""
-    found = files.get(name, {})
-    found.pop(entry, None)
-    if found or name not in files:
+def _remove_entry(index: dict[F, dict[E, V]], key: F, entry: E) -> bool:
+    """Remove an entry of a key. Returns true if it was the last one, and the key was removed with it."""
+    entries = index.get(key, {})
+    entries.pop(entry, None)
+    if entries or key not in index:
         return False
-    del files[name]
+    del index[key]
     return True

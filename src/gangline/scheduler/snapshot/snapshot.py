@@ -1,4 +1,4 @@
-"""How full the nodes are, and what a decision does to that. Cheap to copy: a decision is tried on a copy."""
+"""Free resources of all nodes, and the effect of decisions on them. Cheap to copy: a placement is tried on a copy."""
 
 from collections.abc import Iterable, Mapping
 from copy import copy
@@ -7,32 +7,32 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gangline.scheduler.pods.shape import PodShape
 from gangline.scheduler.snapshot.node_table import NodeTable
 from gangline.scheduler.snapshot.pod_index import PodIndex
 from gangline.scheduler.snapshot.volumes import VolumeCache
 from gangline.scheduler.types.cycle import BoundPod, Vector
+from gangline.scheduler.types.shape import PodShape
 
 
 class AssumedPods(NamedTuple):
-    """Pods that came since the snapshot."""
+    """Pods of one shape that were assumed since the snapshot was taken."""
 
     shape: PodShape
     nodes: Vector
-    # Nominated only: they keep others away, but nobody may count on them.
+    # Nominated or reserved: they keep others away, but no affinity may rely on them.
     tentative: bool = False
 
 
 class NodeAllocatable(NamedTuple):
-    """What nodes have in all: amounts are rows, nodes are columns."""
+    """What nodes can allocate: one row per resource, one column per node."""
 
     amounts: NDArray[np.int64]
-    # The same, fit to divide by.
+    # The same with zeros replaced by ones, to divide by.
     divisors: NDArray[np.float64]
 
 
 class ClusterSnapshot:
-    """Room on every node. Amounts are rows, nodes are columns."""
+    """Free resources on every node: one row per resource, one column per node."""
 
     __slots__ = (
         "allocatable",
@@ -48,18 +48,18 @@ class ClusterSnapshot:
 
     def __init__(
         self,
-        layout: NodeTable,
-        rows: Mapping[str, int],
-        offer: NodeAllocatable,
+        nodes: NodeTable,
+        resource_rows: Mapping[str, int],
+        allocatable: NodeAllocatable,
         free: NDArray[np.int64],
-        population: PodIndex,
+        pod_index: PodIndex,
         volumes: VolumeCache,
     ) -> None:
-        self.nodes, self.resource_rows, self.allocatable, self.free = layout, rows, offer, free
-        self.pods, self.volumes = population, volumes
-        # Since the snapshot: who came, where; and which residents are thought away.
+        self.nodes, self.resource_rows, self.allocatable, self.free = nodes, resource_rows, allocatable, free
+        self.pods, self.volumes = pod_index, volumes
+        # Changes since the snapshot: assumed pods, and pods treated as removed.
         self.assumed: list[AssumedPods] = []
-        # Those of them that keep others away.
+        # The assumed pods that have anti-affinity.
         self.anti_affinity: list[AssumedPods] = []
         self.removed_uids: frozenset[str] = frozenset()
 
@@ -72,69 +72,66 @@ class ClusterSnapshot:
         )
         return other
 
-    def assume(self, shape: PodShape, nodes: Vector, *, promised: bool = False) -> None:
-        """From now on pods of this shape are on these nodes. Room may become less than nothing."""
+    def assume(self, shape: PodShape, nodes: Vector, *, tentative: bool = False) -> None:
+        """Count pods of this shape on these nodes from now on. Free amounts may become negative."""
         if len(nodes):
             self._shift_free(shape.requests, nodes, -1)
-            came = AssumedPods(shape, nodes, promised)
-            self.assumed.append(came)
+            assumed = AssumedPods(shape, nodes, tentative)
+            self.assumed.append(assumed)
             if shape.pod_constraints.anti_affinity:
-                self.anti_affinity.append(came)
+                self.anti_affinity.append(assumed)
 
     def forget(self, shape: PodShape, nodes: Vector) -> None:
-        """Undo a `put` of the same shape and nodes."""
+        """Undo an `assume` of the same shape and nodes."""
         if len(nodes):
             self._shift_free(shape.requests, nodes, 1)
             self.assumed = [each for each in self.assumed if each.nodes is not nodes]
             self.anti_affinity = [each for each in self.anti_affinity if each.nodes is not nodes]
 
-    def remove_pods(self, residents: Iterable[BoundPod]) -> None:
-        """As if these had left."""
-        left = [each for each in residents if each.uid not in self.removed_uids]
-        self._shift_pods(left, 1)
-        self.removed_uids = self.removed_uids.union(each.uid for each in left)
+    def remove_pods(self, pods: Iterable[BoundPod]) -> None:
+        """Treat these pods as gone."""
+        present = [each for each in pods if each.uid not in self.removed_uids]
+        self._release_pods(present)
+        self.removed_uids = self.removed_uids.union(each.uid for each in present)
 
-    def restore_pods(self, residents: Iterable[BoundPod]) -> None:
-        """Those are back."""
-        back = [each for each in residents if each.uid in self.removed_uids]
-        self._shift_pods(back, -1)
-        self.removed_uids = self.removed_uids.difference(each.uid for each in back)
+    def _release_pods(self, pods: Iterable[BoundPod]) -> None:
+        """Add the requests of these pods to the free amounts.
 
-    def _shift_pods(self, residents: Iterable[BoundPod], sign: int) -> None:
-        """Room of residents, given back or taken. Those that are only nominated took none."""
-        number = self.nodes.index_of
+        Nominated pods free nothing, as they are not counted there.
+        """
+        index_of = self.nodes.index_of
         by_shape: dict[PodShape, list[int]] = {}
-        for each in residents:
-            at = number.get(each.node)
-            if at is not None and not each.nominated:
-                by_shape.setdefault(each.shape, []).append(at)
-        # Many shapes ask for the same: preemption thinks tens of thousands away at once.
-        alike: dict[tuple[tuple[str, int], ...], list[int]] = {}
+        for pod in pods:
+            number = index_of.get(pod.node)
+            if number is not None and not pod.nominated:
+                by_shape.setdefault(pod.shape, []).append(number)
+        # Grouped by requests, which many shapes share: preemption removes tens of thousands of pods at once.
+        nodes_by_requests: dict[tuple[tuple[str, int], ...], list[int]] = {}
         for shape, numbers in by_shape.items():
-            alike.setdefault(shape.requests, []).extend(numbers)
-        for requests, numbers in alike.items():
-            self._shift_free(requests, np.array(numbers, dtype=np.int64), sign)
+            nodes_by_requests.setdefault(shape.requests, []).extend(numbers)
+        for requests, numbers in nodes_by_requests.items():
+            self._shift_free(requests, np.array(numbers, dtype=np.int64), 1)
 
     def _shift_free(self, requests: tuple[tuple[str, int], ...], nodes: Vector, sign: int) -> None:
-        """More or less room, by one pod for each entry of `nodes`."""
+        """Add `sign` times the requests to the free amounts, once for each entry of `nodes`."""
         for resource, amount in requests:
             row = self.resource_rows.get(resource)
             if row is not None:
-                # A node may be there more than once. Costs what is moved, not what there is.
+                # A node may occur more than once. Costs in proportion to the entries, not to the nodes.
                 np.add.at(self.free[row], nodes, sign * amount)
 
 
-def resource_capacity(board: ClusterSnapshot, shape: PodShape) -> Vector:
-    """How many pods of a shape every node has room for, by amounts alone."""
-    found: Vector | None = None
+def resource_capacity(snapshot: ClusterSnapshot, shape: PodShape) -> Vector:
+    """How many pods of a shape fit on every node by resources alone."""
+    capacity: Vector | None = None
     for resource, amount in shape.requests:
-        row = board.resource_rows.get(resource)
+        row = snapshot.resource_rows.get(resource)
         if row is None:
-            return np.zeros(len(board.nodes), dtype=np.int64)
-        # Of pods, and mostly of GPUs, one is asked for: dividing costs more than all the rest.
-        each = board.free[row] // amount if amount != 1 else board.free[row]
-        found = each if found is None else np.minimum(found, each)
-    if found is None:
-        return np.full(len(board.nodes), np.iinfo(np.int32).max, dtype=np.int64)
-    # A vector of its own, which whoever asked may change.
-    return np.maximum(found, 0)
+            return np.zeros(len(snapshot.nodes), dtype=np.int64)
+        # Most requests for pods and GPUs are 1, and division would cost more than everything else.
+        quotient = snapshot.free[row] // amount if amount != 1 else snapshot.free[row]
+        capacity = quotient if capacity is None else np.minimum(capacity, quotient)
+    if capacity is None:
+        return np.full(len(snapshot.nodes), np.iinfo(np.int32).max, dtype=np.int64)
+    # A new vector, which the caller may change.
+    return np.maximum(capacity, 0)

@@ -1,6 +1,6 @@
-"""Volumes that tie pods to nodes: which nodes reach them, and which claims nobody can place yet."""
+"""Persistent volumes: which nodes reach them, and which claims cannot be used yet."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -9,117 +9,84 @@ from gangline.api.meta import Key
 from gangline.api.scheduler_views import CSINode, CSIVolumeSource, PersistentVolume, StorageClass, VolumeClaim
 from gangline.api.selectors import Requirement, SelectorOperator
 from gangline.scheduler.pods.decode import PINNING_HINT, node_term
-from gangline.scheduler.pods.shape import NodeTerm, PodShape
 from gangline.scheduler.snapshot.node_table import Mask, NodeTable
+from gangline.scheduler.types.shape import NodeTerm, PodShape
+from gangline.scheduler.types.tracked import TrackedObjects, key_of, name_of
 
 _CURRENT_LABELS: Final = {
     "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
     "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
 }
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
-"""The annotation of a claim that says on which node its volume is being made."""
+"""The annotation of a claim that names the node for which its volume is being provisioned."""
 _WAIT_FOR_FIRST_CONSUMER: Final = "WaitForFirstConsumer"
 _TOPOLOGY_LABELS: Final = (*_CURRENT_LABELS, *_CURRENT_LABELS.values())
-# A node that says nothing about zones is in none, and no volume's zone keeps it out.
+# A node without zone and region labels is in none, and no volume's zone excludes it.
 _NO_TOPOLOGY: Final = NodeTerm(tuple(Requirement(key, SelectorOperator.DOES_NOT_EXIST) for key in _TOPOLOGY_LABELS))
 
 
 class VolumeCache:
-    """Claims, volumes and storage classes. What changes says so: True."""
+    """Claims, volumes, storage classes, and how many volumes each node can attach."""
 
     def __init__(self) -> None:
-        self._claims: dict[Key, VolumeClaim] = {}
-        self._volumes: dict[str, PersistentVolume] = {}
-        self._classes: dict[str, StorageClass] = {}
-        # Node -> storage driver -> how many volumes of it.
-        self._attach_limits: dict[str, Mapping[str, int]] = {}
+        self.claims = TrackedObjects[Key, VolumeClaim, tuple[object, ...]](key_of, _claim_fields)
+        self.volumes = TrackedObjects[str, PersistentVolume, tuple[object, ...]](name_of, _volume_fields)
+        self.storage_classes = TrackedObjects[str, StorageClass, tuple[object, ...]](name_of, _class_fields)
+        # The fields are the attach limits: storage driver -> number of volumes.
+        self.csi_nodes = TrackedObjects[str, CSINode, dict[str, int]](name_of, _attach_limits, absent={})
 
-    def put_claim(self, claim: VolumeClaim) -> bool:
-        key = claim.metadata.key
-        before = self._claims.get(key)
-        self._claims[key] = claim
-        return before is None or _claim_fields(before) != _claim_fields(claim)
-
-    def drop_claim(self, key: Key) -> bool:
-        return self._claims.pop(key, None) is not None
-
-    def put_volume(self, volume: PersistentVolume) -> bool:
-        before = self._volumes.get(volume.metadata.name)
-        self._volumes[volume.metadata.name] = volume
-        return before is None or _volume_fields(before) != _volume_fields(volume)
-
-    def drop_volume(self, name: str) -> bool:
-        return self._volumes.pop(name, None) is not None
-
-    def put_storage_class(self, storage: StorageClass) -> bool:
-        name = storage.metadata.name
-        before = self._classes.get(name)
-        self._classes[name] = storage
-        return before is None or _class_fields(before) != _class_fields(storage)
-
-    def drop_storage_class(self, name: str) -> bool:
-        return self._classes.pop(name, None) is not None
-
-    def put_attach_limits(self, node: CSINode) -> bool:
-        limits = {
-            driver.name: driver.allocatable.count
-            for driver in node.spec.drivers
-            if driver.allocatable.count is not None
-        }
-        before = self._attach_limits.get(node.metadata.name, {})
-        self._attach_limits[node.metadata.name] = limits
-        return before != limits
-
-    def drop_attach_limits(self, name: str) -> bool:
-        return bool(self._attach_limits.pop(name, None))
+    @property
+    def version(self) -> int:
+        """Grows with every change that may matter to a decision."""
+        return self.claims.version + self.volumes.version + self.storage_classes.version + self.csi_nodes.version
 
     @property
     def attach_limits(self) -> Mapping[str, Mapping[str, int]]:
-        """Node -> storage driver -> how many of its volumes can be attached there."""
-        return self._attach_limits
+        """Node -> storage driver -> how many of its volumes can be attached to the node."""
+        return self.csi_nodes.fields
 
     def csi_source(self, namespace: str, claim: str) -> CSIVolumeSource | None:
-        """What is attached to a node for a claim, if it is bound to a volume of a storage driver."""
-        found = self._claims.get(Key(namespace, claim))
-        volume = self._volumes.get(found.spec.volume_name) if found is not None else None
+        """The CSI volume source that a node attaches for a claim; None if the claim is not bound to a CSI volume."""
+        bound_claim = self.claims.objects.get(Key(namespace, claim))
+        volume = self.volumes.objects.get(bound_claim.spec.volume_name) if bound_claim is not None else None
         return None if volume is None else volume.spec.csi
 
     def unbound_claim(self, namespace: str, name: str) -> tuple[VolumeClaim, StorageClass] | None:
-        """A claim that gets its volume only when its first pod is placed, with its class. None: it is no such claim."""
-        claim = self._claims.get(Key(namespace, name))
+        """A claim that is bound only when its first pod is placed, with its storage class; None for all other claims."""
+        claim = self.claims.objects.get(Key(namespace, name))
         if claim is None or (claim.spec.volume_name and claim.status.phase != "Pending"):
             return None
-        found = self._classes.get(claim.spec.storage_class_name or "")
-        return None if found is None or found.volume_binding_mode != _WAIT_FOR_FIRST_CONSUMER else (claim, found)
-
-    @property
-    def volumes(self) -> Collection[PersistentVolume]:
-        return self._volumes.values()
+        storage_class = self.storage_classes.objects.get(claim.spec.storage_class_name or "")
+        return (
+            None
+            if storage_class is None or storage_class.volume_binding_mode != _WAIT_FOR_FIRST_CONSUMER
+            else (claim, storage_class)
+        )
 
     def claim_problem(self, shape: PodShape) -> str:
-        """Why no node will do, as long as its claims are as they are. Empty: nothing."""
-        return next((found for name in shape.claims if (found := self._problem_of(shape, name))), "")
+        """Why no node can run the pod while its claims are as they are; empty if nothing prevents it."""
+        return next((problem for name in shape.claims if (problem := self._problem_of(shape, name))), "")
 
     def exclusive_claim(self, shape: PodShape) -> str:
-        """A claim of it that only one pod may use at a time. Empty: none."""
+        """The first claim that only one pod may use at a time (ReadWriteOncePod); empty if there is none."""
         for name in shape.claims:
-            claim = self._claims.get(Key(shape.namespace, name))
+            claim = self.claims.objects.get(Key(shape.namespace, name))
             if claim is not None and "ReadWriteOncePod" in claim.spec.access_modes:
                 return name
         return ""
 
-    def reachable_nodes(self, layout: NodeTable, shape: PodShape) -> Mask | None:
-        """Nodes from which all its volumes can be reached. None: all of them."""
+    def reachable_nodes(self, nodes: NodeTable, shape: PodShape) -> Mask | None:
+        """Nodes from which all volumes of the pod can be reached. None: all nodes."""
         terms = [terms for name in shape.claims for terms in self._node_terms(shape.namespace, name)]
         if not terms:
             return None
-        found = np.ones(len(layout), dtype=np.bool_)
-        for each in terms:
-            found &= layout.any_term_mask(each)
-        return found
+        mask = np.ones(len(nodes), dtype=np.bool_)
+        for alternatives in terms:
+            mask &= nodes.any_term_mask(alternatives)
+        return mask
 
     def _problem_of(self, shape: PodShape, name: str) -> str:
-        claim = self._claims.get(Key(shape.namespace, name))
+        claim = self.claims.objects.get(Key(shape.namespace, name))
         if claim is None:
             return f'persistentvolumeclaim "{name}" not found'
         if claim.metadata.deletion_timestamp is not None:
@@ -128,10 +95,10 @@ class VolumeCache:
             return f'persistentvolumeclaim "{name}" was not made for this pod'
         if claim.status.phase == "Lost":
             return f'persistentvolumeclaim "{name}" has lost its volume'
-        # One that names a volume is bound only when the volume controller says so.
+        # A claim that names a volume is bound only when the volume controller says so.
         if claim.spec.volume_name and claim.status.phase != "Pending":
-            there = claim.spec.volume_name in self._volumes
-            return "" if there else f'persistentvolume "{claim.spec.volume_name}" of claim "{name}" not found'
+            exists = claim.spec.volume_name in self.volumes.objects
+            return "" if exists else f'persistentvolume "{claim.spec.volume_name}" of claim "{name}" not found'
         if self.unbound_claim(shape.namespace, name) is not None:
             return (
                 ""
@@ -144,22 +111,28 @@ class VolumeCache:
         return f'persistentvolumeclaim "{name}" is not bound yet'
 
     def _node_terms(self, namespace: str, name: str) -> list[tuple[NodeTerm, ...]]:
-        """What a node must be; of each, one of the alternatives."""
-        claim = self._claims.get(Key(namespace, name))
-        volume = self._volumes.get(claim.spec.volume_name) if claim is not None else None
+        """Lists of node terms; a node must match one term of each list."""
+        claim = self.claims.objects.get(Key(namespace, name))
+        volume = self.volumes.objects.get(claim.spec.volume_name) if claim is not None else None
         return [] if volume is None else [*_topology_terms(volume.metadata.labels), *node_affinity_terms(volume)]
 
 
 def node_affinity_terms(volume: PersistentVolume) -> list[tuple[NodeTerm, ...]]:
-    """What its affinity wants of a node: one of the alternatives. Empty: nothing."""
+    """The terms of the volume's node affinity, one of which must match; empty if it has none."""
     affinity = volume.spec.node_affinity
     if affinity is None or affinity.required is None:
         return []
     return [tuple(node_term(each) for each in affinity.required.node_selector_terms)]
 
 
-def _class_fields(storage: StorageClass) -> tuple[object, ...]:
-    return storage.volume_binding_mode, storage.provisioner, storage.allowed_topologies
+def _attach_limits(node: CSINode) -> dict[str, int]:
+    return {
+        driver.name: driver.allocatable.count for driver in node.spec.drivers if driver.allocatable.count is not None
+    }
+
+
+def _class_fields(storage_class: StorageClass) -> tuple[object, ...]:
+    return storage_class.volume_binding_mode, storage_class.provisioner, storage_class.allowed_topologies
 
 
 def _volume_fields(volume: PersistentVolume) -> tuple[object, ...]:
@@ -167,28 +140,25 @@ def _volume_fields(volume: PersistentVolume) -> tuple[object, ...]:
 
 
 def _claim_fields(claim: VolumeClaim) -> tuple[object, ...]:
-    """All that we look at."""
+    """The fields of a claim that scheduling reads."""
     selected = claim.metadata.annotations.get(SELECTED_NODE)
     return claim.spec, claim.status, claim.metadata.deletion_timestamp, selected, _owner_uid(claim)
 
 
 def _owner_uid(claim: VolumeClaim) -> str:
-    """The uid of whom it was made for."""
+    """The uid of the pod for which the claim was created; empty if it has no owner."""
     owner = claim.metadata.controller
     return "" if owner is None else owner.uid
 
 
 def _topology_terms(labels: Mapping[str, str]) -> list[tuple[NodeTerm, ...]]:
-    """Zones and regions of a volume; several are joined by two underscores."""
-    found = []
+    """Node terms for the zone and region labels of a volume; several values are joined by two underscores."""
+    terms = []
     for key in _TOPOLOGY_LABELS:
         if key in labels:
             values = tuple(sorted(labels[key].split("__")))
             names = dict.fromkeys((key, _CURRENT_LABELS.get(key, key)))
-            found.append(
-                (
-                    _NO_TOPOLOGY,
-                    *(NodeTerm((Requirement(name, SelectorOperator.IN, values),)) for name in names),
-                )
+            terms.append(
+                (_NO_TOPOLOGY, *(NodeTerm((Requirement(name, SelectorOperator.IN, values),)) for name in names))
             )
-    return found
+    return terms

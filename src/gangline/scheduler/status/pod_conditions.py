@@ -1,8 +1,9 @@
-"""Tells autoscalers: condition PodScheduled=False, reason Unschedulable, on all unbound members of a gang that lacks room.
+"""Reports a lack of resources to autoscalers, in the PodScheduled condition of pods.
 
-All of them, not only those for which there is none: an autoscaler looks pod by pod, and would fit the marked ones where
-the others are to go. Never on a gang that waits for its queue's turn or for others to leave: that would buy nodes
-nobody uses. A mark that no longer holds is taken back by giving another reason.
+All unbound members of a gang that lacks resources get PodScheduled=False, reason Unschedulable, not only those that do
+not fit: an autoscaler looks pod by pod, and would fit the marked ones where the others are to go. A gang that waits for
+its queue or for pods to terminate is never marked: that would add nodes which stay unused. An outdated mark is replaced
+by another reason.
 """
 
 import asyncio
@@ -17,36 +18,35 @@ from gangline.kube.client import Client
 from gangline.kube.errors import Conflict, Invalid, KubeError, NotFound
 from gangline.kube.options import PatchType
 from gangline.scheduler.gangs.gang import GangInfo
-from gangline.scheduler.gangs.member import BIND, GangMember
+from gangline.scheduler.gangs.members import BIND, UNSCHEDULABLE_REASON, GangMember, scheduled_condition
 from gangline.scheduler.settings import Intervals
 from gangline.scheduler.types.cycle import PendingReason
 
 log = logging.getLogger(__name__)
 
 MAX_CONCURRENT_WRITES = 8
-UNSCHEDULABLE_REASON = "Unschedulable"
 WAITING_REASON = "Waiting"
-"""Our reason for all that an autoscaler must not hear of."""
+"""The reason for everything that an autoscaler must not react to."""
 
 
 class PodConditionReporter:
-    """Keeps the conditions of pods true. Inert until `run`."""
+    """Keeps the PodScheduled condition of pods current. Does nothing until `run`."""
 
-    def __init__(self, client: Client, clock: Clock, pace: Intervals) -> None:
-        self._client, self._clock, self._intervals = client, clock, pace
+    def __init__(self, client: Client, clock: Clock, intervals: Intervals) -> None:
+        self._client, self._clock, self._intervals = client, clock, intervals
         self._wake = asyncio.Event()
         self._queued: dict[GangInfo, None] = {}
-        # When each pod was marked last (steady time), by uid; only while it waits.
+        # When each waiting pod was last marked (monotonic time), by uid.
         self._marked_at: dict[str, float] = {}
 
     def enqueue(self, gang: GangInfo) -> None:
-        """What is said of it may have changed."""
-        if gang.pending is not None or gang.marked_unschedulable:
+        """The condition of its pods may have to change."""
+        if gang.progress.pending is not None or gang.progress.marked_unschedulable:
             self._queued[gang] = None
             self._wake.set()
 
     def forget(self, uid: str) -> None:
-        """A pod is gone, or has its place."""
+        """A pod is gone, or has its node."""
         self._marked_at.pop(uid, None)
 
     async def run(self) -> Never:
@@ -55,74 +55,63 @@ class PodConditionReporter:
             await self._wake.wait()
             await self._clock.sleep(self._intervals.report)
             self._wake.clear()
-            due, self._queued = self._queued, {}
-            news = [told for gang in due for told in self._condition_changes(gang)]
-            await for_each(news, self._write_condition, at_once=min(MAX_CONCURRENT_WRITES, len(news)))
+            queued, self._queued = self._queued, {}
+            changes = [change for gang in queued for change in self._condition_changes(gang)]
+            await for_each(changes, self._write_condition, at_once=min(MAX_CONCURRENT_WRITES, len(changes)))
 
     def _condition_changes(self, gang: GangInfo) -> list[tuple[GangMember, PodCondition]]:
-        """Which members are to say something else, and what."""
-        wait = gang.pending
-        short = wait is not None and wait.reason is PendingReason.RESOURCES
-        gang.marked_unschedulable = short
-        found = []
-        for member in gang.unplaced_members():
+        """The members whose condition is to change, with the new condition."""
+        pending = gang.progress.pending
+        lacks_room = pending is not None and pending.reason is PendingReason.RESOURCES
+        gang.progress.marked_unschedulable = lacks_room
+        reason = UNSCHEDULABLE_REASON if lacks_room else WAITING_REASON
+        message = pending.message if pending is not None else "waits for the other members of its gang"
+        condition = PodCondition(type=POD_SCHEDULED, status="False", reason=reason, message=message)
+        changes = []
+        for member in gang.members.unplaced():
             if member.mode != BIND:
                 continue
-            said = scheduled_condition(member.pod)
-            marked = said is not None and said.status == "False" and said.reason == UNSCHEDULABLE_REASON
-            if short and wait is not None:
-                wanted = PodCondition(
-                    type=POD_SCHEDULED, status="False", reason=UNSCHEDULABLE_REASON, message=wait.message
-                )
-                if not marked or (said != wanted and self._is_stale(member.uid)):
-                    found.append((member, wanted))
-            elif marked:
-                why = wait.message if wait is not None else "waits for the other members of its gang"
-                found.append(
-                    (
-                        member,
-                        PodCondition(type=POD_SCHEDULED, status="False", reason=WAITING_REASON, message=why),
-                    )
-                )
-        return [(member, news) for member, news in found if not _has_condition(member.pod, news)]
+            current = scheduled_condition(member.pod)
+            is_marked = current is not None and current.status == "False" and current.reason == UNSCHEDULABLE_REASON
+            is_due = is_marked
+            if lacks_room:
+                is_due = not is_marked or (current != condition and self._is_stale(member.uid))
+            if is_due and not _same_condition(current, condition):
+                changes.append((member, condition))
+        return changes
 
     def _is_stale(self, uid: str) -> bool:
         last = self._marked_at.get(uid)
         return last is None or self._clock.monotonic() - last >= self._intervals.condition_write.total_seconds()
 
-    async def _write_condition(self, told: tuple[GangMember, PodCondition]) -> None:
-        member, news = told
+    async def _write_condition(self, change: tuple[GangMember, PodCondition]) -> None:
+        member, condition = change
         self._marked_at[member.uid] = self._clock.monotonic()
-        said = scheduled_condition(member.pod)
-        since = said.last_transition_time if said is not None and said.status == news.status else None
-        stamp = (since or self._clock.now()).strftime("%Y-%m-%dT%H:%M:%SZ")
-        await patch_condition(self._client, member.key, member.uid, news, stamp)
+        current = scheduled_condition(member.pod)
+        since = current.last_transition_time if current is not None and current.status == condition.status else None
+        timestamp = (since or self._clock.now()).strftime("%Y-%m-%dT%H:%M:%SZ")
+        await patch_condition(self._client, member.key, member.uid, condition, timestamp)
 
 
-def scheduled_condition(pod: Pod) -> PodCondition | None:
-    """What a pod says about its place."""
-    return next((found for found in pod.status.conditions if found.type == POD_SCHEDULED), None)
-
-
-def _has_condition(pod: Pod, news: PodCondition) -> bool:
-    said = scheduled_condition(pod)
-    return said is not None and (said.status, said.reason, said.message) == (
-        news.status,
-        news.reason,
-        news.message,
+def _same_condition(current: PodCondition | None, condition: PodCondition) -> bool:
+    """Whether the conditions are equal except for their times."""
+    return current is not None and (current.status, current.reason, current.message) == (
+        condition.status,
+        condition.reason,
+        condition.message,
     )
 
 
-async def patch_condition(client: Client, key: Key, uid: str, news: PodCondition, stamp: str) -> None:
-    """Write one condition of a pod. One that is gone, or is another by now, is let be; other errors are logged."""
-    condition: JSON = {
-        "type": news.type,
-        "status": news.status,
-        "reason": news.reason,
-        "message": news.message,
-        "lastTransitionTime": stamp,
+async def patch_condition(client: Client, key: Key, uid: str, condition: PodCondition, timestamp: str) -> None:
+    """Write one condition of a pod. A pod that is gone or has another uid is ignored; other errors are logged."""
+    body: JSON = {
+        "type": condition.type,
+        "status": condition.status,
+        "reason": condition.reason,
+        "message": condition.message,
+        "lastTransitionTime": timestamp,
     }
-    patch = {"metadata": {"uid": uid}, "status": {"conditions": [condition]}}
+    patch = {"metadata": {"uid": uid}, "status": {"conditions": [body]}}
     try:
         await client.patch(Pod, key, patch, form=PatchType.STRATEGIC, subresource="status")
     except (NotFound, Conflict, Invalid):

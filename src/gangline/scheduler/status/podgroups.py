@@ -1,8 +1,8 @@
-"""Writes down how gangs are: `status.state` of their PodGroups, and one Event per transition.
+"""Writes `status.state` of PodGroups, and records one Event per transition.
 
-A probe is made when something about a gang changed. A new phase is written at once; other words about the same phase
-at most once in a while; and what did not change is stamped only if somebody looks anyway. Writes are guarded by the
-resourceVersion that was read: after a conflict the group is read and probed again, never forced.
+The state is computed when something about a gang changed. A new phase is written at once, another text about the same
+phase after a delay, and an unchanged state gets a new timestamp only when it is computed anyway. Writes carry the
+resourceVersion that was read: after a conflict the PodGroup is read again and the state computed again, never forced.
 """
 
 import asyncio
@@ -29,13 +29,13 @@ log = logging.getLogger(__name__)
 MAX_CONCURRENT_WRITES = 8
 UNWRITTEN_AGE = timedelta(days=1)
 MAX_BUSY_CHECKS = 20
-"""So many looks at whether members are being placed; then they are written all the same, though slowly."""
+"""How often a report waits while pods are being bound; then it is written all the same."""
 _WARNING_PHASES = (PodGroupPhase.RECOVERING.value, PodGroupPhase.UNSCHEDULABLE.value)
 _STATE_FIELDS = ("phase", "lastProbeTime", "lastTransitionTime", "reason", "message")
 
 
 class PodGroupReporter:
-    """Probes gangs and writes what came out. Inert until `run`."""
+    """Computes and writes the status of PodGroups. Does nothing until `run`."""
 
     def __init__(
         self,
@@ -43,32 +43,32 @@ class PodGroupReporter:
         clock: Clock,
         gangs: GangRegistry,
         recorder: EventRecorder,
-        pace: Intervals,
+        intervals: Intervals,
         *,
-        busy: Callable[[], bool] = lambda: False,
+        is_busy: Callable[[], bool] = lambda: False,
         changed: Callable[[], None] = lambda: None,
     ) -> None:
-        """While `busy`, nothing is written: what people read can wait for what pods wait for.
+        """While `is_busy`, nothing is written: pods being bound are more urgent than what people read.
 
-        `changed` is called when a group turned out to be otherwise than the watch has told so far.
+        `changed` is called when a PodGroup that was read differs from what the watch has delivered.
         """
         self._client, self._clock, self._gangs, self._recorder = client, clock, gangs, recorder
-        self._intervals, self._is_busy, self._notify_changed = pace, busy, changed
+        self._intervals, self._is_busy, self._notify_changed = intervals, is_busy, changed
         self._wake = asyncio.Event()
         self._queued: dict[GangInfo, None] = {}
-        # When each group was written last (steady time), by uid.
+        # When each PodGroup was last written (monotonic time), by uid.
         self._written_at: dict[str, float] = {}
         self._timer: Timer | None = None
         self._timer_at = 0.0
 
     def enqueue(self, gang: GangInfo) -> None:
-        """Something about it changed."""
+        """Something about the gang changed."""
         if gang.pod_group is not None:
             self._queued[gang] = None
             self._wake.set()
 
     def forget(self, uid: str) -> None:
-        """A group is gone."""
+        """A PodGroup is gone."""
         self._written_at.pop(uid, None)
 
     async def run(self) -> Never:
@@ -85,31 +85,31 @@ class PodGroupReporter:
                 self._timer.cancel()
 
     async def _report_queued(self) -> None:
-        due, self._queued = self._queued, {}
-        await for_each(due, self._report_gang, at_once=min(MAX_CONCURRENT_WRITES, len(due)))
+        queued, self._queued = self._queued, {}
+        await for_each(queued, self._report_gang, at_once=min(MAX_CONCURRENT_WRITES, len(queued)))
 
-    async def _wait_until_idle(self, looks: int) -> None:
-        """Return when no member is being placed, or after so many looks all the same."""
-        for _ in range(looks):
+    async def _wait_until_idle(self, checks: int) -> None:
+        """Return when no pod is being bound, or after this many checks."""
+        for _ in range(checks):
             if not self._is_busy():
                 return
             await self._clock.sleep(self._intervals.report)
 
     async def _report_gang(self, gang: GangInfo) -> None:
-        # Members may have come since the pass began.
+        # Binding may have begun since the reports were collected.
         await self._wait_until_idle(1)
         status = self._status_change(gang)
         if status is not None:
             await self._write_status(gang, status)
 
     def _status_change(self, gang: GangInfo) -> PodGroupStatus | None:
-        """What is to be written of it now; None: nothing, or later."""
+        """The status to write now; None if it is unchanged or to be written later."""
         group = gang.pod_group
         if group is None or group.metadata.deletion_timestamp is not None:
             return None
-        seen = gang.observation(self._clock.now())
-        state = next_state(seen)
-        status = podgroup_status(seen, state)
+        observation = gang.observation(self._clock.now())
+        state = next_state(observation)
+        status = podgroup_status(observation, state)
         if status == group.status:
             return None
         if state.phase == group.status.state.phase:
@@ -118,25 +118,25 @@ class PodGroupReporter:
                 if _only_message_differs(group.status, status)
                 else self._intervals.status_write
             )
-            left = pause - self._time_since_write(group)
-            if left > timedelta():
-                self._enqueue_after(gang, left)
+            delay = pause - self._time_since_write(group)
+            if delay > timedelta():
+                self._enqueue_after(gang, delay)
                 return None
         return status
 
     def _time_since_write(self, group: PodGroup) -> timedelta:
-        """How long ago it was written; long enough, if never by us."""
+        """The time since our last write; `UNWRITTEN_AGE` if there was none."""
         last = self._written_at.get(group.metadata.uid)
         return UNWRITTEN_AGE if last is None else timedelta(seconds=self._clock.monotonic() - last)
 
     def _enqueue_after(self, gang: GangInfo, delay: timedelta) -> None:
         self._queued[gang] = None
-        rings = self._clock.monotonic() + delay.total_seconds()
-        if self._timer is not None and rings >= self._timer_at:
+        timer_at = self._clock.monotonic() + delay.total_seconds()
+        if self._timer is not None and timer_at >= self._timer_at:
             return
         if self._timer is not None:
             self._timer.cancel()
-        self._timer, self._timer_at = self._clock.call_later(delay, self._on_timer), rings
+        self._timer, self._timer_at = self._clock.call_later(delay, self._on_timer), timer_at
 
     def _on_timer(self) -> None:
         self._timer = None
@@ -169,46 +169,45 @@ class PodGroupReporter:
             self.enqueue(gang)
 
     async def _reread(self, gang: GangInfo, group: PodGroup) -> None:
-        """Somebody else wrote. The watch would tell, but it may be behind for long."""
+        """Read the PodGroup after a conflict: the watch may be far behind."""
         try:
-            found = await self._client.get(PodGroup, group.metadata.key)
+            current = await self._client.get(PodGroup, group.metadata.key)
         except NotFound:
             return
         except KubeError:
             self._enqueue_after(gang, self._intervals.status_write)
             return
-        if found.metadata.uid == group.metadata.uid:
-            self._written_at.pop(found.metadata.uid, None)
-            self._gangs.put_group(found)
-            # The watch will have nothing new to tell.
+        if current.metadata.uid == group.metadata.uid:
+            self._written_at.pop(current.metadata.uid, None)
+            self._gangs.put_group(current)
+            # The watch will deliver nothing newer.
             self._notify_changed()
             self.enqueue(gang)
 
     def _record_transition(self, group: PodGroup, before: str) -> None:
         state = group.status.state
         log.info(
-            "group is otherwise",
-            extra={"group": group.metadata.key, "phase": state.phase, "why": state.message},
+            "group status changed", extra={"group": group.metadata.key, "phase": state.phase, "why": state.message}
         )
-        # The first look is no transition: whoever made the group knows that it is there.
+        # The first state is no transition, and is not worth an Event.
         if before and state.phase != before:
-            alarming = state.phase in _WARNING_PHASES
-            kind = EventType.WARNING if alarming else EventType.NORMAL
+            is_warning = state.phase in _WARNING_PHASES
+            kind = EventType.WARNING if is_warning else EventType.NORMAL
             self._recorder.record(group, kind, state.phase, state.message or state.phase, "Probe")
 
 
 def _only_message_differs(before: PodGroupStatus, after: PodGroupStatus) -> bool:
-    """Whether nothing changed but why there is no place: that may change with everything that is placed."""
+    """Whether only the reason for not being placed differs, which may change with every placement."""
 
     def rest(status: PodGroupStatus) -> tuple[str, str, int, int, int]:
-        said = status.state.message.partition("; ")[0]
-        return status.state.reason, said, status.running, status.succeeded, status.failed
+        text = status.state.message.partition("; ")[0]
+        return status.state.reason, text, status.running, status.succeeded, status.failed
 
     return rest(before) == rest(after)
 
 
 def status_patch(status: PodGroupStatus) -> JSON:
-    """A merge patch that makes the status this one: what is empty is taken out."""
+    """A merge patch to this status: empty fields are removed."""
     state = to_json(status.state)
     counters = {"running": status.running, "succeeded": status.succeeded, "failed": status.failed}
     return {"state": {name: state.get(name) for name in _STATE_FIELDS}, **counters}

@@ -1,9 +1,9 @@
-"""Writes down what queues have: groups by phase, what they hold and what is their share. Seldom, for people."""
+"""Writes the status of queues: PodGroups by phase, what they use and what they deserve. Written seldom, for people."""
 
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Never, TypeAlias
 
 from gangline.api.meta import JSON
@@ -25,10 +25,10 @@ QueueAmounts: TypeAlias = Mapping[str, Mapping[str, int]]
 
 
 class QueueReporter:
-    """Keeps the status of queues. Inert until `run`."""
+    """Keeps the status of queues current. Does nothing until `run`."""
 
-    def __init__(self, client: Client, clock: Clock, pace: Intervals) -> None:
-        self._client, self._clock, self._intervals = client, clock, pace
+    def __init__(self, client: Client, clock: Clock, intervals: Intervals) -> None:
+        self._client, self._clock, self._intervals = client, clock, intervals
         self._queues: dict[str, Queue] = {}
         self._deserved: QueueAmounts = {}
         self._gangs: GangRegistry | None = None
@@ -41,9 +41,9 @@ class QueueReporter:
         else:
             self._queues[name] = delta.after
 
-    def record_cycle(self, found: CycleResult) -> None:
-        """A round was made."""
-        self._deserved = found.deserved
+    def record_cycle(self, result: CycleResult) -> None:
+        """Keep the deserved shares of a cycle."""
+        self._deserved = result.deserved
 
     def enqueue(self, gangs: GangRegistry) -> None:
         """Something about gangs changed."""
@@ -61,15 +61,11 @@ class QueueReporter:
                 await self._write_all(self._gangs)
 
     async def _write_all(self, gangs: GangRegistry) -> None:
-        phases, allocated = Counter(gangs.queue_phases()), self._allocated(gangs)
+        phases, allocated = Counter(_queue_phases(gangs)), queue_usage(gangs.allocations()).used
         for name, queue in list(self._queues.items()):
             status = queue_status(name, phases, allocated, self._deserved)
             if status != queue.status:
                 await self._write_status(queue, status)
-
-    def _allocated(self, gangs: GangRegistry) -> QueueAmounts:
-        """What the gangs of each queue hold."""
-        return queue_usage(gangs.allocations()).used
 
     async def _write_status(self, queue: Queue, status: QueueStatus) -> None:
         try:
@@ -82,10 +78,17 @@ class QueueReporter:
             log.warning("queue status not written", extra={"queue": queue.metadata.name, "error": str(error)})
 
 
+def _queue_phases(gangs: GangRegistry) -> Iterator[tuple[str, str]]:
+    """Queue and phase of every PodGroup."""
+    for gang in gangs:
+        if gang.pod_group is not None:
+            yield gang.spec.queue, gang.state.phase
+
+
 def queue_status(
     name: str, phases: Mapping[tuple[str, str], int], allocated: QueueAmounts, deserved: QueueAmounts
 ) -> QueueStatus:
-    """What is to be said of a queue."""
+    """The status of a queue."""
     return QueueStatus(
         pending=phases.get((name, PodGroupPhase.PENDING), 0) + phases.get((name, ""), 0),
         running=phases.get((name, PodGroupPhase.RUNNING), 0),
@@ -101,7 +104,7 @@ def _quantities(amounts: Mapping[str, int]) -> dict[str, str]:
 
 
 def status_patch(status: QueueStatus, before: QueueStatus) -> JSON:
-    """A merge patch that makes the status this one: resources no longer held are taken out."""
+    """A merge patch to this status: resources no longer in use are removed."""
     return {
         "status": {
             "pending": status.pending,

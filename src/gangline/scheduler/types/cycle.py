@@ -1,6 +1,6 @@
-"""The engine's vocabulary: who asks for places, who holds them, and what is decided. Values only.
+"""Inputs and results of a scheduling cycle: gang requests, allocations, queues, policy and decisions. Values only.
 
-A pod is to the engine a *shape*: all that decides where it may run. Members of a gang have one to three shapes, so
+The cycle sees a pod as a *shape*: all that decides where it may run. Members of a gang have one to three shapes, so
 everything is counted per shape over vectors of nodes, never per pod and node.
 """
 
@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 
 from gangline.api.meta import Key
 from gangline.api.scheduling import GangTopology
-from gangline.scheduler.pods.shape import PodShape
+from gangline.scheduler.types.shape import PodShape
 
 Vector: TypeAlias = NDArray[np.int64]
-"""Amounts per resource, or a number per node. Whole units, cpu in thousandths: exact, no slack."""
+"""An amount per resource, or a number per node. Whole units, cpu in thousandths: exact, no slack."""
 
 
 class PodSet(msgspec.Struct, frozen=True):
-    """Members of one role and one shape that wait for places, all alike."""
+    """Unplaced members of a gang that have the same role and the same shape."""
 
     role: str
     shape: PodShape
@@ -32,47 +32,49 @@ class PodSet(msgspec.Struct, frozen=True):
 
 
 class GangRequest(msgspec.Struct, frozen=True):
-    """A gang with members that wait."""
+    """A gang with members that wait for nodes, and what it needs."""
 
     key: Key
     uid: str
     queue: str
     priority: int
     created: datetime
-    # Since when it has been waiting; for the starvation guard.
+    # When the wait began. The starvation timeout counts from here.
     waiting_since: datetime
-    # Recovering or Unschedulable: it goes before others of its priority.
+    # The PodGroup is Recovering or Unschedulable: the request goes before others of its priority.
     recovering: bool
     pod_sets: tuple[PodSet, ...]
-    # How many of all these must be placed at once; the others are welcome, but may wait. 0: it is whole already.
+    # How many of the members in `pod_sets` must be placed together; the others may wait. 0: the gang has its minimum
+    # already.
     min_members: int
-    # Of these, how many of each role at least.
+    # How many of them must be of each role.
     min_by_role: Mapping[str, int] = {}
     topology: GangTopology | None = None
-    # Nodes on which members of it are already: with a topology the others must join them.
+    # Nodes of members that are placed already. With a required topology the others must join their domain.
     current_nodes: tuple[str, ...] = ()
-    # Whether it may ask others to leave (preemptionPolicy Never: no).
+    # Whether the gang may preempt others; false for preemptionPolicy Never.
     can_preempt: bool = True
 
 
 class BoundPod(msgspec.Struct, frozen=True):
-    """A pod that holds room on a node, whoever placed it."""
+    """A pod that uses resources of a node, whichever scheduler placed it."""
 
     uid: str
     key: Key
     node: str
     shape: PodShape
     priority: int = 0
-    # On its way out: its room is free soon, and not yet.
+    # The pod is being deleted: its resources are used until it is gone.
     terminating: bool = False
-    # Nominated by kube-scheduler, not bound: counts against whoever is not more important.
+    # kube-scheduler has nominated the pod to the node but not bound it: it counts against requests of equal or lower
+    # priority.
     nominated: bool = False
-    # Labels of it alone, left out of its shape so that members share one.
+    # Labels that only this pod has. They are left out of the shape, so that members share one.
     identity_labels: tuple[tuple[str, str], ...] = ()
 
 
 class BudgetLimit(msgspec.Struct, frozen=True):
-    """How many of those whom a disruption budget covers may leave, in all its gangs together; and whom in this gang."""
+    """How many pods a PodDisruptionBudget still lets go, over all gangs, and which pods of this gang it covers."""
 
     budget: Key
     allowed: int
@@ -80,110 +82,110 @@ class BudgetLimit(msgspec.Struct, frozen=True):
 
 
 class GangAllocation(msgspec.Struct, frozen=True, dict=True):
-    """A gang, or a pod alone, of ours that holds places: it counts for its queue, and may have to give way."""
+    """The pods that a gang, or a single pod of ours, has on nodes. They count for its queue and may be preempted."""
 
     key: Key
     uid: str
     queue: str
     priority: int
     created: datetime
-    # How many of its members must stay if it is to go on; all above may be asked to leave alone.
+    # How many members must stay for the gang to go on. Members above that number can be evicted one by one.
     min_members: int
     pods: tuple[BoundPod, ...]
     min_by_role: Mapping[str, int] = {}
-    # Role of each member by uid, where roles count.
+    # The role of each member by uid; empty where roles do not matter.
     role_by_uid: Mapping[str, str] = {}
-    # Members that must not be evicted: system-critical, or their disruption budget is used up.
+    # Members that must not be evicted: system-critical pods, and pods whose disruption budget is exhausted.
     protected_uids: frozenset[str] = frozenset()
-    # Disruption budgets that cover some of it, and perhaps members of other gangs too.
+    # Disruption budgets that cover some of the pods. They may cover pods of other gangs too.
     budget_limits: tuple[BudgetLimit, ...] = ()
 
     @cached_property
     def used(self) -> Mapping[str, int]:
-        """What its members hold together, by resource."""
+        """What all pods use together, by resource."""
         return total_amounts(self.pods)
 
     @cached_property
     def retained(self) -> Mapping[str, int]:
-        """The same without members on their way out."""
+        """What the pods that are not terminating use together, by resource."""
         staying = [member for member in self.pods if not member.terminating]
         return self.used if len(staying) == len(self.pods) else total_amounts(staying)
 
 
-def total_amounts(residents: Iterable[BoundPod]) -> dict[str, int]:
-    """What these hold together, by resource."""
+def total_amounts(pods: Iterable[BoundPod]) -> dict[str, int]:
+    """What these pods use together, by resource."""
     total: dict[str, int] = {}
-    # By shape, of which there are few: a cluster has tens of thousands of residents.
-    for shape, count in Counter([resident.shape for resident in residents]).items():
+    # Counted by shape first: there are few shapes, and tens of thousands of pods.
+    for shape, count in Counter([pod.shape for pod in pods]).items():
         for name, amount in shape.requests:
             total[name] = total.get(name, 0) + amount * count
     return total
 
 
 class QueueUsage(msgspec.Struct, frozen=True):
-    """What queues hold, from whoever keeps count of it: queue -> resource -> amount."""
+    """What each queue uses: queue -> resource -> amount."""
 
-    # Also of members on their way out.
+    # Including terminating pods.
     used: Mapping[str, Mapping[str, int]]
-    # Without them.
+    # Without terminating pods.
     retained: Mapping[str, Mapping[str, int]]
 
 
 class QueueQuota(msgspec.Struct, frozen=True):
-    """What a queue may have."""
+    """The weight of a queue, and the most it may use."""
 
     name: str
     weight: int = 1
-    # By resource, in the units of vectors.
+    # Resource -> amount, in the units of vectors. A resource that is not named has no cap.
     cap: Mapping[str, int] = {}
     reclaimable: bool = True
 
 
 class SchedulerPolicy(msgspec.Struct, frozen=True):
-    """What can be set about decisions."""
+    """The configurable rules of a scheduling cycle."""
 
-    # After so long, what frees up is held for the gang that has waited longest. None: never.
+    # After this long, free capacity is reserved for the gang that has waited longest. None: never.
     starvation_timeout: timedelta | None = timedelta(minutes=5)
     preemption: bool = True
     reclaim: bool = True
 
 
 class PendingReason(StrEnum):
-    """Why a gang waits."""
+    """Why a gang is not placed."""
 
     RESOURCES = "Resources"
-    """Real shortage: more nodes would help. The only cause an autoscaler may hear of."""
+    """The cluster lacks resources: more nodes would help. Only this reason is reported to autoscalers."""
     QUEUE = "Queue"
-    """Its queue has what it may have."""
+    """The queue has reached its cap, or does not exist."""
     VICTIMS = "Victims"
-    """Room is being made for it."""
+    """Pods are terminating to make room for the gang."""
     TASKS = "Tasks"
-    """Fewer members exist than it needs."""
+    """Fewer members exist than the gang needs."""
     HELD = "Held"
-    """What is free is held for one that has waited longer."""
+    """Free capacity is reserved for a gang that has waited longer, or members of this gang were preempted."""
     REFUSED = "Refused"
-    """It uses something that this way of placing cannot do; the message names the field."""
+    """A pod uses a field that we cannot honour, or a claim that cannot be used; the message names it."""
 
 
 class Placement(msgspec.Struct, frozen=True):
-    """Where members go: for every need of an ask the numbers of nodes, one per member placed, at most its count."""
+    """The nodes of the placed members: for each pod set one node number per placed pod, at most its count."""
 
     nodes: tuple[Vector, ...]
 
     @property
     def pod_count(self) -> int:
-        return sum(len(found) for found in self.nodes)
+        return sum(len(nodes) for nodes in self.nodes)
 
 
 class Shortage(msgspec.Struct, frozen=True):
-    """Why it does not fit."""
+    """Why a gang request does not fit."""
 
     message: str
-    # Reason -> on how many nodes, for the need that fits least.
+    # Reason -> number of nodes, for the pod set that lacks most.
     nodes_by_reason: Mapping[str, int] = {}
-    # How many of `least` would fit.
+    # How many of `min_members` would fit.
     fitting_members: int = 0
-    # Not placeable whatever room there is: the message names the field.
+    # The request cannot be placed on any cluster; the message names the field.
     unsupported: bool = False
 
 
@@ -191,22 +193,22 @@ class Bind(msgspec.Struct, frozen=True):
     """Bind these members, all of them."""
 
     request: GangRequest
-    # For every need, the names of nodes.
+    # Node names, for each pod set.
     nodes: tuple[tuple[str, ...], ...]
 
 
 class Preempt(msgspec.Struct, frozen=True):
-    """Ask these to leave: when they are gone, the gang fits where it is nominated. Nothing is bound now."""
+    """Evict the victims; once they are gone the gang fits on these nodes. Nothing is bound now."""
 
     request: GangRequest
     victims: tuple[BoundPod, ...]
-    # Whole gangs that end by this, and those that only shrink.
+    # Gangs that end by this, and gangs that only shrink.
     victim_gangs: tuple[Key, ...]
     nodes: tuple[tuple[str, ...], ...]
 
 
 class Pending(msgspec.Struct, frozen=True):
-    """Nothing for it now."""
+    """The gang stays pending in this cycle."""
 
     request: GangRequest
     reason: PendingReason
@@ -218,11 +220,11 @@ Decision: TypeAlias = Bind | Preempt | Pending
 
 
 class CycleResult(msgspec.Struct, frozen=True):
-    """All decisions on one snapshot, in the order in which they were made, and what queues had by then."""
+    """All decisions on one snapshot, in the order in which they were made, and the queues' amounts after them."""
 
     decisions: Sequence[Decision]
     # Queue -> resource -> amount.
     allocated: Mapping[str, Mapping[str, int]] = {}
     deserved: Mapping[str, Mapping[str, int]] = {}
-    # When to look again although nothing changes: a gang's patience ends.
+    # When to run a cycle although nothing has changed: the starvation timeout of a gang ends.
     recheck_at: datetime | None = None

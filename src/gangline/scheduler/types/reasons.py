@@ -1,11 +1,11 @@
-"""Why a node does not take a pod, in words, and how many nodes for each."""
+"""Why nodes cannot take a pod, in words, with the number of nodes for each reason."""
 
 from collections.abc import Mapping
 from enum import IntEnum
 
 
 class FilterReason(IntEnum):
-    """In the order in which kube-scheduler looks; resources come after all of these, by name."""
+    """Reasons in the order in which kube-scheduler checks them; lacking resources come last, by name."""
 
     FITS = 0
     NOT_READY = 1
@@ -19,7 +19,7 @@ class FilterReason(IntEnum):
     ANTI_AFFINITY = 9
     SPREAD = 10
     ATTACH_LIMIT = 11
-    # From here on, one number for each resource that is short.
+    # From this number on: one for each lacking resource.
     RESOURCE = 20
 
 
@@ -43,7 +43,7 @@ def resource_text(resource: str) -> str:
 
 
 def nodes_message(nodes: Mapping[str, int], total: int) -> str:
-    """`0/12 nodes: 8 lack nvidia.com/gpu, 4 tainted`: the commonest first."""
+    """`0/12 nodes: 8 lack nvidia.com/gpu, 4 tainted`: the most frequent reason first."""
     if not total:
         return "0/0 nodes: there are none"
     order = sorted(nodes.items(), key=lambda item: (-item[1], item[0]))

@@ -1,19 +1,18 @@
-"""Amounts as whole numbers: thousandths of cpu, units of everything else, rounded up as kube-scheduler rounds."""
+"""Amounts as whole numbers: cpu in thousandths, everything else in units, rounded up as kube-scheduler does."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeAlias
 
 from gangline.api.quantity import Quantity, QuantityFormat
-from gangline.api.scheduler_views import POD_RESIZE_PENDING, Pod, PodContainer, PodContainerStatus
 
+Amounts: TypeAlias = Mapping[str, int]
+"""Resource -> amount, in the units of vectors."""
 CPU: Final = "cpu"
 PODS: Final = "pods"
 MAX_AMOUNT: Final = 1 << 53
-"""No amount counts as more: eight pebibytes of memory. So sums over a thousand of them are exact in 64 bits, and what
-somebody writes without thinking (`9E`) is only more than anybody has."""
-# Nano-units: sums stay exact, and only a pod's total is rounded.
-NanoAmounts = dict[str, int]
+"""The largest amount: eight pebibytes of memory. Sums of a thousand of them are exact in 64 bits, and a thoughtless
+`9E` is merely more than any node has."""
 
 
 @lru_cache(maxsize=4096)
@@ -22,17 +21,17 @@ def nano_units(text: str) -> int:
 
 
 def whole_units(resource: str, amount: int) -> int:
-    """Nano-units in the unit of a resource, rounded up; `MAX_AMOUNT` at most."""
+    """Nano-units in the unit of the resource, rounded up; `MAX_AMOUNT` at most."""
     return min(-(-amount // (10**6 if resource == CPU else 10**9)), MAX_AMOUNT)
 
 
 def amount(resource: str, text: str) -> int:
-    """A quantity as written in the unit of its resource. Raises `QuantityError`."""
+    """A quantity in the unit of its resource. Raises `QuantityError`."""
     return whole_units(resource, nano_units(text))
 
 
 def amounts(resources: Mapping[str, str]) -> dict[str, int]:
-    """A resource list as written. Raises `QuantityError`."""
+    """A resource list with its quantities in their units. Raises `QuantityError`."""
     return {name: amount(name, text) for name, text in resources.items()}
 
 
@@ -45,78 +44,12 @@ def as_quantity(resource: str, amount: int) -> str:
     return str(amount)
 
 
-def pod_requests(pod: Pod) -> tuple[tuple[str, int], ...]:
-    """What a pod takes of its node, as kube-scheduler sums it; one of `pods` included, zeros left out.
-
-    All containers and sidecars together, or the hungriest step of starting if that is more; what the pod asks for
-    as a whole instead, where it does; and the overhead on top. A container that is being resized counts with the
-    larger of what it has and what it asks for.
-    """
-    total = _container_requests(pod)
-    if pod.spec.resources is not None:
-        total.update(
-            (name, nano_units(text))
-            for name, text in pod.spec.resources.requests.items()
-            if name in (CPU, "memory") or name.startswith("hugepages-")
-        )
-    _add_amounts(total, _nano_amounts(pod.spec.overhead))
-    found = {name: whole_units(name, amount) for name, amount in total.items()}
-    found[PODS] = 1
-    return tuple(sorted((name, amount) for name, amount in found.items() if amount))
+def add_amounts(total: dict[str, int], amounts: Amounts, times: int = 1) -> None:
+    """Add `times` the amounts to the total, in place."""
+    for name, amount in amounts.items():
+        total[name] = total.get(name, 0) + amount * times
 
 
-def _container_requests(pod: Pod) -> NanoAmounts:
-    statuses = _resized_statuses(pod)
-    total: NanoAmounts = {}
-    for container in pod.spec.containers:
-        _add_amounts(total, _container_request(pod, container, statuses))
-    sidecars: NanoAmounts = {}
-    starting: NanoAmounts = {}
-    for container in pod.spec.init_containers:
-        if container.restart_policy == "Always":
-            asked = _container_request(pod, container, statuses)
-            _add_amounts(total, asked)
-            _add_amounts(sidecars, asked)
-            _raise_to(starting, sidecars)
-        else:
-            asked = _nano_amounts(container.resources.requests)
-            _add_amounts(asked, sidecars)
-            _raise_to(starting, asked)
-    _raise_to(total, starting)
-    return total
-
-
-def _resized_statuses(pod: Pod) -> dict[str, PodContainerStatus]:
-    """What the kubelet says of containers, where it says what they have."""
-    status = pod.status
-    if not status.container_statuses and not status.init_container_statuses:
-        return {}
-    every: Iterable[PodContainerStatus] = (*status.container_statuses, *status.init_container_statuses)
-    return {each.name: each for each in every if each.resources is not None}
-
-
-def _container_request(pod: Pod, container: PodContainer, statuses: Mapping[str, PodContainerStatus]) -> NanoAmounts:
-    asked = _nano_amounts(container.resources.requests)
-    status = statuses.get(container.name)
-    if status is None or status.resources is None:
-        return asked
-    if any(each.type == POD_RESIZE_PENDING and each.reason == "Infeasible" for each in pod.status.conditions):
-        asked = {}
-    _raise_to(asked, _nano_amounts(status.resources.requests))
-    _raise_to(asked, _nano_amounts(status.allocated_resources))
-    return asked
-
-
-def _nano_amounts(resources: Mapping[str, str]) -> NanoAmounts:
-    return {name: nano_units(text) for name, text in resources.items()}
-
-
-def _add_amounts(total: NanoAmounts, more: Mapping[str, int]) -> None:
-    for name, amount in more.items():
-        total[name] = total.get(name, 0) + amount
-
-
-def _raise_to(total: NanoAmounts, other: Mapping[str, int]) -> None:
-    for name, amount in other.items():
-        if amount > total.get(name, 0):
-            total[name] = amount
+def lacking_resource(needed: Amounts, room: Amounts) -> str | None:
+    """The first resource, by name, of which there is less than needed."""
+    return next((name for name in sorted(needed) if needed[name] > room.get(name, 0)), None)

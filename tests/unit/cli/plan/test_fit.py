@@ -24,9 +24,9 @@ from gangline.kube.client import Client
 from gangline.kube.errors import Forbidden, Status
 from gangline.runtime.informer import Delta
 from gangline.scheduler.cache.cache import SchedulerCache
-from gangline.scheduler.pods.shape import PodShape
 from gangline.scheduler.settings import SchedulerSettings
 from gangline.scheduler.types.cycle import GangRequest, PodSet, QueueQuota
+from gangline.scheduler.types.shape import PodShape
 from gangline.testing.cluster import local_cluster
 from support.builders.scheduler_inputs import make_scheduler_node
 
@@ -35,7 +35,7 @@ ONE = PodShape(requests=(("cpu", 1000), ("nvidia.com/gpu", 1), ("pods", 1)))
 
 
 def world(*gpus: int) -> SchedulerCache:
-    found = SchedulerCache(SchedulerSettings(), changed=lambda: None)
+    found = SchedulerCache(SchedulerSettings())
     for number, count in enumerate(gpus):
         found.on_node(Delta(None, make_scheduler_node(f"n{number}", cpu=16, gpu=count)))
     return found

@@ -1,4 +1,4 @@
-"""Orders are carried out, tried again, or refused; and what became of them is told once."""
+"""Bind requests are executed, retried or refused, and each result is reported once."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -14,7 +14,7 @@ from gangline.kube.errors import KubeError, Unreachable
 from gangline.kube.transport.api import Request, Response
 from gangline.scheduler.binding.binder import MAX_RETRY_DELAY, BindRequest, PodBinder
 from gangline.scheduler.binding.evictor import Evictor, EvictRequest
-from gangline.scheduler.gangs.member import BIND, PIN
+from gangline.scheduler.gangs.members import BIND, PIN
 from gangline.scheduler.scheduler import SCHEME
 from gangline.testing.clock import FakeClock, settle
 from support.servers.scripted import AnswerFunction, ScriptedTransport, json_response, refusal_response
@@ -22,8 +22,8 @@ from support.servers.scripted import AnswerFunction, ScriptedTransport, json_res
 ORDER = BindRequest(Key("ns", "p"), "uid-p", "a", BIND, "host-a")
 
 
-class Ledger:
-    """Whoever is told."""
+class RecordingObserver:
+    """A bind and eviction observer that records its calls."""
 
     def __init__(self) -> None:
         self.told: list[str] = []
@@ -43,7 +43,7 @@ class Ledger:
 
 class Desk:
     def __init__(self, say: AnswerFunction) -> None:
-        self.clock, self.ledger, self.wire = FakeClock(), Ledger(), ScriptedTransport(say)
+        self.clock, self.ledger, self.wire = FakeClock(), RecordingObserver(), ScriptedTransport(say)
         client = Client(self.wire, scheme=SCHEME, clock=self.clock)
         self.committer = PodBinder(client, self.clock, self.ledger, at_once=4)
         self.evictor = Evictor(client, self.clock, self.ledger)
@@ -59,8 +59,10 @@ class Desk:
 
 
 def pod(*, uid: str = "uid-p", node: str = "", leaving: bool = False) -> Response:
-    gone = {"deletionTimestamp": "2026-01-01T00:00:00Z"} if leaving else {}
-    return json_response({"metadata": {"name": "p", "namespace": "ns", "uid": uid, **gone}, "spec": {"nodeName": node}})
+    removed = {"deletionTimestamp": "2026-01-01T00:00:00Z"} if leaving else {}
+    return json_response(
+        {"metadata": {"name": "p", "namespace": "ns", "uid": uid, **removed}, "spec": {"nodeName": node}}
+    )
 
 
 async def test_a_binding_names_the_uid_and_the_node() -> None:
@@ -147,7 +149,7 @@ async def test_it_is_busy_until_the_last_call_was_answered_but_not_with_what_wai
     async with desk.at_work():
         desk.committer.submit(ORDER)
         await settle()
-        # Nothing is left to be begun.
+        # No request is left that has not been tried.
         assert desk.committer.is_busy
         gate.set()
         await settle()
@@ -229,10 +231,10 @@ async def test_a_conflict_is_looked_into(found: Response, told: str) -> None:
     ids=["elsewhere", "not yet"],
 )
 async def test_a_pin_that_the_server_does_not_take_is_looked_into(gates: list[JSON], told: str) -> None:
-    found = json_response(
+    result = json_response(
         {"metadata": {"name": "p", "namespace": "ns", "uid": "uid-p"}, "spec": {"schedulingGates": gates}}
     )
-    desk = Desk(lambda request: refusal_response(422) if request.method == "PATCH" else found)
+    desk = Desk(lambda request: refusal_response(422) if request.method == "PATCH" else result)
     async with desk.at_work():
         desk.committer.submit(BindRequest(Key("ns", "p"), "uid-p", "a", PIN, "host-a"))
     assert desk.ledger.told == [told]

@@ -1,9 +1,10 @@
-"""Keeping a cluster up to date, and what-ifs on it."""
+"""Updates of the node cache, and what-ifs on it."""
 
 import pytest
 
+from gangline.api.meta import ObjectMeta
 from gangline.api.quantity import QuantityError
-from gangline.api.scheduler_views import PLACEMENT_SCHEME, Node, Pod
+from gangline.api.scheduler_views import PLACEMENT_SCHEME, Namespace, Node, Pod
 from gangline.scheduler.cache.nodes import NodeCache
 from gangline.scheduler.types.cycle import Placement, Shortage
 from support.builders.scheduler_inputs import (
@@ -22,21 +23,22 @@ ONE = make_pod_shape(cpu=1)
 
 
 def fitting(cluster: NodeCache) -> int:
-    """How many pods of one cpu there is room for."""
-    found = cluster.what_if().place(make_gang_request((ONE, 1000), least=0))
-    return found.pod_count if isinstance(found, Placement) else 0
+    """How many pods of one cpu fit."""
+    result = cluster.what_if().place(make_gang_request((ONE, 1000), least=0))
+    return result.pod_count if isinstance(result, Placement) else 0
 
 
 def test_saying_the_same_again_changes_nothing() -> None:
     cluster = make_node_cache(make_scheduler_node("n"), residents=[make_bound_pod("x", "n", ONE)])
-    cluster.put_namespace("default", {"a": "b"})
+    namespace = Namespace(metadata=ObjectMeta(name="default", labels={"a": "b"}))
+    cluster.namespaces.put(namespace)
     version = cluster.version
     cluster.put_node(make_scheduler_node("n"))
     cluster.put_pod(make_bound_pod("x", "n", ONE))
-    cluster.put_namespace("default", {"a": "b"})
+    cluster.namespaces.put(namespace)
     cluster.drop_pod("unknown")
     cluster.drop_node("unknown")
-    cluster.drop_namespace("unknown")
+    cluster.namespaces.drop(Namespace(metadata=ObjectMeta(name="unknown")))
     assert cluster.version == version
 
 
@@ -79,7 +81,7 @@ def test_a_pod_may_come_before_its_node_and_stay_after_it() -> None:
     cluster.drop_pod("x")
     cluster.put_node(make_scheduler_node("m", cpu=4))
     assert fitting(cluster) == 4
-    assert list(cluster.node_names) == ["m"]
+    assert list(cluster.what_if().node_names) == ["m"]
 
 
 def test_a_pod_that_grows_or_moves_takes_its_room_along() -> None:
@@ -133,78 +135,71 @@ def test_a_quantity_that_is_none_leaves_the_cluster_as_it_was() -> None:
 
 def test_what_is_taken_is_taken_in_this_trial_only() -> None:
     cluster = make_node_cache(make_scheduler_node("n", cpu=4))
-    trial, ask = cluster.what_if(), make_gang_request((ONE, 3))
-    found = trial.place(ask)
-    assert isinstance(found, Placement)
-    assert node_names(trial, trial.place(ask)) == node_names(trial, found) == [["n"] * 3]
-    trial.assume(ask, found)
-    assert isinstance(trial.place(ask), Shortage)
-    assert trial.free()["cpu"] == 1000
+    what_if, request = cluster.what_if(), make_gang_request((ONE, 3))
+    result = what_if.place(request)
+    assert isinstance(result, Placement)
+    assert node_names(what_if, what_if.place(request)) == node_names(what_if, result) == [["n"] * 3]
+    what_if.assume(request, result)
+    assert isinstance(what_if.place(request), Shortage)
+    assert what_if.free()["cpu"] == 1000
     assert cluster.what_if().free()["cpu"] == 4000
 
 
-def test_those_who_leave_make_room_until_they_are_back() -> None:
+def test_those_who_leave_make_room_in_what_is_asked_and_nowhere_else() -> None:
     cluster = make_node_cache(make_scheduler_node("n", cpu=4))
     for number in range(4):
         cluster.put_pod(make_bound_pod(f"x{number}", "n", ONE))
-    trial, ask = cluster.what_if(), make_gang_request((ONE, 2))
-    assert isinstance(trial.place(ask), Shortage)
-    assert isinstance(trial.place_after_eviction(ask, ["x0"]), Shortage)
-    assert node_names(trial, trial.place_after_eviction(ask, ["x0", "x1", "nobody"])) == [["n", "n"]]
-    assert isinstance(trial.place(ask), Shortage)
-    trial.remove_pods(["x0", "x1", "x1"])
-    trial.remove_pods(["x0"])
-    assert node_names(trial, trial.place(ask)) == [["n", "n"]]
-    trial.restore_pods(["x1"])
-    assert isinstance(trial.place(ask), Shortage)
-    trial.restore_pods(["x0", "x1", "x3"])
-    assert trial.free()["cpu"] == 0
-    trial.remove_pods(["x0", "x1"])
-    assert trial.free()["cpu"] == 2000
+    what_if, request = cluster.what_if(), make_gang_request((ONE, 2))
+    assert isinstance(what_if.place(request), Shortage)
+    assert isinstance(what_if.place_after_eviction(request, ["x0"]), Shortage)
+    assert node_names(what_if, what_if.place_after_eviction(request, ["x0", "x1", "nobody"])) == [["n", "n"]]
+    assert isinstance(what_if.place(request), Shortage)
+    assert node_names(what_if, what_if.place_after_eviction(request, ["x0", "x1", "x1"])) == [["n", "n"]]
+    assert what_if.free()["cpu"] == 0
 
 
 def test_the_room_of_pods_on_their_way_out_is_used_until_somebody_says_otherwise() -> None:
     cluster = make_node_cache(
         make_scheduler_node("n", cpu=1), residents=[make_bound_pod("x", "n", ONE, terminating=True)]
     )
-    trial, ask = cluster.what_if(), make_gang_request((ONE, 1))
-    assert isinstance(trial.place(ask), Shortage)
-    assert list(trial.terminating) == ["x"]
-    assert isinstance(trial.place_after_eviction(ask, trial.terminating), Placement)
+    what_if, request = cluster.what_if(), make_gang_request((ONE, 1))
+    assert isinstance(what_if.place(request), Shortage)
+    assert list(what_if.terminating) == ["x"]
+    assert isinstance(what_if.place_after_eviction(request, what_if.terminating), Placement)
 
 
 def test_room_may_be_promised_before_it_is_free() -> None:
     cluster = make_node_cache(
         make_scheduler_node("n", cpu=2), residents=[make_bound_pod("x", "n", make_pod_shape(cpu=2))]
     )
-    trial, ask = cluster.what_if(), make_gang_request((ONE, 1))
-    found = trial.place_after_eviction(ask, ["x"])
-    assert isinstance(found, Placement)
-    trial.assume(ask, found)
-    assert trial.free()["cpu"] == 0
-    assert isinstance(trial.place_after_eviction(make_gang_request((ONE, 2)), ["x"]), Shortage)
-    assert isinstance(trial.place_after_eviction(ask, ["x"]), Placement)
+    what_if, request = cluster.what_if(), make_gang_request((ONE, 1))
+    result = what_if.place_after_eviction(request, ["x"])
+    assert isinstance(result, Placement)
+    what_if.assume(request, result)
+    assert what_if.free()["cpu"] == 0
+    assert isinstance(what_if.place_after_eviction(make_gang_request((ONE, 2)), ["x"]), Shortage)
+    assert isinstance(what_if.place_after_eviction(request, ["x"]), Placement)
 
 
 def test_what_is_held_is_kept_from_others_until_it_is_released() -> None:
-    trial = make_node_cache(make_scheduler_node("a", cpu=2), make_scheduler_node("b", cpu=2)).what_if()
+    what_if = make_node_cache(make_scheduler_node("a", cpu=2), make_scheduler_node("b", cpu=2)).what_if()
     large, small = make_gang_request((ONE, 8)), make_gang_request((ONE, 1))
-    trial.reserve(large)
-    assert trial.free()["cpu"] == 0
-    assert isinstance(trial.place(small), Shortage)
-    trial.release()
-    assert isinstance(trial.place(small), Placement)
-    trial.release()
-    assert trial.free()["cpu"] == 4000
+    what_if.reserve(large)
+    assert what_if.free()["cpu"] == 0
+    assert isinstance(what_if.place(small), Shortage)
+    what_if.release()
+    assert isinstance(what_if.place(small), Placement)
+    what_if.release()
+    assert what_if.free()["cpu"] == 4000
 
 
 def test_what_it_cannot_use_is_not_held() -> None:
-    trial = make_node_cache(make_scheduler_node("a", cpu=2, gpu=1), make_scheduler_node("b", cpu=2)).what_if()
-    trial.reserve(make_gang_request((make_pod_shape(cpu=1, gpu=1), 8)))
-    assert node_names(trial, trial.place(make_gang_request((ONE, 3)))) == [["a"] + ["b"] * 2]
+    what_if = make_node_cache(make_scheduler_node("a", cpu=2, gpu=1), make_scheduler_node("b", cpu=2)).what_if()
+    what_if.reserve(make_gang_request((make_pod_shape(cpu=1, gpu=1), 8)))
+    assert node_names(what_if, what_if.place(make_gang_request((ONE, 3)))) == [["a"] + ["b"] * 2]
     refused = make_pod_shape(make_scheduler_pod(spec={"resourceClaims": [{"name": "x"}]}, cpu=1))
-    trial.reserve(make_gang_request((refused, 1)))
-    assert isinstance(trial.place(make_gang_request((ONE, 3))), Placement)
+    what_if.reserve(make_gang_request((refused, 1)))
+    assert isinstance(what_if.place(make_gang_request((ONE, 3))), Placement)
 
 
 def test_totals_are_of_usable_nodes_and_by_resource() -> None:
@@ -218,16 +213,16 @@ def test_totals_are_of_usable_nodes_and_by_resource() -> None:
             make_bound_pod("y", "d", make_pod_shape(cpu=9)),
         ],
     )
-    trial = cluster.what_if()
-    assert trial.total()["cpu"] == 4000
-    assert trial.free()["cpu"] == 1000
-    assert (trial.total()[GPU_RESOURCE], trial.free()[GPU_RESOURCE]) == (4, 1)
-    assert trial.total()["pods"] == 220
+    what_if = cluster.what_if()
+    assert what_if.total()["cpu"] == 4000
+    assert what_if.free()["cpu"] == 1000
+    assert (what_if.total()[GPU_RESOURCE], what_if.free()[GPU_RESOURCE]) == (4, 1)
+    assert what_if.total()["pods"] == 220
 
 
 def test_trials_number_nodes_by_name() -> None:
     cluster = make_node_cache(make_scheduler_node("b"), make_scheduler_node("c"), make_scheduler_node("a"))
-    assert list(cluster.node_names) == list(cluster.what_if().node_names) == ["a", "b", "c"]
+    assert list(cluster.what_if().node_names) == ["a", "b", "c"]
 
 
 def test_the_scheme_knows_what_a_scheduler_watches() -> None:

@@ -1,4 +1,4 @@
-"""Whose turn it is."""
+"""The order of requests."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -31,13 +31,13 @@ def in_ranks(*asks: GangRequest) -> list[list[str]]:
 
 
 def test_the_important_come_before_the_broken_and_these_before_the_old() -> None:
-    asks = [
+    requests = [
         ask("old", age=900),
         ask("broken", recovering=True),
         ask("high", priority=5),
         ask("high-broken", priority=5, recovering=True),
     ]
-    assert in_ranks(*asks) == [["high-broken"], ["high"], ["broken"], ["old"]]
+    assert in_ranks(*requests) == [["high-broken"], ["high"], ["broken"], ["old"]]
 
 
 def test_of_equals_the_older_comes_first_and_then_the_lower_uid() -> None:
@@ -45,52 +45,52 @@ def test_of_equals_the_older_comes_first_and_then_the_lower_uid() -> None:
 
 
 def test_the_order_given_does_not_matter() -> None:
-    asks = [ask("a"), ask("b", priority=3), ask("c", recovering=True), ask("d", age=4)]
-    assert in_ranks(*asks) == in_ranks(*reversed(asks))
+    requests = [ask("a"), ask("b", priority=3), ask("c", recovering=True), ask("d", age=4)]
+    assert in_ranks(*requests) == in_ranks(*reversed(requests))
 
 
 def test_the_queue_with_the_lowest_share_has_its_turn_and_shares_change_on_the_way() -> None:
-    """Two queues of equal right take turns, however many the older one has waiting."""
+    """Two queues of equal weight take turns, however many requests the older one has."""
     shares = {"a": 0.0, "b": 0.0}
-    asks = [
+    requests = [
         *(ask(f"a{n}", age=90, queue="a") for n in range(3)),
         *(ask(f"b{n}", queue="b") for n in range(3)),
     ]
-    found = []
-    for each in fair_order(asks, shares.__getitem__, within):
-        found.append(each.uid)
+    result = []
+    for each in fair_order(requests, shares.__getitem__, within):
+        result.append(each.uid)
         shares[each.queue] += 1
-    assert found == ["a0", "b0", "a1", "b1", "a2", "b2"]
+    assert result == ["a0", "b0", "a1", "b1", "a2", "b2"]
 
 
 def test_one_that_takes_its_queue_over_its_share_comes_after_all_that_do_not() -> None:
-    asks = [ask("big", age=9, queue="a"), ask("small", age=5, queue="a"), ask("other", queue="b")]
+    requests = [ask("big", age=9, queue="a"), ask("small", age=5, queue="a"), ask("other", queue="b")]
     shares = {"a": 0.1, "b": 0.9}
-    found = [each.uid for each in fair_order(asks, shares.__getitem__, lambda each: each.uid == "big")]
-    assert found == ["small", "other", "big"]
+    result = [each.uid for each in fair_order(requests, shares.__getitem__, lambda each: each.uid == "big")]
+    assert result == ["small", "other", "big"]
 
 
 def test_every_ask_has_exactly_one_turn() -> None:
-    asks = [ask(f"{queue}{n}", queue=queue, age=n) for queue in "abc" for n in range(5)]
-    found = [each.uid for each in fair_order(asks, lambda _: 0.0, lambda each: each.uid.endswith("3"))]
-    assert sorted(found) == sorted(each.uid for each in asks)
+    requests = [ask(f"{queue}{n}", queue=queue, age=n) for queue in "abc" for n in range(5)]
+    result = [each.uid for each in fair_order(requests, lambda _: 0.0, lambda each: each.uid.endswith("3"))]
+    assert sorted(result) == sorted(each.uid for each in requests)
 
 
 def test_the_one_that_has_waited_longest_comes_first_whenever_it_was_created() -> None:
-    asks = [ask("new"), ask("evicted", age=90, waiting_since=NOW), ask("old", age=9), ask("a", age=9)]
-    assert [each.uid for each in by_waiting_time(asks)] == ["a", "old", "evicted", "new"]
+    requests = [ask("new"), ask("evicted", age=90, waiting_since=NOW), ask("old", age=9), ask("a", age=9)]
+    assert [each.uid for each in by_waiting_time(requests)] == ["a", "old", "evicted", "new"]
 
 
 def test_a_queue_is_passed_on_the_way_as_soon_as_another_has_as_little() -> None:
-    """Those with the same share take turns by age."""
+    """Queues with the same share take turns by age."""
     shares = {"a": 0.0, "b": 2.0, "c": 2.0}
-    asks = [
+    requests = [
         *(ask(f"a{n}", age=50 - n, queue="a") for n in range(4)),
         ask("b0", age=90, queue="b"),
         ask("c0", age=1, queue="c"),
     ]
-    found = []
-    for each in fair_order(asks, shares.__getitem__, within):
-        found.append(each.uid)
+    result = []
+    for each in fair_order(requests, shares.__getitem__, within):
+        result.append(each.uid)
         shares[each.queue] += each.queue == "a"
-    assert found == ["a0", "a1", "b0", "a2", "c0", "a3"]
+    assert result == ["a0", "a1", "b0", "a2", "c0", "a3"]

@@ -1,4 +1,4 @@
-"""Every row of the life cycle's table, what is forbidden, and the rules of time."""
+"""Every row of the transition table, transitions that must not happen, and the rules of time."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -240,8 +240,8 @@ def test_d3_a_member_that_succeeded_counts() -> None:
 
 
 def test_d3_a_member_that_succeeded_and_was_cleaned_up_is_no_loss() -> None:
-    gone = (LostMember("job-worker-3", "worker", 3, succeeded=True),)
-    assert told(look(state(R), *running(3), lost_members=gone)) == (R, "")
+    removed = (LostMember("job-worker-3", "worker", 3, succeeded=True),)
+    assert told(look(state(R), *running(3), lost_members=removed)) == (R, "")
 
 
 def test_d4_nobody_replaced_the_lost_member() -> None:
@@ -270,10 +270,10 @@ def test_d6_a_member_lost_with_its_node_is_an_exception(lost: MemberStatus) -> N
 
 
 def test_d8_members_evicted_by_ourselves_count_as_deleted() -> None:
-    gone = (LostMember("job-worker-3", "worker", 3),)
-    some = look(state(P), *running(2), member(2, "Pending"), lost_members=gone)
+    removed = (LostMember("job-worker-3", "worker", 3),)
+    some = look(state(P), *running(2), member(2, "Pending"), lost_members=removed)
     assert told(some) == (C, "PodDeleted")
-    none = look(state(P), *team("Pending", "Pending", "Pending"), lost_members=gone)
+    none = look(state(P), *team("Pending", "Pending", "Pending"), lost_members=removed)
     assert told(none) == (P, "PodDeleted")
 
 
@@ -303,14 +303,14 @@ def test_a_wait_for_a_queue_is_no_shortage() -> None:
 
 
 def test_the_reasons_have_an_order() -> None:
-    failed, going, gone = (
+    failed, going, removed = (
         member(1, "Failed"),
         member(2, deleting=True),
         LostMember("job-worker-3", "worker", 3),
     )
-    first = look(state(P), failed, going, lost_members=(gone,), last_attempt=NO_ROOM)
+    first = look(state(P), failed, going, lost_members=(removed,), last_attempt=NO_ROOM)
     assert first.reason == PodGroupReason.POD_FAILED
-    second = look(state(P), member(1, "Pending"), going, lost_members=(gone,), last_attempt=NO_ROOM)
+    second = look(state(P), member(1, "Pending"), going, lost_members=(removed,), last_attempt=NO_ROOM)
     assert second.reason == PodGroupReason.POD_DELETED
     third = look(state(P), member(1, "Pending"), last_attempt=NO_ROOM)
     assert third.reason == PodGroupReason.NOT_ENOUGH_TASKS
@@ -457,12 +457,12 @@ def test_the_older_counters_stand_beside_the_state() -> None:
 
 def test_of_those_without_an_index_only_as_many_are_missed_as_are_lacking() -> None:
     # Two were replaced, under other names, long ago; the third was not.
-    gone = tuple(LostMember(name=f"set-{name}") for name in "abc")
+    removed = tuple(LostMember(name=f"set-{name}") for name in "abc")
     there = [msgspec.structs.replace(member(number), index=None) for number in range(3)]
-    after = look(state(R), *there, lost_members=gone)
+    after = look(state(R), *there, lost_members=removed)
     assert told(after) == (C, "PodDeleted")
     assert after.message == "3/4 members running, set-c deleted"
     failed = [msgspec.structs.replace(member(number, "Failed"), name=f"set-{number}", index=None) for number in (7, 8)]
-    after = look(state(R), *there, *failed, lost_members=gone)
+    after = look(state(R), *there, *failed, lost_members=removed)
     assert told(after) == (C, "PodFailed")
     assert after.message == "3/4 members running, set-8 failed"

@@ -1,4 +1,4 @@
-"""Which starts are undone, and who is told that they wait."""
+"""Which starts are rolled back, and which gangs get a warning."""
 
 from datetime import timedelta
 from typing import Any
@@ -9,7 +9,7 @@ import pytest
 from gangline.api.meta import Key
 from gangline.api.scheduler_views import Pod
 from gangline.scheduler.gangs.gang import GangInfo
-from gangline.scheduler.gangs.member import GangMember
+from gangline.scheduler.gangs.members import GangMember
 from gangline.scheduler.gangs.registry import GangRegistry
 from gangline.scheduler.gangs.timeouts import (
     MISSING_GROUP_DELAY,
@@ -29,10 +29,10 @@ MINUTE, SECOND = timedelta(minutes=1), timedelta(seconds=1)
 
 def gang(*pods: Pod, least: int = 2, phase: str = "Pending", **spec: Any) -> tuple[GangRegistry, GangInfo]:
     gangs = GangRegistry()
-    found = gangs.put_group(make_pod_group("g", least, phase=phase, **spec))
+    result = gangs.put_group(make_pod_group("g", least, phase=phase, **spec))
     for each in pods:
         gangs.put_pod(each, shape_of(each))
-    return gangs, found
+    return gangs, result
 
 
 def bound(number: int, **more: Any) -> Pod:
@@ -60,48 +60,48 @@ def test_a_start_that_lost_a_member_is_the_owners_to_repair(lost: dict[str, Any]
 
 
 def test_a_start_whose_member_vanished_is_the_owners_to_repair() -> None:
-    gangs, found = gang(bound(0), waiting(1))
+    gangs, result = gang(bound(0), waiting(1))
     gangs.drop_pod("uid-g-1")
-    assert not is_half_bound(found)
+    assert not is_half_bound(result)
 
 
 def test_it_is_undone_when_its_time_is_over() -> None:
-    _, found = gang(bound(0), waiting(1))
-    assert rollback_at(found, MINUTE) == START_TIME + MINUTE
-    _, found = gang(bound(0), waiting(1), scheduleTimeoutSeconds=5)
-    assert rollback_at(found, MINUTE) == START_TIME + timedelta(seconds=5)
+    _, result = gang(bound(0), waiting(1))
+    assert rollback_at(result, MINUTE) == START_TIME + MINUTE
+    _, result = gang(bound(0), waiting(1), scheduleTimeoutSeconds=5)
+    assert rollback_at(result, MINUTE) == START_TIME + timedelta(seconds=5)
 
 
 def test_a_start_that_was_begun_long_ago_has_its_time_from_when_it_is_gone_on_with() -> None:
-    gangs, found = gang(bound(0), waiting(1))
+    gangs, result = gang(bound(0), waiting(1))
     member = gangs.member("uid-g-1")
     assert member is not None
     gangs.assume(member, "a")
-    found.placed_at = START_TIME + 10 * MINUTE
-    assert rollback_at(found, MINUTE) == START_TIME + 11 * MINUTE
+    result.progress.placed_at = START_TIME + 10 * MINUTE
+    assert rollback_at(result, MINUTE) == START_TIME + 11 * MINUTE
 
 
 def test_places_that_nobody_ever_reached_are_given_up_too() -> None:
-    gangs, found = gang(waiting(0), waiting(1))
+    gangs, result = gang(waiting(0), waiting(1))
     for uid in ("uid-g-0", "uid-g-1"):
         member = gangs.member(uid)
         assert member is not None
         gangs.assume(member, "a")
-    found.placed_at = START_TIME + timedelta(seconds=1)
-    assert rollback_at(found, MINUTE) == START_TIME + timedelta(seconds=61)
+    result.progress.placed_at = START_TIME + timedelta(seconds=1)
+    assert rollback_at(result, MINUTE) == START_TIME + timedelta(seconds=61)
 
 
 def test_only_those_whom_we_placed_are_asked_to_leave() -> None:
     theirs = make_gang_pod("g-9", "g", node="a", scheduled=START_TIME, scheduler="somebody-else")
-    _, found = gang(bound(0), theirs, waiting(1), least=3)
-    assert [member.key for member in members_to_evict(found, "gangline")] == [Key("ns", "g-0")]
+    _, result = gang(bound(0), theirs, waiting(1), least=3)
+    assert [member.key for member in members_to_evict(result, "gangline")] == [Key("ns", "g-0")]
 
 
-# A pin that lost its race
+# Pins whose node was taken by another scheduler
 
 
 def pinned(number: int, *, said: str = "", **more: Any) -> Pod:
-    """One that was told where to go, and is not there. `said`: why, by its own scheduler."""
+    """A pinned pod that is not bound. `said`: the reason that its own scheduler reports."""
     return make_gang_pod(
         f"g-{number}",
         "g",
@@ -114,15 +114,15 @@ def pinned(number: int, *, said: str = "", **more: Any) -> Pod:
 
 
 def recovering(*pods: Pod, phase: str = "Recovering", **spec: Any) -> GangInfo:
-    """A gang whose pins were noticed, or made a second after the start."""
-    gangs, found = gang(*pods, phase=phase, **spec)
+    """A gang whose unplaced pods are pinned to node `a`, placed one second after the start."""
+    gangs, result = gang(*pods, phase=phase, **spec)
     for each in pods:
         member = gangs.member(each.metadata.uid)
         assert member is not None
         if member.is_unplaced and not member.mode:
             gangs.assume(member, "a")
-    found.placed_at = START_TIME + timedelta(seconds=1)
-    return found
+    result.progress.placed_at = START_TIME + timedelta(seconds=1)
+    return result
 
 
 def names(members: list[GangMember]) -> list[str]:
@@ -133,66 +133,66 @@ def names(members: list[GangMember]) -> list[str]:
 def test_a_pin_that_its_scheduler_finds_no_room_for_is_given_up_soon_and_nobody_else_is_touched(
     phase: str,
 ) -> None:
-    found = recovering(bound(0), pinned(1, said="Unschedulable"), pinned(2), phase=phase)
-    assert rollback_at(found, MINUTE) == START_TIME + timedelta(seconds=1) + PIN_REJECTED_TIMEOUT
-    assert names(members_to_evict(found, "gangline")) == ["g-1"]
+    result = recovering(bound(0), pinned(1, said="Unschedulable"), pinned(2), phase=phase)
+    assert rollback_at(result, MINUTE) == START_TIME + timedelta(seconds=1) + PIN_REJECTED_TIMEOUT
+    assert names(members_to_evict(result, "gangline")) == ["g-1"]
 
 
 def test_a_pin_that_is_not_reached_is_given_up_when_the_groups_time_is_over() -> None:
-    found = recovering(bound(0), pinned(1), pinned(2, said="SchedulingGated"))
-    assert rollback_at(found, MINUTE) == START_TIME + timedelta(seconds=61)
-    assert names(members_to_evict(found, "gangline")) == ["g-1", "g-2"]
+    result = recovering(bound(0), pinned(1), pinned(2, said="SchedulingGated"))
+    assert rollback_at(result, MINUTE) == START_TIME + timedelta(seconds=61)
+    assert names(members_to_evict(result, "gangline")) == ["g-1", "g-2"]
     assert rollback_at(recovering(bound(0), pinned(1), scheduleTimeoutSeconds=5), MINUTE) == START_TIME + 6 * SECOND
 
 
 def test_a_pin_whose_scheduler_makes_room_for_it_has_its_time() -> None:
     one = pinned(1, said="Unschedulable")
     nominated = msgspec.structs.replace(one, status=msgspec.structs.replace(one.status, nominated_node_name="a"))
-    found = recovering(bound(0), nominated)
-    assert rollback_at(found, MINUTE) == START_TIME + timedelta(seconds=61)
+    result = recovering(bound(0), nominated)
+    assert rollback_at(result, MINUTE) == START_TIME + timedelta(seconds=61)
 
 
 def test_pins_that_are_bound_leave_or_have_ended_are_none_to_give_up() -> None:
     there = pinned(1, said="Unschedulable", node="a")
     leaving = pinned(2, said="Unschedulable", leaving=True)
     ended = pinned(3, said="Unschedulable", phase="Failed")
-    found = recovering(bound(0), there, leaving, ended)
-    assert rollback_at(found, MINUTE) is None
-    assert members_to_evict(found, "gangline") == []
+    result = recovering(bound(0), there, leaving, ended)
+    assert rollback_at(result, MINUTE) is None
+    assert members_to_evict(result, "gangline") == []
 
 
 def test_a_pin_in_a_start_is_undone_with_the_start() -> None:
-    found = recovering(bound(0), pinned(1, said="Unschedulable"), phase="Pending")
-    assert rollback_at(found, MINUTE) == START_TIME + SECOND + MINUTE
-    assert names(members_to_evict(found, "gangline")) == ["g-0", "g-1"]
+    result = recovering(bound(0), pinned(1, said="Unschedulable"), phase="Pending")
+    assert rollback_at(result, MINUTE) == START_TIME + SECOND + MINUTE
+    assert names(members_to_evict(result, "gangline")) == ["g-0", "g-1"]
 
 
 def test_a_pin_of_a_scheduler_before_us_is_given_up_only_if_there_is_no_room_for_it() -> None:
-    found = recovering(bound(0), pinned(1))
-    found.placed_at = None
-    assert rollback_at(found, MINUTE) is None
-    found = recovering(bound(0), pinned(1, said="Unschedulable"))
-    found.placed_at = None
-    assert rollback_at(found, MINUTE) == START_TIME + PIN_REJECTED_TIMEOUT
+    result = recovering(bound(0), pinned(1))
+    result.progress.placed_at = None
+    assert rollback_at(result, MINUTE) is None
+    result = recovering(bound(0), pinned(1, said="Unschedulable"))
+    result.progress.placed_at = None
+    assert rollback_at(result, MINUTE) == START_TIME + PIN_REJECTED_TIMEOUT
 
 
 def test_who_did_not_leave_is_asked_again_only_after_as_much_time() -> None:
-    found = recovering(bound(0), pinned(1, said="Unschedulable"))
-    found.rolled_back_at = START_TIME + MINUTE
-    assert rollback_at(found, MINUTE) == START_TIME + MINUTE + PIN_REJECTED_TIMEOUT
+    result = recovering(bound(0), pinned(1, said="Unschedulable"))
+    result.progress.rolled_back_at = START_TIME + MINUTE
+    assert rollback_at(result, MINUTE) == START_TIME + MINUTE + PIN_REJECTED_TIMEOUT
 
 
 def test_the_owner_is_told_what_became_of_a_start_and_of_a_pin() -> None:
     start = rollback_message(recovering(bound(0), waiting(1), phase="Pending"), 1, MINUTE)
     assert start.startswith("only 1 of 2 members could be placed in 60 s; ")
-    told = rollback_message(recovering(bound(0), pinned(1), phase="Pending"), 2, MINUTE)
-    assert told.startswith("only 1 of 2 members could be placed in 60 s; ")
+    messages = rollback_message(recovering(bound(0), pinned(1), phase="Pending"), 2, MINUTE)
+    assert messages.startswith("only 1 of 2 members could be placed in 60 s; ")
     pin = rollback_message(recovering(bound(0), pinned(1)), 1, MINUTE)
-    assert pin.startswith("1 member was not bound to the node that was chosen")
+    assert pin.startswith("1 member was not bound to the chosen node")
 
 
 def test_that_there_is_no_room_for_a_pin_is_noticed_though_nothing_else_changes() -> None:
-    gangs, found = gang(bound(0), pinned(1), phase="Recovering")
+    gangs, result = gang(bound(0), pinned(1), phase="Recovering")
     member = gangs.member("uid-g-1")
     assert member is not None
     gangs.assume(member, "a")
@@ -200,18 +200,18 @@ def test_that_there_is_no_room_for_a_pin_is_noticed_though_nothing_else_changes(
     for said, news in (("Unschedulable", True), ("Unschedulable", False), ("Waiting", True)):
         each = pinned(1, said=said)
         gangs.put_pod(each, member.shape)
-        assert (found in gangs.changed_gangs) is news
+        assert (result in gangs.changed_gangs) is news
         gangs.changed_gangs.clear()
 
 
-# Who is told
+# Warnings
 
 
 def test_one_that_waits_is_late_after_the_same_time() -> None:
-    gangs, found = gang(waiting(0), waiting(1), scheduleTimeoutSeconds=5)
-    (ask,) = gangs.requests()
-    found.pending = Pending(ask, PendingReason.RESOURCES, "no room")
-    assert timeout_warning_at(found, MINUTE) == START_TIME + timedelta(seconds=5)
+    gangs, result = gang(waiting(0), waiting(1), scheduleTimeoutSeconds=5)
+    (request,) = gangs.requests()
+    result.progress.pending = Pending(request, PendingReason.RESOURCES, "no room")
+    assert timeout_warning_at(result, MINUTE) == START_TIME + timedelta(seconds=5)
 
 
 def test_one_of_which_too_few_exist_is_late_too() -> None:
@@ -224,30 +224,30 @@ def test_one_that_has_its_places_and_only_starts_is_not_late() -> None:
 
 
 def test_one_that_runs_is_never_late() -> None:
-    gangs, found = gang(bound(0), bound(1), waiting(2), phase="Running")
-    (ask,) = gangs.requests()
-    found.pending = Pending(ask, PendingReason.RESOURCES, "no room")
-    assert timeout_warning_at(found, MINUTE) is None
+    gangs, result = gang(bound(0), bound(1), waiting(2), phase="Running")
+    (request,) = gangs.requests()
+    result.progress.pending = Pending(request, PendingReason.RESOURCES, "no room")
+    assert timeout_warning_at(result, MINUTE) is None
 
 
 def test_pods_whose_group_does_not_exist_are_told_soon() -> None:
     gangs = GangRegistry()
     for each in (waiting(0), waiting(1)):
         gangs.put_pod(each, shape_of(each))
-    found = gangs.gang_of_group(Key("ns", "g"))
-    assert found is not None
-    assert timeout_warning_at(found, MINUTE) == START_TIME + MISSING_GROUP_DELAY
-    # It is there after all, and has its own time.
-    found.warned_timeout = True
+    result = gangs.gang_of_group(Key("ns", "g"))
+    assert result is not None
+    assert timeout_warning_at(result, MINUTE) == START_TIME + MISSING_GROUP_DELAY
+    # The PodGroup exists now, and has its own timeout.
+    result.progress.warned_timeout = True
     gangs.put_group(make_pod_group("g", 2))
-    assert not found.warned_timeout
-    assert timeout_warning_at(found, MINUTE) == START_TIME + MINUTE
+    assert not result.progress.warned_timeout
+    assert timeout_warning_at(result, MINUTE) == START_TIME + MINUTE
 
 
 def test_pods_of_another_scheduler_are_told_nothing_of_a_missing_group() -> None:
     gangs = GangRegistry()
     theirs = make_gang_pod("g-0", "g", scheduler="volcano")
     gangs.put_pod(theirs, shape_of(theirs))
-    found = gangs.gang_of_group(Key("ns", "g"))
-    assert found is not None
-    assert timeout_warning_at(found, MINUTE) is None
+    result = gangs.gang_of_group(Key("ns", "g"))
+    assert result is not None
+    assert timeout_warning_at(result, MINUTE) is None

@@ -1,10 +1,10 @@
-"""Pods as shapes and residents."""
+"""Pods as shapes and bound pods."""
 
 import pytest
 
 from gangline.api.selectors import LabelSelector
 from gangline.scheduler.pods.decode import bound_pod_of, shape_of
-from gangline.scheduler.pods.shape import shape_excluding
+from gangline.scheduler.types.shape import shape_excluding
 from support.builders.scheduler_inputs import (
     make_gang_request,
     make_node_cache,
@@ -51,17 +51,17 @@ def test_how_long_a_taint_is_tolerated_is_no_part_of_a_shape() -> None:
 
 def test_a_members_own_label_is_kept_when_a_rule_asks_for_it() -> None:
     labels = {INDEX: "3", "job": "j"}
-    assert shape_of(make_scheduler_pod(labels=labels), keep=[INDEX]).labels == (("job", "j"), (INDEX, "3"))
+    assert shape_of(make_scheduler_pod(labels=labels), selected_labels=[INDEX]).labels == (("job", "j"), (INDEX, "3"))
     rule = {"topologyKey": "zone", "labelSelector": {}, "matchLabelKeys": [INDEX]}
     own = make_scheduler_pod(labels=labels, spec={"topologySpreadConstraints": [rule]})
     assert dict(shape_of(own).labels)[INDEX] == "3"
 
 
 def test_labels_left_out_of_the_shape_are_the_residents_own() -> None:
-    found = bound_pod_of(make_scheduler_pod(labels={INDEX: "3", "job": "j"}, spec={"nodeName": "n"}))
-    assert found is not None
-    assert found.identity_labels == ((INDEX, "3"),)
-    assert found.shape.labels == (("job", "j"),)
+    result = bound_pod_of(make_scheduler_pod(labels={INDEX: "3", "job": "j"}, spec={"nodeName": "n"}))
+    assert result is not None
+    assert result.identity_labels == ((INDEX, "3"),)
+    assert result.shape.labels == (("job", "j"),)
 
 
 def test_label_keys_of_the_pod_become_part_of_its_selectors() -> None:
@@ -112,15 +112,15 @@ def test_a_pod_that_ended_holds_no_room(phase: str) -> None:
 
 def test_a_pod_without_a_node_holds_no_room_and_a_nominated_one_is_promised_some() -> None:
     assert bound_pod_of(make_scheduler_pod()) is None
-    found = bound_pod_of(make_scheduler_pod(status={"nominatedNodeName": "n"}, spec={"priority": 7}))
-    assert found is not None
-    assert (found.node, found.nominated, found.priority, found.terminating) == ("n", True, 7, False)
+    result = bound_pod_of(make_scheduler_pod(status={"nominatedNodeName": "n"}, spec={"priority": 7}))
+    assert result is not None
+    assert (result.node, result.nominated, result.priority, result.terminating) == ("n", True, 7, False)
 
 
 def test_a_pod_that_is_being_deleted_is_terminating_and_holds_its_room() -> None:
-    found = bound_pod_of(make_scheduler_pod("w", deleted=True, spec={"nodeName": "n"}))
-    assert found is not None
-    assert (found.uid, found.key, found.terminating, found.nominated) == (
+    result = bound_pod_of(make_scheduler_pod("w", deleted=True, spec={"nodeName": "n"}))
+    assert result is not None
+    assert (result.uid, result.key, result.terminating, result.nominated) == (
         "uid-default-w",
         ("default", "w"),
         True,

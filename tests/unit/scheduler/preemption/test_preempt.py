@@ -1,4 +1,4 @@
-"""Who has to give way: few gangs, spare members first, nobody in vain, the protected never."""
+"""Preemption: few gangs, surplus members first, nothing in vain, never protected pods."""
 
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from gangline.api.meta import Key
-from gangline.scheduler.pods.shape import PodShape
 from gangline.scheduler.preemption.preempt import FitCheck, VictimSet, lower_priority, preemption_plan
 from gangline.scheduler.types.cycle import BoundPod, GangAllocation, GangRequest, Placement
+from gangline.scheduler.types.shape import PodShape
 
 NOW = datetime(2026, 11, 16, 12, 0, 0, tzinfo=UTC)
 ONE = PodShape(requests=(("cpu", 1000), ("pods", 1)))
@@ -31,7 +31,7 @@ def gang(name: str, size: int, *, priority: int = 0, age: int = 0, **others: Any
 
 
 def once_gone(slots: int) -> FitCheck:
-    """The gang that asks fits as soon as so many have left, whoever they are."""
+    """The preempting gang fits as soon as this many pods are evicted."""
 
     def fits(bundles: Sequence[VictimSet]) -> Placement | None:
         gone = {member.uid for bundle in bundles for member in bundle.pods}
@@ -41,7 +41,7 @@ def once_gone(slots: int) -> FitCheck:
 
 
 def once_all_gone(*wanted: str) -> FitCheck:
-    """It fits only where these are."""
+    """The preempting gang fits only on the nodes of these pods."""
 
     def fits(bundles: Sequence[VictimSet]) -> Placement | None:
         gone = {member.uid for bundle in bundles for member in bundle.pods}
@@ -67,8 +67,8 @@ def test_of_those_that_are_enough_alone_the_smallest_ends() -> None:
 
 
 def test_if_one_is_not_enough_few_end() -> None:
-    found = victims([gang("a", 1), gang("b", 3), gang("c", 1), gang("d", 4)], once_gone(7))
-    assert found == ["b-0", "b-1", "b-2", "d-0", "d-1", "d-2", "d-3"]
+    result = victims([gang("a", 1), gang("b", 3), gang("c", 1), gang("d", 4)], once_gone(7))
+    assert result == ["b-0", "b-1", "b-2", "d-0", "d-1", "d-2", "d-3"]
 
 
 def test_nobody_leaves_if_all_together_were_not_enough() -> None:
@@ -78,14 +78,14 @@ def test_nobody_leaves_if_all_together_were_not_enough() -> None:
 
 
 def test_spare_members_leave_before_any_gang_breaks_and_no_more_than_needed() -> None:
-    """Behaviour 45: the last ones go, so the lower numbers stay."""
-    found = victims([gang("elastic", 12, min_members=4), gang("fixed", 4)], once_gone(3))
-    assert found == ["elastic-10", "elastic-11", "elastic-9"]
+    """Behaviour 45: the last members are evicted, so the lower indices stay."""
+    result = victims([gang("elastic", 12, min_members=4), gang("fixed", 4)], once_gone(3))
+    assert result == ["elastic-10", "elastic-11", "elastic-9"]
 
 
 def test_spare_members_help_a_whole_gang_out() -> None:
-    found = victims([gang("elastic", 6, min_members=4), gang("fixed", 4, age=9)], once_gone(5))
-    assert found == ["elastic-5", "fixed-0", "fixed-1", "fixed-2", "fixed-3"]
+    result = victims([gang("elastic", 6, min_members=4), gang("fixed", 4, age=9)], once_gone(5))
+    assert result == ["elastic-5", "fixed-0", "fixed-1", "fixed-2", "fixed-3"]
 
 
 def test_a_role_keeps_what_it_needs() -> None:
@@ -95,13 +95,13 @@ def test_a_role_keeps_what_it_needs() -> None:
 
 
 def test_the_least_important_gang_that_is_enough_ends_however_large() -> None:
-    found = victims([gang("mid", 4, priority=5), gang("low", 9, priority=1)], once_gone(4))
-    assert found == [f"low-{n}" for n in range(9)]
+    result = victims([gang("mid", 4, priority=5), gang("low", 9, priority=1)], once_gone(4))
+    assert result == [f"low-{n}" for n in range(9)]
 
 
 def test_a_more_important_gang_ends_only_where_it_must() -> None:
-    holdings = [gang("mid", 1, priority=5), gang("low", 1, priority=1), gang("high", 1, priority=7)]
-    assert victims(holdings, once_gone(2)) == ["low-0", "mid-0"]
+    allocations = [gang("mid", 1, priority=5), gang("low", 1, priority=1), gang("high", 1, priority=7)]
+    assert victims(allocations, once_gone(2)) == ["low-0", "mid-0"]
 
 
 def test_of_equals_the_youngest_ends() -> None:
@@ -127,7 +127,7 @@ def test_those_already_leaving_are_not_asked_again() -> None:
 
 
 def test_only_those_in_the_way_leave() -> None:
-    """A thousand gangs, and three particular ones have the nodes that are needed."""
+    """There are a thousand gangs, and three particular ones have the nodes that are needed."""
     crowd = [gang(f"g{n}", 1, age=n) for n in range(1000)]
     assert victims(crowd, once_all_gone("g17-0", "g500-0", "g999-0")) == ["g17-0", "g500-0", "g999-0"]
 
@@ -146,7 +146,7 @@ def test_finding_them_does_not_take_a_question_per_gang() -> None:
 
 
 def test_also_where_more_room_can_be_worse_those_who_leave_were_seen_to_be_enough() -> None:
-    """Rules between pods can do that: here an odd number of leavers never will do."""
+    """Constraints between pods can do that: here an odd number of victims never fits."""
 
     def fits(bundles: Sequence[VictimSet]) -> Placement | None:
         return SOMEWHERE if len(bundles) in (2, 6) else None
@@ -155,7 +155,7 @@ def test_also_where_more_room_can_be_worse_those_who_leave_were_seen_to_be_enoug
 
 
 def test_only_strictly_less_important_gangs_have_to_give_way_and_never_the_same_gang() -> None:
-    ask = GangRequest(
+    request = GangRequest(
         key=Key("ns", "me"),
         uid="me",
         queue="default",
@@ -166,5 +166,5 @@ def test_only_strictly_less_important_gangs_have_to_give_way_and_never_the_same_
         pod_sets=(),
         min_members=1,
     )
-    holdings = [gang("me", 1, priority=1), gang("equal", 1, priority=5), gang("low", 1, priority=4)]
-    assert [holding.uid for holding in lower_priority(holdings, ask)] == ["low"]
+    allocations = [gang("me", 1, priority=1), gang("equal", 1, priority=5), gang("low", 1, priority=4)]
+    assert [allocation.uid for allocation in lower_priority(allocations, request)] == ["low"]

@@ -1,4 +1,4 @@
-"""What queues deserve: the published example, and the rules behind it."""
+"""Deserved shares: the published example, and the rules behind it."""
 
 import pytest
 
@@ -17,8 +17,8 @@ def test_the_published_example_comes_out_exactly() -> None:
     """Weights 2:4, 9 cpu and 27 GiB, requests above that: behaviour 41."""
     rules = [QueueQuota("small", weight=2), QueueQuota("large", weight=4)]
     requests = {"small": {"cpu": 5000, "memory": 10 * GI}, "large": {"cpu": 10_000, "memory": 20 * GI}}
-    found = deserved_shares({"cpu": 9000, "memory": 27 * GI}, rules, requests)
-    assert found == {
+    result = deserved_shares({"cpu": 9000, "memory": 27 * GI}, rules, requests)
+    assert result == {
         "small": {"cpu": 3000, "memory": 9 * GI},
         "large": {"cpu": 6000, "memory": 18 * GI},
     }
@@ -51,14 +51,14 @@ def test_each_resource_is_shared_for_itself() -> None:
     """A queue that needs much memory and little cpu does not lose its cpu to the others, nor the others theirs."""
     rules = [QueueQuota("a"), QueueQuota("b")]
     requests = {"a": {"cpu": 1000, "memory": 90}, "b": {"cpu": 9000, "memory": 20}}
-    found = deserved_shares({"cpu": 8000, "memory": 100}, rules, requests)
-    assert found == {"a": {"cpu": 1000, "memory": 80}, "b": {"cpu": 7000, "memory": 20}}
+    result = deserved_shares({"cpu": 8000, "memory": 100}, rules, requests)
+    assert result == {"a": {"cpu": 1000, "memory": 80}, "b": {"cpu": 7000, "memory": 20}}
 
 
 def test_rounding_never_gives_away_more_than_there_is() -> None:
     rules = [QueueQuota(name) for name in "abc"]
-    found = deserved_shares({"gpu": 10}, rules, {name: {"gpu": 10} for name in "abc"})
-    assert [amounts["gpu"] for amounts in found.values()] == [3, 3, 3]
+    result = deserved_shares({"gpu": 10}, rules, {name: {"gpu": 10} for name in "abc"})
+    assert [amounts["gpu"] for amounts in result.values()] == [3, 3, 3]
 
 
 def test_contended_is_only_what_is_asked_for_beyond_what_there_is() -> None:

@@ -1,4 +1,4 @@
-"""The engine on virtual time: what happens to jobs, and what is counted."""
+"""The simulation: what happens to jobs, and what is counted."""
 
 from collections.abc import Iterable
 from datetime import timedelta
@@ -31,7 +31,7 @@ def simulated(
     works: Iterable[WorkloadJob], parks: Iterable[NodePool] = (PARK,), **rules: Any
 ) -> tuple[SimulationResult, list[SimulationEvent]]:
     events: list[SimulationEvent] = []
-    return Simulation(parks, works, SimulationRules(**rules), note=events.append).run(), events
+    return Simulation(parks, works, SimulationRules(**rules), on_event=events.append).run(), events
 
 
 def started(outcome: SimulationResult) -> dict[str, float | None]:
@@ -67,8 +67,8 @@ def test_decisions_are_made_once_in_a_cycle() -> None:
 def test_a_job_that_never_fits_is_left_without_a_start_and_stops_nobody() -> None:
     outcome, _ = simulated([work("never", members=9), work("a", 10)])
     assert started(outcome) == {"never": None, "a": 10}
-    found = simulation_report(outcome).waiting[0]
-    assert (found.jobs, found.never) == (2, 1)
+    result = simulation_report(outcome).waiting[0]
+    assert (result.jobs, result.never) == (2, 1)
 
 
 def test_a_more_important_job_makes_another_leave_which_then_begins_again() -> None:
@@ -144,23 +144,23 @@ def test_use_and_fragmentation_are_measured_over_time_until_the_last_job_has_sta
         work("late", 150, duration=9e9),
     ]
     outcome, _ = simulated(works)
-    found = simulation_report(outcome, points=3)
-    assert (found.scarcest, found.busy, found.seconds) == ("cpu", 150, 9e9 + 150)
-    assert found.used == {"cpu": pytest.approx((0.25 * 50 + 1.0 * 50) / 150)}
-    assert [moment.used for moment in found.moments] == [0.25, 1.0, 0.0]
-    # While two of eight are used, two of the six that are free are on the node of these.
-    assert found.moments[0].fragmented == pytest.approx(2 / 6, abs=1e-6)
+    result = simulation_report(outcome, points=3)
+    assert (result.scarcest, result.busy, result.seconds) == ("cpu", 150, 9e9 + 150)
+    assert result.used == {"cpu": pytest.approx((0.25 * 50 + 1.0 * 50) / 150)}
+    assert [moment.used for moment in result.moments] == [0.25, 1.0, 0.0]
+    # While two of eight are used, two of the six free ones are on the same node.
+    assert result.moments[0].fragmented == pytest.approx(2 / 6, abs=1e-6)
 
 
 def test_waiting_is_told_by_size_and_by_queue() -> None:
     works = [work("a", members=8, queue="x"), *(work(f"s{n}", 10, queue="y") for n in range(4))]
     rules = {name: QueueQuota(name) for name in "xy"}
-    found = simulation_report(simulated(works, queues=rules, policy=SchedulerPolicy(reclaim=False))[0])
-    assert [(row.of, row.jobs, row.p50, row.longest) for row in found.by_size] == [
+    result = simulation_report(simulated(works, queues=rules, policy=SchedulerPolicy(reclaim=False))[0])
+    assert [(row.of, row.jobs, row.p50, row.longest) for row in result.by_size] == [
         ("1", 4, 90, 90),
         ("5-8", 1, 0, 0),
     ]
-    assert [(row.of, row.p95) for row in found.by_queue] == [("x", 0), ("y", 90)]
+    assert [(row.of, row.p95) for row in result.by_queue] == [("x", 0), ("y", 90)]
 
 
 def test_a_percentile_is_a_value_that_was_there() -> None:
@@ -176,7 +176,7 @@ def logged(seed: int) -> bytes:
     lines: list[bytes] = []
     rules = SimulationRules(queues={"a": QueueQuota("a", 2), "b": QueueQuota("b")}, checkpoint=60.0)
     works = generated_jobs(50, seed, mix, total_capacity(parks))
-    Simulation(parks, works, rules, note=lambda event: lines.append(msgspec.json.encode(event))).run()
+    Simulation(parks, works, rules, on_event=lambda event: lines.append(msgspec.json.encode(event))).run()
     return b"\n".join(lines)
 
 
@@ -189,7 +189,7 @@ def test_the_same_seed_gives_the_same_log_byte_for_byte_and_another_another() ->
 
 
 def test_what_is_held_is_counted_as_the_engine_would_count_it_itself() -> None:
-    """The simulation keeps count of what queues hold; at the end nothing of it is left."""
+    """The simulation keeps count of what queues use; at the end all of it is zero."""
     works = [
         work("low", members=6, duration=500),
         work("elastic", members=4, min_members=1, queue="q"),

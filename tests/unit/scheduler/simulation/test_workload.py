@@ -1,4 +1,4 @@
-"""Jobs for a simulation: traces as written, and made-up ones."""
+"""Jobs for a simulation: traces, and generated jobs."""
 
 import pytest
 

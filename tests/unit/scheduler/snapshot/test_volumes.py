@@ -1,16 +1,16 @@
-"""Volumes and what else ties a pod down: K17, K18, K19."""
+"""Volume filters: K17, K18, K19."""
 
 from typing import Any
 
 import msgspec
 import pytest
 
-from gangline.api.meta import Key, ObjectMeta, OwnerReference
+from gangline.api.meta import ObjectMeta, OwnerReference
 from gangline.api.scheduler_views import CSINode, PersistentVolume, StorageClass, VolumeClaim
 from gangline.api.scheduling import GANG_GATE
 from gangline.scheduler.cache.nodes import NodeCache
-from gangline.scheduler.pods.shape import PodShape
 from gangline.scheduler.types.cycle import Placement
+from gangline.scheduler.types.shape import PodShape
 from support.builders.scheduler_inputs import (
     GANG_CREATED_AT,
     make_bound_pod,
@@ -55,9 +55,9 @@ def zones(*found: PersistentVolume | VolumeClaim) -> NodeCache:
     cluster = make_node_cache(*(make_scheduler_node(zone, labels={ZONE: zone}) for zone in ("a", "b", "c")))
     for each in found:
         if isinstance(each, VolumeClaim):
-            cluster.put_claim(each)
+            cluster.volumes.claims.put(each)
         else:
-            cluster.put_volume(each)
+            cluster.volumes.volumes.put(each)
     return cluster
 
 
@@ -108,20 +108,20 @@ def test_a_volume_without_a_place_is_used_anywhere() -> None:
     ids=["missing", "unbound", "half bound", "no volume", "lost"],
 )
 def test_a_claim_that_nobody_can_use_is_named(there: list[Any], words: str) -> None:
-    found = placement_shortage(zones(*there), make_gang_request((SHAPE, 1)))
-    assert found.message == words
-    assert found.unsupported
+    result = placement_shortage(zones(*there), make_gang_request((SHAPE, 1)))
+    assert result.message == words
+    assert result.unsupported
 
 
 def test_a_claim_that_waits_for_its_first_pod_is_refused_with_the_remedy() -> None:
     cluster = zones(claim(volume=""))
-    cluster.put_storage_class(storage("WaitForFirstConsumer"))
-    found = placement_shortage(cluster, make_gang_request((SHAPE, 1)))
-    assert found.unsupported
-    assert 'persistentvolumeclaim "data"' in found.message
-    assert "WaitForFirstConsumer" in found.message
-    assert "scheduling.gangline.dev/commit: pin" in found.message
-    cluster.put_storage_class(storage("Immediate"))
+    cluster.volumes.storage_classes.put(storage("WaitForFirstConsumer"))
+    result = placement_shortage(cluster, make_gang_request((SHAPE, 1)))
+    assert result.unsupported
+    assert 'persistentvolumeclaim "data"' in result.message
+    assert "WaitForFirstConsumer" in result.message
+    assert "scheduling.gangline.dev/commit: pin" in result.message
+    cluster.volumes.storage_classes.put(storage("Immediate"))
     assert (
         placement_shortage(cluster, make_gang_request((SHAPE, 1))).message
         == 'persistentvolumeclaim "data" is not bound yet'
@@ -132,19 +132,19 @@ def test_when_the_claim_is_bound_the_gang_is_placed() -> None:
     cluster = zones(volume(zones=["c"]), claim(volume=""))
     assert placement_shortage(cluster, make_gang_request((SHAPE, 2))).unsupported
     before = cluster.version
-    cluster.put_claim(claim())
+    cluster.volumes.claims.put(claim())
     assert cluster.version > before
     assert placed_nodes(cluster, make_gang_request((SHAPE, 2))) == [["c", "c"]]
 
 
 def test_a_claim_for_one_pod_at_a_time_is_for_one_pod() -> None:
     cluster = zones(volume(), claim(mode="ReadWriteOncePod"))
-    found = placement_shortage(cluster, make_gang_request((SHAPE, 2)))
-    assert found.message == 'persistentvolumeclaim "data" is for one pod at a time (ReadWriteOncePod), 2 use it'
+    result = placement_shortage(cluster, make_gang_request((SHAPE, 2)))
+    assert result.message == 'persistentvolumeclaim "data" is for one pod at a time (ReadWriteOncePod), 2 use it'
     assert placed_nodes(cluster, make_gang_request((SHAPE, 1))) == [["a"]]
     cluster.put_pod(make_bound_pod("other", "a", SHAPE))
-    found = placement_shortage(cluster, make_gang_request((SHAPE, 1)))
-    assert found.message == 'persistentvolumeclaim "data" is for one pod at a time, and other uses it'
+    result = placement_shortage(cluster, make_gang_request((SHAPE, 1)))
+    assert result.message == 'persistentvolumeclaim "data" is for one pod at a time, and other uses it'
     assert isinstance(cluster.what_if().place_after_eviction(make_gang_request((SHAPE, 1)), ["other"]), Placement)
 
 
@@ -152,24 +152,24 @@ def test_two_roles_do_not_share_a_claim_for_one_pod() -> None:
     cluster = zones(volume(), claim(mode="ReadWriteOncePod"))
     other = make_pod_shape(make_scheduler_pod(cpu=2, spec=USES))
     assert "2 use it" in placement_shortage(cluster, make_gang_request(("a", SHAPE, 1), ("b", other, 1))).message
-    trial, ask = cluster.what_if(), make_gang_request((SHAPE, 1))
-    found = trial.place(ask)
-    assert isinstance(found, Placement)
-    trial.assume(ask, found)
-    assert not isinstance(trial.place(ask), Placement)
+    what_if, request = cluster.what_if(), make_gang_request((SHAPE, 1))
+    result = what_if.place(request)
+    assert isinstance(result, Placement)
+    what_if.assume(request, result)
+    assert not isinstance(what_if.place(request), Placement)
 
 
 def test_saying_the_same_again_changes_nothing_and_dropping_does() -> None:
     cluster = zones(volume(zones=["a"]), claim())
-    cluster.put_storage_class(storage("Immediate"))
+    cluster.volumes.storage_classes.put(storage("Immediate"))
     version = cluster.version
-    cluster.put_claim(claim())
-    cluster.put_volume(volume(zones=["a"]))
-    cluster.put_storage_class(storage("Immediate"))
+    cluster.volumes.claims.put(claim())
+    cluster.volumes.volumes.put(volume(zones=["a"]))
+    cluster.volumes.storage_classes.put(storage("Immediate"))
     assert cluster.version == version
-    cluster.drop_storage_class("fast")
-    cluster.drop_claim(Key("default", "data"))
-    cluster.drop_volume("pv")
+    cluster.volumes.storage_classes.drop(storage("Immediate"))
+    cluster.volumes.claims.drop(claim())
+    cluster.volumes.volumes.drop(volume())
     assert cluster.version == version + 3
     assert (
         placement_shortage(cluster, make_gang_request((SHAPE, 1))).message == 'persistentvolumeclaim "data" not found'
@@ -195,11 +195,11 @@ def using(*names: str) -> PodShape:
 def test_a_node_takes_as_many_volumes_as_its_driver_can_attach() -> None:
     cluster = zones(*disk("one"), *disk("two"), *disk("three"))
     for node in "abc":
-        cluster.put_attach_limits(limits(node, 1))
+        cluster.volumes.csi_nodes.put(limits(node, 1))
     assert placement_shortage(cluster, make_gang_request((using("one", "two"), 1))).nodes_by_reason == {
         "at their limit of volumes": 3
     }
-    # One that is attached already is attached for all.
+    # A volume that is attached already is not attached again.
     assert placed_nodes(cluster, make_gang_request((using("one"), 4))) == [["a"] * 4]
     cluster.put_pod(make_bound_pod("r", "a", using("one")))
     assert placed_nodes(cluster, make_gang_request((using("two"), 4))) == [["b"] * 4]
@@ -207,19 +207,19 @@ def test_a_node_takes_as_many_volumes_as_its_driver_can_attach() -> None:
     roles = make_gang_request(("x", using("two"), 3), ("y", using("three"), 3))
     assert placed_nodes(cluster, roles) == [["b"] * 3, ["c"] * 3]
     assert isinstance(cluster.what_if().place_after_eviction(make_gang_request((using("two"), 9)), ["r"]), Placement)
-    cluster.put_attach_limits(limits("a", 2))
-    cluster.put_attach_limits(limits("b", None))
-    cluster.drop_attach_limits("c")
+    cluster.volumes.csi_nodes.put(limits("a", 2))
+    cluster.volumes.csi_nodes.put(limits("b", None))
+    cluster.volumes.csi_nodes.drop(limits("c", None))
     assert placed_nodes(cluster, make_gang_request((using("two", "three"), 8))) == [["b"] * 4 + ["c"] * 4]
 
 
 def test_limits_of_other_drivers_and_other_volumes_do_not_matter() -> None:
     cluster = zones(volume(), claim(), *disk("one"))
-    cluster.put_attach_limits(limits("a", 0))
+    cluster.volumes.csi_nodes.put(limits("a", 0))
     assert placed_nodes(cluster, make_gang_request((SHAPE, 1))) == [["a"]]
     assert placed_nodes(cluster, make_gang_request((using("one"), 1))) == [["b"]]
     version = cluster.version
-    cluster.put_attach_limits(limits("a", 0))
+    cluster.volumes.csi_nodes.put(limits("a", 0))
     assert cluster.version == version
 
 
@@ -235,10 +235,10 @@ def test_volumes_that_tie_nobody_down_are_not_kept() -> None:
 
 def test_a_member_with_a_resource_claim_is_refused_with_the_field_named() -> None:
     shape = make_pod_shape(make_scheduler_pod(spec={"resourceClaims": [{"name": "gpu"}]}))
-    found = placement_shortage(make_node_cache(make_scheduler_node("n")), make_gang_request((shape, 1)))
-    assert found.unsupported
-    assert found.message.startswith("spec.resourceClaims (gpu): ")
-    assert found.message.endswith("annotate the job with scheduling.gangline.dev/commit: pin")
+    result = placement_shortage(make_node_cache(make_scheduler_node("n")), make_gang_request((shape, 1)))
+    assert result.unsupported
+    assert result.message.startswith("spec.resourceClaims (gpu): ")
+    assert result.message.endswith("annotate the job with scheduling.gangline.dev/commit: pin")
 
 
 GATED = {"schedulingGates": [{"name": "scheduling.gangline.dev/gang"}]}
@@ -247,11 +247,11 @@ GATED = {"schedulingGates": [{"name": "scheduling.gangline.dev/gang"}]}
 def test_what_kube_scheduler_does_in_the_end_is_no_obstacle_to_a_pinned_pod() -> None:
     shape = make_pod_shape(make_scheduler_pod(cpu=1, spec=USES | GATED | {"resourceClaims": [{"name": "gpu"}]}))
     cluster = zones(volume(zones=["b"]), claim(volume=""))
-    cluster.put_storage_class(storage("WaitForFirstConsumer"))
+    cluster.volumes.storage_classes.put(storage("WaitForFirstConsumer"))
     assert placed_nodes(cluster, make_gang_request((shape, 2))) == [["a", "a"]]
-    cluster.put_claim(claim())
+    cluster.volumes.claims.put(claim())
     assert placed_nodes(cluster, make_gang_request((shape, 2))) == [["b", "b"]]
-    cluster.drop_claim(Key("default", "data"))
+    cluster.volumes.claims.drop(claim())
     assert placement_shortage(cluster, make_gang_request((shape, 1))).unsupported
 
 
@@ -261,20 +261,22 @@ def test_a_claim_that_is_being_deleted_is_no_place_for_a_new_pod() -> None:
     leaving = msgspec.structs.replace(
         claim(), metadata=ObjectMeta(name="data", namespace="default", deletion_timestamp=GANG_CREATED_AT)
     )
-    cluster.put_claim(leaving)
-    found = placement_shortage(cluster, make_gang_request((SHAPE, 1)))
-    assert (found.unsupported, found.message) == (True, 'persistentvolumeclaim "data" is being deleted')
+    cluster.volumes.claims.put(leaving)
+    result = placement_shortage(cluster, make_gang_request((SHAPE, 1)))
+    assert (result.unsupported, result.message) == (True, 'persistentvolumeclaim "data" is being deleted')
 
 
 def test_a_claim_of_the_right_name_that_was_made_for_somebody_else_is_not_taken() -> None:
     pod = make_scheduler_pod("w-0", spec={"volumes": [{"name": "scratch", "ephemeral": {}}]})
-    ask = make_gang_request((make_pod_shape(pod), 1))
+    request = make_gang_request((make_pod_shape(pod), 1))
     cluster = zones(volume(), claim("w-0-scratch"))
-    assert placement_shortage(cluster, ask).message == 'persistentvolumeclaim "w-0-scratch" was not made for this pod'
+    assert (
+        placement_shortage(cluster, request).message == 'persistentvolumeclaim "w-0-scratch" was not made for this pod'
+    )
     owner = OwnerReference(kind="Pod", name="w-0", uid=pod.metadata.uid, controller=True)
     metadata = ObjectMeta(name="w-0-scratch", namespace="default", owner_references=(owner,))
-    cluster.put_claim(msgspec.structs.replace(claim(), metadata=metadata))
-    assert placed_nodes(cluster, ask) == [["a"]]
+    cluster.volumes.claims.put(msgspec.structs.replace(claim(), metadata=metadata))
+    assert placed_nodes(cluster, request) == [["a"]]
 
 
 def waits(provisioner: str = "disk.example.com", *allowed: str) -> StorageClass:
@@ -328,22 +330,22 @@ def pinned(*claims: str) -> PodShape:
 
 def test_a_pinned_pod_is_told_a_node_where_its_volume_can_be_made() -> None:
     cluster = zones(unbound("data"))
-    cluster.put_storage_class(waits())
+    cluster.volumes.storage_classes.put(waits())
     assert placed_nodes(cluster, make_gang_request((pinned("data"), 1))) == [["a"]]
-    cluster.put_storage_class(waits("disk.example.com", "c"))
+    cluster.volumes.storage_classes.put(waits("disk.example.com", "c"))
     assert placed_nodes(cluster, make_gang_request((pinned("data"), 1))) == [["c"]]
-    # Somebody has begun to make it.
-    cluster.put_claim(unbound("data", selected="b"))
+    # Its volume is being provisioned.
+    cluster.volumes.claims.put(unbound("data", selected="b"))
     assert placed_nodes(cluster, make_gang_request((pinned("data"), 1))) == [["b"]]
 
 
 def test_where_volumes_are_not_made_a_pinned_pod_is_told_a_node_that_has_one_to_spare() -> None:
     cluster = zones(unbound("one"), unbound("two"), local("b1", "b"), local("c1", "c"))
-    cluster.put_storage_class(waits("kubernetes.io/no-provisioner"))
+    cluster.volumes.storage_classes.put(waits("kubernetes.io/no-provisioner"))
     assert placed_nodes(cluster, make_gang_request((pinned("one"), 1), (pinned("two"), 1))) == [["b"], ["c"]]
     cluster.put_pod(make_bound_pod("first", "b", pinned("one")))
     assert placed_nodes(cluster, make_gang_request((pinned("two"), 1))) == [["c"]]
-    cluster.drop_volume("c1")
+    cluster.volumes.volumes.drop(local("c1", "c"))
     assert placement_shortage(cluster, make_gang_request((pinned("two"), 1))).nodes_by_reason == {
         "cannot reach the volume": 3
     }
@@ -363,18 +365,18 @@ def test_where_volumes_are_not_made_a_pinned_pod_is_told_a_node_that_has_one_to_
 )
 def test_a_volume_that_will_not_do_is_none(other: PersistentVolume) -> None:
     cluster = zones(unbound("data"), other)
-    cluster.put_storage_class(waits("kubernetes.io/no-provisioner"))
-    ask = make_gang_request((pinned("data"), 1))
-    assert placement_shortage(cluster, ask).nodes_by_reason == {"cannot reach the volume": 3}
-    cluster.put_volume(local("pv", "b", claimRef={"namespace": "default", "name": "data"}))
-    assert placed_nodes(cluster, ask) == [["b"]]
+    cluster.volumes.storage_classes.put(waits("kubernetes.io/no-provisioner"))
+    request = make_gang_request((pinned("data"), 1))
+    assert placement_shortage(cluster, request).nodes_by_reason == {"cannot reach the volume": 3}
+    cluster.volumes.volumes.put(local("pv", "b", claimRef={"namespace": "default", "name": "data"}))
+    assert placed_nodes(cluster, request) == [["b"]]
 
 
 def test_a_claim_may_choose_its_volume_by_labels() -> None:
     cluster = zones(unbound("data", selector={"matchLabels": {"disk": "nvme"}}), local("pv", "b"))
-    cluster.put_storage_class(waits("kubernetes.io/no-provisioner"))
-    ask = make_gang_request((pinned("data"), 1))
-    assert placement_shortage(cluster, ask).nodes_by_reason == {"cannot reach the volume": 3}
+    cluster.volumes.storage_classes.put(waits("kubernetes.io/no-provisioner"))
+    request = make_gang_request((pinned("data"), 1))
+    assert placement_shortage(cluster, request).nodes_by_reason == {"cannot reach the volume": 3}
     labelled = msgspec.structs.replace(local("pv", "b"), metadata=ObjectMeta(name="pv", labels={"disk": "nvme"}))
-    cluster.put_volume(labelled)
-    assert placed_nodes(cluster, ask) == [["b"]]
+    cluster.volumes.volumes.put(labelled)
+    assert placed_nodes(cluster, request) == [["b"]]

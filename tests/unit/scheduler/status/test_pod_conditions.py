@@ -1,4 +1,4 @@
-"""What pods say to autoscalers, and when they say nothing."""
+"""The PodScheduled conditions that autoscalers read, and when none is written."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -25,8 +25,8 @@ from support.servers.scripted import ScriptedTransport, json_response
 PACE = Intervals()
 
 
-class Mast:
-    """Signals about one gang, `g`."""
+class ReporterEnv:
+    """A condition reporter for one gang, `g`."""
 
     def __init__(self, *pods: Pod) -> None:
         self.clock = FakeClock(START_TIME)
@@ -41,16 +41,16 @@ class Mast:
             self.gangs.put_pod(each, shape_of(each))
 
     async def says(self, cause: PendingReason | None, message: str = "no room") -> None:
-        asks = self.gangs.requests()
-        self.gang.pending = Pending(asks[0], cause, message) if cause is not None else None
+        requests = self.gangs.requests()
+        self.gang.progress.pending = Pending(requests[0], cause, message) if cause is not None else None
         self.signals.enqueue(self.gang)
         await self.clock.advance(PACE.report)
 
     @property
     def said(self) -> list[tuple[str, str, str]]:
-        found: list[Any] = [body["status"]["conditions"][0] for body in self.wire.sent_bodies]
+        result: list[Any] = [body["status"]["conditions"][0] for body in self.wire.sent_bodies]
         names = [request.path.split("/")[-2] for request in self.wire.requests]
-        return [(name, each["reason"], each["message"]) for name, each in zip(names, found, strict=True)]
+        return [(name, each["reason"], each["message"]) for name, each in zip(names, result, strict=True)]
 
     @asynccontextmanager
     async def up(self) -> AsyncIterator[None]:
@@ -66,11 +66,11 @@ def waiting(number: int, **more: Any) -> Pod:
 
 
 async def test_all_members_without_a_place_say_so() -> None:
-    mast = Mast(waiting(0), waiting(1))
-    async with mast.up():
-        await mast.says(PendingReason.RESOURCES)
-    assert mast.said == [("g-0", "Unschedulable", "no room"), ("g-1", "Unschedulable", "no room")]
-    (first, _) = mast.wire.sent_bodies
+    env = ReporterEnv(waiting(0), waiting(1))
+    async with env.up():
+        await env.says(PendingReason.RESOURCES)
+    assert env.said == [("g-0", "Unschedulable", "no room"), ("g-1", "Unschedulable", "no room")]
+    (first, _) = env.wire.sent_bodies
     assert first["metadata"] == {"uid": "uid-g-0"}
     assert first["status"]["conditions"][0]["status"] == "False"
 
@@ -79,45 +79,45 @@ async def test_all_members_without_a_place_say_so() -> None:
     "cause", [PendingReason.QUEUE, PendingReason.VICTIMS, PendingReason.HELD, PendingReason.REFUSED, None]
 )
 async def test_for_any_other_cause_they_say_nothing(cause: PendingReason | None) -> None:
-    mast = Mast(waiting(0), waiting(1))
-    async with mast.up():
-        await mast.says(cause)
-    assert mast.said == []
+    env = ReporterEnv(waiting(0), waiting(1))
+    async with env.up():
+        await env.says(cause)
+    assert env.said == []
 
 
 async def test_what_was_said_is_not_said_again() -> None:
-    told = ("False", "Unschedulable")
-    mast = Mast(waiting(0, condition=told), waiting(1, condition=told))
-    async with mast.up():
-        await mast.says(PendingReason.RESOURCES)
-        before = len(mast.said)
-        # Other words, and it is not long ago: nobody buys a node for them.
-        await mast.says(PendingReason.RESOURCES, "0/12 nodes")
-        assert len(mast.said) == before
-        await mast.clock.advance(PACE.condition_write)
-        await mast.says(PendingReason.RESOURCES, "0/13 nodes")
-    assert mast.said[-1] == ("g-1", "Unschedulable", "0/13 nodes")
+    messages = ("False", "Unschedulable")
+    env = ReporterEnv(waiting(0, condition=messages), waiting(1, condition=messages))
+    async with env.up():
+        await env.says(PendingReason.RESOURCES)
+        before = len(env.said)
+        # Another message shortly after the first is not written.
+        await env.says(PendingReason.RESOURCES, "0/12 nodes")
+        assert len(env.said) == before
+        await env.clock.advance(PACE.condition_write)
+        await env.says(PendingReason.RESOURCES, "0/13 nodes")
+    assert env.said[-1] == ("g-1", "Unschedulable", "0/13 nodes")
 
 
 async def test_a_mark_that_no_longer_holds_is_taken_back() -> None:
-    told = ("False", "Unschedulable")
-    mast = Mast(waiting(0, condition=told), waiting(1))
-    async with mast.up():
-        await mast.says(PendingReason.QUEUE, "not its turn")
-    assert mast.said == [("g-0", "Waiting", "not its turn")]
+    messages = ("False", "Unschedulable")
+    env = ReporterEnv(waiting(0, condition=messages), waiting(1))
+    async with env.up():
+        await env.says(PendingReason.QUEUE, "not its turn")
+    assert env.said == [("g-0", "Waiting", "not its turn")]
 
 
 async def test_gated_pods_are_not_spoken_for() -> None:
     pinned = {"scheduler": "default-scheduler", "gates": [GANG_GATE]}
-    mast = Mast(waiting(0, **pinned), waiting(1, **pinned))
-    async with mast.up():
-        await mast.says(PendingReason.RESOURCES)
-    assert mast.said == []
+    env = ReporterEnv(waiting(0, **pinned), waiting(1, **pinned))
+    async with env.up():
+        await env.says(PendingReason.RESOURCES)
+    assert env.said == []
 
 
 async def test_who_has_a_place_says_nothing() -> None:
-    mast = Mast(waiting(0, node="a"), waiting(1), waiting(2))
-    async with mast.up():
-        await mast.says(PendingReason.RESOURCES)
-        await mast.clock.advance(timedelta(seconds=1))
-    assert [name for name, _, _ in mast.said] == ["g-1", "g-2"]
+    env = ReporterEnv(waiting(0, node="a"), waiting(1), waiting(2))
+    async with env.up():
+        await env.says(PendingReason.RESOURCES)
+        await env.clock.advance(timedelta(seconds=1))
+    assert [name for name, _, _ in env.said] == ["g-1", "g-2"]

@@ -1,4 +1,4 @@
-"""What is written of groups, how often, and what is told."""
+"""The status of PodGroups, how often it is written, and its Events."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -29,8 +29,8 @@ from support.servers.scripted import ScriptedTransport, json_response, refusal_r
 PACE = Intervals()
 
 
-class Office:
-    """A reporter with a server that keeps one group, `g`."""
+class ReporterEnv:
+    """A reporter with a server that has one PodGroup, `g`."""
 
     def __init__(self, least: int = 2) -> None:
         self.clock = FakeClock(START_TIME)
@@ -48,7 +48,7 @@ class Office:
             self.gangs,
             self.recorder,
             PACE,
-            busy=lambda: self.busy,
+            is_busy=lambda: self.busy,
             changed=lambda: self.surprises.append(None),
         )
         self.gang: GangInfo = self.gangs.put_group(self.group)
@@ -87,8 +87,8 @@ class Office:
         metadata["resourceVersion"] = str(int(metadata["resourceVersion"]) + 1)
 
     def member(self, number: int, phase: str = "Running") -> None:
-        found = make_gang_pod(f"g-{number}", "g", role="worker", index=number, node="a", phase=phase)
-        self.gangs.put_pod(found, shape_of(found))
+        result = make_gang_pod(f"g-{number}", "g", role="worker", index=number, node="a", phase=phase)
+        self.gangs.put_pod(result, shape_of(result))
         self.reporter.enqueue(self.gang)
 
     async def passes(self, duration: timedelta = PACE.report) -> None:
@@ -105,101 +105,101 @@ class Office:
 
 
 async def test_the_first_look_is_written_and_is_no_event() -> None:
-    office = Office()
-    async with office.open():
-        office.reporter.enqueue(office.gang)
-        await office.passes()
-    (written,) = office.writes
+    env = ReporterEnv()
+    async with env.open():
+        env.reporter.enqueue(env.gang)
+        await env.passes()
+    (written,) = env.writes
     assert written["state"]["phase"] == "Pending"
     assert written["state"]["reason"] == "NotEnoughTasks"
     assert written["state"]["lastTransitionTime"] == "2026-01-01T00:00:00Z"
-    assert office.events == []
+    assert env.events == []
 
 
 async def test_a_new_phase_is_written_at_once_with_one_event() -> None:
-    office = Office()
-    async with office.open():
-        office.reporter.enqueue(office.gang)
-        await office.passes()
-        office.member(0)
-        office.member(1)
-        await office.passes()
-        assert [written["state"]["phase"] for written in office.writes] == ["Pending", "Running"]
-        assert office.writes[-1]["running"] == 2
-        # What is empty is taken out.
-        assert office.writes[-1]["state"]["reason"] is None
-        office.member(1, "Failed")
-        await office.passes()
-    assert office.events == [("Normal", "Running"), ("Warning", "Recovering")]
-    assert office.writes[-1]["failed"] == 1
+    env = ReporterEnv()
+    async with env.open():
+        env.reporter.enqueue(env.gang)
+        await env.passes()
+        env.member(0)
+        env.member(1)
+        await env.passes()
+        assert [written["state"]["phase"] for written in env.writes] == ["Pending", "Running"]
+        assert env.writes[-1]["running"] == 2
+        # Empty fields are removed.
+        assert env.writes[-1]["state"]["reason"] is None
+        env.member(1, "Failed")
+        await env.passes()
+    assert env.events == [("Normal", "Running"), ("Warning", "Recovering")]
+    assert env.writes[-1]["failed"] == 1
 
 
 async def test_other_words_about_the_same_phase_are_written_at_most_once_a_second() -> None:
-    office = Office(least=4)
-    async with office.open():
-        office.reporter.enqueue(office.gang)
-        await office.passes()
+    env = ReporterEnv(least=4)
+    async with env.open():
+        env.reporter.enqueue(env.gang)
+        await env.passes()
         for number in range(3):
-            office.member(number, "Pending")
-            await office.passes()
-        assert len(office.writes) == 1
-        await office.passes(PACE.status_write + PACE.report)
-        assert len(office.writes) == 2
-    assert "3 of 4 exist" in office.writes[-1]["state"]["message"]
+            env.member(number, "Pending")
+            await env.passes()
+        assert len(env.writes) == 1
+        await env.passes(PACE.status_write + PACE.report)
+        assert len(env.writes) == 2
+    assert "3 of 4 exist" in env.writes[-1]["state"]["message"]
 
 
 async def test_words_that_change_with_every_placement_are_written_seldom_and_hold_nothing_else_up() -> None:
-    office = Office(least=3)
+    env = ReporterEnv(least=3)
 
     def in_vain(words: str) -> None:
-        (ask,) = office.gangs.requests()
-        office.gang.pending = Pending(ask, PendingReason.RESOURCES, words)
-        office.gang.last_attempt = PlacementAttempt(failed=True, message=words)
-        office.reporter.enqueue(office.gang)
+        (ask,) = env.gangs.requests()
+        env.gang.progress.pending = Pending(ask, PendingReason.RESOURCES, words)
+        env.gang.progress.last_attempt = PlacementAttempt(failed=True, message=words)
+        env.reporter.enqueue(env.gang)
 
-    async with office.open():
+    async with env.open():
         for number in range(3):
             waiting = make_gang_pod(f"g-{number}", "g", role="worker", index=number)
-            office.gangs.put_pod(waiting, shape_of(waiting))
+            env.gangs.put_pod(waiting, shape_of(waiting))
         in_vain("0/9 nodes: 9 lack cpu")
-        await office.passes(3 * PACE.status_write)
-        before = len(office.writes)
+        await env.passes(3 * PACE.status_write)
+        before = len(env.writes)
         for number in range(1, 9):
             in_vain(f"0/9 nodes: {9 - number} lack cpu, {number} tainted")
-            await office.passes(PACE.status_write)
-        assert len(office.writes) == before
-        await office.passes(PACE.message_write)
-        assert len(office.writes) == before + 1
-        assert office.writes[-1]["state"]["message"].endswith("1 lack cpu, 8 tainted")
-        # Counts are not words: they are written as soon as ever, although words wait for their turn.
-        office.member(0)
-        await office.passes()
-        assert office.writes[-1]["running"] == 1
+            await env.passes(PACE.status_write)
+        assert len(env.writes) == before
+        await env.passes(PACE.message_write)
+        assert len(env.writes) == before + 1
+        assert env.writes[-1]["state"]["message"].endswith("1 lack cpu, 8 tainted")
+        # Counters are written without delay, although messages wait.
+        env.member(0)
+        await env.passes()
+        assert env.writes[-1]["running"] == 1
         in_vain("0/9 nodes: 9 cordoned")
-        await office.passes(PACE.status_write + 2 * PACE.report)
-        assert office.writes[-1]["state"]["message"].endswith("9 cordoned")
+        await env.passes(PACE.status_write + 2 * PACE.report)
+        assert env.writes[-1]["state"]["message"].endswith("9 cordoned")
         in_vain("0/9 nodes: 9 tainted")
-        await office.passes()
-        office.member(1)
-        await office.passes(PACE.status_write + PACE.report)
-        assert office.writes[-1]["running"] == 2
+        await env.passes()
+        env.member(1)
+        await env.passes(PACE.status_write + PACE.report)
+        assert env.writes[-1]["running"] == 2
 
 
 async def test_what_does_not_change_is_written_at_most_every_30_seconds_and_only_if_somebody_looks() -> None:
-    office = Office()
-    async with office.open():
-        office.member(0)
-        office.member(1)
-        await office.passes(timedelta(seconds=5))
-        before = len(office.writes)
-        first = office.group.status.state
-        await office.passes(timedelta(minutes=5))
-        assert len(office.writes) == before
+    env = ReporterEnv()
+    async with env.open():
+        env.member(0)
+        env.member(1)
+        await env.passes(timedelta(seconds=5))
+        before = len(env.writes)
+        first = env.group.status.state
+        await env.passes(timedelta(minutes=5))
+        assert len(env.writes) == before
         for _ in range(60):
-            office.reporter.enqueue(office.gang)
-            await office.passes(timedelta(seconds=5))
-        assert len(office.writes) - before == 10
-    state = office.group.status.state
+            env.reporter.enqueue(env.gang)
+            await env.passes(timedelta(seconds=5))
+        assert len(env.writes) - before == 10
+    state = env.group.status.state
     assert state.last_transition_time == first.last_transition_time
     assert state.last_probe_time is not None
     assert first.last_probe_time is not None
@@ -207,16 +207,16 @@ async def test_what_does_not_change_is_written_at_most_every_30_seconds_and_only
 
 
 async def test_times_do_not_go_back_when_the_clock_does() -> None:
-    office = Office()
-    async with office.open():
-        office.member(0)
-        office.member(1)
-        await office.passes(timedelta(seconds=5))
-        before = office.group.status.state
-        office.clock.jump(timedelta(hours=-1))
-        office.member(1, "Failed")
-        await office.passes(timedelta(seconds=5))
-    state = office.group.status.state
+    env = ReporterEnv()
+    async with env.open():
+        env.member(0)
+        env.member(1)
+        await env.passes(timedelta(seconds=5))
+        before = env.group.status.state
+        env.clock.jump(timedelta(hours=-1))
+        env.member(1, "Failed")
+        await env.passes(timedelta(seconds=5))
+    state = env.group.status.state
     assert state.phase == "Recovering"
     assert state.last_probe_time is not None
     assert before.last_probe_time is not None
@@ -224,66 +224,66 @@ async def test_times_do_not_go_back_when_the_clock_does() -> None:
 
 
 async def test_after_a_conflict_the_group_is_read_and_probed_again() -> None:
-    office = Office()
-    async with office.open():
-        # Somebody wrote, and our watch has not seen it yet.
-        office.touch()
-        office.stored["spec"]["minMember"] = 1
-        office.member(0)
-        await office.passes(timedelta(seconds=1))
-    assert office.group.status.state.phase == "Running"
-    assert [request.method for request in office.wire.requests if "podgroups" in request.path][:2] == [
+    env = ReporterEnv()
+    async with env.open():
+        # Another client wrote, and our watch has not shown it yet.
+        env.touch()
+        env.stored["spec"]["minMember"] = 1
+        env.member(0)
+        await env.passes(timedelta(seconds=1))
+    assert env.group.status.state.phase == "Running"
+    assert [request.method for request in env.wire.requests if "podgroups" in request.path][:2] == [
         "PATCH",
         "GET",
     ]
-    assert len(office.surprises) == 1
+    assert len(env.surprises) == 1
 
 
 async def test_while_members_are_being_placed_nothing_is_written() -> None:
-    office = Office()
-    async with office.open():
-        office.busy = True
-        office.reporter.enqueue(office.gang)
-        await office.passes(timedelta(seconds=1))
-        assert office.writes == []
-        office.busy = False
-        await office.passes(timedelta(seconds=1))
-        assert len(office.writes) == 1
+    env = ReporterEnv()
+    async with env.open():
+        env.busy = True
+        env.reporter.enqueue(env.gang)
+        await env.passes(timedelta(seconds=1))
+        assert env.writes == []
+        env.busy = False
+        await env.passes(timedelta(seconds=1))
+        assert len(env.writes) == 1
 
 
 async def test_members_that_come_in_the_middle_of_a_pass_are_placed_first() -> None:
-    office = Office()
+    env = ReporterEnv()
     names = [f"h{number}" for number in range(3 * MAX_CONCURRENT_WRITES)]
 
     def say(request: Request) -> Response:
-        # With the first write members come, as their pods are seen.
-        office.busy = True
+        # With the first write, binding begins.
+        env.busy = True
         return json_response(to_json(make_pod_group(request.path.split("/")[-2], 2)))
 
-    office.wire.respond = say
-    async with office.open():
+    env.wire.respond = say
+    async with env.open():
         for name in names:
-            office.reporter.enqueue(office.gangs.put_group(make_pod_group(name, 2)))
-        await office.passes()
-        assert len(office.writes) <= MAX_CONCURRENT_WRITES
-        await office.passes(PACE.report)
+            env.reporter.enqueue(env.gangs.put_group(make_pod_group(name, 2)))
+        await env.passes()
+        assert len(env.writes) <= MAX_CONCURRENT_WRITES
+        await env.passes(PACE.report)
         # However long that takes, all are written in the end.
         for _ in range(10):
-            await office.passes(PACE.report)
-        assert len(office.writes) >= len(names)
+            await env.passes(PACE.report)
+        assert len(env.writes) >= len(names)
 
 
 async def test_an_error_is_tried_again() -> None:
-    office = Office()
-    works = office.wire.respond
-    async with office.open():
-        office.wire.respond = lambda request: refusal_response(500)
-        office.reporter.enqueue(office.gang)
-        await office.passes()
-        assert office.group.status.state.phase == ""
-        office.wire.respond = works
-        await office.passes(timedelta(seconds=3))
-    assert office.group.status.state.phase == "Pending"
+    env = ReporterEnv()
+    works = env.wire.respond
+    async with env.open():
+        env.wire.respond = lambda request: refusal_response(500)
+        env.reporter.enqueue(env.gang)
+        await env.passes()
+        assert env.group.status.state.phase == ""
+        env.wire.respond = works
+        await env.passes(timedelta(seconds=3))
+    assert env.group.status.state.phase == "Pending"
 
 
 def test_a_status_is_written_whole() -> None:

@@ -1,4 +1,4 @@
-"""What is written of queues."""
+"""The status of queues."""
 
 import asyncio
 from datetime import timedelta

@@ -1,14 +1,16 @@
-"""Rules between pods: affinity, anti-affinity of both sides (K16), topology spread."""
+"""Pod affinity, anti-affinity of both sides (K16), topology spread."""
 
 from typing import Any
 
 import pytest
 
+from gangline.api.meta import ObjectMeta
+from gangline.api.scheduler_views import Namespace
 from gangline.api.scheduling import GangTopology
 from gangline.scheduler.cache.nodes import NodeCache
 from gangline.scheduler.pods.decode import bound_pod_of, shape_of
-from gangline.scheduler.pods.shape import PodShape
 from gangline.scheduler.types.cycle import Placement, Shortage
+from gangline.scheduler.types.shape import PodShape
 from support.builders.scheduler_inputs import (
     HOSTNAME_LABEL,
     make_bound_pod,
@@ -69,14 +71,14 @@ def test_members_that_keep_apart_get_a_node_each() -> None:
     shape = shape_of_rules(apart=[term()])
     cluster = zoned("x", "x", "y")
     assert placed_nodes(cluster, make_gang_request((shape, 3))) == [["n0", "n1", "n2"]]
-    found = placement_shortage(cluster, make_gang_request((shape, 4)))
-    assert found.message == "3 of 4 fit: 0/3 nodes: 3 excluded by pod anti-affinity"
+    result = placement_shortage(cluster, make_gang_request((shape, 4)))
+    assert result.message == "3 of 4 fit: 0/3 nodes: 3 excluded by pod anti-affinity"
 
 
 def test_members_that_keep_apart_by_zone_get_a_zone_each() -> None:
     shape = shape_of_rules(apart=[term(ZONE)])
     cluster = zoned("x", "x", "y", "-")
-    # A node without the label is in no zone: nothing keeps others away from there.
+    # A node without the label is in no zone: anti-affinity does not apply there.
     assert placed_nodes(cluster, make_gang_request((shape, 4))) == [["n0", "n2", "n3", "n3"]]
     assert placement_shortage(zoned("x", "x", "y"), make_gang_request((shape, 3))).fitting_members == 2
 
@@ -91,8 +93,8 @@ def test_a_resident_keeps_others_from_its_domain_though_they_have_no_rule() -> N
         "lack cpu": 1,
     }
     assert placed_nodes(cluster, make_gang_request((PLAIN_B, 2))) == [["n0", "n0"]]
-    trial = cluster.what_if()
-    assert node_names(trial, trial.place_after_eviction(make_gang_request((PLAIN_A, 3)), ["r"])) == [["n0"] * 3]
+    what_if = cluster.what_if()
+    assert node_names(what_if, what_if.place_after_eviction(make_gang_request((PLAIN_A, 3)), ["r"])) == [["n0"] * 3]
     cluster.drop_pod("r")
     assert isinstance(cluster.what_if().place(make_gang_request((PLAIN_A, 9))), Placement)
 
@@ -118,9 +120,10 @@ def test_namespaces_are_chosen_by_their_labels_too() -> None:
     cluster = zoned("x")
     cluster.put_pod(make_bound_pod("r", "n0", chosen))
     assert placed_nodes(cluster, make_gang_request((PLAIN_A, 1))) == [["n0"]]
-    cluster.put_namespace("default", {"team": "red"})
+    red = Namespace(metadata=ObjectMeta(name="default", labels={"team": "red"}))
+    cluster.namespaces.put(red)
     assert isinstance(cluster.what_if().place(make_gang_request((PLAIN_A, 1))), Shortage)
-    cluster.drop_namespace("default")
+    cluster.namespaces.drop(red)
     everywhere = shape_of_rules(apart=[term(namespaceSelector={})], namespace="other")
     cluster.put_pod(make_bound_pod("r", "n0", everywhere))
     assert isinstance(cluster.what_if().place(make_gang_request((PLAIN_A, 1))), Shortage)
@@ -140,15 +143,15 @@ def test_the_first_of_its_kind_may_go_anywhere_and_the_others_go_with_it() -> No
     assert placed_nodes(cluster, make_gang_request((shape, 6))) == [["n1"] * 4 + ["n2"] * 2]
     # The tightest zone that takes all.
     assert placed_nodes(cluster, make_gang_request((shape, 4))) == [["n0"] * 4]
-    found = placement_shortage(cluster, make_gang_request((shape, 9)))
-    assert found.message.startswith("no zone holds all 9, the best is y with room for 8 (1 missing): 0/4 nodes: ")
+    result = placement_shortage(cluster, make_gang_request((shape, 9)))
+    assert result.message.startswith("no zone holds all 9, the best is y with room for 8 (1 missing): 0/4 nodes: ")
 
 
 def test_who_wants_to_be_with_others_goes_where_they_are() -> None:
     shape = shape_of_rules(labels={"app": "c"}, near=[term(ZONE, {"app": "b"})])
     cluster = zoned("x", "y", "y")
-    found = placement_shortage(cluster, make_gang_request((shape, 1)))
-    assert found.message == "0/3 nodes: 3 do not match the pod affinity"
+    result = placement_shortage(cluster, make_gang_request((shape, 1)))
+    assert result.message == "0/3 nodes: 3 do not match the pod affinity"
     cluster.put_pod(make_bound_pod("r", "n1", PLAIN_B))
     assert set(placed_nodes(cluster, make_gang_request((shape, 7)))[0]) == {"n1", "n2"}
     assert placement_shortage(cluster, make_gang_request((shape, 8))).nodes_by_reason == {
@@ -172,8 +175,8 @@ def test_roles_that_want_each_other_share_the_zone_that_takes_both() -> None:
     ps = shape_of_rules(labels=job | {"role": "ps"}, near=wanting, cpu=3)
     worker = shape_of_rules(labels=job | {"role": "worker"}, near=wanting)
     cluster = zoned("x", "y", "y")
-    found = placed_nodes(cluster, make_gang_request(("ps", ps, 1), ("worker", worker, 4)))
-    assert {name for names in found for name in names} == {"n1", "n2"}
+    result = placed_nodes(cluster, make_gang_request(("ps", ps, 1), ("worker", worker, 4)))
+    assert {name for names in result for name in names} == {"n1", "n2"}
 
 
 def test_a_follower_is_placed_after_the_one_it_follows() -> None:
@@ -281,8 +284,8 @@ def zones_of(cluster: NodeCache, found: list[list[str]], zones: tuple[str, ...])
 def test_members_are_spread_evenly(count: int, expected: dict[str, int]) -> None:
     zones = ("x", "x", "y", "y")
     cluster = zoned(*zones)
-    found = placed_nodes(cluster, make_gang_request((shape_of_rules(spread=even()), count)))
-    assert zones_of(cluster, found, zones) == expected
+    result = placed_nodes(cluster, make_gang_request((shape_of_rules(spread=even()), count)))
+    assert zones_of(cluster, result, zones) == expected
 
 
 def test_a_zone_that_is_full_holds_the_others_back() -> None:
@@ -290,9 +293,9 @@ def test_a_zone_that_is_full_holds_the_others_back() -> None:
         make_scheduler_node("a", cpu=1, labels={ZONE: "x"}),
         make_scheduler_node("b", cpu=64, labels={ZONE: "y"}),
     )
-    found = placement_shortage(cluster, make_gang_request((shape_of_rules(spread=even()), 4)))
-    assert found.fitting_members == 3
-    assert found.nodes_by_reason == {"lack cpu": 1, "would break the topology spread": 1}
+    result = placement_shortage(cluster, make_gang_request((shape_of_rules(spread=even()), 4)))
+    assert result.fitting_members == 3
+    assert result.nodes_by_reason == {"lack cpu": 1, "would break the topology spread": 1}
     assert len(placed_nodes(cluster, make_gang_request((shape_of_rules(spread=even(skew=3)), 5)))[0]) == 5
 
 
@@ -346,8 +349,8 @@ def test_zones_that_are_tainted_count_unless_told_not_to() -> None:
 
 
 def test_a_node_without_the_label_takes_nobody_who_is_spread() -> None:
-    found = placement_shortage(zoned("-"), make_gang_request((shape_of_rules(spread=even()), 1)))
-    assert found.nodes_by_reason == {"would break the topology spread": 1}
+    result = placement_shortage(zoned("-"), make_gang_request((shape_of_rules(spread=even()), 1)))
+    assert result.nodes_by_reason == {"would break the topology spread": 1}
 
 
 def test_a_spread_that_asks_for_no_labels_counts_nobody_as_with_kube_scheduler() -> None:
@@ -379,7 +382,7 @@ def test_only_pods_with_the_same_label_value_are_spread_against_each_other() -> 
 
 
 def test_a_rule_about_one_members_index_is_kept() -> None:
-    """Labels that tell members apart are left out of shapes, but rules that ask for them still find them."""
+    """Identity labels are left out of shapes, but selectors that use them still match."""
     index = "training.kubeflow.org/replica-index"
     cluster = zoned("x", "y")
     for number in range(2):
@@ -394,18 +397,18 @@ def test_a_rule_about_one_members_index_is_kept() -> None:
         make_bound_pod("shy", "n0", shape_of_rules(labels={"app": "d"}, apart=[term(HOSTNAME_LABEL, {index: "7"})]))
     )
     assert index in cluster.selected_labels
-    seventh = shape_of(make_scheduler_pod("m", labels={index: "7"}, cpu=1), keep=cluster.selected_labels)
+    seventh = shape_of(make_scheduler_pod("m", labels={index: "7"}, cpu=1), selected_labels=cluster.selected_labels)
     assert placed_nodes(cluster, make_gang_request((seventh, 1))) == [["n1"]]
 
 
 def test_those_placed_before_in_the_same_round_are_seen() -> None:
-    trial = zoned("x", "y").what_if()
+    what_if = zoned("x", "y").what_if()
     first = make_gang_request((shape_of_rules(apart=[term(ZONE)]), 1))
-    found = trial.place(first)
-    assert isinstance(found, Placement)
-    trial.assume(first, found)
-    there = node_names(trial, found)[0][0]
-    second = node_names(trial, trial.place(make_gang_request((PLAIN_A, 4))))[0]
+    result = what_if.place(first)
+    assert isinstance(result, Placement)
+    what_if.assume(first, result)
+    there = node_names(what_if, result)[0][0]
+    second = node_names(what_if, what_if.place(make_gang_request((PLAIN_A, 4))))[0]
     assert set(second).isdisjoint({there})
 
 

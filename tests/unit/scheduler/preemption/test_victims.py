@@ -1,4 +1,4 @@
-"""Gangs that share a disruption budget: nobody leaves in vain because the budget lets only some of them go."""
+"""Gangs that share a disruption budget: no pod is evicted in vain because the budget allows only some evictions."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from gangline.api.meta import Key
 from gangline.scheduler.cache.nodes import NodeCache
 from gangline.scheduler.cycle.cycle import schedule
-from gangline.scheduler.pods.shape import PodShape
 from gangline.scheduler.types.cycle import BudgetLimit, CycleResult, GangAllocation, Preempt, SchedulerPolicy
+from gangline.scheduler.types.shape import PodShape
 from support.builders.scheduler_inputs import (
     make_bound_pod,
     make_gang_request,
@@ -21,7 +21,7 @@ NOW = datetime(2026, 3, 1, 13, tzinfo=UTC)
 
 
 def gang(name: str, node: str, *, allowed: int | None = None, least: int = 2, age: int = 0) -> GangAllocation:
-    """Two members on one node, covered by the budget if so many may leave."""
+    """Two members on one node; `allowed`: the evictions that their budget allows."""
     members = tuple(make_bound_pod(f"{name}-{number}", node, ONE) for number in range(2))
     uids = frozenset(member.uid for member in members)
     return GangAllocation(
@@ -37,14 +37,14 @@ def gang(name: str, node: str, *, allowed: int | None = None, least: int = 2, ag
 
 
 def decided(wanted: Mapping[str, int], *holdings: GangAllocation) -> CycleResult:
-    """What becomes of important gangs of so many members, where every gang has a node of its own."""
+    """The decisions about high-priority gangs of these sizes, where every gang has its own node."""
     cluster = NodeCache()
-    for holding in holdings:
-        cluster.put_node(make_scheduler_node(holding.pods[0].node, cpu=2))
-        for member in holding.pods:
+    for allocation in holdings:
+        cluster.put_node(make_scheduler_node(allocation.pods[0].node, cpu=2))
+        for member in allocation.pods:
             cluster.put_pod(member)
-    asks = [make_gang_request((ONE, count), name=name, priority=9) for name, count in wanted.items()]
-    return schedule(cluster.what_if(), asks, holdings, {}, SchedulerPolicy(), NOW)
+    requests = [make_gang_request((ONE, count), name=name, priority=9) for name, count in wanted.items()]
+    return schedule(cluster.what_if(), requests, holdings, {}, SchedulerPolicy(), NOW)
 
 
 def leaving(found: CycleResult) -> list[str]:
@@ -74,6 +74,6 @@ def test_spare_members_of_several_gangs_share_it_too() -> None:
 
 
 def test_a_member_that_is_in_two_bundles_counts_once() -> None:
-    # The spare members of one gang and all of another are needed.
+    # The surplus members of one gang and all members of another are needed.
     mixed = (gang("a", "n1", allowed=3, least=1), gang("b", "n2", allowed=3))
     assert leaving(decided({"high": 3}, *mixed)) == ["a-1", "b-0", "b-1"]

@@ -1,4 +1,4 @@
-"""Shapes made once."""
+"""Shapes are computed once."""
 
 from typing import Any
 
@@ -64,9 +64,9 @@ def test_a_members_own_label_is_noticed_where_a_rule_asks_for_it() -> None:
     assert [shapes.shape_for(pod) for pod in pods] == [shape_of(pod) for pod in pods]
     assert shapes.shape_for(pods[0]) != shapes.shape_for(pods[1])
     plain = [make_scheduler_pod(labels={INDEX: str(n)}) for n in range(2)]
-    assert shapes.shape_for(plain[0], keep=[INDEX]) != shapes.shape_for(plain[1], keep=[INDEX])
+    assert shapes.shape_for(plain[0], selected_labels=[INDEX]) != shapes.shape_for(plain[1], selected_labels=[INDEX])
     assert shapes.shape_for(plain[0]) is shapes.shape_for(plain[1])
-    assert shapes.shape_for(plain[0], keep=["app"]) is shapes.shape_for(plain[1], keep=["other"])
+    assert shapes.shape_for(plain[0], selected_labels=["app"]) is shapes.shape_for(plain[1], selected_labels=["other"])
 
 
 def test_a_claim_of_a_pods_own_name_is_its_own() -> None:
@@ -78,12 +78,12 @@ def test_a_claim_of_a_pods_own_name_is_its_own() -> None:
 
 def test_residents_are_the_same_as_without_a_memory() -> None:
     pod = make_scheduler_pod("a", labels={INDEX: "1", "app": "a"}, spec={"nodeName": "n", "priority": 3}, cpu=1)
-    assert ShapeCache().bound_pod_for(pod) == bound_pod_of(pod) is not None
-    assert ShapeCache().bound_pod_for(make_scheduler_pod("a")) is None
+    assert bound_pod_of(pod, ShapeCache().shape_for(pod)) == bound_pod_of(pod) is not None
+    assert bound_pod_of(make_scheduler_pod("a")) is None
 
 
 def test_when_too_many_are_kept_all_are_forgotten() -> None:
-    shapes = ShapeCache(most=2)
+    shapes = ShapeCache(max_size=2)
     first = shapes.shape_for(make_scheduler_pod(cpu=1))
     for number in range(2, 5):
         shapes.shape_for(make_scheduler_pod(cpu=number))

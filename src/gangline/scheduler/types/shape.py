@@ -1,4 +1,4 @@
-"""What decides where a pod may run, as a value: pods of equal shape are interchangeable."""
+"""The shape of a pod: everything that decides where it may run. Pods of equal shape are interchangeable."""
 
 from collections.abc import Collection, Mapping
 
@@ -8,7 +8,7 @@ from gangline.api.selectors import LabelSelector, Requirement, SelectorOperator
 
 
 class PodToleration(msgspec.Struct, frozen=True):
-    """Which taints a pod does not mind. An empty key with Exists: all of them; an empty effect: every effect."""
+    """A toleration. An empty key with Exists tolerates all taints; an empty effect means every effect."""
 
     key: str = ""
     operator: str = "Equal"
@@ -17,17 +17,17 @@ class PodToleration(msgspec.Struct, frozen=True):
 
 
 class NodeTerm(msgspec.Struct, frozen=True):
-    """All of these must hold of a node's labels, and of its name. One without any holds of no node."""
+    """Requirements on a node's labels and name, all of which must hold. A term without any matches no node."""
 
     label_requirements: tuple[Requirement, ...] = ()
     name_requirements: tuple[Requirement, ...] = ()
 
 
 class NodeConstraints(msgspec.Struct, frozen=True, cache_hash=True):
-    """What a pod wants of a node itself, whoever else is there."""
+    """The node selector, node affinity and tolerations of a pod."""
 
     selector: tuple[tuple[str, str], ...] = ()
-    # One of these must hold. None: it does not say.
+    # One of these terms must hold. None: there is no required node affinity.
     required: tuple[NodeTerm, ...] | None = None
     # Weight and term.
     preferred: tuple[tuple[int, NodeTerm], ...] = ()
@@ -42,29 +42,29 @@ class HostPort(msgspec.Struct, frozen=True):
 
 
 class AffinityTerm(msgspec.Struct, frozen=True, cache_hash=True):
-    """Which pods a rule between pods means, and what counts as the same place."""
+    """A required pod affinity or anti-affinity term: which pods it selects, and the label that makes a domain."""
 
     topology_key: str
     selector: LabelSelector
     namespaces: frozenset[str] = frozenset()
-    # Namespaces with such labels too. None: only those named.
+    # Namespaces with such labels are selected too. None: only the named ones.
     namespace_selector: LabelSelector | None = None
 
 
 class SpreadConstraint(msgspec.Struct, frozen=True, cache_hash=True):
-    """No more than `skew` more matching pods in one place than in the emptiest."""
+    """No domain may have more than `max_skew` more matching pods than the one with the fewest."""
 
     topology_key: str
     selector: LabelSelector
     max_skew: int = 1
-    # With fewer places than this the emptiest counts as empty.
+    # With fewer domains than this the minimum counts as 0.
     min_domains: int = 1
     honor_affinity: bool = True
     honor_taints: bool = False
 
 
 class PodConstraints(msgspec.Struct, frozen=True, cache_hash=True):
-    """What a pod wants of pods around it."""
+    """The pod affinity, anti-affinity and topology spread of a pod."""
 
     affinity: tuple[AffinityTerm, ...] = ()
     anti_affinity: tuple[AffinityTerm, ...] = ()
@@ -76,23 +76,24 @@ NO_NODE_CONSTRAINTS = NodeConstraints()
 
 
 class PodShape(msgspec.Struct, frozen=True, cache_hash=True):
-    """All that predicates look at. Hashable; equal for the members of a role."""
+    """All that the filters look at. Hashable; equal for the members of a role."""
 
-    # By resource, whole units, cpu in thousandths; `pods` 1 included. Zero amounts are left out.
+    # By resource, whole units, cpu in thousandths. Includes 1 of `pods`; zero amounts are left out.
     requests: tuple[tuple[str, int], ...]
     node_constraints: NodeConstraints = NO_NODE_CONSTRAINTS
     host_ports: tuple[HostPort, ...] = ()
-    # For rules between pods, its own and those of others.
+    # Namespace and labels: selectors of other pods may match them.
     namespace: str = ""
     labels: tuple[tuple[str, str], ...] = ()
     pod_constraints: PodConstraints = NO_POD_CONSTRAINTS
-    # Names of the PersistentVolumeClaims it uses; those of them that are made for it alone; and its uid, if there are any.
+    # Names of the PersistentVolumeClaims that the pod uses; those of them made for this pod alone (ephemeral volumes);
+    # and its uid if there are any of these.
     claims: tuple[str, ...] = ()
     ephemeral_claims: tuple[str, ...] = ()
     uid: str = ""
-    # A field that this way of placing cannot do, and the remedy. Empty: none.
+    # A field that we cannot honour, and the remedy; empty if there is none.
     unsupported: str = ""
-    # We only say where: kube-scheduler binds it, provides its volumes and gives out its devices.
+    # We only choose the node: kube-scheduler binds the pod, provisions its volumes and allocates its devices.
     pinned: bool = False
 
     @property
@@ -101,16 +102,18 @@ class PodShape(msgspec.Struct, frozen=True, cache_hash=True):
 
 
 def shape_excluding(shape: PodShape, nodes: Collection[str]) -> PodShape:
-    """As of a pod that is not to go to these nodes."""
+    """The shape of the same pod with these nodes excluded."""
     if not nodes:
         return shape
-    others = Requirement("metadata.name", SelectorOperator.NOT_IN, tuple(sorted(nodes)))
+    exclusion = Requirement("metadata.name", SelectorOperator.NOT_IN, tuple(sorted(nodes)))
     terms = shape.node_constraints.required
     required = (
-        (NodeTerm(name_requirements=(others,)),)
+        (NodeTerm(name_requirements=(exclusion,)),)
         if terms is None
         else tuple(
-            NodeTerm(term.label_requirements, (*term.name_requirements, others)) for term in terms if term != NodeTerm()
+            NodeTerm(term.label_requirements, (*term.name_requirements, exclusion))
+            for term in terms
+            if term != NodeTerm()
         )
     )
     return msgspec.structs.replace(

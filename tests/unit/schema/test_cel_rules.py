@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from gangline.schema.cel.rules import RuleResult, compile_rules
-from gangline.schema.structural.correlation import CorrelatedValue
-from gangline.schema.structural.nodes import SchemaNode
+from gangline.schema.correlation import CorrelatedValue
+from gangline.schema.nodes import SchemaNode
 
 TEXT: dict[str, Any] = {"type": "string"}
 

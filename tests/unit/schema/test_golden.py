@@ -18,8 +18,8 @@ from gangline.schema.cel.evaluate import CelProgram
 from gangline.schema.cel.syntax import ExpressionError
 from gangline.schema.cel.values import CelError, as_cel_value
 from gangline.schema.crd_validation.schema_rules import check_crd_schema
+from gangline.schema.nodes import SchemaNode
 from gangline.schema.problems import FieldProblem
-from gangline.schema.structural.nodes import SchemaNode
 from gangline.schema.structural.schema import StructuralSchema
 
 FOLDER = Path(__file__).parent / "golden"

@@ -14,7 +14,7 @@ from gangline.apiserver.kinds.machinery.problems import (
     unsupported,
     validate_non_negative,
 )
-from gangline.apiserver.kinds.machinery.strategy import Strategy
+from gangline.apiserver.kinds.machinery.strategy import StatusStrategy, Strategy
 from gangline.schema.problems import FieldProblem
 
 _METRIC_SOURCES = {
@@ -28,11 +28,18 @@ _METRICS_ANNOTATION = "autoscaling.alpha.kubernetes.io/metrics"
 _BEHAVIOR_ANNOTATION = "autoscaling.alpha.kubernetes.io/behavior"
 
 
+class AutoscalerStatusStrategy(StatusStrategy):
+    def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
+        found = validate_non_negative("status.currentReplicas", obj["status"].get("currentReplicas", 0))
+        return found + validate_non_negative("status.desiredReplicas", obj["status"].get("desiredReplicas", 0))
+
+
 class AutoscalerStrategy(Strategy):
     """`autoscaling/v2`."""
 
     struct = "autoscaling.v2.HorizontalPodAutoscaler"
     has_status = True
+    status_strategy = AutoscalerStatusStrategy
 
     def set_defaults(self, obj: JSON) -> None:
         spec = obj["spec"]
@@ -68,10 +75,6 @@ class AutoscalerStrategy(Strategy):
         for name in ("scaleUp", "scaleDown") if "behavior" in spec else ():
             found += _validate_scaling_rules(spec["behavior"][name], f"spec.behavior.{name}")
         return found
-
-    def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
-        found = validate_non_negative("status.currentReplicas", obj["status"].get("currentReplicas", 0))
-        return found + validate_non_negative("status.desiredReplicas", obj["status"].get("desiredReplicas", 0))
 
 
 class AutoscalerV1Strategy(AutoscalerStrategy):

@@ -11,7 +11,7 @@ from gangline.apiserver.kinds.machinery.problems import (
     unsupported,
     validate_non_negative,
 )
-from gangline.apiserver.kinds.machinery.strategy import Strategy
+from gangline.apiserver.kinds.machinery.strategy import StatusStrategy, Strategy
 from gangline.apiserver.kinds.pod import templates, validation
 from gangline.schema.problems import FieldProblem
 
@@ -99,9 +99,21 @@ def _validate_system_class(name: str, value: int, obj: JSON) -> list[FieldProble
     return [forbidden("metadata.name", reserved + told)]
 
 
+class DisruptionBudgetStatusStrategy(StatusStrategy):
+    def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
+        return self.validate_status(obj, old)
+
+    def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
+        found: list[FieldProblem] = []
+        for name in ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"):
+            found += validate_non_negative(f"status.{name}", obj["status"].get(name, 0))
+        return found
+
+
 class DisruptionBudgetStrategy(Strategy):
     struct = "policy.v1.PodDisruptionBudget"
     has_status = True
+    status_strategy = DisruptionBudgetStatusStrategy
     has_generation = True
     allow_unconditional_update = False
 
@@ -113,9 +125,6 @@ class DisruptionBudgetStrategy(Strategy):
 
     def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         return self.validate_content(obj)
-
-    def validate_kind_status_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
-        return self.validate_status(obj, old)
 
     def validate_content(self, obj: JSON) -> list[FieldProblem]:
         spec = obj["spec"]
@@ -133,16 +142,19 @@ class DisruptionBudgetStrategy(Strategy):
             found.append(unsupported("spec.unhealthyPodEvictionPolicy", policy, known))
         return found
 
+
+class ResourceQuotaStatusStrategy(StatusStrategy):
     def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
-        found: list[FieldProblem] = []
-        for name in ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"):
-            found += validate_non_negative(f"status.{name}", obj["status"].get(name, 0))
-        return found
+        status = obj["status"]
+        return _validate_quota_resources(status.get("hard", {}), "status.hard") + _validate_quota_resources(
+            status.get("used", {}), "status.used"
+        )
 
 
 class ResourceQuotaStrategy(Strategy):
     struct = "core.v1.ResourceQuota"
     has_status = True
+    status_strategy = ResourceQuotaStatusStrategy
 
     def validate_content(self, obj: JSON) -> list[FieldProblem]:
         spec = obj["spec"]
@@ -164,12 +176,6 @@ class ResourceQuotaStrategy(Strategy):
         if set(scopes or ()) == set(old["spec"].get("scopes") or ()):
             return []
         return [invalid("spec.scopes", scopes, metadata.IMMUTABLE_MESSAGE)]
-
-    def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
-        status = obj["status"]
-        return _validate_quota_resources(status.get("hard", {}), "status.hard") + _validate_quota_resources(
-            status.get("used", {}), "status.used"
-        )
 
 
 def _validate_quota_resources(listed: JSON, path: str) -> list[FieldProblem]:

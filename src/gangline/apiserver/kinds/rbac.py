@@ -14,15 +14,13 @@ _SUBJECT_KINDS = ("ServiceAccount", "User", "Group")
 
 class _RbacStrategy(Strategy):
     allow_create_on_update = True
-
-    def validate_name(self, name: str) -> tuple[str, ...]:
-        return formats.path_segment_errors(name)
+    name_errors = staticmethod(formats.path_segment_errors)
 
     def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         return [
             *self.validate(obj),
             *self.validate(obj),  # once for the kind and once for the change, as the real server does
-            *self.validate_metadata_update(obj, old),
+            *self.metadata.validate_update(obj, old),
             *self.validate_transition(obj, old),
         ]
 

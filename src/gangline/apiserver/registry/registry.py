@@ -401,8 +401,8 @@ def _apply_strategy(subresource: str, rules: Strategy, new: JSON, old: JSON) -> 
     """Put back what a write here may not touch; what is wrong with the rest."""
     match subresource:
         case "status":
-            rules.prepare_for_status_update(new, old)
-            return rules.validate_status_update(new, old)
+            rules.status.prepare_for_update(new, old)
+            return rules.status.validate_update(new, old)
         case "finalize" if isinstance(rules, NamespaceStrategy):
             rules.prepare_for_finalize_update(new, old)
             return rules.validate_finalize_update(new, old)

@@ -18,7 +18,7 @@ from gangline.schema.cel.types import (
     list_type,
     map_type,
 )
-from gangline.schema.structural.nodes import SchemaNode
+from gangline.schema.nodes import SchemaNode
 
 MAX_REQUEST_BYTES = 3 * 1024 * 1024
 _RESERVED_WORDS = (

@@ -3,7 +3,7 @@
 import re
 
 from gangline.base.errors import InputError
-from gangline.schema.structural.nodes import SchemaNode
+from gangline.schema.nodes import SchemaNode
 
 _TOKEN = re.compile(r"'(?:[^'\\]|\\.)*'|[.\[\]]|[^.\[\]']+|'", re.DOTALL)
 _STRING_ESCAPES = {

@@ -12,9 +12,9 @@ from gangline.schema.cel.field_path import FieldPathError, resolve_field_path
 from gangline.schema.cel.syntax import ExpressionError
 from gangline.schema.cel.types import CelType, optional_type
 from gangline.schema.cel.values import NO_SUCH_OVERLOAD, OPTIONAL_NONE, CelError, CelOptional, as_cel_value
+from gangline.schema.correlation import CorrelatedValue, elements_by_key, list_map_key
+from gangline.schema.nodes import SchemaNode
 from gangline.schema.problems import FieldProblem, ProblemKind
-from gangline.schema.structural.correlation import CorrelatedValue, elements_by_key, list_map_key
-from gangline.schema.structural.nodes import SchemaNode
 
 CALL_COST_LIMIT = 1_000_000
 COST_BUDGET = 10_000_000

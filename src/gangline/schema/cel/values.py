@@ -13,8 +13,8 @@ from typing import Any
 from gangline.base.errors import InputError
 from gangline.schema import formats
 from gangline.schema.cel.declare import escaped_name, unescaped_name, with_object_meta
-from gangline.schema.structural.correlation import json_equal
-from gangline.schema.structural.nodes import SchemaNode
+from gangline.schema.correlation import json_equal
+from gangline.schema.nodes import SchemaNode
 
 NO_SUCH_OVERLOAD = "no such overload"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

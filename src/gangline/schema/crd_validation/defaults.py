@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 
 from gangline.schema.cel.rules import compile_rules
+from gangline.schema.correlation import json_equal
+from gangline.schema.nodes import META_FIELDS, SchemaNode
 from gangline.schema.problems import FieldProblem, ProblemKind
 from gangline.schema.structural import embedded_objects
-from gangline.schema.structural.correlation import json_equal
 from gangline.schema.structural.defaulting import deep_copy
 from gangline.schema.structural.embedded_objects import MetadataError
-from gangline.schema.structural.nodes import META_FIELDS, SchemaNode
 from gangline.schema.structural.pruning import prune
 from gangline.schema.structural.validation import validate
 

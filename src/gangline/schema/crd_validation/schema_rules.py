@@ -13,8 +13,8 @@ from gangline.schema.cel.field_path import FieldPathError, resolve_field_path
 from gangline.schema.cel.rules import CompilationResult, compile_rule
 from gangline.schema.crd_validation.defaults import default_problems
 from gangline.schema.crd_validation.structural_rules import JSON, structural_problems, unsupported_keyword
+from gangline.schema.nodes import META_FIELDS, SchemaNode
 from gangline.schema.problems import NO_VALUE, FieldProblem, ProblemKind
-from gangline.schema.structural.nodes import META_FIELDS, SchemaNode
 
 SHARED_SCHEMA_PATH = "spec.validation.openAPIV3Schema"
 """The path of the schema when all versions share one."""

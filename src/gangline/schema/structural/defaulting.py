@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gangline.schema.structural.nodes import SchemaNode
+from gangline.schema.nodes import SchemaNode
 from gangline.schema.structural.pruning import prune
 
 

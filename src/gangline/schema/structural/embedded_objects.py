@@ -13,8 +13,8 @@ from gangline.api import names
 from gangline.base.errors import InputError
 from gangline.schema.go_text import quoted_text
 from gangline.schema.names import dns1035_label_errors, dns_label_errors, path_segment_errors
+from gangline.schema.nodes import SchemaNode
 from gangline.schema.problems import FieldProblem, ProblemKind
-from gangline.schema.structural.nodes import SchemaNode
 
 _MAX_ANNOTATION_BYTES = 256 * 1024
 _OWNER_FIELD_MESSAGES = (("name", "must not be empty"), ("uid", "must not be empty"))

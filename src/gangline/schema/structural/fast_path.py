@@ -7,8 +7,8 @@ or odd here answers no, and the quick way stays simple.
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+from gangline.schema.nodes import SchemaNode
 from gangline.schema.regex import Re2Pattern
-from gangline.schema.structural.nodes import SchemaNode
 
 ValuePredicate: TypeAlias = Callable[[Any], bool]
 _PYTHON_TYPES: dict[str, type] = {

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from gangline.schema.go_text import json_text
+from gangline.schema.nodes import SchemaNode
 from gangline.schema.problems import FieldProblem, ProblemKind
-from gangline.schema.structural.nodes import SchemaNode
 
 
 def duplicate_problems(value: Any, node: SchemaNode | None, path: str = "") -> list[FieldProblem]:

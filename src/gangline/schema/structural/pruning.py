@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gangline.schema.structural.nodes import META_FIELDS, SchemaNode
+from gangline.schema.nodes import META_FIELDS, SchemaNode
 
 
 class Pruner:

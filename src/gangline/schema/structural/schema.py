@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 
 from gangline.schema.cel.rules import compile_rules
+from gangline.schema.correlation import CorrelatedValue
+from gangline.schema.nodes import SchemaNode
 from gangline.schema.problems import FieldProblem, ProblemKind
 from gangline.schema.structural import defaulting, embedded_objects, fast_path, list_types
-from gangline.schema.structural.correlation import CorrelatedValue
-from gangline.schema.structural.nodes import SchemaNode
 from gangline.schema.structural.pruning import Pruner
 from gangline.schema.structural.validation import validate as careful_walk
 

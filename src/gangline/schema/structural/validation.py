@@ -7,11 +7,11 @@ Errors come in the server's order where it has one, and fields sorted by name wh
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from gangline.schema.correlation import CorrelatedValue, json_equal
 from gangline.schema.go_text import json_text, number_text, quoted_text
+from gangline.schema.nodes import SchemaNode
 from gangline.schema.problems import FieldProblem, ProblemKind
 from gangline.schema.regex import PatternError
-from gangline.schema.structural.correlation import CorrelatedValue, json_equal
-from gangline.schema.structural.nodes import SchemaNode
 
 _MAX_SAFE_INTEGER = float(2**53 - 1)
 _INTEGER_TOLERANCE = 1e-9

@@ -123,7 +123,7 @@ def test_finished_job_is_consistent() -> None:
     old = made(jobs, {"spec": {"template": template(restartPolicy="Never")}})
     new = copy.deepcopy(old)
     new["status"] = {"conditions": [{"type": "Complete", "status": "True"}], "active": 1}
-    found = {problem.field for problem in jobs.validate_status_update(new, old)}
+    found = {problem.field for problem in jobs.status.validate_update(new, old)}
     assert found == {"status.completionTime", "status.conditions", "status.active", "status.startTime"}
 
 
@@ -218,7 +218,7 @@ def test_disruption_budget_is_a_number_or_a_share(value: Any, good: bool) -> Non
 def test_counters_that_are_not_there_are_zero_when_there_are_less_than_none() -> None:
     old = made(deployments, {"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template()}})
     new = {**copy.deepcopy(old), "status": {"replicas": -1}}
-    found = [problem.field for problem in deployments.validate_status_update(new, old)]
+    found = [problem.field for problem in deployments.status.validate_update(new, old)]
     assert found == [
         "status.replicas",
         "status.updatedReplicas",
@@ -227,7 +227,7 @@ def test_counters_that_are_not_there_are_zero_when_there_are_less_than_none() ->
     ]
     old = made(jobs, {"spec": {"template": template(restartPolicy="Never")}})
     new = {**copy.deepcopy(old), "status": {"active": -1}}
-    found = [problem.field for problem in jobs.validate_status_update(new, old)]
+    found = [problem.field for problem in jobs.status.validate_update(new, old)]
     assert found == ["status.active"]
 
 

@@ -11,7 +11,7 @@ from gangline.api.scheduling import PODGROUPS, QUEUES, PodGroup, Queue
 from gangline.api.scheme import Resource
 from gangline.apiserver.kinds.crd.validation import crd_problems
 from gangline.schema.crds.gang_crds import GANG_RESOURCES, gang_crd, gang_schema
-from gangline.schema.structural.nodes import SchemaNode
+from gangline.schema.nodes import SchemaNode
 from gangline.schema.structural.validation import validate
 
 both = pytest.mark.parametrize("resource", GANG_RESOURCES, ids=lambda one: one.kind)

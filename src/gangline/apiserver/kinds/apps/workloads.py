@@ -12,7 +12,7 @@ from gangline.apiserver.kinds.machinery.problems import (
     unsupported,
     validate_non_negative,
 )
-from gangline.apiserver.kinds.machinery.strategy import Strategy, restore_field
+from gangline.apiserver.kinds.machinery.strategy import StatusStrategy, Strategy, restore_field
 from gangline.apiserver.kinds.pod import claims, defaults, templates
 from gangline.apiserver.kinds.pod import strategy as pod_strategy
 from gangline.schema.problems import FieldProblem
@@ -50,8 +50,28 @@ class _WorkloadStrategy(Strategy):
         return told
 
 
+class DeploymentStatusStrategy(StatusStrategy):
+    def prepare_for_update(self, obj: JSON, old: JSON) -> None:
+        super().prepare_for_update(obj, old)
+        restore_field(obj["metadata"], old["metadata"], "labels")
+
+    def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
+        status = obj["status"]
+        found = _validate_counts(
+            status,
+            "observedGeneration replicas updatedReplicas readyReplicas availableReplicas unavailableReplicas collisionCount",
+        )
+        found += _validate_within_replicas(status, ("updatedReplicas", "readyReplicas", "availableReplicas"))
+        return (
+            found
+            + _validate_available_replicas(status, "readyReplicas")
+            + _validate_collision_count(status, old["status"])
+        )
+
+
 class DeploymentStrategy(_WorkloadStrategy):
     struct = "apps.v1.Deployment"
+    status_strategy = DeploymentStatusStrategy
 
     def set_defaults(self, obj: JSON) -> None:
         super().set_defaults(obj)
@@ -68,10 +88,6 @@ class DeploymentStrategy(_WorkloadStrategy):
     def generation_fields(self, obj: JSON) -> Any:
         return obj.get("spec"), obj["metadata"].get("annotations")
 
-    def prepare_for_status_update(self, obj: JSON, old: JSON) -> None:
-        super().prepare_for_status_update(obj, old)
-        restore_field(obj["metadata"], old["metadata"], "labels")
-
     def validate_content(self, obj: JSON) -> list[FieldProblem]:
         spec = obj["spec"]
         found = validate_non_negative("spec.replicas", spec["replicas"])
@@ -86,19 +102,6 @@ class DeploymentStrategy(_WorkloadStrategy):
             told = "must be greater than minReadySeconds"
             found.append(invalid("spec.progressDeadlineSeconds", deadline, told))
         return found
-
-    def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
-        status = obj["status"]
-        found = _validate_counts(
-            status,
-            "observedGeneration replicas updatedReplicas readyReplicas availableReplicas unavailableReplicas collisionCount",
-        )
-        found += _validate_within_replicas(status, ("updatedReplicas", "readyReplicas", "availableReplicas"))
-        return (
-            found
-            + _validate_available_replicas(status, "readyReplicas")
-            + _validate_collision_count(status, old["status"])
-        )
 
 
 def _validate_replicated_spec(spec: JSON, shown: str) -> list[FieldProblem]:
@@ -145,8 +148,18 @@ def _validate_rolling_update(rolling: JSON, path: str) -> list[FieldProblem]:
     return found + templates.validate_percent_limit(gone, f"{path}.maxUnavailable")
 
 
+class ReplicaSetStatusStrategy(StatusStrategy):
+    def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
+        status = obj["status"]
+        names = "replicas fullyLabeledReplicas readyReplicas availableReplicas observedGeneration"
+        found = _validate_counts(status, names)
+        found += _validate_within_replicas(status, ("fullyLabeledReplicas", "readyReplicas", "availableReplicas"))
+        return found + _validate_available_replicas(status, "readyReplicas")
+
+
 class ReplicaSetStrategy(_WorkloadStrategy):
     struct = "apps.v1.ReplicaSet"
+    status_strategy = ReplicaSetStatusStrategy
 
     def set_defaults(self, obj: JSON) -> None:
         super().set_defaults(obj)
@@ -158,20 +171,29 @@ class ReplicaSetStrategy(_WorkloadStrategy):
         found += validate_non_negative("spec.minReadySeconds", spec.get("minReadySeconds", 0))
         return found + _validate_replicated_spec(spec, "ReplicaSet")
 
+
+class StatefulSetStatusStrategy(StatusStrategy):
     def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         status = obj["status"]
-        names = "replicas fullyLabeledReplicas readyReplicas availableReplicas observedGeneration"
-        found = _validate_counts(status, names)
-        found += _validate_within_replicas(status, ("fullyLabeledReplicas", "readyReplicas", "availableReplicas"))
-        return found + _validate_available_replicas(status, "readyReplicas")
+        found = _validate_counts(
+            status,
+            "replicas readyReplicas currentReplicas updatedReplicas availableReplicas observedGeneration collisionCount",
+        )
+        found += _validate_within_replicas(
+            status, ("readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas")
+        )
+        return (
+            found
+            + _validate_available_replicas(status, "status.readyReplicas")
+            + _validate_collision_count(status, old["status"])
+        )
 
 
 class StatefulSetStrategy(_WorkloadStrategy):
     struct = "apps.v1.StatefulSet"
+    status_strategy = StatefulSetStatusStrategy
     prefixes_pod_names = False
-
-    def validate_name(self, name: str) -> tuple[str, ...]:
-        return formats.dns_label_errors(name)
+    name_errors = staticmethod(formats.dns_label_errors)
 
     def set_defaults(self, obj: JSON) -> None:
         super().set_defaults(obj)
@@ -198,7 +220,7 @@ class StatefulSetStrategy(_WorkloadStrategy):
         obj["spec"]["updateStrategy"].get("rollingUpdate", {}).pop("maxUnavailable", None)
 
     def validate(self, obj: JSON) -> list[FieldProblem]:
-        return [*self.validate_metadata(obj), *self._validate_spec(obj["spec"], new=True)]
+        return [*self.metadata.validate(obj), *self._validate_spec(obj["spec"], new=True)]
 
     def validate_content(self, obj: JSON) -> list[FieldProblem]:
         return self._validate_spec(obj["spec"], new=False)
@@ -231,21 +253,6 @@ class StatefulSetStrategy(_WorkloadStrategy):
             "'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"
         )
         return [forbidden("spec", told)]
-
-    def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
-        status = obj["status"]
-        found = _validate_counts(
-            status,
-            "replicas readyReplicas currentReplicas updatedReplicas availableReplicas observedGeneration collisionCount",
-        )
-        found += _validate_within_replicas(
-            status, ("readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas")
-        )
-        return (
-            found
-            + _validate_available_replicas(status, "status.readyReplicas")
-            + _validate_collision_count(status, old["status"])
-        )
 
 
 def _validate_stateful_template(spec: JSON, selector: JSON | None) -> list[FieldProblem]:
@@ -313,8 +320,18 @@ def _validate_stateful_rollout(strategy: JSON, path: str) -> list[FieldProblem]:
     ]
 
 
+class DaemonSetStatusStrategy(StatusStrategy):
+    def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
+        names = (
+            "currentNumberScheduled numberMisscheduled desiredNumberScheduled numberReady observedGeneration "
+            "updatedNumberScheduled numberAvailable numberUnavailable collisionCount"
+        )
+        return _validate_counts(obj["status"], names) + _validate_collision_count(obj["status"], old["status"])
+
+
 class DaemonSetStrategy(_WorkloadStrategy):
     struct = "apps.v1.DaemonSet"
+    status_strategy = DaemonSetStatusStrategy
     prefixes_pod_names = False
 
     def set_defaults(self, obj: JSON) -> None:
@@ -353,13 +370,6 @@ class DaemonSetStrategy(_WorkloadStrategy):
         found += validate_non_negative("spec.minReadySeconds", spec.get("minReadySeconds", 0))
         found += _validate_daemon_rollout(spec["updateStrategy"], "spec.updateStrategy")
         return found + validate_non_negative("spec.revisionHistoryLimit", spec["revisionHistoryLimit"])
-
-    def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
-        names = (
-            "currentNumberScheduled numberMisscheduled desiredNumberScheduled numberReady observedGeneration "
-            "updatedNumberScheduled numberAvailable numberUnavailable collisionCount"
-        )
-        return _validate_counts(obj["status"], names) + _validate_collision_count(obj["status"], old["status"])
 
 
 _TEMPLATE_GENERATION_ANNOTATION = "deprecated.daemonset.template.generation"

@@ -6,14 +6,20 @@ import zoneinfo
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.batch import job as batch_job
 from gangline.apiserver.kinds.machinery.problems import invalid, required, unsupported, validate_non_negative
-from gangline.apiserver.kinds.machinery.strategy import Strategy
+from gangline.apiserver.kinds.machinery.strategy import StatusStrategy, Strategy
 from gangline.apiserver.kinds.pod import strategy, templates
 from gangline.schema.problems import FieldProblem
+
+
+class CronJobStatusStrategy(StatusStrategy):
+    def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
+        return []
 
 
 class CronJobStrategy(Strategy):
     struct = "batch.v1.CronJob"
     has_status = True
+    status_strategy = CronJobStatusStrategy
     has_generation = True
 
     def set_defaults(self, obj: JSON) -> None:
@@ -29,9 +35,6 @@ class CronJobStrategy(Strategy):
     def prepare_for_create(self, obj: JSON, now: str) -> None:
         super().prepare_for_create(obj, now)
         strategy.drop_disabled_fields(obj["spec"]["jobTemplate"]["spec"]["template"]["spec"])
-
-    def validate_kind_status_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
-        return []
 
     def validate(self, obj: JSON) -> list[FieldProblem]:
         found = super().validate(obj)

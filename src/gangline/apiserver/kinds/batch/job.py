@@ -6,6 +6,7 @@ from gangline.api.meta import JSON
 from gangline.apiserver.kinds.batch import job_policies
 from gangline.apiserver.kinds.batch.job_status import validate_job_status
 from gangline.apiserver.kinds.machinery import formats, gostruct, metadata, selectors
+from gangline.apiserver.kinds.machinery.metadata import CoreMetadataRules
 from gangline.apiserver.kinds.machinery.problems import (
     invalid,
     invalid_each,
@@ -14,7 +15,7 @@ from gangline.apiserver.kinds.machinery.problems import (
     unsupported,
     validate_non_negative,
 )
-from gangline.apiserver.kinds.machinery.strategy import Strategy
+from gangline.apiserver.kinds.machinery.strategy import StatusStrategy, Strategy
 from gangline.apiserver.kinds.pod import strategy, templates
 from gangline.schema.problems import FieldProblem
 
@@ -45,12 +46,29 @@ def set_policy_defaults(spec: JSON) -> None:
                 pattern["status"] = "True"
 
 
+class JobMetadataRules(CoreMetadataRules):
+    def validate(self, obj: JSON) -> list[FieldProblem]:
+        labels = obj["metadata"].get("labels", {})
+        if labels and labels.keys() <= {*_UID_LABELS, *_NAME_LABELS}:
+            # They come from the template, not from a client.
+            rest = {name: value for name, value in obj["metadata"].items() if name != "labels"}
+            return super().validate({**obj, "metadata": rest})
+        return super().validate(obj)
+
+
+class JobStatusStrategy(StatusStrategy):
+    def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
+        return validate_job_status(obj, old)
+
+
 class JobStrategy(Strategy):
-    """Its selector is generated, so that it owns its own pods only."""
+    """The selector of a Job is generated, so that a Job owns its own pods only."""
 
     struct = "batch.v1.Job"
     has_status = True
     has_generation = True
+    metadata_rules = JobMetadataRules
+    status_strategy = JobStatusStrategy
 
     def set_defaults(self, obj: JSON) -> None:
         spec, meta = obj["spec"], obj["metadata"]
@@ -74,16 +92,6 @@ class JobStrategy(Strategy):
         strategy.drop_disabled_fields(obj["spec"]["template"]["spec"])
         super().prepare_for_update(obj, old)
 
-    def validate_metadata(self, obj: JSON) -> list[FieldProblem]:
-        labels = obj["metadata"].get("labels", {})
-        if labels and labels.keys() <= {
-            *_UID_LABELS,
-            *_NAME_LABELS,
-        }:  # they came from the template, not from a person
-            rest = {name: value for name, value in obj["metadata"].items() if name != "labels"}
-            return super().validate_metadata({**obj, "metadata": rest})
-        return super().validate_metadata(obj)
-
     def validate_content(self, obj: JSON) -> list[FieldProblem]:
         found = _validate_generated_selector(obj)
         found += _validate_spec_and_selector(obj["spec"])
@@ -100,7 +108,7 @@ class JobStrategy(Strategy):
         new, before = obj["spec"], old["spec"]
         found = [
             *self.validate(obj),
-            *self.validate_metadata_update(obj, old),
+            *self.metadata.validate_update(obj, old),
             *_validate_spec_and_selector(new),
         ]
         found += _validate_completions_update(new, before)
@@ -115,9 +123,6 @@ class JobStrategy(Strategy):
         ):
             found += metadata.validate_immutable(new.get(name), before.get(name), f"spec.{name}")
         return found
-
-    def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
-        return validate_job_status(obj, old)
 
     def warnings(self, obj: JSON, old: JSON | None) -> list[str]:
         told: list[str] = []

@@ -44,7 +44,7 @@ class ConfigMapStrategy(Strategy):
 
     def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         return [
-            *self.validate_metadata_update(obj, old),
+            *self.metadata.validate_update(obj, old),
             *_validate_immutable_data(obj, old, ("data", "binaryData")),
             *self.validate(obj),
         ]
@@ -72,7 +72,7 @@ class SecretStrategy(Strategy):
 
     def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         return [
-            *self.validate_metadata_update(obj, old),
+            *self.metadata.validate_update(obj, old),
             *metadata.validate_immutable(obj["type"], old["type"], "type"),
             *_validate_immutable_data(obj, old, ("data",)),
             *self.validate(obj),

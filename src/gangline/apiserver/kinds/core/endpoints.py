@@ -167,4 +167,4 @@ class NetworkPolicyStrategy(Strategy):
         return selectors.validate_label_selector(obj["spec"].get("podSelector"), "spec.podSelector")
 
     def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
-        return [*self.validate(obj), *self.validate_metadata_update(obj, old), *self.validate_content(obj)]
+        return [*self.validate(obj), *self.metadata.validate_update(obj, old), *self.validate_content(obj)]

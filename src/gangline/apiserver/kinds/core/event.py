@@ -83,7 +83,7 @@ class EventsV1Strategy(Strategy):
         event = to_core_v1(obj)
         found = [
             *_validate_core_event(event, "reportingController"),
-            *self.validate_metadata(obj),
+            *self.metadata.validate(obj),
             *_validate_series(event),
         ]
         if not event["eventTime"]:
@@ -97,7 +97,7 @@ class EventsV1Strategy(Strategy):
         event, before = to_core_v1(obj), to_core_v1(old)
         found = [
             *_validate_core_event(event, "reportingController"),
-            *self.validate_metadata_update(obj, old),
+            *self.metadata.validate_update(obj, old),
         ]
         if event.get("series") != before.get("series"):
             found += _validate_series(event)

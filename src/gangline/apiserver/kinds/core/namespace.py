@@ -3,12 +3,22 @@
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats
 from gangline.apiserver.kinds.machinery.problems import invalid, invalid_each
-from gangline.apiserver.kinds.machinery.strategy import Strategy, restore_field
+from gangline.apiserver.kinds.machinery.strategy import StatusStrategy, Strategy, restore_field
 from gangline.schema.problems import FieldProblem
 
 NAME_LABEL = "kubernetes.io/metadata.name"
 NAMESPACE_FINALIZER = "kubernetes"
 _STANDARD_FINALIZERS = frozenset({"orphan", "foregroundDeletion", NAMESPACE_FINALIZER})
+
+
+class NamespaceStatusStrategy(StatusStrategy):
+    def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
+        phase = obj["status"].get("phase", "")
+        if obj["metadata"].get("deletionTimestamp"):
+            told = "may only be 'Terminating' if `deletionTimestamp` is not empty"
+            return [] if phase == "Terminating" else [invalid("status.Phase", phase, told)]
+        told = "may only be 'Active' if `deletionTimestamp` is empty"
+        return [] if phase == "Active" else [invalid("status.Phase", phase, told)]
 
 
 class NamespaceStrategy(Strategy):
@@ -17,9 +27,8 @@ class NamespaceStrategy(Strategy):
     struct = "core.v1.Namespace"
     namespaced = False
     has_status = True
-
-    def validate_name(self, name: str) -> tuple[str, ...]:
-        return formats.dns_label_errors(name)
+    name_errors = staticmethod(formats.dns_label_errors)
+    status_strategy = NamespaceStatusStrategy
 
     def set_defaults(self, obj: JSON) -> None:
         set_name_label(obj)
@@ -44,24 +53,16 @@ class NamespaceStrategy(Strategy):
         return _validate_finalizers(obj["spec"].get("finalizers", ()), "spec.finalizers", numbered=False)
 
     def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
-        return [*self.validate(obj), *self.validate_metadata_update(obj, old)]
+        return [*self.validate(obj), *self.metadata.validate_update(obj, old)]
 
     def validate_finalize_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         """Problems of an update of `finalize`."""
         finalizers = obj["spec"].get("finalizers", ())
         return [
-            *self._validate_common_update(obj, old),
-            *self.validate_metadata_update(obj, old),
+            *self.metadata.validate_common_update(obj, old),
+            *self.metadata.validate_update(obj, old),
             *_validate_finalizers(finalizers, "spec.finalizers", numbered=True),
         ]
-
-    def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
-        phase = obj["status"].get("phase", "")
-        if obj["metadata"].get("deletionTimestamp"):
-            told = "may only be 'Terminating' if `deletionTimestamp` is not empty"
-            return [] if phase == "Terminating" else [invalid("status.Phase", phase, told)]
-        told = "may only be 'Active' if `deletionTimestamp` is empty"
-        return [] if phase == "Active" else [invalid("status.Phase", phase, told)]
 
 
 def set_name_label(obj: JSON) -> None:

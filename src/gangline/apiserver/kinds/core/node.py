@@ -10,11 +10,37 @@ from gangline.apiserver.kinds.machinery.problems import (
     required,
     unsupported,
 )
-from gangline.apiserver.kinds.machinery.strategy import Strategy
+from gangline.apiserver.kinds.machinery.strategy import StatusStrategy, Strategy
 from gangline.apiserver.kinds.pod.placement import TAINT_EFFECTS
 from gangline.schema.problems import NO_VALUE, FieldProblem, ProblemKind
 
 _NOT_READY_TAINT = "node.kubernetes.io/not-ready"
+
+
+class NodeStatusStrategy(StatusStrategy):
+    def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
+        found = [
+            *self.metadata.validate_update(obj, old),
+            *_validate_resources(obj),
+            *_validate_addresses(obj),
+        ]
+        spec, before = obj["spec"], old["spec"]
+        kept = before.get("podCIDRs", [])
+        told = 'node updates may not change podCIDR except from "" to valid'
+        now = spec.get("podCIDRs", [])
+        if kept and len(kept) != len(now):
+            found.append(forbidden("spec.podCIDRs", told))
+        elif kept:
+            pairs = zip(kept, now, strict=True)
+            found += [forbidden("spec.podCIDRs", told) for was, value in pairs if was != value]
+        provider = before.get("providerID")
+        if provider and spec.get("providerID") != provider:
+            told = 'node updates may not change providerID except from "" to valid'
+            found.append(forbidden("spec.providerID", told))
+        found += _validate_taints(spec.get("taints", ()))
+        if spec.get("externalID") != before.get("externalID"):
+            found.append(forbidden("spec.externalID", "may not be updated"))
+        return found
 
 
 class NodeStrategy(Strategy):
@@ -23,6 +49,7 @@ class NodeStrategy(Strategy):
     struct = "core.v1.Node"
     namespaced = False
     has_status = True
+    status_strategy = NodeStatusStrategy
 
     def set_defaults(self, obj: JSON) -> None:
         spec, status = obj["spec"], obj["status"]
@@ -44,7 +71,7 @@ class NodeStrategy(Strategy):
 
     def validate(self, obj: JSON) -> list[FieldProblem]:
         found = [
-            *self.validate_metadata(obj),
+            *self.metadata.validate(obj),
             *_validate_taints(obj["spec"].get("taints", ())),
             *_validate_resources(obj),
         ]
@@ -65,31 +92,7 @@ class NodeStrategy(Strategy):
         return found
 
     def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
-        return [*self.validate(obj), *self.validate_kind_status_update(obj, old)]
-
-    def validate_kind_status_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
-        found = [
-            *self.validate_metadata_update(obj, old),
-            *_validate_resources(obj),
-            *_validate_addresses(obj),
-        ]
-        spec, before = obj["spec"], old["spec"]
-        kept = before.get("podCIDRs", [])
-        told = 'node updates may not change podCIDR except from "" to valid'
-        now = spec.get("podCIDRs", [])
-        if kept and len(kept) != len(now):
-            found.append(forbidden("spec.podCIDRs", told))
-        elif kept:
-            pairs = zip(kept, now, strict=True)
-            found += [forbidden("spec.podCIDRs", told) for was, value in pairs if was != value]
-        provider = before.get("providerID")
-        if provider and spec.get("providerID") != provider:
-            told = 'node updates may not change providerID except from "" to valid'
-            found.append(forbidden("spec.providerID", told))
-        found += _validate_taints(spec.get("taints", ()))
-        if spec.get("externalID") != before.get("externalID"):
-            found.append(forbidden("spec.externalID", "may not be updated"))
-        return found
+        return [*self.validate(obj), *self.status.validate_kind_update(obj, old)]
 
     def warnings(self, obj: JSON, old: JSON | None) -> list[str]:
         told: list[str] = []

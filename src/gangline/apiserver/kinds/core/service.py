@@ -20,7 +20,7 @@ from gangline.apiserver.kinds.machinery.problems import (
     required,
     unsupported,
 )
-from gangline.apiserver.kinds.machinery.strategy import Strategy
+from gangline.apiserver.kinds.machinery.strategy import StatusStrategy, Strategy
 from gangline.apiserver.kinds.pod import containers, probes
 from gangline.schema.problems import FieldProblem
 
@@ -34,13 +34,21 @@ _LOAD_BALANCER_ONLY = "may only be used when `type` is 'LoadBalancer'"
 _MAX_AFFINITY_SECONDS = 86400
 
 
+class ServiceStatusStrategy(StatusStrategy):
+    def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
+        found: list[FieldProblem] = []
+        before = {one.get("ip") for one in old["status"].get("loadBalancer", {}).get("ingress", ())}
+        for index, ingress in enumerate(obj["status"]["loadBalancer"].get("ingress", ())):
+            found += _validate_ingress(ingress, before, f"status.loadBalancer.ingress[{index}]")
+        return found
+
+
 class ServiceStrategy(Strategy):
     struct = "core.v1.Service"
     has_status = True
     allow_create_on_update = True
-
-    def validate_name(self, name: str) -> tuple[str, ...]:
-        return formats.dns_1035_label_errors(name)
+    name_errors = staticmethod(formats.dns_1035_label_errors)
+    status_strategy = ServiceStatusStrategy
 
     def set_defaults(self, obj: JSON) -> None:
         spec = obj["spec"]
@@ -83,18 +91,11 @@ class ServiceStrategy(Strategy):
 
     def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         return [
-            *self.validate_metadata_update(obj, old),
+            *self.metadata.validate_update(obj, old),
             *service_ips.validate_cluster_ip_update(obj["spec"], old["spec"]),
             *_validate_class_update(obj["spec"], old["spec"]),
             *self.validate_content(obj),
         ]
-
-    def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
-        found: list[FieldProblem] = []
-        before = {one.get("ip") for one in old["status"].get("loadBalancer", {}).get("ingress", ())}
-        for index, ingress in enumerate(obj["status"]["loadBalancer"].get("ingress", ())):
-            found += _validate_ingress(ingress, before, f"status.loadBalancer.ingress[{index}]")
-        return found
 
     def validate_content(self, obj: JSON) -> list[FieldProblem]:
         spec = obj["spec"]

@@ -11,7 +11,7 @@ from gangline.apiserver.kinds.machinery.problems import (
     too_long,
     unsupported,
 )
-from gangline.apiserver.kinds.machinery.strategy import Strategy
+from gangline.apiserver.kinds.machinery.strategy import StatusStrategy, Strategy
 from gangline.apiserver.kinds.pod import claims, placement, volumes
 from gangline.apiserver.kinds.pod import update as pod_update
 from gangline.schema.problems import FieldProblem
@@ -32,9 +32,23 @@ _NON_SOURCE_FIELDS = frozenset(
 )
 
 
+class PersistentVolumeClaimStatusStrategy(StatusStrategy):
+    def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
+        return [
+            invalid(
+                f"status.capacity[{name}]",
+                quantities.parse_quantity(text).value(),
+                "must be a valid resource quantity",
+            )
+            for name, text in obj["status"].get("capacity", {}).items()
+            if quantities.parse_quantity(text).nanos < 0
+        ]
+
+
 class PersistentVolumeClaimStrategy(Strategy):
     struct = "core.v1.PersistentVolumeClaim"
     has_status = True
+    status_strategy = PersistentVolumeClaimStatusStrategy
 
     def set_defaults(self, obj: JSON) -> None:
         obj["spec"].setdefault("volumeMode", "Filesystem")
@@ -52,7 +66,7 @@ class PersistentVolumeClaimStrategy(Strategy):
     def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         return [
             *self.validate(obj),
-            *self.validate_metadata_update(obj, old),
+            *self.metadata.validate_update(obj, old),
             *self.validate(obj),
             *self.validate_transition(obj, old),
         ]
@@ -82,17 +96,6 @@ class PersistentVolumeClaimStrategy(Strategy):
             found.append(forbidden("spec", told))
         found += _validate_resize(obj, old)
         return found + validate_immutable(obj["spec"].get("volumeMode"), old["spec"].get("volumeMode"), "volumeMode")
-
-    def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
-        return [
-            invalid(
-                f"status.capacity[{name}]",
-                quantities.parse_quantity(text).value(),
-                "must be a valid resource quantity",
-            )
-            for name, text in obj["status"].get("capacity", {}).items()
-            if quantities.parse_quantity(text).nanos < 0
-        ]
 
 
 def _add_protection_finalizer(meta: JSON, finalizer: str) -> None:
@@ -240,7 +243,7 @@ class StorageClassStrategy(Strategy):
         obj.setdefault("volumeBindingMode", "Immediate")
 
     def validate(self, obj: JSON) -> list[FieldProblem]:
-        found = self.validate_metadata(obj)
+        found = self.metadata.validate(obj)
         name = obj["provisioner"]
         found += (
             invalid_each("provisioner", name.lower(), formats.qualified_name_errors(name.lower()))
@@ -261,7 +264,7 @@ class StorageClassStrategy(Strategy):
         return found
 
     def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
-        found = [*self.validate(obj), *self.validate_metadata_update(obj, old)]
+        found = [*self.validate(obj), *self.metadata.validate_update(obj, old)]
         found += [
             forbidden(name, f"updates to {name} are forbidden.")
             for name in ("parameters", "provisioner", "reclaimPolicy")

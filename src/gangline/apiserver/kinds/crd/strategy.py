@@ -6,7 +6,7 @@ from typing import Any
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.crd.decoding import normalize_crd_spec
 from gangline.apiserver.kinds.crd.validation import crd_problems, crd_update_problems
-from gangline.apiserver.kinds.machinery import metadata
+from gangline.apiserver.kinds.machinery.metadata import MetadataRules
 from gangline.apiserver.kinds.machinery.strategy import Strategy
 from gangline.schema.formats import format_predicate
 from gangline.schema.problems import FieldProblem
@@ -18,6 +18,7 @@ class CrdStrategy(Strategy):
     namespaced = False
     has_status = True
     has_generation = True
+    metadata_rules = MetadataRules
 
     def set_defaults(self, obj: JSON) -> None:
         spec = obj.get("spec")
@@ -47,13 +48,6 @@ class CrdStrategy(Strategy):
         if missing:
             obj["status"] = {**obj["status"], "storedVersions": [*stored, *missing]}
 
-    def validate_metadata(self, obj: JSON) -> list[FieldProblem]:
-        # Unlike with core kinds, any qualified name is fine for a finalizer.
-        return metadata.validate_object_meta(obj["metadata"], self.validate_name, namespaced=False)
-
-    def validate_metadata_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
-        return metadata.validate_object_meta_update(obj["metadata"], old["metadata"])
-
     def validate_content(self, obj: JSON) -> list[FieldProblem]:
         return crd_problems(obj)
 
@@ -63,7 +57,7 @@ class CrdStrategy(Strategy):
         moved = crd_update_problems(obj, old) if changed else []
         # A changed group or plural no longer fits the name; that is told once, as the change it is.
         fits = [problem for problem in problems if not (moved and problem.field == "metadata.name")]
-        return [*self.validate_metadata_update(obj, old), *fits, *moved]
+        return [*self.metadata.validate_update(obj, old), *fits, *moved]
 
     def warnings(self, obj: JSON, old: JSON | None) -> list[str]:
         versions = obj["spec"].get("versions") or ()

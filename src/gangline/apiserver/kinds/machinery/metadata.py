@@ -74,6 +74,43 @@ def validate_object_meta_update(new: JSON, old: JSON, *, path: str = "metadata")
     return found
 
 
+class MetadataRules:
+    """Validation of the metadata of one kind. These are the rules of custom resources and their definitions."""
+
+    def __init__(self, name_errors: formats.FormatCheck, *, namespaced: bool) -> None:
+        self._name_errors, self._namespaced = name_errors, namespaced
+
+    def validate(self, obj: JSON) -> list[FieldProblem]:
+        """Problems that the kind itself reports in the metadata of a new object."""
+        return validate_object_meta(obj["metadata"], self._name_errors, namespaced=self._namespaced)
+
+    def validate_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
+        """Problems that the kind itself reports in the metadata of a changed object."""
+        return validate_object_meta_update(obj["metadata"], old["metadata"])
+
+    def validate_common_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
+        """Problems in the metadata of a changed object that are reported for every built-in kind."""
+        new, before = obj["metadata"], old["metadata"]
+        problems = validate_object_meta(new, formats.path_segment_errors, namespaced=self._namespaced)
+        return problems + validate_object_meta_update(new, before)
+
+
+class CoreMetadataRules(MetadataRules):
+    """Rules of built-in kinds: a finalizer without a domain must be one that Kubernetes knows."""
+
+    def validate(self, obj: JSON) -> list[FieldProblem]:
+        problems = super().validate(obj)
+        if "finalizers" in obj["metadata"]:
+            problems += _validate_core_finalizers(obj["metadata"]["finalizers"])
+        return problems
+
+    def validate_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
+        problems = super().validate_update(obj, old)
+        if "finalizers" in obj["metadata"]:
+            problems += _validate_core_finalizers(obj["metadata"]["finalizers"])
+        return problems
+
+
 def _validate_shared_fields(meta: JSON, path: str) -> list[FieldProblem]:
     found: list[FieldProblem] = []
     if "labels" in meta:
@@ -177,12 +214,11 @@ def _validate_finalizers(finalizers: list[str], path: str) -> list[FieldProblem]
     return found
 
 
-def validate_core_finalizers(finalizers: Iterable[str], path: str) -> list[FieldProblem]:
-    """Of core kinds: a finalizer without a domain must be one Kubernetes knows."""
+def _validate_core_finalizers(finalizers: Iterable[str]) -> list[FieldProblem]:
     known = {_ORPHAN_FINALIZER, _FOREGROUND_FINALIZER, "kubernetes"}
     return [
         invalid(
-            f"{path}[{index}]",
+            f"metadata.finalizers[{index}]",
             finalizer,
             "name is neither a standard finalizer name nor is it fully qualified",
         )

@@ -29,10 +29,10 @@ def validate_requirement(one: JSON, path: str) -> list[FieldProblem]:
 def validate_operator(name: str, values: list[str] | tuple[()], path: str) -> list[FieldProblem]:
     """Whether an operator goes with the number of its values."""
     if name in {"In", "NotIn"}:
-        told = "must be specified when `validate_operator` is 'In' or 'NotIn'"
+        told = "must be specified when `operator` is 'In' or 'NotIn'"
         return [] if values else [required(f"{path}.values", told)]
     if name in {"Exists", "DoesNotExist"}:
-        told = "may not be specified when `validate_operator` is 'Exists' or 'DoesNotExist'"
+        told = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
         return [forbidden(f"{path}.values", told)] if values else []
     return [invalid(f"{path}.operator", name, "not a valid selector operator")]
 

@@ -5,7 +5,7 @@ import re
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import quantities
 from gangline.apiserver.kinds.machinery.problems import forbidden, invalid, required, unsupported
-from gangline.apiserver.kinds.machinery.strategy import Strategy, restore_field
+from gangline.apiserver.kinds.machinery.strategy import StatusStrategy, Strategy, restore_field
 from gangline.apiserver.kinds.pod import containers, defaults, validation
 from gangline.apiserver.kinds.pod import update as pod_update
 from gangline.apiserver.kinds.pod import warnings as pod_warnings
@@ -20,11 +20,27 @@ _CONTAINER_LISTS = ("containers", "initContainers", "ephemeralContainers")
 _QOS_RESOURCES = ("cpu", "memory")
 
 
+class PodStatusStrategy(StatusStrategy):
+    def prepare_for_update(self, obj: JSON, old: JSON) -> None:
+        super().prepare_for_update(obj, old)
+        obj["metadata"].pop("deletionTimestamp", None)
+        restore_field(obj["metadata"], old["metadata"], "deletionTimestamp")
+        restore_field(obj["metadata"], old["metadata"], "ownerReferences")
+        status, before = obj["status"], old.get("status", {})
+        if "qosClass" not in status and "qosClass" in before:
+            status["qosClass"] = before["qosClass"]
+        _keep_observed_generations(status, before)
+
+    def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
+        return [*_validate_annotation_update(obj, old), *pod_update.validate_pod_status_update(obj, old)]
+
+
 class PodStrategy(Strategy):
     """The hot path: everything here is written to do nothing quickly."""
 
     struct = "core.v1.Pod"
     has_status = True
+    status_strategy = PodStatusStrategy
     has_generation = True
     revalidates_on_update = True
 
@@ -51,16 +67,6 @@ class PodStrategy(Strategy):
         drop_disabled_fields(obj["spec"])
         super().prepare_for_update(obj, old)
 
-    def prepare_for_status_update(self, obj: JSON, old: JSON) -> None:
-        super().prepare_for_status_update(obj, old)
-        obj["metadata"].pop("deletionTimestamp", None)
-        restore_field(obj["metadata"], old["metadata"], "deletionTimestamp")
-        restore_field(obj["metadata"], old["metadata"], "ownerReferences")
-        status, before = obj["status"], old.get("status", {})
-        if "qosClass" not in status and "qosClass" in before:
-            status["qosClass"] = before["qosClass"]
-        _keep_observed_generations(status, before)
-
     def validate_content(self, obj: JSON) -> list[FieldProblem]:
         return validate_pod(obj)
 
@@ -76,15 +82,12 @@ class PodStrategy(Strategy):
 
     def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         return [
-            *self.validate_metadata_update(obj, old),
-            *self.validate_metadata(obj),
+            *self.metadata.validate_update(obj, old),
+            *self.metadata.validate(obj),
             *validate_pod(obj),
             *_validate_annotation_update(obj, old),
             *pod_update.validate_pod_spec_update(obj["spec"], old["spec"]),
         ]
-
-    def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
-        return [*_validate_annotation_update(obj, old), *pod_update.validate_pod_status_update(obj, old)]
 
     def warnings(self, obj: JSON, old: JSON | None) -> list[str]:
         if old is not None:  # updates of pods are frequent and not made by people
@@ -270,7 +273,7 @@ def validate_binding(binding: JSON) -> list[FieldProblem]:
 
 def validate_ephemeral_containers_update(kind: PodStrategy, obj: JSON, old: JSON) -> list[FieldProblem]:
     """An update of `pods/ephemeralcontainers`: containers may only be added."""
-    found = [*kind.validate_metadata_update(obj, old), *kind.validate_metadata(obj), *validate_pod(obj)]
+    found = [*kind.metadata.validate_update(obj, old), *kind.metadata.validate(obj), *validate_pod(obj)]
     now = {one["name"]: one for one in obj["spec"].get("ephemeralContainers", ())}
     for before in old["spec"].get("ephemeralContainers", ()):
         name, path = before["name"], "spec.ephemeralContainers"

@@ -253,7 +253,7 @@ def test_status_update_keeps_spec_and_class(stored: JSON) -> None:
     new = updated(stored, nodeName="n")
     new["status"] = {"phase": "Running", "podIP": "1.2.3.4"}
     pods.normalize(new)
-    pods.prepare_for_status_update(new, stored)
+    pods.status.prepare_for_update(new, stored)
     assert new["spec"] == stored["spec"]
     assert new["status"] == {
         "phase": "Running",
@@ -261,7 +261,7 @@ def test_status_update_keeps_spec_and_class(stored: JSON) -> None:
         "podIPs": [{"ip": "1.2.3.4"}],
         "qosClass": "BestEffort",
     }
-    assert pods.validate_status_update(new, stored) == []
+    assert pods.status.validate_update(new, stored) == []
 
 
 def test_finished_container_does_not_run_again() -> None:
@@ -269,7 +269,7 @@ def test_finished_container_does_not_run_again() -> None:
     old["status"]["containerStatuses"] = [{"name": "c", "state": {"terminated": {"exitCode": 1}}}]
     new = copy.deepcopy(old)
     new["status"]["containerStatuses"] = [{"name": "c", "state": {"running": {}}}]
-    [problem] = pods.validate_status_update(new, old)
+    [problem] = pods.status.validate_update(new, old)
     assert problem.field == "status.containerStatuses[0].state"
 
 

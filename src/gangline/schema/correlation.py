@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gangline.schema.structural.nodes import SchemaNode
+from gangline.schema.nodes import SchemaNode
 
 _SCALAR_KEY_TYPES = (bool, int, float, str)
 

@@ -6,16 +6,9 @@ from typing import Any, ClassVar
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats
 from gangline.apiserver.kinds.machinery.canonical import canonicalizer
-from gangline.apiserver.kinds.machinery.problems import (
-    forbidden,
-    invalid,
-    invalid_each,
-    required,
-    unsupported,
-    validate_non_negative,
-)
+from gangline.apiserver.kinds.machinery.metadata import validate_non_negative
 from gangline.apiserver.kinds.machinery.strategy import StatusStrategy, Strategy
-from gangline.schema.problems import FieldProblem
+from gangline.schema.problems import FieldProblem, forbidden, invalid, invalid_each, required, unsupported
 
 _METRIC_SOURCES = {
     "Object": "object",

@@ -2,18 +2,10 @@
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats, metadata, quantities, selectors
-from gangline.apiserver.kinds.machinery.problems import (
-    duplicate,
-    forbidden,
-    invalid,
-    invalid_each,
-    required,
-    unsupported,
-    validate_non_negative,
-)
+from gangline.apiserver.kinds.machinery.metadata import validate_non_negative
 from gangline.apiserver.kinds.machinery.strategy import StatusStrategy, Strategy
 from gangline.apiserver.kinds.pod import templates, validation
-from gangline.schema.problems import FieldProblem
+from gangline.schema.problems import FieldProblem, duplicate, forbidden, invalid, invalid_each, required, unsupported
 
 _MAX_USER_PRIORITY = 1_000_000_000
 _SYSTEM_PRIORITY_CLASSES = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}

@@ -4,9 +4,8 @@ from typing import ClassVar
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats, gostruct, selectors
-from gangline.apiserver.kinds.machinery.problems import invalid, invalid_each, required, unsupported
 from gangline.apiserver.kinds.machinery.strategy import Strategy
-from gangline.schema.problems import FieldProblem
+from gangline.schema.problems import FieldProblem, invalid, invalid_each, required, unsupported
 
 RBAC_GROUP = "rbac.authorization.k8s.io"
 _SUBJECT_KINDS = ("ServiceAccount", "User", "Group")

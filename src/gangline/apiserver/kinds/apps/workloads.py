@@ -4,18 +4,11 @@ from typing import Any, ClassVar
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats, gostruct, metadata, selectors
-from gangline.apiserver.kinds.machinery.problems import (
-    forbidden,
-    invalid,
-    invalid_each,
-    required,
-    unsupported,
-    validate_non_negative,
-)
+from gangline.apiserver.kinds.machinery.metadata import validate_non_negative
 from gangline.apiserver.kinds.machinery.strategy import StatusStrategy, Strategy, restore_field
 from gangline.apiserver.kinds.pod import claims, defaults, templates
 from gangline.apiserver.kinds.pod import strategy as pod_strategy
-from gangline.schema.problems import FieldProblem
+from gangline.schema.problems import FieldProblem, forbidden, invalid, invalid_each, required, unsupported
 
 _EXCEEDS_REPLICAS = "cannot be greater than status.replicas"
 

@@ -5,10 +5,10 @@ import zoneinfo
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.batch import job as batch_job
-from gangline.apiserver.kinds.machinery.problems import invalid, required, unsupported, validate_non_negative
+from gangline.apiserver.kinds.machinery.metadata import validate_non_negative
 from gangline.apiserver.kinds.machinery.strategy import StatusStrategy, Strategy
 from gangline.apiserver.kinds.pod import strategy, templates
-from gangline.schema.problems import FieldProblem
+from gangline.schema.problems import FieldProblem, invalid, required, unsupported
 
 
 class CronJobStatusStrategy(StatusStrategy):

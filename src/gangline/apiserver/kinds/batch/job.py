@@ -6,18 +6,10 @@ from gangline.api.meta import JSON
 from gangline.apiserver.kinds.batch import job_policies
 from gangline.apiserver.kinds.batch.job_status import validate_job_status
 from gangline.apiserver.kinds.machinery import formats, gostruct, metadata, selectors
-from gangline.apiserver.kinds.machinery.metadata import CoreMetadataRules
-from gangline.apiserver.kinds.machinery.problems import (
-    invalid,
-    invalid_each,
-    required,
-    too_long,
-    unsupported,
-    validate_non_negative,
-)
+from gangline.apiserver.kinds.machinery.metadata import CoreMetadataRules, validate_non_negative
 from gangline.apiserver.kinds.machinery.strategy import StatusStrategy, Strategy
 from gangline.apiserver.kinds.pod import strategy, templates
-from gangline.schema.problems import FieldProblem
+from gangline.schema.problems import FieldProblem, invalid, invalid_each, required, too_long, unsupported
 
 _UID_LABELS = ("controller-uid", "batch.kubernetes.io/controller-uid")
 _NAME_LABELS = ("job-name", "batch.kubernetes.io/job-name")

@@ -2,16 +2,17 @@
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats, gostruct
-from gangline.apiserver.kinds.machinery.problems import (
+from gangline.apiserver.kinds.machinery.metadata import validate_non_negative
+from gangline.schema.problems import (
+    NO_VALUE,
+    FieldProblem,
     duplicate,
     invalid,
     invalid_each,
     required,
     too_many,
     unsupported,
-    validate_non_negative,
 )
-from gangline.schema.problems import NO_VALUE, FieldProblem
 
 
 def validate_failure_policy(spec: JSON, path: str) -> list[FieldProblem]:

@@ -2,8 +2,8 @@
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import metadata
-from gangline.apiserver.kinds.machinery.problems import invalid, required, validate_non_negative
-from gangline.schema.problems import NO_VALUE, FieldProblem
+from gangline.apiserver.kinds.machinery.metadata import validate_non_negative
+from gangline.schema.problems import NO_VALUE, FieldProblem, invalid, required
 
 
 def _is_condition_true(status: JSON, kind: str) -> bool:

@@ -5,9 +5,8 @@ import json
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats, metadata
-from gangline.apiserver.kinds.machinery.problems import forbidden, invalid, invalid_each, required, too_long
 from gangline.apiserver.kinds.machinery.strategy import Strategy
-from gangline.schema.problems import FieldProblem
+from gangline.schema.problems import FieldProblem, forbidden, invalid, invalid_each, required, too_long
 
 _MAX_DATA_BYTES = 1024 * 1024
 _IMMUTABLE_SET = "field is immutable when `immutable` is set"

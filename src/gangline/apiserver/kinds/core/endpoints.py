@@ -5,17 +5,9 @@ from typing import Any, ClassVar
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.core import service
 from gangline.apiserver.kinds.machinery import formats, metadata, selectors
-from gangline.apiserver.kinds.machinery.problems import (
-    duplicate,
-    invalid,
-    invalid_each,
-    required,
-    too_many,
-    unsupported,
-)
 from gangline.apiserver.kinds.machinery.strategy import Strategy
 from gangline.apiserver.kinds.pod import containers
-from gangline.schema.problems import FieldProblem
+from gangline.schema.problems import FieldProblem, duplicate, invalid, invalid_each, required, too_many, unsupported
 
 _ADDRESS_TYPES = ("FQDN", "IPv4", "IPv6")
 

@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats, metadata
 from gangline.apiserver.kinds.machinery.canonical import canonicalizer
-from gangline.apiserver.kinds.machinery.problems import invalid, invalid_each, required
 from gangline.apiserver.kinds.machinery.strategy import Strategy
-from gangline.schema.problems import FieldProblem
+from gangline.schema.problems import FieldProblem, invalid, invalid_each, required
 
 _EVENTS_V1_NAMES = {
     "involvedObject": "regarding",

@@ -7,8 +7,7 @@ import ipaddress
 from collections.abc import Iterable
 
 from gangline.apiserver.kinds.core.service_ips import HEADLESS
-from gangline.apiserver.kinds.machinery.problems import invalid
-from gangline.schema.problems import FieldProblem
+from gangline.schema.problems import FieldProblem, invalid
 
 NODE_PORT_RANGE = range(30000, 32768)
 

@@ -2,9 +2,8 @@
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats
-from gangline.apiserver.kinds.machinery.problems import invalid, invalid_each
 from gangline.apiserver.kinds.machinery.strategy import StatusStrategy, Strategy, restore_field
-from gangline.schema.problems import FieldProblem
+from gangline.schema.problems import FieldProblem, invalid, invalid_each
 
 NAME_LABEL = "kubernetes.io/metadata.name"
 NAMESPACE_FINALIZER = "kubernetes"

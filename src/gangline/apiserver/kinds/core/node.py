@@ -2,7 +2,12 @@
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats, gostruct, quantities
-from gangline.apiserver.kinds.machinery.problems import (
+from gangline.apiserver.kinds.machinery.strategy import StatusStrategy, Strategy
+from gangline.apiserver.kinds.pod.placement import TAINT_EFFECTS
+from gangline.schema.problems import (
+    NO_VALUE,
+    FieldProblem,
+    ProblemKind,
     duplicate,
     forbidden,
     invalid,
@@ -10,9 +15,6 @@ from gangline.apiserver.kinds.machinery.problems import (
     required,
     unsupported,
 )
-from gangline.apiserver.kinds.machinery.strategy import StatusStrategy, Strategy
-from gangline.apiserver.kinds.pod.placement import TAINT_EFFECTS
-from gangline.schema.problems import NO_VALUE, FieldProblem, ProblemKind
 
 _NOT_READY_TAINT = "node.kubernetes.io/not-ready"
 

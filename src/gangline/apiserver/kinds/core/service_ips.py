@@ -2,8 +2,7 @@
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats
-from gangline.apiserver.kinds.machinery.problems import duplicate, invalid, invalid_each, unsupported
-from gangline.schema.problems import FieldProblem
+from gangline.schema.problems import FieldProblem, duplicate, invalid, invalid_each, unsupported
 
 HEADLESS = "None"
 _IP_FAMILIES = ("IPv4", "IPv6")

@@ -3,18 +3,10 @@
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats, quantities
 from gangline.apiserver.kinds.machinery.metadata import validate_immutable
-from gangline.apiserver.kinds.machinery.problems import (
-    forbidden,
-    invalid,
-    invalid_each,
-    required,
-    too_long,
-    unsupported,
-)
 from gangline.apiserver.kinds.machinery.strategy import StatusStrategy, Strategy
 from gangline.apiserver.kinds.pod import claims, placement, volumes
 from gangline.apiserver.kinds.pod import update as pod_update
-from gangline.schema.problems import FieldProblem
+from gangline.schema.problems import FieldProblem, forbidden, invalid, invalid_each, required, too_long, unsupported
 
 _RECLAIM_POLICIES = ("Delete", "Recycle", "Retain")
 _NON_SOURCE_FIELDS = frozenset(

@@ -13,16 +13,8 @@ import msgspec
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats
 from gangline.apiserver.kinds.machinery.metadata import IMMUTABLE_MESSAGE
-from gangline.apiserver.kinds.machinery.problems import (
-    duplicate,
-    forbidden,
-    invalid,
-    invalid_each,
-    required,
-    unsupported,
-)
 from gangline.schema.crd_validation.schema_rules import SHARED_SCHEMA_PATH, check_crd_schema
-from gangline.schema.problems import FieldProblem
+from gangline.schema.problems import FieldProblem, duplicate, forbidden, invalid, invalid_each, required, unsupported
 
 APPROVAL_ANNOTATION = "api-approved.kubernetes.io"
 COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")

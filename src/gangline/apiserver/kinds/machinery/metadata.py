@@ -5,15 +5,7 @@ from typing import Any
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats, gostruct
-from gangline.apiserver.kinds.machinery.problems import (
-    forbidden,
-    invalid,
-    invalid_each,
-    required,
-    too_long,
-    validate_non_negative,
-)
-from gangline.schema.problems import FieldProblem, ProblemKind
+from gangline.schema.problems import FieldProblem, ProblemKind, forbidden, invalid, invalid_each, required, too_long
 
 MAX_ANNOTATION_BYTES = 256 * 1024
 IMMUTABLE_MESSAGE = "field is immutable"
@@ -267,3 +259,7 @@ def validate_field_manager(name: str, path: str) -> list[FieldProblem]:
 def validate_immutable(new: Any, old: Any, path: str) -> list[FieldProblem]:
     """Nothing, when nothing changed."""
     return [FieldProblem(ProblemKind.INVALID, path, new, IMMUTABLE_MESSAGE)] if new != old else []
+
+
+def validate_non_negative(path: str, value: int) -> list[FieldProblem]:
+    return [invalid(path, value, "must be greater than or equal to 0")] if value < 0 else []

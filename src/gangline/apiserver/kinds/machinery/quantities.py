@@ -5,7 +5,8 @@ from functools import lru_cache
 from gangline.api.meta import JSON
 from gangline.api.quantity import Quantity
 from gangline.apiserver.kinds.machinery import formats
-from gangline.apiserver.kinds.machinery.problems import (
+from gangline.schema.problems import (
+    FieldProblem,
     duplicate,
     forbidden,
     invalid,
@@ -14,7 +15,6 @@ from gangline.apiserver.kinds.machinery.problems import (
     required,
     unsupported,
 )
-from gangline.schema.problems import FieldProblem
 
 _NANOS_PER_MILLI = 10**6
 HUGE_PAGES_PREFIX = "hugepages-"

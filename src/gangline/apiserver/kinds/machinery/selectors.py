@@ -2,8 +2,7 @@
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats, metadata
-from gangline.apiserver.kinds.machinery.problems import forbidden, invalid, invalid_each, required
-from gangline.schema.problems import FieldProblem
+from gangline.schema.problems import FieldProblem, forbidden, invalid, invalid_each, required
 
 
 def validate_label_selector(found_selector: JSON | None, path: str) -> list[FieldProblem]:

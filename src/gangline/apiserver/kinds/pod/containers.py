@@ -2,7 +2,9 @@
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats, quantities
-from gangline.apiserver.kinds.machinery.problems import (
+from gangline.apiserver.kinds.pod import downward_api, mounts, probes, security, volumes
+from gangline.schema.problems import (
+    FieldProblem,
     duplicate,
     forbidden,
     invalid,
@@ -11,8 +13,6 @@ from gangline.apiserver.kinds.machinery.problems import (
     required,
     unsupported,
 )
-from gangline.apiserver.kinds.pod import downward_api, mounts, probes, security, volumes
-from gangline.schema.problems import FieldProblem
 
 PROTOCOLS = ("SCTP", "TCP", "UDP")
 _TERMINATION_MESSAGE_POLICIES = ("File", "FallbackToLogsOnError")

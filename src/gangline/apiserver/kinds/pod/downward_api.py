@@ -4,8 +4,7 @@ import re
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats
-from gangline.apiserver.kinds.machinery.problems import invalid, invalid_each, required, unsupported
-from gangline.schema.problems import FieldProblem
+from gangline.schema.problems import FieldProblem, invalid, invalid_each, required, unsupported
 
 ENV_FIELD_PATHS = (
     "metadata.name",

@@ -1,9 +1,8 @@
 """Validation of where a container mounts its pod's volumes."""
 
 from gangline.api.meta import JSON
-from gangline.apiserver.kinds.machinery.problems import forbidden, invalid, not_found, required, unsupported
 from gangline.apiserver.kinds.pod.volumes import validate_descending_path
-from gangline.schema.problems import FieldProblem
+from gangline.schema.problems import FieldProblem, forbidden, invalid, not_found, required, unsupported
 
 
 def validate_volume_mounts(container: JSON, known: dict[str, JSON], path: str) -> list[FieldProblem]:

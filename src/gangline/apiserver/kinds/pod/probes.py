@@ -4,15 +4,8 @@ from typing import Any
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats
-from gangline.apiserver.kinds.machinery.problems import (
-    forbidden,
-    invalid,
-    invalid_each,
-    required,
-    unsupported,
-    validate_non_negative,
-)
-from gangline.schema.problems import FieldProblem
+from gangline.apiserver.kinds.machinery.metadata import validate_non_negative
+from gangline.schema.problems import FieldProblem, forbidden, invalid, invalid_each, required, unsupported
 
 _PROBE_COUNTS = (
     "initialDelaySeconds",

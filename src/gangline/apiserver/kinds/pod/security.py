@@ -4,16 +4,8 @@ import re
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats, gostruct
-from gangline.apiserver.kinds.machinery.problems import (
-    duplicate,
-    forbidden,
-    invalid,
-    invalid_each,
-    required,
-    unsupported,
-)
 from gangline.apiserver.kinds.pod import volumes
-from gangline.schema.problems import FieldProblem
+from gangline.schema.problems import FieldProblem, duplicate, forbidden, invalid, invalid_each, required, unsupported
 
 _PROFILE_TYPES = ("Localhost", "RuntimeDefault", "Unconfined")
 _SYSCTL_PART_PATTERN = "[a-z0-9]([-_a-z0-9]*[a-z0-9])?"

@@ -4,13 +4,12 @@ import re
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import quantities
-from gangline.apiserver.kinds.machinery.problems import forbidden, invalid, required, unsupported
 from gangline.apiserver.kinds.machinery.strategy import StatusStrategy, Strategy, restore_field
 from gangline.apiserver.kinds.pod import containers, defaults, validation
 from gangline.apiserver.kinds.pod import update as pod_update
 from gangline.apiserver.kinds.pod import warnings as pod_warnings
 from gangline.apiserver.kinds.pod.placement import merge_label_keys
-from gangline.schema.problems import FieldProblem
+from gangline.schema.problems import FieldProblem, forbidden, invalid, required, unsupported
 
 _NO_EXECUTE_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _MIRROR_ANNOTATION = "kubernetes.io/config.mirror"

@@ -6,9 +6,9 @@ from typing import Any
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats, gostruct
 from gangline.apiserver.kinds.machinery.metadata import IMMUTABLE_MESSAGE
-from gangline.apiserver.kinds.machinery.problems import forbidden, invalid, invalid_each, required
 from gangline.apiserver.kinds.pod import placement
-from gangline.schema.problems import NO_VALUE, FieldProblem, ProblemKind, formatted_value
+from gangline.schema.go_text import value_text
+from gangline.schema.problems import NO_VALUE, FieldProblem, ProblemKind, forbidden, invalid, invalid_each, required
 
 _MAX_INT32 = 2**31 - 1
 _BUILTIN_CONDITIONS = frozenset({"PodScheduled", "Ready", "Initialized"})
@@ -167,9 +167,9 @@ def _diff_lines(old: Any, new: Any, path: str) -> Iterator[str]:
             yield from _diff_lines(before, now, f"{path}[{index}]")
     elif old != new:
         if old is not None:
-            yield f"- \t{path}: {formatted_value(old)}"
+            yield f"- \t{path}: {value_text(old)}"
         if new is not None:
-            yield f"+ \t{path}: {formatted_value(new)}"
+            yield f"+ \t{path}: {value_text(new)}"
 
 
 def validate_pod_status_update(new: JSON, old: JSON) -> list[FieldProblem]:

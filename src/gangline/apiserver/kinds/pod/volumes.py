@@ -4,7 +4,9 @@ from collections.abc import Callable
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats
-from gangline.apiserver.kinds.machinery.problems import (
+from gangline.apiserver.kinds.pod import claims, downward_api
+from gangline.schema.problems import (
+    FieldProblem,
     duplicate,
     forbidden,
     invalid,
@@ -13,8 +15,6 @@ from gangline.apiserver.kinds.machinery.problems import (
     too_long,
     unsupported,
 )
-from gangline.apiserver.kinds.pod import claims, downward_api
-from gangline.schema.problems import FieldProblem
 
 _SOURCE_ORDER = [
     "emptyDir",

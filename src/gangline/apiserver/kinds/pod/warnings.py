@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats, quantities
-from gangline.schema.problems import formatted_value
+from gangline.schema.go_text import value_text
 
 _DEPRECATED_ANNOTATIONS = {
     "scheduler.alpha.kubernetes.io/critical-pod": 'non-functional in v1.16+; use the "priorityClassName" field instead',
@@ -137,14 +137,14 @@ def _path_overlap_warnings(volume: JSON) -> Iterator[str]:
     for kind, name_field, shown_kind in _FILE_SOURCES:
         source = volume.get(kind, {})
         if "items" in source:
-            called = f"{shown_kind} {formatted_value(source.get(name_field, ''))}" if name_field else shown_kind
+            called = f"{shown_kind} {value_text(source.get(name_field, ''))}" if name_field else shown_kind
             yield from _overlapping_paths(volume, called, [(item.get("path", ""), "") for item in source["items"]])
     if "projected" not in volume:
         return
     placed: list[tuple[str, str]] = []
     for source in volume["projected"].get("sources") or ():
         if not source:
-            yield f"volume {formatted_value(volume.get('name', ''))} (Projected) has no sources provided"
+            yield f"volume {value_text(volume.get('name', ''))} (Projected) has no sources provided"
         placed += _projected_paths(source)
     yield from _overlapping_paths(volume, "Projected", placed)
 
@@ -159,7 +159,7 @@ _FILE_SOURCES = (
 def _projected_paths(source: JSON) -> list[tuple[str, str]]:
     for kind, name_field, shown_kind in _FILE_SOURCES:
         if "items" in source.get(kind, {}):
-            called = f"{shown_kind} {formatted_value(source[kind].get('name', ''))}" if name_field else shown_kind
+            called = f"{shown_kind} {value_text(source[kind].get('name', ''))}" if name_field else shown_kind
             return [(item.get("path", ""), called) for item in source[kind]["items"]]
     if "serviceAccountToken" in source:
         return [(source["serviceAccountToken"].get("path", ""), "ServiceAccountToken")]
@@ -168,7 +168,7 @@ def _projected_paths(source: JSON) -> list[tuple[str, str]]:
 
 def _overlapping_paths(volume: JSON, called: str, placed: list[tuple[str, str]]) -> Iterator[str]:
     def text(place: str, source: str) -> str:
-        return f"{formatted_value(place)} ({source})" if source else formatted_value(place)
+        return f"{value_text(place)} ({source})" if source else value_text(place)
 
     seen: list[tuple[str, str]] = []
     for path, source in placed:
@@ -176,7 +176,7 @@ def _overlapping_paths(volume: JSON, called: str, placed: list[tuple[str, str]])
         for other, origin in seen:
             if place and other and (f"{other}/".startswith(f"{place}/") or f"{place}/".startswith(f"{other}/")):
                 told = f"{text(place, source)} with {text(other, origin)}"
-                yield f"volume {formatted_value(volume.get('name', ''))} ({called}): overlapping paths: {told}"
+                yield f"volume {value_text(volume.get('name', ''))} ({called}): overlapping paths: {told}"
         seen.append((place, source))
 
 
@@ -186,7 +186,7 @@ def _duplicate_entry_warnings(spec: JSON, path: str) -> Iterator[str]:
         for index, one in enumerate(spec.get(group, ())):
             value = one.get(field, "")
             if value in seen:
-                yield f"{path}.{group}[{index}].{field}: duplicate {field} {formatted_value(value)}"
+                yield f"{path}.{group}[{index}].{field}: duplicate {field} {value_text(value)}"
             seen.add(value)
     for index, one in enumerate(spec.get("imagePullSecrets", ())):
         if not one.get("name"):
@@ -200,7 +200,7 @@ def _container_warnings(container: JSON, path: str) -> Iterator[str]:
             text = resources.get(kind, {}).get(name)
             if text is not None and text.endswith("m") and quantities.parse_quantity(text).milli() % 1000:
                 yield (
-                    f"{path}.resources.{kind}[{name}]: fractional byte value {formatted_value(text)} is invalid, must be an "
+                    f"{path}.resources.{kind}[{name}]: fractional byte value {value_text(text)} is invalid, must be an "
                     "integer"
                 )
     variables = container.get("env", ())
@@ -215,7 +215,7 @@ def _duplicate_env_warnings(variables: list[JSON], path: str) -> Iterator[str]:
         reference = f"$({name})"
         if name in seen and ("valueFrom" in one or value == reference or reference not in value):
             yield (
-                f"{path}.env[{index}]: hides previous definition of {formatted_value(name)}, which may be dropped when using apply"
+                f"{path}.env[{index}]: hides previous definition of {value_text(name)}, which may be dropped when using apply"
             )
         seen.add(name)
 
@@ -241,7 +241,7 @@ def _port_warnings(spec: JSON, path: str) -> Iterator[str]:
         if name in names:
             first = names[name]
             yield (
-                f"{where}: duplicate port name {formatted_value(name)} with {first}, services and probes that select ports by name "
+                f"{where}: duplicate port name {value_text(name)} with {first}, services and probes that select ports by name "
                 f"will use {first}"
             )
         elif name:

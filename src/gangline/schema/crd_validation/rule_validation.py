@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 import msgspec
 
-from gangline.schema.cel.cost import MAX_COST, estimate_cost
+from gangline.schema.cel.cost import estimate_cost
 from gangline.schema.cel.declare import MAX_REQUEST_BYTES, DeclType, decl_type
 from gangline.schema.cel.field_path import FieldPathError, resolve_field_path
 from gangline.schema.cel.rules import CompilationResult, compile_rule
+from gangline.schema.cel.sizes import MAX_COST
 from gangline.schema.crd_validation.structural_rules import JSON, unsupported_keyword
 from gangline.schema.nodes import SchemaNode
 from gangline.schema.problems import NO_VALUE, FieldProblem, ProblemKind, forbidden, invalid, required, unsupported

@@ -8,6 +8,14 @@ from typing import Any
 import msgspec
 
 _GO_ESCAPES = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}
+_JSON_TYPE_NAMES = {
+    str: "string",
+    bool: "bool",
+    dict: "object",
+    list: "array",
+    int: "number",
+    float: "number",
+}
 _HTML_ESCAPES = str.maketrans(
     {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 )
@@ -75,6 +83,11 @@ def _with_go_floats(value: Any) -> Any:
     if isinstance(value, list):
         return [_with_go_floats(item) for item in value]
     return value
+
+
+def json_type_name(value: Any) -> str:
+    """What Go's JSON decoder calls the type of a value that is not null."""
+    return _JSON_TYPE_NAMES[value.__class__]
 
 
 def value_text(value: Any) -> str:

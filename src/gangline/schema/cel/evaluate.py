@@ -97,8 +97,6 @@ def _compile_node(node: Expr, checked: CheckedExpr) -> Evaluator:
 
 
 def _compile_ident(name: str, checked: CheckedExpr) -> Evaluator:
-    if name.startswith("@"):
-        return _compile_accumulator(name)
     if name in TYPE_NAMES and name not in checked.variables:
         named = TypeValue(name)
         return lambda scope: named
@@ -110,16 +108,6 @@ def _compile_ident(name: str, checked: CheckedExpr) -> Evaluator:
         return value
 
     return variable
-
-
-def _compile_accumulator(name: str) -> Evaluator:
-    def so_far(scope: Activation) -> Any:
-        value = scope[name]
-        if value.__class__ is ErrorValue:
-            raise value.error
-        return value
-
-    return so_far
 
 
 def _compile_select(node: SelectExpr, checked: CheckedExpr) -> Evaluator:

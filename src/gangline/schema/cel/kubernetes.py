@@ -12,6 +12,7 @@ from gangline.schema import formats
 from gangline.schema.cel.values import OPTIONAL_NONE, CelError, CelOptional
 from gangline.schema.go_text import quoted_text
 from gangline.schema.names import dns1035_label_errors, dns_label_errors, name_from_prefix
+from gangline.schema.typed.scalars import QUANTITY_FORMAT
 
 
 class Comparable:
@@ -104,9 +105,7 @@ def _parse_quantity(text: str) -> CelQuantity:
     try:
         return CelQuantity(Quantity.parse(text), whole=_is_written_whole(text))
     except QuantityError:
-        raise CelError(
-            "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
-        ) from None
+        raise CelError(QUANTITY_FORMAT) from None
 
 
 def _can_parse(parse: Callable[..., Any]) -> Callable[..., bool]:

@@ -16,6 +16,7 @@ from cel_expr_python import cel  # type: ignore[import-untyped]
 from cel_expr_python.ext import ext_optional  # type: ignore[import-untyped]
 
 from gangline.base.errors import InputError
+from gangline.schema.protobuf import wire
 
 _PARSER_ENV = cel.NewEnv(extensions=[ext_optional.ExtOptional()])
 _CONSTANT_KINDS = {1: "null", 2: "bool", 3: "int", 4: "uint", 5: "double", 6: "string", 7: "bytes"}
@@ -182,32 +183,22 @@ def walk(node: Expr) -> Iterator[Expr]:
         yield from walk(child)
 
 
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        value |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 0x80:
-            return value, at
-
-
 def _message_fields(data: bytes) -> Iterator[tuple[int, Any]]:
-    """The fields of a protobuf message: numbers as int, all else as bytes."""
-    at = 0
-    while at < len(data):
-        tag, at = _read_varint(data, at)
+    """The fields of a protobuf message by number: varints as int, all others as bytes."""
+    position, end = 0, len(data)
+    while position < end:
+        tag, position = wire.read_varint(data, position, end)
         match tag & 7:
-            case 0:
-                value, at = _read_varint(data, at)
+            case wire.VARINT:
+                value, position = wire.read_varint(data, position, end)
                 yield tag >> 3, value
-            case 1:
-                yield tag >> 3, data[at : at + 8]
-                at += 8
-            case 2:
-                size, at = _read_varint(data, at)
-                yield tag >> 3, data[at : at + size]
-                at += size
+            case wire.FIXED64:
+                stop = wire.fixed_end(position, end, 8)
+                yield tag >> 3, data[position:stop]
+                position = stop
+            case wire.BYTES:
+                start, position = wire.block_bounds(data, position, end)
+                yield tag >> 3, data[start:position]
             case kind:
                 raise ExpressionError(f"unknown kind {kind} of field in a parsed expression")
 
@@ -219,10 +210,6 @@ def _first_field(data: bytes, number: int) -> bytes:
 def _read_position(entry: bytes) -> tuple[int, int]:
     found = dict(_message_fields(entry))
     return found.get(1, 0), found.get(2, 0)
-
-
-def _to_signed(value: int) -> int:
-    return value - 2**64 if value >= 2**63 else value
 
 
 def _read_expression(data: bytes) -> Expr:
@@ -271,7 +258,7 @@ def _read_constant(number: int, parts: list[tuple[int, Any]]) -> ConstExpr:
         case "bool":
             value = bool(value)
         case "int":
-            value = _to_signed(value)
+            value = wire.to_signed(value, 64)
         case "double":
             value = struct.unpack("<d", value)[0]
         case "string":
@@ -288,10 +275,10 @@ def _field_text(parts: list[tuple[int, Any]], number: int) -> str:
 
 
 def _packed_indices(packed: bytes) -> Iterator[int]:
-    at = 0
-    while at < len(packed):
-        value, at = _read_varint(packed, at)
-        yield value
+    position = 0
+    while position < len(packed):
+        index, position = wire.read_varint(packed, position, len(packed))
+        yield index
 
 
 def _read_map_entry(data: bytes) -> MapEntry:

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from gangline.api.meta import JSON, Object
 from gangline.api.scheduling import (
     PODGROUPS,
@@ -18,7 +16,7 @@ from gangline.api.scheduling import (
     QueueStatus,
 )
 from gangline.api.scheme import Resource
-from gangline.schema.crds.struct_schemas import FieldKeywords, StructSchemaWriter
+from gangline.schema.crds.struct_schemas import FieldKeywords, StructSchemaWriter, json_copy
 
 GANG_RESOURCES: tuple[Resource[Any], ...] = (PODGROUPS, QUEUES)
 
@@ -100,7 +98,7 @@ def gang_crds(*, described: bool = False) -> tuple[JSON, ...]:
 
 def gang_crd(resource: Resource[Any], *, described: bool = False) -> JSON:
     """The definition of one of them, to send to any API server from 1.30 on."""
-    made: JSON = {
+    definition: JSON = {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
         "metadata": {"name": resource.name},
@@ -126,8 +124,7 @@ def gang_crd(resource: Resource[Any], *, described: bool = False) -> JSON:
             ],
         },
     }
-    copied: JSON = msgspec.json.decode(msgspec.json.encode(made))
-    return copied
+    return json_copy(definition)
 
 
 def gang_schema(resource: Resource[Any], *, described: bool = False) -> JSON:

@@ -5,8 +5,6 @@ No webhook is needed: what can be wrong with a job is said in the schema, as bou
 
 from collections.abc import Iterator
 
-import msgspec
-
 from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.api.kubeflow.mpijob import MPIJOB
 from gangline.api.kubeflow.training import TRAINING_JOBS_CATEGORY, JobKind, JobStatus
@@ -19,7 +17,7 @@ from gangline.schema.crds.descriptions import (
     STATUS_DESCRIPTION,
 )
 from gangline.schema.crds.fields import field_keywords
-from gangline.schema.crds.struct_schemas import StructSchemaWriter
+from gangline.schema.crds.struct_schemas import StructSchemaWriter, json_copy
 
 _VALIDATIONS_KEYWORD = "x-kubernetes-validations"
 
@@ -56,7 +54,7 @@ def crd(kind: JobKind, *, described: bool = False) -> JSON:
                     "served": True,
                     "storage": True,
                     "additionalPrinterColumns": list(_printer_columns(kind)),
-                    "schema": {"openAPIV3Schema": _deep_copy(crd_schema(kind, described=described))},
+                    "schema": {"openAPIV3Schema": json_copy(crd_schema(kind, described=described))},
                     "subresources": _subresources(kind),
                 }
             ],
@@ -111,11 +109,6 @@ def _status_schema(structs: StructSchemaWriter, *, described: bool) -> JSON:
     # Deprecated in v1 and never written; named, so that nothing that was ever stored is dropped.
     counts["labelSelector"] = pod_schemas.definition_schema(pod_schemas.LABEL_SELECTOR, described=described)
     return status
-
-
-def _deep_copy(value: JSON) -> JSON:
-    found: JSON = msgspec.json.decode(msgspec.json.encode(value))
-    return found
 
 
 def _printer_columns(kind: JobKind) -> Iterator[JSON]:

@@ -77,7 +77,7 @@ class _DefinitionWriter:
         return self._inline_schema({"$ref": name})
 
     def _inline_schema(self, said: JSON) -> JSON:
-        name = _ref_name(said)
+        name = published.ref_name(said)
         if name in _INLINE_SCHEMAS:
             return {**_INLINE_SCHEMAS[name], **_description(said)}
         if name:
@@ -98,17 +98,11 @@ class _DefinitionWriter:
         if not keys:
             return
         items = said["items"]
-        name = _ref_name(items)
+        name = published.ref_name(items)
         items = self._definitions[name] if name else items
         for key in keys:
             if key not in items.get("required", ()):
                 written["items"]["properties"][key]["default"] = items["properties"][key]["default"]
-
-
-def _ref_name(schema: JSON) -> str:
-    if len(schema.get("allOf", ())) == 1:
-        schema = schema["allOf"][0]
-    return str(schema.get("$ref", "")).rpartition("/")[2]
 
 
 def _description(schema: JSON) -> JSON:

@@ -11,7 +11,7 @@ import msgspec
 
 from gangline.api import names
 from gangline.base.errors import InputError
-from gangline.schema.go_text import quoted_text
+from gangline.schema.go_text import json_type_name, quoted_text
 from gangline.schema.names import dns1035_label_errors, dns_label_errors, path_segment_errors
 from gangline.schema.nodes import SchemaNode
 from gangline.schema.problems import FieldProblem, ProblemKind
@@ -68,7 +68,7 @@ def _coerce_resource(value: dict[str, Any], path: str) -> list[str]:
         raise _metadata_error(
             where,
             metadata,
-            f"json: cannot unmarshal {_json_type_name(metadata)} into Go value of type v1.ObjectMeta",
+            f"json: cannot unmarshal {json_type_name(metadata)} into Go value of type v1.ObjectMeta",
         )
     return _coerce_metadata(metadata, where)
 
@@ -90,44 +90,30 @@ def _type_mismatch(name: str, value: Any) -> str:
     field = f"Go struct field ObjectMeta.{name}"
     match wanted:
         case "string" if not isinstance(value, str):
-            return f"json: cannot unmarshal {_json_type_name(value)} into {field} of type {'types.UID' if name == 'uid' else wanted}"
+            return f"json: cannot unmarshal {json_type_name(value)} into {field} of type {'types.UID' if name == 'uid' else wanted}"
         case "int64" if not isinstance(value, int) or isinstance(value, bool):
-            shown = f"number {value}" if isinstance(value, float) else _json_type_name(value)
+            shown = f"number {value}" if isinstance(value, float) else json_type_name(value)
             return f"json: cannot unmarshal {shown} into {field} of type int64"
         case "time":
             return _time_mismatch(value, field)
         case "map[string]string" if not isinstance(value, dict):
-            return f"json: cannot unmarshal {_json_type_name(value)} into {field} of type {wanted}"
+            return f"json: cannot unmarshal {json_type_name(value)} into {field} of type {wanted}"
         case "map[string]string":
             wrong = [part for part in value.values() if not isinstance(part, str) and part is not None]
-            return f"json: cannot unmarshal {_json_type_name(wrong[0])} into {field} of type string" if wrong else ""
+            return f"json: cannot unmarshal {json_type_name(wrong[0])} into {field} of type string" if wrong else ""
         case "[]string" | "[]v1.OwnerReference" | "[]v1.ManagedFieldsEntry" if not isinstance(value, list):
-            return f"json: cannot unmarshal {_json_type_name(value)} into {field} of type {wanted}"
+            return f"json: cannot unmarshal {json_type_name(value)} into {field} of type {wanted}"
     return ""
 
 
 def _time_mismatch(value: Any, field: str) -> str:
     if not isinstance(value, str):
-        return f"json: cannot unmarshal {_json_type_name(value)} into {field} of type string"
+        return f"json: cannot unmarshal {json_type_name(value)} into {field} of type string"
     try:
         msgspec.convert(value, datetime)
     except msgspec.ValidationError:
         return f'parsing time {quoted_text(value)} as "2006-01-02T15:04:05Z07:00": cannot parse {quoted_text(value)} as "2006"'
     return ""
-
-
-def _json_type_name(value: Any) -> str:
-    match value:
-        case bool():
-            return "bool"
-        case str():
-            return "string"
-        case int() | float():
-            return "number"
-        case list():
-            return "array"
-        case _:
-            return "object"
 
 
 def _metadata_error(path: str, value: Any, detail: str) -> MetadataError:

@@ -72,7 +72,7 @@ def _definitions_by_kind() -> dict[tuple[str, str], str]:
 
 def _schema_type(schema: JSON) -> TypeNode:
     """One node. What a property says of itself goes before what the definition it refers to says."""
-    name = _ref_name(schema)
+    name = published.ref_name(schema)
     if not name:
         return _typed_node(schema, schema, partial(_field_types, schema))
     definition = published.schemas()[name]
@@ -82,12 +82,6 @@ def _schema_type(schema: JSON) -> TypeNode:
         return TypeNode(TypeShape.ANY, merge=MergeType.ATOMIC, **_go_options(schema, name))
     merged = {**definition, **schema, "x-go-type": schema.get("x-go-type") or _go_type_name(name)}
     return _typed_node(merged, definition, partial(_definition_fields, name))
-
-
-def _ref_name(schema: JSON) -> str:
-    if "allOf" in schema and len(schema["allOf"]) == 1:
-        schema = schema["allOf"][0]
-    return str(schema.get("$ref", "")).rpartition("/")[2]
 
 
 def _typed_node(schema: JSON, definition: JSON, fields: Callable[[], Mapping[str, TypeNode]]) -> TypeNode:
@@ -149,7 +143,7 @@ def _key_defaults(schema: JSON, keys: tuple[str, ...]) -> dict[str, object]:
     if not keys:
         return {}
     items = schema.get("items", {})
-    name = _ref_name(items)
+    name = published.ref_name(items)
     properties = (published.schemas()[name] if name else items).get("properties", {})
     return {key: properties[key]["default"] for key in keys if "default" in properties.get(key, {})}
 

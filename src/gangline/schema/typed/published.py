@@ -52,6 +52,13 @@ def schemas() -> dict[str, Any]:
     return found
 
 
+def ref_name(schema: JSON) -> str:
+    """The definition that a schema refers to, directly or as its only `allOf`; empty when it refers to none."""
+    if len(schema.get("allOf", ())) == 1:
+        schema = schema["allOf"][0]
+    return str(schema.get("$ref", "")).rpartition("/")[2]
+
+
 @cache
 def discovery_data() -> DiscoveryData:
     return msgspec.json.decode(zlib.decompress(_read_data("discovery.json.z")), type=DiscoveryData)

@@ -4,20 +4,13 @@ import calendar
 import re
 from typing import Any, Final
 
+from gangline.schema.go_text import json_type_name
 from gangline.schema.typed.types import TypeNode
 
 QUANTITY_FORMAT: Final = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 QUANTITY_SUFFIX: Final = "unable to parse quantity's suffix"
 _QUANTITY_PATTERN = re.compile(r"[+-]?\d*(?:\.\d*)?([eEinumkKMGTP]*[-+]?\d*)")
 _SUFFIX_PATTERN = re.compile(r"[KMGTPE]i|[numkMGTPE]?|[eE][-+]?\d+")
-_JSON_TYPE_NAMES: Final = {
-    str: "string",
-    bool: "bool",
-    dict: "object",
-    list: "array",
-    int: "number",
-    float: "number",
-}
 _ACCEPTED_TYPES: Final[dict[str, tuple[type, ...]]] = {
     "boolean": (bool,),
     "number": (int, float),
@@ -28,7 +21,7 @@ INT_RANGE: Final = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 
 
 def unmarshal_error(value: Any, go: str, struct: str, path: str, literal: str = "") -> str:
     """The sentence for a value of a wrong kind."""
-    found = f"{_JSON_TYPE_NAMES[value.__class__]}{literal}"
+    found = f"{json_type_name(value)}{literal}"
     where = f"Go struct field {struct}.{path}" if path else "Go value"
     return f"json: cannot unmarshal {found} into {where} of type {go}"
 

@@ -79,11 +79,6 @@ _FieldPairs: TypeAlias = tuple[tuple[str, Any], ...]
 """A JSON object with its fields in order, duplicates included."""
 
 
-def unknown_fields(obj: JSON, tree: TypeNode) -> list[str]:
-    """One sentence per field that the type does not have: `unknown field "spec.containers[0].colour"`."""
-    return list(_strict_value_errors(_as_field_pairs(obj), tree, ""))
-
-
 def strict_errors(raw: bytes, tree: TypeNode) -> list[str]:
     """Unknown and duplicate fields in the order of the text, as strict decoding tells them.
 
@@ -104,12 +99,6 @@ def _has_only_known_fields(value: Any, tree: TypeNode) -> bool:
     elif value.__class__ is list and tree.shape is TypeShape.LIST:
         return all(_has_only_known_fields(item, tree.element) for item in value if item.__class__ in _CONTAINER_TYPES)
     return True
-
-
-def _as_field_pairs(value: Any) -> Any:
-    if isinstance(value, dict):
-        return tuple((name, _as_field_pairs(item)) for name, item in value.items())
-    return [_as_field_pairs(item) for item in value] if isinstance(value, list) else value
 
 
 def _strict_value_errors(value: Any, tree: TypeNode, path: str) -> Iterator[str]:

@@ -5,7 +5,7 @@ from functools import cache
 import msgspec
 
 from gangline.api.meta import JSON
-from gangline.apiserver.patch.json_patch import go_json_type
+from gangline.schema.go_text import json_type_name
 from gangline.schema.typed.openapi import builtin_type
 from gangline.schema.typed.strict_decoding import NO_ERRORS, DecodingChecker, DecodingErrors
 from gangline.schema.typed.types import TypeNode
@@ -30,7 +30,7 @@ def metadata_errors(body: JSON) -> DecodingErrors:
         return NO_ERRORS
     if not isinstance(metadata, dict):
         return DecodingErrors(
-            error=f"json: cannot unmarshal {go_json_type(metadata)} into Go value of type v1.ObjectMeta"
+            error=f"json: cannot unmarshal {json_type_name(metadata)} into Go value of type v1.ObjectMeta"
         )
     found = _metadata_decoder().errors(msgspec.json.encode(metadata), metadata)
     return DecodingErrors(found.error, tuple(text.replace('"', '"metadata.', 1) for text in found.strict))

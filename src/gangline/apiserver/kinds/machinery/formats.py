@@ -11,67 +11,52 @@ from functools import lru_cache
 from typing import TypeAlias
 
 from gangline.api import names
+from gangline.schema.names import (
+    DNS_1035_LABEL_MESSAGE,
+    DNS_LABEL_MESSAGE,
+    DNS_LABEL_PATTERN,
+    MAX_LABEL_LENGTH,
+    is_dns_1035_label,
+    is_dns_label,
+    regex_message,
+)
+from gangline.schema.names import name_from_prefix as name_from_prefix
+from gangline.schema.names import path_segment_errors as path_segment_errors
 
 FormatCheck: TypeAlias = Callable[[str], tuple[str, ...]]
 
-_DNS_LABEL_PATTERN = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_SUBDOMAIN_PATTERN = rf"{_DNS_LABEL_PATTERN}(\.{_DNS_LABEL_PATTERN})*"
-_LABEL_1035_PATTERN = "[a-z]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN_PATTERN = rf"{DNS_LABEL_PATTERN}(\.{DNS_LABEL_PATTERN})*"
 _UNDERSCORED_LABEL_PATTERN = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
 _UNDERSCORED_SUBDOMAIN_PATTERN = rf"{_UNDERSCORED_LABEL_PATTERN}(\.{_UNDERSCORED_LABEL_PATTERN})*"
 _CONFIG_KEY_PATTERN = "[-._a-zA-Z0-9]+"
 _HEADER_PATTERN = "[-A-Za-z0-9]+"
 _PERCENT_PATTERN = "[0-9]+%"
 
-MAX_LABEL_LENGTH = 63
 MAX_SUBDOMAIN_LENGTH = 253
 
 
-def _regex_message(sentence: str, pattern: str, *examples: str) -> str:
-    if not examples:
-        return f"{sentence} (regex used for validation is '{pattern}')"
-    shown = " or ".join(f"'{example}', " for example in examples)
-    return f"{sentence} (e.g. {shown}regex used for validation is '{pattern}')"
-
-
-_LABEL_MESSAGE = _regex_message(
-    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end "
-    "with an alphanumeric character",
-    _DNS_LABEL_PATTERN,
-    "my-name",
-    "123-abc",
-)
-_UNDERSCORED_SUBDOMAIN_MESSAGE = _regex_message(
+_UNDERSCORED_SUBDOMAIN_MESSAGE = regex_message(
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must "
     "start and end with an alphanumeric character",
     _UNDERSCORED_SUBDOMAIN_PATTERN,
     "example.com",
 )
-_LABEL_1035_MESSAGE = _regex_message(
-    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, "
-    "and end with an alphanumeric character",
-    _LABEL_1035_PATTERN,
-    "my-name",
-    "abc-123",
-)
-_CONFIG_KEY_MESSAGE = _regex_message(
+_CONFIG_KEY_MESSAGE = regex_message(
     "a valid config key must consist of alphanumeric characters, '-', '_' or '.'",
     _CONFIG_KEY_PATTERN,
     "key.name",
     "KEY_NAME",
     "key-name",
 )
-_HEADER_MESSAGE = _regex_message(
+_HEADER_MESSAGE = regex_message(
     "a valid HTTP header must consist of alphanumeric characters or '-'", _HEADER_PATTERN, "X-Header-Name"
 )
-_PERCENT_MESSAGE = _regex_message(
+_PERCENT_MESSAGE = regex_message(
     "a valid percent string must be a numeric string followed by an ending '%'", _PERCENT_PATTERN, "1%", "93%"
 )
 
-_is_label = re.compile(_DNS_LABEL_PATTERN).fullmatch
 _is_subdomain = re.compile(_SUBDOMAIN_PATTERN).fullmatch
 _is_underscored_subdomain = re.compile(_UNDERSCORED_SUBDOMAIN_PATTERN).fullmatch
-_is_label_1035 = re.compile(_LABEL_1035_PATTERN).fullmatch
 _is_config_key = re.compile(_CONFIG_KEY_PATTERN).fullmatch
 _is_header = re.compile(_HEADER_PATTERN).fullmatch
 _is_percent = re.compile(_PERCENT_PATTERN).fullmatch
@@ -91,9 +76,9 @@ def range_message(low: int, high: int) -> str:
 @lru_cache(4096)
 def dns_label_errors(value: str) -> tuple[str, ...]:
     long = (max_length_message(MAX_LABEL_LENGTH),) if len(value.encode()) > MAX_LABEL_LENGTH else ()
-    if _is_label(value):
+    if is_dns_label(value):
         return long
-    return (*long, "must not contain dots" if _is_subdomain(value) else _LABEL_MESSAGE)
+    return (*long, "must not contain dots" if _is_subdomain(value) else DNS_LABEL_MESSAGE)
 
 
 @lru_cache(4096)
@@ -108,14 +93,7 @@ def underscored_subdomain_errors(value: str) -> tuple[str, ...]:
 
 def dns_1035_label_errors(value: str) -> tuple[str, ...]:
     long = (max_length_message(MAX_LABEL_LENGTH),) if len(value.encode()) > MAX_LABEL_LENGTH else ()
-    return long if _is_label_1035(value) else (*long, _LABEL_1035_MESSAGE)
-
-
-def path_segment_errors(value: str) -> tuple[str, ...]:
-    """Names that only have to fit into a URL: roles, bindings, custom metrics."""
-    if value in {".", ".."}:
-        return (f"may not be '{value}'",)
-    return tuple(f"may not contain '{letter}'" for letter in "/%" if letter in value)
+    return long if is_dns_1035_label(value) else (*long, DNS_1035_LABEL_MESSAGE)
 
 
 @lru_cache(4096)
@@ -213,8 +191,3 @@ def _without_leading_zeros(address: str) -> str:
     if ":" in address:
         return address
     return ".".join(part.lstrip("0") or "0" if part.isdigit() else part for part in address.split("."))
-
-
-def name_from_prefix(value: str) -> str:
-    """A generateName as a name to check: a dash at its end is fine, something follows it."""
-    return f"{value[:-2]}a" if len(value) > 1 and value.endswith("-") else value

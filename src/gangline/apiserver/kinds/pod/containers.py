@@ -16,7 +16,7 @@ from gangline.schema.problems import (
 
 PROTOCOLS = ("SCTP", "TCP", "UDP")
 _TERMINATION_MESSAGE_POLICIES = ("File", "FallbackToLogsOnError")
-_PROBE_FIELDS = ("lifecycle", "livenessProbe", "readinessProbe", "startupProbe")
+_PROBE_FIELDS = ("lifecycle", *probes.PROBE_FIELDS)
 _EPHEMERAL_FIELDS = frozenset(
     [
         "name",

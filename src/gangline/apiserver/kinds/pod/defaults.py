@@ -6,6 +6,7 @@ from functools import lru_cache
 from gangline.api.meta import JSON
 from gangline.api.quantity import ZERO, Quantity, add_resources
 from gangline.apiserver.kinds.machinery import quantities
+from gangline.apiserver.kinds.pod.probes import PROBE_FIELDS
 
 _DEFAULT_FILE_MODE = 420  # 0644
 _TAG_PATTERN = re.compile(r":(?P<tag>[\w][\w.-]{0,127})$", re.ASCII)
@@ -14,7 +15,6 @@ _PATH_PART_PATTERN = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _match_image = re.compile(
     rf"(?:{_HOST_PATTERN}(?:\.{_HOST_PATTERN})*(?::[0-9]+)?/)?{_PATH_PART_PATTERN}(?:/{_PATH_PART_PATTERN})*"
 ).fullmatch
-_PROBE_FIELDS = ("livenessProbe", "readinessProbe", "startupProbe")
 _SOURCES_WITH_MODE = ("secret", "configMap", "downwardAPI", "projected")
 
 
@@ -114,7 +114,7 @@ def set_container_defaults(container: JSON) -> None:
     for variable in container.get("env", ()):
         if "valueFrom" in variable:
             _set_field_ref_defaults(variable["valueFrom"])
-    for name in _PROBE_FIELDS:
+    for name in PROBE_FIELDS:
         if name in container:
             _set_probe_defaults(container[name])
     for handler in container.get("lifecycle", {}).values():

@@ -7,6 +7,7 @@ from gangline.apiserver.kinds.machinery import formats
 from gangline.apiserver.kinds.machinery.metadata import validate_non_negative
 from gangline.schema.problems import FieldProblem, forbidden, invalid, invalid_each, required, unsupported
 
+PROBE_FIELDS = ("livenessProbe", "readinessProbe", "startupProbe")
 _PROBE_COUNTS = (
     "initialDelaySeconds",
     "timeoutSeconds",

@@ -9,7 +9,7 @@ from gangline.apiserver.kinds.pod import containers, defaults, validation
 from gangline.apiserver.kinds.pod import update as pod_update
 from gangline.apiserver.kinds.pod import warnings as pod_warnings
 from gangline.apiserver.kinds.pod.placement import merge_label_keys
-from gangline.schema.problems import FieldProblem, forbidden, invalid, required, unsupported
+from gangline.schema.problems import FieldProblem, forbidden, invalid
 
 _NO_EXECUTE_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
@@ -257,29 +257,3 @@ def _keep_observed_generations(status: JSON, before: JSON) -> None:
         observed = known.pop(0) if known else 0
         if observed and "observedGeneration" not in condition:
             condition["observedGeneration"] = observed
-
-
-def validate_binding(binding: JSON) -> list[FieldProblem]:
-    """The body of `pods/binding`."""
-    target = binding.get("target", {})
-    found: list[FieldProblem] = []
-    if target.get("kind", "") not in {"", "Node"}:
-        found.append(unsupported("target.kind", target["kind"], ("Node", "<empty>")))
-    if not target.get("name"):
-        found.append(required("target.name"))
-    return found
-
-
-def validate_ephemeral_containers_update(kind: PodStrategy, obj: JSON, old: JSON) -> list[FieldProblem]:
-    """An update of `pods/ephemeralcontainers`: containers may only be added."""
-    found = [*kind.metadata.validate_update(obj, old), *kind.metadata.validate(obj), *validate_pod(obj)]
-    now = {one["name"]: one for one in obj["spec"].get("ephemeralContainers", ())}
-    for before in old["spec"].get("ephemeralContainers", ()):
-        name, path = before["name"], "spec.ephemeralContainers"
-        if name not in now:
-            told = f'existing ephemeral containers "{name}" may not be removed\n'
-            found.append(forbidden(path, told))
-        elif now[name] != before:
-            told = f'existing ephemeral containers "{name}" may not be changed\n'
-            found.append(forbidden(path, told + pod_update.diff_text(before, now[name])))
-    return found

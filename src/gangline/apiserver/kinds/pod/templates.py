@@ -44,11 +44,6 @@ def validate_selector_immutable(new: JSON, old: JSON) -> list[FieldProblem]:
     return [invalid("spec.selector", shown, metadata.IMMUTABLE_MESSAGE)]
 
 
-def _template_labels(found_template: JSON) -> dict[str, str]:
-    labels: dict[str, str] = found_template["metadata"].get("labels", {})
-    return labels
-
-
 def selector_mismatch(found_template: JSON) -> FieldProblem:
     told = "`selector` does not match template `labels`"
     labels = found_template["metadata"].get("labels")

@@ -6,6 +6,7 @@ from typing import Any
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats, gostruct
 from gangline.apiserver.kinds.machinery.metadata import IMMUTABLE_MESSAGE
+from gangline.apiserver.kinds.machinery.strategy import restore_field
 from gangline.apiserver.kinds.pod import placement
 from gangline.schema.go_text import value_text
 from gangline.schema.problems import NO_VALUE, FieldProblem, ProblemKind, forbidden, invalid, invalid_each, required
@@ -100,9 +101,7 @@ def _with_mutable_fields_restored(new: JSON, old: JSON) -> JSON:
             pairs = zip(new[name], old[name], strict=True)
             rest[name] = [{**now, "image": before.get("image", "")} for now, before in pairs]
     for name in ("activeDeadlineSeconds", "schedulingGates", "tolerations"):
-        rest.pop(name, None)
-        if name in old:
-            rest[name] = old[name]
+        restore_field(rest, old, name)
     return rest
 
 
@@ -113,22 +112,16 @@ def _validate_gated_update(rest: JSON, old: JSON) -> list[FieldProblem]:
     if any(selector.get(key) != value for key, value in old.get("nodeSelector", {}).items()):
         told = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
         found.append(invalid("spec.nodeSelector", selector, told))
-    _restore_field(rest, old, "nodeSelector")
+    restore_field(rest, old, "nodeSelector")
     affinity = dict(rest.get("affinity", {}))
     before = old.get("affinity", {})
     if affinity.get("nodeAffinity") != before.get("nodeAffinity"):
         found += _validate_node_affinity_update(affinity.get("nodeAffinity", {}), before.get("nodeAffinity", {}))
-        _restore_field(affinity, before, "nodeAffinity")
+        restore_field(affinity, before, "nodeAffinity")
         rest["affinity"] = affinity
         if not affinity and "affinity" not in old:
             del rest["affinity"]
     return found
-
-
-def _restore_field(new: JSON, old: JSON, name: str) -> None:
-    new.pop(name, None)
-    if name in old:
-        new[name] = old[name]
 
 
 def _validate_node_affinity_update(new: JSON, old: JSON) -> list[FieldProblem]:

@@ -7,11 +7,6 @@ import pytest
 
 from gangline.api.quantity import QuantityError
 from gangline.apiserver.kinds.pod.defaults import default_pull_policy
-from gangline.apiserver.kinds.pod.strategy import (
-    PodStrategy,
-    validate_binding,
-    validate_ephemeral_containers_update,
-)
 from gangline.apiserver.registry.strategies import strategy_for
 
 JSON = dict[str, Any]
@@ -273,26 +268,9 @@ def test_finished_container_does_not_run_again() -> None:
     assert problem.field == "status.containerStatuses[0].state"
 
 
-def test_ephemeral_containers_may_only_be_added(stored: JSON) -> None:
-    assert isinstance(pods, PodStrategy)
-    debug = {**stored["spec"]["containers"][0], "name": "debug"}
-    new = updated(stored, ephemeralContainers=[debug])
-    assert validate_ephemeral_containers_update(pods, new, stored) == []
-    [problem] = validate_ephemeral_containers_update(pods, stored, new)
-    assert problem.field == "spec.ephemeralContainers"
-
-
 def test_warnings_tell_of_repeated_variables() -> None:
     twice = [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]
     pod = made({"containers": [container(env=twice)]})
     expected = 'spec.containers[0].env[1]: hides previous definition of "A", which may be dropped when using apply'
     assert pods.warnings(pod, None) == [expected]
     assert pods.warnings(pod, pod) == []
-
-
-def test_binding_names_a_node() -> None:
-    assert validate_binding({"target": {"kind": "Node", "name": "n"}}) == []
-    assert [problem.field for problem in validate_binding({"target": {"kind": "Pod"}})] == [
-        "target.kind",
-        "target.name",
-    ]

@@ -1,0 +1,33 @@
+"""Leases."""
+
+from gangline.api.meta import JSON
+from gangline.apiserver.kinds.machinery.strategy import Strategy
+from gangline.schema.problems import FieldProblem, invalid
+
+
+class LeaseStrategy(Strategy):
+    struct = "coordination.v1.Lease"
+    allow_create_on_update = True
+    allow_unconditional_update = False
+
+    def prepare_for_create(self, obj: JSON, now: str) -> None:
+        _drop_coordinated_fields(obj["spec"])
+
+    def prepare_for_update(self, obj: JSON, old: JSON) -> None:
+        _drop_coordinated_fields(obj["spec"])
+
+    def validate_content(self, obj: JSON) -> list[FieldProblem]:
+        spec = obj["spec"]
+        found: list[FieldProblem] = []
+        seconds, transitions = spec.get("leaseDurationSeconds", 1), spec.get("leaseTransitions", 0)
+        if seconds <= 0:
+            found.append(invalid("spec.leaseDurationSeconds", seconds, "must be greater than 0"))
+        if transitions < 0:
+            found.append(invalid("spec.leaseTransitions", transitions, "must be greater than or equal to 0"))
+        return found
+
+
+def _drop_coordinated_fields(spec: JSON) -> None:
+    """Coordinated elections are off in this version of Kubernetes."""
+    spec.pop("strategy", None)
+    spec.pop("preferredHolder", None)

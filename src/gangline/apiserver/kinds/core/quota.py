@@ -1,0 +1,212 @@
+"""Resource quotas and limit ranges."""
+
+from gangline.api.meta import JSON
+from gangline.apiserver.kinds.machinery import formats, metadata, quantities
+from gangline.apiserver.kinds.machinery.strategy import StatusStrategy, Strategy
+from gangline.schema.problems import FieldProblem, duplicate, forbidden, invalid, invalid_each, required
+
+_QUOTA_SCOPES = frozenset(
+    [
+        "Terminating",
+        "NotTerminating",
+        "BestEffort",
+        "NotBestEffort",
+        "PriorityClass",
+        "CrossNamespacePodAffinity",
+        "VolumeAttributesClass",
+    ]
+)
+
+
+class ResourceQuotaStatusStrategy(StatusStrategy):
+    def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
+        status = obj["status"]
+        return _validate_quota_resources(status.get("hard", {}), "status.hard") + _validate_quota_resources(
+            status.get("used", {}), "status.used"
+        )
+
+
+class ResourceQuotaStrategy(Strategy):
+    struct = "core.v1.ResourceQuota"
+    has_status = True
+    status_strategy = ResourceQuotaStatusStrategy
+
+    def validate_content(self, obj: JSON) -> list[FieldProblem]:
+        spec = obj["spec"]
+        found = _validate_quota_resources(spec.get("hard", {}), "spec.hard")
+        scopes = spec.get("scopes", [])
+        for scope in scopes:
+            if scope not in _QUOTA_SCOPES:
+                found.append(invalid("spec.scopes", scopes, "unsupported scope"))
+            found += _validate_scope_resources(scope, spec.get("hard", {}), "spec.scopes", scopes)
+        for pair in ({"BestEffort", "NotBestEffort"}, {"Terminating", "NotTerminating"}):
+            if pair <= set(scopes):
+                found.append(invalid("spec.scopes", scopes, "conflicting scopes"))
+        for one in spec.get("scopeSelector", {}).get("matchExpressions", ()):
+            found += _validate_scope_expression(one, spec)
+        return found
+
+    def validate_transition(self, obj: JSON, old: JSON) -> list[FieldProblem]:
+        scopes = obj["spec"].get("scopes")
+        if set(scopes or ()) == set(old["spec"].get("scopes") or ()):
+            return []
+        return [invalid("spec.scopes", scopes, metadata.IMMUTABLE_MESSAGE)]
+
+
+def _validate_quota_resources(listed: JSON, path: str) -> list[FieldProblem]:
+    found: list[FieldProblem] = []
+    for name, text in listed.items():
+        found += quantities.validate_quota_resource_name(name, f"{path}[{name}]")
+        found += quantities.validate_resource_value(name, text, f"{path}[{name}]")
+    return found
+
+
+_COMPUTE_RESOURCES = frozenset(
+    [
+        "cpu",
+        "memory",
+        "ephemeral-storage",
+        "requests.cpu",
+        "requests.memory",
+        "requests.ephemeral-storage",
+        "limits.cpu",
+        "limits.memory",
+        "limits.ephemeral-storage",
+        "pods",
+    ]
+)
+
+
+def _validate_scope_resources(scope: str, hard: JSON, path: str, shown: object) -> list[FieldProblem]:
+    may = {"pods"} if scope == "BestEffort" else _COMPUTE_RESOURCES
+    if scope not in {"Terminating", "NotTerminating", "BestEffort", "NotBestEffort", "PriorityClass"}:
+        return []
+    told = "unsupported scope applied to resource"
+    return [
+        invalid(path, shown, told) for name in sorted(hard) if name in quantities.QUOTA_RESOURCES and name not in may
+    ]
+
+
+def _validate_scope_expression(one: JSON, spec: JSON) -> list[FieldProblem]:
+    path = "spec.scopeSelector.matchExpressions"
+    scope, operator, values = one.get("scopeName", ""), one.get("operator", ""), one.get("values", [])
+    found: list[FieldProblem] = []
+    if scope not in _QUOTA_SCOPES:
+        found.append(invalid(f"{path}.scopeName", scope, "unsupported scope"))
+    found += _validate_scope_resources(scope, spec.get("hard", {}), path, spec["scopeSelector"])
+    if scope in _QUOTA_SCOPES - {"PriorityClass", "VolumeAttributesClass"} and operator != "Exists":
+        told = (
+            "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, "
+            "ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or "
+            "ResourceQuotaScopeCrossNamespacePodAffinity"
+        )
+        found.append(invalid(f"{path}.operator", operator, told))
+    if operator in {"In", "NotIn"}:
+        if not values:
+            told = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"
+            found.append(required(f"{path}.values", told))
+    elif operator not in {"Exists", "DoesNotExist"}:
+        found.append(invalid(f"{path}.operator", operator, "not a valid selector operator"))
+    elif values:
+        told = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"
+        found.append(invalid(f"{path}.values", values, told))
+    return found
+
+
+class LimitRangeStrategy(Strategy):
+    struct = "core.v1.LimitRange"
+    allow_create_on_update = True
+
+    def prepare_for_create(self, obj: JSON, now: str) -> None:
+        if not obj["metadata"].get("name"):  # the one kind that names itself
+            obj["metadata"]["name"] = obj["metadata"]["uid"]
+
+    def set_defaults(self, obj: JSON) -> None:
+        for limit in obj["spec"].get("limits") or ():
+            if limit.get("type") == "Container":
+                default = {**limit.get("max", {}), **limit.get("default", {})}
+                request = {**limit.get("min", {}), **default, **limit.get("defaultRequest", {})}
+                for name, value in (("default", default), ("defaultRequest", request)):
+                    if value:
+                        limit[name] = value
+
+    def validate_content(self, obj: JSON) -> list[FieldProblem]:
+        found: list[FieldProblem] = []
+        seen: set[str] = set()
+        for index, limit in enumerate(obj["spec"].get("limits") or ()):
+            path, kind = f"spec.limits[{index}]", limit.get("type", "")
+            said = formats.qualified_name_errors(kind)
+            if not said and "/" not in kind and kind not in {"Pod", "Container", "PersistentVolumeClaim"}:
+                said = ("must be a standard limit type or fully qualified",)
+            found += invalid_each(f"{path}.type", kind, said)
+            if kind in seen:
+                found.append(duplicate(f"{path}.type", kind))
+            seen.add(kind)
+            found += _validate_limit(limit, kind, path)
+        return found
+
+    def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
+        return self.validate(obj)
+
+
+def _validate_limit(limit: JSON, kind: str, path: str) -> list[FieldProblem]:
+    found: list[FieldProblem] = []
+    groups = ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"]
+    for name in groups:
+        if kind == "Pod" and name.startswith("default"):
+            if limit.get(name):
+                found.append(forbidden(f"{path}.{name}", "may not be specified when `type` is 'Pod'"))
+            continue
+        for resource in limit.get(name, {}):
+            where = f"{path}.{name}[{resource}]"
+            inside = kind in {"Pod", "Container"}
+            found += (quantities.validate_container_resource_name if inside else quantities.validate_resource_name)(
+                resource, where
+            )
+    if kind == "PersistentVolumeClaim" and not any("storage" in limit.get(name, {}) for name in ("min", "max")):
+        told = "either minimum or maximum storage value is required, but neither was provided"
+        found.append(required(f"{path}.limits", told))
+    for resource in sorted({one for name in groups for one in limit.get(name, {})}):
+        found += _validate_limit_order(limit, resource, path)
+    return found
+
+
+_LIMIT_ORDER = (
+    ("min", "max", "min", "min value {} is greater than max value {}"),
+    ("min", "defaultRequest", "defaultRequest", "min value {} is greater than default request value {}"),
+    ("defaultRequest", "max", "defaultRequest", "default request value {} is greater than max value {}"),
+    (
+        "defaultRequest",
+        "default",
+        "defaultRequest",
+        "default request value {} is greater than default limit value {}",
+    ),
+    ("min", "default", "default", "min value {} is greater than default value {}"),
+    ("default", "max", "default", "default value {} is greater than max value {}"),
+)
+
+
+def _validate_limit_order(limit: JSON, resource: str, path: str) -> list[FieldProblem]:
+    texts = {name: limit[name][resource] for name in limit if resource in (limit[name] if name != "type" else ())}
+    found: list[FieldProblem] = []
+    for small, large, where, told in _LIMIT_ORDER:
+        if (
+            small in texts
+            and large in texts
+            and quantities.parse_quantity(texts[small]) > quantities.parse_quantity(texts[large])
+        ):
+            shown = {"defaultRequest": texts.get("defaultRequest"), "min": texts[small]}.get(where)
+            if where == "default":
+                shown = texts[small] if small == "min" else texts[large]
+            found.append(invalid(f"{path}.{where}[{resource}]", shown, told.format(texts[small], texts[large])))
+    ratio = texts.get("maxLimitRequestRatio")
+    if ratio is not None and quantities.parse_quantity(ratio).milli() < 1000:
+        where = f"{path}.maxLimitRequestRatio[{resource}]"
+        found.append(invalid(where, ratio, f"ratio {ratio} is less than 1"))
+    if ratio is not None and {"min", "max"} <= texts.keys() and quantities.parse_quantity(texts["min"]).nanos:
+        share = quantities.parse_quantity(texts["max"]).nanos / quantities.parse_quantity(texts["min"]).nanos
+        if quantities.parse_quantity(ratio).milli() / 1000 > share:
+            where = f"{path}.maxLimitRequestRatio[{resource}]"
+            told = f"ratio {ratio} is greater than max/min = {share:.6f}"
+            found.append(invalid(where, ratio, told))
+    return found

@@ -18,13 +18,13 @@ class LeaseStrategy(Strategy):
 
     def validate_content(self, obj: JSON) -> list[FieldProblem]:
         spec = obj["spec"]
-        found: list[FieldProblem] = []
+        problems: list[FieldProblem] = []
         seconds, transitions = spec.get("leaseDurationSeconds", 1), spec.get("leaseTransitions", 0)
         if seconds <= 0:
-            found.append(invalid("spec.leaseDurationSeconds", seconds, "must be greater than 0"))
+            problems.append(invalid("spec.leaseDurationSeconds", seconds, "must be greater than 0"))
         if transitions < 0:
-            found.append(invalid("spec.leaseTransitions", transitions, "must be greater than or equal to 0"))
-        return found
+            problems.append(invalid("spec.leaseTransitions", transitions, "must be greater than or equal to 0"))
+        return problems
 
 
 def _drop_coordinated_fields(spec: JSON) -> None:

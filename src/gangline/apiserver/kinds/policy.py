@@ -13,10 +13,10 @@ class DisruptionBudgetStatusStrategy(StatusStrategy):
         return self.validate_status(obj, old)
 
     def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
-        found: list[FieldProblem] = []
+        problems: list[FieldProblem] = []
         for name in ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"):
-            found += validate_non_negative(f"status.{name}", obj["status"].get(name, 0))
-        return found
+            problems += validate_non_negative(f"status.{name}", obj["status"].get(name, 0))
+        return problems
 
 
 class DisruptionBudgetStrategy(Strategy):
@@ -37,16 +37,16 @@ class DisruptionBudgetStrategy(Strategy):
 
     def validate_content(self, obj: JSON) -> list[FieldProblem]:
         spec = obj["spec"]
-        found: list[FieldProblem] = []
+        problems: list[FieldProblem] = []
         if "minAvailable" in spec and "maxUnavailable" in spec:
-            found.append(invalid("spec", spec, "minAvailable and maxUnavailable cannot be both set"))
+            problems.append(invalid("spec", spec, "minAvailable and maxUnavailable cannot be both set"))
         for name in ("minAvailable", "maxUnavailable"):
             if name in spec:
-                found += templates.validate_int_or_percent(spec[name], f"spec.{name}")
-                found += templates.validate_percent_limit(spec[name], f"spec.{name}")
-        found += selectors.validate_label_selector(spec.get("selector"), "spec.selector")
-        known = ("AlwaysAllow", "IfHealthyBudget")
+                problems += templates.validate_int_or_percent(spec[name], f"spec.{name}")
+                problems += templates.validate_percent_limit(spec[name], f"spec.{name}")
+        problems += selectors.validate_label_selector(spec.get("selector"), "spec.selector")
+        supported = ("AlwaysAllow", "IfHealthyBudget")
         policy = spec.get("unhealthyPodEvictionPolicy")
-        if policy is not None and policy not in known:
-            found.append(unsupported("spec.unhealthyPodEvictionPolicy", policy, known))
-        return found
+        if policy is not None and policy not in supported:
+            problems.append(unsupported("spec.unhealthyPodEvictionPolicy", policy, supported))
+        return problems

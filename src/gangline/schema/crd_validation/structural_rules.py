@@ -72,8 +72,8 @@ def subschemas(schema: JSON) -> Iterator[JSON]:
 
 def structural_problems(schema: JSON, path: str) -> list[FieldProblem]:
     """All that keeps a schema from being structural, sorted."""
-    found = [*_invariant_problems(schema, "root", path), *_completeness_problems(schema, schema, path, path)]
-    return sorted(found, key=str)
+    problems = [*_invariant_problems(schema, "root", path), *_completeness_problems(schema, schema, path, path)]
+    return sorted(problems, key=str)
 
 
 def _is_leaf(schema: JSON) -> bool:

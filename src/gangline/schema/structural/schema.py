@@ -109,8 +109,8 @@ class StructuralSchema:
         return self._with_rule_results(obj, old, pair, problems)
 
     def _duplicate_problems(self, obj: dict[str, Any], old: dict[str, Any] | None) -> list[FieldProblem]:
-        found = list_types.duplicate_problems(obj, self.node)
-        return found if not (found and old is not None and list_types.duplicate_problems(old, self.node)) else []
+        problems = list_types.duplicate_problems(obj, self.node)
+        return problems if not (problems and old is not None and list_types.duplicate_problems(old, self.node)) else []
 
     def _with_rule_results(
         self,

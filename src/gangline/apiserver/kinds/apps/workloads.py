@@ -34,13 +34,13 @@ class _WorkloadStrategy(Strategy):
         return templates.validate_selector_immutable(obj["spec"], old["spec"])
 
     def warnings(self, obj: JSON, old: JSON | None) -> list[str]:
-        told: list[str] = []
+        warnings: list[str] = []
         if old is not None and obj["metadata"].get("generation") == old["metadata"].get("generation"):
-            return told
+            return warnings
         if old is None and self.prefixes_pod_names:
-            told += templates.name_warnings(obj["metadata"].get("name", ""))
-        told += templates.template_warnings(obj["spec"]["template"], "spec.template.")
-        return told
+            warnings += templates.name_warnings(obj["metadata"].get("name", ""))
+        warnings += templates.template_warnings(obj["spec"]["template"], "spec.template.")
+        return warnings
 
 
 class DeploymentStatusStrategy(StatusStrategy):
@@ -50,13 +50,13 @@ class DeploymentStatusStrategy(StatusStrategy):
 
     def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         status = obj["status"]
-        found = _validate_counts(
+        problems = _validate_counts(
             status,
             "observedGeneration replicas updatedReplicas readyReplicas availableReplicas unavailableReplicas collisionCount",
         )
-        found += _validate_within_replicas(status, ("updatedReplicas", "readyReplicas", "availableReplicas"))
+        problems += _validate_within_replicas(status, ("updatedReplicas", "readyReplicas", "availableReplicas"))
         return (
-            found
+            problems
             + _validate_available_replicas(status, "readyReplicas")
             + _validate_collision_count(status, old["status"])
         )
@@ -83,33 +83,33 @@ class DeploymentStrategy(_WorkloadStrategy):
 
     def validate_content(self, obj: JSON) -> list[FieldProblem]:
         spec = obj["spec"]
-        found = validate_non_negative("spec.replicas", spec["replicas"])
-        found += _validate_replicated_spec(spec, "ReplicaSet")
-        found += _validate_deployment_rollout(spec["strategy"], "spec.strategy")
+        problems = validate_non_negative("spec.replicas", spec["replicas"])
+        problems += _validate_replicated_spec(spec, "ReplicaSet")
+        problems += _validate_deployment_rollout(spec["strategy"], "spec.strategy")
         ready = spec.get("minReadySeconds", 0)
-        found += validate_non_negative("spec.minReadySeconds", ready)
-        found += validate_non_negative("spec.revisionHistoryLimit", spec["revisionHistoryLimit"])
+        problems += validate_non_negative("spec.minReadySeconds", ready)
+        problems += validate_non_negative("spec.revisionHistoryLimit", spec["revisionHistoryLimit"])
         deadline = spec["progressDeadlineSeconds"]
-        found += validate_non_negative("spec.progressDeadlineSeconds", deadline)
+        problems += validate_non_negative("spec.progressDeadlineSeconds", deadline)
         if deadline <= ready:
-            told = "must be greater than minReadySeconds"
-            found.append(invalid("spec.progressDeadlineSeconds", deadline, told))
-        return found
+            detail = "must be greater than minReadySeconds"
+            problems.append(invalid("spec.progressDeadlineSeconds", deadline, detail))
+        return problems
 
 
 def _validate_replicated_spec(spec: JSON, shown: str) -> list[FieldProblem]:
     selector, template = spec.get("selector"), spec["template"]
-    found = templates.validate_workload_selector(selector, "deployment")  # of replica sets too
+    problems = templates.validate_workload_selector(selector, "deployment")  # of replica sets too
     if selector is None or not selectors.validate_label_selector(selector, ""):
         labels = template["metadata"].get("labels", {})
         if selector is None or not selectors.matches_labels(selector, labels):
-            found.append(templates.selector_mismatch(template))
-        found += templates.validate_pod_template(template, "spec.template")
-        found += templates.validate_always_restarts(spec, shown)
+            problems.append(templates.selector_mismatch(template))
+        problems += templates.validate_pod_template(template, "spec.template")
+        problems += templates.validate_always_restarts(spec, shown)
     else:
-        told = "invalid label selector"
-        found.append(invalid("spec.selector", selector, told))
-    return found
+        detail = "invalid label selector"
+        problems.append(invalid("spec.selector", selector, detail))
+    return problems
 
 
 def _validate_deployment_rollout(strategy: JSON, path: str) -> list[FieldProblem]:
@@ -117,8 +117,8 @@ def _validate_deployment_rollout(strategy: JSON, path: str) -> list[FieldProblem
         case "Recreate":
             if "rollingUpdate" not in strategy:
                 return []
-            told = "may not be specified when strategy `type` is 'Recreate'"
-            return [forbidden(f"{path}.rollingUpdate", told)]
+            detail = "may not be specified when strategy `type` is 'Recreate'"
+            return [forbidden(f"{path}.rollingUpdate", detail)]
         case "RollingUpdate":
             return _validate_rolling_update(strategy["rollingUpdate"], f"{path}.rollingUpdate")
         case _:
@@ -133,21 +133,21 @@ def _rollout_struct(strategy: JSON, rolling: str) -> Any:
 
 def _validate_rolling_update(rolling: JSON, path: str) -> list[FieldProblem]:
     gone, extra = rolling["maxUnavailable"], rolling["maxSurge"]
-    found = templates.validate_int_or_percent(gone, f"{path}.maxUnavailable")
-    found += templates.validate_int_or_percent(extra, f"{path}.maxSurge")
+    problems = templates.validate_int_or_percent(gone, f"{path}.maxUnavailable")
+    problems += templates.validate_int_or_percent(extra, f"{path}.maxSurge")
     if templates.int_or_percent_value(gone) == 0 and templates.int_or_percent_value(extra) == 0:
-        told = "may not be 0 when `maxSurge` is 0"
-        found.append(invalid(f"{path}.maxUnavailable", gone, told))
-    return found + templates.validate_percent_limit(gone, f"{path}.maxUnavailable")
+        detail = "may not be 0 when `maxSurge` is 0"
+        problems.append(invalid(f"{path}.maxUnavailable", gone, detail))
+    return problems + templates.validate_percent_limit(gone, f"{path}.maxUnavailable")
 
 
 class ReplicaSetStatusStrategy(StatusStrategy):
     def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         status = obj["status"]
         names = "replicas fullyLabeledReplicas readyReplicas availableReplicas observedGeneration"
-        found = _validate_counts(status, names)
-        found += _validate_within_replicas(status, ("fullyLabeledReplicas", "readyReplicas", "availableReplicas"))
-        return found + _validate_available_replicas(status, "readyReplicas")
+        problems = _validate_counts(status, names)
+        problems += _validate_within_replicas(status, ("fullyLabeledReplicas", "readyReplicas", "availableReplicas"))
+        return problems + _validate_available_replicas(status, "readyReplicas")
 
 
 class ReplicaSetStrategy(_WorkloadStrategy):
@@ -160,23 +160,23 @@ class ReplicaSetStrategy(_WorkloadStrategy):
 
     def validate_content(self, obj: JSON) -> list[FieldProblem]:
         spec = obj["spec"]
-        found = validate_non_negative("spec.replicas", spec["replicas"])
-        found += validate_non_negative("spec.minReadySeconds", spec.get("minReadySeconds", 0))
-        return found + _validate_replicated_spec(spec, "ReplicaSet")
+        problems = validate_non_negative("spec.replicas", spec["replicas"])
+        problems += validate_non_negative("spec.minReadySeconds", spec.get("minReadySeconds", 0))
+        return problems + _validate_replicated_spec(spec, "ReplicaSet")
 
 
 class StatefulSetStatusStrategy(StatusStrategy):
     def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         status = obj["status"]
-        found = _validate_counts(
+        problems = _validate_counts(
             status,
             "replicas readyReplicas currentReplicas updatedReplicas availableReplicas observedGeneration collisionCount",
         )
-        found += _validate_within_replicas(
+        problems += _validate_within_replicas(
             status, ("readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas")
         )
         return (
-            found
+            problems
             + _validate_available_replicas(status, "status.readyReplicas")
             + _validate_collision_count(status, old["status"])
         )
@@ -219,14 +219,16 @@ class StatefulSetStrategy(_WorkloadStrategy):
         return self._validate_spec(obj["spec"], new=False)
 
     def _validate_spec(self, spec: JSON, *, new: bool) -> list[FieldProblem]:
-        found = _validate_stateful_options(spec, new=new)
+        problems = _validate_stateful_options(spec, new=new)
         selector = spec.get("selector")
-        found += templates.validate_workload_selector(selector, "statefulset")
+        problems += templates.validate_workload_selector(selector, "statefulset")
         if selectors.validate_label_selector(selector, ""):
-            found.append(invalid("spec.selector", gostruct.json_struct(selector, gostruct.LABEL_SELECTOR_FIELDS), ""))
+            problems.append(
+                invalid("spec.selector", gostruct.json_struct(selector, gostruct.LABEL_SELECTOR_FIELDS), "")
+            )
         else:
-            found += _validate_stateful_template(spec, selector)
-        return found + templates.validate_always_restarts(spec, "StatefulSet")
+            problems += _validate_stateful_template(spec, selector)
+        return problems + templates.validate_always_restarts(spec, "StatefulSet")
 
     def validate_transition(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         may = {
@@ -241,22 +243,22 @@ class StatefulSetStrategy(_WorkloadStrategy):
         new, before = obj["spec"], old["spec"]
         if all(new.get(name) == before.get(name) for name in {*new, *before} - may):
             return []
-        told = (
+        detail = (
             "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', "
             "'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"
         )
-        return [forbidden("spec", told)]
+        return [forbidden("spec", detail)]
 
 
 def _validate_stateful_template(spec: JSON, selector: JSON | None) -> list[FieldProblem]:
     meta = spec["template"]["metadata"]
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     if selector is None or not selectors.matches_labels(selector, meta.get("labels", {})):
-        found.append(templates.selector_mismatch(spec["template"]))
-    found += templates.validate_pod_template(_template_with_claims(spec), "spec.template")
+        problems.append(templates.selector_mismatch(spec["template"]))
+    problems += templates.validate_pod_template(_template_with_claims(spec), "spec.template")
     # The real server looks at these once more.
-    found += metadata.validate_labels(meta.get("labels", {}), "spec.template.labels")
-    return found + metadata.validate_annotations(meta.get("annotations", {}), "spec.template.annotations")
+    problems += metadata.validate_labels(meta.get("labels", {}), "spec.template.labels")
+    return problems + metadata.validate_annotations(meta.get("annotations", {}), "spec.template.annotations")
 
 
 def _template_with_claims(spec: JSON) -> JSON:
@@ -273,35 +275,35 @@ def _template_with_claims(spec: JSON) -> JSON:
 
 
 def _validate_stateful_options(spec: JSON, *, new: bool) -> list[FieldProblem]:
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     policy = spec["podManagementPolicy"]
     if policy not in {"OrderedReady", "Parallel"}:
-        found.append(invalid("spec.podManagementPolicy", policy, "must be 'OrderedReady' or 'Parallel'"))
-    found += _validate_stateful_rollout(spec["updateStrategy"], "spec.updateStrategy")
+        problems.append(invalid("spec.podManagementPolicy", policy, "must be 'OrderedReady' or 'Parallel'"))
+    problems += _validate_stateful_rollout(spec["updateStrategy"], "spec.updateStrategy")
     for name in ("whenDeleted", "whenScaled"):
         value = spec["persistentVolumeClaimRetentionPolicy"][name]
         if value not in {"Retain", "Delete"}:
             path = f"spec.persistentVolumeClaimRetentionPolicy.{name}"
-            found.append(unsupported(path, value, ("Retain", "Delete")))
+            problems.append(unsupported(path, value, ("Retain", "Delete")))
     for index, claim in enumerate(spec.get("volumeClaimTemplates", ()) if new else ()):
-        found += claims.validate_claim_spec(claim["spec"], f"spec.volumeClaimTemplates[{index}].spec")
-    found += validate_non_negative("spec.replicas", spec["replicas"])
-    found += validate_non_negative("spec.minReadySeconds", spec.get("minReadySeconds", 0))
-    found += validate_non_negative("spec.ordinals.start", spec.get("ordinals", {}).get("start", 0))
+        problems += claims.validate_claim_spec(claim["spec"], f"spec.volumeClaimTemplates[{index}].spec")
+    problems += validate_non_negative("spec.replicas", spec["replicas"])
+    problems += validate_non_negative("spec.minReadySeconds", spec.get("minReadySeconds", 0))
+    problems += validate_non_negative("spec.ordinals.start", spec.get("ordinals", {}).get("start", 0))
     name = spec.get("serviceName", "")
     if new and name:
-        found += invalid_each("spec.serviceName", name, formats.dns_label_errors(name))
-    return found
+        problems += invalid_each("spec.serviceName", name, formats.dns_label_errors(name))
+    return problems
 
 
 def _validate_stateful_rollout(strategy: JSON, path: str) -> list[FieldProblem]:
     kind, rolling = strategy["type"], strategy.get("rollingUpdate")
     if kind == "OnDelete":
-        told = "only allowed for updateStrategy 'RollingUpdate'"
+        detail = "only allowed for updateStrategy 'RollingUpdate'"
         if rolling is None:
             return []
-        shown = gostruct.go_struct({"partition": 0, **rolling}, "Partition MaxUnavailable")
-        return [invalid(f"{path}.rollingUpdate", shown, told)]
+        printed = gostruct.go_struct({"partition": 0, **rolling}, "Partition MaxUnavailable")
+        return [invalid(f"{path}.rollingUpdate", printed, detail)]
     if kind == "RollingUpdate":
         return validate_non_negative(f"{path}.rollingUpdate.partition", (rolling or {}).get("partition", 0))
     return [
@@ -352,17 +354,17 @@ class DaemonSetStrategy(_WorkloadStrategy):
     def validate_content(self, obj: JSON) -> list[FieldProblem]:
         spec = obj["spec"]
         selector = spec.get("selector")
-        found = selectors.validate_label_selector(selector, "spec.selector")
+        problems = selectors.validate_label_selector(selector, "spec.selector")
         labels = spec["template"]["metadata"].get("labels", {})
-        if not found and (selector is None or not selectors.matches_labels(selector, labels)):
-            found.append(templates.selector_mismatch(spec["template"]))
+        if not problems and (selector is None or not selectors.matches_labels(selector, labels)):
+            problems.append(templates.selector_mismatch(spec["template"]))
         if selector is not None and not selector:
-            found.append(invalid("spec.selector", selector, "empty selector is invalid for daemonset"))
-        found += templates.validate_pod_template(spec["template"], "spec.template")
-        found += templates.validate_always_restarts(spec, "DaemonSet")
-        found += validate_non_negative("spec.minReadySeconds", spec.get("minReadySeconds", 0))
-        found += _validate_daemon_rollout(spec["updateStrategy"], "spec.updateStrategy")
-        return found + validate_non_negative("spec.revisionHistoryLimit", spec["revisionHistoryLimit"])
+            problems.append(invalid("spec.selector", selector, "empty selector is invalid for daemonset"))
+        problems += templates.validate_pod_template(spec["template"], "spec.template")
+        problems += templates.validate_always_restarts(spec, "DaemonSet")
+        problems += validate_non_negative("spec.minReadySeconds", spec.get("minReadySeconds", 0))
+        problems += _validate_daemon_rollout(spec["updateStrategy"], "spec.updateStrategy")
+        return problems + validate_non_negative("spec.revisionHistoryLimit", spec["revisionHistoryLimit"])
 
 
 _TEMPLATE_GENERATION_ANNOTATION = "deprecated.daemonset.template.generation"
@@ -379,24 +381,24 @@ def _validate_daemon_rollout(strategy: JSON, path: str) -> list[FieldProblem]:
     if strategy["type"] != "RollingUpdate":
         return [unsupported(path, _rollout_struct(strategy, "MaxUnavailable MaxSurge"), ("RollingUpdate", "OnDelete"))]
     gone, extra = strategy["rollingUpdate"]["maxUnavailable"], strategy["rollingUpdate"]["maxSurge"]
-    here = f"{path}.rollingUpdate"
-    found = templates.validate_int_or_percent(gone, f"{here}.maxUnavailable")
-    found += templates.validate_int_or_percent(extra, f"{here}.maxSurge")
-    found += templates.validate_percent_limit(gone, f"{here}.maxUnavailable")
-    found += templates.validate_percent_limit(extra, f"{here}.maxSurge")
+    field_path = f"{path}.rollingUpdate"
+    problems = templates.validate_int_or_percent(gone, f"{field_path}.maxUnavailable")
+    problems += templates.validate_int_or_percent(extra, f"{field_path}.maxSurge")
+    problems += templates.validate_percent_limit(gone, f"{field_path}.maxUnavailable")
+    problems += templates.validate_percent_limit(extra, f"{field_path}.maxSurge")
     if templates.int_or_percent_value(gone) and templates.int_or_percent_value(extra):
-        told = "may not be set when maxUnavailable is non-zero"
-        found.append(invalid(f"{here}.maxSurge", extra, told))
+        detail = "may not be set when maxUnavailable is non-zero"
+        problems.append(invalid(f"{field_path}.maxSurge", extra, detail))
     if not templates.int_or_percent_value(gone) and not templates.int_or_percent_value(extra):
-        found.append(required(f"{here}.maxUnavailable", "cannot be 0 when maxSurge is 0"))
-    return found
+        problems.append(required(f"{field_path}.maxUnavailable", "cannot be 0 when maxSurge is 0"))
+    return problems
 
 
 def _validate_counts(status: JSON, names: str) -> list[FieldProblem]:
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     for name in names.split():
-        found += validate_non_negative(f"status.{name}", status.get(name, 0))
-    return found
+        problems += validate_non_negative(f"status.{name}", status.get(name, 0))
+    return problems
 
 
 def _validate_within_replicas(status: JSON, names: tuple[str, ...]) -> list[FieldProblem]:

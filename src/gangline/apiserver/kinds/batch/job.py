@@ -85,27 +85,27 @@ class JobStrategy(Strategy):
         super().prepare_for_update(obj, old)
 
     def validate_content(self, obj: JSON) -> list[FieldProblem]:
-        found = _validate_generated_selector(obj)
-        found += _validate_spec_and_selector(obj["spec"])
+        problems = _validate_generated_selector(obj)
+        problems += _validate_spec_and_selector(obj["spec"])
         spec, name = obj["spec"], obj["metadata"].get("name", "")
         if spec["completionMode"] == "Indexed" and spec.get("completions", 0) > 0:
             last = f"{name}-{spec['completions'] - 1}"
             if formats.dns_label_errors(last):
-                told = f"will not able to create pod with invalid DNS label: {last}"
-                found.append(invalid("metadata.name", name, told))
-        return found
+                detail = f"will not able to create pod with invalid DNS label: {last}"
+                problems.append(invalid("metadata.name", name, detail))
+        return problems
 
     def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         # The real server validates the new job, and its spec once more as part of the change.
         new, before = obj["spec"], old["spec"]
-        found = [
+        problems = [
             *self.validate(obj),
             *self.metadata.validate_update(obj, old),
             *_validate_spec_and_selector(new),
         ]
-        found += _validate_completions_update(new, before)
-        found += templates.validate_selector_immutable(new, before)
-        found += _validate_template_update(new["template"], old)
+        problems += _validate_completions_update(new, before)
+        problems += templates.validate_selector_immutable(new, before)
+        problems += _validate_template_update(new["template"], old)
         for name in (
             "completionMode",
             "podFailurePolicy",
@@ -113,29 +113,29 @@ class JobStrategy(Strategy):
             "managedBy",
             "successPolicy",
         ):
-            found += metadata.validate_immutable(new.get(name), before.get(name), f"spec.{name}")
-        return found
+            problems += metadata.validate_immutable(new.get(name), before.get(name), f"spec.{name}")
+        return problems
 
     def warnings(self, obj: JSON, old: JSON | None) -> list[str]:
-        told: list[str] = []
+        warnings: list[str] = []
         if old is None:
-            told += templates.name_warnings(obj["metadata"].get("name", ""))
+            warnings += templates.name_warnings(obj["metadata"].get("name", ""))
         elif obj["metadata"].get("generation") == old["metadata"].get("generation"):
-            return told
-        told += job_warnings(obj["spec"], "spec")
-        return told
+            return warnings
+        warnings += job_warnings(obj["spec"], "spec")
+        return warnings
 
 
 def job_warnings(spec: JSON, path: str) -> list[str]:
     """Of a job's spec, at `path`."""
-    told: list[str] = []
+    warnings: list[str] = []
     many = spec.get("completions", 0) > 100_000 and spec.get("parallelism", 0) > 10_000
     if many and spec.get("completionMode") == "Indexed":
-        told.append(
+        warnings.append(
             f"{path}: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than "
             "10^4, Kubernetes might not be able to track completedIndexes when a big number of indexes fail"
         )
-    return [*told, *templates.template_warnings(spec["template"], f"{path}.template.")]
+    return [*warnings, *templates.template_warnings(spec["template"], f"{path}.template.")]
 
 
 def _generate_selector(obj: JSON) -> None:
@@ -157,13 +157,13 @@ def _validate_generated_selector(obj: JSON) -> list[FieldProblem]:
     expected = {name: meta.get("uid", "") for name in _UID_LABELS}
     expected |= {name: meta.get("name", "") for name in _NAME_LABELS}
     labels = spec["template"]["metadata"].get("labels", {})
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     for name in (_UID_LABELS[0], _NAME_LABELS[0], _UID_LABELS[1], _NAME_LABELS[1]):
-        found += _validate_generated_label(labels, name, expected[name])
+        problems += _validate_generated_label(labels, name, expected[name])
     if not selectors.validate_label_selector(selector, "") and not selectors.matches_labels(selector, expected):
         shown = gostruct.json_struct(selector, gostruct.LABEL_SELECTOR_FIELDS)
-        found.append(invalid("spec.selector", shown, "`selector` not auto-generated"))
-    return found
+        problems.append(invalid("spec.selector", shown, "`selector` not auto-generated"))
+    return problems
 
 
 def _validate_generated_label(labels: dict[str, str], name: str, value: str) -> list[FieldProblem]:
@@ -176,21 +176,21 @@ def _validate_generated_label(labels: dict[str, str], name: str, value: str) -> 
 
 
 def _validate_spec_and_selector(spec: JSON) -> list[FieldProblem]:
-    found = validate_job_spec(spec, "spec")
+    problems = validate_job_spec(spec, "spec")
     selector = spec.get("selector")
     if selector is None:
-        found.append(required("spec.selector"))
+        problems.append(required("spec.selector"))
     wrong = selectors.validate_label_selector(selector, "spec.selector")
-    found += wrong
+    problems += wrong
     labels = spec["template"]["metadata"].get("labels", {})
     if not wrong and (selector is None or not selectors.matches_labels(selector, labels)):
-        found.append(templates.selector_mismatch(spec["template"]))
-    return found
+        problems.append(templates.selector_mismatch(spec["template"]))
+    return problems
 
 
 def validate_job_spec(spec: JSON, path: str) -> list[FieldProblem]:
     """A job's spec, of its own or in a CronJob, at `path`."""
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     for name in (
         "parallelism",
         "completions",
@@ -200,19 +200,19 @@ def validate_job_spec(spec: JSON, path: str) -> list[FieldProblem]:
         "backoffLimitPerIndex",
         "maxFailedIndexes",
     ):
-        found += validate_non_negative(f"{path}.{name}", spec.get(name, 0))
+        problems += validate_non_negative(f"{path}.{name}", spec.get(name, 0))
     if "maxFailedIndexes" in spec and "backoffLimitPerIndex" not in spec:
-        found.append(required(f"{path}.backoffLimitPerIndex", "when maxFailedIndexes is specified"))
+        problems.append(required(f"{path}.backoffLimitPerIndex", "when maxFailedIndexes is specified"))
     if "managedBy" in spec:
-        found += _validate_managed_by(spec["managedBy"], f"{path}.managedBy")
-    found += _validate_completion_mode(spec, path)
+        problems += _validate_managed_by(spec["managedBy"], f"{path}.managedBy")
+    problems += _validate_completion_mode(spec, path)
     if "podFailurePolicy" in spec:
-        found += job_policies.validate_failure_policy(spec, f"{path}.podFailurePolicy")
+        problems += job_policies.validate_failure_policy(spec, f"{path}.podFailurePolicy")
     if "successPolicy" in spec:
-        found += job_policies.validate_success_policy(spec, f"{path}.successPolicy")
-    found += _validate_replacement_policy(spec, f"{path}.podReplacementPolicy")
-    found += templates.validate_pod_template(spec["template"], f"{path}.template")
-    return found + _validate_restart_policy(spec, f"{path}.template.spec.restartPolicy")
+        problems += job_policies.validate_success_policy(spec, f"{path}.successPolicy")
+    problems += _validate_replacement_policy(spec, f"{path}.podReplacementPolicy")
+    problems += templates.validate_pod_template(spec["template"], f"{path}.template")
+    return problems + _validate_restart_policy(spec, f"{path}.template.spec.restartPolicy")
 
 
 def _validate_managed_by(name: str, path: str) -> list[FieldProblem]:
@@ -221,40 +221,40 @@ def _validate_managed_by(name: str, path: str) -> list[FieldProblem]:
         return [required(path)]
     if not host or not slash or not rest:
         return [invalid(path, name, 'must be a domain-prefixed path (such as "acme.io/foo")')]
-    found = invalid_each(path, host, formats.dns_subdomain_errors(host))
+    problems = invalid_each(path, host, formats.dns_subdomain_errors(host))
     if not re.fullmatch(_DOMAIN_PATH_PATTERN, rest):
-        found.append(invalid(path, rest, f"Invalid path (regex used for validation is '{_DOMAIN_PATH_PATTERN}')"))
+        problems.append(invalid(path, rest, f"Invalid path (regex used for validation is '{_DOMAIN_PATH_PATTERN}')"))
     if len(name) > 63:
-        found.append(too_long(path, 63))
-    return found
+        problems.append(too_long(path, 63))
+    return problems
 
 
 def _validate_completion_mode(spec: JSON, path: str) -> list[FieldProblem]:
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     mode = spec.get("completionMode", "NonIndexed")
     if mode not in {"NonIndexed", "Indexed"}:
-        found.append(unsupported(f"{path}.completionMode", mode, ("NonIndexed", "Indexed")))
+        problems.append(unsupported(f"{path}.completionMode", mode, ("NonIndexed", "Indexed")))
     if mode == "NonIndexed":
-        return found + [
+        return problems + [
             invalid(f"{path}.{name}", spec[name], "requires indexed completion mode")
             for name in ("backoffLimitPerIndex", "maxFailedIndexes")
             if name in spec
         ]
     if mode != "Indexed":
-        return found
+        return problems
     if "completions" not in spec:
-        found.append(required(f"{path}.completions", "when completion mode is Indexed"))
+        problems.append(required(f"{path}.completions", "when completion mode is Indexed"))
     if spec.get("parallelism", 0) > _MAX_INDEXED_PODS:
-        told = f"must be less than or equal to {_MAX_INDEXED_PODS} when completion mode is Indexed"
-        found.append(invalid(f"{path}.parallelism", spec["parallelism"], told))
+        detail = f"must be less than or equal to {_MAX_INDEXED_PODS} when completion mode is Indexed"
+        problems.append(invalid(f"{path}.parallelism", spec["parallelism"], detail))
     failed = spec.get("maxFailedIndexes", 0)
     if "completions" in spec and failed > spec["completions"]:
-        told = "must be less than or equal to completions"
-        found.append(invalid(f"{path}.maxFailedIndexes", failed, told))
+        detail = "must be less than or equal to completions"
+        problems.append(invalid(f"{path}.maxFailedIndexes", failed, detail))
     if failed > _MAX_INDEXED_PODS:
-        told = f"must be less than or equal to {_MAX_INDEXED_PODS}"
-        found.append(invalid(f"{path}.maxFailedIndexes", failed, told))
-    return found
+        detail = f"must be less than or equal to {_MAX_INDEXED_PODS}"
+        problems.append(invalid(f"{path}.maxFailedIndexes", failed, detail))
+    return problems
 
 
 def _validate_restart_policy(spec: JSON, path: str) -> list[FieldProblem]:
@@ -270,8 +270,8 @@ def _validate_restart_policy(spec: JSON, path: str) -> list[FieldProblem]:
 
 def _validate_replacement_policy(spec: JSON, path: str) -> list[FieldProblem]:
     policy = spec.get("podReplacementPolicy")
-    known = ("Failed",) if "podFailurePolicy" in spec else ("Failed", "TerminatingOrFailed")
-    return [] if policy is None or policy in known else [unsupported(path, policy, known)]
+    supported = ("Failed",) if "podFailurePolicy" in spec else ("Failed", "TerminatingOrFailed")
+    return [] if policy is None or policy in supported else [unsupported(path, policy, supported)]
 
 
 def _validate_completions_update(new: JSON, old: JSON) -> list[FieldProblem]:

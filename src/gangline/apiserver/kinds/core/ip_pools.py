@@ -36,17 +36,17 @@ class AddressPool:
         """Take the address a service asks for, or say why not."""
         address = addresses[0]
         number = int(ipaddress.IPv4Address(address))
-        told = ""
+        detail = ""
         if not self._first <= number <= self._last:
-            told = (
+            detail = (
                 "the provided network does not match the current range"
                 if number == int(self._range.network_address)
                 else f"the provided IP ({address}) is not in the valid range. The range of valid IPs is {self._range}"
             )
         elif number in self._allocated:
-            told = "provided IP is already allocated"
-        if told:
-            return [invalid("spec.clusterIPs", addresses, f"failed to allocate IP {address}: {told}")]
+            detail = "provided IP is already allocated"
+        if detail:
+            return [invalid("spec.clusterIPs", addresses, f"failed to allocate IP {address}: {detail}")]
         self._allocated.add(number)
         return []
 
@@ -78,13 +78,13 @@ class PortPool:
         """Take the port a service asks for, or say why not. `path` is that of its `nodePort`."""
         if number not in NODE_PORT_RANGE:
             first, last = NODE_PORT_RANGE.start, NODE_PORT_RANGE.stop - 1
-            told = f"provided port is not in the valid range. The range of valid ports is {first}-{last}"
+            detail = f"provided port is not in the valid range. The range of valid ports is {first}-{last}"
         elif number in self._allocated:
-            told = "provided port is already allocated"
+            detail = "provided port is already allocated"
         else:
             self._allocated.add(number)
             return []
-        return [invalid(path, number, told)]
+        return [invalid(path, number, detail)]
 
     def release(self, number: int) -> None:
         """Idempotent."""

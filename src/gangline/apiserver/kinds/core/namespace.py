@@ -14,10 +14,10 @@ class NamespaceStatusStrategy(StatusStrategy):
     def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         phase = obj["status"].get("phase", "")
         if obj["metadata"].get("deletionTimestamp"):
-            told = "may only be 'Terminating' if `deletionTimestamp` is not empty"
-            return [] if phase == "Terminating" else [invalid("status.Phase", phase, told)]
-        told = "may only be 'Active' if `deletionTimestamp` is empty"
-        return [] if phase == "Active" else [invalid("status.Phase", phase, told)]
+            detail = "may only be 'Terminating' if `deletionTimestamp` is not empty"
+            return [] if phase == "Terminating" else [invalid("status.Phase", phase, detail)]
+        detail = "may only be 'Active' if `deletionTimestamp` is empty"
+        return [] if phase == "Active" else [invalid("status.Phase", phase, detail)]
 
 
 class NamespaceStrategy(Strategy):
@@ -72,11 +72,11 @@ def set_name_label(obj: JSON) -> None:
 
 
 def _validate_finalizers(finalizers: list[str] | tuple[()], path: str, *, numbered: bool) -> list[FieldProblem]:
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     for index, finalizer in enumerate(finalizers):
-        here = f"{path}[{index}]" if numbered else path
-        found += invalid_each(here, finalizer, formats.qualified_name_errors(finalizer))
+        item_path = f"{path}[{index}]" if numbered else path
+        problems += invalid_each(item_path, finalizer, formats.qualified_name_errors(finalizer))
         if "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
-            told = "name is neither a standard finalizer name nor is it fully qualified"
-            found.append(invalid(here, finalizer, told))
-    return found
+            detail = "name is neither a standard finalizer name nor is it fully qualified"
+            problems.append(invalid(item_path, finalizer, detail))
+    return problems

@@ -21,28 +21,28 @@ _NOT_READY_TAINT = "node.kubernetes.io/not-ready"
 
 class NodeStatusStrategy(StatusStrategy):
     def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
-        found = [
+        problems = [
             *self.metadata.validate_update(obj, old),
             *_validate_resources(obj),
             *_validate_addresses(obj),
         ]
         spec, before = obj["spec"], old["spec"]
         kept = before.get("podCIDRs", [])
-        told = 'node updates may not change podCIDR except from "" to valid'
+        detail = 'node updates may not change podCIDR except from "" to valid'
         now = spec.get("podCIDRs", [])
         if kept and len(kept) != len(now):
-            found.append(forbidden("spec.podCIDRs", told))
+            problems.append(forbidden("spec.podCIDRs", detail))
         elif kept:
             pairs = zip(kept, now, strict=True)
-            found += [forbidden("spec.podCIDRs", told) for was, value in pairs if was != value]
+            problems += [forbidden("spec.podCIDRs", detail) for was, value in pairs if was != value]
         provider = before.get("providerID")
         if provider and spec.get("providerID") != provider:
-            told = 'node updates may not change providerID except from "" to valid'
-            found.append(forbidden("spec.providerID", told))
-        found += _validate_taints(spec.get("taints", ()))
+            detail = 'node updates may not change providerID except from "" to valid'
+            problems.append(forbidden("spec.providerID", detail))
+        problems += _validate_taints(spec.get("taints", ()))
         if spec.get("externalID") != before.get("externalID"):
-            found.append(forbidden("spec.externalID", "may not be updated"))
-        return found
+            problems.append(forbidden("spec.externalID", "may not be updated"))
+        return problems
 
 
 class NodeStrategy(Strategy):
@@ -72,74 +72,74 @@ class NodeStrategy(Strategy):
         obj["status"] = old.get("status", {})
 
     def validate(self, obj: JSON) -> list[FieldProblem]:
-        found = [
+        problems = [
             *self.metadata.validate(obj),
             *_validate_taints(obj["spec"].get("taints", ())),
             *_validate_resources(obj),
         ]
         ranges = obj["spec"].get("podCIDRs", [])
         for index, value in enumerate(ranges):
-            found += invalid_each(f"spec.podCIDRs[{index}]", value, formats.cidr_errors(value))
+            problems += invalid_each(f"spec.podCIDRs[{index}]", value, formats.cidr_errors(value))
         wrong = next((index for index, value in enumerate(ranges) if formats.cidr_errors(value)), None)
         if len(ranges) > 1 and wrong is not None:
-            told = (
+            detail = (
                 "invalid PodCIDRs. failed to check with dual stack with error:invalid "
                 f"CIDR[{wrong}]: <nil> (invalid CIDR address: {ranges[wrong]})"
             )
-            found.append(FieldProblem(ProblemKind.INTERNAL, "spec.podCIDRs", NO_VALUE, told))
+            problems.append(FieldProblem(ProblemKind.INTERNAL, "spec.podCIDRs", NO_VALUE, detail))
         mixed = wrong is None and len({":" in value for value in ranges}) == 2
         if len(ranges) > 1 and (len(ranges) > 2 or not mixed):
-            told = "may specify no more than one CIDR for each IP family"
-            found.append(invalid("spec.podCIDRs", ranges, told))
-        return found
+            detail = "may specify no more than one CIDR for each IP family"
+            problems.append(invalid("spec.podCIDRs", ranges, detail))
+        return problems
 
     def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         return [*self.validate(obj), *self.status.validate_kind_update(obj, old)]
 
     def warnings(self, obj: JSON, old: JSON | None) -> list[str]:
-        told: list[str] = []
+        warnings: list[str] = []
         if "configSource" in obj["spec"]:
-            told.append("spec.configSource: the feature is removed")
+            warnings.append("spec.configSource: the feature is removed")
         if obj["spec"].get("externalID"):
-            told.append("spec.externalID: this field is deprecated, and is unused by Kubernetes")
-        return told
+            warnings.append("spec.externalID: this field is deprecated, and is unused by Kubernetes")
+        return warnings
 
 
 def _validate_taints(taints: list[JSON] | tuple[()]) -> list[FieldProblem]:
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     seen: set[tuple[str, str]] = set()
     for index, taint in enumerate(taints):
         path, key = f"metadata.taints[{index}]", taint.get("key", "")
         value, effect = taint.get("value", ""), taint.get("effect", "")
-        found += invalid_each(f"{path}.key", key, formats.qualified_name_errors(key))
-        if said := formats.label_value_errors(value):
-            found.append(invalid(f"{path}.value", value, ";".join(said)))
+        problems += invalid_each(f"{path}.key", key, formats.qualified_name_errors(key))
+        if errors := formats.label_value_errors(value):
+            problems.append(invalid(f"{path}.value", value, ";".join(errors)))
         if not effect:
-            found.append(required(f"{path}.effect"))
+            problems.append(required(f"{path}.effect"))
         elif effect not in TAINT_EFFECTS:
-            found.append(unsupported(f"{path}.effect", effect, TAINT_EFFECTS))
+            problems.append(unsupported(f"{path}.effect", effect, TAINT_EFFECTS))
         if (key, effect) in seen:
-            told = "taints must be unique by key and effect pair"
-            shown = gostruct.go_struct({"value": "", **taint}, "Key Value Effect TimeAdded")
-            found.append(FieldProblem(ProblemKind.DUPLICATE, path, shown, told))
+            detail = "taints must be unique by key and effect pair"
+            printed = gostruct.go_struct({"value": "", **taint}, "Key Value Effect TimeAdded")
+            problems.append(FieldProblem(ProblemKind.DUPLICATE, path, printed, detail))
         seen.add((key, effect))
-    return found
+    return problems
 
 
 def _validate_resources(obj: JSON) -> list[FieldProblem]:
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     for name in ("capacity", "allocatable"):
         for resource, text in obj["status"].get(name, {}).items():
-            found += quantities.validate_resource_value(resource, text, f"status.{name}.{resource}")
-    return found
+            problems += quantities.validate_resource_value(resource, text, f"status.{name}.{resource}")
+    return problems
 
 
 def _validate_addresses(obj: JSON) -> list[FieldProblem]:
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     seen: list[JSON] = []
     for index, address in enumerate(obj["status"].get("addresses", ())):
         if address in seen:
-            shown = gostruct.go_struct(address, "Type Address")
-            found.append(duplicate(f"status.addresses[{index}]", shown))
+            printed = gostruct.go_struct(address, "Type Address")
+            problems.append(duplicate(f"status.addresses[{index}]", printed))
         seen.append(address)
-    return found
+    return problems

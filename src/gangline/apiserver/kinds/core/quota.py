@@ -33,18 +33,18 @@ class ResourceQuotaStrategy(Strategy):
 
     def validate_content(self, obj: JSON) -> list[FieldProblem]:
         spec = obj["spec"]
-        found = _validate_quota_resources(spec.get("hard", {}), "spec.hard")
+        problems = _validate_quota_resources(spec.get("hard", {}), "spec.hard")
         scopes = spec.get("scopes", [])
         for scope in scopes:
             if scope not in _QUOTA_SCOPES:
-                found.append(invalid("spec.scopes", scopes, "unsupported scope"))
-            found += _validate_scope_resources(scope, spec.get("hard", {}), "spec.scopes", scopes)
+                problems.append(invalid("spec.scopes", scopes, "unsupported scope"))
+            problems += _validate_scope_resources(scope, spec.get("hard", {}), "spec.scopes", scopes)
         for pair in ({"BestEffort", "NotBestEffort"}, {"Terminating", "NotTerminating"}):
             if pair <= set(scopes):
-                found.append(invalid("spec.scopes", scopes, "conflicting scopes"))
+                problems.append(invalid("spec.scopes", scopes, "conflicting scopes"))
         for one in spec.get("scopeSelector", {}).get("matchExpressions", ()):
-            found += _validate_scope_expression(one, spec)
-        return found
+            problems += _validate_scope_expression(one, spec)
+        return problems
 
     def validate_transition(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         scopes = obj["spec"].get("scopes")
@@ -54,11 +54,11 @@ class ResourceQuotaStrategy(Strategy):
 
 
 def _validate_quota_resources(listed: JSON, path: str) -> list[FieldProblem]:
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     for name, text in listed.items():
-        found += quantities.validate_quota_resource_name(name, f"{path}[{name}]")
-        found += quantities.validate_resource_value(name, text, f"{path}[{name}]")
-    return found
+        problems += quantities.validate_quota_resource_name(name, f"{path}[{name}]")
+        problems += quantities.validate_resource_value(name, text, f"{path}[{name}]")
+    return problems
 
 
 _COMPUTE_RESOURCES = frozenset(
@@ -81,36 +81,36 @@ def _validate_scope_resources(scope: str, hard: JSON, path: str, shown: object) 
     may = {"pods"} if scope == "BestEffort" else _COMPUTE_RESOURCES
     if scope not in {"Terminating", "NotTerminating", "BestEffort", "NotBestEffort", "PriorityClass"}:
         return []
-    told = "unsupported scope applied to resource"
+    detail = "unsupported scope applied to resource"
     return [
-        invalid(path, shown, told) for name in sorted(hard) if name in quantities.QUOTA_RESOURCES and name not in may
+        invalid(path, shown, detail) for name in sorted(hard) if name in quantities.QUOTA_RESOURCES and name not in may
     ]
 
 
 def _validate_scope_expression(one: JSON, spec: JSON) -> list[FieldProblem]:
     path = "spec.scopeSelector.matchExpressions"
     scope, operator, values = one.get("scopeName", ""), one.get("operator", ""), one.get("values", [])
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     if scope not in _QUOTA_SCOPES:
-        found.append(invalid(f"{path}.scopeName", scope, "unsupported scope"))
-    found += _validate_scope_resources(scope, spec.get("hard", {}), path, spec["scopeSelector"])
+        problems.append(invalid(f"{path}.scopeName", scope, "unsupported scope"))
+    problems += _validate_scope_resources(scope, spec.get("hard", {}), path, spec["scopeSelector"])
     if scope in _QUOTA_SCOPES - {"PriorityClass", "VolumeAttributesClass"} and operator != "Exists":
-        told = (
+        detail = (
             "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, "
             "ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or "
             "ResourceQuotaScopeCrossNamespacePodAffinity"
         )
-        found.append(invalid(f"{path}.operator", operator, told))
+        problems.append(invalid(f"{path}.operator", operator, detail))
     if operator in {"In", "NotIn"}:
         if not values:
-            told = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"
-            found.append(required(f"{path}.values", told))
+            detail = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"
+            problems.append(required(f"{path}.values", detail))
     elif operator not in {"Exists", "DoesNotExist"}:
-        found.append(invalid(f"{path}.operator", operator, "not a valid selector operator"))
+        problems.append(invalid(f"{path}.operator", operator, "not a valid selector operator"))
     elif values:
-        told = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"
-        found.append(invalid(f"{path}.values", values, told))
-    return found
+        detail = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"
+        problems.append(invalid(f"{path}.values", values, detail))
+    return problems
 
 
 class LimitRangeStrategy(Strategy):
@@ -131,44 +131,44 @@ class LimitRangeStrategy(Strategy):
                         limit[name] = value
 
     def validate_content(self, obj: JSON) -> list[FieldProblem]:
-        found: list[FieldProblem] = []
+        problems: list[FieldProblem] = []
         seen: set[str] = set()
         for index, limit in enumerate(obj["spec"].get("limits") or ()):
             path, kind = f"spec.limits[{index}]", limit.get("type", "")
-            said = formats.qualified_name_errors(kind)
-            if not said and "/" not in kind and kind not in {"Pod", "Container", "PersistentVolumeClaim"}:
-                said = ("must be a standard limit type or fully qualified",)
-            found += invalid_each(f"{path}.type", kind, said)
+            errors = formats.qualified_name_errors(kind)
+            if not errors and "/" not in kind and kind not in {"Pod", "Container", "PersistentVolumeClaim"}:
+                errors = ("must be a standard limit type or fully qualified",)
+            problems += invalid_each(f"{path}.type", kind, errors)
             if kind in seen:
-                found.append(duplicate(f"{path}.type", kind))
+                problems.append(duplicate(f"{path}.type", kind))
             seen.add(kind)
-            found += _validate_limit(limit, kind, path)
-        return found
+            problems += _validate_limit(limit, kind, path)
+        return problems
 
     def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         return self.validate(obj)
 
 
 def _validate_limit(limit: JSON, kind: str, path: str) -> list[FieldProblem]:
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     groups = ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"]
     for name in groups:
         if kind == "Pod" and name.startswith("default"):
             if limit.get(name):
-                found.append(forbidden(f"{path}.{name}", "may not be specified when `type` is 'Pod'"))
+                problems.append(forbidden(f"{path}.{name}", "may not be specified when `type` is 'Pod'"))
             continue
         for resource in limit.get(name, {}):
             where = f"{path}.{name}[{resource}]"
             inside = kind in {"Pod", "Container"}
-            found += (quantities.validate_container_resource_name if inside else quantities.validate_resource_name)(
+            problems += (quantities.validate_container_resource_name if inside else quantities.validate_resource_name)(
                 resource, where
             )
     if kind == "PersistentVolumeClaim" and not any("storage" in limit.get(name, {}) for name in ("min", "max")):
-        told = "either minimum or maximum storage value is required, but neither was provided"
-        found.append(required(f"{path}.limits", told))
+        detail = "either minimum or maximum storage value is required, but neither was provided"
+        problems.append(required(f"{path}.limits", detail))
     for resource in sorted({one for name in groups for one in limit.get(name, {})}):
-        found += _validate_limit_order(limit, resource, path)
-    return found
+        problems += _validate_limit_order(limit, resource, path)
+    return problems
 
 
 _LIMIT_ORDER = (
@@ -188,8 +188,8 @@ _LIMIT_ORDER = (
 
 def _validate_limit_order(limit: JSON, resource: str, path: str) -> list[FieldProblem]:
     texts = {name: limit[name][resource] for name in limit if resource in (limit[name] if name != "type" else ())}
-    found: list[FieldProblem] = []
-    for small, large, where, told in _LIMIT_ORDER:
+    problems: list[FieldProblem] = []
+    for small, large, where, detail in _LIMIT_ORDER:
         if (
             small in texts
             and large in texts
@@ -198,15 +198,15 @@ def _validate_limit_order(limit: JSON, resource: str, path: str) -> list[FieldPr
             shown = {"defaultRequest": texts.get("defaultRequest"), "min": texts[small]}.get(where)
             if where == "default":
                 shown = texts[small] if small == "min" else texts[large]
-            found.append(invalid(f"{path}.{where}[{resource}]", shown, told.format(texts[small], texts[large])))
+            problems.append(invalid(f"{path}.{where}[{resource}]", shown, detail.format(texts[small], texts[large])))
     ratio = texts.get("maxLimitRequestRatio")
     if ratio is not None and quantities.parse_quantity(ratio).milli() < 1000:
         where = f"{path}.maxLimitRequestRatio[{resource}]"
-        found.append(invalid(where, ratio, f"ratio {ratio} is less than 1"))
+        problems.append(invalid(where, ratio, f"ratio {ratio} is less than 1"))
     if ratio is not None and {"min", "max"} <= texts.keys() and quantities.parse_quantity(texts["min"]).nanos:
         share = quantities.parse_quantity(texts["max"]).nanos / quantities.parse_quantity(texts["min"]).nanos
         if quantities.parse_quantity(ratio).milli() / 1000 > share:
             where = f"{path}.maxLimitRequestRatio[{resource}]"
-            told = f"ratio {ratio} is greater than max/min = {share:.6f}"
-            found.append(invalid(where, ratio, told))
-    return found
+            detail = f"ratio {ratio} is greater than max/min = {share:.6f}"
+            problems.append(invalid(where, ratio, detail))
+    return problems

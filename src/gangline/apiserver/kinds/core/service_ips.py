@@ -59,71 +59,71 @@ def validate_ip_families(spec: JSON) -> list[FieldProblem]:
     """What stops the real server before it validates."""
     if spec["type"] == "ExternalName":
         return []
-    if found := _validate_cluster_ips(spec):
-        return found
+    if problems := _validate_cluster_ips(spec):
+        return problems
     policy, addresses = spec.get("ipFamilyPolicy"), spec.get("clusterIPs", ())
     families = spec.get("ipFamilies", ())
     if policy == "SingleStack":
-        told = "must be 'RequireDualStack' or 'PreferDualStack' when multiple"
+        detail = "must be 'RequireDualStack' or 'PreferDualStack' when multiple"
         if len(addresses) == 2:
-            found.append(invalid("spec.ipFamilyPolicy", policy, f"{told} cluster IPs are specified"))
+            problems.append(invalid("spec.ipFamilyPolicy", policy, f"{detail} cluster IPs are specified"))
         if len(families) == 2:
-            found.append(invalid("spec.ipFamilyPolicy", policy, f"{told} IP families are specified"))
-    if found or (spec.get("clusterIP") == HEADLESS and not spec.get("selector")):
-        return found
+            problems.append(invalid("spec.ipFamilyPolicy", policy, f"{detail} IP families are specified"))
+    if problems or (spec.get("clusterIP") == HEADLESS and not spec.get("selector")):
+        return problems
     if policy == "RequireDualStack":
-        told = "this cluster is not configured for dual-stack services"
-        found.append(invalid("spec.ipFamilyPolicy", policy, told))
+        detail = "this cluster is not configured for dual-stack services"
+        problems.append(invalid("spec.ipFamilyPolicy", policy, detail))
     for index, family in enumerate(families):
         if family != _CLUSTER_IP_FAMILY:
-            told = "not configured on this cluster"
-            found.append(invalid(f"spec.ipFamilies[{index}]", family, told))
-    return found
+            detail = "not configured on this cluster"
+            problems.append(invalid(f"spec.ipFamilies[{index}]", family, detail))
+    return problems
 
 
 def _validate_cluster_ips(spec: JSON) -> list[FieldProblem]:
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     single, addresses = spec.get("clusterIP", ""), spec.get("clusterIPs", [])
     if single and addresses and addresses[0] != single:
-        found.append(invalid("spec.clusterIPs", addresses, "first value must match `clusterIP`"))
+        problems.append(invalid("spec.clusterIPs", addresses, "first value must match `clusterIP`"))
     if not single and addresses:
-        told = "must be empty when `clusterIP` is not specified"
-        found.append(invalid("spec.clusterIPs", addresses, told))
+        detail = "must be empty when `clusterIP` is not specified"
+        problems.append(invalid("spec.clusterIPs", addresses, detail))
     seen: set[str] = set()
     for index, family in enumerate(spec.get("ipFamilies", ())):
         if family not in _IP_FAMILIES:
-            found.append(unsupported(f"spec.ipFamilies[{index}]", family, _IP_FAMILIES))
+            problems.append(unsupported(f"spec.ipFamilies[{index}]", family, _IP_FAMILIES))
         if family in seen:
-            found.append(duplicate(f"spec.ipFamilies[{index}]", family))
+            problems.append(duplicate(f"spec.ipFamilies[{index}]", family))
         seen.add(family)
     policy = spec.get("ipFamilyPolicy")
     if policy is not None and policy not in _IP_FAMILY_POLICIES:
-        found.append(unsupported("spec.ipFamilyPolicy", policy, _IP_FAMILY_POLICIES))
-    return found + _validate_ip_list(addresses, spec.get("ipFamilies", []))
+        problems.append(unsupported("spec.ipFamilyPolicy", policy, _IP_FAMILY_POLICIES))
+    return problems + _validate_ip_list(addresses, spec.get("ipFamilies", []))
 
 
 def _validate_ip_list(addresses: list[str], families: list[str]) -> list[FieldProblem]:
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     path = "spec.clusterIPs"
     for index, address in enumerate(addresses):
         if index == 0 and address == HEADLESS:
             if len(addresses) > 1:
-                found.append(invalid(path, addresses, "'None' must be the first and only value"))
+                problems.append(invalid(path, addresses, "'None' must be the first and only value"))
         else:
-            found += invalid_each(f"{path}[{index}]", address, formats.ip_address_errors(address))
-    broken = bool(found)
+            problems += invalid_each(f"{path}[{index}]", address, formats.ip_address_errors(address))
+    broken = bool(problems)
     if len(addresses) > 2:
-        found.append(invalid(path, addresses, "may only hold up to 2 values"))
+        problems.append(invalid(path, addresses, "may only hold up to 2 values"))
     if broken or addresses == [HEADLESS]:
-        return found
+        return problems
     if len(addresses) > 1 and len({formats.ip_family(one) for one in addresses}) < 2:
-        told = "may specify no more than one IP for each IP family"
-        found.append(invalid(path, addresses, told))
+        detail = "may specify no more than one IP for each IP family"
+        problems.append(invalid(path, addresses, detail))
     for index, (address, family) in enumerate(zip(addresses, families, strict=False)):
         if formats.ip_family(address) != family:
-            told = f"expected an {family} value as indicated by `ipFamilies[{index}]`"
-            found.append(invalid(f"{path}[{index}]", address, told))
-    return found
+            detail = f"expected an {family} value as indicated by `ipFamilies[{index}]`"
+            problems.append(invalid(f"{path}[{index}]", address, detail))
+    return problems
 
 
 def drop_type_dependent_fields(new: JSON, old: JSON) -> None:

@@ -50,10 +50,10 @@ class CustomResourceStrategy(Strategy):
         return {name: value for name, value in obj.items() if name not in left_out}
 
     def warnings(self, obj: JSON, old: JSON | None) -> list[str]:
-        told = _unqualified_finalizer_warnings(obj["metadata"], (old or {}).get("metadata") or {})
+        message = _unqualified_finalizer_warnings(obj["metadata"], (old or {}).get("metadata") or {})
         if old is None or not self._schema.has_rules:
-            return told
-        return [*told, *self._schema.validate(obj, old).warnings]
+            return message
+        return [*message, *self._schema.validate(obj, old).warnings]
 
     def validate(self, obj: JSON) -> list[FieldProblem]:
         return [*self.metadata.validate(obj), *self._content_problems(obj)]
@@ -92,13 +92,13 @@ class CustomResourceStatusStrategy(StatusStrategy):
 
 
 def _replicas_problems(obj: JSON, steps: tuple[str, ...]) -> list[FieldProblem]:
-    found: Any = obj
+    problems: Any = obj
     for step in steps:
-        found = found.get(step) if isinstance(found, dict) else None
-    if not isinstance(found, int) or isinstance(found, bool) or 0 <= found <= _MAX_REPLICAS:
+        problems = problems.get(step) if isinstance(problems, dict) else None
+    if not isinstance(problems, int) or isinstance(problems, bool) or 0 <= problems <= _MAX_REPLICAS:
         return []  # of another type: the schema has said so
-    limit = "a non-negative integer" if found < 0 else f"less than or equal to {_MAX_REPLICAS}"
-    return [FieldProblem(ProblemKind.INVALID, f".{'.'.join(steps)}", found, f"should be {limit}")]
+    limit = "a non-negative integer" if problems < 0 else f"less than or equal to {_MAX_REPLICAS}"
+    return [FieldProblem(ProblemKind.INVALID, f".{'.'.join(steps)}", problems, f"should be {limit}")]
 
 
 def _unqualified_finalizer_warnings(new: JSON, old: JSON) -> list[str]:

@@ -47,13 +47,13 @@ class _PrintedVersion(msgspec.Struct, frozen=True):
 def crd_problems(crd: JSON) -> list[FieldProblem]:
     """Everything but metadata in general."""
     spec, name = crd["spec"], crd["metadata"].get("name") or ""
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     names = spec.get("names") or {}
     if name and name != f"{names.get('plural', '')}.{spec.get('group', '')}":
-        found.append(invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group'))
-    found += _spec_problems(spec)
-    found += _stored_versions_problems(spec, (crd.get("status") or {}).get("storedVersions"))
-    return [*found, *_approval_problems(crd)]
+        problems.append(invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group'))
+    problems += _spec_problems(spec)
+    problems += _stored_versions_problems(spec, (crd.get("status") or {}).get("storedVersions"))
+    return [*problems, *_approval_problems(crd)]
 
 
 def crd_update_problems(new: JSON, old: JSON) -> list[FieldProblem]:
@@ -77,42 +77,44 @@ def _value_at(value: Any, steps: tuple[str, ...]) -> Any:
 
 def _spec_problems(spec: JSON) -> list[FieldProblem]:
     versions = spec.get("versions") or []
-    found = [*_group_problems(spec.get("group") or ""), *_scope_problems(spec.get("scope") or "")]
+    problems = [*_group_problems(spec.get("group") or ""), *_scope_problems(spec.get("scope") or "")]
     if spec.get("preserveUnknownFields"):
-        found.append(invalid("spec.preserveUnknownFields", value=True, detail=_PRESERVE_UNKNOWN_MESSAGE))
-    found += [
+        problems.append(invalid("spec.preserveUnknownFields", value=True, detail=_PRESERVE_UNKNOWN_MESSAGE))
+    problems += [
         required(f"spec.versions[{index}].schema.openAPIV3Schema")
         for index, version in enumerate(versions)
         if not _openapi_schema(version)
     ]
     for index, version in enumerate(versions):
         path = f"spec.versions[{index}]"
-        found += invalid_each(
+        problems += invalid_each(
             f"{path}.name", version.get("name", ""), formats.dns_1035_label_errors(version.get("name", ""))
         )
-        found += _deprecation_problems(version, path)
-    found += _version_part_problems(versions, shared=False)
-    found += _storage_flag_problems(spec.get("versions"))
+        problems += _deprecation_problems(version, path)
+    problems += _version_part_problems(versions, shared=False)
+    problems += _storage_flag_problems(spec.get("versions"))
     if versions and versions[0].get("name"):
-        found += invalid_each("spec.version", versions[0]["name"], formats.dns_1035_label_errors(versions[0]["name"]))
-    found += _names_problems(spec.get("names") or {})
-    found += _version_part_problems(versions, shared=True)
-    return [*found, *_conversion_problems(spec.get("conversion") or {})]
+        problems += invalid_each(
+            "spec.version", versions[0]["name"], formats.dns_1035_label_errors(versions[0]["name"])
+        )
+    problems += _names_problems(spec.get("names") or {})
+    problems += _version_part_problems(versions, shared=True)
+    return [*problems, *_conversion_problems(spec.get("conversion") or {})]
 
 
 def _group_problems(group: str) -> list[FieldProblem]:
     if not group:
         return [required("spec.group")]
-    if said := formats.dns_subdomain_errors(group):
-        return invalid_each("spec.group", group, said)
+    if errors := formats.dns_subdomain_errors(group):
+        return invalid_each("spec.group", group, errors)
     return [] if "." in group else [invalid("spec.group", group, "should be a domain with at least one dot")]
 
 
 def _scope_problems(scope: str) -> list[FieldProblem]:
     if not scope:
         return [required("spec.scope")]
-    known = ("Cluster", "Namespaced")
-    return [] if scope in known else [unsupported("spec.scope", scope, known)]
+    supported = ("Cluster", "Namespaced")
+    return [] if scope in supported else [unsupported("spec.scope", scope, supported)]
 
 
 def _storage_flag_problems(given: list[JSON] | None) -> Iterator[FieldProblem]:
@@ -161,26 +163,26 @@ def _approval_problems(crd: JSON) -> list[FieldProblem]:
         APPROVAL_ANNOTATION
     ):
         return []
-    told = (
+    detail = (
         f'protected groups must have approval annotation "{APPROVAL_ANNOTATION}", '
         "see https://github.com/kubernetes/enhancements/pull/1111"
     )
-    return [required(f"metadata.annotations[{APPROVAL_ANNOTATION}]", told)]
+    return [required(f"metadata.annotations[{APPROVAL_ANNOTATION}]", detail)]
 
 
 # Names
 
 
 def _names_problems(names: JSON) -> list[FieldProblem]:
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     for field in ("plural", "singular", "kind", "listKind"):
-        found += _name_problems(field, names.get(field) or "")
+        problems += _name_problems(field, names.get(field) or "")
     for field in ("shortNames", "categories"):
         for index, name in enumerate(names.get(field) or ()):
-            found += invalid_each(f"spec.names.{field}[{index}]", name, formats.dns_1035_label_errors(name))
+            problems += invalid_each(f"spec.names.{field}[{index}]", name, formats.dns_1035_label_errors(name))
     if names.get("kind") and names.get("kind") == names.get("listKind"):
-        found.append(invalid("spec.names.listKind", names["listKind"], "kind and listKind may not be the same"))
-    return found
+        problems.append(invalid("spec.names.listKind", names["listKind"], "kind and listKind may not be the same"))
+    return problems
 
 
 def _name_problems(field: str, name: str) -> list[FieldProblem]:
@@ -189,7 +191,9 @@ def _name_problems(field: str, name: str) -> list[FieldProblem]:
         return [required(path)]
     if field in ("plural", "singular"):
         return invalid_each(path, name, formats.dns_1035_label_errors(name))
-    return invalid_each(path, name, [_MIXED_CASE_PREFIX + said for said in formats.dns_1035_label_errors(name.lower())])
+    return invalid_each(
+        path, name, [_MIXED_CASE_PREFIX + errors for errors in formats.dns_1035_label_errors(name.lower())]
+    )
 
 
 # What versions may have in common
@@ -197,7 +201,7 @@ def _name_problems(field: str, name: str) -> list[FieldProblem]:
 
 def _version_part_problems(versions: list[JSON], *, shared: bool) -> list[FieldProblem]:
     """Schemas, subresources, columns and selectable fields: those that all versions share, or those that differ."""
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     for part, check in (
         ("schema", _schema_problems),
         ("subresources", _subresource_problems),
@@ -209,8 +213,8 @@ def _version_part_problems(versions: list[JSON], *, shared: bool) -> list[FieldP
             continue
         for index, version in enumerate(versions[:1] if shared else versions):
             if version.get(part):
-                found += check(version, "spec" if shared else f"spec.versions[{index}]")
-    return found
+                problems += check(version, "spec" if shared else f"spec.versions[{index}]")
+    return problems
 
 
 def _openapi_schema(version: JSON) -> JSON | None:
@@ -231,7 +235,7 @@ def _subresource_problems(version: JSON, path: str) -> list[FieldProblem]:
     scale = version["subresources"].get("scale")
     if scale is None:
         return []
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     for field, roots in (
         ("specReplicasPath", (".spec",)),
         ("statusReplicasPath", (".status",)),
@@ -239,8 +243,8 @@ def _subresource_problems(version: JSON, path: str) -> list[FieldProblem]:
     ):
         given = scale.get(field) or ""
         if given or field != "labelSelectorPath":
-            found += _replicas_path_problems(given, f"{path}.subresources.scale.{field}", roots)
-    return found
+            problems += _replicas_path_problems(given, f"{path}.subresources.scale.{field}", roots)
+    return problems
 
 
 def _replicas_path_problems(given: str, path: str, roots: tuple[str, ...]) -> list[FieldProblem]:
@@ -255,10 +259,10 @@ def _replicas_path_problems(given: str, path: str, roots: tuple[str, ...]) -> li
 
 
 def _columns_problems(version: JSON, path: str) -> list[FieldProblem]:
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     for index, column in enumerate(version["additionalPrinterColumns"]):
-        found += _column_problems(column, f"{path}.additionalPrinterColumns[{index}]")
-    return found
+        problems += _column_problems(column, f"{path}.additionalPrinterColumns[{index}]")
+    return problems
 
 
 def _column_problems(column: JSON, path: str) -> Iterator[FieldProblem]:
@@ -278,16 +282,16 @@ def _column_problems(column: JSON, path: str) -> Iterator[FieldProblem]:
 
 
 def _selectable_field_problems(version: JSON, path: str) -> list[FieldProblem]:
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     seen: set[str] = set()
     for index, field in enumerate(version["selectableFields"]):
-        here, given = f"{path}.selectableFields[{index}].jsonPath", field.get("jsonPath") or ""
-        if said := _selectable_field_error(given, _openapi_schema(version) or {}):
-            found.append(invalid(here, given, said))
+        item_path, given = f"{path}.selectableFields[{index}].jsonPath", field.get("jsonPath") or ""
+        if errors := _selectable_field_error(given, _openapi_schema(version) or {}):
+            problems.append(invalid(item_path, given, errors))
         elif given in seen:
-            found.append(duplicate(here, given))
+            problems.append(duplicate(item_path, given))
         seen.add(given)
-    return found
+    return problems
 
 
 def _selectable_field_error(path: str, schema: JSON) -> str:
@@ -302,29 +306,29 @@ def _selectable_field_error(path: str, schema: JSON) -> str:
 
 
 def _deprecation_problems(version: JSON, path: str) -> Iterator[FieldProblem]:
-    told = version.get("deprecationWarning")
-    if told is None:
+    detail = version.get("deprecationWarning")
+    if detail is None:
         return
     if not version.get("deprecated"):
-        yield invalid(f"{path}.deprecationWarning", told, "can only be set for deprecated versions")
-    elif not told:
-        yield invalid(f"{path}.deprecationWarning", told, "must not be an empty string")
+        yield invalid(f"{path}.deprecationWarning", detail, "can only be set for deprecated versions")
+    elif not detail:
+        yield invalid(f"{path}.deprecationWarning", detail, "must not be an empty string")
 
 
 def _conversion_problems(conversion: JSON) -> Iterator[FieldProblem]:
     strategy, hook = conversion.get("strategy") or "", conversion.get("webhook") or {}
     client, reviews = hook.get("clientConfig"), hook.get("conversionReviewVersions")
-    path, known = "spec.conversion", ("None", "Webhook")
-    if strategy not in known:
-        yield unsupported(f"{path}.strategy", strategy, known)
+    path, supported = "spec.conversion", ("None", "Webhook")
+    if strategy not in supported:
+        yield unsupported(f"{path}.strategy", strategy, supported)
     if strategy == "Webhook":
         if not client:
             yield required(f"{path}.webhookClientConfig", "required when strategy is set to Webhook")
         if not reviews:
             yield required(f"{path}.conversionReviewVersions")
         return
-    told = "should not be set when strategy is not set to Webhook"
+    detail = "should not be set when strategy is not set to Webhook"
     if client:
-        yield forbidden(f"{path}.webhookClientConfig", told)
+        yield forbidden(f"{path}.webhookClientConfig", detail)
     if reviews:
-        yield forbidden(f"{path}.conversionReviewVersions", told)
+        yield forbidden(f"{path}.conversionReviewVersions", detail)

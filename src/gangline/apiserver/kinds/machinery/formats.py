@@ -118,32 +118,32 @@ def env_name_errors(value: str) -> tuple[str, ...]:
 @lru_cache(1024)
 def config_key_errors(value: str) -> tuple[str, ...]:
     """A key of a ConfigMap or Secret."""
-    said: list[str] = []
+    errors: list[str] = []
     if len(value.encode()) > MAX_SUBDOMAIN_LENGTH:
-        said.append(max_length_message(MAX_SUBDOMAIN_LENGTH))
+        errors.append(max_length_message(MAX_SUBDOMAIN_LENGTH))
     if not _is_config_key(value):
-        said.append(_CONFIG_KEY_MESSAGE)
+        errors.append(_CONFIG_KEY_MESSAGE)
     if value in {".", ".."}:
-        said.append(f"must not be '{value}'")
+        errors.append(f"must not be '{value}'")
     elif value.startswith(".."):
-        said.append("must not start with '..'")
-    return tuple(said)
+        errors.append("must not start with '..'")
+    return tuple(errors)
 
 
 @lru_cache(1024)
 def port_name_errors(value: str) -> tuple[str, ...]:
-    said: list[str] = []
+    errors: list[str] = []
     if len(value.encode()) > 15:
-        said.append(max_length_message(15))
+        errors.append(max_length_message(15))
     if not _has_port_characters(value):
-        said.append("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)")
+        errors.append("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)")
     if not _has_letter(value):
-        said.append("must contain at least one letter (a-z)")
+        errors.append("must contain at least one letter (a-z)")
     if "--" in value:
-        said.append("must not contain consecutive hyphens")
+        errors.append("must not contain consecutive hyphens")
     if value[:1] == "-" or value[-1:] == "-":
-        said.append("must not begin or end with a hyphen")
-    return tuple(said)
+        errors.append("must not begin or end with a hyphen")
+    return tuple(errors)
 
 
 def port_number_errors(value: int) -> tuple[str, ...]:

@@ -9,30 +9,30 @@ def validate_label_selector(found_selector: JSON | None, path: str) -> list[Fiel
     """A `LabelSelector`; none is fine."""
     if not found_selector:
         return []
-    found = metadata.validate_labels(found_selector.get("matchLabels", {}), f"{path}.matchLabels")
+    problems = metadata.validate_labels(found_selector.get("matchLabels", {}), f"{path}.matchLabels")
     for index, one in enumerate(found_selector.get("matchExpressions", ())):
-        found += validate_requirement(one, f"{path}.matchExpressions[{index}]")
-    return found
+        problems += validate_requirement(one, f"{path}.matchExpressions[{index}]")
+    return problems
 
 
 def validate_requirement(one: JSON, path: str) -> list[FieldProblem]:
     """One of `matchExpressions`."""
     key, values = one.get("key", ""), one.get("values", ())
-    found = validate_operator(one.get("operator", ""), values, path)
-    found += invalid_each(f"{path}.key", key, formats.qualified_name_errors(key))
+    problems = validate_operator(one.get("operator", ""), values, path)
+    problems += invalid_each(f"{path}.key", key, formats.qualified_name_errors(key))
     for index, value in enumerate(values):
-        found += invalid_each(f"{path}.values[{index}]", value, formats.label_value_errors(value))
-    return found
+        problems += invalid_each(f"{path}.values[{index}]", value, formats.label_value_errors(value))
+    return problems
 
 
 def validate_operator(name: str, values: list[str] | tuple[()], path: str) -> list[FieldProblem]:
     """Whether an operator goes with the number of its values."""
     if name in {"In", "NotIn"}:
-        told = "must be specified when `operator` is 'In' or 'NotIn'"
-        return [] if values else [required(f"{path}.values", told)]
+        detail = "must be specified when `operator` is 'In' or 'NotIn'"
+        return [] if values else [required(f"{path}.values", detail)]
     if name in {"Exists", "DoesNotExist"}:
-        told = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-        return [forbidden(f"{path}.values", told)] if values else []
+        detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+        return [forbidden(f"{path}.values", detail)] if values else []
     return [invalid(f"{path}.operator", name, "not a valid selector operator")]
 
 

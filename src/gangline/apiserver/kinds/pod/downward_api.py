@@ -66,26 +66,26 @@ def _validate_subscript(name: str, key: str, field: str, path: str) -> list[Fiel
 def validate_resource_field_ref(reference: JSON, path: str, *, of_volume: bool) -> list[FieldProblem]:
     """`resourceFieldRef`: a limit or request of a container."""
     resource = reference.get("resource", "")
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     if of_volume and not reference.get("containerName"):
-        found.append(required(f"{path}.containerName"))
+        problems.append(required(f"{path}.containerName"))
     elif not resource:
-        found.append(required(f"{path}.resource"))
+        problems.append(required(f"{path}.resource"))
     elif resource not in _RESOURCE_FIELDS and not resource.startswith(_HUGE_PAGES_PREFIXES):
-        found.append(unsupported(f"{path}.resource", resource, _RESOURCE_FIELDS))
-    return found + _validate_divisor(resource, reference.get("divisor", "0"), f"{path}.divisor")
+        problems.append(unsupported(f"{path}.resource", resource, _RESOURCE_FIELDS))
+    return problems + _validate_divisor(resource, reference.get("divisor", "0"), f"{path}.divisor")
 
 
 def _validate_divisor(resource: str, divisor: str, path: str) -> list[FieldProblem]:
     if divisor == "0":
         return []
     if resource in {"limits.cpu", "requests.cpu"}:
-        known, told, name = frozenset({"1", "1m"}), "1m and 1", "cpu"
+        known, detail, name = frozenset({"1", "1m"}), "1m and 1", "cpu"
     else:
         name = {"memory": "memory", "ephemeral-storage": "local ephemeral storage"}.get(
             resource.partition(".")[2], "hugepages" if resource.startswith(_HUGE_PAGES_PREFIXES) else ""
         )
-        known, told = _BYTE_DIVISORS, _BYTE_DIVISORS_TEXT
+        known, detail = _BYTE_DIVISORS, _BYTE_DIVISORS_TEXT
     if not name or divisor in known:
         return []
-    return [invalid(path, resource, f"only divisor's values {told} are supported with the {name} resource")]
+    return [invalid(path, resource, f"only divisor's values {detail} are supported with the {name} resource")]

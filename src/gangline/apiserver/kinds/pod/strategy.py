@@ -70,14 +70,14 @@ class PodStrategy(Strategy):
         return validate_pod(obj)
 
     def validate(self, obj: JSON) -> list[FieldProblem]:
-        found = super().validate(obj)
+        problems = super().validate(obj)
         spec = obj["spec"]
         if "ephemeralContainers" in spec:
-            found.append(forbidden("spec.ephemeralContainers", "cannot be set on create"))
+            problems.append(forbidden("spec.ephemeralContainers", "cannot be set on create"))
         if spec.get("nodeName") and spec.get("schedulingGates"):
-            told = "cannot be set until all schedulingGates have been cleared"
-            found.append(forbidden("spec.nodeName", told))
-        return found
+            detail = "cannot be set until all schedulingGates have been cleared"
+            problems.append(forbidden("spec.nodeName", detail))
+        return problems
 
     def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         return [
@@ -101,14 +101,14 @@ class PodStrategy(Strategy):
 def validate_pod(obj: JSON) -> list[FieldProblem]:
     """A pod's spec and annotations, whether new or changed."""
     meta, spec = obj["metadata"], obj["spec"]
-    found = _validate_pod_annotations(meta["annotations"], spec) if "annotations" in meta else []
-    found += validation.validate_pod_spec(spec, meta.get("name", ""), "spec", of_pod=True)
+    problems = _validate_pod_annotations(meta["annotations"], spec) if "annotations" in meta else []
+    problems += validation.validate_pod_spec(spec, meta.get("name", ""), "spec", of_pod=True)
     if "volumes" in spec and not spec.get("serviceAccountName"):
-        found += _validate_token_volumes(spec["volumes"])
+        problems += _validate_token_volumes(spec["volumes"])
     for group in ("containers", "initContainers"):
         for index, container in enumerate(spec.get(group) or ()):
-            found += containers.validate_image_whitespace(container, f"spec.{group}[{index}]")
-    return found
+            problems += containers.validate_image_whitespace(container, f"spec.{group}[{index}]")
+    return problems
 
 
 def _validate_token_volumes(volumes: list[JSON]) -> list[FieldProblem]:
@@ -124,23 +124,25 @@ def _validate_token_volumes(volumes: list[JSON]) -> list[FieldProblem]:
 
 
 def _validate_pod_annotations(annotations: dict[str, str], spec: JSON) -> list[FieldProblem]:
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     if _MIRROR_ANNOTATION in annotations and not spec.get("nodeName"):
-        told = "must set spec.nodeName if mirror pod annotation is set"
-        found.append(invalid(f"metadata.annotations[{_MIRROR_ANNOTATION}]", annotations[_MIRROR_ANNOTATION], told))
+        detail = "must set spec.nodeName if mirror pod annotation is set"
+        problems.append(invalid(f"metadata.annotations[{_MIRROR_ANNOTATION}]", annotations[_MIRROR_ANNOTATION], detail))
     cost = annotations.get(_DELETION_COST_ANNOTATION)
     if cost is not None and not (_is_integer_text(cost) and -(2**31) <= int(cost) < 2**31):
-        found.append(invalid(f"metadata.annotations[{_DELETION_COST_ANNOTATION}]", cost, "must be a 32bit integer"))
-    return found
+        problems.append(invalid(f"metadata.annotations[{_DELETION_COST_ANNOTATION}]", cost, "must be a 32bit integer"))
+    return problems
 
 
 def _validate_annotation_update(obj: JSON, old: JSON) -> list[FieldProblem]:
     new, before = obj["metadata"].get("annotations", {}), old["metadata"].get("annotations", {})
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     if new.get(_MIRROR_ANNOTATION) != before.get(_MIRROR_ANNOTATION):
         verb = "remove or update" if _MIRROR_ANNOTATION in before else "add"
-        found.append(forbidden(f"metadata.annotations[{_MIRROR_ANNOTATION}]", f"may not {verb} mirror pod annotation"))
-    return found + _validate_pod_annotations(new, obj["spec"])
+        problems.append(
+            forbidden(f"metadata.annotations[{_MIRROR_ANNOTATION}]", f"may not {verb} mirror pod annotation")
+        )
+    return problems + _validate_pod_annotations(new, obj["spec"])
 
 
 def add_default_tolerations(spec: JSON) -> None:

@@ -17,23 +17,23 @@ def set_template_defaults(template: JSON) -> None:
 def validate_pod_template(found_template: JSON, path: str) -> list[FieldProblem]:
     """A pod template with its defaults."""
     meta, spec = found_template["metadata"], found_template["spec"]
-    found = metadata.validate_labels(meta.get("labels", {}), f"{path}.labels")
-    found += metadata.validate_annotations(meta.get("annotations", {}), f"{path}.annotations")
-    found += validation.validate_pod_spec(spec, "", f"{path}.spec", of_pod=False)
+    problems = metadata.validate_labels(meta.get("labels", {}), f"{path}.labels")
+    problems += metadata.validate_annotations(meta.get("annotations", {}), f"{path}.annotations")
+    problems += validation.validate_pod_spec(spec, "", f"{path}.spec", of_pod=False)
     if "ephemeralContainers" in spec:
-        told = "ephemeral containers not allowed in pod template"
-        found.append(forbidden(f"{path}.spec.ephemeralContainers", told))
-    return found
+        detail = "ephemeral containers not allowed in pod template"
+        problems.append(forbidden(f"{path}.spec.ephemeralContainers", detail))
+    return problems
 
 
 def validate_workload_selector(selector: JSON | None, kind: str) -> list[FieldProblem]:
     """A workload's selector is there and selects something."""
     if selector is None:
         return [required("spec.selector")]
-    found = selectors.validate_label_selector(selector, "spec.selector")
+    problems = selectors.validate_label_selector(selector, "spec.selector")
     if not selector:
-        found.append(invalid("spec.selector", selector, f"empty selector is invalid for {kind}"))
-    return found
+        problems.append(invalid("spec.selector", selector, f"empty selector is invalid for {kind}"))
+    return problems
 
 
 def validate_selector_immutable(new: JSON, old: JSON) -> list[FieldProblem]:
@@ -45,21 +45,21 @@ def validate_selector_immutable(new: JSON, old: JSON) -> list[FieldProblem]:
 
 
 def selector_mismatch(found_template: JSON) -> FieldProblem:
-    told = "`selector` does not match template `labels`"
+    detail = "`selector` does not match template `labels`"
     labels = found_template["metadata"].get("labels")
-    return invalid("spec.template.metadata.labels", labels, told)
+    return invalid("spec.template.metadata.labels", labels, detail)
 
 
 def validate_always_restarts(spec: JSON, kind: str) -> list[FieldProblem]:
     """Pods of these workloads always restart."""
     pod = spec["template"]["spec"]
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     if pod["restartPolicy"] != "Always":
-        found.append(unsupported("spec.template.spec.restartPolicy", pod["restartPolicy"], ("Always",)))
+        problems.append(unsupported("spec.template.spec.restartPolicy", pod["restartPolicy"], ("Always",)))
     if "activeDeadlineSeconds" in pod:
-        told = f"activeDeadlineSeconds in {kind} is not Supported"
-        found.append(forbidden("spec.template.spec.activeDeadlineSeconds", told))
-    return found
+        detail = f"activeDeadlineSeconds in {kind} is not Supported"
+        problems.append(forbidden("spec.template.spec.activeDeadlineSeconds", detail))
+    return problems
 
 
 def template_warnings(found_template: JSON, prefix: str) -> Iterator[str]:
@@ -69,10 +69,10 @@ def template_warnings(found_template: JSON, prefix: str) -> Iterator[str]:
 
 def name_warnings(name: str) -> Iterator[str]:
     """A workload's name becomes part of the names of its pods."""
-    if said := formats.dns_label_errors(name):
+    if errors := formats.dns_label_errors(name):
         yield (
             "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label "
-            f"is recommended: [{' '.join(said)}]"
+            f"is recommended: [{' '.join(errors)}]"
         )
 
 

@@ -23,39 +23,39 @@ _NOT_RESTARTABLE = "may not be transitioned to non-terminated state"
 
 def validate_pod_spec_update(new: JSON, old: JSON) -> list[FieldProblem]:
     """Problems of changing a pod's spec from `old` to `new`."""
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     for name in ("containers", "initContainers"):
         now, before = new.get(name) or [], old.get(name) or []
         if len(now) != len(before):
-            told = "pod updates may not add or remove containers"
-            return [*found, forbidden(f"spec.{name}", told)]
-        found += _validate_images(now, f"spec.{name}")
+            detail = "pod updates may not add or remove containers"
+            return [*problems, forbidden(f"spec.{name}", detail)]
+        problems += _validate_images(now, f"spec.{name}")
     deadline = _validate_deadline_update(new.get("activeDeadlineSeconds"), old.get("activeDeadlineSeconds"))
-    found += deadline
+    problems += deadline
     if deadline and "activeDeadlineSeconds" in new:
-        return found
-    found += _validate_tolerations_update(new.get("tolerations", []), old.get("tolerations", []))
-    found += _validate_gates_update(new.get("schedulingGates", []), old.get("schedulingGates", []))
+        return problems
+    problems += _validate_tolerations_update(new.get("tolerations", []), old.get("tolerations", []))
+    problems += _validate_gates_update(new.get("schedulingGates", []), old.get("schedulingGates", []))
     if new == old:
-        return found
+        return problems
     rest = _with_mutable_fields_restored(new, old)
     if old.get("schedulingGates"):
-        found += _validate_gated_update(rest, old)
+        problems += _validate_gated_update(rest, old)
     if rest != old:
-        told = f"pod updates may not change fields other than {_MUTABLE_FIELDS_TEXT}\n{diff_text(old, rest)}"
-        found.append(forbidden("spec", told))
-    return found
+        detail = f"pod updates may not change fields other than {_MUTABLE_FIELDS_TEXT}\n{diff_text(old, rest)}"
+        problems.append(forbidden("spec", detail))
+    return problems
 
 
 def _validate_images(containers: list[JSON], path: str) -> list[FieldProblem]:
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     for index, container in enumerate(containers):
-        image, here = container.get("image", ""), f"{path}[{index}].image"
+        image, item_path = container.get("image", ""), f"{path}[{index}].image"
         if not image:
-            found.append(required(here))
+            problems.append(required(item_path))
         if image.strip() != image:
-            found.append(invalid(here, image, "must not have leading or trailing whitespace"))
-    return found
+            problems.append(invalid(item_path, image, "must not have leading or trailing whitespace"))
+    return problems
 
 
 def _validate_deadline_update(new: int | None, old: int | None) -> list[FieldProblem]:
@@ -77,8 +77,8 @@ def _validate_tolerations_update(new: list[JSON], old: list[JSON]) -> list[Field
 
     kept = [but_seconds(one) for one in new]
     if any(but_seconds(one) not in kept for one in old):
-        told = "existing toleration can not be modified except its tolerationSeconds"
-        return [forbidden("spec.tolerations", told)]
+        detail = "existing toleration can not be modified except its tolerationSeconds"
+        return [forbidden("spec.tolerations", detail)]
     return placement.validate_tolerations(new, "spec.tolerations")
 
 
@@ -107,21 +107,21 @@ def _with_mutable_fields_restored(new: JSON, old: JSON) -> JSON:
 
 def _validate_gated_update(rest: JSON, old: JSON) -> list[FieldProblem]:
     """A gated pod may be told more about where to run. What was checked here becomes what it was, in `rest`."""
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     selector = rest.get("nodeSelector", {})
     if any(selector.get(key) != value for key, value in old.get("nodeSelector", {}).items()):
-        told = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
-        found.append(invalid("spec.nodeSelector", selector, told))
+        detail = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
+        problems.append(invalid("spec.nodeSelector", selector, detail))
     restore_field(rest, old, "nodeSelector")
     affinity = dict(rest.get("affinity", {}))
     before = old.get("affinity", {})
     if affinity.get("nodeAffinity") != before.get("nodeAffinity"):
-        found += _validate_node_affinity_update(affinity.get("nodeAffinity", {}), before.get("nodeAffinity", {}))
+        problems += _validate_node_affinity_update(affinity.get("nodeAffinity", {}), before.get("nodeAffinity", {}))
         restore_field(affinity, before, "nodeAffinity")
         rest["affinity"] = affinity
         if not affinity and "affinity" not in old:
             del rest["affinity"]
-    return found
+    return problems
 
 
 def _validate_node_affinity_update(new: JSON, old: JSON) -> list[FieldProblem]:
@@ -130,8 +130,8 @@ def _validate_node_affinity_update(new: JSON, old: JSON) -> list[FieldProblem]:
     now = new.get(name, {}).get("nodeSelectorTerms") or []
     before = old.get(name, {}).get("nodeSelectorTerms") or []
     if before and len(before) != len(now):
-        told = "no additions/deletions to non-empty NodeSelectorTerms list are allowed"
-        return [invalid(path, now, told)]
+        detail = "no additions/deletions to non-empty NodeSelectorTerms list are allowed"
+        return [invalid(path, now, detail)]
     return [
         invalid(f"{path}[{index}]", now[index], "only additions are allowed (no mutations or deletions)")
         for index, term in enumerate(before)
@@ -168,47 +168,47 @@ def _diff_lines(old: Any, new: Any, path: str) -> Iterator[str]:
 def validate_pod_status_update(new: JSON, old: JSON) -> list[FieldProblem]:
     """Problems of a pod's new status. Both are whole pods; the specs are the same."""
     status, before = new.get("status", {}), old.get("status", {})
-    found = _validate_conditions(status.get("conditions", ()))
-    found += _validate_nominated_node(status.get("nominatedNodeName", ""), before.get("nominatedNodeName", ""), old)
+    problems = _validate_conditions(status.get("conditions", ()))
+    problems += _validate_nominated_node(status.get("nominatedNodeName", ""), before.get("nominatedNodeName", ""), old)
     if status.get("observedGeneration", 0) < 0:
-        told = "must be a non-negative integer"
-        found.append(invalid("status.observedGeneration", status["observedGeneration"], told))
+        detail = "must be a non-negative integer"
+        problems.append(invalid("status.observedGeneration", status["observedGeneration"], detail))
     if status.get("qosClass", "") != before.get("qosClass", ""):
-        found.append(invalid("status.qosClass", status.get("qosClass", ""), IMMUTABLE_MESSAGE))
-    found += _validate_container_restarts(status, before, old["spec"])
-    found += _validate_ip_list_update(status.get("podIPs", []), before.get("podIPs", []), "status.podIPs")
+        problems.append(invalid("status.qosClass", status.get("qosClass", ""), IMMUTABLE_MESSAGE))
+    problems += _validate_container_restarts(status, before, old["spec"])
+    problems += _validate_ip_list_update(status.get("podIPs", []), before.get("podIPs", []), "status.podIPs")
     hosts = status.get("hostIPs", [])
     if hosts and hosts[0].get("ip", "") != status.get("hostIP", ""):
-        found.append(invalid("status.hostIPs[0].ip", hosts[0].get("ip", ""), "must be equal to `hostIP`"))
-    return found + _validate_ip_list_update(hosts, before.get("hostIPs", []), "status.hostIPs")
+        problems.append(invalid("status.hostIPs[0].ip", hosts[0].get("ip", ""), "must be equal to `hostIP`"))
+    return problems + _validate_ip_list_update(hosts, before.get("hostIPs", []), "status.hostIPs")
 
 
 def _validate_conditions(conditions: list[JSON] | tuple[()]) -> list[FieldProblem]:
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     for index, condition in enumerate(conditions):
-        here, kind = f"status.conditions[{index}]", condition.get("type", "")
+        item_path, kind = f"status.conditions[{index}]", condition.get("type", "")
         if condition.get("observedGeneration", 0) < 0:
-            told = "must be a non-negative integer"
-            found.append(invalid(f"{here}.observedGeneration", condition["observedGeneration"], told))
+            detail = "must be a non-negative integer"
+            problems.append(invalid(f"{item_path}.observedGeneration", condition["observedGeneration"], detail))
         if kind not in _BUILTIN_CONDITIONS:
-            found += invalid_each(f"{here}.Type", kind, formats.qualified_name_errors(kind))
-    return found
+            problems += invalid_each(f"{item_path}.Type", kind, formats.qualified_name_errors(kind))
+    return problems
 
 
 def _validate_nominated_node(new: str, before: str, old: JSON) -> list[FieldProblem]:
     if not new or new == before:
         return []
     path = "status.nominatedNodeName"
-    found = invalid_each(path, new, formats.dns_subdomain_errors(new))
+    problems = invalid_each(path, new, formats.dns_subdomain_errors(new))
     if old["spec"].get("nodeName"):
-        found.append(forbidden(path, "may not be set on pods that are already bound to a node"))
-    return found
+        problems.append(forbidden(path, "may not be set on pods that are already bound to a node"))
+    return problems
 
 
 def _validate_container_restarts(status: JSON, before: JSON, spec: JSON) -> list[FieldProblem]:
     policy = spec.get("restartPolicy")
     sidecars = {one["name"] for one in spec.get("initContainers", ()) if one.get("restartPolicy") == "Always"}
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     for name in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"):
         running = {one.get("name") for one in status.get(name, ()) if "terminated" not in one.get("state", {})}
         ephemeral = name == "ephemeralContainerStatuses"
@@ -218,26 +218,26 @@ def _validate_container_restarts(status: JSON, before: JSON, spec: JSON) -> list
                 continue
             restarts = policy == "Always" or (policy == "OnFailure" and ended.get("exitCode", 0) != 0)
             if ephemeral or not restarts:
-                found.append(forbidden(f"status.{name}[{index}].state", _NOT_RESTARTABLE))
-    return found
+                problems.append(forbidden(f"status.{name}[{index}].state", _NOT_RESTARTABLE))
+    return problems
 
 
 def _validate_ip_list_update(new: list[JSON], old: list[JSON], path: str) -> list[FieldProblem]:
     before = {one.get("ip") for one in old}
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     for index, one in enumerate(new):
         address = one.get("ip", "")
         if address not in before:
-            found += invalid_each(f"{path}[{index}]", address, formats.ip_address_errors(address))
+            problems += invalid_each(f"{path}[{index}]", address, formats.ip_address_errors(address))
     if len(new) < 2:
-        return found
+        return problems
     addresses = [one.get("ip", "") for one in new]
     wrong = next((index for index, one in enumerate(addresses) if formats.ip_address_errors(one)), None)
     if wrong is not None:
-        told = f"failed to check for dual stack with error:invalid IP[{wrong}]: {addresses[wrong]}"
-        found.append(FieldProblem(ProblemKind.INTERNAL, path, NO_VALUE, told))
+        detail = f"failed to check for dual stack with error:invalid IP[{wrong}]: {addresses[wrong]}"
+        problems.append(FieldProblem(ProblemKind.INTERNAL, path, NO_VALUE, detail))
     if wrong is not None or len({formats.ip_family(one) for one in addresses}) < 2 or len(new) > 2:
         shown_addresses = [gostruct.go_struct(one, "IP") for one in new]
-        told = "may specify no more than one IP for each IP family"
-        found.append(invalid(path, shown_addresses, told))
-    return found
+        detail = "may specify no more than one IP for each IP family"
+        problems.append(invalid(path, shown_addresses, detail))
+    return problems

@@ -83,26 +83,26 @@ _REQUIRED_FIELDS = {
 def validate_volumes(listed: list[JSON], pod_name: str, path: str) -> tuple[dict[str, JSON], list[FieldProblem]]:
     """The good volumes by name, and the problems of the others."""
     good: dict[str, JSON] = {}
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     claimed = {f"{pod_name}-{one.get('name', '')}" for one in listed if "ephemeral" in one and pod_name}
     for index, volume in enumerate(listed):
-        here, name = f"{path}[{index}]", volume.get("name", "")
-        wrong = _validate_volume_source(volume, here, name, pod_name)
+        item_path, name = f"{path}[{index}]", volume.get("name", "")
+        wrong = _validate_volume_source(volume, item_path, name, pod_name)
         if not name:
-            wrong.append(required(f"{here}.name"))
-        elif said := formats.dns_label_errors(name):
-            wrong += invalid_each(f"{here}.name", name, said)
+            wrong.append(required(f"{item_path}.name"))
+        elif errors := formats.dns_label_errors(name):
+            wrong += invalid_each(f"{item_path}.name", name, errors)
         if name in good:
-            wrong.append(duplicate(f"{here}.name", name))
+            wrong.append(duplicate(f"{item_path}.name", name))
         if wrong:
-            found += wrong
+            problems += wrong
         else:
             good[name] = volume
         claim = volume.get("persistentVolumeClaim", {}).get("claimName", "")
         if claim and claim in claimed:
-            told = "must not reference a PVC that gets created for an ephemeral volume"
-            found.append(invalid(f"{here}.persistentVolumeClaim.claimName", claim, told))
-    return good, found
+            detail = "must not reference a PVC that gets created for an ephemeral volume"
+            problems.append(invalid(f"{item_path}.persistentVolumeClaim.claimName", claim, detail))
+    return good, problems
 
 
 def _validate_volume_source(volume: JSON, path: str, name: str, pod_name: str) -> list[FieldProblem]:
@@ -113,22 +113,24 @@ def _validate_volume_source(volume: JSON, path: str, name: str, pod_name: str) -
         return [required(path, "must specify a volume type")]
     first = chosen[0]
     check = _SOURCE_VALIDATORS.get(first)
-    found = check(volume[first], f"{path}.{first}") if check else _validate_required_fields(first, volume[first], path)
+    problems = (
+        check(volume[first], f"{path}.{first}") if check else _validate_required_fields(first, volume[first], path)
+    )
     if first == "ephemeral" and pod_name and name:
         claim = f"{pod_name}-{name}"
-        told = [f'PVC name "{claim}": {message}' for message in formats.dns_subdomain_errors(claim)]
-        found += invalid_each(f"{path}.name", name, told)
-    found += [
+        detail = [f'PVC name "{claim}": {message}' for message in formats.dns_subdomain_errors(claim)]
+        problems += invalid_each(f"{path}.name", name, detail)
+    problems += [
         forbidden(f"{path}.{_MISSPELT_PATHS.get(kind, kind)}", "may not specify more than 1 volume type")
         for kind in chosen[1:]
     ]
-    return found
+    return problems
 
 
 def _validate_required_fields(kind: str, source: JSON, path: str) -> list[FieldProblem]:
     # A disk of GCE is told of under another name.
-    here = f"{path}.{'persistentDisk' if kind == 'gcePersistentDisk' else kind}"
-    return [required(f"{here}.{name}") for name in _REQUIRED_FIELDS.get(kind, ()) if not source.get(name)]
+    field_path = f"{path}.{'persistentDisk' if kind == 'gcePersistentDisk' else kind}"
+    return [required(f"{field_path}.{name}") for name in _REQUIRED_FIELDS.get(kind, ()) if not source.get(name)]
 
 
 def _validate_empty_dir(source: JSON, path: str) -> list[FieldProblem]:
@@ -140,32 +142,32 @@ def _validate_empty_dir(source: JSON, path: str) -> list[FieldProblem]:
 def _validate_host_path(source: JSON, path: str) -> list[FieldProblem]:
     if not source.get("path"):
         return [required(f"{path}.path")]
-    found = _validate_no_backsteps(source["path"], f"{path}.path")
+    problems = _validate_no_backsteps(source["path"], f"{path}.path")
     if source["type"] not in _HOST_PATH_TYPES:
-        found.append(unsupported(f"{path}.type", source["type"], _HOST_PATH_TYPES))
-    return found
+        problems.append(unsupported(f"{path}.type", source["type"], _HOST_PATH_TYPES))
+    return problems
 
 
 def _validate_git_repo(source: JSON, path: str) -> list[FieldProblem]:
-    found = [] if source.get("repository") else [required(f"{path}.repository")]
-    return found + validate_descending_path(source.get("directory", ""), f"{path}.directory")
+    problems = [] if source.get("repository") else [required(f"{path}.repository")]
+    return problems + validate_descending_path(source.get("directory", ""), f"{path}.directory")
 
 
 def _validate_secret(source: JSON, path: str) -> list[FieldProblem]:
-    found = [] if source.get("secretName") else [required(f"{path}.secretName")]
-    return found + _validate_items(source, path)
+    problems = [] if source.get("secretName") else [required(f"{path}.secretName")]
+    return problems + _validate_items(source, path)
 
 
 def _validate_config_map(source: JSON, path: str) -> list[FieldProblem]:
-    found = [] if source.get("name") else [required(f"{path}.name")]
-    return found + _validate_items(source, path)
+    problems = [] if source.get("name") else [required(f"{path}.name")]
+    return problems + _validate_items(source, path)
 
 
 def _validate_items(source: JSON, path: str) -> list[FieldProblem]:
-    found = _validate_file_mode(source.get("defaultMode"), f"{path}.defaultMode")
+    problems = _validate_file_mode(source.get("defaultMode"), f"{path}.defaultMode")
     for index, item in enumerate(source.get("items", ())):
-        found += _validate_key_to_path(item, f"{path}.items[{index}]")
-    return found
+        problems += _validate_key_to_path(item, f"{path}.items[{index}]")
+    return problems
 
 
 def _validate_file_mode(mode: int | None, path: str) -> list[FieldProblem]:
@@ -173,16 +175,16 @@ def _validate_file_mode(mode: int | None, path: str) -> list[FieldProblem]:
 
 
 def _validate_key_to_path(item: JSON, path: str) -> list[FieldProblem]:
-    found = [required(f"{path}.{name}") for name in ("key", "path") if not item.get(name)]
-    found += _validate_volume_path(item.get("path", ""), f"{path}.path")
-    return found + _validate_file_mode(item.get("mode"), f"{path}.mode")
+    problems = [required(f"{path}.{name}") for name in ("key", "path") if not item.get(name)]
+    problems += _validate_volume_path(item.get("path", ""), f"{path}.path")
+    return problems + _validate_file_mode(item.get("mode"), f"{path}.mode")
 
 
 def _validate_nfs(source: JSON, path: str) -> list[FieldProblem]:
-    found = [required(f"{path}.{name}") for name in ("server", "path") if not source.get(name)]
+    problems = [required(f"{path}.{name}") for name in ("server", "path") if not source.get(name)]
     if not source.get("path", "").startswith("/"):
-        found.append(invalid(f"{path}.path", source.get("path", ""), "must be an absolute path"))
-    return found
+        problems.append(invalid(f"{path}.path", source.get("path", ""), "must be an absolute path"))
+    return problems
 
 
 def _validate_claim_source(source: JSON, path: str) -> list[FieldProblem]:
@@ -190,22 +192,22 @@ def _validate_claim_source(source: JSON, path: str) -> list[FieldProblem]:
 
 
 def _validate_csi(source: JSON, path: str) -> list[FieldProblem]:
-    found = validate_csi_driver_name(source.get("driver", ""), f"{path}.driver")
+    problems = validate_csi_driver_name(source.get("driver", ""), f"{path}.driver")
     if "nodePublishSecretRef" in source:
         name = source["nodePublishSecretRef"].get("name", "")
         if not name:
-            found.append(required(f"{path}.nodePublishSecretRef.name"))
+            problems.append(required(f"{path}.nodePublishSecretRef.name"))
         else:
-            found += invalid_each(f"{path}.name", name, formats.dns_subdomain_errors(name))
-    return found
+            problems += invalid_each(f"{path}.name", name, formats.dns_subdomain_errors(name))
+    return problems
 
 
 def validate_csi_driver_name(name: str, path: str) -> list[FieldProblem]:
     """Of a CSI driver."""
-    found = [] if name else [required(path)]
+    problems = [] if name else [required(path)]
     if len(name) > 63:
-        found.append(too_long(path, 63))
-    return found + invalid_each(path, name, formats.dns_subdomain_errors(name.lower()))
+        problems.append(too_long(path, 63))
+    return problems + invalid_each(path, name, formats.dns_subdomain_errors(name.lower()))
 
 
 def _validate_ephemeral(source: JSON, path: str) -> list[FieldProblem]:
@@ -215,66 +217,70 @@ def _validate_ephemeral(source: JSON, path: str) -> list[FieldProblem]:
 
 
 def _validate_image(source: JSON, path: str) -> list[FieldProblem]:
-    found = [] if source.get("reference") else [required(f"{path}.reference")]
-    return found + validate_pull_policy(source.get("pullPolicy", ""), f"{path}.pullPolicy")
+    problems = [] if source.get("reference") else [required(f"{path}.reference")]
+    return problems + validate_pull_policy(source.get("pullPolicy", ""), f"{path}.pullPolicy")
 
 
 def validate_pull_policy(policy: str, path: str) -> list[FieldProblem]:
     """Of an image, of a container or a volume."""
-    known = ("Always", "IfNotPresent", "Never")
-    if policy in known:
+    supported = ("Always", "IfNotPresent", "Never")
+    if policy in supported:
         return []
-    return [unsupported(path, policy, known)] if policy else [required(path)]
+    return [unsupported(path, policy, supported)] if policy else [required(path)]
 
 
 def _validate_downward_api(source: JSON, path: str) -> list[FieldProblem]:
-    found = _validate_file_mode(source.get("defaultMode"), f"{path}.defaultMode")
+    problems = _validate_file_mode(source.get("defaultMode"), f"{path}.defaultMode")
     for item in source.get("items", ()):
-        found += _validate_downward_item(item, path)
-    return found
+        problems += _validate_downward_item(item, path)
+    return problems
 
 
 def _validate_downward_item(item: JSON, path: str) -> list[FieldProblem]:
-    found = [] if item.get("path") else [required(f"{path}.path")]
-    found += _validate_volume_path(item.get("path", ""), f"{path}.path")
+    problems = [] if item.get("path") else [required(f"{path}.path")]
+    problems += _validate_volume_path(item.get("path", ""), f"{path}.path")
     if "fieldRef" in item:
-        found += downward_api.validate_field_ref(item["fieldRef"], downward_api.VOLUME_FIELD_PATHS, f"{path}.fieldRef")
+        problems += downward_api.validate_field_ref(
+            item["fieldRef"], downward_api.VOLUME_FIELD_PATHS, f"{path}.fieldRef"
+        )
         if "resourceFieldRef" in item:
-            told = "fieldRef and resourceFieldRef can not be specified simultaneously"
-            found.append(invalid(path, "resource", told))
+            detail = "fieldRef and resourceFieldRef can not be specified simultaneously"
+            problems.append(invalid(path, "resource", detail))
     elif "resourceFieldRef" in item:
         reference = item["resourceFieldRef"]
-        found += downward_api.validate_resource_field_ref(reference, f"{path}.resourceFieldRef", of_volume=True)
+        problems += downward_api.validate_resource_field_ref(reference, f"{path}.resourceFieldRef", of_volume=True)
     else:
-        found.append(required(path, "one of fieldRef and resourceFieldRef is required"))
-    return found + _validate_file_mode(item.get("mode"), f"{path}.mode")
+        problems.append(required(path, "one of fieldRef and resourceFieldRef is required"))
+    return problems + _validate_file_mode(item.get("mode"), f"{path}.mode")
 
 
 def _validate_projected(source: JSON, path: str) -> list[FieldProblem]:
-    found = _validate_file_mode(source.get("defaultMode"), f"{path}.defaultMode")
+    problems = _validate_file_mode(source.get("defaultMode"), f"{path}.defaultMode")
     taken: set[str] = set()
     for index, projection in enumerate(source.get("sources") or ()):
-        here = f"{path}.sources[{index}]"
+        item_path = f"{path}.sources[{index}]"
         for name in ("secret", "configMap"):
             if name in projection:
-                found += _validate_projected_keys(projection[name], f"{here}.{name}", path, taken)
+                problems += _validate_projected_keys(projection[name], f"{item_path}.{name}", path, taken)
         if "downwardAPI" in projection:
             for item in projection["downwardAPI"].get("items", ()):
-                found += _validate_downward_item(item, f"{here}.downwardAPI")
-                found += _validate_path_unique(item.get("path", ""), item.get("path", ""), path, taken)
+                problems += _validate_downward_item(item, f"{item_path}.downwardAPI")
+                problems += _validate_path_unique(item.get("path", ""), item.get("path", ""), path, taken)
         if "serviceAccountToken" in projection:
-            found += _validate_token_projection(projection["serviceAccountToken"], f"{here}.serviceAccountToken", path)
+            problems += _validate_token_projection(
+                projection["serviceAccountToken"], f"{item_path}.serviceAccountToken", path
+            )
         if len(projection) > 1:
-            found.append(forbidden(here, "may not specify more than 1 volume type per source"))
-    return found
+            problems.append(forbidden(item_path, "may not specify more than 1 volume type per source"))
+    return problems
 
 
-def _validate_projected_keys(source: JSON, here: str, volume: str, taken: set[str]) -> list[FieldProblem]:
-    found = [] if source.get("name") else [required(f"{here}.name")]
+def _validate_projected_keys(source: JSON, path: str, volume: str, taken: set[str]) -> list[FieldProblem]:
+    problems = [] if source.get("name") else [required(f"{path}.name")]
     for index, item in enumerate(source.get("items", ())):
-        found += _validate_key_to_path(item, f"{here}.items[{index}]")
-        found += _validate_path_unique(item.get("path", ""), source.get("name", ""), volume, taken)
-    return found
+        problems += _validate_key_to_path(item, f"{path}.items[{index}]")
+        problems += _validate_path_unique(item.get("path", ""), source.get("name", ""), volume, taken)
+    return problems
 
 
 def _validate_path_unique(place: str, shown: str, path: str, taken: set[str]) -> list[FieldProblem]:
@@ -285,31 +291,31 @@ def _validate_path_unique(place: str, shown: str, path: str, taken: set[str]) ->
     return []
 
 
-def _validate_token_projection(token: JSON, here: str, volume: str) -> list[FieldProblem]:
-    found: list[FieldProblem] = []
+def _validate_token_projection(token: JSON, path: str, volume: str) -> list[FieldProblem]:
+    problems: list[FieldProblem] = []
     seconds = token.get("expirationSeconds", 0)
     if seconds < 600:
-        told = "may not specify a duration less than 10 minutes"
-        found.append(invalid(f"{here}.expirationSeconds", seconds, told))
+        detail = "may not specify a duration less than 10 minutes"
+        problems.append(invalid(f"{path}.expirationSeconds", seconds, detail))
     if seconds > 1 << 32:
-        told = "may not specify a duration larger than 2^32 seconds"
-        found.append(invalid(f"{here}.expirationSeconds", seconds, told))
+        detail = "may not specify a duration larger than 2^32 seconds"
+        problems.append(invalid(f"{path}.expirationSeconds", seconds, detail))
     if not token.get("path"):
-        return [*found, required(f"{volume}.path")]
-    return found + _validate_volume_path(token["path"], f"{volume}.path")
+        return [*problems, required(f"{volume}.path")]
+    return problems + _validate_volume_path(token["path"], f"{volume}.path")
 
 
 def _validate_volume_path(place: str, path: str) -> list[FieldProblem]:
-    found = validate_descending_path(place, path)
+    problems = validate_descending_path(place, path)
     if place.startswith("..") and not place.startswith("../"):
-        found.append(invalid(path, place, "must not start with '..'"))
-    return found
+        problems.append(invalid(path, place, "must not start with '..'"))
+    return problems
 
 
 def validate_descending_path(place: str, path: str) -> list[FieldProblem]:
     """A relative path that does not lead up."""
-    found = [invalid(path, place, "must be a relative path")] if place.startswith("/") else []
-    return found + _validate_no_backsteps(place, path)
+    problems = [invalid(path, place, "must be a relative path")] if place.startswith("/") else []
+    return problems + _validate_no_backsteps(place, path)
 
 
 def _validate_no_backsteps(place: str, path: str) -> list[FieldProblem]:

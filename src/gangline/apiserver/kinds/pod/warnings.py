@@ -38,10 +38,10 @@ _NULL_SELECTOR_WARNING = "a null labelSelector results in matching no pod"
 
 def name_warnings(name: str) -> Iterator[str]:
     """A pod's name becomes its host name."""
-    if said := formats.dns_label_errors(name):
+    if errors := formats.dns_label_errors(name):
         yield (
             "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is "
-            f"recommended: [{' '.join(said)}]"
+            f"recommended: [{' '.join(errors)}]"
         )
 
 
@@ -51,9 +51,9 @@ def pod_warnings(meta: JSON, spec: JSON, prefix: str = "") -> Iterator[str]:
     if not spec.keys().isdisjoint({"nodeSelector", "affinity", "topologySpreadConstraints"}):
         yield from _placement_warnings(spec, path)
     annotations = meta.get("annotations", {})
-    for key, told in _DEPRECATED_ANNOTATIONS.items():
+    for key, message in _DEPRECATED_ANNOTATIONS.items():
         if key in annotations:
-            yield f"{prefix}metadata.annotations[{key}]: {told}"
+            yield f"{prefix}metadata.annotations[{key}]: {message}"
     if "volumes" in spec:
         yield from _volume_warnings(spec["volumes"], f"{path}.volumes")
     yield from _duplicate_entry_warnings(spec, path)
@@ -87,11 +87,11 @@ def _placement_warnings(spec: JSON, path: str) -> Iterator[str]:
         spec.get("affinity", {}).get("nodeAffinity", {}), f"{path}.affinity.nodeAffinity"
     )
     for index, one in enumerate(spec.get("topologySpreadConstraints", ())):
-        here, key = f"{path}.topologySpreadConstraints[{index}]", one.get("topologyKey", "")
+        item_path, key = f"{path}.topologySpreadConstraints[{index}]", one.get("topologyKey", "")
         if key in _DEPRECATED_NODE_LABELS:
-            yield f"{here}.topologyKey: {key} is {_DEPRECATED_NODE_LABELS[key]}"
+            yield f"{item_path}.topologyKey: {key} is {_DEPRECATED_NODE_LABELS[key]}"
         if "labelSelector" not in one:
-            yield f"{here}.labelSelector: {_NULL_SELECTOR_WARNING}"
+            yield f"{item_path}.labelSelector: {_NULL_SELECTOR_WARNING}"
 
 
 def _node_affinity_warnings(node: JSON, path: str) -> Iterator[str]:
@@ -125,9 +125,9 @@ def _pod_affinity_warnings(affinity: JSON, path: str) -> Iterator[str]:
 
 def _volume_warnings(volumes: list[JSON], path: str) -> Iterator[str]:
     for index, volume in enumerate(volumes):
-        for name, shown_name, told in _DEPRECATED_VOLUMES:
+        for name, shown_name, message in _DEPRECATED_VOLUMES:
             if name in volume:
-                yield f"{path}[{index}].{shown_name}: {told}"
+                yield f"{path}[{index}].{shown_name}: {message}"
     for volume in volumes:
         yield from _path_overlap_warnings(volume)
 
@@ -175,8 +175,8 @@ def _overlapping_paths(volume: JSON, called: str, placed: list[tuple[str, str]])
         place = path.rstrip("/")
         for other, origin in seen:
             if place and other and (f"{other}/".startswith(f"{place}/") or f"{place}/".startswith(f"{other}/")):
-                told = f"{text(place, source)} with {text(other, origin)}"
-                yield f"volume {value_text(volume.get('name', ''))} ({called}): overlapping paths: {told}"
+                message = f"{text(place, source)} with {text(other, origin)}"
+                yield f"volume {value_text(volume.get('name', ''))} ({called}): overlapping paths: {message}"
         seen.append((place, source))
 
 
@@ -232,8 +232,8 @@ def _port_warnings(spec: JSON, path: str) -> Iterator[str]:
     for where, port in listed:
         others = seen.setdefault((port["containerPort"], port["protocol"]), [])
         for other, before in others:
-            if told := _port_conflict(port, before):
-                yield f"{where}: {told} port definition with {other}"
+            if message := _port_conflict(port, before):
+                yield f"{where}: {message} port definition with {other}"
         others.append((where, port))
     names: dict[str, str] = {}
     for where, port in listed:

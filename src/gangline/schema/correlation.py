@@ -27,8 +27,8 @@ class CorrelatedValue:
         child = self.node.field(name)
         if child is None or name not in self.old or name not in self.new:
             return None
-        found = self._children[name] = CorrelatedValue(self.new[name], self.old[name], child)
-        return found
+        pair = self._children[name] = CorrelatedValue(self.new[name], self.old[name], child)
+        return pair
 
     def item(self, index: int) -> "CorrelatedValue | None":
         """The pair of an element. Only lists that are maps know which old element it was."""
@@ -39,8 +39,8 @@ class CorrelatedValue:
         old = self._old_item(self.new[index])
         if old is None:
             return None
-        found = self._children[index] = CorrelatedValue(self.new[index], old, self.node.items)
-        return found
+        pair = self._children[index] = CorrelatedValue(self.new[index], old, self.node.items)
+        return pair
 
     def _old_item(self, element: Any) -> Any:
         if self.node.list_type != "map" or not isinstance(self.old, list):
@@ -96,9 +96,9 @@ def list_map_key(element: Any, node: SchemaNode) -> object:
 
 def elements_by_key(elements: list[Any], node: SchemaNode) -> dict[object, Any]:
     """Elements by key; of several with one key, the first."""
-    found: dict[object, Any] = {}
+    by_key: dict[object, Any] = {}
     if node.type == "array" and node.list_type == "map" and node.list_keys:
         for element in elements:
             if (key := list_map_key(element, node)) is not None:
-                found.setdefault(key, element)
-    return found
+                by_key.setdefault(key, element)
+    return by_key

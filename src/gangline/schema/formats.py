@@ -39,15 +39,15 @@ _DURATION_LIMIT = 2**63
 
 
 def _pattern_predicate(pattern: str, flags: int = 0) -> FormatPredicate:
-    found = re.compile(pattern, flags | re.ASCII)
-    return lambda text: found.fullmatch(text) is not None
+    compiled = re.compile(pattern, flags | re.ASCII)
+    return lambda text: compiled.fullmatch(text) is not None
 
 
 def is_date(text: str) -> bool:
-    found = _DATE_PATTERN.fullmatch(text)
-    if found is None:
+    match = _DATE_PATTERN.fullmatch(text)
+    if match is None:
         return False
-    year, month, day = (int(part) for part in found.groups())
+    year, month, day = (int(part) for part in match.groups())
     try:
         # Year 0 is a leap year for Go; for Python it does not exist.
         date(year or 4, month, day)
@@ -61,14 +61,14 @@ def is_date_time(text: str) -> bool:
     parts = text.lower().split("t")
     if len(text) < 4 or len(parts) < 2 or not is_date(parts[0]):
         return False
-    found = _TIME_PATTERN.fullmatch(parts[1])
-    return found is not None and found[1] <= "23" and found[2] <= "59" and found[3] <= "59"
+    match = _TIME_PATTERN.fullmatch(parts[1])
+    return match is not None and match[1] <= "23" and match[2] <= "59" and match[3] <= "59"
 
 
 def duration_nanos(text: str) -> int | None:
     """Nanoseconds of `1h30m` or `2 days`; None when it is neither."""
-    if (found := go_duration_nanos(text)) is not None:
-        return found
+    if (nanos := go_duration_nanos(text)) is not None:
+        return nanos
     total, understood = 0, False
     for amount, unit in _WORDED_DURATION_PATTERN.findall(text):
         for names, word, factor in _WORDED_UNITS:
@@ -84,8 +84,8 @@ def go_duration_nanos(text: str) -> int | None:
         return None
     total = 0
     for amount, _, _, unit in re.findall(r"((\d+\.?\d*)|(\.\d+))(ns|us|µs|μs|ms|s|m|h)", text):
-        whole, _, fraction = amount.partition(".")
-        total += int(whole or 0) * _UNIT_NANOS[unit]
+        integer, _, fraction = amount.partition(".")
+        total += int(integer or 0) * _UNIT_NANOS[unit]
         total += int(fraction or 0) * _UNIT_NANOS[unit] // 10 ** len(fraction)
     total = -total if text.startswith("-") else total
     return total if -_DURATION_LIMIT <= total < _DURATION_LIMIT else None
@@ -121,13 +121,13 @@ def parse_ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 def is_cidr(text: str) -> bool:
     address, slash, length = text.partition("/")
-    found = parse_ip(address)
+    parsed = parse_ip(address)
     return (
         bool(slash)
-        and found is not None
+        and parsed is not None
         and length.isascii()
         and length.isdigit()
-        and int(length) <= found.max_prefixlen
+        and int(length) <= parsed.max_prefixlen
     )
 
 
@@ -143,8 +143,8 @@ def is_ipv6(text: str) -> bool:
 
 def is_mac(text: str) -> bool:
     pairs, fours = r"[0-9a-f]{2}(?:([:-])[0-9a-f]{2}(?:\1[0-9a-f]{2})*)?", r"[0-9a-f]{4}(?:\.[0-9a-f]{4})*"
-    known = any(re.fullmatch(one, text, re.IGNORECASE) for one in (pairs, fours, "[0-9a-f]+"))
-    return known and sum(letter not in ":-." for letter in text) in (12, 16, 40)
+    well_formed = any(re.fullmatch(form, text, re.IGNORECASE) for form in (pairs, fours, "[0-9a-f]+"))
+    return well_formed and sum(letter not in ":-." for letter in text) in (12, 16, 40)
 
 
 def is_uri(text: str) -> bool:

@@ -51,9 +51,9 @@ def _float_text(value: float, *, smallest: int, largest: int) -> str:
         return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
     sign = "-" if math.copysign(1.0, value) < 0 else ""
     mantissa, _, power = f"{abs(value)!r}".partition("e")
-    whole, _, fraction = mantissa.partition(".")
-    digits = (whole + fraction).lstrip("0")
-    point = len(whole) + int(power or 0) - (len(whole + fraction) - len((whole + fraction).lstrip("0")))
+    integer, _, fraction = mantissa.partition(".")
+    digits = (integer + fraction).lstrip("0")
+    point = len(integer) + int(power or 0) - (len(integer + fraction) - len((integer + fraction).lstrip("0")))
     digits = digits.rstrip("0")
     if not digits:
         return sign + "0"

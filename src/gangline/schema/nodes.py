@@ -80,17 +80,17 @@ class SchemaNode:
 
     def with_properties(self, more: "Mapping[str, SchemaNode]") -> "SchemaNode":
         """This node with more fields, or others; what it has below is shared."""
-        found = SchemaNode.__new__(SchemaNode)
-        found.__dict__.update(self.__dict__)
-        found.properties = {**self.properties, **more}
-        found.schema = {
+        extended = SchemaNode.__new__(SchemaNode)
+        extended.__dict__.update(self.__dict__)
+        extended.properties = {**self.properties, **more}
+        extended.schema = {
             **self.schema,
             "properties": {
                 **(self.schema.get("properties") or {}),
                 **{name: part.schema for name, part in more.items()},
             },
         }
-        return found
+        return extended
 
     def compiled_pattern(self) -> Re2Pattern | PatternError:
         """The pattern, or what is wrong with it."""

@@ -90,8 +90,10 @@ def _validate_scale_target(reference: JSON, path: str) -> list[FieldProblem]:
     problems: list[FieldProblem] = []
     for name in ("kind", "name"):
         value = reference.get(name, "")
-        where = f"{path}.{name}"
-        problems += invalid_each(where, value, formats.path_segment_errors(value)) if value else [required(where)]
+        field_path = f"{path}.{name}"
+        problems += (
+            invalid_each(field_path, value, formats.path_segment_errors(value)) if value else [required(field_path)]
+        )
     version = reference.get("apiVersion", "")
     if "/" not in version:
         problems.append(invalid(f"{path}.apiVersion", version, "apiVersion must specify API group"))
@@ -102,14 +104,14 @@ def _validate_metric(metric: JSON, path: str) -> list[FieldProblem]:
     kind, problems = metric.get("type", ""), []
     if not kind:
         problems.append(required(f"{path}.type", "must specify a metric source type"))
-    known = sorted(_METRIC_SOURCES)
+    supported = sorted(_METRIC_SOURCES)
     if kind not in _METRIC_SOURCES:
-        problems.append(unsupported(f"{path}.type", kind, known))
+        problems.append(unsupported(f"{path}.type", kind, supported))
     present = [name for name in _METRIC_SOURCES.values() if name in metric]
     if present:
         problems += _validate_metric_source(present[0], metric[present[0]], f"{path}.{present[0]}")
     if kind not in _METRIC_SOURCES:
-        problems.append(unsupported(f"{path}.type", kind, known))
+        problems.append(unsupported(f"{path}.type", kind, supported))
     elif _METRIC_SOURCES[kind] not in present:
         detail = "must populate information for the given metric source"
         problems.append(required(f"{path}.{_METRIC_SOURCES[kind]}", detail))
@@ -154,9 +156,9 @@ def _validate_scaling_rules(rules: JSON, path: str) -> list[FieldProblem]:
     if seconds > 3600:
         detail = "must be less than or equal to 3600"
         problems.append(invalid(f"{path}.stabilizationWindowSeconds", seconds, detail))
-    chosen, supported = rules.get("selectPolicy", "Max"), ("Disabled", "Max", "Min")
-    if chosen not in supported:
-        problems.append(unsupported(f"{path}.selectPolicy", chosen, supported))
+    policy_choice, supported = rules.get("selectPolicy", "Max"), ("Disabled", "Max", "Min")
+    if policy_choice not in supported:
+        problems.append(unsupported(f"{path}.selectPolicy", policy_choice, supported))
     if not rules.get("policies"):
         problems.append(required(f"{path}.policies", "must specify at least one Policy"))
     for index, policy in enumerate(rules.get("policies", ())):

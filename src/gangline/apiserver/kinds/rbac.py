@@ -43,14 +43,14 @@ class ClusterRoleStrategy(RoleStrategy):
         if "aggregationRule" not in obj:
             return problems
         path = "aggregationRule.clusterRoleSelectors"
-        chosen = obj["aggregationRule"].get("clusterRoleSelectors", ())
-        if not chosen:
+        selector_list = obj["aggregationRule"].get("clusterRoleSelectors", ())
+        if not selector_list:
             detail = "at least one clusterRoleSelector required if aggregationRule is non-nil"
             problems.append(required(path, detail))
-        for index, selector in enumerate(chosen):
-            wrong = selectors.validate_label_selector(selector, f"{path}[{index}]")
-            problems += wrong
-            if wrong:
+        for index, selector in enumerate(selector_list):
+            selector_problems = selectors.validate_label_selector(selector, f"{path}[{index}]")
+            problems += selector_problems
+            if selector_problems:
                 problems.append(invalid(f"{path}[{index}]", None, "invalid label selector."))
         return problems
 

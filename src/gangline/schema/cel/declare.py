@@ -51,18 +51,18 @@ def unescaped_name(name: str) -> str | None:
     """The field an expression means. None when the escape is not one."""
     if "__" not in name:
         return name
-    wrong = False
+    invalid = False
 
-    def meant(found: re.Match[str]) -> str:
-        nonlocal wrong
-        inner = found[1]
+    def unescape(match: re.Match[str]) -> str:
+        nonlocal invalid
+        inner = match[1]
         if inner in _UNESCAPES:
             return _UNESCAPES[inner]
-        wrong = wrong or inner not in _RESERVED_SYMBOLS or found[0] != name
+        invalid = invalid or inner not in _RESERVED_SYMBOLS or match[0] != name
         return inner
 
-    text = re.sub(r"__([^_]+)__", meant, name)
-    return None if wrong else text
+    text = re.sub(r"__([^_]+)__", unescape, name)
+    return None if invalid else text
 
 
 class DeclType:
@@ -97,23 +97,23 @@ class _DeclFields(Mapping[str, DeclType]):
         self._node, self._name = node, name
         self._cache: dict[str, DeclType | None] = {}
 
-    def __getitem__(self, known: str) -> DeclType:
-        if known not in self._cache:
-            self._cache[known] = self._field_decl(known)
-        found = self._cache[known]
-        if found is None:
-            raise KeyError(known)
-        return found
+    def __getitem__(self, name: str) -> DeclType:
+        if name not in self._cache:
+            self._cache[name] = self._field_decl(name)
+        declared = self._cache[name]
+        if declared is None:
+            raise KeyError(name)
+        return declared
 
-    def _field_decl(self, known: str) -> DeclType | None:
-        field = unescaped_name(known)
+    def _field_decl(self, name: str) -> DeclType | None:
+        field = unescaped_name(name)
         part = self._node.properties.get(field) if field is not None else None
-        if part is None or field is None or escaped_name(field) != known:
+        if part is None or field is None or escaped_name(field) != name:
             return None
-        return decl_type(part, f"{self._name}.{known}", root=part.embedded)
+        return decl_type(part, f"{self._name}.{name}", root=part.embedded)
 
     def __iter__(self) -> Iterator[str]:
-        return (known for field in self._node.properties if (known := escaped_name(field)) and known in self)
+        return (name for field in self._node.properties if (name := escaped_name(field)) and name in self)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -125,8 +125,8 @@ class _FieldTypes(Mapping[str, CelType]):
     def __init__(self, fields: _DeclFields) -> None:
         self._fields = fields
 
-    def __getitem__(self, known: str) -> CelType:
-        return self._fields[known].type
+    def __getitem__(self, name: str) -> CelType:
+        return self._fields[name].type
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._fields)
@@ -139,13 +139,13 @@ def with_object_meta(node: SchemaNode) -> SchemaNode:
     """A resource as rules at its root see it: kind, apiVersion and names are always there."""
     properties = node.properties
     metadata = properties.get("metadata")
-    wanted = (properties.get("kind"), properties.get("apiVersion"))
+    type_meta = (properties.get("kind"), properties.get("apiVersion"))
     names = [metadata.properties.get(name) if metadata else None for name in ("name", "generateName")]
-    if all(part is not None and part.type == "string" for part in (*wanted, *names)):
+    if all(part is not None and part.type == "string" for part in (*type_meta, *names)):
         return node
-    found = node.with_properties(_OBJECT_META_NODES)
-    found.items = None
-    return found
+    extended = node.with_properties(_OBJECT_META_NODES)
+    extended.items = None
+    return extended
 
 
 def decl_type(node: SchemaNode, name: str, *, root: bool = False) -> DeclType | None:
@@ -209,8 +209,10 @@ def _object_decl(node: SchemaNode, name: str) -> DeclType:
 
 def _required_field_size(field: str, part: SchemaNode, name: str) -> int:
     """Bytes that a required field takes at least."""
-    found = None if part.has_default else decl_type(part, f"{name}.{escaped_name(field) or field}", root=part.embedded)
-    return 0 if found is None else len(field.encode()) + found.min_serialized_size + 4
+    declared = (
+        None if part.has_default else decl_type(part, f"{name}.{escaped_name(field) or field}", root=part.embedded)
+    )
+    return 0 if declared is None else len(field.encode()) + declared.min_serialized_size + 4
 
 
 def _text_decl(node: SchemaNode) -> DeclType:

@@ -98,8 +98,8 @@ def _compile_node(node: Expr, checked: CheckedExpr) -> Evaluator:
 
 def _compile_ident(name: str, checked: CheckedExpr) -> Evaluator:
     if name in TYPE_NAMES and name not in checked.variables:
-        named = TypeValue(name)
-        return lambda scope: named
+        type_value = TypeValue(name)
+        return lambda scope: type_value
 
     def variable(scope: Activation) -> Any:
         value = scope[name]
@@ -111,9 +111,9 @@ def _compile_ident(name: str, checked: CheckedExpr) -> Evaluator:
 
 
 def _compile_select(node: SelectExpr, checked: CheckedExpr) -> Evaluator:
-    if (named := checked.function_names.get(id(node))) is not None:
-        known = TypeValue(named)
-        return lambda scope: known
+    if (type_name := checked.function_names.get(id(node))) is not None:
+        type_value = TypeValue(type_name)
+        return lambda scope: type_value
     operand, field = _compile_node(node.operand, checked), node.field
     if node.test_only:
         return lambda scope: _has_field(operand(scope), field)
@@ -121,9 +121,9 @@ def _compile_select(node: SelectExpr, checked: CheckedExpr) -> Evaluator:
     def select(scope: Activation) -> Any:
         value = operand(scope)
         if value.__class__ is ObjectView:
-            found, there = value.find(field)
-            if there:
-                return found
+            field_value, present = value.find(field)
+            if present:
+                return field_value
             raise CelError(f"no such key: {field}")
         return _select_field(value, field)
 
@@ -134,9 +134,9 @@ def _select_field(value: Any, field: str) -> Any:
     if isinstance(value, CelOptional):
         return _optional_field(value, field)
     if isinstance(value, MapView | dict):
-        found, there = find_value(value, field)
-        if there:
-            return found
+        field_value, present = find_value(value, field)
+        if present:
+            return field_value
     raise CelError(f"no such key: {field}")
 
 
@@ -152,8 +152,8 @@ def _optional_field(value: Any, field: Any) -> CelOptional:
     if isinstance(value, CelOptional):
         return _optional_field(value.value, field) if value.present else OPTIONAL_NONE
     if isinstance(value, ObjectView | MapView | dict):
-        found, there = find_value(value, field)
-        return CelOptional(found) if there else OPTIONAL_NONE
+        field_value, present = find_value(value, field)
+        return CelOptional(field_value) if present else OPTIONAL_NONE
     raise CelError(NO_SUCH_OVERLOAD)
 
 
@@ -177,9 +177,9 @@ def _index_value(value: Any, key: Any) -> Any:
             return value[key]
         raise CelError(f"index out of bounds: {key}")
     if isinstance(value, ObjectView | MapView | dict):
-        found, there = find_value(value, key)
-        if there:
-            return found
+        element, present = find_value(value, key)
+        if present:
+            return element
         raise CelError(f"no such key: {key}")
     if isinstance(value, CelOptional):
         return _optional_index(value, key)
@@ -222,12 +222,12 @@ def _compile_function(name: str, args: list[Evaluator]) -> Evaluator:
     return lambda scope: work(*[arg(scope) for arg in args])
 
 
-def _compile_logical(left: Evaluator, right: Evaluator, *, decides: bool) -> Evaluator:
+def _compile_logical(first: Evaluator, second: Evaluator, *, decides: bool) -> Evaluator:
     """The side that decides wins, even over an error of the other."""
 
     def both(scope: Activation) -> bool:
         failed: CelError | None = None
-        for side in (left, right):
+        for side in (first, second):
             try:
                 value = side(scope)
             except CostLimitExceeded:
@@ -288,28 +288,33 @@ def _compile_list(node: ListExpr, checked: CheckedExpr) -> Evaluator:
 
 
 def _compile_map(node: MapExpr, checked: CheckedExpr) -> Evaluator:
-    parts = [(_compile_node(one.key, checked), _compile_node(one.value, checked), one.optional) for one in node.entries]
+    parts = [
+        (_compile_node(entry.key, checked), _compile_node(entry.value, checked), entry.optional)
+        for entry in node.entries
+    ]
 
     def build(scope: Activation) -> dict[Any, Any]:
         built: dict[Any, Any] = {}
         for key, value, optional in parts:
-            found = value(scope)
-            if optional and not found.present:
+            element = value(scope)
+            if optional and not element.present:
                 continue
-            built[key(scope)] = found.value if optional else found
+            built[key(scope)] = element.value if optional else element
         return built
 
     return build
 
 
 def _compile_comprehension(node: ComprehensionExpr, checked: CheckedExpr) -> Evaluator:
-    over, start, result = (_compile_node(part, checked) for part in (node.iter_range, node.accu_init, node.result))
+    iter_range, start, result = (
+        _compile_node(part, checked) for part in (node.iter_range, node.accu_init, node.result)
+    )
     condition, step = _compile_node(node.loop_condition, checked), _compile_node(node.loop_step, checked)
     first, second, accumulator = node.iter_var, node.iter_var2, node.accu_var
-    each = evaluation_cost(node.loop_condition) + evaluation_cost(node.loop_step)
+    step_cost = evaluation_cost(node.loop_condition) + evaluation_cost(node.loop_step)
 
     def run(outer: Activation) -> Any:
-        pairs = _iteration_pairs(over(outer), two=bool(second))
+        pairs = _iteration_pairs(iter_range(outer), two=bool(second))
         scope = {**outer, accumulator: start(outer)}
         work = scope[_COST_VARIABLE]
         for one, other in pairs:
@@ -318,7 +323,7 @@ def _compile_comprehension(node: ComprehensionExpr, checked: CheckedExpr) -> Eva
                 scope[second] = other
             if not condition(scope):
                 break
-            work[0] += each
+            work[0] += step_cost
             if work[0] > work[1]:
                 raise CostLimitExceeded("operation cancelled: actual cost limit exceeded")
             scope[accumulator] = _step_result(step, scope)
@@ -353,10 +358,10 @@ def _elements_with_errors(value: Any) -> list[Any]:
     """Elements, with an error where one cannot be read: it counts only if the loop looks at it."""
     if isinstance(value, list):
         return value
-    found: list[Any] = []
+    elements: list[Any] = []
     for index in range(len(value)):
         try:
-            found.append(value[index])
+            elements.append(value[index])
         except CelError as error:
-            found.append(ErrorValue(error))
-    return found
+            elements.append(ErrorValue(error))
+    return elements

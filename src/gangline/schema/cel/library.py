@@ -158,8 +158,8 @@ def _size(value: Any) -> int:
     raise CelError(f"{NO_SUCH_OVERLOAD}: size")
 
 
-def _conversion_error(value: Any, wanted: str) -> CelError:
-    return CelError(f"type conversion error from '{type_name(value)}' to '{wanted}'")
+def _conversion_error(value: Any, type_to: str) -> CelError:
+    return CelError(f"type conversion error from '{type_name(value)}' to '{type_to}'")
 
 
 def _to_int(value: Any) -> int:
@@ -176,9 +176,9 @@ def _to_int(value: Any) -> int:
     raise CelError(NO_SUCH_OVERLOAD)
 
 
-def _parse_int(text: str, wanted: str, pattern: str, least: int, most: int) -> int:
+def _parse_int(text: str, type_to: str, pattern: str, least: int, most: int) -> int:
     if not re.fullmatch(pattern, text, re.ASCII) or not least <= int(text) <= most:
-        raise _conversion_error(text, wanted)
+        raise _conversion_error(text, type_to)
     return int(text)
 
 
@@ -340,8 +340,8 @@ def _index_of(values: Any, value: Any) -> int:
 
 
 def _last_index_of(values: Any, value: Any) -> int:
-    found = [index for index, part in enumerate(list_elements(values)) if values_equal(part, value)]
-    return found[-1] if found else -1
+    indexes = [index for index, part in enumerate(list_elements(values)) if values_equal(part, value)]
+    return indexes[-1] if indexes else -1
 
 
 def _on_lists_or_texts(on_list: Callable[..., Any], on_text: Callable[..., Any]) -> Callable[..., Any]:

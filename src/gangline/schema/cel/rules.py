@@ -54,28 +54,28 @@ def compile_rule(rule: dict[str, Any], declared_type: CelType) -> CompilationRes
     text = rule.get("rule") or ""
     if not text.strip():
         return CompilationResult(rule)
-    checked, mistake = _check_result_type(text, variables, "bool", "cel expression must evaluate to a bool")
+    checked, error = _check_result_type(text, variables, "bool", "cel expression must evaluate to a bool")
     if checked is None:
-        return CompilationResult(rule, error=mistake)
+        return CompilationResult(rule, error=error)
     expression = rule.get("messageExpression") or ""
     if not expression:
         return CompilationResult(rule, checked)
-    message, wrong = _check_result_type(
+    message, message_error = _check_result_type(
         expression, variables, "string", "messageExpression must evaluate to a string", "messageExpression "
     )
-    return CompilationResult(rule, checked, message, message_error=wrong)
+    return CompilationResult(rule, checked, message, message_error=message_error)
 
 
 def _check_result_type(
-    text: str, variables: dict[str, CelType], wanted: str, otherwise: str, prefix: str = ""
+    text: str, variables: dict[str, CelType], expected: str, otherwise: str, prefix: str = ""
 ) -> tuple[CheckedExpr | None, str]:
     try:
-        found = check_expression(text, variables)
+        checked = check_expression(text, variables)
     except InstantiationError as error:
         return None, f"{prefix or 'program '}instantiation failed: {error}"
     except ExpressionError as error:
         return None, f"{prefix}compilation failed: {error}"
-    return (found, "") if found.result.kind == wanted else (None, otherwise)
+    return (checked, "") if checked.result.kind == expected else (None, otherwise)
 
 
 class _RunnableRule:
@@ -147,12 +147,12 @@ class _Ratcheting:
 class CompiledRules:
     """The rules of a schema node and of everything below that has any."""
 
-    def __init__(self, node: SchemaNode, found: DeclType | None, *, root: bool) -> None:
+    def __init__(self, node: SchemaNode, declared: DeclType | None, *, root: bool) -> None:
         self._node = node
         self._view_node = with_object_meta(node) if root else node
-        own = node.rules if found is not None else []
+        own = node.rules if declared is not None else []
         self._own_rules = (
-            [_RunnableRule(compile_rule(rule, found.type), node) for rule in own] if found is not None else []
+            [_RunnableRule(compile_rule(rule, declared.type), node) for rule in own] if declared is not None else []
         )
         self._field_rules = {
             name: below for name, part in node.properties.items() if (below := compile_rules(part)) is not None
@@ -181,10 +181,10 @@ class CompiledRules:
         if isinstance(value, dict):
             self._run_fields(value, old if isinstance(old, dict) else {}, change, path, outcome)
         elif isinstance(value, list) and self._item_rules is not None:
-            before = elements_by_key(old, self._node) if isinstance(old, list) else {}
+            old_parts = elements_by_key(old, self._node) if isinstance(old, list) else {}
             for index, part in enumerate(value):
-                was = before.get(list_map_key(part, self._node)) if before else None
-                self._item_rules.descend(part, was, change.item(index), f"{path}[{index}]", outcome)
+                old_part = old_parts.get(list_map_key(part, self._node)) if old_parts else None
+                self._item_rules.descend(part, old_part, change.item(index), f"{path}[{index}]", outcome)
 
     def _run_fields(
         self, value: dict[str, Any], old: dict[str, Any], change: _Ratcheting, path: str, outcome: RuleResult
@@ -202,7 +202,7 @@ class CompiledRules:
         if outcome.remaining_budget <= 0:
             outcome.spend(1, path, self._node.type)
         scope: dict[str, Any] = {"self": self._cel_value(value)}
-        was = self._cel_value(old) if old is not None and self._uses_old_self else None
+        old_value = self._cel_value(old) if old is not None and self._uses_old_self else None
         for rule in self._own_rules:
             if rule.error:
                 self._add_invalid(outcome, path, f"rule compile error: {rule.error}")
@@ -211,7 +211,11 @@ class CompiledRules:
                 continue
             if rule.uses_old_self:
                 scope["oldSelf"] = (
-                    was if not rule.optional_old_self else OPTIONAL_NONE if old is None else CelOptional(was)
+                    old_value
+                    if not rule.optional_old_self
+                    else OPTIONAL_NONE
+                    if old is None
+                    else CelOptional(old_value)
                 )
             self._run_rule(rule, scope, change, path, outcome)
 
@@ -257,11 +261,11 @@ class CompiledRules:
         return FieldProblem(kind, path or "<nil>", self._node.type, detail)
 
 
-def _evaluation_error(told: str, rule: str) -> str:
-    if told.startswith(NO_SUCH_OVERLOAD):
+def _evaluation_error(error: str, rule: str) -> str:
+    if error.startswith(NO_SUCH_OVERLOAD):
         signature = "call arguments did not match a supported operator, function or macro signature for rule"
-        return f"'{told}': {signature}: {rule}"
-    return f"{told} evaluating rule: {rule}"
+        return f"'{error}': {signature}: {rule}"
+    return f"{error} evaluating rule: {rule}"
 
 
 def _message_text(message: CelProgram, scope: dict[str, Any], outcome: RuleResult) -> str:

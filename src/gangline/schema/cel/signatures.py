@@ -267,11 +267,11 @@ class Overload(msgspec.Struct, frozen=True, eq=False):
 @cache
 def overloads_by_name() -> dict[str, list[Overload]]:
     """All overloads by name."""
-    found: dict[str, list[Overload]] = {}
+    overloads: dict[str, list[Overload]] = {}
     for line in _signature_lines():
         name, overload = _parse_signature(line)
-        found.setdefault(name, []).append(overload)
-    return found
+        overloads.setdefault(name, []).append(overload)
+    return overloads
 
 
 def _signature_lines() -> list[str]:
@@ -298,8 +298,8 @@ _PLAIN_CALL = re.compile(r"(.+?)\(((?:[^()]|\([^()]*(?:\([^()]*\))?[^()]*\))*)\)
 
 
 def _parse_signature(line: str) -> tuple[str, Overload]:
-    if found := _MEMBER_CALL.fullmatch(line):
-        receiver, name, arguments, result = found.groups()
+    if member := _MEMBER_CALL.fullmatch(line):
+        receiver, name, arguments, result = member.groups()
         types = (_parse_type(receiver), *map(_parse_type, _split_arguments(arguments)))
         return name, Overload(member=True, arguments=types, result=_parse_type(result))
     plain = _PLAIN_CALL.fullmatch(line)

@@ -225,23 +225,23 @@ def _parse_precision(pattern: str, at: int) -> tuple[int, int]:
 
 
 def _format_clause(clause: str, value: Any, precision: int) -> str:
-    numeric = isinstance(value, int | float) and not isinstance(value, bool | CelDuration | CelTimestamp)
-    whole = numeric and not isinstance(value, float)
+    is_numeric = isinstance(value, int | float) and not isinstance(value, bool | CelDuration | CelTimestamp)
+    is_integer = is_numeric and not isinstance(value, float)
     match clause:
         case "s":
             return _format_string(value)
-        case "d" if whole:
+        case "d" if is_integer:
             return str(int(value))
         case "f" if isinstance(value, float):
             return f"{value:,.{precision}f}"
         case "e" if isinstance(value, float):
             mantissa, _, power = f"{value:.6e}".partition("e")
             return f"{mantissa}\u00d710{power.removeprefix('+').translate(_SUPERSCRIPTS)}"
-        case "b" if whole or isinstance(value, bool):
+        case "b" if is_integer or isinstance(value, bool):
             return f"{int(value):b}"
-        case "o" if whole:
+        case "o" if is_integer:
             return f"{int(value):o}"
-        case "x" | "X" if whole:
+        case "x" | "X" if is_integer:
             return f"{int(value):{clause}}"
         case "x" | "X" if isinstance(value, str | bytes):
             text = (value.encode() if isinstance(value, str) else value).hex()

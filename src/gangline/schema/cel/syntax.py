@@ -120,8 +120,8 @@ def parse(source: str) -> ParsedExpr:
     try:
         serialized = _PARSER_ENV.compile(source, disable_check=True).serialize()
     except RuntimeError as error:
-        told = str(error).removeprefix("INVALID_ARGUMENT: ").removesuffix(" [INVALID_ARGUMENT]")
-        raise ExpressionError(_server_wording(told)) from None
+        message = str(error).removeprefix("INVALID_ARGUMENT: ").removesuffix(" [INVALID_ARGUMENT]")
+        raise ExpressionError(_server_wording(message)) from None
     tree, positions = b"", {}
     for number, value in _message_fields(_first_field(serialized, 2)):
         if number == 2:
@@ -135,10 +135,10 @@ def parse(source: str) -> ParsedExpr:
     return ParsedExpr(source, root, positions)
 
 
-def _server_wording(told: str) -> str:
+def _server_wording(message: str) -> str:
     """The two parsers differ in a few sentences."""
-    told = told.replace("has() argument must be a field selection", "invalid argument to has() macro")
-    return re.sub(r"\w+\(\) variable name must be a simple identifier", "argument is not an identifier", told)
+    message = message.replace("has() argument must be a field selection", "invalid argument to has() macro")
+    return re.sub(r"\w+\(\) variable name must be a simple identifier", "argument is not an identifier", message)
 
 
 def _backtick_offset(source: str) -> int | None:
@@ -204,23 +204,23 @@ def _message_fields(data: bytes) -> Iterator[tuple[int, Any]]:
 
 
 def _first_field(data: bytes, number: int) -> bytes:
-    return next((value for found, value in _message_fields(data) if found == number), b"")
+    return next((value for key, value in _message_fields(data) if key == number), b"")
 
 
 def _read_position(entry: bytes) -> tuple[int, int]:
-    found = dict(_message_fields(entry))
-    return found.get(1, 0), found.get(2, 0)
+    fields = dict(_message_fields(entry))
+    return fields.get(1, 0), fields.get(2, 0)
 
 
 def _read_expression(data: bytes) -> Expr:
-    number, found, node = 0, 0, b""
+    number, kind, node = 0, 0, b""
     for key, value in _message_fields(data):
         if key == 2:
             number = value
         else:
-            found, node = key, value
+            kind, node = key, value
     parts = list(_message_fields(node))
-    match found:
+    match kind:
         case 3:
             return _read_constant(number, parts)
         case 4:
@@ -283,10 +283,10 @@ def _packed_indices(packed: bytes) -> Iterator[int]:
 
 def _read_map_entry(data: bytes) -> MapEntry:
     parts = list(_message_fields(data))
-    found = dict(parts)
+    fields = dict(parts)
     name = _field_text(parts, 2)
-    key: Expr = ConstExpr(found.get(1, 0), "string", name) if 2 in found else _read_expression(found[3])
-    return MapEntry(found.get(1, 0), key, _read_expression(found[4]), bool(found.get(5)))
+    key: Expr = ConstExpr(fields.get(1, 0), "string", name) if 2 in fields else _read_expression(fields[3])
+    return MapEntry(fields.get(1, 0), key, _read_expression(fields[4]), bool(fields.get(5)))
 
 
 _ACCUMULATOR_NAME = "@result"

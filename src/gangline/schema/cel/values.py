@@ -77,11 +77,11 @@ class ObjectView:
         """The value and whether it is there."""
         if name.__class__ is not str:
             raise CelError(NO_SUCH_OVERLOAD)
-        known = unescaped_name(name) if self.node.properties else name
-        if known is None:
+        field = unescaped_name(name) if self.node.properties else name
+        if field is None:
             return None, False
-        part = self.raw.get(known)
-        child = self.node.properties.get(known)
+        part = self.raw.get(field)
+        child = self.node.properties.get(field)
         if part is None or child is None:
             return None, False
         return as_cel_value(part, child), True
@@ -226,12 +226,12 @@ def _go_type_name(raw: Any) -> str:
 def parse_timestamp(text: str) -> CelTimestamp:
     """Raises `CelError`."""
     if not formats.is_date_time(text):
-        shown = f'"{text}" as "2006-01-02T15:04:05Z07:00": cannot parse "{text}" as "2006"'
-        raise CelError(f"parsing time {shown}")
-    whole, _, rest = text.upper().partition(".")
+        cause = f'"{text}" as "2006-01-02T15:04:05Z07:00": cannot parse "{text}" as "2006"'
+        raise CelError(f"parsing time {cause}")
+    seconds_part, _, rest = text.upper().partition(".")
     fraction = rest.rstrip("Z").partition("+")[0].partition("-")[0] if rest else ""
     zone = rest[len(fraction) :] if rest else ""
-    moment = datetime.fromisoformat(f"{whole}{zone}")
+    moment = datetime.fromisoformat(f"{seconds_part}{zone}")
     seconds = int((moment - _EPOCH).total_seconds())
     return CelTimestamp(seconds * 10**9 + int((fraction + "0" * 9)[:9]))
 
@@ -284,8 +284,8 @@ def find_value(container: Any, key: Any) -> tuple[Any, bool]:
     """A value of any kind of map."""
     if isinstance(container, ObjectView | MapView):
         return container.find(key)
-    for known, value in container.items():
-        if values_equal(known, key):
+    for entry_key, value in container.items():
+        if values_equal(entry_key, key):
             return value, True
     return None, False
 
@@ -306,8 +306,8 @@ def _equal_maps(one: Any, other: Any) -> bool:
         return _equal_objects(one, other)
     for key in map_keys(one):
         value, _ = find_value(one, key)
-        theirs, there = find_value(other, key)
-        if not there or not values_equal(value, theirs):
+        theirs, present = find_value(other, key)
+        if not present or not values_equal(value, theirs):
             return False
     return True
 

@@ -45,7 +45,9 @@ def _node_default_problems(node: SchemaNode, path: str, *, resource: bool, insid
     except MetadataError as error:
         yield FieldProblem(ProblemKind.INVALID, path, node.default, str(error))
         return
-    wrong = embedded_objects.validate_embedded(value, node, path, root=resource) or validate(value, node, prefix=path)
-    if not wrong and (rules := compile_rules(node, root=resource)) is not None:
-        wrong = rules.run(value, value, path=path).problems or rules.run(value, path=path).problems
-    yield from wrong
+    problems = embedded_objects.validate_embedded(value, node, path, root=resource) or validate(
+        value, node, prefix=path
+    )
+    if not problems and (rules := compile_rules(node, root=resource)) is not None:
+        problems = rules.run(value, value, path=path).problems or rules.run(value, path=path).problems
+    yield from problems

@@ -48,15 +48,15 @@ def unsupported_keyword(schema: JSON) -> str:
     if not schema.keys().isdisjoint(_UNSUPPORTED_KEYWORDS):
         for name in _UNSUPPORTED_KEYWORDS:
             if schema.get(name):
-                shown = "schema" if name == "$schema" else name
-                return f"OpenAPIV3Schema '{shown}' is not supported"
+                go_name = "schema" if name == "$schema" else name
+                return f"OpenAPIV3Schema '{go_name}' is not supported"
     if isinstance(schema.get("items"), list):
         return "OpenAPIV3Schema 'items' must be a schema, but is an array"
     if schema.get("x-kubernetes-preserve-unknown-fields") is False:
         return "internal error: 'x-kubernetes-preserve-unknown-fields' must be true or undefined"
     for part in subschemas(schema):
-        if not part.keys() <= _LEAF_KEYWORDS and (found := unsupported_keyword(part)):
-            return found
+        if not part.keys() <= _LEAF_KEYWORDS and (error := unsupported_keyword(part)):
+            return error
     return ""
 
 
@@ -143,15 +143,15 @@ def _type_problems(schema: JSON, level: str, path: str) -> Iterator[FieldProblem
 def _metadata_problems(schema: JSON, level: str, path: str) -> Iterator[FieldProblem]:
     resource = level == "root" or schema.get("x-kubernetes-embedded-resource")
     properties = schema.get("properties") or {}
-    wanted = (("kind", "string"), ("apiVersion", "string"), ("metadata", "object"))
-    for name, kind in wanted if resource else ():
+    expected = (("kind", "string"), ("apiVersion", "string"), ("metadata", "object"))
+    for name, kind in expected if resource else ():
         if name in properties and (properties[name].get("type") or "") != kind:
             where = f"{path}.properties[{name}].type"
             yield FieldProblem(ProblemKind.INVALID, where, properties[name].get("type") or "", f"must be {kind}")
     if level == "root" and "metadata" in properties:
         metadata = properties["metadata"]
-        said = {name for name, value in metadata.items() if value not in (None, "", [], {}, False)}
-        if said - _METADATA_KEYWORDS or (metadata.get("properties") or {}).keys() - {"name", "generateName"}:
+        keywords = {name for name, value in metadata.items() if value not in (None, "", [], {}, False)}
+        if keywords - _METADATA_KEYWORDS or (metadata.get("properties") or {}).keys() - {"name", "generateName"}:
             detail = "must not specify anything other than name and generateName, but metadata is implicitly specified"
             yield _problem_without_value(ProblemKind.FORBIDDEN, f"{path}.properties[metadata]", detail)
 
@@ -188,8 +188,8 @@ def _junctor_problems(schema: JSON, path: str, *, skip_any: bool = False) -> Ite
             ProblemKind.FORBIDDEN, f"{path}.additionalProperties", "must be undefined to be structural"
         )
     for name, detail in _FORBIDDEN_JUNCTOR_KEYWORDS:
-        said = schema.get(name)
-        if said is not None if name in _FORBIDDEN_IF_PRESENT else said:
+        value = schema.get(name)
+        if value is not None if name in _FORBIDDEN_IF_PRESENT else value:
             yield _problem_without_value(ProblemKind.FORBIDDEN, f"{path}.{name}", detail)
     yield from _nested_metadata_problems(schema, path)
 
@@ -205,10 +205,10 @@ def _nested_metadata_problems(schema: JSON, path: str) -> Iterator[FieldProblem]
 def _completeness_problems(values: JSON, schema: JSON | None, path: str, where: str) -> Iterator[FieldProblem]:
     """What value checks name must be named by the structure too."""
     for name in ("not", "allOf", "anyOf", "oneOf"):
-        said = values.get(name)
-        if isinstance(said, dict):
-            yield from _missing_structure_problems(said, schema, path, f"{where}.{name}")
-        for index, part in enumerate(said if isinstance(said, list) else ()):
+        junctor = values.get(name)
+        if isinstance(junctor, dict):
+            yield from _missing_structure_problems(junctor, schema, path, f"{where}.{name}")
+        for index, part in enumerate(junctor if isinstance(junctor, list) else ()):
             yield from _missing_structure_problems(part, schema, path, f"{where}.{name}[{index}]")
 
 
@@ -220,7 +220,7 @@ def _missing_structure_problems(values: JSON, schema: JSON | None, path: str, wh
     if isinstance(values.get("items"), dict):
         items = schema.get("items")
         yield from _missing_structure_problems(values["items"], items, f"{path}.items", f"{where}.items")
-    known = schema.get("properties") or {}
+    properties = schema.get("properties") or {}
     for name, part in (values.get("properties") or {}).items():
         inner = f".properties[{name}]"
-        yield from _missing_structure_problems(part, known.get(name), f"{path}{inner}", f"{where}{inner}")
+        yield from _missing_structure_problems(part, properties.get(name), f"{path}{inner}", f"{where}{inner}")

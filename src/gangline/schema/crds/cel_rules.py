@@ -139,8 +139,8 @@ def replica_specs_rules(kind: JobKind) -> list[JSON]:
 
 def _known_types_rule(kind: JobKind) -> JSON:
     if is_case_insensitive(kind):
-        known = ", ".join(f"'{one.lower()}'" for one in kind.types)
-        unknown = f"!(t.lowerAscii() in [{known}])"
+        quoted_types = ", ".join(f"'{replica_type.lower()}'" for replica_type in kind.types)
+        unknown = f"!(t.lowerAscii() in [{quoted_types}])"
     else:
         unknown = f"!(t in [{', '.join(map(repr, kind.types))}])"
     listed = _joined_names(kind.types)
@@ -152,12 +152,12 @@ def _known_types_rule(kind: JobKind) -> JSON:
     }
 
 
-def _single_replica_rule(kind: JobKind, one: str) -> JSON:
-    message = f"{one} must have exactly 1 replica: write replicas: 1, or leave it out"
+def _single_replica_rule(kind: JobKind, replica_type: str) -> JSON:
+    message = f"{replica_type} must have exactly 1 replica: write replicas: 1, or leave it out"
     if is_case_insensitive(kind):
-        return _rule(f"self.all(t, t.lowerAscii() != '{one.lower()}' || self[t].replicas == 1)", message)
-    replicas = f"self.{one}.?replicas.orValue(1)" if kind is MPIJOB else f"self.{one}.replicas"
-    return _rule(f"!('{one}' in self) || {replicas} == 1", message)
+        return _rule(f"self.all(t, t.lowerAscii() != '{replica_type.lower()}' || self[t].replicas == 1)", message)
+    replicas = f"self.{replica_type}.?replicas.orValue(1)" if kind is MPIJOB else f"self.{replica_type}.replicas"
+    return _rule(f"!('{replica_type}' in self) || {replicas} == 1", message)
 
 
 def _joined_names(types: tuple[str, ...]) -> str:

@@ -84,8 +84,8 @@ def _replicas_keywords(kind: JobKind) -> JSON:
 
 def pod_template_schema(kind: JobKind, *, described: bool) -> JSON:
     """The schema of a pod template of a kind: Kubernetes' own, and what v1's webhook asks for."""
-    found = pod_schemas.definition_schema(pod_schemas.POD_TEMPLATE, described=described)
-    spec = found["properties"]["spec"]
+    template = pod_schemas.definition_schema(pod_schemas.POD_TEMPLATE, described=described)
+    spec = template["properties"]["spec"]
     containers = spec["properties"]["containers"]
     bounded = {
         **containers,
@@ -93,7 +93,7 @@ def pod_template_schema(kind: JobKind, *, described: bool) -> JSON:
         "maxItems": cel_rules.MAX_CONTAINERS,
         "items": {**containers["items"], "x-kubernetes-validations": cel_rules.container_rules()},
     }
-    if own := cel_rules.containers_rules(kind):
-        bounded["x-kubernetes-validations"] = own
+    if rules := cel_rules.containers_rules(kind):
+        bounded["x-kubernetes-validations"] = rules
     pod = {**spec, "properties": {**spec["properties"], "containers": bounded}}
-    return {**found, "required": ["spec"], "properties": {**found["properties"], "spec": pod}}
+    return {**template, "required": ["spec"], "properties": {**template["properties"], "spec": pod}}

@@ -117,7 +117,9 @@ def gang_crd(resource: Resource[Any], *, described: bool = False) -> JSON:
                     "name": resource.version,
                     "served": True,
                     "storage": True,
-                    "additionalPrinterColumns": [_printer_column(*each) for each in _PRINTER_COLUMNS[resource.kind]],
+                    "additionalPrinterColumns": [
+                        _printer_column(*column) for column in _PRINTER_COLUMNS[resource.kind]
+                    ],
                     "schema": {"openAPIV3Schema": gang_schema(resource, described=described)},
                     "subresources": {"status": {}},
                 }
@@ -135,9 +137,9 @@ def gang_schema(resource: Resource[Any], *, described: bool = False) -> JSON:
     if resource is PODGROUPS:
         spec["required"] = ["minMember"]
         spec["properties"]["topology"]["required"] = ["key"]
-    words = {"description": _KIND_DESCRIPTIONS[resource.kind]} if described else {}
-    whole: JSON = {
-        **words,
+    description = {"description": _KIND_DESCRIPTIONS[resource.kind]} if described else {}
+    schema: JSON = {
+        **description,
         "type": "object",
         "properties": {
             "apiVersion": {"type": "string"},
@@ -147,9 +149,9 @@ def gang_schema(resource: Resource[Any], *, described: bool = False) -> JSON:
             "status": {**({"description": "What the scheduler found."} if described else {}), **status},
         },
     }
-    return {**whole, "required": ["spec"]} if resource is PODGROUPS else whole
+    return {**schema, "required": ["spec"]} if resource is PODGROUPS else schema
 
 
 def _printer_column(name: str, kind: str, path: str, priority: int) -> JSON:
-    made: JSON = {"name": name, "type": kind, "jsonPath": path}
-    return {**made, "priority": priority} if priority else made
+    column: JSON = {"name": name, "type": kind, "jsonPath": path}
+    return {**column, "priority": priority} if priority else column

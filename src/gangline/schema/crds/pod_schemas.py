@@ -62,11 +62,11 @@ def definition_schema(definition: str, *, described: bool = False) -> JSON:
 
 @cache
 def _described_schemas() -> Mapping[str, Any]:
-    found: dict[str, Any] = {}
+    schemas: dict[str, Any] = {}
     documents = published.openapi_documents()
     for name in _DOCUMENTS:
-        found |= msgspec.json.decode(documents[name])["components"]["schemas"]
-    return found
+        schemas |= msgspec.json.decode(documents[name])["components"]["schemas"]
+    return schemas
 
 
 class _DefinitionWriter:
@@ -76,28 +76,28 @@ class _DefinitionWriter:
     def definition_schema(self, name: str) -> JSON:
         return self._inline_schema({"$ref": name})
 
-    def _inline_schema(self, said: JSON) -> JSON:
-        name = published.ref_name(said)
+    def _inline_schema(self, schema: JSON) -> JSON:
+        name = published.ref_name(schema)
         if name in _INLINE_SCHEMAS:
-            return {**_INLINE_SCHEMAS[name], **_description(said)}
+            return {**_INLINE_SCHEMAS[name], **_description(schema)}
         if name:
             # What a field says of itself goes before what its type says.
-            said = {**self._definitions[name], **said}
-        written = {keyword: said[keyword] for keyword in _KEPT_KEYWORDS if keyword in said} | _description(said)
-        if said.get("properties"):
-            written["properties"] = {field: self._inline_schema(part) for field, part in said["properties"].items()}
+            schema = {**self._definitions[name], **schema}
+        written = {keyword: schema[keyword] for keyword in _KEPT_KEYWORDS if keyword in schema} | _description(schema)
+        if schema.get("properties"):
+            written["properties"] = {field: self._inline_schema(part) for field, part in schema["properties"].items()}
         for inner in ("items", "additionalProperties"):
-            if isinstance(said.get(inner), dict):
-                written[inner] = self._inline_schema(said[inner])
-        self._keep_key_defaults(written, said)
+            if isinstance(schema.get(inner), dict):
+                written[inner] = self._inline_schema(schema[inner])
+        self._keep_key_defaults(written, schema)
         return written
 
-    def _keep_key_defaults(self, written: JSON, said: JSON) -> None:
+    def _keep_key_defaults(self, written: JSON, schema: JSON) -> None:
         """A key that may be left out needs its default. All others Kubernetes fills in itself, in the pod."""
-        keys = said.get("x-kubernetes-list-map-keys") or ()
+        keys = schema.get("x-kubernetes-list-map-keys") or ()
         if not keys:
             return
-        items = said["items"]
+        items = schema["items"]
         name = published.ref_name(items)
         items = self._definitions[name] if name else items
         for key in keys:

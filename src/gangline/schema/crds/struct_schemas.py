@@ -27,9 +27,9 @@ class StructSchemaWriter:
 
     def struct_schema(self, model: type) -> JSON:
         """The schema of a struct."""
-        found = inspect.type_info(model)
-        assert isinstance(found, inspect.StructType)
-        return self._struct_schema(found)
+        struct = inspect.type_info(model)
+        assert isinstance(struct, inspect.StructType)
+        return self._struct_schema(struct)
 
     def _struct_schema(self, struct: inspect.StructType) -> JSON:
         written: JSON = {"type": "object"}
@@ -51,8 +51,8 @@ class StructSchemaWriter:
             **described,
         }
 
-    def _type_schema(self, found: inspect.Type) -> JSON:
-        match found:
+    def _type_schema(self, type_info: inspect.Type) -> JSON:
+        match type_info:
             case inspect.Metadata(type=inner, extra=extra):
                 return (
                     dict(QUANTITY_SCHEMA)
@@ -66,7 +66,7 @@ class StructSchemaWriter:
                 (inner,) = (part for part in types if not isinstance(part, inspect.NoneType))
                 return self._type_schema(inner)
             case inspect.StructType():
-                return self._struct_schema(found)
+                return self._struct_schema(type_info)
             case inspect.DictType(value_type=inspect.AnyType()):
                 return {}
             case inspect.DictType(value_type=value):
@@ -81,7 +81,7 @@ class StructSchemaWriter:
                 return {"type": "boolean"}
             case inspect.StrType():
                 return {"type": "string"}
-        raise TypeError(f"no schema for {found}")
+        raise TypeError(f"no schema for {type_info}")
 
 
 def json_copy(value: JSON) -> JSON:
@@ -92,10 +92,10 @@ def json_copy(value: JSON) -> JSON:
 
 def _merge_schemas(schema: JSON, more: JSON) -> JSON:
     """Both, the second going first; schemas inside are merged in the same way."""
-    found: dict[str, Any] = dict(schema)
+    merged: dict[str, Any] = dict(schema)
     for keyword, value in more.items():
-        inner = found.get(keyword)
+        inner = merged.get(keyword)
         if isinstance(inner, dict) and isinstance(value, dict):
             value = _merge_schemas(inner, value)
-        found[keyword] = value
-    return found
+        merged[keyword] = value
+    return merged

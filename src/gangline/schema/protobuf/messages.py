@@ -172,8 +172,8 @@ def _repeated_number_reader(member: MessageField, convert: Callable[[int], Any])
     name = member.name
 
     def append(value: int, into: JSON) -> None:
-        found = into[name] = into.get(name) or []
-        found.append(convert(value))
+        numbers = into[name] = into.get(name) or []
+        numbers.append(convert(value))
 
     return append
 
@@ -257,8 +257,8 @@ def _object_reader(member: MessageField) -> BlockReader:
 
     def nested(data: bytes, at: int, end: int, into: JSON, depth: int) -> None:
         # A message that comes in parts is merged.
-        found = into[name] = into.get(name) or {}
-        inner.read_into(data, at, end, found, depth + 1)
+        message = into[name] = into.get(name) or {}
+        inner.read_into(data, at, end, message, depth + 1)
 
     return nested
 
@@ -272,8 +272,8 @@ def _list_reader(member: MessageField) -> BlockReader:
     name, read = member.name, _value_reader(member.type)
 
     def item(data: bytes, at: int, end: int, into: JSON, depth: int) -> None:
-        found = into[name] = into.get(name) or []
-        found.append(read(data, at, end, depth))
+        items = into[name] = into.get(name) or []
+        items.append(read(data, at, end, depth))
 
     return item
 
@@ -290,8 +290,8 @@ def _map_reader(member: MessageField) -> BlockReader:
 
     def put(data: bytes, at: int, end: int, into: JSON, depth: int) -> None:
         pair = entry.read_value(data, at, end, depth + 1)
-        found = into[name] = into.get(name) or {}
-        found[pair["key"]] = pair.get("value", "")
+        entries = into[name] = into.get(name) or {}
+        entries[pair["key"]] = pair.get("value", "")
 
     return put
 
@@ -312,9 +312,9 @@ _ZERO_VALUES: dict[str, Any] = {
 def _always_written(member: MessageField) -> tuple[tuple[str, ZeroFactory], ...]:
     if member.has_flag("i"):
         return message_reader(member.type).always_written
-    alone = not any(member.has_flag(flag) for flag in "lmp")
-    if alone and member.type not in _ZERO_VALUES:
+    singular = not any(member.has_flag(flag) for flag in "lmp")
+    if singular and member.type not in _ZERO_VALUES:
         # Go never finds a struct empty.
         return () if member.has_flag("z") else ((member.name, message_reader(member.type).zero_value),)
-    constant = _ZERO_VALUES[member.type] if alone else None
+    constant = _ZERO_VALUES[member.type] if singular else None
     return () if member.has_flag("o") else ((member.name, lambda: constant),)

@@ -19,11 +19,11 @@ _VARINT, _FIXED64, _BYTES = 0, 1, 2
 def encode(document: JSON) -> bytes:
     """A document as bytes of `openapi.v2.Document`. Of its parts, `swagger`, `info` and `definitions` are written."""
     info = document.get("info", {})
-    told = _encode_text(1, info.get("title", "")) + _encode_text(2, info.get("version", ""))
+    info_message = _encode_text(1, info.get("title", "")) + _encode_text(2, info.get("version", ""))
     definitions = _encode_named_schemas(document.get("definitions", {}))
     return (
         _encode_text(1, document["swagger"])
-        + _encode_bytes(2, told)
+        + _encode_bytes(2, info_message)
         + _encode_bytes(8, b"")
         + _encode_bytes(9, definitions)
     )
@@ -31,12 +31,12 @@ def encode(document: JSON) -> bytes:
 
 def _encode_varint(value: int) -> bytes:
     value &= 2**64 - 1  # negative numbers as their 64-bit complement
-    found = bytearray()
+    encoded = bytearray()
     while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
+        encoded.append(value & 0x7F | 0x80)
         value >>= 7
-    found.append(value)
-    return bytes(found)
+    encoded.append(value)
+    return bytes(encoded)
 
 
 def _encode_bytes(number: int, content: bytes) -> bytes:
@@ -74,8 +74,8 @@ def _encode_schemas(number: int, values: Iterable[JSON]) -> bytes:
 
 def _encode_named_schemas(schemas: Mapping[str, JSON]) -> bytes:
     return b"".join(
-        _encode_bytes(1, _encode_text(1, name) + _encode_bytes(2, _encode_schema(found)))
-        for name, found in schemas.items()
+        _encode_bytes(1, _encode_text(1, name) + _encode_bytes(2, _encode_schema(schema)))
+        for name, schema in schemas.items()
     )
 
 

@@ -72,8 +72,8 @@ def default_filler(node: SchemaNode | None) -> DefaultFiller | None:
     """The defaults of a node; None when there are none."""
     if node is None or not node.has_defaults:
         return None
-    found = DefaultFiller(node)
-    return None if found.is_empty else found
+    filler = DefaultFiller(node)
+    return None if filler.is_empty else filler
 
 
 def deep_copy(value: Any) -> Any:

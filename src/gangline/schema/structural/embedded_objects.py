@@ -60,49 +60,53 @@ def _coerce_resource(value: dict[str, Any], path: str) -> list[str]:
     metadata = value.get("metadata")
     if "metadata" not in value:
         return []
-    where = f"{path}.metadata" if path else "metadata"
+    metadata_path = f"{path}.metadata" if path else "metadata"
     if metadata is None:
         value["metadata"] = {}
         return []
     if not isinstance(metadata, dict):
         raise _metadata_error(
-            where,
+            metadata_path,
             metadata,
             f"json: cannot unmarshal {json_type_name(metadata)} into Go value of type v1.ObjectMeta",
         )
-    return _coerce_metadata(metadata, where)
+    return _coerce_metadata(metadata, metadata_path)
 
 
-def _coerce_metadata(metadata: dict[str, Any], where: str) -> list[str]:
+def _coerce_metadata(metadata: dict[str, Any], path: str) -> list[str]:
     unknown = [name for name in metadata if name not in _METADATA_TYPES]
     for name, part in list(metadata.items()):
         if name in unknown or part is None or part in ("", {}, []):
             # Go leaves out what is empty.
             del metadata[name]
         elif problem := _type_mismatch(name, part):
-            raise _metadata_error(where, metadata, problem)
-    return [f"{where}.{name}" for name in unknown]
+            raise _metadata_error(path, metadata, problem)
+    return [f"{path}.{name}" for name in unknown]
 
 
 def _type_mismatch(name: str, value: Any) -> str:
     """What Go's decoder says about a value of the wrong type; empty when it is right."""
-    wanted = _METADATA_TYPES[name]
+    expected = _METADATA_TYPES[name]
     field = f"Go struct field ObjectMeta.{name}"
-    match wanted:
+    match expected:
         case "string" if not isinstance(value, str):
-            return f"json: cannot unmarshal {json_type_name(value)} into {field} of type {'types.UID' if name == 'uid' else wanted}"
+            return f"json: cannot unmarshal {json_type_name(value)} into {field} of type {'types.UID' if name == 'uid' else expected}"
         case "int64" if not isinstance(value, int) or isinstance(value, bool):
-            shown = f"number {value}" if isinstance(value, float) else json_type_name(value)
-            return f"json: cannot unmarshal {shown} into {field} of type int64"
+            actual = f"number {value}" if isinstance(value, float) else json_type_name(value)
+            return f"json: cannot unmarshal {actual} into {field} of type int64"
         case "time":
             return _time_mismatch(value, field)
         case "map[string]string" if not isinstance(value, dict):
-            return f"json: cannot unmarshal {json_type_name(value)} into {field} of type {wanted}"
+            return f"json: cannot unmarshal {json_type_name(value)} into {field} of type {expected}"
         case "map[string]string":
-            wrong = [part for part in value.values() if not isinstance(part, str) and part is not None]
-            return f"json: cannot unmarshal {json_type_name(wrong[0])} into {field} of type string" if wrong else ""
+            mismatched = [part for part in value.values() if not isinstance(part, str) and part is not None]
+            return (
+                f"json: cannot unmarshal {json_type_name(mismatched[0])} into {field} of type string"
+                if mismatched
+                else ""
+            )
         case "[]string" | "[]v1.OwnerReference" | "[]v1.ManagedFieldsEntry" if not isinstance(value, list):
-            return f"json: cannot unmarshal {json_type_name(value)} into {field} of type {wanted}"
+            return f"json: cannot unmarshal {json_type_name(value)} into {field} of type {expected}"
     return ""
 
 
@@ -161,8 +165,8 @@ def _type_meta_error(name: str, value: Any) -> str:
         return "must not be empty"
     if name == "apiVersion":
         return f"unexpected GroupVersion string: {value}" if value.count("/") > 1 else ""
-    wrong = dns1035_label_errors(value.lower())
-    return f"may have mixed case, but should otherwise match: {','.join(wrong)}" if wrong else ""
+    errors = dns1035_label_errors(value.lower())
+    return f"may have mixed case, but should otherwise match: {','.join(errors)}" if errors else ""
 
 
 def _metadata_problems(metadata: dict[str, Any], path: str) -> Iterator[FieldProblem]:

@@ -26,10 +26,10 @@ _UNCHECKED_KEYWORDS = frozenset(
 
 def compile_check(node: SchemaNode) -> ValuePredicate:
     """A function that says whether a value is certainly valid, list types and embedded resources included."""
-    found = _node_check(node)
-    if isinstance(found, type):
-        return lambda value: value.__class__ is found
-    return found
+    check = _node_check(node)
+    if isinstance(check, type):
+        return lambda value: value.__class__ is check
+    return check
 
 
 def _node_check(node: SchemaNode) -> ValuePredicate | type:
@@ -79,14 +79,14 @@ def _node_checks(node: SchemaNode) -> list[ValuePredicate]:
 
 
 def _bound_checks(node: SchemaNode) -> list[ValuePredicate]:
-    said = node.schema.get
+    keyword = node.schema.get
     checks: list[ValuePredicate] = []
     if node.enum:
         allowed = {(value.__class__, value) for value in node.enum if not isinstance(value, dict | list)}
         checks.append(lambda value: value.__class__ not in (dict, list) and (value.__class__, value) in allowed)
-    if (least := said("minLength")) is not None:
+    if (least := keyword("minLength")) is not None:
         checks.append(lambda value: value.__class__ is not str or len(value) >= least)
-    if (most := said("maxLength")) is not None:
+    if (most := keyword("maxLength")) is not None:
         checks.append(lambda value: value.__class__ is not str or len(value) <= most)
     if node.pattern:
         pattern = node.compiled_pattern()
@@ -99,24 +99,24 @@ def _bound_checks(node: SchemaNode) -> list[ValuePredicate]:
 
 
 def _number_checks(node: SchemaNode) -> list[ValuePredicate]:
-    said = node.schema.get
+    keyword = node.schema.get
     checks: list[ValuePredicate] = []
-    if (low := said("minimum")) is not None:
+    if (low := keyword("minimum")) is not None:
         if low != int(low):
             # A whole number is compared with a bound cut to a whole number, so 0 passes a minimum of 0.5.
             checks.append(lambda value: value.__class__ is float and value > low)
-        elif said("exclusiveMinimum"):
+        elif keyword("exclusiveMinimum"):
             checks.append(lambda value: value.__class__ not in _NUMBER_TYPES or value > low)
         else:
             checks.append(lambda value: value.__class__ not in _NUMBER_TYPES or value >= low)
-    if (high := said("maximum")) is not None:
+    if (high := keyword("maximum")) is not None:
         if high != int(high):
             checks.append(lambda value: value.__class__ is float and value < high)
-        elif said("exclusiveMaximum"):
+        elif keyword("exclusiveMaximum"):
             checks.append(lambda value: value.__class__ not in _NUMBER_TYPES or value < high)
         else:
             checks.append(lambda value: value.__class__ not in _NUMBER_TYPES or value <= high)
-    if (factor := said("multipleOf")) is not None:
+    if (factor := keyword("multipleOf")) is not None:
         checks.append(lambda value: value.__class__ is int and factor >= 1 and value % int(factor) == 0)
     return checks
 
@@ -159,13 +159,13 @@ def _object_check(node: SchemaNode) -> ValuePredicate:
             if name not in value:
                 return False
         for name, part in value.items():
-            wanted = fields.get(name, more)
-            if part.__class__ is wanted:
+            expected = fields.get(name, more)
+            if part.__class__ is expected:
                 continue
-            if wanted is None:
+            if expected is None:
                 if closed:
                     return False
-            elif wanted.__class__ is type or not wanted(part):
+            elif expected.__class__ is type or not expected(part):
                 return False
         return True
 
@@ -173,18 +173,18 @@ def _object_check(node: SchemaNode) -> ValuePredicate:
 
 
 def _array_check(node: SchemaNode) -> ValuePredicate:
-    wanted = _node_check(node.items) if node.items is not None else object
+    expected = _node_check(node.items) if node.items is not None else object
     unique = _uniqueness_check(node)
 
     def check(value: Any) -> bool:
         if value.__class__ is not list:
             return False
         for part in value:
-            if part.__class__ is wanted:
+            if part.__class__ is expected:
                 continue
-            if wanted is object:
+            if expected is object:
                 continue
-            if wanted.__class__ is type or not wanted(part):
+            if expected.__class__ is type or not expected(part):
                 return False
         return len(value) < 2 or unique is None or unique(value)
 
@@ -204,12 +204,12 @@ def _uniqueness_check(node: SchemaNode) -> ValuePredicate | None:
 
 def _unique_key_check(name: str) -> ValuePredicate:
     def check(value: Any) -> bool:
-        seen = set()
+        keys = set()
         for part in value:
             key = part.get(name) if part.__class__ is dict else None
-            if not (key.__class__ is str or key.__class__ is int) or key in seen:
+            if not (key.__class__ is str or key.__class__ is int) or key in keys:
                 return False
-            seen.add(key)
+            keys.add(key)
         return True
 
     return check
@@ -217,12 +217,12 @@ def _unique_key_check(name: str) -> ValuePredicate:
 
 def _unique_keys_check(names: tuple[str, ...]) -> ValuePredicate:
     def check(value: Any) -> bool:
-        seen = set()
+        keys = set()
         for part in value:
             key = tuple([part.get(name) for name in names]) if part.__class__ is dict else (None,)
-            if not {str, int}.issuperset(map(type, key)) or key in seen:
+            if not {str, int}.issuperset(map(type, key)) or key in keys:
                 return False
-            seen.add(key)
+            keys.add(key)
         return True
 
     return check
@@ -239,7 +239,7 @@ def _embedded_check(node: SchemaNode) -> ValuePredicate:
         version, kind = value.get("apiVersion"), value.get("kind")
         if version.__class__ is not str or kind.__class__ is not str:
             return False
-        named = version.isalnum() and kind.isalpha() and kind.isascii() and len(kind) < 64
-        return named and value.get("metadata", {}) == {} and inner(value) and bounds(value)
+        is_typed = version.isalnum() and kind.isalpha() and kind.isascii() and len(kind) < 64
+        return is_typed and value.get("metadata", {}) == {} and inner(value) and bounds(value)
 
     return check

@@ -45,11 +45,11 @@ def _duplicate_key_problems(value: list[Any], node: SchemaNode, path: str) -> It
 
 def duplicate_indexes(values: list[Any]) -> list[int]:
     """Where a value appears for the second time. 1, 1.0, true and "1" are four values."""
-    seen: dict[str, int] = {}
-    found = []
+    counts: dict[str, int] = {}
+    indexes = []
     for index, value in enumerate(values):
         key = f"{value.__class__.__name__} {json_text(value)}"
-        seen[key] = seen.get(key, 0) + 1
-        if seen[key] == 2:
-            found.append(index)
-    return found
+        counts[key] = counts.get(key, 0) + 1
+        if counts[key] == 2:
+            indexes.append(index)
+    return indexes

@@ -46,8 +46,8 @@ class Pruner:
                 if not self._keeps_unknown:
                     unknown.append(name)
             elif part.__class__ is dict or part.__class__ is list:
-                if found := below.prune(part):
-                    dropped += [_join_path(name, path) for path in found]
+                if paths := below.prune(part):
+                    dropped += [_join_path(name, path) for path in paths]
             elif part is None and below.drops_null:
                 nulls.append(name)
         for name in (*unknown, *nulls):
@@ -62,8 +62,8 @@ class Pruner:
             below = _DROP_ALL
         dropped: list[str] = []
         for index, part in enumerate(value):
-            if (part.__class__ is dict or part.__class__ is list) and (found := below.prune(part)):
-                dropped += [_join_path(f"[{index}]", path) for path in found]
+            if (part.__class__ is dict or part.__class__ is list) and (paths := below.prune(part)):
+                dropped += [_join_path(f"[{index}]", path) for path in paths]
         return dropped
 
 

@@ -62,12 +62,12 @@ def crd_type(schema: JSON) -> TypeNode:
 
 @cache
 def _definitions_by_kind() -> dict[tuple[str, str], str]:
-    found = {}
+    definitions = {}
     for name, schema in published.schemas().items():
         for key in schema.get("x-kubernetes-group-version-kind", ()):
             group, version = key["group"], key["version"]
-            found[f"{group}/{version}" if group else version, key["kind"]] = name
-    return found
+            definitions[f"{group}/{version}" if group else version, key["kind"]] = name
+    return definitions
 
 
 def _schema_type(schema: JSON) -> TypeNode:
@@ -178,8 +178,8 @@ def _definition_fields(name: str) -> Mapping[str, TypeNode]:
 
 
 def _field_types(schema: JSON) -> Mapping[str, TypeNode]:
-    found = {name: _schema_type(field) for name, field in schema.get("properties", {}).items()}
+    fields = {name: _schema_type(field) for name, field in schema.get("properties", {}).items()}
     if schema.get("x-kubernetes-embedded-resource"):
         text = TypeNode(TypeShape.SCALAR, scalar="string", go="string")
-        found = {**found, "apiVersion": text, "kind": text, "metadata": definition_type(OBJECT_META)}
-    return found
+        fields = {**fields, "apiVersion": text, "kind": text, "metadata": definition_type(OBJECT_META)}
+    return fields

@@ -48,8 +48,8 @@ class _OpenAPIDocuments(msgspec.Struct, frozen=True):
 @cache
 def schemas() -> dict[str, Any]:
     """Every schema by its OpenAPI name, without descriptions. Shared: not to be changed."""
-    found: dict[str, Any] = msgspec.json.decode(zlib.decompress(_read_data("types.json.z")))
-    return found
+    decoded: dict[str, Any] = msgspec.json.decode(zlib.decompress(_read_data("types.json.z")))
+    return decoded
 
 
 def ref_name(schema: JSON) -> str:

@@ -21,9 +21,9 @@ INT_RANGE: Final = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 
 
 def unmarshal_error(value: Any, go: str, struct: str, path: str, literal: str = "") -> str:
     """The sentence for a value of a wrong kind."""
-    found = f"{json_type_name(value)}{literal}"
-    where = f"Go struct field {struct}.{path}" if path else "Go value"
-    return f"json: cannot unmarshal {found} into {where} of type {go}"
+    actual = f"{json_type_name(value)}{literal}"
+    place = f"Go struct field {struct}.{path}" if path else "Go value"
+    return f"json: cannot unmarshal {actual} into {place} of type {go}"
 
 
 def scalar_error(value: Any, tree: TypeNode, struct: str, path: str) -> str:
@@ -42,8 +42,8 @@ def scalar_error(value: Any, tree: TypeNode, struct: str, path: str) -> str:
         case "byte":
             return base64_error(value) if isinstance(value, str) else unmarshal_error(value, "[]uint8", struct, path)
         case scalar:
-            taken = value.__class__ in _ACCEPTED_TYPES.get(scalar, (str,))
-            return "" if taken else unmarshal_error(value, tree.go_type, struct, path)
+            accepted = value.__class__ in _ACCEPTED_TYPES.get(scalar, (str,))
+            return "" if accepted else unmarshal_error(value, tree.go_type, struct, path)
 
 
 def _integer_error(value: Any, go: str, struct: str, path: str) -> str:
@@ -60,10 +60,10 @@ def quantity_error(value: Any) -> str:
     if value.__class__ in (int, float):
         return ""
     text = value.strip() if isinstance(value, str) else ""
-    found = _QUANTITY_PATTERN.fullmatch(text)
-    if not text or found is None:
+    match = _QUANTITY_PATTERN.fullmatch(text)
+    if not text or match is None:
         return QUANTITY_FORMAT
-    return "" if _SUFFIX_PATTERN.fullmatch(found[1]) else QUANTITY_SUFFIX
+    return "" if _SUFFIX_PATTERN.fullmatch(match[1]) else QUANTITY_SUFFIX
 
 
 def base64_error(text: str) -> str:
@@ -77,19 +77,19 @@ _BASE64_ALPHABET: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopq
 
 def _base64_error_offset(text: str) -> int:
     """Where it stops being base64; -1 when it is."""
-    places = [index for index, letter in enumerate(text) if letter not in "\r\n"]
-    letters = [text[index] for index in places]
-    wrong = next((i for i, letter in enumerate(letters) if letter not in _BASE64_ALPHABET), len(letters))
-    if wrong == len(letters):
+    offsets = [index for index, letter in enumerate(text) if letter not in "\r\n"]
+    letters = [text[index] for index in offsets]
+    first_invalid = next((i for i, letter in enumerate(letters) if letter not in _BASE64_ALPHABET), len(letters))
+    if first_invalid == len(letters):
         # Ends within a group of four: told at its start.
-        return -1 if wrong % 4 == 0 else len(text) - wrong % 4
-    padding = letters[wrong:]
-    if padding[0] != "=" or wrong % 4 < 2:
-        return places[wrong]
-    if wrong % 4 == 2 and padding[1:2] != ["="]:
-        return len(text) if len(padding) == 1 else places[wrong]
-    end = wrong + 4 - wrong % 4
-    return -1 if len(letters) == end else places[end]
+        return -1 if first_invalid % 4 == 0 else len(text) - first_invalid % 4
+    padding = letters[first_invalid:]
+    if padding[0] != "=" or first_invalid % 4 < 2:
+        return offsets[first_invalid]
+    if first_invalid % 4 == 2 and padding[1:2] != ["="]:
+        return len(text) if len(padding) == 1 else offsets[first_invalid]
+    end = first_invalid + 4 - first_invalid % 4
+    return -1 if len(letters) == end else offsets[end]
 
 
 _TIME_LAYOUT: Final = (
@@ -115,22 +115,22 @@ def time_error(text: str, *, micro: bool) -> str:
     layout = f"2006-01-02T15:04:05{'.000000' if micro else ''}Z07:00"
     rest, numbers = text, []
     for name, pattern, most, label in _TIME_LAYOUT:
-        found = pattern.match(rest)
-        if found is None:
+        match = pattern.match(rest)
+        if match is None:
             return f'parsing time "{text}" as "{layout}": cannot parse "{rest}" as "{name}"'
-        number = int(found[0]) if found[0].isdigit() else 0
+        number = int(match[0]) if match[0].isdigit() else 0
         if label and (number > most or (label == "month" and number == 0)):
             return f'parsing time "{text}": {label} out of range'
         numbers.append(number)
-        rest = rest[found.end() :]
+        rest = rest[match.end() :]
     for name, pattern in (
         (".000000", _MICROS_PATTERN if micro else _FRACTION_PATTERN),
         ("Z07:00", _ZONE_PATTERN),
     ):
-        found = pattern.match(rest)
-        if found is None:
+        match = pattern.match(rest)
+        if match is None:
             return f'parsing time "{text}" as "{layout}": cannot parse "{rest}" as "{name}"'
-        rest = rest[found.end() :]
+        rest = rest[match.end() :]
     if rest:
         return f'parsing time "{text}": extra text: "{rest}"'
     year, month, day = numbers[0], numbers[2], numbers[4]

@@ -38,12 +38,12 @@ class DecodingChecker:
 
     def errors(self, raw: bytes, obj: JSON) -> DecodingErrors:
         """What is wrong with `raw`, which has been decoded to `obj` before. Cheap when nothing is."""
-        twice = has_duplicates(raw, obj)
-        if not twice and self._decodes(raw):
+        duplicates = has_duplicates(raw, obj)
+        if not duplicates and self._decodes(raw):
             return NO_ERRORS
         if errors := type_errors(obj, self._type_tree):
             return DecodingErrors(error=errors[0])
-        if not twice and _has_only_known_fields(obj, self._type_tree):
+        if not duplicates and _has_only_known_fields(obj, self._type_tree):
             return NO_ERRORS
         return DecodingErrors(strict=tuple(strict_errors(raw, self._type_tree)))
 
@@ -93,8 +93,10 @@ def _has_only_known_fields(value: Any, tree: TypeNode) -> bool:
     """Whether the type has all fields. Types that contain themselves get here: no struct can tell of them."""
     if value.__class__ is dict and tree.shape in (TypeShape.OBJECT, TypeShape.MAP):
         for name, item in value.items():
-            found = tree.field_type(name)
-            if found is None or (item.__class__ in _CONTAINER_TYPES and not _has_only_known_fields(item, found)):
+            field_type = tree.field_type(name)
+            if field_type is None or (
+                item.__class__ in _CONTAINER_TYPES and not _has_only_known_fields(item, field_type)
+            ):
                 return False
     elif value.__class__ is list and tree.shape is TypeShape.LIST:
         return all(_has_only_known_fields(item, tree.element) for item in value if item.__class__ in _CONTAINER_TYPES)
@@ -110,17 +112,17 @@ def _strict_value_errors(value: Any, tree: TypeNode, path: str) -> Iterator[str]
 
 
 def _strict_field_errors(pairs: _FieldPairs, tree: TypeNode, path: str) -> Iterator[str]:
-    seen = set()
+    names = set()
     for name, item in pairs:
         inner = f"{path}.{name}" if path else name
-        found = tree.field_type(name)
-        if found is None:
+        field_type = tree.field_type(name)
+        if field_type is None:
             yield f'unknown field "{inner}"'
-        elif name in seen:
+        elif name in names:
             yield f'duplicate field "{inner}"'
         else:
-            yield from _strict_value_errors(item, found, inner)
-        seen.add(name)
+            yield from _strict_value_errors(item, field_type, inner)
+        names.add(name)
 
 
 # Wrong types

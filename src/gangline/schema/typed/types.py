@@ -89,8 +89,8 @@ class TypeNode:
     def field_type(self, name: str) -> "TypeNode | None":
         """The type of a field or map value; None when there is no such field."""
         if self.shape is TypeShape.OBJECT:
-            found = self.fields.get(name)
-            return UNTYPED_DEDUCED if found is None and self.keep_unknown else found
+            declared = self.fields.get(name)
+            return UNTYPED_DEDUCED if declared is None and self.keep_unknown else declared
         if self.shape is TypeShape.MAP:
             return self.element
         return UNTYPED_DEDUCED if self.merge is MergeType.GRANULAR else UNTYPED_ATOMIC

@@ -82,7 +82,7 @@ def test_bad_address_is_the_only_problem_told() -> None:
 
 
 def test_pool_gives_every_address_once_and_takes_them_back() -> None:
-    pool = AddressPool("10.0.0.0/29", taken=["10.0.0.1", "None"])
+    pool = AddressPool("10.0.0.0/29", allocated=["10.0.0.1", "None"])
     assert [pool.allocate_next() for _ in range(6)] == [*(f"10.0.0.{last}" for last in range(2, 7)), None]
     pool.release("10.0.0.4")
     assert pool.allocate_next() == "10.0.0.4"

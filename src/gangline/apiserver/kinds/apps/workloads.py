@@ -97,7 +97,7 @@ class DeploymentStrategy(_WorkloadStrategy):
         return problems
 
 
-def _validate_replicated_spec(spec: JSON, shown: str) -> list[FieldProblem]:
+def _validate_replicated_spec(spec: JSON, kind: str) -> list[FieldProblem]:
     selector, template = spec.get("selector"), spec["template"]
     problems = templates.validate_workload_selector(selector, "deployment")  # of replica sets too
     if selector is None or not selectors.validate_label_selector(selector, ""):
@@ -105,7 +105,7 @@ def _validate_replicated_spec(spec: JSON, shown: str) -> list[FieldProblem]:
         if selector is None or not selectors.matches_labels(selector, labels):
             problems.append(templates.selector_mismatch(template))
         problems += templates.validate_pod_template(template, "spec.template")
-        problems += templates.validate_always_restarts(spec, shown)
+        problems += templates.validate_always_restarts(spec, kind)
     else:
         detail = "invalid label selector"
         problems.append(invalid("spec.selector", selector, detail))
@@ -132,13 +132,13 @@ def _rollout_struct(strategy: JSON, rolling: str) -> Any:
 
 
 def _validate_rolling_update(rolling: JSON, path: str) -> list[FieldProblem]:
-    gone, extra = rolling["maxUnavailable"], rolling["maxSurge"]
-    problems = templates.validate_int_or_percent(gone, f"{path}.maxUnavailable")
-    problems += templates.validate_int_or_percent(extra, f"{path}.maxSurge")
-    if templates.int_or_percent_value(gone) == 0 and templates.int_or_percent_value(extra) == 0:
+    unavailable, surge = rolling["maxUnavailable"], rolling["maxSurge"]
+    problems = templates.validate_int_or_percent(unavailable, f"{path}.maxUnavailable")
+    problems += templates.validate_int_or_percent(surge, f"{path}.maxSurge")
+    if templates.int_or_percent_value(unavailable) == 0 and templates.int_or_percent_value(surge) == 0:
         detail = "may not be 0 when `maxSurge` is 0"
-        problems.append(invalid(f"{path}.maxUnavailable", gone, detail))
-    return problems + templates.validate_percent_limit(gone, f"{path}.maxUnavailable")
+        problems.append(invalid(f"{path}.maxUnavailable", unavailable, detail))
+    return problems + templates.validate_percent_limit(unavailable, f"{path}.maxUnavailable")
 
 
 class ReplicaSetStatusStrategy(StatusStrategy):
@@ -380,16 +380,16 @@ def _validate_daemon_rollout(strategy: JSON, path: str) -> list[FieldProblem]:
         return []
     if strategy["type"] != "RollingUpdate":
         return [unsupported(path, _rollout_struct(strategy, "MaxUnavailable MaxSurge"), ("RollingUpdate", "OnDelete"))]
-    gone, extra = strategy["rollingUpdate"]["maxUnavailable"], strategy["rollingUpdate"]["maxSurge"]
+    unavailable, surge = strategy["rollingUpdate"]["maxUnavailable"], strategy["rollingUpdate"]["maxSurge"]
     field_path = f"{path}.rollingUpdate"
-    problems = templates.validate_int_or_percent(gone, f"{field_path}.maxUnavailable")
-    problems += templates.validate_int_or_percent(extra, f"{field_path}.maxSurge")
-    problems += templates.validate_percent_limit(gone, f"{field_path}.maxUnavailable")
-    problems += templates.validate_percent_limit(extra, f"{field_path}.maxSurge")
-    if templates.int_or_percent_value(gone) and templates.int_or_percent_value(extra):
+    problems = templates.validate_int_or_percent(unavailable, f"{field_path}.maxUnavailable")
+    problems += templates.validate_int_or_percent(surge, f"{field_path}.maxSurge")
+    problems += templates.validate_percent_limit(unavailable, f"{field_path}.maxUnavailable")
+    problems += templates.validate_percent_limit(surge, f"{field_path}.maxSurge")
+    if templates.int_or_percent_value(unavailable) and templates.int_or_percent_value(surge):
         detail = "may not be set when maxUnavailable is non-zero"
-        problems.append(invalid(f"{field_path}.maxSurge", extra, detail))
-    if not templates.int_or_percent_value(gone) and not templates.int_or_percent_value(extra):
+        problems.append(invalid(f"{field_path}.maxSurge", surge, detail))
+    if not templates.int_or_percent_value(unavailable) and not templates.int_or_percent_value(surge):
         problems.append(required(f"{field_path}.maxUnavailable", "cannot be 0 when maxSurge is 0"))
     return problems
 
@@ -410,11 +410,11 @@ def _validate_within_replicas(status: JSON, names: tuple[str, ...]) -> list[Fiel
     ]
 
 
-def _validate_available_replicas(status: JSON, shown: str) -> list[FieldProblem]:
+def _validate_available_replicas(status: JSON, limit_name: str) -> list[FieldProblem]:
     available = status.get("availableReplicas", 0)
     if available <= status.get("readyReplicas", 0):
         return []
-    return [invalid("status.availableReplicas", available, f"cannot be greater than {shown}")]
+    return [invalid("status.availableReplicas", available, f"cannot be greater than {limit_name}")]
 
 
 def _validate_collision_count(status: JSON, old: JSON) -> list[FieldProblem]:

@@ -76,8 +76,8 @@ class JobStrategy(Strategy):
         strategy.drop_disabled_fields(obj["spec"]["template"]["spec"])
         if not obj["spec"]["manualSelector"]:
             _generate_selector(obj)
-        labels, own = obj["spec"]["template"]["metadata"].get("labels"), obj["metadata"].get("labels")
-        if labels and (own is labels or not own):
+        labels, job_labels = obj["spec"]["template"]["metadata"].get("labels"), obj["metadata"].get("labels")
+        if labels and (job_labels is labels or not job_labels):
             obj["metadata"]["labels"] = dict(labels)
 
     def prepare_for_update(self, obj: JSON, old: JSON) -> None:
@@ -161,8 +161,8 @@ def _validate_generated_selector(obj: JSON) -> list[FieldProblem]:
     for name in (_UID_LABELS[0], _NAME_LABELS[0], _UID_LABELS[1], _NAME_LABELS[1]):
         problems += _validate_generated_label(labels, name, expected[name])
     if not selectors.validate_label_selector(selector, "") and not selectors.matches_labels(selector, expected):
-        shown = gostruct.json_struct(selector, gostruct.LABEL_SELECTOR_FIELDS)
-        problems.append(invalid("spec.selector", shown, "`selector` not auto-generated"))
+        printed = gostruct.json_struct(selector, gostruct.LABEL_SELECTOR_FIELDS)
+        problems.append(invalid("spec.selector", printed, "`selector` not auto-generated"))
     return problems
 
 

@@ -66,13 +66,13 @@ def _validate_exit_codes(codes: JSON, names: set[str], path: str) -> list[FieldP
         problems.append(invalid(f"{path}.values", values, "at least one value is required"))
     elif len(values) > 255:
         problems.append(too_many(f"{path}.values", len(values), 255))
-    seen: set[int] = set()
+    earlier_values: set[int] = set()
     for index, value in enumerate(values):
         if operator == "In" and value == 0:
             problems.append(invalid(f"{path}.values[{index}]", 0, "must not be 0 for the In operator"))
-        if value in seen:
+        if value in earlier_values:
             problems.append(duplicate(f"{path}.values[{index}]", value))
-        seen.add(value)
+        earlier_values.add(value)
     if values != sorted(values):
         problems.append(invalid(f"{path}.values", values, "must be ordered"))
     return problems

@@ -25,8 +25,8 @@ def validate_job_status(obj: JSON, old: JSON) -> list[FieldProblem]:
         if status.get(name, 0) < before.get(name, 0):
             detail = f"cannot decrease the {name} counter"
             problems.append(invalid(f"status.{name}", status.get(name, 0), detail))
-    ended, was = status.get("completionTime"), before.get("completionTime")
-    if ended and was and ended != was:
+    ended, earlier_completion = status.get("completionTime"), before.get("completionTime")
+    if ended and earlier_completion and ended != earlier_completion:
         problems.append(invalid("status.completionTime", ended, metadata.IMMUTABLE_MESSAGE))
     started = before.get("startTime")
     if started and status.get("startTime") != started and not obj["spec"].get("suspend"):
@@ -44,8 +44,8 @@ def _validate_conditions(status: JSON) -> list[FieldProblem]:
     ended, started = status.get("completionTime"), status.get("startTime")
     problems: list[FieldProblem] = []
 
-    def wrong(told: str) -> None:
-        problems.append(invalid("status.conditions", NO_VALUE, told))
+    def wrong(detail: str) -> None:
+        problems.append(invalid("status.conditions", NO_VALUE, detail))
 
     if complete and failed:
         wrong("cannot set Complete=True and Failed=true conditions")

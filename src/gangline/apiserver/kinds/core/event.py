@@ -101,8 +101,8 @@ class EventsV1Strategy(Strategy):
         if event.get("series") != before.get("series"):
             problems += _validate_series(event)
         for name in _IMMUTABLE_FIELDS:
-            shown = "reportingController" if name == "reportingComponent" else name
-            problems += metadata.validate_immutable(event.get(name), before.get(name), shown)
+            shown_name = "reportingController" if name == "reportingComponent" else name
+            problems += metadata.validate_immutable(event.get(name), before.get(name), shown_name)
         return problems
 
 

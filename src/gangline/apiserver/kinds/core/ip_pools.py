@@ -15,9 +15,11 @@ NODE_PORT_RANGE = range(30000, 32768)
 class AddressPool:
     """Cluster addresses of one range, the first and the last address left out."""
 
-    def __init__(self, cidr: str, taken: Iterable[str] = ()) -> None:
+    def __init__(self, cidr: str, allocated: Iterable[str] = ()) -> None:
         self._range = ipaddress.IPv4Network(cidr)
-        self._allocated = {int(ipaddress.IPv4Address(address)) for address in taken if address and address != HEADLESS}
+        self._allocated = {
+            int(ipaddress.IPv4Address(address)) for address in allocated if address and address != HEADLESS
+        }
         self._first = int(self._range.network_address) + 1
         self._last = int(self._range.broadcast_address) - 1
         self._next_candidate = self._first
@@ -59,8 +61,8 @@ class AddressPool:
 class PortPool:
     """Node ports. One number serves one service, whatever the protocol."""
 
-    def __init__(self, taken: Iterable[int] = ()) -> None:
-        self._allocated = set(taken)
+    def __init__(self, allocated: Iterable[int] = ()) -> None:
+        self._allocated = set(allocated)
         self._next_candidate = NODE_PORT_RANGE.start
 
     def allocate_next(self) -> int | None:

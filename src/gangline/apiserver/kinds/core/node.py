@@ -27,14 +27,14 @@ class NodeStatusStrategy(StatusStrategy):
             *_validate_addresses(obj),
         ]
         spec, before = obj["spec"], old["spec"]
-        kept = before.get("podCIDRs", [])
+        old_ranges = before.get("podCIDRs", [])
         detail = 'node updates may not change podCIDR except from "" to valid'
-        now = spec.get("podCIDRs", [])
-        if kept and len(kept) != len(now):
+        new_ranges = spec.get("podCIDRs", [])
+        if old_ranges and len(old_ranges) != len(new_ranges):
             problems.append(forbidden("spec.podCIDRs", detail))
-        elif kept:
-            pairs = zip(kept, now, strict=True)
-            problems += [forbidden("spec.podCIDRs", detail) for was, value in pairs if was != value]
+        elif old_ranges:
+            pairs = zip(old_ranges, new_ranges, strict=True)
+            problems += [forbidden("spec.podCIDRs", detail) for old_range, new_range in pairs if old_range != new_range]
         provider = before.get("providerID")
         if provider and spec.get("providerID") != provider:
             detail = 'node updates may not change providerID except from "" to valid'
@@ -107,7 +107,7 @@ class NodeStrategy(Strategy):
 
 def _validate_taints(taints: list[JSON] | tuple[()]) -> list[FieldProblem]:
     problems: list[FieldProblem] = []
-    seen: set[tuple[str, str]] = set()
+    earlier_taints: set[tuple[str, str]] = set()
     for index, taint in enumerate(taints):
         path, key = f"metadata.taints[{index}]", taint.get("key", "")
         value, effect = taint.get("value", ""), taint.get("effect", "")
@@ -118,11 +118,11 @@ def _validate_taints(taints: list[JSON] | tuple[()]) -> list[FieldProblem]:
             problems.append(required(f"{path}.effect"))
         elif effect not in TAINT_EFFECTS:
             problems.append(unsupported(f"{path}.effect", effect, TAINT_EFFECTS))
-        if (key, effect) in seen:
+        if (key, effect) in earlier_taints:
             detail = "taints must be unique by key and effect pair"
             printed = gostruct.go_struct({"value": "", **taint}, "Key Value Effect TimeAdded")
             problems.append(FieldProblem(ProblemKind.DUPLICATE, path, printed, detail))
-        seen.add((key, effect))
+        earlier_taints.add((key, effect))
     return problems
 
 
@@ -136,10 +136,10 @@ def _validate_resources(obj: JSON) -> list[FieldProblem]:
 
 def _validate_addresses(obj: JSON) -> list[FieldProblem]:
     problems: list[FieldProblem] = []
-    seen: list[JSON] = []
+    earlier_addresses: list[JSON] = []
     for index, address in enumerate(obj["status"].get("addresses", ())):
-        if address in seen:
+        if address in earlier_addresses:
             printed = gostruct.go_struct(address, "Type Address")
             problems.append(duplicate(f"status.addresses[{index}]", printed))
-        seen.append(address)
+        earlier_addresses.append(address)
     return problems

@@ -77,19 +77,25 @@ _COMPUTE_RESOURCES = frozenset(
 )
 
 
-def _validate_scope_resources(scope: str, hard: JSON, path: str, shown: object) -> list[FieldProblem]:
-    may = {"pods"} if scope == "BestEffort" else _COMPUTE_RESOURCES
+def _validate_scope_resources(scope: str, hard: JSON, path: str, value: object) -> list[FieldProblem]:
+    allowed = {"pods"} if scope == "BestEffort" else _COMPUTE_RESOURCES
     if scope not in {"Terminating", "NotTerminating", "BestEffort", "NotBestEffort", "PriorityClass"}:
         return []
     detail = "unsupported scope applied to resource"
     return [
-        invalid(path, shown, detail) for name in sorted(hard) if name in quantities.QUOTA_RESOURCES and name not in may
+        invalid(path, value, detail)
+        for name in sorted(hard)
+        if name in quantities.QUOTA_RESOURCES and name not in allowed
     ]
 
 
-def _validate_scope_expression(one: JSON, spec: JSON) -> list[FieldProblem]:
+def _validate_scope_expression(expression: JSON, spec: JSON) -> list[FieldProblem]:
     path = "spec.scopeSelector.matchExpressions"
-    scope, operator, values = one.get("scopeName", ""), one.get("operator", ""), one.get("values", [])
+    scope, operator, values = (
+        expression.get("scopeName", ""),
+        expression.get("operator", ""),
+        expression.get("values", []),
+    )
     problems: list[FieldProblem] = []
     if scope not in _QUOTA_SCOPES:
         problems.append(invalid(f"{path}.scopeName", scope, "unsupported scope"))
@@ -132,16 +138,16 @@ class LimitRangeStrategy(Strategy):
 
     def validate_content(self, obj: JSON) -> list[FieldProblem]:
         problems: list[FieldProblem] = []
-        seen: set[str] = set()
+        earlier_types: set[str] = set()
         for index, limit in enumerate(obj["spec"].get("limits") or ()):
             path, kind = f"spec.limits[{index}]", limit.get("type", "")
             errors = formats.qualified_name_errors(kind)
             if not errors and "/" not in kind and kind not in {"Pod", "Container", "PersistentVolumeClaim"}:
                 errors = ("must be a standard limit type or fully qualified",)
             problems += invalid_each(f"{path}.type", kind, errors)
-            if kind in seen:
+            if kind in earlier_types:
                 problems.append(duplicate(f"{path}.type", kind))
-            seen.add(kind)
+            earlier_types.add(kind)
             problems += _validate_limit(limit, kind, path)
         return problems
 
@@ -189,24 +195,24 @@ _LIMIT_ORDER = (
 def _validate_limit_order(limit: JSON, resource: str, path: str) -> list[FieldProblem]:
     texts = {name: limit[name][resource] for name in limit if resource in (limit[name] if name != "type" else ())}
     problems: list[FieldProblem] = []
-    for small, large, where, detail in _LIMIT_ORDER:
+    for small, large, field, detail in _LIMIT_ORDER:
         if (
             small in texts
             and large in texts
             and quantities.parse_quantity(texts[small]) > quantities.parse_quantity(texts[large])
         ):
-            shown = {"defaultRequest": texts.get("defaultRequest"), "min": texts[small]}.get(where)
-            if where == "default":
-                shown = texts[small] if small == "min" else texts[large]
-            problems.append(invalid(f"{path}.{where}[{resource}]", shown, detail.format(texts[small], texts[large])))
+            value = {"defaultRequest": texts.get("defaultRequest"), "min": texts[small]}.get(field)
+            if field == "default":
+                value = texts[small] if small == "min" else texts[large]
+            problems.append(invalid(f"{path}.{field}[{resource}]", value, detail.format(texts[small], texts[large])))
     ratio = texts.get("maxLimitRequestRatio")
     if ratio is not None and quantities.parse_quantity(ratio).milli() < 1000:
-        where = f"{path}.maxLimitRequestRatio[{resource}]"
-        problems.append(invalid(where, ratio, f"ratio {ratio} is less than 1"))
+        field = f"{path}.maxLimitRequestRatio[{resource}]"
+        problems.append(invalid(field, ratio, f"ratio {ratio} is less than 1"))
     if ratio is not None and {"min", "max"} <= texts.keys() and quantities.parse_quantity(texts["min"]).nanos:
         share = quantities.parse_quantity(texts["max"]).nanos / quantities.parse_quantity(texts["min"]).nanos
         if quantities.parse_quantity(ratio).milli() / 1000 > share:
-            where = f"{path}.maxLimitRequestRatio[{resource}]"
+            field = f"{path}.maxLimitRequestRatio[{resource}]"
             detail = f"ratio {ratio} is greater than max/min = {share:.6f}"
-            problems.append(invalid(where, ratio, detail))
+            problems.append(invalid(field, ratio, detail))
     return problems

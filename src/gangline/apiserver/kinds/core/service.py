@@ -271,24 +271,24 @@ def _validate_node_ports(spec: JSON) -> list[FieldProblem]:
         if spec["type"] == "ClusterIP" and port.get("nodePort"):
             detail = "may not be used when `type` is 'ClusterIP'"
             problems.append(forbidden(f"spec.ports[{index}].nodePort", detail))
-    taken: set[tuple[str, int]] = set()
+    earlier_node_ports: set[tuple[str, int]] = set()
     for index, port in enumerate(ports):
         key = (port["protocol"], port.get("nodePort", 0))
-        if key[1] and key in taken:
+        if key[1] and key in earlier_node_ports:
             problems.append(duplicate(f"spec.ports[{index}].nodePort", key[1]))
-        taken.add(key)
-    seen: set[tuple[str, int]] = set()
+        earlier_node_ports.add(key)
+    earlier_ports: set[tuple[str, int]] = set()
     for index, port in enumerate(ports):
         pair = (port["protocol"], port["port"])
-        if pair in seen:
+        if pair in earlier_ports:
             problems.append(duplicate(f"spec.ports[{index}]", _port_struct(*pair)))
-        seen.add(pair)
+        earlier_ports.add(pair)
     return problems
 
 
 def _port_struct(protocol: str, port: int) -> Any:
-    shown = {"name": "", "protocol": protocol, "port": port, "targetPort": 0, "nodePort": 0}
-    return gostruct.go_struct(shown, "Name Protocol AppProtocol Port TargetPort NodePort")
+    fields = {"name": "", "protocol": protocol, "port": port, "targetPort": 0, "nodePort": 0}
+    return gostruct.go_struct(fields, "Name Protocol AppProtocol Port TargetPort NodePort")
 
 
 def _validate_load_balancer(spec: JSON) -> list[FieldProblem]:
@@ -324,7 +324,7 @@ def _validate_traffic_policies(spec: JSON) -> list[FieldProblem]:
     internal = spec.get("internalTrafficPolicy", "Cluster")
     if internal not in supported:
         problems.append(unsupported("spec.internalTrafficPolicy", internal, supported))
-    wanted = spec.get("trafficDistribution")
-    if wanted is not None and wanted not in _TRAFFIC_DISTRIBUTIONS:
-        problems.append(unsupported("spec.trafficDistribution", wanted, _TRAFFIC_DISTRIBUTIONS))
+    distribution = spec.get("trafficDistribution")
+    if distribution is not None and distribution not in _TRAFFIC_DISTRIBUTIONS:
+        problems.append(unsupported("spec.trafficDistribution", distribution, _TRAFFIC_DISTRIBUTIONS))
     return problems

@@ -30,10 +30,10 @@ def set_cluster_ip(spec: JSON, address: str) -> None:
 
 def ports_without_node_port(spec: JSON) -> list[JSON]:
     """The ports the registry should give a node port from the pool, by writing `nodePort`."""
-    wanted = spec["type"] == "NodePort" or (
+    needs_ports = spec["type"] == "NodePort" or (
         spec["type"] == "LoadBalancer" and spec.get("allocateLoadBalancerNodePorts", True)
     )
-    return [port for port in spec.get("ports", ()) if wanted and not port.get("nodePort")]
+    return [port for port in spec.get("ports", ()) if needs_ports and not port.get("nodePort")]
 
 
 def set_ip_families(spec: JSON, old: JSON | None) -> None:
@@ -42,13 +42,13 @@ def set_ip_families(spec: JSON, old: JSON | None) -> None:
         return
     free = spec.get("clusterIP") == HEADLESS and not spec.get("selector")
     if "ipFamilyPolicy" not in spec:
-        kept = (old or {}).get("ipFamilyPolicy")
-        spec["ipFamilyPolicy"] = kept or ("RequireDualStack" if free else "SingleStack")
+        old_policy = (old or {}).get("ipFamilyPolicy")
+        spec["ipFamilyPolicy"] = old_policy or ("RequireDualStack" if free else "SingleStack")
     if validate_ip_families(spec):
         return
     families = list(spec.get("ipFamilies", ()))
-    unsaid = spec.get("clusterIPs", [])[len(families) :]
-    families += [formats.ip_family(address) for address in unsaid if address != HEADLESS]
+    remaining = spec.get("clusterIPs", [])[len(families) :]
+    families += [formats.ip_family(address) for address in remaining if address != HEADLESS]
     families = families or [_CLUSTER_IP_FAMILY]
     if free and len(families) == 1 and spec["ipFamilyPolicy"] != "SingleStack":
         families.append("IPv6" if families[0] == "IPv4" else "IPv4")
@@ -89,13 +89,13 @@ def _validate_cluster_ips(spec: JSON) -> list[FieldProblem]:
     if not single and addresses:
         detail = "must be empty when `clusterIP` is not specified"
         problems.append(invalid("spec.clusterIPs", addresses, detail))
-    seen: set[str] = set()
+    earlier_families: set[str] = set()
     for index, family in enumerate(spec.get("ipFamilies", ())):
         if family not in _IP_FAMILIES:
             problems.append(unsupported(f"spec.ipFamilies[{index}]", family, _IP_FAMILIES))
-        if family in seen:
+        if family in earlier_families:
             problems.append(duplicate(f"spec.ipFamilies[{index}]", family))
-        seen.add(family)
+        earlier_families.add(family)
     policy = spec.get("ipFamilyPolicy")
     if policy is not None and policy not in _IP_FAMILY_POLICIES:
         problems.append(unsupported("spec.ipFamilyPolicy", policy, _IP_FAMILY_POLICIES))
@@ -129,8 +129,8 @@ def _validate_ip_list(addresses: list[str], families: list[str]) -> list[FieldPr
 def drop_type_dependent_fields(new: JSON, old: JSON) -> None:
     """Leave out what only the old type had, if the client just sent it back."""
     if old["type"] != "ExternalName" and new["type"] == "ExternalName":
-        kept = (("clusterIP", "clusterIPs"), ("ipFamilies",), ("ipFamilyPolicy",), ("internalTrafficPolicy",))
-        for names in kept:
+        groups = (("clusterIP", "clusterIPs"), ("ipFamilies",), ("ipFamilyPolicy",), ("internalTrafficPolicy",))
+        for names in groups:
             if all(new.get(name) == old.get(name) for name in names):
                 for name in names:
                     new.pop(name, None)
@@ -163,9 +163,9 @@ def keep_allocated_values(new: JSON, old: JSON) -> None:
             new["clusterIPs"] = list(old["clusterIPs"])
     if _uses_node_ports(new) and _uses_node_ports(old):
         used = _node_ports(new) & _node_ports(old)
-        known = {port.get("name", ""): port.get("nodePort", 0) for port in old.get("ports", ())}
+        old_ports = {port.get("name", ""): port.get("nodePort", 0) for port in old.get("ports", ())}
         for port in new.get("ports", ()):
-            number = known.get(port.get("name", ""), 0)
+            number = old_ports.get(port.get("name", ""), 0)
             if "nodePort" not in port and number and number not in used:
                 port["nodePort"] = number
 
@@ -192,6 +192,6 @@ def validate_cluster_ip_update(new: JSON, old: JSON) -> list[FieldProblem]:
         return [invalid("spec.clusterIPs[0]", now, "primary clusterIP can not be unset")]
     return [
         invalid(f"spec.clusterIPs[{index}]", now, "may not change once set")
-        for index, (address, kept) in enumerate(zip(now, before, strict=False))
-        if address != kept
+        for index, (address, old_address) in enumerate(zip(now, before, strict=False))
+        if address != old_address
     ]

@@ -100,8 +100,8 @@ def _sync_data_sources(spec: JSON) -> None:
     """`dataSource` and `dataSourceRef` are the same thing, old and new. The old one took claims and snapshots only."""
     old, new = spec.get("dataSource"), spec.get("dataSourceRef")
     if old is not None and new is None:
-        known = {("", "PersistentVolumeClaim"), ("snapshot.storage.k8s.io", "VolumeSnapshot")}
-        if (old.get("apiGroup") or "", old.get("kind")) in known:
+        claim_kinds = {("", "PersistentVolumeClaim"), ("snapshot.storage.k8s.io", "VolumeSnapshot")}
+        if (old.get("apiGroup") or "", old.get("kind")) in claim_kinds:
             spec["dataSourceRef"] = {**old}
         else:
             del spec["dataSource"]
@@ -115,8 +115,8 @@ def _resources_without_storage(spec: JSON) -> JSON:
 
 
 def _validate_resize(obj: JSON, old: JSON) -> list[FieldProblem]:
-    def size(found: JSON) -> int:
-        text = found.get("storage")
+    def size(resources: JSON) -> int:
+        text = resources.get("storage")
         return quantities.parse_quantity(text).nanos if text else 0
 
     new = size(obj["spec"]["resources"].get("requests", {}))
@@ -198,10 +198,10 @@ def _validate_capacity(capacity: JSON) -> list[FieldProblem]:
 def _validate_node_affinity(spec: JSON) -> list[FieldProblem]:
     if "nodeAffinity" not in spec:
         return []
-    chosen = spec["nodeAffinity"].get("required")
-    if chosen is None:
+    node_selector = spec["nodeAffinity"].get("required")
+    if node_selector is None:
         return [required("spec.nodeAffinity.required", "must specify required node constraints")]
-    return placement.validate_node_selector(chosen, "spec.nodeAffinity.required")
+    return placement.validate_node_selector(node_selector, "spec.nodeAffinity.required")
 
 
 def _validate_volume_source(spec: JSON) -> list[FieldProblem]:
@@ -247,12 +247,12 @@ class StorageClassStrategy(Strategy):
             problems.append(too_long("parameters", 512))
         elif sum(len(key) + len(value) for key, value in parameters.items()) > 256 * 1024:
             problems.append(too_long("parameters", 256 * 1024))
-        for field, known in (
+        for field, supported in (
             ("reclaimPolicy", ("Delete", "Retain")),
             ("volumeBindingMode", ("Immediate", "WaitForFirstConsumer")),
         ):
-            if obj[field] not in known and (obj[field] or field != "reclaimPolicy"):
-                problems.append(unsupported(field, obj[field], known))
+            if obj[field] not in supported and (obj[field] or field != "reclaimPolicy"):
+                problems.append(unsupported(field, obj[field], supported))
         return problems
 
     def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:

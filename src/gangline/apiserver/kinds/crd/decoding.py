@@ -28,12 +28,12 @@ _NESTED_KEYWORDS = frozenset({*_OPEN_KEYWORDS, "not", "allOf", "anyOf", "oneOf",
 
 @cache
 def _schema_type() -> TypeNode:
-    found: TypeNode | None = builtin_type("apiextensions.k8s.io/v1", "CustomResourceDefinition")
+    node: TypeNode | None = builtin_type("apiextensions.k8s.io/v1", "CustomResourceDefinition")
     for name in ("spec", "versions", "", "schema", "openAPIV3Schema"):
-        assert found is not None
-        found = found.field_type(name) if name else found.element
-    assert found is not None
-    return found
+        assert node is not None
+        node = node.field_type(name) if name else node.element
+    assert node is not None
+    return node
 
 
 def normalize_crd_spec(spec: JSON) -> None:

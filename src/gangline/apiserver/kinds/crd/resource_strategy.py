@@ -92,13 +92,13 @@ class CustomResourceStatusStrategy(StatusStrategy):
 
 
 def _replicas_problems(obj: JSON, steps: tuple[str, ...]) -> list[FieldProblem]:
-    problems: Any = obj
+    replicas: Any = obj
     for step in steps:
-        problems = problems.get(step) if isinstance(problems, dict) else None
-    if not isinstance(problems, int) or isinstance(problems, bool) or 0 <= problems <= _MAX_REPLICAS:
+        replicas = replicas.get(step) if isinstance(replicas, dict) else None
+    if not isinstance(replicas, int) or isinstance(replicas, bool) or 0 <= replicas <= _MAX_REPLICAS:
         return []  # of another type: the schema has said so
-    limit = "a non-negative integer" if problems < 0 else f"less than or equal to {_MAX_REPLICAS}"
-    return [FieldProblem(ProblemKind.INVALID, f".{'.'.join(steps)}", problems, f"should be {limit}")]
+    limit = "a non-negative integer" if replicas < 0 else f"less than or equal to {_MAX_REPLICAS}"
+    return [FieldProblem(ProblemKind.INVALID, f".{'.'.join(steps)}", replicas, f"should be {limit}")]
 
 
 def _unqualified_finalizer_warnings(new: JSON, old: JSON) -> list[str]:

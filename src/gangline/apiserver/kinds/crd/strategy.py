@@ -54,17 +54,17 @@ class CrdStrategy(Strategy):
     def validate_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         changed = obj["spec"] != old["spec"]
         problems = crd_problems(obj) if changed else []
-        moved = crd_update_problems(obj, old) if changed else []
+        update_problems = crd_update_problems(obj, old) if changed else []
         # A changed group or plural no longer fits the name; that is told once, as the change it is.
-        fits = [problem for problem in problems if not (moved and problem.field == "metadata.name")]
-        return [*self.metadata.validate_update(obj, old), *fits, *moved]
+        own_problems = [problem for problem in problems if not (update_problems and problem.field == "metadata.name")]
+        return [*self.metadata.validate_update(obj, old), *own_problems, *update_problems]
 
     def warnings(self, obj: JSON, old: JSON | None) -> list[str]:
         versions = obj["spec"].get("versions") or ()
-        found: dict[str, None] = {}
+        formats: dict[str, None] = {}
         for version in versions:
-            found |= dict.fromkeys(_unknown_formats((version.get("schema") or {}).get("openAPIV3Schema")))
-        return [f'unrecognized format "{name}"' for name in found]
+            formats |= dict.fromkeys(_unknown_formats((version.get("schema") or {}).get("openAPIV3Schema")))
+        return [f'unrecognized format "{name}"' for name in formats]
 
 
 def _unknown_formats(schema: Any) -> Iterator[str]:

@@ -117,14 +117,14 @@ def _scope_problems(scope: str) -> list[FieldProblem]:
     return [] if scope in supported else [unsupported("spec.scope", scope, supported)]
 
 
-def _storage_flag_problems(given: list[JSON] | None) -> Iterator[FieldProblem]:
-    versions = given or []
+def _storage_flag_problems(listed_versions: list[JSON] | None) -> Iterator[FieldProblem]:
+    versions = listed_versions or []
     names = [version.get("name", "") for version in versions]
-    shown = None if given is None else [_printed_version(version) for version in versions]
+    printed = None if listed_versions is None else [_printed_version(version) for version in versions]
     if len(set(names)) < len(names):
-        yield invalid("spec.versions", shown, "must contain unique version names")
+        yield invalid("spec.versions", printed, "must contain unique version names")
     if sum(bool(version.get("storage")) for version in versions) != 1:
-        yield invalid("spec.versions", shown, "must have exactly one version marked as storage version")
+        yield invalid("spec.versions", printed, "must have exactly one version marked as storage version")
 
 
 def _printed_version(version: JSON) -> _PrintedVersion:
@@ -146,9 +146,9 @@ def _stored_versions_problems(spec: JSON, stored: list[str] | None) -> Iterator[
     storage = [version["name"] for version in versions if version.get("storage")]
     if storage and storage[-1] not in stored:
         yield invalid(path, stored, f"must have the storage version {storage[-1]}")
-    known = {version["name"] for version in versions}
+    names = {version["name"] for version in versions}
     for index, name in enumerate(stored):
-        if name not in known:
+        if name not in names:
             yield invalid(
                 f"{path}[{index}]",
                 name,
@@ -218,8 +218,8 @@ def _version_part_problems(versions: list[JSON], *, shared: bool) -> list[FieldP
 
 
 def _openapi_schema(version: JSON) -> JSON | None:
-    found: JSON | None = (version.get("schema") or {}).get("openAPIV3Schema")
-    return found
+    schema: JSON | None = (version.get("schema") or {}).get("openAPIV3Schema")
+    return schema
 
 
 def _schema_problems(version: JSON, path: str) -> list[FieldProblem]:
@@ -241,20 +241,20 @@ def _subresource_problems(version: JSON, path: str) -> list[FieldProblem]:
         ("statusReplicasPath", (".status",)),
         ("labelSelectorPath", (".spec", ".status")),
     ):
-        given = scale.get(field) or ""
-        if given or field != "labelSelectorPath":
-            problems += _replicas_path_problems(given, f"{path}.subresources.scale.{field}", roots)
+        json_path = scale.get(field) or ""
+        if json_path or field != "labelSelectorPath":
+            problems += _replicas_path_problems(json_path, f"{path}.subresources.scale.{field}", roots)
     return problems
 
 
-def _replicas_path_problems(given: str, path: str, roots: tuple[str, ...]) -> list[FieldProblem]:
-    if not given:
+def _replicas_path_problems(json_path: str, path: str, roots: tuple[str, ...]) -> list[FieldProblem]:
+    if not json_path:
         return [required(path)]
-    if not given.startswith(".") or given == ".":
-        return [invalid(path, given, _SIMPLE_PATH_MESSAGE)]
-    if not any(given.startswith(f"{root}.") for root in roots):
+    if not json_path.startswith(".") or json_path == ".":
+        return [invalid(path, json_path, _SIMPLE_PATH_MESSAGE)]
+    if not any(json_path.startswith(f"{root}.") for root in roots):
         under = roots[0] if len(roots) == 1 else "either .spec or .status"
-        return [invalid(path, given, f"should be a json path under {under}")]
+        return [invalid(path, json_path, f"should be a json path under {under}")]
     return []
 
 
@@ -268,41 +268,41 @@ def _columns_problems(version: JSON, path: str) -> list[FieldProblem]:
 def _column_problems(column: JSON, path: str) -> Iterator[FieldProblem]:
     if not column.get("name"):
         yield required(f"{path}.name")
-    kind, form, where = column.get("type"), column.get("format"), column.get("jsonPath") or ""
+    kind, format_name, json_path = column.get("type"), column.get("format"), column.get("jsonPath") or ""
     if not kind:
         yield required(f"{path}.type", f"must be one of {','.join(COLUMN_TYPES)}")
     elif kind not in COLUMN_TYPES:
         yield invalid(f"{path}.type", kind, f"must be one of {','.join(COLUMN_TYPES)}")
-    if form and form not in COLUMN_FORMATS:
-        yield invalid(f"{path}.format", form, f"must be one of {','.join(COLUMN_FORMATS)}")
-    if not where:
+    if format_name and format_name not in COLUMN_FORMATS:
+        yield invalid(f"{path}.format", format_name, f"must be one of {','.join(COLUMN_FORMATS)}")
+    if not json_path:
         yield required(f"{path}.JSONPath")
-    elif not where.startswith("."):
-        yield invalid(f"{path}.JSONPath", where, _SIMPLE_PATH_MESSAGE)
+    elif not json_path.startswith("."):
+        yield invalid(f"{path}.JSONPath", json_path, _SIMPLE_PATH_MESSAGE)
 
 
 def _selectable_field_problems(version: JSON, path: str) -> list[FieldProblem]:
     problems: list[FieldProblem] = []
-    seen: set[str] = set()
+    earlier_paths: set[str] = set()
     for index, field in enumerate(version["selectableFields"]):
-        item_path, given = f"{path}.selectableFields[{index}].jsonPath", field.get("jsonPath") or ""
-        if errors := _selectable_field_error(given, _openapi_schema(version) or {}):
-            problems.append(invalid(item_path, given, errors))
-        elif given in seen:
-            problems.append(duplicate(item_path, given))
-        seen.add(given)
+        item_path, json_path = f"{path}.selectableFields[{index}].jsonPath", field.get("jsonPath") or ""
+        if errors := _selectable_field_error(json_path, _openapi_schema(version) or {}):
+            problems.append(invalid(item_path, json_path, errors))
+        elif json_path in earlier_paths:
+            problems.append(duplicate(item_path, json_path))
+        earlier_paths.add(json_path)
     return problems
 
 
 def _selectable_field_error(path: str, schema: JSON) -> str:
     if not path.startswith((".", "[")):
         return f"is an invalid path: expected [ or . but got: {path}"
-    found: JSON | None = schema
+    node: JSON | None = schema
     for step in path.split(".")[1:]:
-        found = ((found or {}).get("properties") or {}).get(step)
-    if found is None or path.startswith(".metadata"):
+        node = ((node or {}).get("properties") or {}).get(step)
+    if node is None or path.startswith(".metadata"):
         return "is an invalid path: does not refer to a valid field"
-    return "" if found.get("type") in ("string", "boolean", "integer") else _SELECTABLE_MESSAGE
+    return "" if node.get("type") in ("string", "boolean", "integer") else _SELECTABLE_MESSAGE
 
 
 def _deprecation_problems(version: JSON, path: str) -> Iterator[FieldProblem]:

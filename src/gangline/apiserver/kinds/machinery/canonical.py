@@ -62,30 +62,30 @@ class Canonicalizer:
 
     def canonicalize(self, obj: JSON) -> None:  # noqa: C901  one loop, no calls: it runs over every field of every pod
         """Make `obj` what the server would write, in place. Unknown fields go. Raises `QuantityError`."""
-        gone: list[str] | None = None
+        dropped: list[str] | None = None
         fields = self._actions or self.actions
         for name, value in obj.items():
-            todo, argument = fields.get(name, _UNKNOWN_FIELD)
-            if todo == _OMIT_ZERO:
+            action, argument = fields.get(name, _UNKNOWN_FIELD)
+            if action == _OMIT_ZERO:
                 keep = bool(value)
             elif value is None:
-                keep = todo in (_WRITE_ALWAYS, _STRUCT_VALUE)
+                keep = action in (_WRITE_ALWAYS, _STRUCT_VALUE)
                 if keep:
-                    obj[name] = argument.zero_value() if todo == _STRUCT_VALUE else argument
-            elif todo <= _WRITE_ALWAYS:
+                    obj[name] = argument.zero_value() if action == _STRUCT_VALUE else argument
+            elif action <= _WRITE_ALWAYS:
                 keep = True
-            elif todo in (_STRUCT_POINTER, _STRUCT_VALUE):
+            elif action in (_STRUCT_POINTER, _STRUCT_VALUE):
                 argument.canonicalize(value)
                 keep = True
-            elif todo == _CONVERT:
+            elif action == _CONVERT:
                 obj[name] = argument(value)
                 keep = True
             else:
-                keep = todo != _DROP and _canonicalize_elements(obj, name, value, todo, argument)
+                keep = action != _DROP and _canonicalize_elements(obj, name, value, action, argument)
             if not keep:
-                gone = [*gone, name] if gone else [name]
-        if gone:
-            for name in gone:
+                dropped = [*dropped, name] if dropped else [name]
+        if dropped:
+            for name in dropped:
                 del obj[name]
         for name, zero in self.always_written:
             if name not in obj:
@@ -99,24 +99,24 @@ class Canonicalizer:
 
     def field_canonicalizer(self, name: str) -> "Canonicalizer":
         """The shape of a field that is a struct."""
-        found: Canonicalizer = self.actions[name][1]
-        return found
+        inner: Canonicalizer = self.actions[name][1]
+        return inner
 
 
-def _canonicalize_elements(obj: JSON, name: str, value: Any, todo: int, argument: Any) -> bool:
-    if todo == _SCALAR_ELEMENTS:
+def _canonicalize_elements(obj: JSON, name: str, value: Any, action: int, argument: Any) -> bool:
+    if action == _SCALAR_ELEMENTS:
         if None in (value.values() if value.__class__ is dict else value):
             obj[name] = _without_nulls(value, argument)
-    elif todo == _QUANTITIES:
+    elif action == _QUANTITIES:
         quantities.canonicalize_quantities(value)
-    elif todo == _STRUCT_LIST:
-        fit = argument.canonicalize
+    elif action == _STRUCT_LIST:
+        canonicalize = argument.canonicalize
         for index, item in enumerate(value):
             if item is None:
                 value[index] = argument.zero_value()
             else:
-                fit(item)
-    elif todo == _STRUCT_MAP:
+                canonicalize(item)
+    elif action == _STRUCT_MAP:
         for item in value.values():
             argument.canonicalize(item)
     return bool(value)
@@ -169,10 +169,10 @@ def canonicalizer(struct: str) -> Canonicalizer:
 def _always_written(
     declared: Mapping[str, TypeNode], rules: Mapping[str, tuple[int, Any]]
 ) -> Iterator[tuple[str, Any]]:
-    for name, (todo, argument) in rules.items():
-        if todo in (_WRITE_ALWAYS, _STRUCT_VALUE):
+    for name, (action, argument) in rules.items():
+        if action in (_WRITE_ALWAYS, _STRUCT_VALUE):
             yield name, argument
-        elif todo in (_CONVERT, _STRUCT_LIST, _SCALAR_ELEMENTS) and not declared[name].omit_empty:
+        elif action in (_CONVERT, _STRUCT_LIST, _SCALAR_ELEMENTS) and not declared[name].omit_empty:
             yield name, None if declared[name].pointer else _ZERO_VALUES.get(declared[name].scalar)
 
 

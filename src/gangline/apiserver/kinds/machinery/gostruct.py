@@ -37,10 +37,10 @@ def go_struct(value: JSON, names: str) -> Any:
     """With the names of the real server's own structs, all of them."""
     parts: list[str] = []
     for name, inner in _FIELD_PATTERN.findall(names):
-        found = value.get(_wire_name(name))
-        text = go_struct(found, inner) if inner and found is not None else found
-        shown = bytes(text).decode() if isinstance(text, msgspec.Raw) else json_text(text)
-        parts.append(f'"{name}":{shown}')
+        field = value.get(_wire_name(name))
+        text = go_struct(field, inner) if inner and field is not None else field
+        encoded = bytes(text).decode() if isinstance(text, msgspec.Raw) else json_text(text)
+        parts.append(f'"{name}":{encoded}')
     return msgspec.Raw(f"{{{','.join(parts)}}}".encode())
 
 

@@ -120,10 +120,10 @@ def _validate_namespace(namespace: str | None, path: str, *, required_here: bool
     return [forbidden(path, "not allowed on this type")] if namespace else []
 
 
-def validate_labels(found_labels: Mapping[str, str], path: str) -> list[FieldProblem]:
+def validate_labels(labels: Mapping[str, str], path: str) -> list[FieldProblem]:
     """Keys and values of labels, or of a selector of plain equalities."""
     problems: list[FieldProblem] = []
-    for key, value in found_labels.items():
+    for key, value in labels.items():
         if errors := formats.qualified_name_errors(key):
             problems += invalid_each(path, key, errors)
         if errors := formats.label_value_errors(value):
@@ -131,16 +131,16 @@ def validate_labels(found_labels: Mapping[str, str], path: str) -> list[FieldPro
     return problems
 
 
-def validate_annotations(found_annotations: Mapping[str, str], path: str) -> list[FieldProblem]:
+def validate_annotations(annotations: Mapping[str, str], path: str) -> list[FieldProblem]:
     """Keys are as those of labels, in any case; all of it is at most 256 KiB."""
     problems: list[FieldProblem] = []
     total = 0
-    for key, value in found_annotations.items():
+    for key, value in annotations.items():
         if errors := formats.qualified_name_errors(key.lower()):
             problems += invalid_each(path, key, errors)
         total += len(key) + len(value)
     # No character is longer than four bytes, so most objects need no encoding to be counted.
-    if total * 4 > MAX_ANNOTATION_BYTES and _total_bytes(found_annotations) > MAX_ANNOTATION_BYTES:
+    if total * 4 > MAX_ANNOTATION_BYTES and _total_bytes(annotations) > MAX_ANNOTATION_BYTES:
         problems.append(too_long(path, MAX_ANNOTATION_BYTES))
     return problems
 
@@ -207,7 +207,7 @@ def _validate_finalizers(finalizers: list[str], path: str) -> list[FieldProblem]
 
 
 def _validate_core_finalizers(finalizers: Iterable[str]) -> list[FieldProblem]:
-    known = {_ORPHAN_FINALIZER, _FOREGROUND_FINALIZER, "kubernetes"}
+    standard = {_ORPHAN_FINALIZER, _FOREGROUND_FINALIZER, "kubernetes"}
     return [
         invalid(
             f"metadata.finalizers[{index}]",
@@ -215,7 +215,7 @@ def _validate_core_finalizers(finalizers: Iterable[str]) -> list[FieldProblem]:
             "name is neither a standard finalizer name nor is it fully qualified",
         )
         for index, finalizer in enumerate(finalizers)
-        if "/" not in finalizer and finalizer not in known
+        if "/" not in finalizer and finalizer not in standard
     ]
 
 

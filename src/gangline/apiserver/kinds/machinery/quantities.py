@@ -222,28 +222,32 @@ def _validate_request_limit(name: str, text: str, limit: str, path: str) -> list
     return []
 
 
-def _validate_claim_names(claims: list[JSON], path: str, known: frozenset[str]) -> list[FieldProblem]:
+def _validate_claim_names(claims: list[JSON], path: str, pod_claims: frozenset[str]) -> list[FieldProblem]:
     problems: list[FieldProblem] = []
-    seen: set[str] = set()
+    earlier_claims: set[str] = set()
     for index, claim in enumerate(claims):
         name, item_path = claim.get("name", ""), f"{path}[{index}]"
         if not name:
             problems.append(required(item_path))
             continue
         request = claim.get("request", "")
-        if request and name not in seen:
+        if request and name not in earlier_claims:
             problems += invalid_each(f"{item_path}.request", request, formats.dns_label_errors(request))
         key = f"{name}/{request}" if request else name
-        if name in seen or key in seen or (key == name and any(one.startswith(f"{name}/") for one in seen)):
-            problems.append(duplicate(item_path, key if name not in seen else name))
-        seen.add(key)
-        if name not in known:
-            problems.append(_unknown_claim(item_path, name, known))
+        if (
+            name in earlier_claims
+            or key in earlier_claims
+            or (key == name and any(one.startswith(f"{name}/") for one in earlier_claims))
+        ):
+            problems.append(duplicate(item_path, key if name not in earlier_claims else name))
+        earlier_claims.add(key)
+        if name not in pod_claims:
+            problems.append(_unknown_claim(item_path, name, pod_claims))
     return problems
 
 
-def _unknown_claim(path: str, name: str, known: frozenset[str]) -> FieldProblem:
-    detail = f": {', '.join(sorted(known))}" if known else " which is empty"
+def _unknown_claim(path: str, name: str, pod_claims: frozenset[str]) -> FieldProblem:
+    detail = f": {', '.join(sorted(pod_claims))}" if pod_claims else " which is empty"
     return not_found(path, name, f"must be one of the names in pod.spec.resourceClaims{detail}")
 
 

@@ -33,10 +33,12 @@ def validate_claim_spec(spec: JSON, path: str) -> list[FieldProblem]:
     return problems
 
 
-def _validate_access_and_selector(modes: list[str] | tuple[()], spec: JSON, here: str, path: str) -> list[FieldProblem]:
-    problems = [] if modes else [required(here, "at least 1 access mode is required")]
+def _validate_access_and_selector(
+    modes: list[str] | tuple[()], spec: JSON, modes_path: str, path: str
+) -> list[FieldProblem]:
+    problems = [] if modes else [required(modes_path, "at least 1 access mode is required")]
     problems += selectors.validate_label_selector(spec.get("selector"), f"{path}.selector")
-    problems += validate_access_modes(modes, here)
+    problems += validate_access_modes(modes, modes_path)
     return problems
 
 

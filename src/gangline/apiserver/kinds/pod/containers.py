@@ -221,15 +221,15 @@ def _validate_ports(ports: list[JSON], path: str) -> list[FieldProblem]:
 
 def _validate_host_ports(listed: list[JSON], path: str) -> list[FieldProblem]:
     problems: list[FieldProblem] = []
-    taken: set[str] = set()
+    earlier_ports: set[str] = set()
     for index, container in enumerate(listed):
         for number, port in enumerate(container.get("ports", ())):
             if not port.get("hostPort"):
                 continue
             key = f"{port['protocol']}/{port.get('hostIP', '')}/{port['hostPort']}"
-            if key in taken:
+            if key in earlier_ports:
                 problems.append(duplicate(f"{path}[{index}].ports[{number}].hostPort", key))
-            taken.add(key)
+            earlier_ports.add(key)
     return problems
 
 
@@ -283,8 +283,8 @@ def _validate_env_from(sources: list[JSON], path: str) -> list[FieldProblem]:
         item_path = f"{path}[{index}]"
         if source.get("prefix"):
             problems += invalid_each(f"{item_path}.prefix", source["prefix"], formats.env_name_errors(source["prefix"]))
-        chosen = [name for name in ("configMapRef", "secretRef") if name in source]
-        for kind in chosen:
+        source_kinds = [name for name in ("configMapRef", "secretRef") if name in source]
+        for kind in source_kinds:
             name = source[kind].get("name", "")
             problems += (
                 invalid_each(
@@ -293,26 +293,26 @@ def _validate_env_from(sources: list[JSON], path: str) -> list[FieldProblem]:
                 if name
                 else [required(f"{item_path}.{kind}.name")]
             )
-        if not chosen:
+        if not source_kinds:
             problems.append(invalid(path, "", "must specify one of: `configMapRef` or `secretRef`"))
-        elif len(chosen) > 1:
+        elif len(source_kinds) > 1:
             problems.append(invalid(path, "", "may not have more than one field specified at a time"))
     return problems
 
 
 def _validate_resize_policy(policies: list[JSON], pod: ContainerContext, path: str) -> list[FieldProblem]:
     problems: list[FieldProblem] = []
-    seen: set[str] = set()
+    earlier_names: set[str] = set()
     for index, policy in enumerate(policies):
         name, restart = policy.get("resourceName", ""), policy.get("restartPolicy", "")
-        if name in seen:
+        if name in earlier_names:
             problems.append(duplicate(f"{path}[{index}]", name))
-        seen.add(name)
-        for value, known in ((name, ("cpu", "memory")), (restart, ("NotRequired", "RestartContainer"))):
+        earlier_names.add(name)
+        for value, supported in ((name, ("cpu", "memory")), (restart, ("NotRequired", "RestartContainer"))):
             if not value:
                 problems.append(required(path))
-            elif value not in known:
-                problems.append(unsupported(path, value, known))
+            elif value not in supported:
+                problems.append(unsupported(path, value, supported))
         if pod.restart_policy == "Never" and restart != "NotRequired":
             detail = "must be 'NotRequired' when `restartPolicy` is 'Never'"
             problems.append(invalid(path, restart, detail))

@@ -91,16 +91,16 @@ def _total_container_requests(spec: JSON) -> dict[str, Quantity]:
     total: dict[str, Quantity] = {}
     for container in spec["containers"] or ():
         total = add_resources(total, asked(container))
-    beside: dict[str, Quantity] = {}
-    most: dict[str, Quantity] = {}
+    sidecars: dict[str, Quantity] = {}
+    init_peak: dict[str, Quantity] = {}
     for container in spec.get("initContainers", ()):
         if container.get("restartPolicy") == "Always":
-            total, beside = add_resources(total, asked(container)), add_resources(beside, asked(container))
-            need = beside
+            total, sidecars = add_resources(total, asked(container)), add_resources(sidecars, asked(container))
+            demand = sidecars
         else:
-            need = add_resources(beside, asked(container))
-        most = {name: max(most.get(name, ZERO), need.get(name, ZERO)) for name in {*most, *need}}
-    return {name: max(total.get(name, ZERO), most.get(name, ZERO)) for name in {*total, *most}}
+            demand = add_resources(sidecars, asked(container))
+        init_peak = {name: max(init_peak.get(name, ZERO), demand.get(name, ZERO)) for name in {*init_peak, *demand}}
+    return {name: max(total.get(name, ZERO), init_peak.get(name, ZERO)) for name in {*total, *init_peak}}
 
 
 def set_container_defaults(container: JSON) -> None:
@@ -126,10 +126,10 @@ def set_container_defaults(container: JSON) -> None:
 def default_pull_policy(image: str) -> str:
     """`Always` for the latest image, tagged so or not tagged; nothing to refresh with any other tag or digest."""
     name, at, _ = image.partition("@")
-    found = _TAG_PATTERN.search(name.rpartition("/")[2])
-    if found is None:
+    tag = _TAG_PATTERN.search(name.rpartition("/")[2])
+    if tag is None:
         return "IfNotPresent" if at or not _is_image_name(name) else "Always"
-    return "Always" if found["tag"] == "latest" and _is_image_name(name[: -len(found[0])]) else "IfNotPresent"
+    return "Always" if tag["tag"] == "latest" and _is_image_name(name[: -len(tag[0])]) else "IfNotPresent"
 
 
 def _is_image_name(name: str) -> bool:

@@ -36,7 +36,7 @@ _BYTE_DIVISORS = frozenset({"1", *(f"1{unit}" for unit in "kMGTPE"), *(f"1{unit}
 _BYTE_DIVISORS_TEXT = "1, 1k, 1M, 1G, 1T, 1P, 1E, 1Ki, 1Mi, 1Gi, 1Ti, 1Pi, 1Ei"
 
 
-def validate_field_ref(reference: JSON, known: tuple[str, ...], path: str) -> list[FieldProblem]:
+def validate_field_ref(reference: JSON, supported: tuple[str, ...], path: str) -> list[FieldProblem]:
     """`fieldRef`: a field of the pod, or one label or annotation."""
     field = reference.get("fieldPath", "")
     if not field:
@@ -44,11 +44,11 @@ def validate_field_ref(reference: JSON, known: tuple[str, ...], path: str) -> li
     version = reference.get("apiVersion")
     if version != "v1":
         return [_field_path_problem(field, f"unsupported pod version: {version}", path)]
-    if found := _SUBSCRIPT(field):
-        return _validate_subscript(found[1], found[2], field, path)
+    if subscript := _SUBSCRIPT(field):
+        return _validate_subscript(subscript[1], subscript[2], field, path)
     if field not in _FIELD_PATHS:
         return [_field_path_problem(field, f"field label not supported: {field}", path)]
-    return [] if field in known else [unsupported(f"{path}.fieldPath", field, known)]
+    return [] if field in supported else [unsupported(f"{path}.fieldPath", field, supported)]
 
 
 def _field_path_problem(field: str, why: str, path: str) -> FieldProblem:
@@ -80,12 +80,12 @@ def _validate_divisor(resource: str, divisor: str, path: str) -> list[FieldProbl
     if divisor == "0":
         return []
     if resource in {"limits.cpu", "requests.cpu"}:
-        known, detail, name = frozenset({"1", "1m"}), "1m and 1", "cpu"
+        supported, detail, name = frozenset({"1", "1m"}), "1m and 1", "cpu"
     else:
         name = {"memory": "memory", "ephemeral-storage": "local ephemeral storage"}.get(
             resource.partition(".")[2], "hugepages" if resource.startswith(_HUGE_PAGES_PREFIXES) else ""
         )
-        known, detail = _BYTE_DIVISORS, _BYTE_DIVISORS_TEXT
-    if not name or divisor in known:
+        supported, detail = _BYTE_DIVISORS, _BYTE_DIVISORS_TEXT
+    if not name or divisor in supported:
         return []
     return [invalid(path, resource, f"only divisor's values {detail} are supported with the {name} resource")]

@@ -5,21 +5,21 @@ from gangline.apiserver.kinds.pod.volumes import validate_descending_path
 from gangline.schema.problems import FieldProblem, forbidden, invalid, not_found, required, unsupported
 
 
-def validate_volume_mounts(container: JSON, known: dict[str, JSON], path: str) -> list[FieldProblem]:
+def validate_volume_mounts(container: JSON, volumes: dict[str, JSON], path: str) -> list[FieldProblem]:
     """`volumeMounts` of a container."""
     problems: list[FieldProblem] = []
     devices = {one.get("name"): one.get("devicePath") for one in container.get("volumeDevices", ())}
-    places: set[str] = set()
+    mount_paths: set[str] = set()
     for index, mount in enumerate(container.get("volumeMounts", ())):
-        name, place = mount.get("name", ""), mount.get("mountPath", "")
-        if name not in known:
+        name, mount_path = mount.get("name", ""), mount.get("mountPath", "")
+        if name not in volumes:
             item_path = f"{path}[{index}].name"
             problems += [not_found(item_path, name)] if name else [required(item_path), not_found(item_path, name)]
-        if not place:
+        if not mount_path:
             problems.append(required(f"{path}[{index}].mountPath"))
-        if place in places:
-            problems.append(invalid(f"{path}[{index}].mountPath", place, "must be unique"))
-        places.add(place)
+        if mount_path in mount_paths:
+            problems.append(invalid(f"{path}[{index}].mountPath", mount_path, "must be unique"))
+        mount_paths.add(mount_path)
         if devices:
             problems += _validate_device_conflicts(mount, devices, f"{path}[{index}]")
         if mount.keys() - _SIMPLE_MOUNT_FIELDS:
@@ -82,41 +82,41 @@ def _validate_recursive_read_only(mount: JSON, path: str) -> list[FieldProblem]:
     return problems
 
 
-def validate_volume_devices(container: JSON, known: dict[str, JSON], path: str) -> list[FieldProblem]:
+def validate_volume_devices(container: JSON, volumes: dict[str, JSON], path: str) -> list[FieldProblem]:
     """`volumeDevices` of a container."""
     problems: list[FieldProblem] = []
     mounted = {one.get("name"): one.get("mountPath") for one in container.get("volumeMounts", ())}
     names: set[str] = set()
-    places: set[str] = set()
+    device_paths: set[str] = set()
     for index, device in enumerate(container.get("volumeDevices", ())):
-        item_path, name, place = f"{path}[{index}]", device.get("name", ""), device.get("devicePath", "")
+        item_path, name, device_path = f"{path}[{index}]", device.get("name", ""), device.get("devicePath", "")
         if not name:
             problems.append(required(f"{item_path}.name"))
         if name in names:
             problems.append(invalid(f"{item_path}.name", name, "must be unique"))
-        volume = known.get(name)
+        volume = volumes.get(name)
         if volume is None:
             problems.append(not_found(f"{item_path}.name", name))
         elif not volume.keys() & {"persistentVolumeClaim", "ephemeral"}:
             detail = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"
             problems.append(invalid(f"{item_path}.name", name, detail))
-        problems += _validate_device_path(place, places, item_path)
+        problems += _validate_device_path(device_path, device_paths, item_path)
         if name in mounted:
             problems.append(invalid(f"{item_path}.name", name, "must not already exist in volumeMounts"))
-        if place in mounted.values():
+        if device_path in mounted.values():
             detail = "must not already exist as a path in volumeMounts"
-            problems.append(invalid(f"{item_path}.devicePath", place, detail))
+            problems.append(invalid(f"{item_path}.devicePath", device_path, detail))
         if name:
             names.add(name)
     return problems
 
 
-def _validate_device_path(place: str, places: set[str], path: str) -> list[FieldProblem]:
-    problems = [] if place else [required(f"{path}.devicePath")]
-    if place in places:
-        problems.append(invalid(f"{path}.devicePath", place, "must be unique"))
-    if ".." in place.split("/"):
-        problems.append(invalid(f"{path}.devicePath", place, "can not contain backsteps ('..')"))
+def _validate_device_path(device_path: str, device_paths: set[str], path: str) -> list[FieldProblem]:
+    problems = [] if device_path else [required(f"{path}.devicePath")]
+    if device_path in device_paths:
+        problems.append(invalid(f"{path}.devicePath", device_path, "must be unique"))
+    if ".." in device_path.split("/"):
+        problems.append(invalid(f"{path}.devicePath", device_path, "can not contain backsteps ('..')"))
     else:
-        places.add(place)
+        device_paths.add(device_path)
     return problems

@@ -9,14 +9,14 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
-def validate_affinity(found_affinity: JSON, path: str) -> list[FieldProblem]:
+def validate_affinity(affinity: JSON, path: str) -> list[FieldProblem]:
     """`validate_affinity` of a pod spec."""
     problems: list[FieldProblem] = []
-    if "nodeAffinity" in found_affinity:
-        problems += _validate_node_affinity(found_affinity["nodeAffinity"], f"{path}.nodeAffinity")
+    if "nodeAffinity" in affinity:
+        problems += _validate_node_affinity(affinity["nodeAffinity"], f"{path}.nodeAffinity")
     for name in ("podAffinity", "podAntiAffinity"):
-        if name in found_affinity:
-            problems += _validate_pod_affinity(found_affinity[name], f"{path}.{name}")
+        if name in affinity:
+            problems += _validate_pod_affinity(affinity[name], f"{path}.{name}")
     return problems
 
 
@@ -44,31 +44,31 @@ def validate_node_selector(selector: JSON, path: str) -> list[FieldProblem]:
 
 def _validate_node_term(term: JSON, path: str, *, values: bool) -> list[FieldProblem]:
     problems: list[FieldProblem] = []
-    for index, one in enumerate(term.get("matchExpressions", ())):
-        problems += _validate_node_requirement(one, f"{path}.matchExpressions[{index}]", values=values)
-    for index, one in enumerate(term.get("matchFields", ())):
-        problems += _validate_node_field(one, f"{path}.matchFields[{index}]")
+    for index, requirement in enumerate(term.get("matchExpressions", ())):
+        problems += _validate_node_requirement(requirement, f"{path}.matchExpressions[{index}]", values=values)
+    for index, requirement in enumerate(term.get("matchFields", ())):
+        problems += _validate_node_field(requirement, f"{path}.matchFields[{index}]")
     return problems
 
 
-def _validate_node_requirement(one: JSON, path: str, *, values: bool) -> list[FieldProblem]:
-    key, given = one.get("key", ""), one.get("values", ())
-    if one.get("operator") in {"Gt", "Lt"}:
+def _validate_node_requirement(requirement: JSON, path: str, *, values: bool) -> list[FieldProblem]:
+    key, operands = requirement.get("key", ""), requirement.get("values", ())
+    if requirement.get("operator") in {"Gt", "Lt"}:
         detail = "must be specified single value when `operator` is 'Lt' or 'Gt'"
-        problems = [] if len(given) == 1 else [required(f"{path}.values", detail)]
+        problems = [] if len(operands) == 1 else [required(f"{path}.values", detail)]
     else:
-        problems = selectors.validate_operator(one.get("operator", ""), given, path)
+        problems = selectors.validate_operator(requirement.get("operator", ""), operands, path)
     problems += invalid_each(f"{path}.key", key, formats.qualified_name_errors(key))
-    for index, value in enumerate(given if values else ()):
+    for index, value in enumerate(operands if values else ()):
         problems += invalid_each(f"{path}.values[{index}]", value, formats.label_value_errors(value))
     return problems
 
 
-def _validate_node_field(one: JSON, path: str) -> list[FieldProblem]:
+def _validate_node_field(requirement: JSON, path: str) -> list[FieldProblem]:
     problems: list[FieldProblem] = []
-    key, values = one.get("key", ""), one.get("values", ())
-    if one.get("operator") not in {"In", "NotIn"}:
-        problems.append(invalid(f"{path}.operator", one.get("operator", ""), "not a valid selector operator"))
+    key, values = requirement.get("key", ""), requirement.get("values", ())
+    if requirement.get("operator") not in {"In", "NotIn"}:
+        problems.append(invalid(f"{path}.operator", requirement.get("operator", ""), "not a valid selector operator"))
     elif len(values) != 1:
         detail = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"
         problems.append(required(f"{path}.values", detail))
@@ -129,13 +129,13 @@ def _validate_label_keys(term: JSON, path: str) -> list[FieldProblem]:
 def _validate_label_keys_unique(selector: JSON, keys: list[str], path: str) -> list[FieldProblem]:
     # `create` has already added one expression per key: a key seen twice was in the selector before.
     problems: list[FieldProblem] = []
-    seen = set(selector.get("matchLabels", ()))
-    for one in selector.get("matchExpressions", ()):
-        key = one.get("key", "")
-        if key in seen and key in keys:
+    earlier_keys = set(selector.get("matchLabels", ()))
+    for requirement in selector.get("matchExpressions", ()):
+        key = requirement.get("key", "")
+        if key in earlier_keys and key in keys:
             detail = "exists in both matchLabelKeys and labelSelector"
             problems.append(invalid(f"{path}[{keys.index(key)}]", key, detail))
-        seen.add(key)
+        earlier_keys.add(key)
     return problems
 
 
@@ -147,33 +147,33 @@ def merge_label_keys(term: JSON, labels: dict[str, str]) -> None:
     for name, operator in (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")):
         for key in term.get(name, ()):
             if key in labels:
-                one = {"key": key, "operator": operator, "values": [labels[key]]}
-                selector.setdefault("matchExpressions", []).append(one)
+                requirement = {"key": key, "operator": operator, "values": [labels[key]]}
+                selector.setdefault("matchExpressions", []).append(requirement)
 
 
 def validate_tolerations(listed: list[JSON], path: str) -> list[FieldProblem]:
     """`validate_tolerations` of a pod spec."""
     problems: list[FieldProblem] = []
-    for index, one in enumerate(listed):
-        key, operator, effect = one.get("key", ""), one.get("operator", ""), one.get("effect", "")
+    for index, toleration in enumerate(listed):
+        key, operator, effect = toleration.get("key", ""), toleration.get("operator", ""), toleration.get("effect", "")
         if (
             operator == "Exists"
             and effect == "NoExecute"
-            and "value" not in one
+            and "value" not in toleration
             and not formats.qualified_name_errors(key or "x")
         ):
             continue
-        problems += _validate_toleration(one, key, operator, effect, f"{path}[{index}]")
+        problems += _validate_toleration(toleration, key, operator, effect, f"{path}[{index}]")
     return problems
 
 
-def _validate_toleration(one: JSON, key: str, operator: str, effect: str, path: str) -> list[FieldProblem]:
+def _validate_toleration(toleration: JSON, key: str, operator: str, effect: str, path: str) -> list[FieldProblem]:
     problems = invalid_each(f"{path}.key", key, formats.qualified_name_errors(key)) if key else []
-    value = one.get("value", "")
+    value = toleration.get("value", "")
     if not key and operator != "Exists":
         detail = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
         problems.append(invalid(f"{path}.operator", operator, detail))
-    if "tolerationSeconds" in one and effect != "NoExecute":
+    if "tolerationSeconds" in toleration and effect != "NoExecute":
         detail = "effect must be 'NoExecute' when `tolerationSeconds` is set"
         problems.append(invalid(f"{path}.effect", effect, detail))
     if operator in {"Equal", ""}:
@@ -192,34 +192,34 @@ def _validate_toleration(one: JSON, key: str, operator: str, effect: str, path: 
 def validate_spread_constraints(constraints: list[JSON], path: str) -> list[FieldProblem]:
     """`topologySpreadConstraints` of a pod spec."""
     problems: list[FieldProblem] = []
-    for index, one in enumerate(constraints):
+    for index, constraint in enumerate(constraints):
         item_path = f"{path}[{index}]"
-        problems += _validate_spread_constraint(one, item_path)
-        pair = (one.get("topologyKey", ""), one.get("whenUnsatisfiable", ""))
+        problems += _validate_spread_constraint(constraint, item_path)
+        pair = (constraint.get("topologyKey", ""), constraint.get("whenUnsatisfiable", ""))
         later = (
             (other.get("topologyKey", ""), other.get("whenUnsatisfiable", "")) for other in constraints[index + 1 :]
         )
         if pair in later:
             problems.append(duplicate(f"{item_path}.{{topologyKey, whenUnsatisfiable}}", f"{{{pair[0]}, {pair[1]}}}"))
-        problems += _validate_spread_options(one, pair[1], item_path)
+        problems += _validate_spread_options(constraint, pair[1], item_path)
     return problems
 
 
-def _validate_spread_constraint(one: JSON, path: str) -> list[FieldProblem]:
+def _validate_spread_constraint(constraint: JSON, path: str) -> list[FieldProblem]:
     problems: list[FieldProblem] = []
-    if one.get("maxSkew", 0) <= 0:
-        problems.append(invalid(f"{path}.maxSkew", one.get("maxSkew", 0), "must be greater than zero"))
-    if not one.get("topologyKey"):
+    if constraint.get("maxSkew", 0) <= 0:
+        problems.append(invalid(f"{path}.maxSkew", constraint.get("maxSkew", 0), "must be greater than zero"))
+    if not constraint.get("topologyKey"):
         problems.append(required(f"{path}.topologyKey", "can not be empty"))
-    supported, action = ("DoNotSchedule", "ScheduleAnyway"), one.get("whenUnsatisfiable", "")
+    supported, action = ("DoNotSchedule", "ScheduleAnyway"), constraint.get("whenUnsatisfiable", "")
     if action not in supported:
         problems.append(unsupported(f"{path}.whenUnsatisfiable", action, supported))
     return problems
 
 
-def _validate_spread_options(one: JSON, action: str, path: str) -> list[FieldProblem]:
+def _validate_spread_options(constraint: JSON, action: str, path: str) -> list[FieldProblem]:
     problems: list[FieldProblem] = []
-    domains = one.get("minDomains")
+    domains = constraint.get("minDomains")
     if domains is not None:
         if domains <= 0:
             problems.append(invalid(f"{path}.minDomains", domains, "must be greater than zero"))
@@ -228,9 +228,9 @@ def _validate_spread_options(one: JSON, action: str, path: str) -> list[FieldPro
             problems.append(invalid(f"{path}.minDomains", domains, detail))
     supported = ("Honor", "Ignore")
     problems += [
-        unsupported(f"{path}.{name}", one[name], supported)
+        unsupported(f"{path}.{name}", constraint[name], supported)
         for name in ("nodeAffinityPolicy", "nodeTaintsPolicy")
-        if name in one and one[name] not in supported
+        if name in constraint and constraint[name] not in supported
     ]
-    problems += _validate_label_keys(one, path)
-    return problems + selectors.validate_label_selector(one.get("labelSelector"), f"{path}.labelSelector")
+    problems += _validate_label_keys(constraint, path)
+    return problems + selectors.validate_label_selector(constraint.get("labelSelector"), f"{path}.labelSelector")

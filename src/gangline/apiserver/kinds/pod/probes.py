@@ -79,12 +79,12 @@ def _validate_stop_signal(signal: str, path: str, system: str | None) -> list[Fi
 def validate_handler(action: JSON, path: str, grace: int | None) -> list[FieldProblem]:
     """Exactly one way to ask the container."""
     problems: list[FieldProblem] = []
-    chosen = [name for name in _HANDLER_TYPES if name in action]
-    if not chosen:
+    handlers = [name for name in _HANDLER_TYPES if name in action]
+    if not handlers:
         return [required(path, "must specify a handler type")]
-    first = chosen[0]
+    first = handlers[0]
     problems += _validate_action(first, action[first], f"{path}.{first}", grace)
-    problems += [forbidden(f"{path}.{name}", "may not specify more than 1 handler type") for name in chosen[1:]]
+    problems += [forbidden(f"{path}.{name}", "may not specify more than 1 handler type") for name in handlers[1:]]
     return problems
 
 

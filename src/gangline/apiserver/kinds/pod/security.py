@@ -39,15 +39,15 @@ def _validate_process_namespace(spec: JSON, path: str) -> list[FieldProblem]:
     return []
 
 
-def _validate_enum(context: JSON, name: str, known: tuple[str, ...], path: str) -> list[FieldProblem]:
-    if name in context and context[name] not in known:
-        return [unsupported(f"{path}.{name}", context[name], known)]
+def _validate_enum(context: JSON, name: str, supported: tuple[str, ...], path: str) -> list[FieldProblem]:
+    if name in context and context[name] not in supported:
+        return [unsupported(f"{path}.{name}", context[name], supported)]
     return []
 
 
 def _validate_sysctls(sysctls: list[JSON] | tuple[()], spec: JSON, path: str) -> list[FieldProblem]:
     problems: list[FieldProblem] = []
-    seen: set[str] = set()
+    earlier_names: set[str] = set()
     for index, sysctl in enumerate(sysctls):
         name, item_path = sysctl.get("name", ""), f"{path}[{index}].name"
         if not name:
@@ -56,13 +56,13 @@ def _validate_sysctls(sysctls: list[JSON] | tuple[()], spec: JSON, path: str) ->
             problems.append(
                 invalid(item_path, name, f"must have at most 253 characters and match regex {_SYSCTL_PATTERN}")
             )
-        elif name in seen:
+        elif name in earlier_names:
             problems.append(duplicate(item_path, name))
         if spec.get("hostNetwork") and name.startswith("net."):
             problems.append(invalid(item_path, name, "may not be specified when 'hostNetwork' is true"))
         if spec.get("hostIPC") and name.startswith(("kernel.shm", "kernel.msg", "kernel.sem", "fs.mqueue.")):
             problems.append(invalid(item_path, name, "may not be specified when 'hostIPC' is true"))
-        seen.add(name)
+        earlier_names.add(name)
     return problems
 
 
@@ -155,8 +155,8 @@ def validate_host_namespaces(spec: JSON, path: str) -> list[FieldProblem]:
     if spec.get("hostUsers") is not False:
         return []
     detail = "when `hostUsers` is false"
-    named = (("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC"))
-    problems = [forbidden(f"{path}.{shown}", detail) for name, shown in named if spec.get(name)]
+    fields = (("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC"))
+    problems = [forbidden(f"{path}.{shown_name}", detail) for name, shown_name in fields if spec.get(name)]
     for group in ("initContainers", "containers", "ephemeralContainers"):
         for index, container in enumerate(spec.get(group) or ()):
             if container.get("volumeDevices"):

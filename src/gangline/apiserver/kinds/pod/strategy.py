@@ -160,16 +160,16 @@ def _tolerates(tolerations: list[JSON], key: str) -> bool:
 def drop_disabled_fields(spec: JSON) -> None:
     """Remove fields of features that are off in this version of Kubernetes."""
     spec.pop("hostnameOverride", None)
-    gone = {volume.get("name") for volume in spec.get("volumes", ()) if "image" in volume}
-    if gone:
+    image_volumes = {volume.get("name") for volume in spec.get("volumes", ()) if "image" in volume}
+    if image_volumes:
         spec["volumes"] = [volume for volume in spec["volumes"] if "image" not in volume]
     for group in _CONTAINER_LISTS:
         for container in spec.get(group) or ():
             _drop_disabled_container_fields(container, sidecar=group == "initContainers")
-            if gone and "volumeMounts" in container:
-                kept = [mount for mount in container["volumeMounts"] if mount.get("name") not in gone]
-                container["volumeMounts"] = kept
-                if not kept:
+            if image_volumes and "volumeMounts" in container:
+                mounts = [mount for mount in container["volumeMounts"] if mount.get("name") not in image_volumes]
+                container["volumeMounts"] = mounts
+                if not mounts:
                     del container["volumeMounts"]
 
 
@@ -189,15 +189,15 @@ def _drop_disabled_container_fields(container: JSON, *, sidecar: bool) -> None:
 def qos_class(spec: JSON) -> str:
     """`Guaranteed`, `Burstable` or `BestEffort`, by what the containers ask for."""
     if "resources" in spec:
-        asked = [spec["resources"]]
+        requirements = [spec["resources"]]
     else:
-        asked = [one["resources"] for one in [*(spec["containers"] or ()), *spec.get("initContainers", ())]]
-    if not any(asked):
+        requirements = [one["resources"] for one in [*(spec["containers"] or ()), *spec.get("initContainers", ())]]
+    if not any(requirements):
         return "BestEffort"
     requests: dict[str, int] = {}
     limits: dict[str, int] = {}
     guaranteed = True
-    for resources in asked:
+    for resources in requirements:
         _add_qos_resources(requests, resources.get("requests", {}))
         guaranteed = guaranteed and _add_qos_resources(limits, resources.get("limits", {})) == len(_QOS_RESOURCES)
     if not requests and not limits:
@@ -205,15 +205,15 @@ def qos_class(spec: JSON) -> str:
     return "Guaranteed" if guaranteed and requests == limits else "Burstable"
 
 
-def _add_qos_resources(total: dict[str, int], amount: JSON) -> int:
+def _add_qos_resources(total: dict[str, int], resources: JSON) -> int:
     """Add what counts for the class; how many of the resources were there."""
-    found = 0
+    count = 0
     for name in _QOS_RESOURCES:
-        nanos = quantities.parse_quantity(amount[name]).nanos if name in amount else 0
+        nanos = quantities.parse_quantity(resources[name]).nanos if name in resources else 0
         if nanos > 0:
             total[name] = total.get(name, 0) + nanos
-            found += 1
-    return found
+            count += 1
+    return count
 
 
 def _scheduling_gated_condition(now: str) -> JSON:
@@ -255,7 +255,7 @@ def _keep_observed_generations(status: JSON, before: JSON) -> None:
     for condition in before.get("conditions", ()):
         earlier.setdefault(condition.get("type", ""), []).append(condition.get("observedGeneration", 0))
     for condition in status.get("conditions", ()):
-        known = earlier.get(condition.get("type", ""), [])
-        observed = known.pop(0) if known else 0
+        generations = earlier.get(condition.get("type", ""), [])
+        observed = generations.pop(0) if generations else 0
         if observed and "observedGeneration" not in condition:
             condition["observedGeneration"] = observed

@@ -14,9 +14,9 @@ def set_template_defaults(template: JSON) -> None:
     defaults.set_pod_spec_defaults(template["spec"])
 
 
-def validate_pod_template(found_template: JSON, path: str) -> list[FieldProblem]:
+def validate_pod_template(template: JSON, path: str) -> list[FieldProblem]:
     """A pod template with its defaults."""
-    meta, spec = found_template["metadata"], found_template["spec"]
+    meta, spec = template["metadata"], template["spec"]
     problems = metadata.validate_labels(meta.get("labels", {}), f"{path}.labels")
     problems += metadata.validate_annotations(meta.get("annotations", {}), f"{path}.annotations")
     problems += validation.validate_pod_spec(spec, "", f"{path}.spec", of_pod=False)
@@ -40,13 +40,13 @@ def validate_selector_immutable(new: JSON, old: JSON) -> list[FieldProblem]:
     """A workload's selector stays as it is."""
     if new.get("selector") == old.get("selector"):
         return []
-    shown = gostruct.json_struct(new.get("selector"), gostruct.LABEL_SELECTOR_FIELDS)
-    return [invalid("spec.selector", shown, metadata.IMMUTABLE_MESSAGE)]
+    printed = gostruct.json_struct(new.get("selector"), gostruct.LABEL_SELECTOR_FIELDS)
+    return [invalid("spec.selector", printed, metadata.IMMUTABLE_MESSAGE)]
 
 
-def selector_mismatch(found_template: JSON) -> FieldProblem:
+def selector_mismatch(template: JSON) -> FieldProblem:
     detail = "`selector` does not match template `labels`"
-    labels = found_template["metadata"].get("labels")
+    labels = template["metadata"].get("labels")
     return invalid("spec.template.metadata.labels", labels, detail)
 
 
@@ -62,9 +62,9 @@ def validate_always_restarts(spec: JSON, kind: str) -> list[FieldProblem]:
     return problems
 
 
-def template_warnings(found_template: JSON, prefix: str) -> Iterator[str]:
+def template_warnings(template: JSON, prefix: str) -> Iterator[str]:
     """`prefix` is where the template is: `spec.template.`."""
-    yield from warnings.pod_warnings(found_template["metadata"], found_template["spec"], prefix)
+    yield from warnings.pod_warnings(template["metadata"], template["spec"], prefix)
 
 
 def name_warnings(name: str) -> Iterator[str]:

@@ -75,8 +75,8 @@ def _validate_tolerations_update(new: list[JSON], old: list[JSON]) -> list[Field
     def but_seconds(one: JSON) -> JSON:
         return {name: value for name, value in one.items() if name != "tolerationSeconds"}
 
-    kept = [but_seconds(one) for one in new]
-    if any(but_seconds(one) not in kept for one in old):
+    new_tolerations = [but_seconds(one) for one in new]
+    if any(but_seconds(one) not in new_tolerations for one in old):
         detail = "existing toleration can not be modified except its tolerationSeconds"
         return [forbidden("spec.tolerations", detail)]
     return placement.validate_tolerations(new, "spec.tolerations")
@@ -237,7 +237,7 @@ def _validate_ip_list_update(new: list[JSON], old: list[JSON], path: str) -> lis
         detail = f"failed to check for dual stack with error:invalid IP[{wrong}]: {addresses[wrong]}"
         problems.append(FieldProblem(ProblemKind.INTERNAL, path, NO_VALUE, detail))
     if wrong is not None or len({formats.ip_family(one) for one in addresses}) < 2 or len(new) > 2:
-        shown_addresses = [gostruct.go_struct(one, "IP") for one in new]
+        printed = [gostruct.go_struct(one, "IP") for one in new]
         detail = "may specify no more than one IP for each IP family"
-        problems.append(invalid(path, shown_addresses, detail))
+        problems.append(invalid(path, printed, detail))
     return problems

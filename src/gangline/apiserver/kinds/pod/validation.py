@@ -39,10 +39,10 @@ _RARE_FIELDS = frozenset(
 
 def validate_pod_spec(spec: JSON, pod_name: str, path: str, *, of_pod: bool) -> list[FieldProblem]:
     """A pod spec with its defaults. `pod_name` is empty in templates."""
-    good, problems = (
+    valid_volumes, problems = (
         volumes.validate_volumes(spec["volumes"], pod_name, f"{path}.volumes") if "volumes" in spec else ({}, [])
     )
-    pod = containers.ContainerContext(spec, good)
+    pod = containers.ContainerContext(spec, valid_volumes)
     if "resourceClaims" in spec:
         problems += _validate_resource_claims(spec["resourceClaims"], f"{path}.resourceClaims")
     regular, init = spec["containers"] or [], spec.get("initContainers", [])
@@ -75,24 +75,24 @@ def validate_pod_spec(spec: JSON, pod_name: str, path: str, *, of_pod: bool) -> 
 
 def _validate_resource_claims(claims: list[JSON], path: str) -> list[FieldProblem]:
     problems: list[FieldProblem] = []
-    seen: set[str] = set()
+    earlier_names: set[str] = set()
     for index, claim in enumerate(claims):
         item_path, name = f"{path}[{index}]", claim.get("name", "")
         if not name:
             problems.append(required(f"{item_path}.name"))
-        elif name in seen:
+        elif name in earlier_names:
             problems.append(duplicate(f"{item_path}.name", name))
         else:
             problems += invalid_each(f"{item_path}.name", name, formats.dns_label_errors(name))
-        seen.add(name)
-        chosen = [one for one in ("resourceClaimName", "resourceClaimTemplateName") if one in claim]
-        if len(chosen) > 1:
+        earlier_names.add(name)
+        sources = [one for one in ("resourceClaimName", "resourceClaimTemplateName") if one in claim]
+        if len(sources) > 1:
             detail = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
             problems.append(invalid(item_path, gostruct.go_struct(claim, gostruct.RESOURCE_CLAIM_FIELDS), detail))
-        if not chosen:
+        if not sources:
             detail = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
             problems.append(invalid(item_path, gostruct.go_struct(claim, gostruct.RESOURCE_CLAIM_FIELDS), detail))
-        for one in chosen:
+        for one in sources:
             problems += invalid_each(f"{item_path}.{one}", claim[one], formats.dns_subdomain_errors(claim[one]))
     return problems
 
@@ -140,13 +140,13 @@ def _validate_scheduling(spec: JSON, path: str) -> list[FieldProblem]:
 
 def _validate_scheduling_gates(gates: list[JSON] | tuple[()], path: str) -> list[FieldProblem]:
     problems: list[FieldProblem] = []
-    seen: set[str] = set()
+    earlier_names: set[str] = set()
     for index, gate in enumerate(gates):
         name = gate.get("name", "")
         problems += invalid_each(f"{path}[{index}]", name, formats.qualified_name_errors(name))
-        if name in seen:
+        if name in earlier_names:
             problems.append(duplicate(f"{path}[{index}]", name))
-        seen.add(name)
+        earlier_names.add(name)
     return problems
 
 

@@ -82,9 +82,9 @@ _REQUIRED_FIELDS = {
 
 def validate_volumes(listed: list[JSON], pod_name: str, path: str) -> tuple[dict[str, JSON], list[FieldProblem]]:
     """The good volumes by name, and the problems of the others."""
-    good: dict[str, JSON] = {}
+    valid_volumes: dict[str, JSON] = {}
     problems: list[FieldProblem] = []
-    claimed = {f"{pod_name}-{one.get('name', '')}" for one in listed if "ephemeral" in one and pod_name}
+    ephemeral_claims = {f"{pod_name}-{one.get('name', '')}" for one in listed if "ephemeral" in one and pod_name}
     for index, volume in enumerate(listed):
         item_path, name = f"{path}[{index}]", volume.get("name", "")
         wrong = _validate_volume_source(volume, item_path, name, pod_name)
@@ -92,26 +92,26 @@ def validate_volumes(listed: list[JSON], pod_name: str, path: str) -> tuple[dict
             wrong.append(required(f"{item_path}.name"))
         elif errors := formats.dns_label_errors(name):
             wrong += invalid_each(f"{item_path}.name", name, errors)
-        if name in good:
+        if name in valid_volumes:
             wrong.append(duplicate(f"{item_path}.name", name))
         if wrong:
             problems += wrong
         else:
-            good[name] = volume
+            valid_volumes[name] = volume
         claim = volume.get("persistentVolumeClaim", {}).get("claimName", "")
-        if claim and claim in claimed:
+        if claim and claim in ephemeral_claims:
             detail = "must not reference a PVC that gets created for an ephemeral volume"
             problems.append(invalid(f"{item_path}.persistentVolumeClaim.claimName", claim, detail))
-    return good, problems
+    return valid_volumes, problems
 
 
 def _validate_volume_source(volume: JSON, path: str, name: str, pod_name: str) -> list[FieldProblem]:
     if len(volume) == 2 and "emptyDir" in volume and not volume["emptyDir"]:
         return []
-    chosen = [kind for kind in _SOURCE_ORDER if kind in volume]
-    if not chosen:
+    sources = [kind for kind in _SOURCE_ORDER if kind in volume]
+    if not sources:
         return [required(path, "must specify a volume type")]
-    first = chosen[0]
+    first = sources[0]
     check = _SOURCE_VALIDATORS.get(first)
     problems = (
         check(volume[first], f"{path}.{first}") if check else _validate_required_fields(first, volume[first], path)
@@ -122,7 +122,7 @@ def _validate_volume_source(volume: JSON, path: str, name: str, pod_name: str) -
         problems += invalid_each(f"{path}.name", name, detail)
     problems += [
         forbidden(f"{path}.{_MISSPELT_PATHS.get(kind, kind)}", "may not specify more than 1 volume type")
-        for kind in chosen[1:]
+        for kind in sources[1:]
     ]
     return problems
 
@@ -256,16 +256,16 @@ def _validate_downward_item(item: JSON, path: str) -> list[FieldProblem]:
 
 def _validate_projected(source: JSON, path: str) -> list[FieldProblem]:
     problems = _validate_file_mode(source.get("defaultMode"), f"{path}.defaultMode")
-    taken: set[str] = set()
+    file_paths: set[str] = set()
     for index, projection in enumerate(source.get("sources") or ()):
         item_path = f"{path}.sources[{index}]"
         for name in ("secret", "configMap"):
             if name in projection:
-                problems += _validate_projected_keys(projection[name], f"{item_path}.{name}", path, taken)
+                problems += _validate_projected_keys(projection[name], f"{item_path}.{name}", path, file_paths)
         if "downwardAPI" in projection:
             for item in projection["downwardAPI"].get("items", ()):
                 problems += _validate_downward_item(item, f"{item_path}.downwardAPI")
-                problems += _validate_path_unique(item.get("path", ""), item.get("path", ""), path, taken)
+                problems += _validate_path_unique(item.get("path", ""), item.get("path", ""), path, file_paths)
         if "serviceAccountToken" in projection:
             problems += _validate_token_projection(
                 projection["serviceAccountToken"], f"{item_path}.serviceAccountToken", path
@@ -275,19 +275,19 @@ def _validate_projected(source: JSON, path: str) -> list[FieldProblem]:
     return problems
 
 
-def _validate_projected_keys(source: JSON, path: str, volume: str, taken: set[str]) -> list[FieldProblem]:
+def _validate_projected_keys(source: JSON, path: str, volume: str, file_paths: set[str]) -> list[FieldProblem]:
     problems = [] if source.get("name") else [required(f"{path}.name")]
     for index, item in enumerate(source.get("items", ())):
         problems += _validate_key_to_path(item, f"{path}.items[{index}]")
-        problems += _validate_path_unique(item.get("path", ""), source.get("name", ""), volume, taken)
+        problems += _validate_path_unique(item.get("path", ""), source.get("name", ""), volume, file_paths)
     return problems
 
 
-def _validate_path_unique(place: str, shown: str, path: str, taken: set[str]) -> list[FieldProblem]:
-    if place in taken:
-        return [invalid(path, shown, "conflicting duplicate paths")]
-    if place:
-        taken.add(place)
+def _validate_path_unique(file_path: str, value: str, path: str, file_paths: set[str]) -> list[FieldProblem]:
+    if file_path in file_paths:
+        return [invalid(path, value, "conflicting duplicate paths")]
+    if file_path:
+        file_paths.add(file_path)
     return []
 
 
@@ -305,21 +305,21 @@ def _validate_token_projection(token: JSON, path: str, volume: str) -> list[Fiel
     return problems + _validate_volume_path(token["path"], f"{volume}.path")
 
 
-def _validate_volume_path(place: str, path: str) -> list[FieldProblem]:
-    problems = validate_descending_path(place, path)
-    if place.startswith("..") and not place.startswith("../"):
-        problems.append(invalid(path, place, "must not start with '..'"))
+def _validate_volume_path(file_path: str, path: str) -> list[FieldProblem]:
+    problems = validate_descending_path(file_path, path)
+    if file_path.startswith("..") and not file_path.startswith("../"):
+        problems.append(invalid(path, file_path, "must not start with '..'"))
     return problems
 
 
-def validate_descending_path(place: str, path: str) -> list[FieldProblem]:
+def validate_descending_path(file_path: str, path: str) -> list[FieldProblem]:
     """A relative path that does not lead up."""
-    problems = [invalid(path, place, "must be a relative path")] if place.startswith("/") else []
-    return problems + _validate_no_backsteps(place, path)
+    problems = [invalid(path, file_path, "must be a relative path")] if file_path.startswith("/") else []
+    return problems + _validate_no_backsteps(file_path, path)
 
 
-def _validate_no_backsteps(place: str, path: str) -> list[FieldProblem]:
-    return [invalid(path, place, "must not contain '..'")] if ".." in place.split("/") else []
+def _validate_no_backsteps(file_path: str, path: str) -> list[FieldProblem]:
+    return [invalid(path, file_path, "must not contain '..'")] if ".." in file_path.split("/") else []
 
 
 _SOURCE_VALIDATORS: dict[str, Callable[[JSON, str], list[FieldProblem]]] = {

@@ -71,7 +71,7 @@ class AutoscalerStrategy(Strategy):
 
 
 class AutoscalerV1Strategy(AutoscalerStrategy):
-    """`autoscaling/v1`, on its own shape."""
+    """`autoscaling/v1`: objects have the fields of that version, and are validated as `v2`."""
 
     struct: ClassVar[str] = "autoscaling.v1.HorizontalPodAutoscaler"
 
@@ -182,7 +182,7 @@ def _validate_scaling_policy(policy: JSON, path: str) -> list[FieldProblem]:
 
 
 def to_v1(obj: JSON) -> JSON:
-    """A stored autoscaler as `autoscaling/v1`; what that has no field for becomes an annotation."""
+    """A stored autoscaler as `autoscaling/v1`. Fields that v1 does not have become annotations."""
     spec, status = dict(obj["spec"]), dict(obj.get("status", {}))
     meta = dict(obj["metadata"])
     annotations = dict(meta.get("annotations", {}))
@@ -207,7 +207,7 @@ def to_v1(obj: JSON) -> JSON:
 
 
 def to_v2(obj: JSON) -> JSON:
-    """An `autoscaling/v1` autoscaler as it is stored; the inverse of `to_v1`."""
+    """An `autoscaling/v1` autoscaler as it is stored: the inverse of `to_v1`."""
     spec, meta = dict(obj["spec"]), dict(obj["metadata"])
     annotations = dict(meta.get("annotations", {}))
     metrics = json.loads(annotations.pop(_METRICS_ANNOTATION, "[]"))

@@ -28,6 +28,6 @@ class LeaseStrategy(Strategy):
 
 
 def _drop_coordinated_fields(spec: JSON) -> None:
-    """Coordinated elections are off in this version of Kubernetes."""
+    """Remove the fields of coordinated leader election, which is disabled in this version of Kubernetes."""
     spec.pop("strategy", None)
     spec.pop("preferredHolder", None)

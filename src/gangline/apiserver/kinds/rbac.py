@@ -18,7 +18,7 @@ class _RbacStrategy(Strategy):
     def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         return [
             *self.validate(obj),
-            *self.validate(obj),  # once for the kind and once for the change, as the real server does
+            *self.validate(obj),  # As kube-apiserver: for the kind and for the change.
             *self.metadata.validate_update(obj, old),
             *self.validate_transition(obj, old),
         ]

@@ -14,10 +14,12 @@ _EXCEEDS_REPLICAS = "cannot be greater than status.replicas"
 
 
 class _WorkloadStrategy(Strategy):
+    """What the four workloads share: pod templates and immutable selectors."""
+
     has_status = True
     has_generation = True
     prefixes_pod_names: ClassVar[bool] = True
-    """Whether the names of its pods begin with its own."""
+    """Whether the names of the pods begin with the workload's name."""
 
     def set_defaults(self, obj: JSON) -> None:
         templates.set_template_defaults(obj["spec"]["template"])
@@ -99,7 +101,7 @@ class DeploymentStrategy(_WorkloadStrategy):
 
 def _validate_replicated_spec(spec: JSON, kind: str) -> list[FieldProblem]:
     selector, template = spec.get("selector"), spec["template"]
-    problems = templates.validate_workload_selector(selector, "deployment")  # of replica sets too
+    problems = templates.validate_workload_selector(selector, "deployment")  # The message says so for ReplicaSets, too.
     if selector is None or not selectors.validate_label_selector(selector, ""):
         labels = template["metadata"].get("labels", {})
         if selector is None or not selectors.matches_labels(selector, labels):
@@ -128,6 +130,7 @@ def _validate_deployment_rollout(strategy: JSON, path: str) -> list[FieldProblem
 
 
 def _rollout_struct(strategy: JSON, rolling: str) -> Any:
+    """An update strategy as Go prints it. `rolling` lists the fields of `rollingUpdate`."""
     return gostruct.go_struct(strategy, f"Type RollingUpdate({rolling})")
 
 
@@ -256,13 +259,13 @@ def _validate_stateful_template(spec: JSON, selector: JSON | None) -> list[Field
     if selector is None or not selectors.matches_labels(selector, meta.get("labels", {})):
         problems.append(templates.selector_mismatch(spec["template"]))
     problems += templates.validate_pod_template(_template_with_claims(spec), "spec.template")
-    # The real server looks at these once more.
+    # kube-apiserver validates these twice.
     problems += metadata.validate_labels(meta.get("labels", {}), "spec.template.labels")
     return problems + metadata.validate_annotations(meta.get("annotations", {}), "spec.template.annotations")
 
 
 def _template_with_claims(spec: JSON) -> JSON:
-    """The template as its pods will be: with a volume per claim."""
+    """The template as the pods get it: with a volume for each claim."""
     listed = spec.get("volumeClaimTemplates", ())
     template: JSON = spec["template"]
     if not listed and not template["spec"].keys() & {"hostname", "subdomain"}:
@@ -331,7 +334,7 @@ class DaemonSetStrategy(_WorkloadStrategy):
 
     def set_defaults(self, obj: JSON) -> None:
         super().set_defaults(obj)
-        # Whoever writes the object owns this; the number comes later.
+        # Set as a default, so that the client owns the field; the number is set later.
         obj["metadata"].setdefault("annotations", {}).setdefault(_TEMPLATE_GENERATION_ANNOTATION, "0")
         spec = obj["spec"]
         strategy = spec["updateStrategy"]
@@ -371,7 +374,7 @@ _TEMPLATE_GENERATION_ANNOTATION = "deprecated.daemonset.template.generation"
 
 
 def _set_template_generation(meta: JSON, generation: int) -> None:
-    # A field of an older version of the kind, which lives on as an annotation.
+    # A field of an older version of the kind, kept as an annotation.
     meta.setdefault("annotations", {})[_TEMPLATE_GENERATION_ANNOTATION] = str(generation)
 
 
@@ -395,6 +398,7 @@ def _validate_daemon_rollout(strategy: JSON, path: str) -> list[FieldProblem]:
 
 
 def _validate_counts(status: JSON, names: str) -> list[FieldProblem]:
+    """No count of the status may be negative. `names` lists the counts, separated by spaces."""
     problems: list[FieldProblem] = []
     for name in names.split():
         problems += validate_non_negative(f"status.{name}", status.get(name, 0))

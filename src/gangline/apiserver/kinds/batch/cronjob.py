@@ -95,6 +95,7 @@ def _validate_schedule(spec: JSON) -> list[FieldProblem]:
 
 
 def _schedule_error(schedule: str) -> str:
+    """What is wrong with a cron schedule, in the words of the Go library; empty for a valid one."""
     text = re.sub(r"^(CRON_)?TZ=\S*\s+", "", schedule)
     if text.startswith("@"):
         if text in _CRON_DESCRIPTORS or re.fullmatch(r"@every ([0-9.]+(ns|us|ms|s|m|h))+", text):

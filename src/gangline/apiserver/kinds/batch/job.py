@@ -19,7 +19,7 @@ _DOMAIN_PATH_PATTERN = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+"
 
 
 def set_job_spec_defaults(spec: JSON) -> None:
-    """Of a Job; a CronJob's template gets only the defaults of its pods."""
+    """Set the defaults of a Job's spec. The job template of a CronJob does not get them."""
     if "completions" not in spec and "parallelism" not in spec:
         spec["completions"] = 1
     spec.setdefault("parallelism", 1)
@@ -31,7 +31,7 @@ def set_job_spec_defaults(spec: JSON) -> None:
 
 
 def set_policy_defaults(spec: JSON) -> None:
-    """Of the rules about failed pods, in a Job or the template of one."""
+    """Set the defaults of `podFailurePolicy`, in a Job or in the job template of a CronJob."""
     for rule in spec.get("podFailurePolicy", {}).get("rules") or ():
         for pattern in rule.get("onPodConditions", ()):
             if not pattern.get("status"):
@@ -39,6 +39,8 @@ def set_policy_defaults(spec: JSON) -> None:
 
 
 class JobMetadataRules(CoreMetadataRules):
+    """Labels that only come from the generated selector are not validated among the Job's own."""
+
     def validate(self, obj: JSON) -> list[FieldProblem]:
         labels = obj["metadata"].get("labels", {})
         if labels and labels.keys() <= {*_UID_LABELS, *_NAME_LABELS}:
@@ -69,7 +71,7 @@ class JobStrategy(Strategy):
         set_job_spec_defaults(spec)
         labels = spec["template"]["metadata"].get("labels")
         if labels and not meta.get("labels"):
-            meta["labels"] = labels  # the same ones: the real server adds to both when it adds its own
+            meta["labels"] = labels  # Shared: kube-apiserver adds generated labels to both.
 
     def prepare_for_create(self, obj: JSON, now: str) -> None:
         super().prepare_for_create(obj, now)
@@ -96,7 +98,7 @@ class JobStrategy(Strategy):
         return problems
 
     def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
-        # The real server validates the new job, and its spec once more as part of the change.
+        # kube-apiserver validates the new job, and its spec once more as part of the change.
         new, before = obj["spec"], old["spec"]
         problems = [
             *self.validate(obj),
@@ -127,7 +129,7 @@ class JobStrategy(Strategy):
 
 
 def job_warnings(spec: JSON, path: str) -> list[str]:
-    """Of a job's spec, at `path`."""
+    """Warnings about a Job's spec at `path`."""
     warnings: list[str] = []
     many = spec.get("completions", 0) > 100_000 and spec.get("parallelism", 0) > 10_000
     if many and spec.get("completionMode") == "Indexed":
@@ -189,7 +191,7 @@ def _validate_spec_and_selector(spec: JSON) -> list[FieldProblem]:
 
 
 def validate_job_spec(spec: JSON, path: str) -> list[FieldProblem]:
-    """A job's spec, of its own or in a CronJob, at `path`."""
+    """Problems of the spec of a Job, or of the job template of a CronJob, at `path`."""
     problems: list[FieldProblem] = []
     for name in (
         "parallelism",
@@ -293,7 +295,7 @@ def _validate_template_update(new: JSON, old: JSON) -> list[FieldProblem]:
 
 
 def _changes_only_placement(new: JSON, old: JSON) -> bool:
-    """Whether only what decides where pods run changed, which a job that never started may."""
+    """Whether only fields changed that decide where pods run. A Job that never started may change those."""
 
     def rest(template: JSON) -> JSON:
         free = ("nodeSelector", "tolerations", "schedulingGates")

@@ -1,4 +1,4 @@
-"""Which failures and successes of pods decide about a Job."""
+"""Validation of a Job's failure and success policies."""
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats, gostruct

@@ -1,4 +1,4 @@
-"""What the status of a Job may say."""
+"""Validation of the status of Jobs."""
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import metadata

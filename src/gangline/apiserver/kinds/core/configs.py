@@ -122,6 +122,6 @@ class ServiceAccountStrategy(Strategy):
 
 
 def _strip_secret_refs(obj: JSON) -> None:
-    """A service account refers to secrets of its own namespace, by name."""
+    """Reduce references to secrets to the name: a service account refers to secrets of its own namespace."""
     if "secrets" in obj:
         obj["secrets"] = [{"name": one["name"]} if one.get("name") else {} for one in obj["secrets"]]

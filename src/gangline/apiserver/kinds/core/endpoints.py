@@ -1,4 +1,4 @@
-"""Endpoints, endpoint slices and network policies: enough for clients that write them."""
+"""Endpoints, endpoint slices and network policies: defaults and the most common checks."""
 
 from typing import Any, ClassVar
 

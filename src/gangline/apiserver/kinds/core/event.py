@@ -1,6 +1,6 @@
-"""Events: one object, two shapes. `v1` is the one stored; `events.k8s.io/v1` calls the same fields other names.
+"""Events: one object in two forms. `v1` is stored; `events.k8s.io/v1` has other names for the same fields.
 
-Both kinds here work on the shape of their own API version. The registry converts what it stores.
+Both strategies work on objects in the form of their own API version. The registry converts what it stores.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ _IMMUTABLE_FIELDS = (
     "firstTimestamp",
     "lastTimestamp",
     "count",
-    "reason",  # told twice by the real server
+    "reason",  # Reported twice by kube-apiserver.
     "type",
     "eventTime",
     "action",
@@ -42,12 +42,12 @@ _MAX_NOTE_LENGTH = 1024
 
 
 def to_events_v1(event: JSON) -> JSON:
-    """A `v1` event as `events.k8s.io/v1`; a new object that shares its parts."""
+    """A `v1` event as `events.k8s.io/v1`: a new object that shares parts with the old one."""
     return _convert_event(event, _EVENTS_V1_NAMES, "events.k8s.io/v1", "events.v1.Event")
 
 
 def to_core_v1(event: JSON) -> JSON:
-    """An `events.k8s.io/v1` event as `v1`; a new object that shares its parts."""
+    """An `events.k8s.io/v1` event as `v1`: a new object that shares parts with the old one."""
     return _convert_event(event, _CORE_V1_NAMES, "v1", "core.v1.Event")
 
 
@@ -59,7 +59,7 @@ def _convert_event(event: JSON, names: Mapping[str, str], version: str, struct: 
 
 
 class EventStrategy(Strategy):
-    """`v1`."""
+    """Events of `v1`."""
 
     struct = "core.v1.Event"
     allow_create_on_update = True
@@ -73,7 +73,7 @@ class EventStrategy(Strategy):
 
 
 class EventsV1Strategy(Strategy):
-    """`events.k8s.io/v1`: stricter, and nothing but the series may change."""
+    """Events of `events.k8s.io/v1`: stricter, and only the series may change."""
 
     struct = "events.v1.Event"
     allow_create_on_update = True

@@ -21,7 +21,7 @@ class NamespaceStatusStrategy(StatusStrategy):
 
 
 class NamespaceStrategy(Strategy):
-    """Its finalizers change only through `finalize`, its phase only with its deletion."""
+    """Finalizers of a namespace change only through `finalize`, its phase only with its deletion."""
 
     struct = "core.v1.Namespace"
     namespaced = False
@@ -34,7 +34,7 @@ class NamespaceStrategy(Strategy):
         obj["status"].setdefault("phase", "Active")
 
     def prepare_for_create(self, obj: JSON, now: str) -> None:
-        set_name_label(obj)  # once more: the name may have been generated
+        set_name_label(obj)  # Again, because the name may have been generated.
         obj["status"] = {"phase": "Active"}
         finalizers = obj["spec"].get("finalizers", [])
         if NAMESPACE_FINALIZER not in finalizers:
@@ -45,7 +45,7 @@ class NamespaceStrategy(Strategy):
         obj["status"] = old["status"]
 
     def prepare_for_finalize_update(self, obj: JSON, old: JSON) -> None:
-        """An update of `finalize` changes nothing but the finalizers."""
+        """Restore the status: an update of `finalize` changes the finalizers only."""
         obj["status"] = old["status"]
 
     def validate_content(self, obj: JSON) -> list[FieldProblem]:
@@ -65,7 +65,7 @@ class NamespaceStrategy(Strategy):
 
 
 def set_name_label(obj: JSON) -> None:
-    """Every namespace is labelled with its name."""
+    """Label a namespace with its own name."""
     name = obj["metadata"].get("name")
     if name:
         obj["metadata"].setdefault("labels", {})[NAME_LABEL] = name

@@ -46,7 +46,7 @@ class NodeStatusStrategy(StatusStrategy):
 
 
 class NodeStrategy(Strategy):
-    """A node's status may be given on create. New nodes are tainted until somebody finds them ready."""
+    """A node may be created with a status. New nodes are tainted until a controller finds them ready."""
 
     struct = "core.v1.Node"
     namespaced = False

@@ -124,7 +124,7 @@ class LimitRangeStrategy(Strategy):
     allow_create_on_update = True
 
     def prepare_for_create(self, obj: JSON, now: str) -> None:
-        if not obj["metadata"].get("name"):  # the one kind that names itself
+        if not obj["metadata"].get("name"):  # The only kind with a default name.
             obj["metadata"]["name"] = obj["metadata"]["uid"]
 
     def set_defaults(self, obj: JSON) -> None:

@@ -1,8 +1,8 @@
 """Services.
 
-The real server allocates addresses before it validates, and a problem found on the way is the only one told. Here
-`create` and `update` do what needs no pool, `validate` tells those problems first, and the registry takes addresses
-and ports from the pools of `pools.py` once all is well.
+kube-apiserver allocates addresses before it validates, and reports a problem of the allocation alone. Here the
+`prepare_for_...` methods do what needs no pool, `validate` reports those problems first, and the registry allocates
+addresses and ports from the pools of `ip_pools.py` once there are no problems.
 """
 
 import ipaddress
@@ -239,7 +239,7 @@ def _validate_external_ips(spec: JSON) -> list[FieldProblem]:
 
 
 def validate_endpoint_ip(address: str, path: str) -> list[FieldProblem]:
-    """Of an endpoint: not an address that means something else."""
+    """Problems of an address that is unspecified, loopback, link-local or link-local multicast."""
     value = ipaddress.ip_address(address)
     rules = (
         (value.is_unspecified, "may not be unspecified"),

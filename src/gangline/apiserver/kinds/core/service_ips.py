@@ -1,4 +1,4 @@
-"""Cluster addresses and node ports of services: what they have, keep and may ask for."""
+"""Cluster IPs, IP families and node ports of services: what is kept, what is allocated, what may change."""
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats
@@ -7,7 +7,7 @@ from gangline.schema.problems import FieldProblem, duplicate, invalid, invalid_e
 HEADLESS = "None"
 _IP_FAMILIES = ("IPv4", "IPv6")
 _CLUSTER_IP_FAMILY = "IPv4"
-"""The only family this server has addresses of."""
+"""The only family in which this server allocates addresses."""
 _IP_FAMILY_POLICIES = ("PreferDualStack", "RequireDualStack", "SingleStack")
 
 
@@ -19,17 +19,17 @@ def is_externally_accessible(spec: JSON) -> bool:
 
 
 def needs_cluster_ip(spec: JSON) -> bool:
-    """Whether the registry should take a cluster address for this service from the pool."""
+    """Whether the registry has to allocate a cluster IP for this service."""
     return spec["type"] != "ExternalName" and not spec.get("clusterIPs")
 
 
 def set_cluster_ip(spec: JSON, address: str) -> None:
-    """Write a cluster address down, in place."""
+    """Set the cluster IP of a service."""
     spec["clusterIP"], spec["clusterIPs"] = address, [address]
 
 
 def ports_without_node_port(spec: JSON) -> list[JSON]:
-    """The ports the registry should give a node port from the pool, by writing `nodePort`."""
+    """The ports for which the registry has to allocate a `nodePort`."""
     needs_ports = spec["type"] == "NodePort" or (
         spec["type"] == "LoadBalancer" and spec.get("allocateLoadBalancerNodePorts", True)
     )
@@ -37,7 +37,7 @@ def ports_without_node_port(spec: JSON) -> list[JSON]:
 
 
 def set_ip_families(spec: JSON, old: JSON | None) -> None:
-    """Write down which families of addresses a service has, in place."""
+    """Set the IP families and the family policy of a service, unless they are invalid."""
     if spec["type"] == "ExternalName":
         return
     free = spec.get("clusterIP") == HEADLESS and not spec.get("selector")
@@ -56,7 +56,7 @@ def set_ip_families(spec: JSON, old: JSON | None) -> None:
 
 
 def validate_ip_families(spec: JSON) -> list[FieldProblem]:
-    """What stops the real server before it validates."""
+    """Problems for which kube-apiserver refuses a service before it validates the service."""
     if spec["type"] == "ExternalName":
         return []
     if problems := _validate_cluster_ips(spec):
@@ -127,7 +127,7 @@ def _validate_ip_list(addresses: list[str], families: list[str]) -> list[FieldPr
 
 
 def drop_type_dependent_fields(new: JSON, old: JSON) -> None:
-    """Leave out what only the old type had, if the client just sent it back."""
+    """Remove fields that only the old type of a service had, unless the client changed them."""
     if old["type"] != "ExternalName" and new["type"] == "ExternalName":
         groups = (("clusterIP", "clusterIPs"), ("ipFamilies",), ("ipFamilyPolicy",), ("internalTrafficPolicy",))
         for names in groups:
@@ -155,7 +155,7 @@ def _node_ports(spec: JSON) -> set[int]:
 
 
 def keep_allocated_values(new: JSON, old: JSON) -> None:
-    """What was given to a service stays with it, unless it asks for something else."""
+    """Keep allocated addresses and ports of the old service that the new one does not set."""
     if "ExternalName" not in {new["type"], old["type"]}:
         if not new.get("clusterIP") and old.get("clusterIP"):
             new["clusterIP"] = old["clusterIP"]
@@ -171,7 +171,7 @@ def keep_allocated_values(new: JSON, old: JSON) -> None:
 
 
 def sync_cluster_ips(new: JSON, old: JSON) -> None:
-    """`clusterIP` and `clusterIPs` follow each other, whichever a client changed."""
+    """Make `clusterIPs` follow a changed `clusterIP`."""
     single, listed = new.get("clusterIP", ""), new.get("clusterIPs", [])
     if single == old.get("clusterIP", "") or (listed and listed != old.get("clusterIPs", [])):
         return
@@ -182,7 +182,7 @@ def sync_cluster_ips(new: JSON, old: JSON) -> None:
 
 
 def validate_cluster_ip_update(new: JSON, old: JSON) -> list[FieldProblem]:
-    """Problems of other cluster addresses than before."""
+    """Problems of changed cluster IPs."""
     if "ExternalName" in {new["type"], old["type"]}:
         return []
     now, before = new.get("clusterIPs", []), old.get("clusterIPs", [])

@@ -1,4 +1,4 @@
-"""Volumes, claims on them and their classes."""
+"""Persistent volumes, claims and storage classes."""
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats, quantities
@@ -91,13 +91,16 @@ class PersistentVolumeClaimStrategy(Strategy):
 
 
 def _add_protection_finalizer(meta: JSON, finalizer: str) -> None:
-    """What is in use is not deleted."""
+    """Add the finalizer that keeps an object in use from being deleted."""
     if finalizer not in meta.get("finalizers", ()):
         meta["finalizers"] = [*meta.get("finalizers", ()), finalizer]
 
 
 def _sync_data_sources(spec: JSON) -> None:
-    """`dataSource` and `dataSourceRef` are the same thing, old and new. The old one took claims and snapshots only."""
+    """Make `dataSource` and its successor `dataSourceRef` agree.
+
+    `dataSource` accepts claims and snapshots only; any other kind is dropped.
+    """
     old, new = spec.get("dataSource"), spec.get("dataSourceRef")
     if old is not None and new is None:
         claim_kinds = {("", "PersistentVolumeClaim"), ("snapshot.storage.k8s.io", "VolumeSnapshot")}
@@ -170,7 +173,7 @@ class PersistentVolumeStrategy(Strategy):
 
     def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         new, before = _volume_sources(obj["spec"]), _volume_sources(old["spec"])
-        problems = [*self.validate(obj), *self.validate(obj)]  # once for the kind and once for the change
+        problems = [*self.validate(obj), *self.validate(obj)]  # As kube-apiserver: for the kind and for the change.
         if new != before:
             detail = f"spec.persistentvolumesource is immutable after creation\n{pod_update.diff_text(before, new)}"
             problems.append(forbidden("spec.persistentvolumesource", detail))

@@ -1,4 +1,4 @@
-"""The metadata of custom resources, which is of the same type as that of all others, whatever their schema says."""
+"""Metadata of custom resources. Its type is that of all kinds, whatever the schema of the resource says."""
 
 from functools import cache
 
@@ -24,7 +24,7 @@ def _metadata_decoder() -> DecodingChecker:
 
 
 def metadata_errors(body: JSON) -> DecodingErrors:
-    """What Go's decoder would say about an object's metadata."""
+    """What Go's decoder would report about an object's metadata."""
     metadata = body.get("metadata")
     if metadata is None:
         return NO_ERRORS
@@ -37,7 +37,7 @@ def metadata_errors(body: JSON) -> DecodingErrors:
 
 
 def prune_metadata(metadata: JSON) -> None:
-    """Drop, in place, what Go would not write again: unknown fields, and empty ones. Its types must be right."""
+    """Drop unknown and empty fields, which Go would not write again, in place. The types must be right."""
     fields = _metadata_type().fields
     for name, value in list(metadata.items()):
         if name not in fields or value is None or value in ("", {}, []):

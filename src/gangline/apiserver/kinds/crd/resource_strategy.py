@@ -1,4 +1,4 @@
-"""The rules of a custom resource, from its schema."""
+"""The strategy of custom resources, made from their schema."""
 
 from functools import cached_property
 from typing import Any
@@ -14,7 +14,7 @@ _MAX_REPLICAS = 2**31 - 1
 
 
 class CustomResourceStrategy(Strategy):
-    """Rules of one version of a custom resource."""
+    """The strategy of one version of a custom resource."""
 
     has_generation = True
     metadata_rules = MetadataRules
@@ -22,7 +22,7 @@ class CustomResourceStrategy(Strategy):
     def __init__(
         self, schema: JSON, *, status: bool, namespaced: bool, replicas: tuple[tuple[str, ...], ...] = ()
     ) -> None:
-        """`replicas` is where `scale` has those that are wanted and those that are, if the kind has one."""
+        """`replicas` are the paths of the desired and actual replicas, if the kind has the `scale` subresource."""
         # Set on the instance: each custom kind has its own.
         self.has_status = status  # type: ignore[misc]
         self.namespaced = namespaced  # type: ignore[misc]
@@ -33,11 +33,11 @@ class CustomResourceStrategy(Strategy):
 
     @cached_property
     def _schema(self) -> StructuralSchema:
-        # Compiled with the first object: a server has many definitions, and most are of kinds nobody uses.
+        # Compiled with the first object: a server has many definitions, most of them unused.
         return StructuralSchema.from_schema(self._raw_schema)
 
     def default_and_prune(self, obj: JSON) -> list[str]:
-        """Default and prune; the paths of fields that were dropped."""
+        """Default and prune in place. Returns the paths of the dropped fields."""
         return self._schema.prepare(obj)
 
     def prepare_for_create(self, obj: JSON, now: str) -> None:
@@ -73,7 +73,7 @@ class CustomResourceStrategy(Strategy):
 
 
 class CustomResourceStatusStrategy(StatusStrategy):
-    """Rules of the status subresource of one version of a custom resource."""
+    """The strategy of the status subresource of one version of a custom resource."""
 
     def __init__(self, resource: CustomResourceStrategy) -> None:
         super().__init__(resource.metadata)
@@ -96,13 +96,13 @@ def _replicas_problems(obj: JSON, steps: tuple[str, ...]) -> list[FieldProblem]:
     for step in steps:
         replicas = replicas.get(step) if isinstance(replicas, dict) else None
     if not isinstance(replicas, int) or isinstance(replicas, bool) or 0 <= replicas <= _MAX_REPLICAS:
-        return []  # of another type: the schema has said so
+        return []  # The schema reports a wrong type.
     limit = "a non-negative integer" if replicas < 0 else f"less than or equal to {_MAX_REPLICAS}"
     return [FieldProblem(ProblemKind.INVALID, f".{'.'.join(steps)}", replicas, f"should be {limit}")]
 
 
 def _unqualified_finalizer_warnings(new: JSON, old: JSON) -> list[str]:
-    """Of finalizers that are new and that another controller could choose as well."""
+    """Warnings about new finalizers without a domain, which another controller could use as well."""
     added = {*new.get("finalizers", ())} - {*old.get("finalizers", ()), "orphan", "foregroundDeletion"}
     return [
         f"metadata.finalizers: {quoted_text(name)}: prefer a domain-qualified finalizer name "

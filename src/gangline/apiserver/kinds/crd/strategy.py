@@ -1,4 +1,4 @@
-"""The rules of CustomResourceDefinitions themselves."""
+"""The strategy of CustomResourceDefinitions."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +13,7 @@ from gangline.schema.problems import FieldProblem
 
 
 class CrdStrategy(Strategy):
-    """Defaults and checks of a CRD."""
+    """Defaults and validation of a CRD."""
 
     namespaced = False
     has_status = True
@@ -55,7 +55,7 @@ class CrdStrategy(Strategy):
         changed = obj["spec"] != old["spec"]
         problems = crd_problems(obj) if changed else []
         update_problems = crd_update_problems(obj, old) if changed else []
-        # A changed group or plural no longer fits the name; that is told once, as the change it is.
+        # A changed group or plural no longer fits the name. This is reported once, as the change.
         own_problems = [problem for problem in problems if not (update_problems and problem.field == "metadata.name")]
         return [*self.metadata.validate_update(obj, old), *own_problems, *update_problems]
 
@@ -68,7 +68,7 @@ class CrdStrategy(Strategy):
 
 
 def _unknown_formats(schema: Any) -> Iterator[str]:
-    """Formats that the schema asks for and nobody checks, in the order of the schema."""
+    """String formats in the schema that the server does not validate, in the order of the schema."""
     # A loop, because definitions are large: a pod template alone has some 1,400 schemas.
     todo = [schema]
     while todo:

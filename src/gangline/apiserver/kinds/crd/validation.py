@@ -1,7 +1,7 @@
-"""What is wrong with a CustomResourceDefinition, in kube-apiserver's words and order.
+"""Validation of CustomResourceDefinitions, in kube-apiserver's words and order.
 
-It thinks in an older form of CRDs: what all versions have in common is told of as if it stood once, right under
-`spec`, and only what differs under `spec.versions[i]`.
+kube-apiserver converts CRDs to an older form: what all versions have in common is reported once, directly under `spec`,
+and only what differs under `spec.versions[i]`.
 """
 
 import re
@@ -31,7 +31,7 @@ _SELECTABLE_MESSAGE = (
 
 
 class _PrintedVersion(msgspec.Struct, frozen=True):
-    """A version as Go prints it, without what all versions have in common."""
+    """A version as Go prints it, without the parts that all versions have in common."""
 
     Name: str
     Served: bool
@@ -45,7 +45,7 @@ class _PrintedVersion(msgspec.Struct, frozen=True):
 
 
 def crd_problems(crd: JSON) -> list[FieldProblem]:
-    """Everything but metadata in general."""
+    """Problems of a CRD, without those of its metadata that every kind has."""
     spec, name = crd["spec"], crd["metadata"].get("name") or ""
     problems: list[FieldProblem] = []
     names = spec.get("names") or {}
@@ -57,7 +57,7 @@ def crd_problems(crd: JSON) -> list[FieldProblem]:
 
 
 def crd_update_problems(new: JSON, old: JSON) -> list[FieldProblem]:
-    """What may not change: group and plural ever, scope and kind once the CRD serves."""
+    """Problems of changed immutable fields: group and plural always, scope and kind once the CRD is established."""
     fields = [("spec.group", ("group",)), ("spec.names.plural", ("names", "plural"))]
     conditions = (old.get("status") or {}).get("conditions") or ()
     if any(c["type"] == "Established" and c["status"] == "True" for c in conditions):
@@ -196,7 +196,7 @@ def _name_problems(field: str, name: str) -> list[FieldProblem]:
     )
 
 
-# What versions may have in common
+# Parts that versions may have in common
 
 
 def _version_part_problems(versions: list[JSON], *, shared: bool) -> list[FieldProblem]:

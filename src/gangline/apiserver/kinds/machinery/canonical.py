@@ -1,14 +1,14 @@
-"""Objects as the real server writes them back: zero values left out or filled in, quantities and times canonical.
+"""Objects as kube-apiserver writes them back: zero values omitted or filled in, quantities and times canonical.
 
-kube-apiserver decodes a request into structs and encodes those again. What was null, empty or zero disappears or
-comes back as a zero, by the field: `env: []` goes, `emptyDir: {}` stays, `status` appears. What Go declares of a
-field decides:
+kube-apiserver decodes a request into Go structs and encodes these again. A null, empty or zero value is omitted or
+written as zero, depending on the field: `env: []` is omitted, `emptyDir: {}` is kept, `status` is added. The
+declaration of the field in Go decides:
 
-    a pointer         null goes, zero stays
-    a struct          is always written, also when nobody wrote it
-    anything else     zero goes: no text, an empty list
+    a pointer         null is omitted, zero is kept
+    a struct          is always written, even if the request does not have it
+    anything else     zero is omitted: an empty string, an empty list
 
-and without `omitempty` what would go is written instead, as zero or null.
+Without `omitempty`, a value that would be omitted is written as zero or null.
 """
 
 import re
@@ -32,8 +32,8 @@ _ZERO_VALUES: dict[str, Any] = {
     "quantity": "0",
     "int-or-string": 0,
 }
-# Structs that are kept as they come. apply/managed.py reads managedFields as the client sent them and writes them as Go
-# would; to walk through them here, on every request, would find nothing.
+# Structs that stay as clients send them. Server-side apply reads managedFields and writes them as Go would, so that a
+# walk through them on every request would change nothing.
 _OPAQUE_STRUCTS = {"v1.ManagedFieldsEntry"}
 # What to do with a field. Small numbers, because this loop runs over every field of every pod.
 _OMIT_ZERO, _OMIT_NULL, _WRITE_ALWAYS, _STRUCT_POINTER, _STRUCT_VALUE, _CONVERT = range(6)
@@ -43,7 +43,7 @@ _is_canonical_micro_time = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 
 
 class Canonicalizer:
-    """One struct: what becomes of each field, and what is there even if nobody wrote it. Worked out on first use."""
+    """One struct: what to do with each field, and which fields are always written. Built on first use."""
 
     __slots__ = ("_actions", "_field_types", "always_written")
 
@@ -54,14 +54,14 @@ class Canonicalizer:
 
     @property
     def actions(self) -> dict[str, tuple[int, Any]]:
-        """What to do with each field. Not built before it is asked for: most structs never are."""
+        """What to do with each field. Built on first use, because most structs are never used."""
         if self._actions is None:
             self._actions = {name: _field_action(declared) for name, declared in self._field_types.items()}
             self.always_written = tuple(_always_written(self._field_types, self._actions))
         return self._actions
 
     def canonicalize(self, obj: JSON) -> None:  # noqa: C901  one loop, no calls: it runs over every field of every pod
-        """Make `obj` what the server would write, in place. Unknown fields go. Raises `QuantityError`."""
+        """Make `obj` what the server would write, in place. Unknown fields are dropped. Raises `QuantityError`."""
         dropped: list[str] | None = None
         fields = self._actions or self.actions
         for name, value in obj.items():
@@ -92,13 +92,13 @@ class Canonicalizer:
                 obj[name] = zero.zero_value() if zero.__class__ is Canonicalizer else zero
 
     def zero_value(self) -> JSON:
-        """The struct nobody wrote anything into."""
+        """The zero value of the struct."""
         fresh: JSON = {}
         self.canonicalize(fresh)
         return fresh
 
     def field_canonicalizer(self, name: str) -> "Canonicalizer":
-        """The shape of a field that is a struct."""
+        """The canonicalizer of a field that is a struct."""
         inner: Canonicalizer = self.actions[name][1]
         return inner
 
@@ -129,7 +129,7 @@ def _without_nulls(value: Any, zero: Any) -> Any:
 
 
 def canonical_time(text: str) -> str:
-    """A `metav1.Time`: whole seconds, in UTC. What is no time is left alone: decoding complains about it."""
+    """A `metav1.Time` in whole seconds and UTC. An invalid time is returned as it is: decoding reports it."""
     if _is_canonical_time(text):
         return text
     moment = _parse_time(text)
@@ -137,7 +137,7 @@ def canonical_time(text: str) -> str:
 
 
 def canonical_micro_time(text: str) -> str:
-    """A `metav1.MicroTime`: microseconds, in UTC."""
+    """A `metav1.MicroTime` in microseconds and UTC. An invalid time is returned as it is."""
     if _is_canonical_micro_time(text):
         return text
     moment = _parse_time(text)
@@ -162,7 +162,7 @@ _CANONICALIZERS: dict[int, Canonicalizer] = {}
 
 @cache
 def canonicalizer(struct: str) -> Canonicalizer:
-    """The shape of a struct of Kubernetes' API: `core.v1.Pod`. Shared. Raises LookupError when there is none."""
+    """The canonicalizer of a struct of Kubernetes' API, `core.v1.Pod`. Shared. Raises LookupError for an unknown one."""
     return _struct_canonicalizer(definition_type(f"io.k8s.api.{struct}"))
 
 
@@ -177,7 +177,7 @@ def _always_written(
 
 
 def _struct_canonicalizer(declared: TypeNode) -> Canonicalizer:
-    """One shape for each struct: its fields are the same mapping, whoever refers to it."""
+    """The canonicalizer of a struct, one per struct: all references to it share the mapping of its fields."""
     fields = declared.fields
     return _CANONICALIZERS.setdefault(id(fields), Canonicalizer(fields))
 

@@ -1,7 +1,6 @@
-"""What names, labels, ports and the like may look like. Each check returns sentences: none means fine.
+"""Formats of names, labels, ports and the like. Each check returns what is wrong; nothing means a valid value.
 
-The checks of the hot path remember their answers: the same label keys, names of containers and resources come back
-with every pod.
+Checks on the hot path cache their results: the same label keys, container names and resources come with every pod.
 """
 
 import ipaddress
@@ -109,7 +108,7 @@ def label_value_errors(value: str) -> tuple[str, ...]:
 
 @lru_cache(1024)
 def env_name_errors(value: str) -> tuple[str, ...]:
-    """Of a variable, or the prefix of many: anything printable but `=`."""
+    """The name of an environment variable, or the prefix of several names: printable ASCII except `=`."""
     if _is_env_name(value):
         return ()
     return ("a valid environment variable name must consist only of printable ASCII characters other than '='",)
@@ -163,7 +162,7 @@ def user_id_errors(value: int) -> tuple[str, ...]:
 
 
 def ip_address_errors(value: str) -> tuple[str, ...]:
-    """As fields older than strict parsing take it: leading zeros are let through."""
+    """An IP address, by the lenient parsing of older fields, which accepts leading zeros."""
     try:
         ipaddress.ip_address(_without_leading_zeros(value))
     except ValueError:
@@ -183,7 +182,7 @@ def cidr_errors(value: str) -> tuple[str, ...]:
 
 
 def ip_family(address: str) -> str:
-    """`IPv4` or `IPv6` of a valid address."""
+    """The family of a valid address: `IPv4` or `IPv6`."""
     return "IPv6" if ":" in address else "IPv4"
 
 

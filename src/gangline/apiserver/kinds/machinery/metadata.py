@@ -1,4 +1,4 @@
-"""Metadata of every kind, custom resources included: what may be written, and what may not change."""
+"""Validation of the metadata of every kind, custom resources included."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -23,7 +23,7 @@ _IMMUTABLE_FIELDS = (
 def validate_object_meta(
     meta: JSON, name_check: formats.FormatCheck, *, namespaced: bool, path: str = "metadata"
 ) -> list[FieldProblem]:
-    """Metadata of a new object, its name already generated."""
+    """Problems in the metadata of a new object whose name is already generated."""
     problems: list[FieldProblem] = []
     if "generateName" in meta:
         prefix = meta["generateName"]
@@ -49,7 +49,10 @@ _VALIDATED_FIELDS = frozenset({"labels", "annotations", "ownerReferences", "fina
 
 
 def validate_object_meta_update(new: JSON, old: JSON, *, path: str = "metadata") -> list[FieldProblem]:
-    """Metadata of a changed object. The registry has filled in what a client may leave out (uid, timestamps)."""
+    """Problems in the metadata of a changed object.
+
+    The registry has restored the fields that a client may leave out (uid, timestamps).
+    """
     problems: list[FieldProblem] = []
     if old.get("deletionTimestamp"):
         problems += _validate_no_new_finalizers(new, old, f"{path}.finalizers")
@@ -121,7 +124,7 @@ def _validate_namespace(namespace: str | None, path: str, *, required_here: bool
 
 
 def validate_labels(labels: Mapping[str, str], path: str) -> list[FieldProblem]:
-    """Keys and values of labels, or of a selector of plain equalities."""
+    """Problems in keys and values of labels, or of a selector by equality."""
     problems: list[FieldProblem] = []
     for key, value in labels.items():
         if errors := formats.qualified_name_errors(key):
@@ -132,7 +135,7 @@ def validate_labels(labels: Mapping[str, str], path: str) -> list[FieldProblem]:
 
 
 def validate_annotations(annotations: Mapping[str, str], path: str) -> list[FieldProblem]:
-    """Keys are as those of labels, in any case; all of it is at most 256 KiB."""
+    """Problems of annotations. Keys are like those of labels, in any case; the total size is at most 256 KiB."""
     problems: list[FieldProblem] = []
     total = 0
     for key, value in annotations.items():
@@ -249,7 +252,7 @@ def _validate_managed_fields(entries: list[Any], path: str) -> list[FieldProblem
 
 
 def validate_field_manager(name: str, path: str) -> list[FieldProblem]:
-    """A field manager's name: at most 128 bytes, all of them printable."""
+    """Problems of a field manager's name, which has at most 128 bytes, all printable."""
     problems = [too_long(path, 128)] if len(name.encode()) > 128 else []
     for position, letter in enumerate(name):
         if not letter.isprintable():
@@ -259,7 +262,7 @@ def validate_field_manager(name: str, path: str) -> list[FieldProblem]:
 
 
 def validate_immutable(new: Any, old: Any, path: str) -> list[FieldProblem]:
-    """Nothing, when nothing changed."""
+    """A problem if the field changed."""
     return [FieldProblem(ProblemKind.INVALID, path, new, IMMUTABLE_MESSAGE)] if new != old else []
 
 

@@ -1,4 +1,4 @@
-"""Quantities of resource lists: their canonical text, their values and what containers, quotas and nodes may name."""
+"""Resource lists: canonical quantities, and which resources and amounts containers, quotas and nodes may name."""
 
 from functools import lru_cache
 
@@ -45,7 +45,7 @@ NOT_INTEGER = "must be an integer"
 
 @lru_cache(4096)
 def parse_quantity(text: str) -> Quantity:
-    """Remembered, for the same few amounts come back with every pod. Raises `QuantityError`."""
+    """A quantity from a cache: the same few amounts come with every pod. Raises `QuantityError`."""
     return Quantity.parse(text)
 
 
@@ -63,7 +63,7 @@ def canonical_quantity(value: str | float) -> str:
 
 
 def canonicalize_quantities(amounts: JSON) -> None:
-    """A resource list, in place. Finer than a thousandth is rounded up. Raises `QuantityError`."""
+    """Make the quantities of a resource list canonical, in place, rounded up to milli units. Raises `QuantityError`."""
     for name, value in amounts.items():
         text = "0" if value is None else value if isinstance(value, str) else repr(value)
         amounts[name] = _canonical_quantity_text(text, milli=True)
@@ -76,7 +76,7 @@ def is_native_resource(name: str) -> bool:
 
 @lru_cache(1024)
 def is_extended_resource(name: str) -> bool:
-    """`nvidia.com/gpu`: whole numbers of a vendor's things."""
+    """Whether a resource is of a vendor, such as `nvidia.com/gpu`, and counted in whole numbers."""
     return (
         not is_native_resource(name)
         and not name.startswith("requests.")
@@ -113,7 +113,7 @@ def _container_resource_errors(name: str) -> tuple[str, ...]:
 
 
 def validate_quota_resource_name(name: str, path: str) -> list[FieldProblem]:
-    """Of a resource in a ResourceQuota."""
+    """Problems of the name of a resource in a ResourceQuota."""
     errors = _resource_name_errors(name)
     if (
         "/" not in name
@@ -125,7 +125,7 @@ def validate_quota_resource_name(name: str, path: str) -> list[FieldProblem]:
 
 
 def validate_resource_name(name: str, path: str) -> list[FieldProblem]:
-    """Of a resource wherever no narrower rule holds."""
+    """Problems of the name of a resource where no narrower rule applies."""
     return invalid_each(path, name, _resource_name_errors(name))
 
 
@@ -141,7 +141,7 @@ def _resource_value_errors(name: str, text: str) -> tuple[str, ...]:
 
 
 def validate_resource_value(name: str, text: str, path: str) -> list[FieldProblem]:
-    """An amount is not negative, and whole where things are counted."""
+    """Problems of an amount: negative, or fractional where the resource is counted."""
     return invalid_each(path, text, _resource_value_errors(name, text))
 
 
@@ -172,7 +172,7 @@ def _validate_resource_list(amounts: JSON, path: str, *, pod_level: bool) -> lis
 def validate_resource_requirements(
     resources: JSON, path: str, claims: frozenset[str], *, pod_level: bool = False
 ) -> list[FieldProblem]:
-    """`resources` of a container or pod, its amounts canonical."""
+    """Problems of the `resources` of a container or pod, with canonical quantities."""
     limits: JSON = resources.get("limits") or {}
     requests: JSON = resources.get("requests") or {}
     problems: list[FieldProblem] = []
@@ -192,7 +192,7 @@ def validate_resource_requirements(
 
 @lru_cache(1024)
 def _are_valid_resources(limits: tuple[tuple[str, str], ...], requests: tuple[tuple[str, str], ...]) -> bool:
-    """Whether a container may ask for this. Pods of a job ask for the same, so the answer is remembered."""
+    """Whether a container may have these resources. Cached, because the pods of a job have the same."""
     wrong = _validate_resource_list(dict(limits), "", pod_level=False)
     wrong += _validate_requests(dict(requests), dict(limits), "", pod_level=False)
     names = {name for name, _ in (*limits, *requests)}
@@ -252,5 +252,5 @@ def _unknown_claim(path: str, name: str, pod_claims: frozenset[str]) -> FieldPro
 
 
 def validate_container_resource_name(name: str, path: str) -> list[FieldProblem]:
-    """Of a resource containers may ask for."""
+    """Problems of the name of a resource that containers request."""
     return invalid_each(path, name, _container_resource_errors(name))

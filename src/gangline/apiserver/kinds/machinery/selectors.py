@@ -6,7 +6,7 @@ from gangline.schema.problems import FieldProblem, forbidden, invalid, invalid_e
 
 
 def validate_label_selector(selector: JSON | None, path: str) -> list[FieldProblem]:
-    """A `LabelSelector`; none is fine."""
+    """Problems of a `LabelSelector`. None and an empty one have none."""
     if not selector:
         return []
     problems = metadata.validate_labels(selector.get("matchLabels", {}), f"{path}.matchLabels")
@@ -16,7 +16,7 @@ def validate_label_selector(selector: JSON | None, path: str) -> list[FieldProbl
 
 
 def validate_requirement(requirement: JSON, path: str) -> list[FieldProblem]:
-    """One of `matchExpressions`."""
+    """Problems of one of `matchExpressions`."""
     key, values = requirement.get("key", ""), requirement.get("values", ())
     problems = validate_operator(requirement.get("operator", ""), values, path)
     problems += invalid_each(f"{path}.key", key, formats.qualified_name_errors(key))
@@ -26,7 +26,7 @@ def validate_requirement(requirement: JSON, path: str) -> list[FieldProblem]:
 
 
 def validate_operator(name: str, values: list[str] | tuple[()], path: str) -> list[FieldProblem]:
-    """Whether an operator goes with the number of its values."""
+    """Problems of an operator together with the number of its values."""
     if name in {"In", "NotIn"}:
         detail = "must be specified when `operator` is 'In' or 'NotIn'"
         return [] if values else [required(f"{path}.values", detail)]

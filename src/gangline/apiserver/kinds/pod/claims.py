@@ -1,4 +1,4 @@
-"""Validation of volume claims: of their own, of stateful sets, of ephemeral volumes."""
+"""Validation of claims: PersistentVolumeClaims, those of StatefulSets, and those of ephemeral volumes."""
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats, metadata, quantities, selectors
@@ -9,7 +9,7 @@ VOLUME_MODES = ("Block", "Filesystem")
 
 
 def validate_claim_template(claim: JSON, path: str) -> list[FieldProblem]:
-    """`volumeClaimTemplate` of an ephemeral volume."""
+    """Problems of the `volumeClaimTemplate` of an ephemeral volume."""
     meta = claim.get("metadata", {})
     problems = metadata.validate_annotations(meta.get("annotations", {}), f"{path}.metadata.annotations")
     problems += metadata.validate_labels(meta.get("labels", {}), f"{path}.metadata.labels")
@@ -19,7 +19,7 @@ def validate_claim_template(claim: JSON, path: str) -> list[FieldProblem]:
 
 
 def validate_claim_spec(spec: JSON, path: str) -> list[FieldProblem]:
-    """`spec` of a claim, with its defaults."""
+    """Problems of the `spec` of a claim with its defaults."""
     problems = _validate_access_and_selector(spec.get("accessModes", ()), spec, f"{path}.accessModes", path)
     problems += _validate_storage_request(spec["resources"], f"{path}.resources[storage]")
     if spec.get("storageClassName"):
@@ -43,7 +43,7 @@ def _validate_access_and_selector(
 
 
 def validate_access_modes(modes: list[str] | tuple[()], path: str) -> list[FieldProblem]:
-    """Known ones, and the exclusive one alone."""
+    """Problems of access modes: unknown ones, and ReadWriteOncePod beside others."""
     problems = [unsupported(path, mode, ACCESS_MODES) for mode in modes if mode not in ACCESS_MODES]
     if "ReadWriteOncePod" in modes and any(mode in ACCESS_MODES[:3] for mode in modes):
         problems.append(forbidden(path, "may not use ReadWriteOncePod with other access modes"))

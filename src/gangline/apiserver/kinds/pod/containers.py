@@ -1,4 +1,4 @@
-"""Validation of containers: regular, init, ephemeral."""
+"""Validation of containers: regular, init and ephemeral ones."""
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats, quantities
@@ -52,7 +52,7 @@ _FORBIDDEN_EPHEMERAL_FIELDS = [
 
 
 class ContainerContext:
-    """What checks of a container need to know of its pod."""
+    """What the validation of a container needs to know of its pod."""
 
     __slots__ = ("claims", "grace_period", "host_users", "os_name", "restart_policy", "volumes")
 
@@ -66,7 +66,7 @@ class ContainerContext:
 
 
 def validate_containers(listed: list[JSON], pod: ContainerContext, path: str) -> list[FieldProblem]:
-    """`containers` of a pod spec."""
+    """Problems of the `containers` of a pod spec."""
     if not listed:
         return [required(path)]
     problems: list[FieldProblem] = []
@@ -93,7 +93,7 @@ def validate_containers(listed: list[JSON], pod: ContainerContext, path: str) ->
 def validate_init_containers(
     listed: list[JSON], regular_ones: list[JSON], pod: ContainerContext, path: str
 ) -> list[FieldProblem]:
-    """`initContainers` of a pod spec, sidecars among them."""
+    """Problems of the `initContainers` of a pod spec, sidecars included."""
     problems: list[FieldProblem] = []
     names = {container["name"] for container in regular_ones}
     for index, container in enumerate(listed):
@@ -125,7 +125,7 @@ def validate_init_containers(
 def validate_ephemeral_containers(
     listed: list[JSON], others: list[JSON], pod: ContainerContext, path: str
 ) -> list[FieldProblem]:
-    """`ephemeralContainers` of a pod spec; `others` are its lasting containers."""
+    """Problems of the `ephemeralContainers` of a pod spec; `others` are its regular and init containers."""
     problems: list[FieldProblem] = []
     lasting = {container["name"] for container in others}
     names = set(lasting)
@@ -153,7 +153,7 @@ def validate_ephemeral_containers(
 
 
 def validate_image_whitespace(container: JSON, path: str) -> list[FieldProblem]:
-    """In pods, unlike in templates, an image's name has no blanks around it."""
+    """A problem if the image has whitespace around it. Pods are checked for this, templates are not."""
     image = container.get("image", "")
     if image == image.strip():
         return []

@@ -19,14 +19,14 @@ _SOURCES_WITH_MODE = ("secret", "configMap", "downwardAPI", "projected")
 
 
 def set_pod_spec_defaults(spec: JSON) -> None:
-    """What every pod spec gets, in place. The spec has its shape."""
+    """Set the defaults of every pod spec, of a pod or a template. The spec must be canonical."""
     get = spec.setdefault
     get("dnsPolicy", "ClusterFirst")
     get("restartPolicy", "Always")
     get("securityContext", {})
     get("terminationGracePeriodSeconds", 30)
     get("schedulerName", "default-scheduler")
-    # The deprecated alias follows its successor, whichever was given.
+    # The deprecated alias and its successor are equal, whichever is set.
     account = spec.get("serviceAccountName") or spec.get("serviceAccount")
     if account:
         spec["serviceAccountName"] = spec["serviceAccount"] = account
@@ -41,7 +41,7 @@ def set_pod_spec_defaults(spec: JSON) -> None:
 
 
 def set_pod_defaults(spec: JSON) -> None:
-    """What only pods get on top, not templates."""
+    """Set the defaults that pods have in addition, but templates do not."""
     for container in spec["containers"] or ():
         _default_requests_to_limits(container["resources"])
     for container in spec.get("initContainers", ()):
@@ -65,7 +65,7 @@ def _default_requests_to_limits(resources: JSON) -> None:
 
 
 def _set_pod_level_requests(spec: JSON) -> None:
-    """A pod limited as a whole requests what its containers do, or else its limits."""
+    """Default the pod-level requests to those of the containers, else to the pod-level limits."""
     resources = spec["resources"]
     if not resources.get("limits"):
         return
@@ -81,7 +81,10 @@ def _set_pod_level_requests(spec: JSON) -> None:
 
 
 def _total_container_requests(spec: JSON) -> dict[str, Quantity]:
-    """The sum of the containers and sidecars, or what one init container needs beside the sidecars before it."""
+    """A pod's requests: the sum over containers and sidecars, or the peak of an init container if that is more.
+
+    An init container runs beside the sidecars that started before it.
+    """
 
     def asked(container: JSON) -> dict[str, Quantity]:
         return {
@@ -104,7 +107,7 @@ def _total_container_requests(spec: JSON) -> dict[str, Quantity]:
 
 
 def set_container_defaults(container: JSON) -> None:
-    """Of a container of any of the three lists."""
+    """Set the defaults of a regular, init or ephemeral container."""
     if "imagePullPolicy" not in container:
         container["imagePullPolicy"] = default_pull_policy(container.get("image", ""))
     container.setdefault("terminationMessagePath", "/dev/termination-log")
@@ -124,7 +127,7 @@ def set_container_defaults(container: JSON) -> None:
 
 @lru_cache(1024)
 def default_pull_policy(image: str) -> str:
-    """`Always` for the latest image, tagged so or not tagged; nothing to refresh with any other tag or digest."""
+    """`Always` for an image without a tag or tagged `latest`; `IfNotPresent` for any other tag, and for a digest."""
     name, at, _ = image.partition("@")
     tag = _TAG_PATTERN.search(name.rpartition("/")[2])
     if tag is None:
@@ -133,7 +136,7 @@ def default_pull_policy(image: str) -> str:
 
 
 def _is_image_name(name: str) -> bool:
-    """Whether a reference can be read at all; what cannot has no tag."""
+    """Whether an image reference can be parsed. One that cannot has no tag."""
     return _match_image(name) is not None
 
 

@@ -1,4 +1,4 @@
-"""Validation of what containers and volumes read about their own pod."""
+"""Validation of the downward API: fields of the pod that containers and volumes read."""
 
 import re
 
@@ -37,7 +37,7 @@ _BYTE_DIVISORS_TEXT = "1, 1k, 1M, 1G, 1T, 1P, 1E, 1Ki, 1Mi, 1Gi, 1Ti, 1Pi, 1Ei"
 
 
 def validate_field_ref(reference: JSON, supported: tuple[str, ...], path: str) -> list[FieldProblem]:
-    """`fieldRef`: a field of the pod, or one label or annotation."""
+    """Problems of a `fieldRef`: a field of the pod, or one label or annotation."""
     field = reference.get("fieldPath", "")
     if not field:
         return [required(f"{path}.fieldPath")]
@@ -64,7 +64,7 @@ def _validate_subscript(name: str, key: str, field: str, path: str) -> list[Fiel
 
 
 def validate_resource_field_ref(reference: JSON, path: str, *, of_volume: bool) -> list[FieldProblem]:
-    """`resourceFieldRef`: a limit or request of a container."""
+    """Problems of a `resourceFieldRef`: a limit or request of a container."""
     resource = reference.get("resource", "")
     problems: list[FieldProblem] = []
     if of_volume and not reference.get("containerName"):

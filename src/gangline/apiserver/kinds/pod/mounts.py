@@ -1,4 +1,4 @@
-"""Validation of where a container mounts its pod's volumes."""
+"""Validation of a container's volume mounts and devices."""
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.pod.volumes import validate_descending_path
@@ -6,7 +6,7 @@ from gangline.schema.problems import FieldProblem, forbidden, invalid, not_found
 
 
 def validate_volume_mounts(container: JSON, volumes: dict[str, JSON], path: str) -> list[FieldProblem]:
-    """`volumeMounts` of a container."""
+    """Problems of the `volumeMounts` of a container."""
     problems: list[FieldProblem] = []
     devices = {one.get("name"): one.get("devicePath") for one in container.get("volumeDevices", ())}
     mount_paths: set[str] = set()
@@ -41,7 +41,7 @@ def _validate_device_conflicts(mount: JSON, devices: JSON, path: str) -> list[Fi
 
 
 def _validate_mount_options(mount: JSON, container: JSON, path: str, index: int) -> list[FieldProblem]:
-    # The list, not the element, is named in most of these.
+    # Most of these messages name the list, not the element.
     problems: list[FieldProblem] = []
     sub, expression = mount.get("subPath", ""), mount.get("subPathExpr", "")
     if sub:
@@ -83,7 +83,7 @@ def _validate_recursive_read_only(mount: JSON, path: str) -> list[FieldProblem]:
 
 
 def validate_volume_devices(container: JSON, volumes: dict[str, JSON], path: str) -> list[FieldProblem]:
-    """`volumeDevices` of a container."""
+    """Problems of the `volumeDevices` of a container."""
     problems: list[FieldProblem] = []
     mounted = {one.get("name"): one.get("mountPath") for one in container.get("volumeMounts", ())}
     names: set[str] = set()

@@ -1,4 +1,4 @@
-"""Validation of where a pod may run: affinity, tolerations, spread."""
+"""Validation of where a pod may run: affinity, tolerations, topology spread."""
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats, selectors
@@ -10,7 +10,7 @@ _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def validate_affinity(affinity: JSON, path: str) -> list[FieldProblem]:
-    """`validate_affinity` of a pod spec."""
+    """Problems of the `affinity` of a pod spec."""
     problems: list[FieldProblem] = []
     if "nodeAffinity" in affinity:
         problems += _validate_node_affinity(affinity["nodeAffinity"], f"{path}.nodeAffinity")
@@ -32,7 +32,7 @@ def _validate_node_affinity(node: JSON, path: str) -> list[FieldProblem]:
 
 
 def validate_node_selector(selector: JSON, path: str) -> list[FieldProblem]:
-    """A `NodeSelector`, of a pod or a volume."""
+    """Problems of a `NodeSelector`, of a pod or a volume."""
     terms, field_path = selector.get("nodeSelectorTerms") or (), f"{path}.nodeSelectorTerms"
     if not terms:
         return [required(field_path, "must have at least one node selector term")]
@@ -127,7 +127,7 @@ def _validate_label_keys(term: JSON, path: str) -> list[FieldProblem]:
 
 
 def _validate_label_keys_unique(selector: JSON, keys: list[str], path: str) -> list[FieldProblem]:
-    # `create` has already added one expression per key: a key seen twice was in the selector before.
+    # `prepare_for_create` added one expression per key, so a key that occurs twice was in the selector before.
     problems: list[FieldProblem] = []
     earlier_keys = set(selector.get("matchLabels", ()))
     for requirement in selector.get("matchExpressions", ()):
@@ -152,7 +152,7 @@ def merge_label_keys(term: JSON, labels: dict[str, str]) -> None:
 
 
 def validate_tolerations(listed: list[JSON], path: str) -> list[FieldProblem]:
-    """`validate_tolerations` of a pod spec."""
+    """Problems of the `tolerations` of a pod spec."""
     problems: list[FieldProblem] = []
     for index, toleration in enumerate(listed):
         key, operator, effect = toleration.get("key", ""), toleration.get("operator", ""), toleration.get("effect", "")
@@ -190,7 +190,7 @@ def _validate_toleration(toleration: JSON, key: str, operator: str, effect: str,
 
 
 def validate_spread_constraints(constraints: list[JSON], path: str) -> list[FieldProblem]:
-    """`topologySpreadConstraints` of a pod spec."""
+    """Problems of the `topologySpreadConstraints` of a pod spec."""
     problems: list[FieldProblem] = []
     for index, constraint in enumerate(constraints):
         item_path = f"{path}[{index}]"

@@ -29,7 +29,7 @@ _STOP_SIGNALS = frozenset(
 
 
 def validate_probes(container: JSON, path: str, grace: int | None) -> list[FieldProblem]:
-    """Of a container that may have probes: a regular one or a sidecar."""
+    """Problems of the probes of a regular container or a sidecar."""
     problems: list[FieldProblem] = []
     if "livenessProbe" in container:
         problems += _validate_probe(container["livenessProbe"], f"{path}.livenessProbe", grace, once=True)
@@ -59,7 +59,7 @@ def _validate_probe(probe: JSON, path: str, grace: int | None, *, once: bool) ->
 
 
 def validate_lifecycle(hooks: JSON, path: str, grace: int | None, system: str | None) -> list[FieldProblem]:
-    """Hooks after the start and before the stop, and the signal to stop with."""
+    """Problems of the lifecycle hooks of a container and of its stop signal."""
     problems: list[FieldProblem] = []
     for name in ("postStart", "preStop"):
         if name in hooks:
@@ -77,7 +77,7 @@ def _validate_stop_signal(signal: str, path: str, system: str | None) -> list[Fi
 
 
 def validate_handler(action: JSON, path: str, grace: int | None) -> list[FieldProblem]:
-    """Exactly one way to ask the container."""
+    """Problems of the handler of a probe or hook, which must be exactly one."""
     problems: list[FieldProblem] = []
     handlers = [name for name in _HANDLER_TYPES if name in action]
     if not handlers:
@@ -113,6 +113,6 @@ def _validate_http_get(action: JSON, path: str) -> list[FieldProblem]:
 
 
 def validate_port(value: Any, path: str) -> list[FieldProblem]:
-    """A port by number or name."""
+    """Problems of a port, given by number or name."""
     errors = formats.port_name_errors(value) if isinstance(value, str) else formats.port_number_errors(value)
     return invalid_each(path, value, errors)

@@ -14,7 +14,7 @@ _is_sysctl = re.compile(_SYSCTL_PATTERN).match
 
 
 def validate_pod_security_context(context: JSON, spec: JSON, path: str) -> list[FieldProblem]:
-    """`securityContext` of a pod spec."""
+    """Problems of the `securityContext` of a pod spec."""
     if not context:
         return _validate_process_namespace(spec, path)
     problems: list[FieldProblem] = []
@@ -119,7 +119,7 @@ def _validate_app_armor_profile(profile: JSON, path: str) -> list[FieldProblem]:
 
 
 def validate_container_security_context(context: JSON, path: str, *, host_users: bool) -> list[FieldProblem]:
-    """`securityContext` of a container."""
+    """Problems of the `securityContext` of a container."""
     problems: list[FieldProblem] = []
     for name in ("runAsUser", "runAsGroup"):
         if name in context:
@@ -151,7 +151,7 @@ def _validate_privilege_escalation(context: JSON, path: str) -> list[FieldProble
 
 
 def validate_host_namespaces(spec: JSON, path: str) -> list[FieldProblem]:
-    """Users of its own and namespaces of the host do not go together."""
+    """Problems of a pod with a user namespace of its own (`hostUsers: false`) that uses namespaces of the host."""
     if spec.get("hostUsers") is not False:
         return []
     detail = "when `hostUsers` is false"

@@ -35,7 +35,7 @@ class PodStatusStrategy(StatusStrategy):
 
 
 class PodStrategy(Strategy):
-    """The hot path: everything here is written to do nothing quickly."""
+    """The strategy of pods. On the hot path: every step returns early when a pod does not use a feature."""
 
     struct = "core.v1.Pod"
     has_status = True
@@ -89,7 +89,7 @@ class PodStrategy(Strategy):
         ]
 
     def warnings(self, obj: JSON, old: JSON | None) -> list[str]:
-        if old is not None:  # updates of pods are frequent and not made by people
+        if old is not None:  # Updates of pods are frequent and not made by people.
             return []
         meta = obj["metadata"]
         return [
@@ -99,7 +99,7 @@ class PodStrategy(Strategy):
 
 
 def validate_pod(obj: JSON) -> list[FieldProblem]:
-    """A pod's spec and annotations, whether new or changed."""
+    """Problems in the spec and annotations of a new or changed pod."""
     meta, spec = obj["metadata"], obj["spec"]
     problems = _validate_pod_annotations(meta["annotations"], spec) if "annotations" in meta else []
     problems += validation.validate_pod_spec(spec, meta.get("name", ""), "spec", of_pod=True)
@@ -146,7 +146,7 @@ def _validate_annotation_update(obj: JSON, old: JSON) -> list[FieldProblem]:
 
 
 def add_default_tolerations(spec: JSON) -> None:
-    """Let a pod stay five minutes on a node that went away, unless it says otherwise."""
+    """Let a pod stay on an unreachable or not ready node for five minutes, unless its tolerations say otherwise."""
     missing = [key for key in _NO_EXECUTE_TAINTS if not _tolerates(spec.get("tolerations", ()), key)]
     if missing:
         added = [{"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300} for key in missing]
@@ -158,7 +158,7 @@ def _tolerates(tolerations: list[JSON], key: str) -> bool:
 
 
 def drop_disabled_fields(spec: JSON) -> None:
-    """Remove fields of features that are off in this version of Kubernetes."""
+    """Remove the fields of features that are disabled in this version of Kubernetes."""
     spec.pop("hostnameOverride", None)
     image_volumes = {volume.get("name") for volume in spec.get("volumes", ()) if "image" in volume}
     if image_volumes:
@@ -187,7 +187,7 @@ def _drop_disabled_container_fields(container: JSON, *, sidecar: bool) -> None:
 
 
 def qos_class(spec: JSON) -> str:
-    """`Guaranteed`, `Burstable` or `BestEffort`, by what the containers ask for."""
+    """`Guaranteed`, `Burstable` or `BestEffort`, by the resources of the containers."""
     if "resources" in spec:
         requirements = [spec["resources"]]
     else:
@@ -206,7 +206,7 @@ def qos_class(spec: JSON) -> str:
 
 
 def _add_qos_resources(total: dict[str, int], resources: JSON) -> int:
-    """Add what counts for the class; how many of the resources were there."""
+    """Add the resources that the QoS class depends on to `total`. Returns how many of them are set."""
     count = 0
     for name in _QOS_RESOURCES:
         nanos = quantities.parse_quantity(resources[name]).nanos if name in resources else 0
@@ -239,7 +239,7 @@ def _merge_pod_label_keys(spec: JSON, labels: dict[str, str]) -> None:
 
 
 def _sync_pod_ips(status: JSON) -> None:
-    """`podIP` is the first of `podIPs`; where they differ the single one wins."""
+    """Make `podIP` the first of `podIPs`. Where they differ, `podIP` wins."""
     single, listed = status.get("podIP", ""), status.get("podIPs", [])
     if single and (not listed or listed[0].get("ip", "") != single):
         status["podIPs"] = [{"ip": single}]
@@ -248,7 +248,7 @@ def _sync_pod_ips(status: JSON) -> None:
 
 
 def _keep_observed_generations(status: JSON, before: JSON) -> None:
-    """A client that knows no observedGeneration does not erase it."""
+    """Keep the old `observedGeneration` of status and conditions where the client sends none."""
     if "observedGeneration" not in status and "observedGeneration" in before:
         status["observedGeneration"] = before["observedGeneration"]
     earlier: dict[str, list[int]] = {}

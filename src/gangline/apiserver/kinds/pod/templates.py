@@ -1,4 +1,4 @@
-"""Pod templates of workloads: defaults, validation, warnings."""
+"""Pod templates of workloads: defaults, validation, warnings; and checks that workloads share."""
 
 from collections.abc import Iterator
 
@@ -10,12 +10,12 @@ from gangline.schema.problems import FieldProblem, forbidden, invalid, invalid_e
 
 
 def set_template_defaults(template: JSON) -> None:
-    """Of a template that has its shape."""
+    """Set the defaults of a canonical pod template."""
     defaults.set_pod_spec_defaults(template["spec"])
 
 
 def validate_pod_template(template: JSON, path: str) -> list[FieldProblem]:
-    """A pod template with its defaults."""
+    """Problems of a pod template with its defaults."""
     meta, spec = template["metadata"], template["spec"]
     problems = metadata.validate_labels(meta.get("labels", {}), f"{path}.labels")
     problems += metadata.validate_annotations(meta.get("annotations", {}), f"{path}.annotations")
@@ -27,7 +27,7 @@ def validate_pod_template(template: JSON, path: str) -> list[FieldProblem]:
 
 
 def validate_workload_selector(selector: JSON | None, kind: str) -> list[FieldProblem]:
-    """A workload's selector is there and selects something."""
+    """Problems of a workload's selector, which is required and must not be empty."""
     if selector is None:
         return [required("spec.selector")]
     problems = selectors.validate_label_selector(selector, "spec.selector")
@@ -37,7 +37,7 @@ def validate_workload_selector(selector: JSON | None, kind: str) -> list[FieldPr
 
 
 def validate_selector_immutable(new: JSON, old: JSON) -> list[FieldProblem]:
-    """A workload's selector stays as it is."""
+    """A problem if the selector of a workload changed."""
     if new.get("selector") == old.get("selector"):
         return []
     printed = gostruct.json_struct(new.get("selector"), gostruct.LABEL_SELECTOR_FIELDS)
@@ -45,13 +45,14 @@ def validate_selector_immutable(new: JSON, old: JSON) -> list[FieldProblem]:
 
 
 def selector_mismatch(template: JSON) -> FieldProblem:
+    """The problem of a template whose labels the selector does not match."""
     detail = "`selector` does not match template `labels`"
     labels = template["metadata"].get("labels")
     return invalid("spec.template.metadata.labels", labels, detail)
 
 
 def validate_always_restarts(spec: JSON, kind: str) -> list[FieldProblem]:
-    """Pods of these workloads always restart."""
+    """Problems of a template whose pods do not always restart, or have a deadline."""
     pod = spec["template"]["spec"]
     problems: list[FieldProblem] = []
     if pod["restartPolicy"] != "Always":
@@ -63,12 +64,12 @@ def validate_always_restarts(spec: JSON, kind: str) -> list[FieldProblem]:
 
 
 def template_warnings(template: JSON, prefix: str) -> Iterator[str]:
-    """`prefix` is where the template is: `spec.template.`."""
+    """Warnings about a pod template at `prefix`: `spec.template.`."""
     yield from warnings.pod_warnings(template["metadata"], template["spec"], prefix)
 
 
 def name_warnings(name: str) -> Iterator[str]:
-    """A workload's name becomes part of the names of its pods."""
+    """A warning about a workload's name that is no DNS label: it becomes part of the names of its pods."""
     if errors := formats.dns_label_errors(name):
         yield (
             "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label "
@@ -77,14 +78,14 @@ def name_warnings(name: str) -> Iterator[str]:
 
 
 def validate_int_or_percent(value: int | str, path: str) -> list[FieldProblem]:
-    """`3` or `25%`."""
+    """Problems of a count (`3`) or percentage (`25%`)."""
     if isinstance(value, str):
         return invalid_each(path, value, formats.percent_errors(value))
     return validate_non_negative(path, value)
 
 
 def validate_percent_limit(value: int | str, path: str) -> list[FieldProblem]:
-    """No percentage over a hundred."""
+    """A problem if a percentage exceeds 100%."""
     if isinstance(value, str) and not formats.percent_errors(value) and int(value[:-1]) > 100:
         return [invalid(path, value, "must not be greater than 100%")]
     return []

@@ -1,4 +1,4 @@
-"""What may change in a pod after it was created, and what its status may say."""
+"""Validation of changed pods: which fields of the spec may change, and what the status may contain."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -106,7 +106,10 @@ def _with_mutable_fields_restored(new: JSON, old: JSON) -> JSON:
 
 
 def _validate_gated_update(rest: JSON, old: JSON) -> list[FieldProblem]:
-    """A gated pod may be told more about where to run. What was checked here becomes what it was, in `rest`."""
+    """Problems in the placement of a pod with scheduling gates, which may only be narrowed.
+
+    The fields that are checked here become what they were before, in `rest`.
+    """
     problems: list[FieldProblem] = []
     selector = rest.get("nodeSelector", {})
     if any(selector.get(key) != value for key, value in old.get("nodeSelector", {}).items()):
@@ -147,7 +150,7 @@ def _only_adds_requirements(new: JSON, old: JSON) -> bool:
 
 
 def diff_text(old: Any, new: Any) -> str:
-    """Changed fields, one per line and side: `- spec.hostname: "a"`."""
+    """The changed fields, one line for each side: `- spec.hostname: "a"`."""
     return "\n".join(_diff_lines(old, new, ""))
 
 
@@ -166,7 +169,7 @@ def _diff_lines(old: Any, new: Any, path: str) -> Iterator[str]:
 
 
 def validate_pod_status_update(new: JSON, old: JSON) -> list[FieldProblem]:
-    """Problems of a pod's new status. Both are whole pods; the specs are the same."""
+    """Problems of a pod's changed status. Both arguments are pods with the same spec."""
     status, before = new.get("status", {}), old.get("status", {})
     problems = _validate_conditions(status.get("conditions", ()))
     problems += _validate_nominated_node(status.get("nominatedNodeName", ""), before.get("nominatedNodeName", ""), old)

@@ -38,7 +38,7 @@ _RARE_FIELDS = frozenset(
 
 
 def validate_pod_spec(spec: JSON, pod_name: str, path: str, *, of_pod: bool) -> list[FieldProblem]:
-    """A pod spec with its defaults. `pod_name` is empty in templates."""
+    """Problems of a pod spec with its defaults, of a pod or a template. `pod_name` is empty for templates."""
     valid_volumes, problems = (
         volumes.validate_volumes(spec["volumes"], pod_name, f"{path}.volumes") if "volumes" in spec else ({}, [])
     )
@@ -227,7 +227,7 @@ def _validate_rare_fields(spec: JSON, path: str) -> list[FieldProblem]:
 
 
 def validate_preemption_policy(policy: str, path: str) -> list[FieldProblem]:
-    """Of a pod or a priority class."""
+    """Problems of the preemption policy of a pod or a priority class."""
     supported = ("PreemptLowerPriority", "Never")
     if policy in supported:
         return []

@@ -48,7 +48,7 @@ _SOURCE_ORDER = [
     "ephemeral",
     "image",
 ]
-# Two paths are misspelt in Kubernetes.
+# Kubernetes misspells two paths.
 _MISSPELT_PATHS = {"cephfs": "cephFS", "downwardAPI": "downwarAPI"}
 _HOST_PATH_TYPES = (
     "",
@@ -61,7 +61,7 @@ _HOST_PATH_TYPES = (
     "Socket",
 )
 _MODE_MESSAGE = "must be a number between 0 and 0777 (octal), both inclusive"
-# Old kinds of volumes, of which only the presence of fields is checked.
+# Old kinds of volumes: only the presence of fields is checked.
 _REQUIRED_FIELDS = {
     "glusterfs": ("endpoints", "path"),
     "gcePersistentDisk": ("pdName",),
@@ -81,7 +81,7 @@ _REQUIRED_FIELDS = {
 
 
 def validate_volumes(listed: list[JSON], pod_name: str, path: str) -> tuple[dict[str, JSON], list[FieldProblem]]:
-    """The good volumes by name, and the problems of the others."""
+    """The valid volumes by name, and the problems of all."""
     valid_volumes: dict[str, JSON] = {}
     problems: list[FieldProblem] = []
     ephemeral_claims = {f"{pod_name}-{one.get('name', '')}" for one in listed if "ephemeral" in one and pod_name}
@@ -128,7 +128,7 @@ def _validate_volume_source(volume: JSON, path: str, name: str, pod_name: str) -
 
 
 def _validate_required_fields(kind: str, source: JSON, path: str) -> list[FieldProblem]:
-    # A disk of GCE is told of under another name.
+    # Messages call a disk of GCE by another name.
     field_path = f"{path}.{'persistentDisk' if kind == 'gcePersistentDisk' else kind}"
     return [required(f"{field_path}.{name}") for name in _REQUIRED_FIELDS.get(kind, ()) if not source.get(name)]
 
@@ -203,7 +203,7 @@ def _validate_csi(source: JSON, path: str) -> list[FieldProblem]:
 
 
 def validate_csi_driver_name(name: str, path: str) -> list[FieldProblem]:
-    """Of a CSI driver."""
+    """Problems of the name of a CSI driver."""
     problems = [] if name else [required(path)]
     if len(name) > 63:
         problems.append(too_long(path, 63))
@@ -222,7 +222,7 @@ def _validate_image(source: JSON, path: str) -> list[FieldProblem]:
 
 
 def validate_pull_policy(policy: str, path: str) -> list[FieldProblem]:
-    """Of an image, of a container or a volume."""
+    """Problems of the pull policy of a container's or volume's image."""
     supported = ("Always", "IfNotPresent", "Never")
     if policy in supported:
         return []
@@ -313,7 +313,7 @@ def _validate_volume_path(file_path: str, path: str) -> list[FieldProblem]:
 
 
 def validate_descending_path(file_path: str, path: str) -> list[FieldProblem]:
-    """A relative path that does not lead up."""
+    """Problems of a path that is not relative or leads upwards."""
     problems = [invalid(path, file_path, "must be a relative path")] if file_path.startswith("/") else []
     return problems + _validate_no_backsteps(file_path, path)
 
@@ -339,5 +339,5 @@ _SOURCE_VALIDATORS: dict[str, Callable[[JSON, str], list[FieldProblem]]] = {
 
 
 def validate_source(kind: str, source: JSON, path: str) -> list[FieldProblem]:
-    """Of one source, for volumes that are not a pod's own."""
+    """Problems of one volume source, for persistent volumes."""
     return _SOURCE_VALIDATORS[kind](source, path)

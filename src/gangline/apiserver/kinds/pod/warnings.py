@@ -1,4 +1,4 @@
-"""Warnings about pods and pod templates: what is accepted and does not do what it seems to."""
+"""Warnings about pods and pod templates: valid fields that do not do what they seem to."""
 
 from collections.abc import Iterator
 
@@ -37,7 +37,7 @@ _NULL_SELECTOR_WARNING = "a null labelSelector results in matching no pod"
 
 
 def name_warnings(name: str) -> Iterator[str]:
-    """A pod's name becomes its host name."""
+    """A warning about a pod's name that is no DNS label: it becomes the pod's host name."""
     if errors := formats.dns_label_errors(name):
         yield (
             "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is "
@@ -46,7 +46,7 @@ def name_warnings(name: str) -> Iterator[str]:
 
 
 def pod_warnings(meta: JSON, spec: JSON, prefix: str = "") -> Iterator[str]:
-    """Of a pod, or of a template at `prefix` (`spec.template.`)."""
+    """Warnings about a pod, or about a template at `prefix` (`spec.template.`)."""
     path = f"{prefix}spec"
     if not spec.keys().isdisjoint({"nodeSelector", "affinity", "topologySpreadConstraints"}):
         yield from _placement_warnings(spec, path)
@@ -133,7 +133,7 @@ def _volume_warnings(volumes: list[JSON], path: str) -> Iterator[str]:
 
 
 def _path_overlap_warnings(volume: JSON) -> Iterator[str]:
-    """Files of one volume that hide each other."""
+    """Warnings about files of one volume that hide each other."""
     for kind, name_field, shown_kind in _FILE_SOURCES:
         source = volume.get(kind, {})
         if "items" in source:

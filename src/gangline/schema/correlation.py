@@ -1,4 +1,4 @@
-"""An old value beside the new one, node by node, so that what did not change can be told from what did."""
+"""Old values beside new ones, node by node, to tell changed values from unchanged ones."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ _SCALAR_KEY_TYPES = (bool, int, float, str)
 
 
 class CorrelatedValue:
-    """A value and the one it replaces, both of the same schema node."""
+    """A value and the value that it replaces, both of the same schema node."""
 
     __slots__ = ("_children", "_is_unchanged", "_old_by_key", "new", "node", "old")
 
@@ -19,7 +19,7 @@ class CorrelatedValue:
         self._is_unchanged: bool | None = None
 
     def field(self, name: str) -> "CorrelatedValue | None":
-        """The pair of a field; None where either side lacks it or the schema does not name it."""
+        """The pair of a field; None if the new or old object lacks it or the schema does not name it."""
         if name in self._children:
             return self._children[name]
         if not (isinstance(self.old, dict) and isinstance(self.new, dict)):
@@ -31,7 +31,7 @@ class CorrelatedValue:
         return pair
 
     def item(self, index: int) -> "CorrelatedValue | None":
-        """The pair of an element. Only lists that are maps know which old element it was."""
+        """The pair of an element; None if it has no old element. Only list maps identify their elements."""
         if index in self._children:
             return self._children[index]
         if not isinstance(self.new, list) or index >= len(self.new) or self.node.items is None:
@@ -51,7 +51,7 @@ class CorrelatedValue:
 
     @property
     def is_unchanged(self) -> bool:
-        """Nothing changed. Lists that are maps are compared by key, all else as it stands."""
+        """Whether nothing changed. List maps are compared by key, all other values as they are."""
         if self._is_unchanged is None:
             self._is_unchanged = self._compare()
         return self._is_unchanged
@@ -87,7 +87,7 @@ def json_equal(one: Any, other: Any) -> bool:
 
 
 def list_map_key(element: Any, node: SchemaNode) -> object:
-    """What tells an element of a list that is a map from the others; None when it lacks a part of its key."""
+    """The key of an element of a list map; None if a part of the key is missing or not a scalar."""
     if not isinstance(element, dict):
         return None
     parts = tuple((element.get(name).__class__, element.get(name)) for name in node.list_keys)
@@ -95,7 +95,7 @@ def list_map_key(element: Any, node: SchemaNode) -> object:
 
 
 def elements_by_key(elements: list[Any], node: SchemaNode) -> dict[object, Any]:
-    """Elements by key; of several with one key, the first."""
+    """The elements of a list map by key; of several with one key, the first."""
     by_key: dict[object, Any] = {}
     if node.type == "array" and node.list_type == "map" and node.list_keys:
         for element in elements:

@@ -1,4 +1,4 @@
-"""String formats that kube-apiserver checks in custom resources. Others are ignored, as it ignores them."""
+"""String formats that kube-apiserver validates in custom resources. It ignores all others."""
 
 import ipaddress
 import re
@@ -8,8 +8,8 @@ from datetime import date
 
 FormatPredicate = Callable[[str], bool]
 
-# As kube-openapi has it, of letters (L), digits (D) and symbols (S). With the classes of Unicode written out RE2 needs
-# 40 MB for it, and a second for every match.
+# kube-openapi's pattern over letters (L), digits (D) and symbols (S). With the classes of Unicode written out, RE2
+# needs 40 MB for it, and a second for every match.
 _HOSTNAME_PATTERN = re.compile(r"[LDS](-?[LDS]{0,62})?|([LDS]([LDS-]{0,61}[LDS])?\.)+L{2,63}")
 _DATE_PATTERN = re.compile(r"(\d{4})-(\d{2})-(\d{2})", re.ASCII)
 _TIME_PATTERN = re.compile(r"(\d{2}):(\d{2}):(\d{2})(.[0-9]+)?(z|([+-][0-9]{2}:[0-9]{2}))", re.ASCII)
@@ -57,7 +57,7 @@ def is_date(text: str) -> bool:
 
 
 def is_date_time(text: str) -> bool:
-    """RFC 3339, a little looser: any sign may stand before the fraction."""
+    """Whether a text is an RFC 3339 time. Any character may stand before the fraction, as in kube-openapi."""
     parts = text.lower().split("t")
     if len(text) < 4 or len(parts) < 2 or not is_date(parts[0]):
         return False
@@ -66,7 +66,7 @@ def is_date_time(text: str) -> bool:
 
 
 def duration_nanos(text: str) -> int | None:
-    """Nanoseconds of `1h30m` or `2 days`; None when it is neither."""
+    """The nanoseconds of `1h30m` or `2 days`; None for any other text."""
     if (nanos := go_duration_nanos(text)) is not None:
         return nanos
     total, understood = 0, False
@@ -79,7 +79,7 @@ def duration_nanos(text: str) -> int | None:
 
 
 def go_duration_nanos(text: str) -> int | None:
-    """Nanoseconds of `1h30m`, as Go's `time.ParseDuration`; None when it is not one."""
+    """The nanoseconds of `1h30m`, by Go's `time.ParseDuration`; None for any other text."""
     if not _GO_DURATION_PATTERN.fullmatch(text):
         return None
     total = 0
@@ -100,7 +100,7 @@ def is_hostname(text: str) -> bool:
 
 
 def _character_class(character: str) -> str:
-    """Of a character in a host name; `?` for one that none may have."""
+    """The class of a character in a host name; `?` for a forbidden one."""
     if character in "-.":
         return character
     if character.isascii() and character.isdigit():
@@ -110,7 +110,7 @@ def _character_class(character: str) -> str:
 
 
 def parse_ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """An address, leading zeros allowed in IPv4, no zones."""
+    """An IP address without a zone. Leading zeros are allowed in IPv4. None for any other text."""
     if re.fullmatch(r"\d+(\.\d+){3}", text, re.ASCII):
         text = ".".join(str(int(part)) for part in text.split("."))
     try:
@@ -153,7 +153,7 @@ def is_uri(text: str) -> bool:
 
 
 def uri_error(text: str) -> str | None:
-    """What Go's `url.ParseRequestURI` says about it."""
+    """What Go's `url.ParseRequestURI` reports about a text; None for a valid URI."""
     if not text:
         return "empty url"
     if any(ord(letter) < 0x20 or letter == "\x7f" for letter in text):
@@ -165,7 +165,7 @@ def uri_error(text: str) -> str | None:
         return "first path segment in URL cannot contain colon" if text.startswith(":") else "invalid URI for request"
     rest = text[scheme.end() :] if scheme else text
     if scheme and not rest.startswith("/"):
-        # Opaque, as `mailto:x`.
+        # Opaque, such as `mailto:x`.
         return None
     return _authority_error(rest)
 
@@ -191,7 +191,7 @@ _EMAIL_ADDRESS = re.compile(
 
 
 def is_email(text: str) -> bool:
-    """One address of RFC 5322, with or without a display name, a comment behind it or a group around it."""
+    """Whether a text is one address of RFC 5322. A display name, a comment or a group around it are allowed."""
     text = re.sub(r"\s*\([^()]*\)$", "", text.strip(" \t"))
     if group := re.fullmatch(r"[^<>@:;]+:([^:;,]*);", text):
         text = group[1].strip()
@@ -272,5 +272,5 @@ FORMATS: dict[str, FormatPredicate] = {
 
 
 def format_predicate(name: str) -> FormatPredicate | None:
-    """The check of a format; None when the server does not know it (`int32`, `quantity`, anything new)."""
+    """The check of a format; None when kube-apiserver does not validate it (`int32`, `quantity`)."""
     return FORMATS.get(name.replace("-", ""))

@@ -1,4 +1,4 @@
-"""Values as Go prints them, because kube-apiserver's sentences quote them so."""
+"""Values as Go prints them in kube-apiserver's messages."""
 
 import math
 import re
@@ -22,7 +22,7 @@ _HTML_ESCAPES = str.maketrans(
 
 
 def quoted_text(text: str) -> str:
-    """`%q`: in double quotes, with what cannot be printed escaped."""
+    """`%q`: in double quotes, with unprintable characters escaped."""
     return f'"{"".join(_escaped_letter(letter) for letter in text)}"'
 
 
@@ -40,7 +40,7 @@ def _escaped_letter(letter: str) -> str:
 
 
 def number_text(value: float) -> str:
-    """`%v`: whole numbers as they are, floats in the shortest form that reads back the same."""
+    """`%v`: integers as they are, floats in the shortest form that parses to the same value."""
     if isinstance(value, int):
         return str(value)
     return _float_text(value, smallest=-4, largest=6)
@@ -69,12 +69,12 @@ def _float_text(value: float, *, smallest: int, largest: int) -> str:
 
 
 def json_text(value: Any) -> str:
-    """As Go's JSON encoder: keys sorted, angle brackets and ampersands escaped. Structs keep the order of their fields."""
+    """JSON as Go encodes it: keys sorted, `<`, `>` and `&` escaped. Structs keep the order of their fields."""
     return msgspec.json.encode(_with_go_floats(value), order="deterministic").decode().translate(_HTML_ESCAPES)
 
 
 def _with_go_floats(value: Any) -> Any:
-    """Floats as Go's encoder writes them, which is not always how Python does."""
+    """The value with floats as Go's encoder writes them, which is not always how Python does."""
     if isinstance(value, float):
         text = _float_text(value, smallest=-6, largest=21)
         return msgspec.Raw(re.sub(r"e([+-])0(\d)$", r"e\1\2", text).encode())
@@ -91,7 +91,7 @@ def json_type_name(value: Any) -> str:
 
 
 def value_text(value: Any) -> str:
-    """A wrong value in the sentence about it."""
+    """A wrong value as messages show it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if value is None:

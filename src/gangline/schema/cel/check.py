@@ -1,4 +1,4 @@
-"""Type checking of expressions, with the server's sentences: undefined fields, wrong arguments, unknown names."""
+"""Type checking of expressions, with kube-apiserver's messages: undefined fields, wrong arguments, unknown names."""
 
 from collections.abc import Callable, Mapping
 
@@ -48,7 +48,7 @@ _MAX_ERRORS = 100
 
 
 _NOT_RUNNABLE_TYPES = {"timestamp": TIMESTAMP, "duration": DURATION}
-"""Names of types that can be written, and then not run."""
+"""Type names that pass the check, but cannot be evaluated."""
 
 
 _PATTERN_CALLS = frozenset({"matches", "find", "findAll"})
@@ -56,26 +56,27 @@ _CONVERSIONS = frozenset({"bool", "double", "int", "uint"})
 
 
 class InstantiationError(ExpressionError):
-    """An expression that checks, of which no program can be made."""
+    """An expression passes the check, but no program can be made of it."""
 
 
 class CheckedExpr(msgspec.Struct, frozen=True, eq=False):
-    """An expression that is known to make sense."""
+    """An expression without type errors."""
 
     parsed: ParsedExpr
     types: dict[int, CelType]
-    """By identity of the node, because the parts of a macro share its number."""
+    """Types by the identity of their node, because the nodes of an expanded macro share one id."""
     result: CelType
     variables: frozenset[str]
-    """Variables that are used."""
+    """The variables that the expression uses."""
     function_names: dict[int, str]
-    """Names of functions that look like calls of a member, as `sets.contains`; by identity of the node."""
+    """Names of functions that look like member calls, such as `sets.contains`, by the identity of their node."""
     overloads: dict[int, list[tuple[str, ...]]]
-    """Kinds of the arguments of each overload that may be meant, by identity of the call. Several if some are `dyn`."""
+    """For each call, by its identity, the kinds of the arguments of the matching overloads: several if some are `dyn`.
+    """
 
 
 def check_expression(source: str, variables: Mapping[str, CelType]) -> CheckedExpr:
-    """Parse and check. Raises `ExpressionError` with all mistakes, or `InstantiationError`."""
+    """Parse and check an expression. Raises `ExpressionError` with all errors, or `InstantiationError`."""
     parsed = parse(source)
     checker = _Checker(variables)
     result = checker.check(parsed.root)
@@ -157,7 +158,7 @@ class _Checker:
             case "map":
                 result = inner.params[1]
             case "struct" if inner.fields is not None:
-                # A reserved word is written as it is or escaped.
+                # A reserved word may be written with or without escapes.
                 field_type = inner.fields.get(field) or inner.fields.get(f"__{field}__")
                 result = field_type or self._add_error(node, f"undefined field '{field}'")
             case "param":
@@ -226,7 +227,7 @@ class _Checker:
         return result
 
     def _instantiated(self, types: tuple[CelType, ...]) -> list[CelType]:
-        """The same types with parameters of their own."""
+        """The same types with fresh type parameters."""
         substitution = TypeSubstitution()
         for name in {parameter.name for cel_type in types for parameter in _type_params(cel_type)}:
             substitution.bind(type_param(name), self._new_param())
@@ -307,7 +308,7 @@ class _Checker:
 
 
 def qualified_name(node: Expr) -> str | None:
-    """`a.b.c` as one name; None when it is more than names and dots."""
+    """`a.b.c` as one name; None for anything but names and dots."""
     if isinstance(node, IdentExpr):
         return node.name
     if isinstance(node, SelectExpr) and not node.test_only:
@@ -323,7 +324,7 @@ def _type_params(cel_type: CelType) -> list[CelType]:
 
 
 def _literal_errors(parsed: ParsedExpr, checker: _Checker) -> list[tuple[int, str]]:
-    """Constants that can never be read, and lists and maps of mixed types."""
+    """Errors of string constants that can never be parsed, and of lists and maps of mixed types."""
     wrong = []
     for node in walk(parsed.root):
         if isinstance(node, CallExpr) and (test := _LITERAL_PREDICATES.get(node.function)) and node.args:
@@ -358,7 +359,7 @@ def _mixed_type_errors(parts: list[Expr], checker: _Checker) -> list[tuple[int, 
 
 
 def _instantiation_error(parsed: ParsedExpr) -> str:
-    """What checks but cannot be run."""
+    """Why an expression that passes the check cannot be evaluated; empty if it can."""
     for node in walk(parsed.root):
         if isinstance(node, IdentExpr) and node.name in _NOT_RUNNABLE_TYPES:
             return f"reference to undefined type: {node.name}"
@@ -368,7 +369,7 @@ def _instantiation_error(parsed: ParsedExpr) -> str:
 
 
 def _constant_error(call: CallExpr) -> str:
-    """Conversions and patterns of constants are worked out beforehand, and then fail beforehand."""
+    """Why a conversion or pattern of a constant fails. Such calls are evaluated in advance, and fail in advance."""
     last = call.args[0 if call.function in ("find", "findAll") else -1]
     if not isinstance(last, ConstExpr):
         return ""

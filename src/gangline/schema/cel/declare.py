@@ -1,4 +1,4 @@
-"""Types of schemas: what `self` is to a rule, and how large it can get."""
+"""CEL types of schemas: the type of `self` in a rule, and how large its values can be."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -39,7 +39,7 @@ _OBJECT_META_NODES = {name: SchemaNode(schema) for name, schema in OBJECT_META_S
 
 @lru_cache(maxsize=10_000)
 def escaped_name(name: str) -> str | None:
-    """The name of a field in an expression: `x-y` is `x__dash__y`. None when it cannot be written."""
+    """The name of a field in an expression: `x__dash__y` for `x-y`. None when the name cannot be written."""
     if not name or name[0].isdigit() or re.search(r"[^a-zA-Z0-9_./-]", name):
         return None
     if name in _RESERVED_SYMBOLS:
@@ -48,7 +48,7 @@ def escaped_name(name: str) -> str | None:
 
 
 def unescaped_name(name: str) -> str | None:
-    """The field an expression means. None when the escape is not one."""
+    """The field that a name in an expression stands for. None for an invalid escape."""
     if "__" not in name:
         return name
     invalid = False
@@ -66,7 +66,7 @@ def unescaped_name(name: str) -> str | None:
 
 
 class DeclType:
-    """A type together with sizes, for the estimate of costs. Lazy: a rule looks at little of a large schema."""
+    """A type with sizes, for cost estimates. Lazy, because a rule uses little of a large schema."""
 
     def __init__(
         self,
@@ -81,17 +81,17 @@ class DeclType:
 
     @cached_property
     def min_serialized_size(self) -> int:
-        """Bytes of the shortest JSON."""
+        """The length of the shortest JSON of this type in bytes."""
         return self._min_serialized_size if isinstance(self._min_serialized_size, int) else self._min_serialized_size()
 
     @cached_property
     def max_elements(self) -> int:
-        """Elements of a list or map, bytes of a text, at most; 0 for what has no size."""
+        """The most elements of a list or map, or bytes of a string; 0 for types without a size."""
         return self._max_elements if isinstance(self._max_elements, int) else self._max_elements()
 
 
 class _DeclFields(Mapping[str, DeclType]):
-    """The fields of an object as rules name them, declared when asked for."""
+    """The fields of an object by their names in rules, declared on first use."""
 
     def __init__(self, node: SchemaNode, name: str) -> None:
         self._node, self._name = node, name
@@ -120,7 +120,7 @@ class _DeclFields(Mapping[str, DeclType]):
 
 
 class _FieldTypes(Mapping[str, CelType]):
-    """The types of fields."""
+    """The CEL types of the fields of an object."""
 
     def __init__(self, fields: _DeclFields) -> None:
         self._fields = fields
@@ -136,7 +136,7 @@ class _FieldTypes(Mapping[str, CelType]):
 
 
 def with_object_meta(node: SchemaNode) -> SchemaNode:
-    """A resource as rules at its root see it: kind, apiVersion and names are always there."""
+    """A resource as rules at its root see it: always with kind, apiVersion, name and generateName."""
     properties = node.properties
     metadata = properties.get("metadata")
     type_meta = (properties.get("kind"), properties.get("apiVersion"))
@@ -149,7 +149,7 @@ def with_object_meta(node: SchemaNode) -> SchemaNode:
 
 
 def decl_type(node: SchemaNode, name: str, *, root: bool = False) -> DeclType | None:
-    """The type of a schema; None when rules cannot see it (nothing is known about what it holds)."""
+    """The type of a schema; None when rules cannot access the values because their type is unknown."""
     if node.int_or_string:
         most = _max_text_bytes(node) if node.schema.get("maxLength") is not None else MAX_REQUEST_BYTES - 2
         return DeclType(DYN, 1, most)
@@ -208,7 +208,7 @@ def _object_decl(node: SchemaNode, name: str) -> DeclType:
 
 
 def _required_field_size(field: str, part: SchemaNode, name: str) -> int:
-    """Bytes that a required field takes at least."""
+    """The least number of bytes that a required field takes."""
     declared = (
         None if part.has_default else decl_type(part, f"{name}.{escaped_name(field) or field}", root=part.embedded)
     )
@@ -230,7 +230,7 @@ def _text_decl(node: SchemaNode) -> DeclType:
 
 
 def _max_text_bytes(node: SchemaNode) -> int:
-    """Bytes at most. A letter may take four."""
+    """The most bytes of a string. A character may take four."""
     most = node.schema.get("maxLength")
     if most is not None:
         return int(max(most, 0)) * 4

@@ -1,7 +1,7 @@
 """Programs: checked expressions as Python functions of their variables.
 
-Each node becomes a closure. Errors are exceptions, except in accumulators of loops, where they wait: a later element
-may still decide an `exists`. Work is counted, and stopped when it is too much.
+Each node becomes a closure. Errors are exceptions, except in accumulators of loops, where they are values: a later
+element may still decide an `exists`. The cost is counted during evaluation, which stops at a limit.
 """
 
 from collections.abc import Callable, Mapping
@@ -42,11 +42,11 @@ _COST_VARIABLE = "@work"
 
 
 class CostLimitExceeded(CelError):
-    """More work than one evaluation may do."""
+    """An evaluation exceeded its cost limit."""
 
 
 class CelProgram:
-    """A runnable expression."""
+    """An expression that can be evaluated."""
 
     def __init__(self, checked: CheckedExpr, limit: int) -> None:
         self.checked_expr = checked
@@ -55,7 +55,7 @@ class CelProgram:
         self._evaluator = _compile_node(checked.parsed.root, checked)
 
     def run(self, variables: Mapping[str, Any]) -> tuple[Any, int]:
-        """The result and the work done. Raises `CelError`, `CostLimitExceeded` among them; both carry the work as `work`."""
+        """The result and the cost. Raises `CelError`; `CostLimitExceeded` is one."""
         scope: Activation = {**variables, _COST_VARIABLE: [self._base_cost, self._cost_limit]}
         try:
             return self._evaluator(scope), scope[_COST_VARIABLE][0]
@@ -64,12 +64,12 @@ class CelProgram:
 
 
 def evaluation_cost(node: Expr) -> int:
-    """Work of evaluating a node once; loops count what they do besides."""
+    """The cost of evaluating a node once. Loops add the cost of their iterations."""
     return sum(1 for one in walk(node) if isinstance(one, CallExpr | IdentExpr | SelectExpr))
 
 
 class ErrorValue:
-    """An error in place of a value: whatever reads it fails so."""
+    """An error in place of a value. Reading the variable that holds it raises the error."""
 
     __slots__ = ("error",)
 
@@ -223,7 +223,7 @@ def _compile_function(name: str, args: list[Evaluator]) -> Evaluator:
 
 
 def _compile_logical(first: Evaluator, second: Evaluator, *, decides: bool) -> Evaluator:
-    """The side that decides wins, even over an error of the other."""
+    """The operand that decides the result wins, even over an error of the other operand."""
 
     def both(scope: Activation) -> bool:
         failed: CelError | None = None
@@ -355,7 +355,7 @@ def _iteration_pairs(value: Any, *, two: bool) -> list[tuple[Any, Any]]:
 
 
 def _elements_with_errors(value: Any) -> list[Any]:
-    """Elements, with an error where one cannot be read: it counts only if the loop looks at it."""
+    """The elements, with errors for those that cannot be converted. An error counts only if the loop reads it."""
     if isinstance(value, list):
         return value
     elements: list[Any] = []

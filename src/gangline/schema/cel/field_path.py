@@ -1,4 +1,4 @@
-"""Paths that a rule names as the place of its complaint: `.spec.size`, `.labels['a.b']`."""
+"""`fieldPath` of a rule, the field that its message is about: `.spec.size`, `.labels['a.b']`."""
 
 import re
 
@@ -20,11 +20,11 @@ _STRING_ESCAPES = {
 
 
 class FieldPathError(InputError):
-    """Not a path of this schema."""
+    """A text that is no path of the schema."""
 
 
 def resolve_field_path(path: str, node: SchemaNode) -> str:
-    """The path as Kubernetes spells it in errors. Raises `FieldPathError`."""
+    """The path as Kubernetes writes it in messages. Raises `FieldPathError`."""
     result = ""
     tokens = _TOKEN.findall(path)
     index = 0

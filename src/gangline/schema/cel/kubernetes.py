@@ -1,4 +1,4 @@
-"""Kubernetes' own types for rules: quantities, URLs, addresses, networks, named formats and versions."""
+"""Kubernetes' own types for rules: quantities, URLs, IP addresses, CIDRs, named formats and semantic versions."""
 
 import ipaddress
 import re
@@ -16,7 +16,7 @@ from gangline.schema.typed.scalars import QUANTITY_FORMAT
 
 
 class Comparable:
-    """What can be compared with its like."""
+    """A value that can be compared with others of its class."""
 
     type_name = ""
     key: Any
@@ -38,14 +38,14 @@ class Comparable:
 
 
 class CelQuantity(Comparable):
-    """A quantity."""
+    """A quantity, and whether it is written as an integer."""
 
     type_name = "kubernetes.Quantity"
 
     def __init__(self, quantity: Quantity, *, whole: bool) -> None:
         self.key = quantity
         self.whole = whole
-        """Written as a whole number. `1000m` and `1.5Gi` are not, whatever they amount to."""
+        """Whether it is written as an integer. `1000m` and `1.5Gi` are not, whatever their value."""
 
 
 class CelUrl(Comparable):
@@ -68,7 +68,7 @@ class CelIP(Comparable):
 
 
 class CelCIDR(Comparable):
-    """A network with the address it was written with."""
+    """A network together with the address it was written with."""
 
     type_name = "net.CIDR"
 
@@ -109,7 +109,7 @@ def _parse_quantity(text: str) -> CelQuantity:
 
 
 def _can_parse(parse: Callable[..., Any]) -> Callable[..., bool]:
-    """Whether it parses."""
+    """A function that returns whether `parse` accepts its arguments."""
 
     def work(*arguments: Any) -> bool:
         try:

@@ -1,6 +1,6 @@
-"""The standard functions of CEL, and a table of all functions by name.
+"""The standard functions of CEL, and the table of all functions by name.
 
-A function gets values that fit one of its signatures, unless a `dyn` hid their types: then it says so.
+A function gets values that fit one of its signatures, unless their type was hidden by `dyn`: then it raises `CelError`.
 """
 
 import math
@@ -72,7 +72,7 @@ def _arithmetic(
 def _integer_quotient(one: int, other: int) -> int:
     if other == 0:
         raise CelError("division by zero")
-    # Towards zero, as Go does.
+    # Rounds towards zero, as Go does.
     size = abs(one) // abs(other)
     return size if (one < 0) == (other < 0) else -size
 
@@ -134,7 +134,7 @@ def _not(value: Any) -> bool:
 
 
 def compare(one: Any, other: Any) -> int:
-    """Negative, zero or positive. Raises `CelError` for what has no order."""
+    """Negative, zero or positive. Raises `CelError` for values without an order."""
     if not (is_number(one) and is_number(other)) and (
         one.__class__ is not other.__class__ or not isinstance(one, _ORDERED_TYPES)
     ):
@@ -349,7 +349,7 @@ def _on_lists_or_texts(on_list: Callable[..., Any], on_text: Callable[..., Any])
 
 
 def _method_call(name: str) -> Callable[..., Any]:
-    """Functions that quantities and versions share."""
+    """A function that calls a method of the value: those that quantities and versions share."""
     return lambda value, other: getattr(value, name)(other)
 
 

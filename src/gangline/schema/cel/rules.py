@@ -1,4 +1,4 @@
-"""`x-kubernetes-validations`: the rules of a schema, compiled once, run on every write."""
+"""`x-kubernetes-validations`: the rules of a schema, compiled once and run on every write."""
 
 from contextlib import suppress
 from typing import Any
@@ -30,11 +30,11 @@ _BUDGET_EXCEEDED_MESSAGE = (
 
 
 class CostBudgetExceeded(CelError):
-    """The rules of one object have cost too much. What was found so far stands."""
+    """The rules of one object exceeded the cost budget. The problems found before are kept."""
 
 
 class CompilationResult(msgspec.Struct, frozen=True, eq=False):
-    """A rule that can be run, or the mistakes that keep it from it."""
+    """A rule that can be run, or the errors that prevent it."""
 
     rule: dict[str, Any]
     checked_expr: CheckedExpr | None = None
@@ -48,7 +48,7 @@ class CompilationResult(msgspec.Struct, frozen=True, eq=False):
 
 
 def compile_rule(rule: dict[str, Any], declared_type: CelType) -> CompilationResult:
-    """Check a rule against the type of its schema. Mistakes are told in the result."""
+    """Check a rule against the type of its schema. Errors are part of the result."""
     old = optional_type(declared_type) if rule.get("optionalOldSelf") else declared_type
     variables = {"self": declared_type, "oldSelf": old}
     text = rule.get("rule") or ""
@@ -79,7 +79,7 @@ def _check_result_type(
 
 
 class _RunnableRule:
-    """One rule, ready to run."""
+    """One compiled rule."""
 
     def __init__(self, compiled: CompilationResult, node: SchemaNode) -> None:
         self.rule = compiled.rule
@@ -106,7 +106,7 @@ class _RunnableRule:
 
 
 class RuleResult:
-    """What the rules of one object found, and what is left to spend."""
+    """The problems and warnings of the rules of one object, and the remaining cost budget."""
 
     def __init__(self, budget: int = COST_BUDGET) -> None:
         self.problems: list[FieldProblem] = []
@@ -114,6 +114,7 @@ class RuleResult:
         self.remaining_budget = budget
 
     def spend(self, work: int, path: str, kind: str) -> None:
+        """Take a cost from the budget. Raises `CostBudgetExceeded`, after adding the problem."""
         if work > self.remaining_budget:
             self.problems.append(FieldProblem(ProblemKind.INVALID, path or "<nil>", kind, _BUDGET_EXCEEDED_MESSAGE))
             raise CostBudgetExceeded(_BUDGET_EXCEEDED_MESSAGE)
@@ -121,7 +122,7 @@ class RuleResult:
 
 
 class _Ratcheting:
-    """Whether what a rule complains about is new. Rules tolerate, with a warning, what was there before."""
+    """Whether the value of a rule changed. A failed rule on an unchanged value is a warning only."""
 
     __slots__ = ("correlation", "nearest_parent")
 
@@ -145,7 +146,7 @@ class _Ratcheting:
 
 
 class CompiledRules:
-    """The rules of a schema node and of everything below that has any."""
+    """The rules of a schema node and of all nodes inside."""
 
     def __init__(self, node: SchemaNode, declared: DeclType | None, *, root: bool) -> None:
         self._node = node
@@ -166,14 +167,17 @@ class CompiledRules:
         return not (self._own_rules or self._field_rules or self._additional_rules or self._item_rules)
 
     def run(self, value: Any, old: Any = None, *, pair: CorrelatedValue | None = None, path: str = "") -> RuleResult:
-        """Run all rules on a value and, on an update, the one it replaces."""
+        """Run all rules on a value and, on an update, on the value it replaces."""
         outcome = RuleResult()
         with suppress(CostBudgetExceeded):
             self.descend(value, old, _Ratcheting(pair), path, outcome)
         return outcome
 
     def descend(self, value: Any, old: Any, change: _Ratcheting, path: str, outcome: RuleResult) -> None:
-        """Run the rules here, then those below. Raises `CostBudgetExceeded`; what was found before is in the outcome."""
+        """Run the rules of this node, then those inside.
+
+        Raises `CostBudgetExceeded`; the problems found before are in `outcome`.
+        """
         if value is None:
             return
         if self._own_rules:
@@ -269,7 +273,7 @@ def _evaluation_error(error: str, rule: str) -> str:
 
 
 def _message_text(message: CelProgram, scope: dict[str, Any], outcome: RuleResult) -> str:
-    """What the message expression says; empty when it fails or says nothing of use."""
+    """The result of a message expression; empty when it fails, is too long or has several lines."""
     try:
         text, work = message.run(scope)
     except CelError:
@@ -280,7 +284,7 @@ def _message_text(message: CelProgram, scope: dict[str, Any], outcome: RuleResul
 
 
 def compile_rules(node: SchemaNode | None, *, root: bool = False) -> CompiledRules | None:
-    """The rules of a schema; None when there are none."""
+    """The compiled rules of a schema; None when it has no rules."""
     if node is None or not node.has_rules:
         return None
     root = root or node.embedded

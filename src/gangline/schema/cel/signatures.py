@@ -1,6 +1,6 @@
-"""Which functions there are, and what they take and give. One line per overload: `receiver.name(arguments) result`.
+"""The signatures of all functions. One line per overload: `receiver.name(arguments) result`.
 
-Single capitals are type parameters. The list is that of kube-apiserver 1.34, which offers new rules what 1.33 knew.
+Single capitals are type parameters. The list is that of kube-apiserver 1.34, which offers to new rules what 1.33 has.
 """
 
 import re
@@ -260,7 +260,7 @@ TYPE_NAMES: dict[str, CelType] = {
 class Overload(msgspec.Struct, frozen=True, eq=False):
     member: bool
     arguments: tuple[CelType, ...]
-    """The receiver first."""
+    """With the receiver of a member function first."""
     result: CelType
 
 
@@ -312,7 +312,7 @@ def _parse_signature(line: str) -> tuple[str, Overload]:
 
 
 def _split_arguments(text: str) -> list[str]:
-    """At the commas outside of brackets."""
+    """The parts of a text between the commas outside of parentheses."""
     parts, depth, start = [], 0, 0
     for index, letter in enumerate(text):
         depth += (letter == "(") - (letter == ")")

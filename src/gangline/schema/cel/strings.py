@@ -1,4 +1,4 @@
-"""Functions on texts: the strings extension of CEL, regular expressions, and conversion to text."""
+"""Functions on strings: the strings extension of CEL, regular expressions, and conversion to strings."""
 
 import math
 from collections.abc import Callable
@@ -148,7 +148,7 @@ def _rfc3339_text(value: CelTimestamp) -> str:
 
 
 def _float_text(value: float) -> str:
-    """Without an exponent."""
+    """A float without an exponent."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -158,7 +158,7 @@ def _float_text(value: float) -> str:
 
 
 def _format_string(value: Any, *, inside: bool = False) -> str:
-    """`%s`. Inside of lists and maps texts are quoted, and floats have six places."""
+    """`%s`. Inside of lists and maps, strings are quoted and floats have six decimals."""
     match value:
         case TypeValue():
             return str(value)

@@ -1,8 +1,8 @@
 """The syntax tree of an expression.
 
-Google's C++ parser reads the text: same grammar, same macros and nearly the same sentences as the server's. It hands
-the tree out as protobuf, of which the few lines here read what they need. Its evaluator is not used: it copies the
-whole object for each rule, knows no types of schemas, and can be stopped by nothing.
+Google's C++ parser reads the text: same grammar, same macros and nearly the same messages as kube-apiserver's. It
+returns the tree as protobuf, which is decoded here. Its evaluator is not used: it copies the whole object for each
+rule, does not know the types of schemas, and cannot be interrupted.
 """
 
 import re
@@ -23,7 +23,7 @@ _CONSTANT_KINDS = {1: "null", 2: "bool", 3: "int", 4: "uint", 5: "double", 6: "s
 
 
 class ExpressionError(InputError):
-    """An expression that does not parse or does not check. The message shows where."""
+    """An expression has syntax or type errors. The message shows where."""
 
 
 class ConstExpr(msgspec.Struct, frozen=True, eq=False):
@@ -69,12 +69,12 @@ class MapEntry(msgspec.Struct, frozen=True, eq=False):
 class MapExpr(msgspec.Struct, frozen=True, eq=False):
     id: int
     message_name: str
-    """Of `Name{...}`; empty for maps."""
+    """The name in `Name{...}`; empty for maps."""
     entries: list[MapEntry]
 
 
 class ComprehensionExpr(msgspec.Struct, frozen=True, eq=False):
-    """What macros become: go through a range, change an accumulator."""
+    """A loop over a range with an accumulator: what macros expand to."""
 
     id: int
     iter_var: str
@@ -91,14 +91,14 @@ Expr: TypeAlias = ConstExpr | IdentExpr | SelectExpr | CallExpr | ListExpr | Map
 
 
 class ParsedExpr(msgspec.Struct, frozen=True, eq=False):
-    """A tree, and where in the text each of its nodes stands."""
+    """A tree, and the position of each of its nodes in the text."""
 
     source: str
     root: Expr
     positions: dict[int, int]
 
     def located_error(self, node: int, sentence: str) -> str:
-        """A sentence about a node, with the line it is in and a mark below."""
+        """A message about a node, with its line and a mark below the position."""
         return located_error(self.source, self.positions.get(node, 0), sentence)
 
 
@@ -112,9 +112,9 @@ def located_error(source: str, offset: int, sentence: str) -> str:
     return f"ERROR: <input>:{line + 1}:{column + 1}: {sentence}\n | {text}\n | {dots}{mark}"
 
 
-@lru_cache(maxsize=512)  # a rule is read when its definition is checked and when it is served
+@lru_cache(maxsize=512)  # A rule is parsed when its CRD is validated and when it is served.
 def parse(source: str) -> ParsedExpr:
-    """Read an expression. Raises `ExpressionError`."""
+    """Parse an expression. Raises `ExpressionError`."""
     if "`" in source and (place := _backtick_offset(source)) is not None:
         raise ExpressionError(located_error(source, place, "unsupported syntax: '`'"))
     try:
@@ -136,13 +136,13 @@ def parse(source: str) -> ParsedExpr:
 
 
 def _server_wording(message: str) -> str:
-    """The two parsers differ in a few sentences."""
+    """A message of the C++ parser in the words of kube-apiserver's, where they differ."""
     message = message.replace("has() argument must be a field selection", "invalid argument to has() macro")
     return re.sub(r"\w+\(\) variable name must be a simple identifier", "argument is not an identifier", message)
 
 
 def _backtick_offset(source: str) -> int | None:
-    """Where a quoted name begins: newer CEL has them, the server's does not."""
+    """The position of the first quoted identifier, which newer CEL has and kube-apiserver does not; None without one."""
     quote, index = "", 0
     while index < len(source):
         letter = source[index]
@@ -160,7 +160,7 @@ def _backtick_offset(source: str) -> int | None:
 
 
 def children(node: Expr) -> list[Expr]:
-    """The nodes directly below, in the order of evaluation."""
+    """The nodes directly inside, in the order of evaluation."""
     match node:
         case SelectExpr():
             return [node.operand]
@@ -177,7 +177,7 @@ def children(node: Expr) -> list[Expr]:
 
 
 def walk(node: Expr) -> Iterator[Expr]:
-    """All nodes, this one first."""
+    """The node and all nodes inside."""
     yield node
     for child in children(node):
         yield from walk(child)
@@ -293,7 +293,10 @@ _ACCUMULATOR_NAME = "@result"
 
 
 def expand_macro(call: CallExpr) -> Expr:
-    """Macros of two variables, which the parser leaves as calls: `m.all(k, v, …)`, `transformMap` and others."""
+    """A macro with two variables as a comprehension: `m.all(k, v, …)`, `transformMap` and others.
+
+    The parser leaves these macros as calls. Any other call is returned as it is.
+    """
     sizes = {
         "all": 3,
         "exists": 3,

@@ -1,4 +1,4 @@
-"""Types of expressions, and when one fits where another is wanted: the rules of CEL's type checker."""
+"""Types of expressions, and when a type is assignable to another: the rules of CEL's type checker."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class CelType(msgspec.Struct, frozen=True, order=False):
-    """A type. Objects are told apart by name, all others by what they consist of."""
+    """A type. Objects are equal by name, all other types by their parts."""
 
     kind: str
     params: "tuple[CelType, ...]" = ()
@@ -72,13 +72,13 @@ def is_dyn_or_error(cel_type: CelType) -> bool:
 
 
 class TypeSubstitution:
-    """What type parameters stand for. Grows while an expression is checked."""
+    """The types that type parameters are bound to. Grows while an expression is checked."""
 
     def __init__(self, mapping: Mapping[CelType, CelType] | None = None) -> None:
         self._mapping = dict(mapping or {})
 
     def is_assignable(self, actual: Sequence[CelType], formal: Sequence[CelType]) -> bool:
-        """Whether each given type may stand where the other is wanted. What is learned is kept only if all do."""
+        """Whether each actual type is assignable to its formal type. New bindings are kept only if all are."""
         trial = TypeSubstitution(self._mapping)
         if len(actual) != len(formal) or not all(map(trial._is_type_assignable, actual, formal)):
             return False
@@ -86,7 +86,7 @@ class TypeSubstitution:
         return True
 
     def substitute(self, cel_type: CelType, *, free_as_dyn: bool = False) -> CelType:
-        """With parameters replaced by what they stand for."""
+        """The type with its parameters replaced by their bindings. `free_as_dyn`: unbound ones become `dyn`."""
         if (bound := self._mapping.get(cel_type)) is not None:
             return self.substitute(bound, free_as_dyn=free_as_dyn)
         if cel_type.kind == "param":
@@ -118,7 +118,7 @@ class TypeSubstitution:
         return same and all(map(self._is_type_assignable, one.params, other.params))
 
     def _try_substitute(self, cel_type: CelType, parameter: CelType) -> tuple[bool, bool]:
-        """Whether the parameter may stand for the type, and whether it stood for one already."""
+        """Whether the parameter can be bound to the type, and whether it was bound before."""
         if cel_type == parameter:
             return True, True
         if (bound := self._mapping.get(parameter)) is not None:
@@ -145,7 +145,7 @@ class TypeSubstitution:
 
 
 def more_general_type(one: CelType, other: CelType) -> CelType:
-    """The one that says less, of two that fit each other."""
+    """The more general of two types that are assignable to each other."""
     return one if _is_more_general(one, other) else other
 
 

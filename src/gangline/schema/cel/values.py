@@ -1,7 +1,7 @@
-"""What expressions compute with.
+"""The values of expressions.
 
-Whole numbers, floats, texts, bytes, lists, maps and null are Python's own. Values of an object are looked at through
-views that know their schema and convert on the way, so that a rule pays only for what it touches.
+Integers, floats, strings, bytes, lists, maps and null are those of Python. Values of an object are accessed through
+views that know their schema and convert on access, so that a rule pays only for what it reads.
 """
 
 import base64
@@ -22,11 +22,11 @@ _NUMBERS = (int, float)
 
 
 class CelError(InputError):
-    """Evaluation failed. Part of the language: `true || error` is true."""
+    """An evaluation failed. Errors are part of the language: `true || error` is true."""
 
 
 class CelUInt(int):
-    """A whole number without sign."""
+    """An unsigned integer."""
 
 
 class CelDuration(int):
@@ -41,11 +41,11 @@ class CelTimestamp(int):
 
 
 class TypeValue(str):
-    """A type as a value, by name."""
+    """A type as a value: its name."""
 
 
 class CelOptional:
-    """A value that may be missing."""
+    """A value that may be absent."""
 
     __slots__ = ("present", "value")
 
@@ -57,7 +57,7 @@ OPTIONAL_NONE = CelOptional(present=False)
 
 
 class UntypedValue:
-    """Data no schema describes. It can be compared, and nothing else."""
+    """Data that no schema describes. It can only be compared."""
 
     __slots__ = ("raw",)
 
@@ -66,7 +66,7 @@ class UntypedValue:
 
 
 class ObjectView:
-    """An object with named fields. A null field counts as missing."""
+    """An object with named fields. A null field counts as absent."""
 
     __slots__ = ("node", "raw")
 
@@ -74,7 +74,7 @@ class ObjectView:
         self.raw, self.node = raw, node
 
     def find(self, name: Any) -> tuple[Any, bool]:
-        """The value and whether it is there."""
+        """The value of a field, and whether it is present."""
         if name.__class__ is not str:
             raise CelError(NO_SUCH_OVERLOAD)
         field = unescaped_name(name) if self.node.properties else name
@@ -116,7 +116,7 @@ class MapView:
 
 
 class ListView:
-    """A list. Sets and maps ignore the order of their elements when compared, and unite when added."""
+    """A list. Sets and maps are compared without regard to order, and merged when added."""
 
     __slots__ = ("node", "raw")
 
@@ -137,7 +137,7 @@ class ListView:
 
 
 def as_cel_value(raw: Any, node: SchemaNode) -> Any:
-    """A value as expressions see it. Raises `CelError` for data that does not fit its schema."""
+    """A value of an object as expressions see it. Raises `CelError` for data that does not fit its schema."""
     if raw is None:
         if node.nullable:
             return None
@@ -224,7 +224,7 @@ def _go_type_name(raw: Any) -> str:
 
 
 def parse_timestamp(text: str) -> CelTimestamp:
-    """Raises `CelError`."""
+    """The timestamp of an RFC 3339 text. Raises `CelError`."""
     if not formats.is_date_time(text):
         cause = f'"{text}" as "2006-01-02T15:04:05Z07:00": cannot parse "{text}" as "2006"'
         raise CelError(f"parsing time {cause}")
@@ -237,7 +237,7 @@ def parse_timestamp(text: str) -> CelTimestamp:
 
 
 def list_elements(value: Any) -> list[Any]:
-    """The elements of a list, converted. Raises `CelError` for what is no list."""
+    """The converted elements of a list. Raises `CelError` for any other value."""
     if value.__class__ is list:
         return value
     if value.__class__ is ListView:
@@ -251,7 +251,7 @@ def raw_value(value: Any) -> Any:
 
 
 def values_equal(one: Any, other: Any) -> bool:
-    """`==`. Numbers of different kinds are compared by value."""
+    """The operator `==`. Numbers of different types are compared by value."""
     kind = one.__class__
     if kind is str or kind is bool or one is None:
         return other.__class__ is kind and bool(one == other)
@@ -281,7 +281,7 @@ def _equal_optionals(one: CelOptional, other: Any) -> bool:
 
 
 def find_value(container: Any, key: Any) -> tuple[Any, bool]:
-    """A value of any kind of map."""
+    """The value of a key in any kind of map, and whether it is present."""
     if isinstance(container, ObjectView | MapView):
         return container.find(key)
     for entry_key, value in container.items():
@@ -316,7 +316,7 @@ def _equal_objects(one: ObjectView, other: ObjectView) -> bool:
     for name, part in one.raw.items():
         child = one.node.properties.get(name)
         if child is None:
-            # A field that is kept though unknown: compared as it stands, if the other has it.
+            # A preserved unknown field is compared as it is, if the other object has it.
             if name in other.raw and not json_equal(part, other.raw[name]):
                 return False
             continue
@@ -357,7 +357,7 @@ def _element_key(part: Any, node: SchemaNode) -> object:
 
 
 def concatenate_lists(one: Any, other: Any) -> Any:
-    """`+` of lists. Sets unite; maps take over, in place, what the other side has under the same key."""
+    """The operator `+` of lists. Sets are united; in list maps, elements of `other` replace those with the same key."""
     if isinstance(one, ListView):
         raw = [raw_value(part) for part in other] if isinstance(other, list) else other.raw
         if one.node.list_type not in ("set", "map"):
@@ -369,7 +369,7 @@ def concatenate_lists(one: Any, other: Any) -> Any:
 
 
 def type_name(value: Any) -> str:
-    """What `type()` says."""
+    """The name that `type()` returns."""
     for kind, name in _TYPE_NAMES:
         if isinstance(value, kind):
             return name

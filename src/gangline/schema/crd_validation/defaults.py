@@ -1,4 +1,4 @@
-"""Defaults of a schema must fit the schema they stand in."""
+"""Validation of the defaults in a schema against the schema itself."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,7 @@ from gangline.schema.structural.validation import validate
 
 
 def default_problems(node: SchemaNode, path: str) -> list[FieldProblem]:
-    """Defaults of a whole schema that do not fit it."""
+    """Problems of all defaults in a schema."""
     return list(_default_problems(node, path, root=True, inside_meta=False))
 
 

@@ -1,4 +1,4 @@
-"""Is a schema structural? Every field has a type, and value checks come beside the structure, never instead of it."""
+"""Whether a schema is structural: every field has a type, and value validations only add to the structure."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -28,10 +28,10 @@ _FORBIDDEN_JUNCTOR_KEYWORDS = (
     ("x-kubernetes-validations", "must be empty to be structural"),
 )
 _FORBIDDEN_IF_PRESENT = frozenset({"default", "x-kubernetes-list-type", "x-kubernetes-map-type"})
-"""Forbidden when said at all; the others only when they say something."""
+"""Forbidden whenever present; the other keywords only if they are not empty or false."""
 _METADATA_KEYWORDS = frozenset({"type", "properties", "default", "example", "externalDocs"})
 _LEAF_KEYWORDS = frozenset({"type", "format", "description", "minimum", "maximum", "enum"})
-"""Keywords of which, with a type, nothing keeps a schema from being structural. Arrays need more than these."""
+"""With only these keywords and a type other than array, a schema is structural."""
 _UNSUPPORTED_KEYWORDS = (
     "id",
     "$schema",
@@ -44,7 +44,7 @@ _UNSUPPORTED_KEYWORDS = (
 
 
 def unsupported_keyword(schema: JSON) -> str:
-    """The first keyword, here or below, that cannot be part of a structural schema at all; else empty."""
+    """What is wrong with the first keyword that no structural schema can have, at any depth; else empty."""
     if not schema.keys().isdisjoint(_UNSUPPORTED_KEYWORDS):
         for name in _UNSUPPORTED_KEYWORDS:
             if schema.get(name):
@@ -71,7 +71,7 @@ def subschemas(schema: JSON) -> Iterator[JSON]:
 
 
 def structural_problems(schema: JSON, path: str) -> list[FieldProblem]:
-    """All that keeps a schema from being structural, sorted."""
+    """All problems that keep a schema from being structural, sorted."""
     problems = [*_invariant_problems(schema, "root", path), *_completeness_problems(schema, schema, path, path)]
     return sorted(problems, key=str)
 
@@ -157,7 +157,7 @@ def _metadata_problems(schema: JSON, level: str, path: str) -> Iterator[FieldPro
 
 
 def _value_check_problems(schema: JSON, path: str, *, is_top: bool, skip_any: bool = False) -> Iterator[FieldProblem]:
-    """Junctors and the pattern. Types in them are forbidden, but for the two ways to write int-or-string."""
+    """Problems of junctors and the pattern. Types inside are forbidden, except in the two forms of int-or-string."""
     any_of, all_of = schema.get("anyOf") or [], schema.get("allOf") or []
     if not (skip_any or (is_top and any_of == _INT_OR_STRING)):
         for index, part in enumerate(any_of):
@@ -195,7 +195,7 @@ def _junctor_problems(schema: JSON, path: str, *, skip_any: bool = False) -> Ite
 
 
 def _nested_metadata_problems(schema: JSON, path: str) -> Iterator[FieldProblem]:
-    # Value checks may not touch metadata, wherever they stand.
+    # Value validations may not constrain metadata at any place.
     if "metadata" in (schema.get("properties") or {}):
         yield _problem_without_value(
             ProblemKind.FORBIDDEN, f"{path}.properties[metadata]", "must not be specified in a nested context"
@@ -203,7 +203,7 @@ def _nested_metadata_problems(schema: JSON, path: str) -> Iterator[FieldProblem]
 
 
 def _completeness_problems(values: JSON, schema: JSON | None, path: str, where: str) -> Iterator[FieldProblem]:
-    """What value checks name must be named by the structure too."""
+    """Problems of fields that value validations name, but the structure does not."""
     for name in ("not", "allOf", "anyOf", "oneOf"):
         junctor = values.get(name)
         if isinstance(junctor, dict):

@@ -1,4 +1,4 @@
-"""What each field of ours is for, as `kubectl explain` tells it."""
+"""Descriptions of our fields, as `kubectl explain` shows them."""
 
 from collections.abc import Mapping
 

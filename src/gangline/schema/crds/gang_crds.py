@@ -20,7 +20,7 @@ from gangline.schema.crds.struct_schemas import FieldKeywords, StructSchemaWrite
 
 GANG_RESOURCES: tuple[Resource[Any], ...] = (PODGROUPS, QUEUES)
 
-# Volcano and scheduler-plugins both call theirs `pg`, and Volcano its queues `q`: whoever types that must not get ours.
+# `pg` belongs to Volcano's and scheduler-plugins' pod groups, `q` to Volcano's queues: they must not mean ours.
 _SHORT_NAMES = {"PodGroup": ["gang", "gangs"], "Queue": ["gangqueue", "gangqueues"]}
 _AT_LEAST_1: JSON = {"minimum": 1}
 _FIELD_KEYWORDS: FieldKeywords = {
@@ -92,12 +92,12 @@ _PRINTER_COLUMNS: Mapping[str, tuple[tuple[str, str, str, int], ...]] = {
 
 
 def gang_crds(*, described: bool = False) -> tuple[JSON, ...]:
-    """Both definitions. See `gang_crd`."""
+    """The definitions of PodGroup and Queue. See `gang_crd`."""
     return tuple(gang_crd(resource, described=described) for resource in GANG_RESOURCES)
 
 
 def gang_crd(resource: Resource[Any], *, described: bool = False) -> JSON:
-    """The definition of one of them, to send to any API server from 1.30 on."""
+    """The definition of one of the two kinds, for any API server from 1.30 on."""
     definition: JSON = {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -130,7 +130,7 @@ def gang_crd(resource: Resource[Any], *, described: bool = False) -> JSON:
 
 
 def gang_schema(resource: Resource[Any], *, described: bool = False) -> JSON:
-    """The structural schema of one of them."""
+    """The structural schema of one of the two kinds."""
     structs = StructSchemaWriter(_FIELD_KEYWORDS, _FIELD_DESCRIPTIONS if described else {})
     model: type[Object] = resource.model
     spec, status = (structs.struct_schema(model.__annotations__[part]) for part in ("spec", "status"))

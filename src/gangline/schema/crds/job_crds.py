@@ -1,6 +1,6 @@
-"""The custom resource definitions of the six kinds: schemas from our structs, pod templates as Kubernetes has them.
+"""The custom resource definitions of the six job kinds: schemas of our structs, with pod templates of Kubernetes.
 
-No webhook is needed: what can be wrong with a job is said in the schema, as bounds or as CEL rules.
+No webhook is needed: all validation is in the schema, as bounds or CEL rules.
 """
 
 from collections.abc import Iterator
@@ -28,9 +28,9 @@ def crds(*, described: bool = False) -> tuple[JSON, ...]:
 
 
 def crd(kind: JobKind, *, described: bool = False) -> JSON:
-    """The definition of one kind, to send to any API server from 1.30 on.
+    """The definition of one kind, for any API server from 1.30 on.
 
-    Small enough for `kubectl apply`, unless `described`: descriptions are most of the size, and such a definition
+    It is small enough for `kubectl apply`, unless `described`: descriptions are most of the size, and such a definition
     needs `kubectl apply --server-side`.
     """
     resource = kind.resource
@@ -63,7 +63,7 @@ def crd(kind: JobKind, *, described: bool = False) -> JSON:
 
 
 def crd_schema(kind: JobKind, *, described: bool = False) -> JSON:
-    """The structural schema of a kind. Parts that are alike are one object: copy it before changing it."""
+    """The structural schema of a kind. Equal parts are one object: copy it before changing it."""
     structs = StructSchemaWriter(field_keywords(kind, described=described), FIELD_DESCRIPTIONS if described else {})
     spec, status = _spec_schema(kind, structs), _status_schema(structs, described=described)
     if described:
@@ -77,7 +77,7 @@ def crd_schema(kind: JobKind, *, described: bool = False) -> JSON:
         "properties": {
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
-            # Named, so that rules can point at it.
+            # Named, so that rules can refer to it.
             "metadata": {"type": "object", "properties": {"name": {"type": "string"}}},
             "spec": spec,
             "status": status,
@@ -106,7 +106,7 @@ def _spec_schema(kind: JobKind, structs: StructSchemaWriter) -> JSON:
 def _status_schema(structs: StructSchemaWriter, *, described: bool) -> JSON:
     status = structs.struct_schema(JobStatus)
     counts = status["properties"]["replicaStatuses"]["additionalProperties"]["properties"]
-    # Deprecated in v1 and never written; named, so that nothing that was ever stored is dropped.
+    # Deprecated in v1 and never written; named, so that a stored value is not pruned.
     counts["labelSelector"] = pod_schemas.definition_schema(pod_schemas.LABEL_SELECTOR, described=described)
     return status
 

@@ -1,4 +1,4 @@
-"""Kubernetes' own types inside a custom resource: its published schemas, rewritten as a CRD must have them."""
+"""Kubernetes' own types inside a custom resource: published schemas, rewritten as structural schemas."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -17,8 +17,8 @@ _QUANTITY_NAME = "io.k8s.apimachinery.pkg.api.resource.Quantity"
 _INT_OR_STRING_NAME = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
 _DOCUMENTS = ("api/v1", "apis/autoscaling/v2")
 
-# The keywords that a CRD may have and that say something here. Strategic patches, unions and enums are not among
-# them: the first two mean nothing in a CRD, and an enum would refuse what a newer Kubernetes takes.
+# The keywords to keep. Strategic patches and unions mean nothing in a CRD, and an enum would refuse values of a newer
+# Kubernetes.
 _KEPT_KEYWORDS = (
     "type",
     "format",
@@ -36,7 +36,7 @@ QUANTITY_SCHEMA: JSON = {
     "pattern": r"^[+-]?([0-9]+|[0-9]+\.[0-9]*|\.[0-9]+)(([KMGTPE]i)|[numkMGTPE]|([eE][+-]?([0-9]+|[0-9]+\.[0-9]*|\.[0-9]+)))?$",
 }
 _STRING_MAP: JSON = {"type": "object", "additionalProperties": {"type": "string"}}
-# What a template may say of the objects made from it: the five fields that v1 keeps.
+# The five metadata fields of a template that v1 keeps.
 _TEMPLATE_META_SCHEMA: JSON = {
     "type": "object",
     "properties": {
@@ -56,7 +56,7 @@ _INLINE_SCHEMAS: dict[str, JSON] = {
 
 @cache
 def definition_schema(definition: str, *, described: bool = False) -> JSON:
-    """A published definition as a structural schema, all that it refers to written out. Shared: not to be changed."""
+    """A published definition as a structural schema with all references inlined. Shared: must not be changed."""
     return _DefinitionWriter(_described_schemas() if described else published.schemas()).definition_schema(definition)
 
 
@@ -81,7 +81,7 @@ class _DefinitionWriter:
         if name in _INLINE_SCHEMAS:
             return {**_INLINE_SCHEMAS[name], **_description(schema)}
         if name:
-            # What a field says of itself goes before what its type says.
+            # Keywords of a field override those of its type.
             schema = {**self._definitions[name], **schema}
         written = {keyword: schema[keyword] for keyword in _KEPT_KEYWORDS if keyword in schema} | _description(schema)
         if schema.get("properties"):
@@ -93,7 +93,7 @@ class _DefinitionWriter:
         return written
 
     def _keep_key_defaults(self, written: JSON, schema: JSON) -> None:
-        """A key that may be left out needs its default. All others Kubernetes fills in itself, in the pod."""
+        """Keep the defaults of list map keys that are optional. Kubernetes sets all other defaults in the pod."""
         keys = schema.get("x-kubernetes-list-map-keys") or ()
         if not keys:
             return

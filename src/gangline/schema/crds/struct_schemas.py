@@ -1,4 +1,4 @@
-"""Our structs as structural schemas: the field names of the wire, types, and what is required."""
+"""Structural schemas of our structs: the names of fields on the wire, types, and what is required."""
 
 from collections.abc import Mapping
 from typing import Any, TypeAlias
@@ -11,14 +11,14 @@ from gangline.api.quantity import QUANTITY_FORMAT as QUANTITY_FORMAT
 from gangline.schema.crds.pod_schemas import QUANTITY_SCHEMA
 
 FieldKeywords: TypeAlias = Mapping[tuple[type, str], JSON]
-"""What a type does not tell of a field: bounds, defaults, rules. By struct and name on the wire."""
+"""Keywords that a type does not imply: bounds, defaults, rules. By struct and name on the wire."""
 
 
 class StructSchemaWriter:
     """Writes schemas of structs.
 
     Args:
-        fields: keywords to add. A field that has a type here has its whole schema here.
+        fields: keywords to add. A field with a type here has its whole schema here.
         words: descriptions, by struct and name on the wire.
     """
 
@@ -60,7 +60,7 @@ class StructSchemaWriter:
                     else self._type_schema(inner)
                 )
             case inspect.UnionType(types=types) if any(isinstance(part, inspect.FloatType) for part in types):
-                # On the wire a whole number is a number too.
+                # On the wire an integer is a number, too.
                 return {"type": "number"}
             case inspect.UnionType(types=types):
                 (inner,) = (part for part in types if not isinstance(part, inspect.NoneType))
@@ -91,7 +91,7 @@ def json_copy(value: JSON) -> JSON:
 
 
 def _merge_schemas(schema: JSON, more: JSON) -> JSON:
-    """Both, the second going first; schemas inside are merged in the same way."""
+    """Both schemas; keywords of the second override those of the first, and nested schemas are merged alike."""
     merged: dict[str, Any] = dict(schema)
     for keyword, value in more.items():
         inner = merged.get(keyword)

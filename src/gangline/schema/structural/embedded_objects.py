@@ -1,6 +1,6 @@
-"""Resources inside resources: they have a kind, and metadata like any other.
+"""Embedded resources: objects inside of custom resources with a kind and metadata of their own.
 
-`coerce_metadata` makes their metadata well formed, `validate_embedded` says what is wrong with what it holds.
+`coerce_metadata` makes their metadata well formed, `validate_embedded` validates kind and metadata.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ _METADATA_TYPES: dict[str, str] = {
 
 
 class MetadataError(InputError):
-    """Embedded metadata that cannot be read at all. The server answers 400 with this sentence."""
+    """Embedded metadata that cannot be decoded. The server answers 400 with this message."""
 
 
 def coerce_metadata(value: Any, node: SchemaNode | None, path: str = "", *, root: bool = False) -> list[str]:
@@ -77,7 +77,7 @@ def _coerce_metadata(metadata: dict[str, Any], path: str) -> list[str]:
     unknown = [name for name in metadata if name not in _METADATA_TYPES]
     for name, part in list(metadata.items()):
         if name in unknown or part is None or part in ("", {}, []):
-            # Go leaves out what is empty.
+            # Go omits empty fields.
             del metadata[name]
         elif problem := _type_mismatch(name, part):
             raise _metadata_error(path, metadata, problem)
@@ -85,7 +85,7 @@ def _coerce_metadata(metadata: dict[str, Any], path: str) -> list[str]:
 
 
 def _type_mismatch(name: str, value: Any) -> str:
-    """What Go's decoder says about a value of the wrong type; empty when it is right."""
+    """What Go's decoder reports about a value of the wrong type; empty when the type is right."""
     expected = _METADATA_TYPES[name]
     field = f"Go struct field ObjectMeta.{name}"
     match expected:
@@ -125,7 +125,7 @@ def _metadata_error(path: str, value: Any, detail: str) -> MetadataError:
 
 
 def validate_embedded(value: Any, node: SchemaNode | None, path: str = "", *, root: bool = False) -> list[FieldProblem]:
-    """What is wrong with kinds and metadata of embedded resources, here and below."""
+    """Problems in kinds and metadata of embedded resources, at any depth."""
     return list(_embedded_problems(value, node, path, root=root))
 
 

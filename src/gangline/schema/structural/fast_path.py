@@ -1,7 +1,7 @@
-"""Is a value certainly valid? One compiled function per schema, for the many objects that are.
+"""Whether a value is certainly valid: one compiled function per schema, for the many objects that are.
 
-A "no" means "look closer": the careful walk of `validate.py` then decides, and tells what is wrong. So what is rare
-or odd here answers no, and the quick way stays simple.
+False means "validate carefully": the walk of `validation.py` then decides and reports problems. Rare or odd cases
+return False here, which keeps the fast path simple.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ _UNCHECKED_KEYWORDS = frozenset(
 
 
 def compile_check(node: SchemaNode) -> ValuePredicate:
-    """A function that says whether a value is certainly valid, list types and embedded resources included."""
+    """A function that returns whether a value is certainly valid, by list types and embedded resources, too."""
     check = _node_check(node)
     if isinstance(check, type):
         return lambda value: value.__class__ is check
@@ -33,7 +33,7 @@ def compile_check(node: SchemaNode) -> ValuePredicate:
 
 
 def _node_check(node: SchemaNode) -> ValuePredicate | type:
-    """A class stands for "exactly of this class", which the caller tests without a call."""
+    """The check of a node. A class stands for "exactly of this class", which callers test without a call."""
     plain = _PYTHON_TYPES.get(node.type)
     if plain in (str, int, bool) and not node.nullable and node.format_check is None and _has_only_type(node):
         return plain
@@ -103,7 +103,7 @@ def _number_checks(node: SchemaNode) -> list[ValuePredicate]:
     checks: list[ValuePredicate] = []
     if (low := keyword("minimum")) is not None:
         if low != int(low):
-            # A whole number is compared with a bound cut to a whole number, so 0 passes a minimum of 0.5.
+            # An integer is compared with a bound cut to an integer, so 0 passes a minimum of 0.5.
             checks.append(lambda value: value.__class__ is float and value > low)
         elif keyword("exclusiveMinimum"):
             checks.append(lambda value: value.__class__ not in _NUMBER_TYPES or value > low)
@@ -142,7 +142,7 @@ def _junctor_checks(node: SchemaNode) -> list[ValuePredicate]:
         options = [compile_check(part) for part in node.any_of]
         checks.append(lambda value: any(option(value) for option in options))
     if node.one_of or node.not_ is not None:
-        # Here "not certainly valid" would count as valid, so the careful walk must look.
+        # Here "not certainly valid" would count as valid, so the careful walk must decide.
         checks.append(lambda value: False)
     return checks
 
@@ -192,7 +192,7 @@ def _array_check(node: SchemaNode) -> ValuePredicate:
 
 
 def _uniqueness_check(node: SchemaNode) -> ValuePredicate | None:
-    """A set of texts, or a map keyed by texts and whole numbers. Others are looked at."""
+    """The check of sets of strings, and of maps keyed by strings and integers. Others are validated carefully."""
     if node.list_type == "set":
         return lambda value: len(set(value)) == len(value) if {str} == set(map(type, value)) else False
     if node.list_type == "map" and len(node.list_keys) == 1:
@@ -229,7 +229,7 @@ def _unique_keys_check(names: tuple[str, ...]) -> ValuePredicate:
 
 
 def _embedded_check(node: SchemaNode) -> ValuePredicate:
-    """Embedded resources are rare: those that only say what they are pass, all others are looked at."""
+    """Embedded resources are rare: those with only kind and apiVersion pass, all others are validated carefully."""
     inner = _object_check(node)
     bounds = _conjunction(_bound_checks(node) + _junctor_checks(node))
 

@@ -1,4 +1,4 @@
-"""Lists that are sets or maps hold every element, or every key, once."""
+"""Uniqueness of the elements of sets and of the keys of list maps."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +9,7 @@ from gangline.schema.problems import FieldProblem, ProblemKind
 
 
 def duplicate_problems(value: Any, node: SchemaNode | None, path: str = "") -> list[FieldProblem]:
-    """Doubled elements anywhere below."""
+    """Problems of duplicate elements and keys, at any depth."""
     return list(_duplicate_problems(value, node, path)) if node is not None else []
 
 
@@ -44,7 +44,7 @@ def _duplicate_key_problems(value: list[Any], node: SchemaNode, path: str) -> It
 
 
 def duplicate_indexes(values: list[Any]) -> list[int]:
-    """Where a value appears for the second time. 1, 1.0, true and "1" are four values."""
+    """The indexes of second occurrences. 1, 1.0, true and "1" are four different values."""
     counts: dict[str, int] = {}
     indexes = []
     for index, value in enumerate(values):

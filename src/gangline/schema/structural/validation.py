@@ -1,7 +1,7 @@
-"""What is wrong with a value, told as kube-apiserver tells it: the careful walk.
+"""Validation of values against a schema, with kube-apiserver's messages: the careful walk.
 
-Errors come in the server's order where it has one, and fields sorted by name where it goes by chance. Alternatives
-(anyOf, oneOf) report the one that came closest, which the server finds by counting the checks that passed; so do we.
+Errors have kube-apiserver's order where it has one; where its order is random, fields are sorted by name. Alternatives
+(anyOf, oneOf) report the best match, which is found by counting the checks that passed, as in kube-openapi.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,13 +18,13 @@ _INTEGER_TOLERANCE = 1e-9
 
 
 class WalkResult:
-    """Errors of one walk, each once, and how many checks passed on the way."""
+    """The errors of one walk without repetitions, and the number of checks that passed."""
 
     __slots__ = ("match_count", "problems")
 
     def __init__(self) -> None:
         self.problems: dict[str, FieldProblem | None] = {}
-        """By sentence. None: an error without a field, of anyOf and its like."""
+        """By message. None for an error without a field, such as that of anyOf."""
         self.match_count = 0
 
     def add_problem(self, sentence: str, problem: FieldProblem | None) -> None:
@@ -39,7 +39,7 @@ class WalkResult:
 def validate(
     value: Any, node: SchemaNode, *, prefix: str = "", pair: CorrelatedValue | None = None
 ) -> list[FieldProblem]:
-    """All that is wrong. With a pair, what did not change is tolerated."""
+    """All problems of a value. With a pair, problems of unchanged values are tolerated."""
     return list(_prefixed_problems(_ratcheted_result(value, node, "", pair), prefix))
 
 
@@ -104,7 +104,7 @@ def _check_null(result: WalkResult, node: SchemaNode, path: str) -> None:
 
 
 def _check_type(result: WalkResult, value: Any, node: SchemaNode, path: str) -> int:
-    """Returns 1 when the type is right."""
+    """Check the type. Returns 1 when it is right, else 0."""
     actual, actual_format = json_type(value)
     is_whole = isinstance(value, float) and is_integral(value) and "integer" in node.types
     fits = actual in node.types or is_whole or (actual == "integer" and "number" in node.types)
@@ -120,7 +120,7 @@ def _check_type(result: WalkResult, value: Any, node: SchemaNode, path: str) -> 
 
 
 def json_type(value: Any) -> tuple[str, str]:
-    """The name of a value's type, and of its format."""
+    """The names of a value's type and format."""
     match value:
         case bool():
             return "boolean", ""
@@ -137,7 +137,7 @@ def json_type(value: Any) -> tuple[str, str]:
 
 
 def is_integral(value: float) -> bool:
-    """A float that counts as a whole number: of JSON's safe range, and off by next to nothing."""
+    """Whether a float counts as an integer: within the safe range of JSON, and off by almost nothing."""
     if not -_MAX_SAFE_INTEGER <= value <= _MAX_SAFE_INTEGER:
         return False
     nearest = float(int(value))
@@ -169,7 +169,7 @@ def _check_text(result: WalkResult, value: str, node: SchemaNode, path: str) -> 
 
 
 def _check_length(result: WalkResult, value: str, node: SchemaNode, path: str) -> bool:
-    """Returns whether something was wrong: the server then looks no further."""
+    """Check the length. Returns whether it is wrong: kube-apiserver then skips the pattern."""
     least, most = node.schema.get("minLength"), node.schema.get("maxLength")
     if most is not None and len(value) > most:
         sentence = f"{path} in body should be at most {most} chars long"
@@ -183,7 +183,7 @@ def _check_length(result: WalkResult, value: str, node: SchemaNode, path: str) -
 
 
 def _check_number(result: WalkResult, value: float, node: SchemaNode, path: str) -> None:
-    """Whole numbers are compared with bounds cut to whole numbers, as the server does."""
+    """Check bounds. Integers are compared with bounds cut to integers, as in kube-apiserver."""
     keyword = node.schema.get
     if (factor := keyword("multipleOf")) is not None:
         _check_multiple(result, value, factor, path)
@@ -249,7 +249,7 @@ def _check_enum(result: WalkResult, value: Any, node: SchemaNode, path: str) -> 
 
 
 def _matches_enum_value(value: Any, allowed: Any) -> bool:
-    """Go converts before it compares: 1.5 counts as the 1 of an enum of whole numbers."""
+    """Whether a value equals one of an enum. Go converts first: 1.5 equals the 1 of an enum of integers."""
     if value is None or allowed is None:
         return False
     numbers = (int, float)
@@ -294,14 +294,14 @@ def _check_size(result: WalkResult, value: Mapping[str, Any], node: SchemaNode, 
 
 
 def _field_pair(pair: CorrelatedValue | None, path: str, name: str) -> CorrelatedValue | None:
-    # Old and new were converted to one version, so a change of these two could not be seen.
+    # Old and new object were converted to one version, which hides changes of these two.
     if pair is None or (path == "" and name in ("kind", "apiVersion")):
         return None
     return pair.field(name)
 
 
 def _check_junctors(value: Any, node: SchemaNode, path: str) -> WalkResult:
-    """Alternatives and negations. What did not change is not tolerated in there."""
+    """Check alternatives and negations. Problems of unchanged values are not tolerated inside."""
     result = WalkResult()
     if node.any_of:
         _check_any_of(result, value, node.any_of, path)

@@ -1,4 +1,4 @@
-"""Scalars as Go's decoder reads them: which values it takes, and its words about others."""
+"""Scalars as Go's decoder reads them: which values it accepts, and its messages about others."""
 
 import calendar
 import re
@@ -20,14 +20,14 @@ INT_RANGE: Final = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 
 
 
 def unmarshal_error(value: Any, go: str, struct: str, path: str, literal: str = "") -> str:
-    """The sentence for a value of a wrong kind."""
+    """The message about a value of a wrong type."""
     actual = f"{json_type_name(value)}{literal}"
     place = f"Go struct field {struct}.{path}" if path else "Go value"
     return f"json: cannot unmarshal {actual} into {place} of type {go}"
 
 
 def scalar_error(value: Any, tree: TypeNode, struct: str, path: str) -> str:
-    """What is wrong with a value that is not null; empty when it fits."""
+    """What is wrong with a value that is not null; empty for a valid one."""
     match tree.scalar:
         case "integer":
             return _integer_error(value, tree.go_type or "int64", struct, path)
@@ -56,7 +56,7 @@ def _integer_error(value: Any, go: str, struct: str, path: str) -> str:
 
 
 def quantity_error(value: Any) -> str:
-    """What Go says of a quantity that is none; numbers are as good as text."""
+    """What Go reports about an invalid quantity; empty for a valid one. Numbers are valid."""
     if value.__class__ in (int, float):
         return ""
     text = value.strip() if isinstance(value, str) else ""
@@ -67,7 +67,7 @@ def quantity_error(value: Any) -> str:
 
 
 def base64_error(text: str) -> str:
-    """What Go says of text that is not padded standard base64. Line ends do not count."""
+    """What Go reports about a text that is not padded standard base64; empty for a valid one. Line ends are ignored."""
     at = _base64_error_offset(text)
     return "" if at < 0 else f"illegal base64 data at input byte {at}"
 
@@ -76,12 +76,12 @@ _BASE64_ALPHABET: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopq
 
 
 def _base64_error_offset(text: str) -> int:
-    """Where it stops being base64; -1 when it is."""
+    """The position of the first invalid byte; -1 for valid base64."""
     offsets = [index for index, letter in enumerate(text) if letter not in "\r\n"]
     letters = [text[index] for index in offsets]
     first_invalid = next((i for i, letter in enumerate(letters) if letter not in _BASE64_ALPHABET), len(letters))
     if first_invalid == len(letters):
-        # Ends within a group of four: told at its start.
+        # It ends within a group of four, whose start is reported.
         return -1 if first_invalid % 4 == 0 else len(text) - first_invalid % 4
     padding = letters[first_invalid:]
     if padding[0] != "=" or first_invalid % 4 < 2:
@@ -111,7 +111,7 @@ _MICROS_PATTERN: Final = re.compile(r"[.,]\d{6}")
 
 
 def time_error(text: str, *, micro: bool) -> str:
-    """What Go says of text that is not a moment; with `micro` it must have six digits after the point."""
+    """What Go reports about an invalid time; empty for a valid one. `micro`: six digits after the point are required."""
     layout = f"2006-01-02T15:04:05{'.000000' if micro else ''}Z07:00"
     rest, numbers = text, []
     for name, pattern, most, label in _TIME_LAYOUT:

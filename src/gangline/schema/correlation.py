@@ -73,17 +73,17 @@ class CorrelatedValue:
         return json_equal(new, old)
 
 
-def json_equal(one: Any, other: Any) -> bool:
+def json_equal(left: Any, right: Any) -> bool:
     """Equal as Go compares JSON: 1, 1.0 and true are three different values."""
-    if one.__class__ is not other.__class__:
+    if left.__class__ is not right.__class__:
         return False
-    if isinstance(one, dict):
-        return len(one) == len(other) and all(
-            name in other and json_equal(part, other[name]) for name, part in one.items()
+    if isinstance(left, dict):
+        return len(left) == len(right) and all(
+            name in right and json_equal(part, right[name]) for name, part in left.items()
         )
-    if isinstance(one, list):
-        return len(one) == len(other) and all(map(json_equal, one, other))
-    return bool(one == other)
+    if isinstance(left, list):
+        return len(left) == len(right) and all(map(json_equal, left, right))
+    return bool(left == right)
 
 
 def list_map_key(element: Any, node: SchemaNode) -> object:

@@ -163,18 +163,18 @@ def uri_error(text: str) -> str | None:
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):", text)
     if not text.startswith("/") and scheme is None:
         return "first path segment in URL cannot contain colon" if text.startswith(":") else "invalid URI for request"
-    rest = text[scheme.end() :] if scheme else text
-    if scheme and not rest.startswith("/"):
+    hierarchy = text[scheme.end() :] if scheme else text
+    if scheme and not hierarchy.startswith("/"):
         # Opaque, such as `mailto:x`.
         return None
-    return _authority_error(rest)
+    return _authority_error(hierarchy)
 
 
-def _authority_error(rest: str) -> str | None:
-    if bad := re.search(r"%(?![0-9A-Fa-f]{2}).{0,2}", rest.partition("?")[0]):
-        return f'invalid URL escape "{bad[0]}"'
-    if rest.startswith("//"):
-        authority = re.split(r"[/?]", rest[2:], maxsplit=1)[0]
+def _authority_error(hierarchy: str) -> str | None:
+    if escape := re.search(r"%(?![0-9A-Fa-f]{2}).{0,2}", hierarchy.partition("?")[0]):
+        return f'invalid URL escape "{escape[0]}"'
+    if hierarchy.startswith("//"):
+        authority = re.split(r"[/?]", hierarchy[2:], maxsplit=1)[0]
         host = authority.rpartition("@")[2]
         if re.search(r"[\s<>\"\\^`{|}]", host):
             return f'invalid character "{re.search(chr(92) + "s", host) or " "}" in host name'
@@ -195,12 +195,12 @@ def is_email(text: str) -> bool:
     text = re.sub(r"\s*\([^()]*\)$", "", text.strip(" \t"))
     if group := re.fullmatch(r"[^<>@:;]+:([^:;,]*);", text):
         text = group[1].strip()
-    named = re.fullmatch(r"(?P<name>[^<>@]*?|\"(?:[^\"\\]|\\.)*\")\s*<(?P<address>[^<>]*)>", text)
-    if named:
-        name = named["name"].strip()
+    mailbox = re.fullmatch(r"(?P<name>[^<>@]*?|\"(?:[^\"\\]|\\.)*\")\s*<(?P<address>[^<>]*)>", text)
+    if mailbox:
+        name = mailbox["name"].strip()
         if name and not re.fullmatch(rf"\"(?:[^\"\\]|\\.)*\"|(?:{_EMAIL_ATOM}|[. ])+", name):
             return False
-        text = named["address"]
+        text = mailbox["address"]
     return _EMAIL_ADDRESS.fullmatch(text) is not None
 
 

@@ -78,16 +78,16 @@ class SchemaNode:
         """The schema of a field or of a map value; None without one."""
         return self.properties.get(name) or self.additional_properties
 
-    def with_properties(self, more: "Mapping[str, SchemaNode]") -> "SchemaNode":
+    def with_properties(self, properties: "Mapping[str, SchemaNode]") -> "SchemaNode":
         """This node with added or replaced fields. Both nodes share what is inside."""
         extended = SchemaNode.__new__(SchemaNode)
         extended.__dict__.update(self.__dict__)
-        extended.properties = {**self.properties, **more}
+        extended.properties = {**self.properties, **properties}
         extended.schema = {
             **self.schema,
             "properties": {
                 **(self.schema.get("properties") or {}),
-                **{name: part.schema for name, part in more.items()},
+                **{name: part.schema for name, part in properties.items()},
             },
         }
         return extended

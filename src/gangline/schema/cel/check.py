@@ -84,8 +84,8 @@ def check_expression(source: str, variables: Mapping[str, CelType]) -> CheckedEx
     if errors:
         errors.sort(key=lambda one: parsed.positions.get(one[0], 0))
         raise ExpressionError("\n".join(parsed.located_error(*error) for error in errors[:_MAX_ERRORS]))
-    if wrong := _instantiation_error(parsed):
-        raise InstantiationError(wrong)
+    if reason := _instantiation_error(parsed):
+        raise InstantiationError(reason)
     types = {node: checker.substitution.substitute(error, free_as_dyn=True) for node, error in checker.types.items()}
     resolved = checker.substitution.substitute(result, free_as_dyn=True)
     return CheckedExpr(
@@ -135,8 +135,8 @@ class _Checker:
             if name in scope:
                 self.used_variables.add(name)
                 return scope[name]
-        named = TYPE_NAMES.get(name) or _NOT_RUNNABLE_TYPES.get(name)
-        return type_of_type(named) if named is not None else None
+        declared = TYPE_NAMES.get(name) or _NOT_RUNNABLE_TYPES.get(name)
+        return type_of_type(declared) if declared is not None else None
 
     def _check_ident(self, node: IdentExpr) -> CelType:
         declared = self._lookup(node.name)
@@ -325,22 +325,22 @@ def _type_params(cel_type: CelType) -> list[CelType]:
 
 def _literal_errors(parsed: ParsedExpr, checker: _Checker) -> list[tuple[int, str]]:
     """Errors of string constants that can never be parsed, and of lists and maps of mixed types."""
-    wrong = []
+    errors = []
     for node in walk(parsed.root):
         if isinstance(node, CallExpr) and (test := _LITERAL_PREDICATES.get(node.function)) and node.args:
             arg = node.args[0]
             if isinstance(arg, ConstExpr) and arg.kind == "string" and not test(arg.value):
-                wrong.append((arg.id, f"invalid {node.function} argument"))
+                errors.append((arg.id, f"invalid {node.function} argument"))
     exempt = {below.id for node in walk(parsed.root) if _is_format_call(node) for below in walk(node)}
     for node in walk(parsed.root):
         if node.id in exempt:
             continue
         if isinstance(node, ListExpr):
-            wrong += _mixed_type_errors(node.elements, checker)
+            errors += _mixed_type_errors(node.elements, checker)
         elif isinstance(node, MapExpr):
-            wrong += _mixed_type_errors([entry.key for entry in node.entries], checker)
-            wrong += _mixed_type_errors([entry.value for entry in node.entries], checker)
-    return wrong
+            errors += _mixed_type_errors([entry.key for entry in node.entries], checker)
+            errors += _mixed_type_errors([entry.value for entry in node.entries], checker)
+    return errors
 
 
 def _is_format_call(node: Expr) -> bool:
@@ -363,8 +363,8 @@ def _instantiation_error(parsed: ParsedExpr) -> str:
     for node in walk(parsed.root):
         if isinstance(node, IdentExpr) and node.name in _NOT_RUNNABLE_TYPES:
             return f"reference to undefined type: {node.name}"
-        if isinstance(node, CallExpr) and node.args and (wrong := _constant_error(node)):
-            return wrong
+        if isinstance(node, CallExpr) and node.args and (error := _constant_error(node)):
+            return error
     return ""
 
 

@@ -37,8 +37,8 @@ def estimate_cost(checked: CheckedExpr, declared: DeclType) -> int:
     return _CostEstimator(checked, declared).cost(checked.parsed.root)
 
 
-def _saturating_product(one: int, other: int) -> int:
-    return min(one * other, MAX_COST)
+def _saturating_product(left: int, right: int) -> int:
+    return min(left * right, MAX_COST)
 
 
 def _saturating_sum(*costs: int) -> int:
@@ -155,8 +155,8 @@ class _CostEstimator:
             _, yes, no = call.node.args
             self._sizes.unite_entry_sizes(call.node, yes, no)
             return _saturating_sum(costs[0], max(costs[1], costs[2])), max(call.size(1), call.size(2))
-        own, size = _own_cost(call)
-        return _saturating_sum(own, *costs), size
+        own_cost, size = _own_cost(call)
+        return _saturating_sum(own_cost, *costs), size
 
 
 def _is_bind(node: ComprehensionExpr) -> bool:
@@ -262,8 +262,8 @@ def _overload_cost(call: _Call, kinds: tuple[str, ...]) -> _CallCost:
         case "_<_" | "_<=_" | "_>_" | "_>=_" if textual:
             return _traversal_cost(min(call.size(0), call.size(1))), None
         case "_+_" if textual or kinds[0] == "list":
-            one, other = call.node.args
-            call.sizes.unite_entry_sizes(call.node, one, other)
+            left, right = call.node.args
+            call.sizes.unite_entry_sizes(call.node, left, right)
             size = _saturating_sum(call.size(0), call.size(1))
             return (_traversal_cost(size) if textual else 1), size
         case "@in" if kinds[1] == "list":

@@ -235,5 +235,5 @@ def _max_text_bytes(node: SchemaNode) -> int:
     if most is not None:
         return int(max(most, 0)) * 4
     if node.enum:
-        return max((len(one.encode()) for one in node.enum if isinstance(one, str)), default=0)
+        return max((len(value.encode()) for value in node.enum if isinstance(value, str)), default=0)
     return MAX_REQUEST_BYTES - 2

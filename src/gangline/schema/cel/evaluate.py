@@ -200,11 +200,11 @@ def _compile_call(node: CallExpr, checked: CheckedExpr) -> Evaluator:
         case "@not_strictly_false":
             return _compile_not_strictly_false(args[0])
         case "_==_":
-            one, other = args
-            return lambda scope: values_equal(one(scope), other(scope))
+            left, right = args
+            return lambda scope: values_equal(left(scope), right(scope))
         case "_!=_":
-            one, other = args
-            return lambda scope: not values_equal(one(scope), other(scope))
+            left, right = args
+            return lambda scope: not values_equal(left(scope), right(scope))
         case "_?._":
             operand, field = args
             return lambda scope: _optional_field(operand(scope), field(scope))
@@ -217,15 +217,15 @@ _INDEXING: dict[str, Callable[[Any, Any], Any]] = {"_[_]": _index_value, "_[?_]"
 def _compile_function(name: str, args: list[Evaluator]) -> Evaluator:
     work: Callable[..., Any] = _INDEXING.get(name) or FUNCTIONS[name]
     if len(args) == 2:
-        one, other = args
-        return lambda scope: work(one(scope), other(scope))
+        left, right = args
+        return lambda scope: work(left(scope), right(scope))
     return lambda scope: work(*[arg(scope) for arg in args])
 
 
 def _compile_logical(first: Evaluator, second: Evaluator, *, decides: bool) -> Evaluator:
     """The operand that decides the result wins, even over an error of the other operand."""
 
-    def both(scope: Activation) -> bool:
+    def evaluate(scope: Activation) -> bool:
         failed: CelError | None = None
         for side in (first, second):
             try:
@@ -244,7 +244,7 @@ def _compile_logical(first: Evaluator, second: Evaluator, *, decides: bool) -> E
             raise failed
         return not decides
 
-    return both
+    return evaluate
 
 
 def _compile_conditional(test: Evaluator, yes: Evaluator, no: Evaluator) -> Evaluator:
@@ -275,14 +275,14 @@ def _compile_list(node: ListExpr, checked: CheckedExpr) -> Evaluator:
         return lambda scope: [part(scope) for part in parts]
 
     def build(scope: Activation) -> list[Any]:
-        built = []
+        elements = []
         for index, part in enumerate(parts):
             value = part(scope)
             if index not in node.optional_indices:
-                built.append(value)
+                elements.append(value)
             elif value.present:
-                built.append(value.value)
-        return built
+                elements.append(value.value)
+        return elements
 
     return build
 
@@ -294,13 +294,13 @@ def _compile_map(node: MapExpr, checked: CheckedExpr) -> Evaluator:
     ]
 
     def build(scope: Activation) -> dict[Any, Any]:
-        built: dict[Any, Any] = {}
+        entries: dict[Any, Any] = {}
         for key, value, optional in parts:
             element = value(scope)
             if optional and not element.present:
                 continue
-            built[key(scope)] = element.value if optional else element
-        return built
+            entries[key(scope)] = element.value if optional else element
+        return entries
 
     return build
 
@@ -317,10 +317,10 @@ def _compile_comprehension(node: ComprehensionExpr, checked: CheckedExpr) -> Eva
         pairs = _iteration_pairs(iter_range(outer), two=bool(second))
         scope = {**outer, accumulator: start(outer)}
         work = scope[_COST_VARIABLE]
-        for one, other in pairs:
-            scope[first] = one
+        for first_value, second_value in pairs:
+            scope[first] = first_value
             if second:
-                scope[second] = other
+                scope[second] = second_value
             if not condition(scope):
                 break
             work[0] += step_cost

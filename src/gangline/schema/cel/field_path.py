@@ -47,13 +47,13 @@ def resolve_field_path(path: str, node: SchemaNode) -> str:
     return result
 
 
-def _append_segment(built: str, name: str, node: SchemaNode) -> tuple[str, SchemaNode | None]:
+def _append_segment(prefix: str, name: str, node: SchemaNode) -> tuple[str, SchemaNode | None]:
     if node.properties:
         if name not in node.properties:
             raise FieldPathError("does not refer to a valid field")
-        return f"{built}.{name}" if built else name, node.properties[name]
+        return f"{prefix}.{name}" if prefix else name, node.properties[name]
     if node.has_additional_properties:
-        return f"{built}[{name}]", node.additional_properties
+        return f"{prefix}[{name}]", node.additional_properties
     raise FieldPathError("does not refer to a valid field")
 
 

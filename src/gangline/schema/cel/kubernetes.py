@@ -248,9 +248,9 @@ def _parse_semver(text: str, normalize: bool = False) -> CelSemver:
     source = text
     if normalize:
         text = text.removeprefix("v")
-        numbers, rest = re.match(r"([0-9.]*)(.*)", text).groups()  # type: ignore[union-attr]
+        numbers, suffix = re.match(r"([0-9.]*)(.*)", text).groups()  # type: ignore[union-attr]
         parts = [part.lstrip("0") or "0" for part in numbers.split(".")]
-        text = ".".join([*parts, *["0"] * (3 - len(parts))]) + rest
+        text = ".".join([*parts, *["0"] * (3 - len(parts))]) + suffix
     match = _SEMVER_PATTERN.fullmatch(text)
     if match is None:
         if source.count(".") < 2:

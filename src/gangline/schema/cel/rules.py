@@ -151,9 +151,9 @@ class CompiledRules:
     def __init__(self, node: SchemaNode, declared: DeclType | None, *, root: bool) -> None:
         self._node = node
         self._view_node = with_object_meta(node) if root else node
-        own = node.rules if declared is not None else []
+        rules = node.rules if declared is not None else []
         self._own_rules = (
-            [_RunnableRule(compile_rule(rule, declared.type), node) for rule in own] if declared is not None else []
+            [_RunnableRule(compile_rule(rule, declared.type), node) for rule in rules] if declared is not None else []
         )
         self._field_rules = {
             name: below for name, part in node.properties.items() if (below := compile_rules(part)) is not None
@@ -248,8 +248,8 @@ class CompiledRules:
         outcome.spend(work, path, self._node.type)
         if result is True:
             return
-        where = f"{path}.{rule.field_path}" if path and rule.field_path else f"{path}{rule.field_path}"
-        problem = self._rule_problem(rule, scope, where, outcome)
+        problem_path = f"{path}.{rule.field_path}" if path and rule.field_path else f"{path}{rule.field_path}"
+        problem = self._rule_problem(rule, scope, problem_path, outcome)
         if not rule.uses_old_self and change.is_unchanged:
             outcome.warnings.append(str(problem))
         else:

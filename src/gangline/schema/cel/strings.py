@@ -191,16 +191,16 @@ def _format_string(value: Any, *, inside: bool = False) -> str:
 def _format(pattern: str, arguments: Any) -> str:
     """`'%s of %d'.format([…])`."""
     values = list_elements(arguments)
-    built: list[str] = []
+    parts: list[str] = []
     used = at = 0
     while at < len(pattern):
         letter = pattern[at]
         at += 1
         if letter != "%":
-            built.append(letter)
+            parts.append(letter)
             continue
         if pattern[at : at + 1] == "%":
-            built.append("%")
+            parts.append("%")
             at += 1
             continue
         precision, at = _parse_precision(pattern, at)
@@ -210,9 +210,9 @@ def _format(pattern: str, arguments: Any) -> str:
             raise CelError("unexpected end of string")
         if used >= len(values):
             raise CelError(f"index {used} out of range")
-        built.append(_format_clause(clause, values[used], precision))
+        parts.append(_format_clause(clause, values[used], precision))
         used += 1
-    return "".join(built)
+    return "".join(parts)
 
 
 def _parse_precision(pattern: str, at: int) -> tuple[int, int]:

@@ -308,48 +308,51 @@ def expand_macro(call: CallExpr) -> Expr:
     size = sizes.get(call.function)
     if call.target is None or size is None or len(call.args) not in (size if isinstance(size, tuple) else (size,)):
         return call
-    first, second, *rest = call.args
+    first, second, *arguments = call.args
     if not (isinstance(first, IdentExpr) and isinstance(second, IdentExpr)):
         return call
-    return _two_variable_comprehension(call, call.target, first.name, second.name, rest)
+    return _two_variable_comprehension(call, call.target, first.name, second.name, arguments)
 
 
 def _two_variable_comprehension(
-    call: CallExpr, target: Expr, first: str, second: str, rest: list[Expr]
+    call: CallExpr, target: Expr, first: str, second: str, arguments: list[Expr]
 ) -> ComprehensionExpr:
-    at = call.id
-    so_far = IdentExpr(at, _ACCUMULATOR_NAME)
-    yes: Expr = ConstExpr(at, "bool", value=True)
+    node_id = call.id
+    accumulator = IdentExpr(node_id, _ACCUMULATOR_NAME)
+    yes: Expr = ConstExpr(node_id, "bool", value=True)
 
     def call_of(function: str, *args: Expr) -> CallExpr:
-        return CallExpr(at, function, None, list(args))
+        return CallExpr(node_id, function, None, list(args))
 
     start: Expr
     condition: Expr = yes
-    result: Expr = so_far
+    result: Expr = accumulator
     step: Expr
-    last = rest[-1]
+    last = arguments[-1]
     match call.function:
         case "all":
-            start, step = yes, call_of("_&&_", so_far, last)
-            condition = call_of("@not_strictly_false", so_far)
+            start, step = yes, call_of("_&&_", accumulator, last)
+            condition = call_of("@not_strictly_false", accumulator)
         case "exists":
-            start, step = ConstExpr(at, "bool", value=False), call_of("_||_", so_far, last)
-            condition = call_of("@not_strictly_false", call_of("!_", so_far))
+            start, step = ConstExpr(node_id, "bool", value=False), call_of("_||_", accumulator, last)
+            condition = call_of("@not_strictly_false", call_of("!_", accumulator))
         case "existsOne":
-            one = ConstExpr(at, "int", 1)
-            start = ConstExpr(at, "int", 0)
-            step = call_of("_?_:_", last, call_of("_+_", so_far, one), so_far)
-            result = call_of("_==_", so_far, one)
+            number_one = ConstExpr(node_id, "int", 1)
+            start = ConstExpr(node_id, "int", 0)
+            step = call_of("_?_:_", last, call_of("_+_", accumulator, number_one), accumulator)
+            result = call_of("_==_", accumulator, number_one)
         case "transformList":
             start, step = (
-                ListExpr(at, [], frozenset()),
-                call_of("_+_", so_far, ListExpr(at, [last], frozenset())),
+                ListExpr(node_id, [], frozenset()),
+                call_of("_+_", accumulator, ListExpr(node_id, [last], frozenset())),
             )
         case "transformMap":
-            start, step = MapExpr(at, "", []), call_of("cel.@mapInsert", so_far, IdentExpr(at, first), last)
+            start, step = (
+                MapExpr(node_id, "", []),
+                call_of("cel.@mapInsert", accumulator, IdentExpr(node_id, first), last),
+            )
         case _:
-            start, step = MapExpr(at, "", []), call_of("cel.@mapInsert", so_far, last)
-    if len(rest) == 2:
-        step = call_of("_?_:_", rest[0], step, so_far)
-    return ComprehensionExpr(at, first, second, target, _ACCUMULATOR_NAME, start, condition, step, result)
+            start, step = MapExpr(node_id, "", []), call_of("cel.@mapInsert", accumulator, last)
+    if len(arguments) == 2:
+        step = call_of("_?_:_", arguments[0], step, accumulator)
+    return ComprehensionExpr(node_id, first, second, target, _ACCUMULATOR_NAME, start, condition, step, result)

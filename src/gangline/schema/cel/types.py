@@ -99,23 +99,23 @@ class TypeSubstitution:
     def bind(self, parameter: CelType, to: CelType) -> None:
         self._mapping[parameter] = to
 
-    def _is_type_assignable(self, one: CelType, other: CelType) -> bool:
-        if other.kind == "param":
-            valid, was_bound = self._try_substitute(one, other)
+    def _is_type_assignable(self, left: CelType, right: CelType) -> bool:
+        if right.kind == "param":
+            valid, was_bound = self._try_substitute(left, right)
             if valid or was_bound:
                 return valid
-        if one.kind == "param":
-            return self._try_substitute(other, one)[0]
-        if is_dyn_or_error(one) or is_dyn_or_error(other):
+        if left.kind == "param":
+            return self._try_substitute(right, left)[0]
+        if is_dyn_or_error(left) or is_dyn_or_error(right):
             return True
-        if "null" in (one.kind, other.kind):
-            return (other if one.kind == "null" else one).kind in _NULLABLE_KINDS
-        if one.kind in _EXACT_KINDS:
-            return one == other
-        if one.kind == "type":
-            return other.kind == "type"
-        same = one.kind == other.kind and one.name == other.name and len(one.params) == len(other.params)
-        return same and all(map(self._is_type_assignable, one.params, other.params))
+        if "null" in (left.kind, right.kind):
+            return (right if left.kind == "null" else left).kind in _NULLABLE_KINDS
+        if left.kind in _EXACT_KINDS:
+            return left == right
+        if left.kind == "type":
+            return right.kind == "type"
+        same = left.kind == right.kind and left.name == right.name and len(left.params) == len(right.params)
+        return same and all(map(self._is_type_assignable, left.params, right.params))
 
     def _try_substitute(self, cel_type: CelType, parameter: CelType) -> tuple[bool, bool]:
         """Whether the parameter can be bound to the type, and whether it was bound before."""
@@ -144,19 +144,19 @@ class TypeSubstitution:
         return all(self._not_referenced_in(parameter, part) for part in within.params)
 
 
-def more_general_type(one: CelType, other: CelType) -> CelType:
+def more_general_type(left: CelType, right: CelType) -> CelType:
     """The more general of two types that are assignable to each other."""
-    return one if _is_more_general(one, other) else other
+    return left if _is_more_general(left, right) else right
 
 
-def _is_more_general(one: CelType, other: CelType) -> bool:
-    if is_dyn(one) or one.kind == "param":
+def _is_more_general(left: CelType, right: CelType) -> bool:
+    if is_dyn(left) or left.kind == "param":
         return True
-    if is_dyn(other) or other.kind == "param" or one.kind != other.kind:
+    if is_dyn(right) or right.kind == "param" or left.kind != right.kind:
         return False
-    if one.kind == "type":
+    if left.kind == "type":
         return True
-    if one.kind in ("opaque", "list", "map"):
-        same = one.name == other.name and len(one.params) == len(other.params)
-        return same and all(map(_is_more_general, one.params, other.params))
-    return one == other
+    if left.kind in ("opaque", "list", "map"):
+        same = left.name == right.name and len(left.params) == len(right.params)
+        return same and all(map(_is_more_general, left.params, right.params))
+    return left == right

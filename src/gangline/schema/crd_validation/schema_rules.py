@@ -107,18 +107,18 @@ class _SchemaValidator:
                 self.rules.validate(schema, path, cost, root=place.root, uncorrelated=place.uncorrelated)
 
     def _validate_properties(self, schema: JSON, path: str, place: _SchemaContext, cost: CostContext | None) -> None:
-        more, properties = schema.get("additionalProperties"), schema.get("properties") or {}
-        if more is None and not properties:
+        additional, properties = schema.get("additionalProperties"), schema.get("properties") or {}
+        if additional is None and not properties:
             return
-        if more is not None and properties and more is not True:
+        if additional is not None and properties and additional is not True:
             detail = "additionalProperties and properties are mutual exclusive"
             self.problems.append(forbidden(f"{path}.additionalProperties", detail))
         inner = msgspec.structs.replace(place, root=False)
-        if isinstance(more, dict):
+        if isinstance(additional, dict):
             reason = "inside additionalProperties applying to object metadata"
             below = msgspec.structs.replace(inner, no_defaults=reason) if place.inside_meta else inner
             child_cost = cost and cost.child(cost.node.additional_properties)
-            self.validate(more, f"{path}.additionalProperties", below, child_cost)
+            self.validate(additional, f"{path}.additionalProperties", below, child_cost)
         resource = place.root or schema.get("x-kubernetes-embedded-resource")
         for name, part in sorted(properties.items()):
             if part.keys() <= _LEAF_KEYWORDS and part.get("type") in _JSON_TYPES:
@@ -256,8 +256,8 @@ def _key_property_problems(items: JSON, keys: list[str], list_type: str, path: s
         if part is None:
             continue
         key_path = f"{path}.items.properties[{key}]"
-        listed = "this property is in x-kubernetes-list-map-keys, so it"
+        subject = "this property is in x-kubernetes-list-map-keys, so it"
         if key not in (items.get("required") or []) and part.get("default") is None:
-            yield required(f"{key_path}.default", f"{listed} must have a default or be a required property")
+            yield required(f"{key_path}.default", f"{subject} must have a default or be a required property")
         if part.get("nullable"):
-            yield forbidden(f"{key_path}.nullable", f"{listed} cannot be nullable")
+            yield forbidden(f"{key_path}.nullable", f"{subject} cannot be nullable")

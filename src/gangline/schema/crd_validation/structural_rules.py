@@ -85,7 +85,7 @@ def _problem_without_value(kind: ProblemKind, path: str, detail: str) -> FieldPr
 
 
 def _invariant_problems(schema: JSON, level: str, path: str) -> Iterator[FieldProblem]:
-    kind, items, more = schema.get("type") or "", schema.get("items"), schema.get("additionalProperties")
+    kind, items, additional = schema.get("type") or "", schema.get("items"), schema.get("additionalProperties")
     if kind == "array" and items is None:
         yield _problem_without_value(ProblemKind.REQUIRED, f"{path}.items", "must be specified")
     if items is not None:
@@ -93,13 +93,13 @@ def _invariant_problems(schema: JSON, level: str, path: str) -> Iterator[FieldPr
     for name, part in (schema.get("properties") or {}).items():
         if not _is_leaf(part):
             yield from _invariant_problems(part, "field", f"{path}.properties[{name}]")
-    if more is not None:
+    if additional is not None:
         if level == "root":
             yield _problem_without_value(
                 ProblemKind.FORBIDDEN, f"{path}.additionalProperties", "must not be used at the root"
             )
-        if isinstance(more, dict):
-            yield from _invariant_problems(more, "field", f"{path}.additionalProperties")
+        if isinstance(additional, dict):
+            yield from _invariant_problems(additional, "field", f"{path}.additionalProperties")
     yield from _extension_problems(schema, path)
     yield from _value_check_problems(schema, path, is_top=True)
     yield from _type_problems(schema, level, path)
@@ -146,8 +146,8 @@ def _metadata_problems(schema: JSON, level: str, path: str) -> Iterator[FieldPro
     expected = (("kind", "string"), ("apiVersion", "string"), ("metadata", "object"))
     for name, kind in expected if resource else ():
         if name in properties and (properties[name].get("type") or "") != kind:
-            where = f"{path}.properties[{name}].type"
-            yield FieldProblem(ProblemKind.INVALID, where, properties[name].get("type") or "", f"must be {kind}")
+            type_path = f"{path}.properties[{name}].type"
+            yield FieldProblem(ProblemKind.INVALID, type_path, properties[name].get("type") or "", f"must be {kind}")
     if level == "root" and "metadata" in properties:
         metadata = properties["metadata"]
         keywords = {name for name, value in metadata.items() if value not in (None, "", [], {}, False)}
@@ -202,25 +202,27 @@ def _nested_metadata_problems(schema: JSON, path: str) -> Iterator[FieldProblem]
         )
 
 
-def _completeness_problems(values: JSON, schema: JSON | None, path: str, where: str) -> Iterator[FieldProblem]:
+def _completeness_problems(values: JSON, schema: JSON | None, path: str, values_path: str) -> Iterator[FieldProblem]:
     """Problems of fields that value validations name, but the structure does not."""
     for name in ("not", "allOf", "anyOf", "oneOf"):
         junctor = values.get(name)
         if isinstance(junctor, dict):
-            yield from _missing_structure_problems(junctor, schema, path, f"{where}.{name}")
+            yield from _missing_structure_problems(junctor, schema, path, f"{values_path}.{name}")
         for index, part in enumerate(junctor if isinstance(junctor, list) else ()):
-            yield from _missing_structure_problems(part, schema, path, f"{where}.{name}[{index}]")
+            yield from _missing_structure_problems(part, schema, path, f"{values_path}.{name}[{index}]")
 
 
-def _missing_structure_problems(values: JSON, schema: JSON | None, path: str, where: str) -> Iterator[FieldProblem]:
+def _missing_structure_problems(
+    values: JSON, schema: JSON | None, path: str, values_path: str
+) -> Iterator[FieldProblem]:
     if schema is None:
-        yield _problem_without_value(ProblemKind.REQUIRED, path, f"because it is defined in {where}")
+        yield _problem_without_value(ProblemKind.REQUIRED, path, f"because it is defined in {values_path}")
         return
-    yield from _completeness_problems(values, schema, path, where)
+    yield from _completeness_problems(values, schema, path, values_path)
     if isinstance(values.get("items"), dict):
         items = schema.get("items")
-        yield from _missing_structure_problems(values["items"], items, f"{path}.items", f"{where}.items")
+        yield from _missing_structure_problems(values["items"], items, f"{path}.items", f"{values_path}.items")
     properties = schema.get("properties") or {}
     for name, part in (values.get("properties") or {}).items():
         inner = f".properties[{name}]"
-        yield from _missing_structure_problems(part, properties.get(name), f"{path}{inner}", f"{where}{inner}")
+        yield from _missing_structure_problems(part, properties.get(name), f"{path}{inner}", f"{values_path}{inner}")

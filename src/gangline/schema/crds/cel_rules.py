@@ -112,16 +112,16 @@ def spec_rules(kind: JobKind) -> list[JSON]:
 
 def replica_specs_rules(kind: JobKind) -> list[JSON]:
     """Rules of the map of replica types."""
-    listed = _joined_names(kind.types)
+    type_names = _joined_names(kind.types)
     rules = [
-        _rule("size(self) > 0", f"write at least one replica type of {kind.kind}: {listed}"),
+        _rule("size(self) > 0", f"write at least one replica type of {kind.kind}: {type_names}"),
         _known_types_rule(kind),
     ]
     if is_case_insensitive(kind):
         rules.append(
             _rule(
                 "self.all(t, self.exists_one(u, t.lowerAscii() == u.lowerAscii()))",
-                f"a replica type is there twice, in different spellings; write it once, as one of {listed}",
+                f"a replica type is there twice, in different spellings; write it once, as one of {type_names}",
             )
         )
     if kind is TFJOB:
@@ -133,7 +133,7 @@ def replica_specs_rules(kind: JobKind) -> list[JSON]:
         )
     if needed := kind.needed:
         rules.append(_rule(f"'{needed}' in self", f"{kind.kind} needs a {needed}: add spec.{kind.replicas}.{needed}"))
-    rules += [_single_replica_rule(kind, one) for one in kind.single]
+    rules += [_single_replica_rule(kind, replica_type) for replica_type in kind.single]
     return rules
 
 
@@ -143,11 +143,11 @@ def _known_types_rule(kind: JobKind) -> JSON:
         unknown = f"!(t.lowerAscii() in [{quoted_types}])"
     else:
         unknown = f"!(t in [{', '.join(map(repr, kind.types))}])"
-    listed = _joined_names(kind.types)
-    expression = f"'unknown replica type \"' + self.filter(t, {unknown})[0] + '\": {kind.kind} has {listed}'"
+    type_names = _joined_names(kind.types)
+    expression = f"'unknown replica type \"' + self.filter(t, {unknown})[0] + '\": {kind.kind} has {type_names}'"
     return {
         "rule": f"!self.exists(t, {unknown})",
-        "message": f"unknown replica type: {kind.kind} has {listed}",
+        "message": f"unknown replica type: {kind.kind} has {type_names}",
         "messageExpression": expression,
     }
 

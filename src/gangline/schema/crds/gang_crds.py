@@ -16,7 +16,7 @@ from gangline.api.scheduling import (
     QueueStatus,
 )
 from gangline.api.scheme import Resource
-from gangline.schema.crds.struct_schemas import FieldKeywords, StructSchemaWriter, json_copy
+from gangline.schema.crds.struct_schemas import FieldKeywords, StructSchemaWriter, crd_document
 
 GANG_RESOURCES: tuple[Resource[Any], ...] = (PODGROUPS, QUEUES)
 
@@ -98,35 +98,9 @@ def gang_crds(*, described: bool = False) -> tuple[JSON, ...]:
 
 def gang_crd(resource: Resource[Any], *, described: bool = False) -> JSON:
     """The definition of one of the two kinds, for any API server from 1.30 on."""
-    definition: JSON = {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": resource.name},
-        "spec": {
-            "group": resource.group,
-            "names": {
-                "kind": resource.kind,
-                "listKind": f"{resource.kind}List",
-                "plural": resource.plural,
-                "singular": resource.kind.lower(),
-                "shortNames": _SHORT_NAMES[resource.kind],
-            },
-            "scope": "Namespaced" if resource.namespaced else "Cluster",
-            "versions": [
-                {
-                    "name": resource.version,
-                    "served": True,
-                    "storage": True,
-                    "additionalPrinterColumns": [
-                        _printer_column(*column) for column in _PRINTER_COLUMNS[resource.kind]
-                    ],
-                    "schema": {"openAPIV3Schema": gang_schema(resource, described=described)},
-                    "subresources": {"status": {}},
-                }
-            ],
-        },
-    }
-    return json_copy(definition)
+    names = {"shortNames": _SHORT_NAMES[resource.kind]}
+    columns = [_printer_column(*column) for column in _PRINTER_COLUMNS[resource.kind]]
+    return crd_document(resource, names, columns, gang_schema(resource, described=described), {"status": {}})
 
 
 def gang_schema(resource: Resource[Any], *, described: bool = False) -> JSON:

@@ -17,7 +17,7 @@ from gangline.schema.crds.descriptions import (
     STATUS_DESCRIPTION,
 )
 from gangline.schema.crds.fields import field_keywords
-from gangline.schema.crds.struct_schemas import StructSchemaWriter, json_copy
+from gangline.schema.crds.struct_schemas import StructSchemaWriter, crd_document
 
 _VALIDATIONS_KEYWORD = "x-kubernetes-validations"
 
@@ -33,33 +33,9 @@ def crd(kind: JobKind, *, described: bool = False) -> JSON:
     It is small enough for `kubectl apply`, unless `described`: descriptions are most of the size, and such a definition
     needs `kubectl apply --server-side`.
     """
-    resource = kind.resource
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": resource.name},
-        "spec": {
-            "group": resource.group,
-            "names": {
-                "kind": kind.kind,
-                "listKind": f"{kind.kind}List",
-                "plural": kind.plural,
-                "singular": kind.kind.lower(),
-                "categories": [TRAINING_JOBS_CATEGORY],
-            },
-            "scope": "Namespaced",
-            "versions": [
-                {
-                    "name": resource.version,
-                    "served": True,
-                    "storage": True,
-                    "additionalPrinterColumns": list(_printer_columns(kind)),
-                    "schema": {"openAPIV3Schema": json_copy(crd_schema(kind, described=described))},
-                    "subresources": _subresources(kind),
-                }
-            ],
-        },
-    }
+    names = {"categories": [TRAINING_JOBS_CATEGORY]}
+    schema = crd_schema(kind, described=described)
+    return crd_document(kind.resource, names, list(_printer_columns(kind)), schema, _subresources(kind))
 
 
 def crd_schema(kind: JobKind, *, described: bool = False) -> JSON:

@@ -83,16 +83,16 @@ class _DefinitionWriter:
         if name:
             # Keywords of a field override those of its type.
             schema = {**self._definitions[name], **schema}
-        written = {keyword: schema[keyword] for keyword in _KEPT_KEYWORDS if keyword in schema} | _description(schema)
+        result = {keyword: schema[keyword] for keyword in _KEPT_KEYWORDS if keyword in schema} | _description(schema)
         if schema.get("properties"):
-            written["properties"] = {field: self._inline_schema(part) for field, part in schema["properties"].items()}
+            result["properties"] = {field: self._inline_schema(part) for field, part in schema["properties"].items()}
         for inner in ("items", "additionalProperties"):
             if isinstance(schema.get(inner), dict):
-                written[inner] = self._inline_schema(schema[inner])
-        self._keep_key_defaults(written, schema)
-        return written
+                result[inner] = self._inline_schema(schema[inner])
+        self._keep_key_defaults(result, schema)
+        return result
 
-    def _keep_key_defaults(self, written: JSON, schema: JSON) -> None:
+    def _keep_key_defaults(self, result: JSON, schema: JSON) -> None:
         """Keep the defaults of list map keys that are optional. Kubernetes sets all other defaults in the pod."""
         keys = schema.get("x-kubernetes-list-map-keys") or ()
         if not keys:
@@ -102,7 +102,7 @@ class _DefinitionWriter:
         items = self._definitions[name] if name else items
         for key in keys:
             if key not in items.get("required", ()):
-                written["items"]["properties"][key]["default"] = items["properties"][key]["default"]
+                result["items"]["properties"][key]["default"] = items["properties"][key]["default"]
 
 
 def _description(schema: JSON) -> JSON:

@@ -8,6 +8,7 @@ from msgspec import inspect
 
 from gangline.api.meta import JSON
 from gangline.api.quantity import QUANTITY_FORMAT as QUANTITY_FORMAT
+from gangline.api.scheme import Resource
 from gangline.schema.crds.pod_schemas import QUANTITY_SCHEMA
 
 FieldKeywords: TypeAlias = Mapping[tuple[type, str], JSON]
@@ -32,22 +33,22 @@ class StructSchemaWriter:
         return self._struct_schema(struct)
 
     def _struct_schema(self, struct: inspect.StructType) -> JSON:
-        written: JSON = {"type": "object"}
+        schema: JSON = {"type": "object"}
         required = [field.encode_name for field in struct.fields if field.required]
         if required:
-            written["required"] = required
-        written["properties"] = {
+            schema["required"] = required
+        schema["properties"] = {
             field.encode_name: self._field_schema(struct.cls, field)
             for field in sorted(struct.fields, key=lambda field: field.encode_name)
         }
-        return written
+        return schema
 
     def _field_schema(self, owner: type, field: inspect.Field) -> JSON:
         key = owner, field.encode_name
         described = {"description": self._descriptions[key]} if key in self._descriptions else {}
-        more = self._keywords.get(key, {})
+        keywords = self._keywords.get(key, {})
         return {
-            **(more if "type" in more else _merge_schemas(self._type_schema(field.type), more)),
+            **(keywords if "type" in keywords else _merge_schemas(self._type_schema(field.type), keywords)),
             **described,
         }
 
@@ -84,16 +85,42 @@ class StructSchemaWriter:
         raise TypeError(f"no schema for {type_info}")
 
 
-def json_copy(value: JSON) -> JSON:
-    """A copy that shares no part with the original."""
-    copied: JSON = msgspec.json.decode(msgspec.json.encode(value))
+def crd_document(resource: Resource[Any], names: JSON, columns: list[JSON], schema: JSON, subresources: JSON) -> JSON:
+    """A CustomResourceDefinition with one version. It shares no part with the schema; `names` adds to `spec.names`."""
+    definition: JSON = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": resource.name},
+        "spec": {
+            "group": resource.group,
+            "names": {
+                "kind": resource.kind,
+                "listKind": f"{resource.kind}List",
+                "plural": resource.plural,
+                "singular": resource.kind.lower(),
+                **names,
+            },
+            "scope": "Namespaced" if resource.namespaced else "Cluster",
+            "versions": [
+                {
+                    "name": resource.version,
+                    "served": True,
+                    "storage": True,
+                    "additionalPrinterColumns": columns,
+                    "schema": {"openAPIV3Schema": schema},
+                    "subresources": subresources,
+                }
+            ],
+        },
+    }
+    copied: JSON = msgspec.json.decode(msgspec.json.encode(definition))
     return copied
 
 
-def _merge_schemas(schema: JSON, more: JSON) -> JSON:
+def _merge_schemas(schema: JSON, keywords: JSON) -> JSON:
     """Both schemas; keywords of the second override those of the first, and nested schemas are merged alike."""
     merged: dict[str, Any] = dict(schema)
-    for keyword, value in more.items():
+    for keyword, value in keywords.items():
         inner = merged.get(keyword)
         if isinstance(inner, dict) and isinstance(value, dict):
             value = _merge_schemas(inner, value)

@@ -232,35 +232,35 @@ def _leaf_reader(member: MessageField) -> BlockReader:
     name, read = member.name, _LEAF_READERS[member.type]
     optional = member.has_flag("o") and not member.has_flag("p")
 
-    def leaf(data: bytes, at: int, end: int, into: JSON, depth: int) -> None:
+    def read_leaf(data: bytes, at: int, end: int, into: JSON, depth: int) -> None:
         if at < end or not optional:
             into[name] = read(data, at, end, depth)
         else:
             into.pop(name, None)
 
-    return leaf
+    return read_leaf
 
 
 def _scalar_reader(member: MessageField) -> BlockReader:
     name, read, optional = member.name, _value_reader(member.type), member.has_flag("z")
 
-    def scalar(data: bytes, at: int, end: int, into: JSON, depth: int) -> None:
+    def read_scalar(data: bytes, at: int, end: int, into: JSON, depth: int) -> None:
         into[name] = read(data, at, end, depth)
         if optional and into[name] is None:
             del into[name]
 
-    return scalar
+    return read_scalar
 
 
 def _object_reader(member: MessageField) -> BlockReader:
     name, inner = member.name, message_reader(member.type)
 
-    def nested(data: bytes, at: int, end: int, into: JSON, depth: int) -> None:
+    def read_nested(data: bytes, at: int, end: int, into: JSON, depth: int) -> None:
         # Several parts of a message are merged.
         message = into[name] = into.get(name) or {}
         inner.read_into(data, at, end, message, depth + 1)
 
-    return nested
+    return read_nested
 
 
 def _inline_reader(member: MessageField) -> BlockReader:
@@ -271,11 +271,11 @@ def _inline_reader(member: MessageField) -> BlockReader:
 def _list_reader(member: MessageField) -> BlockReader:
     name, read = member.name, _value_reader(member.type)
 
-    def item(data: bytes, at: int, end: int, into: JSON, depth: int) -> None:
+    def read_item(data: bytes, at: int, end: int, into: JSON, depth: int) -> None:
         items = into[name] = into.get(name) or []
         items.append(read(data, at, end, depth))
 
-    return item
+    return read_item
 
 
 def _map_reader(member: MessageField) -> BlockReader:

@@ -149,7 +149,7 @@ def _junctor_checks(node: SchemaNode) -> list[ValuePredicate]:
 
 def _object_check(node: SchemaNode) -> ValuePredicate:
     fields = {name: _node_check(part) for name, part in node.properties.items()}
-    more = _node_check(node.additional_properties) if node.additional_properties is not None else None
+    additional = _node_check(node.additional_properties) if node.additional_properties is not None else None
     required, closed = tuple(node.required), node.rejects_additional
 
     def check(value: Any) -> bool:
@@ -159,7 +159,7 @@ def _object_check(node: SchemaNode) -> ValuePredicate:
             if name not in value:
                 return False
         for name, part in value.items():
-            expected = fields.get(name, more)
+            expected = fields.get(name, additional)
             if part.__class__ is expected:
                 continue
             if expected is None:

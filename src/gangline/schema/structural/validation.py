@@ -224,14 +224,7 @@ def _check_list(
         for index, part in enumerate(value):
             below = pair.item(index) if pair is not None else None
             result.merge(_ratcheted_result(part, node.items, f"{path}[{index}]", below))
-    least, most = node.schema.get("minItems"), node.schema.get("maxItems")
-    if least is not None and len(value) < least:
-        _add_invalid(result, path, len(value), f"{path} in body should have at least {least} items")
-    if most is not None and len(value) > most:
-        result.add_problem(
-            f"{path} in body should have at most {most} items",
-            FieldProblem(ProblemKind.TOO_MANY, path, len(value), _max_items_message(most)),
-        )
+    _check_size(result, len(value), node.schema.get("minItems"), node.schema.get("maxItems"), path, "items")
 
 
 def _check_enum(result: WalkResult, value: Any, node: SchemaNode, path: str) -> None:
@@ -261,7 +254,8 @@ def _matches_enum_value(value: Any, allowed: Any) -> bool:
 def _check_object(
     result: WalkResult, value: Mapping[str, Any], node: SchemaNode, path: str, pair: CorrelatedValue | None
 ) -> None:
-    _check_size(result, value, node, path)
+    least, most = node.schema.get("minProperties"), node.schema.get("maxProperties")
+    _check_size(result, len(value), least, most, path, "properties")
     if node.rejects_additional:
         for name in sorted(value):
             if name not in node.properties:
@@ -282,15 +276,13 @@ def _check_object(
             )
 
 
-def _check_size(result: WalkResult, value: Mapping[str, Any], node: SchemaNode, path: str) -> None:
-    least, most = node.schema.get("minProperties"), node.schema.get("maxProperties")
-    if least is not None and len(value) < least:
-        _add_invalid(result, path, len(value), f"{path} in body should have at least {least} properties")
-    if most is not None and len(value) > most:
-        result.add_problem(
-            f"{path} in body should have at most {most} properties",
-            FieldProblem(ProblemKind.TOO_MANY, path, len(value), _max_items_message(most)),
-        )
+def _check_size(result: WalkResult, size: int, least: int | None, most: int | None, path: str, unit: str) -> None:
+    if least is not None and size < least:
+        _add_invalid(result, path, size, f"{path} in body should have at least {least} {unit}")
+    if most is not None and size > most:
+        detail = f"must have at most {most} item{'s' if most != 1 else ''}"
+        problem = FieldProblem(ProblemKind.TOO_MANY, path, size, detail)
+        result.add_problem(f"{path} in body should have at most {most} {unit}", problem)
 
 
 def _field_pair(pair: CorrelatedValue | None, path: str, name: str) -> CorrelatedValue | None:
@@ -351,7 +343,3 @@ def _check_one_of(result: WalkResult, value: Any, options: Sequence[SchemaNode],
     result.add_problem(f"{quoted_text(path)} must validate one and only one schema (oneOf). {count_text}", None)
     if not valid and best is not None:
         result.merge(best)
-
-
-def _max_items_message(count: int) -> str:
-    return f"must have at most {count} item{'s' if count != 1 else ''}"

@@ -113,26 +113,26 @@ _MICROS_PATTERN: Final = re.compile(r"[.,]\d{6}")
 def time_error(text: str, *, micro: bool) -> str:
     """What Go reports about an invalid time; empty for a valid one. `micro`: six digits after the point are required."""
     layout = f"2006-01-02T15:04:05{'.000000' if micro else ''}Z07:00"
-    rest, numbers = text, []
+    remaining, numbers = text, []
     for name, pattern, most, label in _TIME_LAYOUT:
-        match = pattern.match(rest)
+        match = pattern.match(remaining)
         if match is None:
-            return f'parsing time "{text}" as "{layout}": cannot parse "{rest}" as "{name}"'
+            return f'parsing time "{text}" as "{layout}": cannot parse "{remaining}" as "{name}"'
         number = int(match[0]) if match[0].isdigit() else 0
         if label and (number > most or (label == "month" and number == 0)):
             return f'parsing time "{text}": {label} out of range'
         numbers.append(number)
-        rest = rest[match.end() :]
+        remaining = remaining[match.end() :]
     for name, pattern in (
         (".000000", _MICROS_PATTERN if micro else _FRACTION_PATTERN),
         ("Z07:00", _ZONE_PATTERN),
     ):
-        match = pattern.match(rest)
+        match = pattern.match(remaining)
         if match is None:
-            return f'parsing time "{text}" as "{layout}": cannot parse "{rest}" as "{name}"'
-        rest = rest[match.end() :]
-    if rest:
-        return f'parsing time "{text}": extra text: "{rest}"'
+            return f'parsing time "{text}" as "{layout}": cannot parse "{remaining}" as "{name}"'
+        remaining = remaining[match.end() :]
+    if remaining:
+        return f'parsing time "{text}": extra text: "{remaining}"'
     year, month, day = numbers[0], numbers[2], numbers[4]
     if not 1 <= day <= calendar.monthrange(year or 4, month)[1]:
         return f'parsing time "{text}": day out of range'

@@ -54,14 +54,14 @@ class DecodingChecker:
         except RecursiveTypeError:
             return lambda raw: False
 
-        def fits(raw: bytes) -> bool:
+        def decodes(raw: bytes) -> bool:
             try:
                 decoder.decode(raw)
             except msgspec.DecodeError:
                 return False
             return True
 
-        return fits
+        return decodes
 
 
 def has_duplicates(raw: bytes, obj: JSON) -> bool:

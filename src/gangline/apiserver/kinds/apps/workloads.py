@@ -266,15 +266,15 @@ def _validate_stateful_template(spec: JSON, selector: JSON | None) -> list[Field
 
 def _template_with_claims(spec: JSON) -> JSON:
     """The template as the pods get it: with a volume for each claim."""
-    listed = spec.get("volumeClaimTemplates", ())
+    claims = spec.get("volumeClaimTemplates", ())
     template: JSON = spec["template"]
-    if not listed and not template["spec"].keys() & {"hostname", "subdomain"}:
+    if not claims and not template["spec"].keys() & {"hostname", "subdomain"}:
         return template
-    names = [claim["metadata"].get("name", "") for claim in listed]
+    names = [claim["metadata"].get("name", "") for claim in claims]
     claimed = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names]
-    rest = [volume for volume in template["spec"].get("volumes", ()) if volume.get("name") not in names]
-    inner = {name: value for name, value in template["spec"].items() if name not in {"hostname", "subdomain"}}
-    return {**template, "spec": {**inner, "volumes": [*claimed, *rest]}}
+    other_volumes = [volume for volume in template["spec"].get("volumes", ()) if volume.get("name") not in names]
+    pod_spec = {name: value for name, value in template["spec"].items() if name not in {"hostname", "subdomain"}}
+    return {**template, "spec": {**pod_spec, "volumes": [*claimed, *other_volumes]}}
 
 
 def _validate_stateful_options(spec: JSON, *, new: bool) -> list[FieldProblem]:

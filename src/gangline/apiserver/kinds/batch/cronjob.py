@@ -57,12 +57,7 @@ class CronJobStrategy(Strategy):
         return problems + validate_non_negative("spec.failedJobsHistoryLimit", spec["failedJobsHistoryLimit"])
 
     def warnings(self, obj: JSON, old: JSON | None) -> list[str]:
-        warnings: list[str] = []
-        if old is None:
-            warnings += templates.name_warnings(obj["metadata"].get("name", ""))
-        elif obj["metadata"].get("generation") == old["metadata"].get("generation"):
-            return warnings
-        return warnings + batch_job.job_warnings(obj["spec"]["jobTemplate"]["spec"], "spec.jobTemplate.spec")
+        return batch_job.job_warnings(obj, old, obj["spec"]["jobTemplate"]["spec"], "spec.jobTemplate.spec")
 
 
 def _validate_job_template(spec: JSON, path: str) -> list[FieldProblem]:

@@ -119,18 +119,16 @@ class JobStrategy(Strategy):
         return problems
 
     def warnings(self, obj: JSON, old: JSON | None) -> list[str]:
-        warnings: list[str] = []
-        if old is None:
-            warnings += templates.name_warnings(obj["metadata"].get("name", ""))
-        elif obj["metadata"].get("generation") == old["metadata"].get("generation"):
-            return warnings
-        warnings += job_warnings(obj["spec"], "spec")
-        return warnings
+        return job_warnings(obj, old, obj["spec"], "spec")
 
 
-def job_warnings(spec: JSON, path: str) -> list[str]:
-    """Warnings about a Job's spec at `path`."""
+def job_warnings(obj: JSON, old: JSON | None, spec: JSON, path: str) -> list[str]:
+    """Warnings about a new or changed Job or CronJob with this job spec at `path`."""
     warnings: list[str] = []
+    if old is None:
+        warnings += templates.name_warnings(obj["metadata"].get("name", ""))
+    elif obj["metadata"].get("generation") == old["metadata"].get("generation"):
+        return warnings
     many = spec.get("completions", 0) > 100_000 and spec.get("parallelism", 0) > 10_000
     if many and spec.get("completionMode") == "Indexed":
         warnings.append(
@@ -182,10 +180,10 @@ def _validate_spec_and_selector(spec: JSON) -> list[FieldProblem]:
     selector = spec.get("selector")
     if selector is None:
         problems.append(required("spec.selector"))
-    wrong = selectors.validate_label_selector(selector, "spec.selector")
-    problems += wrong
+    selector_problems = selectors.validate_label_selector(selector, "spec.selector")
+    problems += selector_problems
     labels = spec["template"]["metadata"].get("labels", {})
-    if not wrong and (selector is None or not selectors.matches_labels(selector, labels)):
+    if not selector_problems and (selector is None or not selectors.matches_labels(selector, labels)):
         problems.append(templates.selector_mismatch(spec["template"]))
     return problems
 
@@ -218,14 +216,16 @@ def validate_job_spec(spec: JSON, path: str) -> list[FieldProblem]:
 
 
 def _validate_managed_by(name: str, path: str) -> list[FieldProblem]:
-    host, slash, rest = name.partition("/")
+    host, slash, name_path = name.partition("/")
     if not name:
         return [required(path)]
-    if not host or not slash or not rest:
+    if not host or not slash or not name_path:
         return [invalid(path, name, 'must be a domain-prefixed path (such as "acme.io/foo")')]
     problems = invalid_each(path, host, formats.dns_subdomain_errors(host))
-    if not re.fullmatch(_DOMAIN_PATH_PATTERN, rest):
-        problems.append(invalid(path, rest, f"Invalid path (regex used for validation is '{_DOMAIN_PATH_PATTERN}')"))
+    if not re.fullmatch(_DOMAIN_PATH_PATTERN, name_path):
+        problems.append(
+            invalid(path, name_path, f"Invalid path (regex used for validation is '{_DOMAIN_PATH_PATTERN}')")
+        )
     if len(name) > 63:
         problems.append(too_long(path, 63))
     return problems
@@ -297,11 +297,11 @@ def _validate_template_update(new: JSON, old: JSON) -> list[FieldProblem]:
 def _changes_only_placement(new: JSON, old: JSON) -> bool:
     """Whether only fields changed that decide where pods run. A Job that never started may change those."""
 
-    def rest(template: JSON) -> JSON:
+    def other_fields(template: JSON) -> JSON:
         free = ("nodeSelector", "tolerations", "schedulingGates")
         spec = {name: value for name, value in template["spec"].items() if name not in free}
         affinity = {name: value for name, value in spec.pop("affinity", {}).items() if name != "nodeAffinity"}
         meta = {name: value for name, value in template["metadata"].items() if name not in {"labels", "annotations"}}
         return {"spec": spec, "affinity": affinity, "metadata": meta}
 
-    return rest(new) == rest(old)
+    return other_fields(new) == other_fields(old)

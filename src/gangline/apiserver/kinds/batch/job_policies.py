@@ -19,7 +19,7 @@ def validate_failure_policy(spec: JSON, path: str) -> list[FieldProblem]:
     rules = spec["podFailurePolicy"].get("rules") or []
     problems = [too_many(f"{path}.rules", len(rules), 20)] if len(rules) > 20 else []
     inner = spec["template"]["spec"]
-    names = {one["name"] for one in [*(inner["containers"] or ()), *inner.get("initContainers", ())]}
+    names = {container["name"] for container in [*(inner["containers"] or ()), *inner.get("initContainers", ())]}
     for index, rule in enumerate(rules):
         problems += _validate_failure_rule(rule, spec, names, f"{path}.rules[{index}]")
     return problems
@@ -29,7 +29,7 @@ def _validate_failure_rule(rule: JSON, spec: JSON, names: set[str], path: str) -
     problems: list[FieldProblem] = []
     action, supported = rule.get("action", ""), ("Count", "FailIndex", "FailJob", "Ignore")
     if not action:
-        detail = " ".join(f'"{one}"' for one in supported)
+        detail = " ".join(f'"{action_name}"' for action_name in supported)
         problems.append(required(f"{path}.action", f"valid values: [{detail}]"))
     elif action == "FailIndex" and "backoffLimitPerIndex" not in spec:
         problems.append(invalid(f"{path}.action", action, "requires the backoffLimitPerIndex to be set"))

@@ -44,13 +44,13 @@ def _validate_conditions(status: JSON) -> list[FieldProblem]:
     ended, started = status.get("completionTime"), status.get("startTime")
     problems: list[FieldProblem] = []
 
-    def wrong(detail: str) -> None:
+    def add_problem(detail: str) -> None:
         problems.append(invalid("status.conditions", NO_VALUE, detail))
 
     if complete and failed:
-        wrong("cannot set Complete=True and Failed=true conditions")
+        add_problem("cannot set Complete=True and Failed=true conditions")
     if complete and target:
-        wrong("cannot set Complete=True and FailureTarget=true conditions")
+        add_problem("cannot set Complete=True and FailureTarget=true conditions")
     if ended and not complete:
         detail = "cannot set completionTime when there is no Complete=True condition"
         problems.append(invalid("status.completionTime", ended, detail))
@@ -60,9 +60,9 @@ def _validate_conditions(status: JSON) -> list[FieldProblem]:
         detail = "must be equal to or after `startTime`"
         problems.append(invalid("status.completionTime", ended, detail))
     if failed and not target:
-        wrong("cannot set Failed=True condition without the FailureTarget=true condition")
+        add_problem("cannot set Failed=True condition without the FailureTarget=true condition")
     if complete and not met:
-        wrong("cannot set Complete=True condition without the SuccessCriteriaMet=true condition")
+        add_problem("cannot set Complete=True condition without the SuccessCriteriaMet=true condition")
     return problems
 
 

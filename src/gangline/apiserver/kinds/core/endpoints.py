@@ -42,7 +42,7 @@ def _validate_subset(subset: JSON, path: str) -> list[FieldProblem]:
             problems += _validate_endpoint_address(address, f"{path}.{name}[{index}]")
     ports = subset.get("ports", ())
     for index, port in enumerate(ports):
-        problems += _validate_endpoint_port(port, f"{path}.ports[{index}]", named=len(ports) > 1)
+        problems += _validate_endpoint_port(port, f"{path}.ports[{index}]", name_required=len(ports) > 1)
     return problems
 
 
@@ -61,11 +61,11 @@ def _validate_endpoint_address(address: JSON, path: str) -> list[FieldProblem]:
     return problems + service.validate_endpoint_ip(value, f"{path}.ip")
 
 
-def _validate_endpoint_port(port: JSON, path: str, *, named: bool) -> list[FieldProblem]:
+def _validate_endpoint_port(port: JSON, path: str, *, name_required: bool) -> list[FieldProblem]:
     name, problems = port.get("name", ""), []
     if name:
         problems += invalid_each(f"{path}.name", name, formats.dns_label_errors(name))
-    elif named:
+    elif name_required:
         problems.append(required(f"{path}.name"))
     problems += invalid_each(f"{path}.port", port["port"], formats.port_number_errors(port["port"]))
     if port["protocol"] not in containers.PROTOCOLS:

@@ -111,12 +111,12 @@ def _validate_core_event(event: JSON, component_name: str) -> list[FieldProblem]
     involved = event["involvedObject"].get("namespace", "")
     problems = _validate_events_v1_fields(event, component_name) if event.get("eventTime") else []
     if event.get("eventTime"):
-        wrong = not involved and namespace not in {"default", "kube-system"}
+        mismatch = not involved and namespace not in {"default", "kube-system"}
     elif involved:
-        wrong = namespace != involved
+        mismatch = namespace != involved
     else:
-        wrong = namespace not in {"", "default"}
-    if wrong:
+        mismatch = namespace not in {"", "default"}
+    if mismatch:
         detail = "does not match event.namespace"
         problems.insert(0, invalid("involvedObject.namespace", involved, detail))
     return problems + invalid_each("namespace", namespace, formats.dns_subdomain_errors(namespace))

@@ -57,15 +57,15 @@ class NodeStrategy(Strategy):
         spec, status = obj["spec"], obj["status"]
         if "capacity" in status and "allocatable" not in status:
             status["allocatable"] = dict(status["capacity"])
-        single, listed = spec.get("podCIDR", ""), spec.get("podCIDRs", [])
-        if single and (not listed or listed[0] != single):
-            spec["podCIDRs"] = [single]
-        elif listed:
-            spec["podCIDR"] = listed[0]
+        first_range, ranges = spec.get("podCIDR", ""), spec.get("podCIDRs", [])
+        if first_range and (not ranges or ranges[0] != first_range):
+            spec["podCIDRs"] = [first_range]
+        elif ranges:
+            spec["podCIDR"] = ranges[0]
 
     def prepare_for_create(self, obj: JSON, now: str) -> None:
         taints = obj["spec"].get("taints", [])
-        if not any(one.get("key") == _NOT_READY_TAINT and one.get("effect") == "NoSchedule" for one in taints):
+        if not any(taint.get("key") == _NOT_READY_TAINT and taint.get("effect") == "NoSchedule" for taint in taints):
             obj["spec"]["taints"] = [*taints, {"key": _NOT_READY_TAINT, "effect": "NoSchedule"}]
 
     def prepare_for_update(self, obj: JSON, old: JSON) -> None:
@@ -80,14 +80,14 @@ class NodeStrategy(Strategy):
         ranges = obj["spec"].get("podCIDRs", [])
         for index, value in enumerate(ranges):
             problems += invalid_each(f"spec.podCIDRs[{index}]", value, formats.cidr_errors(value))
-        wrong = next((index for index, value in enumerate(ranges) if formats.cidr_errors(value)), None)
-        if len(ranges) > 1 and wrong is not None:
+        invalid_index = next((index for index, value in enumerate(ranges) if formats.cidr_errors(value)), None)
+        if len(ranges) > 1 and invalid_index is not None:
             detail = (
                 "invalid PodCIDRs. failed to check with dual stack with error:invalid "
-                f"CIDR[{wrong}]: <nil> (invalid CIDR address: {ranges[wrong]})"
+                f"CIDR[{invalid_index}]: <nil> (invalid CIDR address: {ranges[invalid_index]})"
             )
             problems.append(FieldProblem(ProblemKind.INTERNAL, "spec.podCIDRs", NO_VALUE, detail))
-        mixed = wrong is None and len({":" in value for value in ranges}) == 2
+        mixed = invalid_index is None and len({":" in value for value in ranges}) == 2
         if len(ranges) > 1 and (len(ranges) > 2 or not mixed):
             detail = "may specify no more than one CIDR for each IP family"
             problems.append(invalid("spec.podCIDRs", ranges, detail))

@@ -42,8 +42,8 @@ class ResourceQuotaStrategy(Strategy):
         for pair in ({"BestEffort", "NotBestEffort"}, {"Terminating", "NotTerminating"}):
             if pair <= set(scopes):
                 problems.append(invalid("spec.scopes", scopes, "conflicting scopes"))
-        for one in spec.get("scopeSelector", {}).get("matchExpressions", ()):
-            problems += _validate_scope_expression(one, spec)
+        for expression in spec.get("scopeSelector", {}).get("matchExpressions", ()):
+            problems += _validate_scope_expression(expression, spec)
         return problems
 
     def validate_transition(self, obj: JSON, old: JSON) -> list[FieldProblem]:
@@ -53,9 +53,9 @@ class ResourceQuotaStrategy(Strategy):
         return [invalid("spec.scopes", scopes, metadata.IMMUTABLE_MESSAGE)]
 
 
-def _validate_quota_resources(listed: JSON, path: str) -> list[FieldProblem]:
+def _validate_quota_resources(resources: JSON, path: str) -> list[FieldProblem]:
     problems: list[FieldProblem] = []
-    for name, text in listed.items():
+    for name, text in resources.items():
         problems += quantities.validate_quota_resource_name(name, f"{path}[{name}]")
         problems += quantities.validate_resource_value(name, text, f"{path}[{name}]")
     return problems
@@ -164,15 +164,15 @@ def _validate_limit(limit: JSON, kind: str, path: str) -> list[FieldProblem]:
                 problems.append(forbidden(f"{path}.{name}", "may not be specified when `type` is 'Pod'"))
             continue
         for resource in limit.get(name, {}):
-            where = f"{path}.{name}[{resource}]"
+            resource_path = f"{path}.{name}[{resource}]"
             inside = kind in {"Pod", "Container"}
             problems += (quantities.validate_container_resource_name if inside else quantities.validate_resource_name)(
-                resource, where
+                resource, resource_path
             )
     if kind == "PersistentVolumeClaim" and not any("storage" in limit.get(name, {}) for name in ("min", "max")):
         detail = "either minimum or maximum storage value is required, but neither was provided"
         problems.append(required(f"{path}.limits", detail))
-    for resource in sorted({one for name in groups for one in limit.get(name, {})}):
+    for resource in sorted({resource_name for name in groups for resource_name in limit.get(name, {})}):
         problems += _validate_limit_order(limit, resource, path)
     return problems
 

@@ -29,7 +29,7 @@ _MAX_AFFINITY_SECONDS = 86400
 class ServiceStatusStrategy(StatusStrategy):
     def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         problems: list[FieldProblem] = []
-        before = {one.get("ip") for one in old["status"].get("loadBalancer", {}).get("ingress", ())}
+        before = {ingress_point.get("ip") for ingress_point in old["status"].get("loadBalancer", {}).get("ingress", ())}
         for index, ingress in enumerate(obj["status"]["loadBalancer"].get("ingress", ())):
             problems += _validate_ingress(ingress, before, f"status.loadBalancer.ingress[{index}]")
         return problems
@@ -252,8 +252,8 @@ def validate_endpoint_ip(address: str, path: str) -> list[FieldProblem]:
     )
     return [
         invalid(path, address, f"{detail} ({_SPECIAL_IP_RANGES.get(detail, address)})")
-        for wrong, detail in rules
-        if wrong
+        for applies, detail in rules
+        if applies
     ]
 
 

@@ -116,7 +116,7 @@ def _validate_ip_list(addresses: list[str], families: list[str]) -> list[FieldPr
         problems.append(invalid(path, addresses, "may only hold up to 2 values"))
     if broken or addresses == [HEADLESS]:
         return problems
-    if len(addresses) > 1 and len({formats.ip_family(one) for one in addresses}) < 2:
+    if len(addresses) > 1 and len({formats.ip_family(ip) for ip in addresses}) < 2:
         detail = "may specify no more than one IP for each IP family"
         problems.append(invalid(path, addresses, detail))
     for index, (address, family) in enumerate(zip(addresses, families, strict=False)):

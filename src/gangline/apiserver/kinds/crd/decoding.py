@@ -51,30 +51,30 @@ def normalize_crd_spec(spec: JSON) -> None:
 
 def _fill_nulls(parent: JSON, name: str) -> list[JSON]:
     """The list in a field, with nulls replaced by empty objects in place, as Go reads them."""
-    listed = parent.get(name)
-    if not isinstance(listed, list):
+    items = parent.get(name)
+    if not isinstance(items, list):
         return []
-    listed[:] = [{} if item is None else item for item in listed]
-    return listed
+    items[:] = [{} if item is None else item for item in items]
+    return items
 
 
 def _check_open_schemas(root: JSON) -> None:
     # A loop that looks at little, because definitions are large: a pod template alone has some 1,400 schemas.
-    todo: list[tuple[Any, JSON]] = [(root, root)]  # A schema, and the open keyword around it.
-    while todo:
-        part, host = todo.pop()
+    pending: list[tuple[Any, JSON]] = [(root, root)]  # A schema, and the open keyword around it.
+    while pending:
+        part, host = pending.pop()
         if not isinstance(part, dict) or not _types_match(part):
-            wrong = type_errors(host, _schema_type())
-            raise bad_request(_DECODE_ERROR_PREFIX + (wrong[0] if wrong else "a schema must be an object"))
+            errors = type_errors(host, _schema_type())
+            raise bad_request(_DECODE_ERROR_PREFIX + (errors[0] if errors else "a schema must be an object"))
         if _NESTED_KEYWORDS.isdisjoint(part):
             continue
         for name in _OPEN_KEYWORDS:
             inner = part.get(name)
             if isinstance(inner, dict):
-                todo.append((inner, inner))
+                pending.append((inner, inner))
             elif inner is not None and not isinstance(inner, list | bool):
                 del part[name]
-        todo += [(inner, host) for inner in _subschemas(part)]
+        pending += [(inner, host) for inner in _subschemas(part)]
 
 
 def _types_match(part: JSON) -> bool:

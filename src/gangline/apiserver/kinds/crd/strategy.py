@@ -70,16 +70,16 @@ class CrdStrategy(Strategy):
 def _unknown_formats(schema: Any) -> Iterator[str]:
     """String formats in the schema that the server does not validate, in the order of the schema."""
     # A loop, because definitions are large: a pod template alone has some 1,400 schemas.
-    todo = [schema]
-    while todo:
-        part = todo.pop()
+    pending = [schema]
+    while pending:
+        part = pending.pop()
         if not isinstance(part, dict):
             continue
         name = part.get("format")
         if name and part.get("type") == "string" and format_predicate(name) is None:
             yield name
         if not _NESTED_KEYWORDS.isdisjoint(part):
-            todo += reversed(list(_subschemas(part)))
+            pending += reversed(list(_subschemas(part)))
 
 
 _NESTED_KEYWORDS = frozenset({"items", "additionalProperties", "not", "allOf", "anyOf", "oneOf", "properties"})

@@ -227,8 +227,8 @@ def _schema_problems(version: JSON, path: str) -> list[FieldProblem]:
     if not schema:
         return []
     status = "status" in (version.get("subresources") or {})
-    where = SHARED_SCHEMA_PATH if path == "spec" else f"{path}.schema.openAPIV3Schema"
-    return check_crd_schema(schema, where, status=status)
+    schema_path = SHARED_SCHEMA_PATH if path == "spec" else f"{path}.schema.openAPIV3Schema"
+    return check_crd_schema(schema, schema_path, status=status)
 
 
 def _subresource_problems(version: JSON, path: str) -> list[FieldProblem]:

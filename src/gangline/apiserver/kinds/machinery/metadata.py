@@ -163,7 +163,7 @@ def _validate_owner_references(references: list[JSON], path: str) -> list[FieldP
                 problems.append(
                     invalid(
                         path,
-                        [gostruct.json_struct(one, gostruct.OWNER_REFERENCE_FIELDS) for one in references],
+                        [gostruct.json_struct(owner, gostruct.OWNER_REFERENCE_FIELDS) for owner in references],
                         "Only one reference can have Controller set to true. "
                         f'Found "true" in references for {controller} and {name}',
                     )
@@ -226,7 +226,7 @@ def _validate_no_new_finalizers(new: JSON, old: JSON, path: str) -> list[FieldPr
     extra = sorted(set(new.get("finalizers") or ()) - set(old.get("finalizers") or ()))
     if not extra:
         return []
-    detail = ", ".join(f'"{one}"' for one in extra)
+    detail = ", ".join(f'"{finalizer}"' for finalizer in extra)
     return [
         forbidden(
             path,

@@ -193,10 +193,10 @@ def validate_resource_requirements(
 @lru_cache(1024)
 def _are_valid_resources(limits: tuple[tuple[str, str], ...], requests: tuple[tuple[str, str], ...]) -> bool:
     """Whether a container may have these resources. Cached, because the pods of a job have the same."""
-    wrong = _validate_resource_list(dict(limits), "", pod_level=False)
-    wrong += _validate_requests(dict(requests), dict(limits), "", pod_level=False)
+    problems = _validate_resource_list(dict(limits), "", pod_level=False)
+    problems += _validate_requests(dict(requests), dict(limits), "", pod_level=False)
     names = {name for name, _ in (*limits, *requests)}
-    return not wrong and not any(name.startswith(HUGE_PAGES_PREFIX) for name in names)
+    return not problems and not any(name.startswith(HUGE_PAGES_PREFIX) for name in names)
 
 
 def _validate_requests(requests: JSON, limits: JSON, path: str, *, pod_level: bool) -> list[FieldProblem]:
@@ -237,7 +237,7 @@ def _validate_claim_names(claims: list[JSON], path: str, pod_claims: frozenset[s
         if (
             name in earlier_claims
             or key in earlier_claims
-            or (key == name and any(one.startswith(f"{name}/") for one in earlier_claims))
+            or (key == name and any(earlier.startswith(f"{name}/") for earlier in earlier_claims))
         ):
             problems.append(duplicate(item_path, key if name not in earlier_claims else name))
         earlier_claims.add(key)

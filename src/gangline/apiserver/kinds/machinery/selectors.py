@@ -41,7 +41,7 @@ def matches_labels(selector: JSON, labels: dict[str, str]) -> bool:
     for key, value in selector.get("matchLabels", {}).items():
         if labels.get(key) != value:
             return False
-    return all(_matches_requirement(one, labels) for one in selector.get("matchExpressions", ()))
+    return all(_matches_requirement(requirement, labels) for requirement in selector.get("matchExpressions", ()))
 
 
 def _matches_requirement(requirement: JSON, labels: dict[str, str]) -> bool:

@@ -58,21 +58,21 @@ class ContainerContext:
 
     def __init__(self, spec: JSON, good_volumes: dict[str, JSON]) -> None:
         self.volumes = good_volumes
-        self.claims = frozenset(one.get("name", "") for one in spec.get("resourceClaims", ())) - {""}
+        self.claims = frozenset(claim.get("name", "") for claim in spec.get("resourceClaims", ())) - {""}
         self.grace_period: int | None = spec.get("terminationGracePeriodSeconds")
         self.os_name: str | None = spec["os"].get("name", "") if "os" in spec else None
         self.restart_policy: str = spec.get("restartPolicy", "")
         self.host_users: bool = spec.get("hostUsers") is not False
 
 
-def validate_containers(listed: list[JSON], pod: ContainerContext, path: str) -> list[FieldProblem]:
+def validate_containers(containers: list[JSON], pod: ContainerContext, path: str) -> list[FieldProblem]:
     """Problems of the `containers` of a pod spec."""
-    if not listed:
+    if not containers:
         return [required(path)]
     problems: list[FieldProblem] = []
     names: set[str] = set()
     with_host_ports = False
-    for index, container in enumerate(listed):
+    for index, container in enumerate(containers):
         item_path, name = f"{path}[{index}]", container["name"]
         problems += _validate_container(container, pod, item_path)
         if name in names:
@@ -87,16 +87,16 @@ def validate_containers(listed: list[JSON], pod: ContainerContext, path: str) ->
         if "restartPolicy" in container:
             problems.append(forbidden(f"{item_path}.restartPolicy", "may not be set for non-init containers"))
         with_host_ports = with_host_ports or any("hostPort" in port for port in container.get("ports", ()))
-    return problems + (_validate_host_ports(listed, path) if with_host_ports else [])
+    return problems + (_validate_host_ports(containers, path) if with_host_ports else [])
 
 
 def validate_init_containers(
-    listed: list[JSON], regular_ones: list[JSON], pod: ContainerContext, path: str
+    containers: list[JSON], regular: list[JSON], pod: ContainerContext, path: str
 ) -> list[FieldProblem]:
     """Problems of the `initContainers` of a pod spec, sidecars included."""
     problems: list[FieldProblem] = []
-    names = {container["name"] for container in regular_ones}
-    for index, container in enumerate(listed):
+    names = {container["name"] for container in regular}
+    for index, container in enumerate(containers):
         item_path, name = f"{path}[{index}]", container["name"]
         problems += _validate_container(container, pod, item_path)
         policy = container.get("restartPolicy")
@@ -123,14 +123,14 @@ def validate_init_containers(
 
 
 def validate_ephemeral_containers(
-    listed: list[JSON], others: list[JSON], pod: ContainerContext, path: str
+    containers: list[JSON], others: list[JSON], pod: ContainerContext, path: str
 ) -> list[FieldProblem]:
     """Problems of the `ephemeralContainers` of a pod spec; `others` are its regular and init containers."""
     problems: list[FieldProblem] = []
-    lasting = {container["name"] for container in others}
-    names = set(lasting)
+    other_names = {container["name"] for container in others}
+    names = set(other_names)
     detail = "cannot be set for an Ephemeral Container"
-    for index, container in enumerate(listed):
+    for index, container in enumerate(containers):
         item_path, name = f"{path}[{index}]", container["name"]
         problems += _validate_container(container, pod, item_path)
         problems += validate_image_whitespace(container, item_path)
@@ -138,7 +138,7 @@ def validate_ephemeral_containers(
             problems.append(duplicate(f"{item_path}.name", name))
         names.add(name)
         target = container.get("targetContainerName")
-        if target and target not in lasting:
+        if target and target not in other_names:
             problems.append(not_found(f"{item_path}.targetContainerName", target))
         problems += [
             forbidden(f"{item_path}.{field}", detail)
@@ -219,10 +219,10 @@ def _validate_ports(ports: list[JSON], path: str) -> list[FieldProblem]:
     return problems
 
 
-def _validate_host_ports(listed: list[JSON], path: str) -> list[FieldProblem]:
+def _validate_host_ports(containers: list[JSON], path: str) -> list[FieldProblem]:
     problems: list[FieldProblem] = []
     earlier_ports: set[str] = set()
-    for index, container in enumerate(listed):
+    for index, container in enumerate(containers):
         for number, port in enumerate(container.get("ports", ())):
             if not port.get("hostPort"):
                 continue

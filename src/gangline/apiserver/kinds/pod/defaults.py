@@ -86,22 +86,25 @@ def _total_container_requests(spec: JSON) -> dict[str, Quantity]:
     An init container runs beside the sidecars that started before it.
     """
 
-    def asked(container: JSON) -> dict[str, Quantity]:
+    def requests_of(container: JSON) -> dict[str, Quantity]:
         return {
             name: quantities.parse_quantity(text) for name, text in container["resources"].get("requests", {}).items()
         }
 
     total: dict[str, Quantity] = {}
     for container in spec["containers"] or ():
-        total = add_resources(total, asked(container))
+        total = add_resources(total, requests_of(container))
     sidecars: dict[str, Quantity] = {}
     init_peak: dict[str, Quantity] = {}
     for container in spec.get("initContainers", ()):
         if container.get("restartPolicy") == "Always":
-            total, sidecars = add_resources(total, asked(container)), add_resources(sidecars, asked(container))
+            total, sidecars = (
+                add_resources(total, requests_of(container)),
+                add_resources(sidecars, requests_of(container)),
+            )
             demand = sidecars
         else:
-            demand = add_resources(sidecars, asked(container))
+            demand = add_resources(sidecars, requests_of(container))
         init_peak = {name: max(init_peak.get(name, ZERO), demand.get(name, ZERO)) for name in {*init_peak, *demand}}
     return {name: max(total.get(name, ZERO), init_peak.get(name, ZERO)) for name in {*total, *init_peak}}
 

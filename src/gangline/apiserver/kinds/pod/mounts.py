@@ -8,7 +8,7 @@ from gangline.schema.problems import FieldProblem, forbidden, invalid, not_found
 def validate_volume_mounts(container: JSON, volumes: dict[str, JSON], path: str) -> list[FieldProblem]:
     """Problems of the `volumeMounts` of a container."""
     problems: list[FieldProblem] = []
-    devices = {one.get("name"): one.get("devicePath") for one in container.get("volumeDevices", ())}
+    devices = {device.get("name"): device.get("devicePath") for device in container.get("volumeDevices", ())}
     mount_paths: set[str] = set()
     for index, mount in enumerate(container.get("volumeMounts", ())):
         name, mount_path = mount.get("name", ""), mount.get("mountPath", "")
@@ -85,7 +85,7 @@ def _validate_recursive_read_only(mount: JSON, path: str) -> list[FieldProblem]:
 def validate_volume_devices(container: JSON, volumes: dict[str, JSON], path: str) -> list[FieldProblem]:
     """Problems of the `volumeDevices` of a container."""
     problems: list[FieldProblem] = []
-    mounted = {one.get("name"): one.get("mountPath") for one in container.get("volumeMounts", ())}
+    mounted = {mount.get("name"): mount.get("mountPath") for mount in container.get("volumeMounts", ())}
     names: set[str] = set()
     device_paths: set[str] = set()
     for index, device in enumerate(container.get("volumeDevices", ())):

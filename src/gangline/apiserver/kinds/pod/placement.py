@@ -151,10 +151,10 @@ def merge_label_keys(term: JSON, labels: dict[str, str]) -> None:
                 selector.setdefault("matchExpressions", []).append(requirement)
 
 
-def validate_tolerations(listed: list[JSON], path: str) -> list[FieldProblem]:
+def validate_tolerations(tolerations: list[JSON], path: str) -> list[FieldProblem]:
     """Problems of the `tolerations` of a pod spec."""
     problems: list[FieldProblem] = []
-    for index, toleration in enumerate(listed):
+    for index, toleration in enumerate(tolerations):
         key, operator, effect = toleration.get("key", ""), toleration.get("operator", ""), toleration.get("effect", "")
         if (
             operator == "Exists"

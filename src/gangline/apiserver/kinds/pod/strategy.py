@@ -154,7 +154,10 @@ def add_default_tolerations(spec: JSON) -> None:
 
 
 def _tolerates(tolerations: list[JSON], key: str) -> bool:
-    return any(one.get("key", "") in {key, ""} and one.get("effect", "") in {"NoExecute", ""} for one in tolerations)
+    return any(
+        toleration.get("key", "") in {key, ""} and toleration.get("effect", "") in {"NoExecute", ""}
+        for toleration in tolerations
+    )
 
 
 def drop_disabled_fields(spec: JSON) -> None:
@@ -191,7 +194,9 @@ def qos_class(spec: JSON) -> str:
     if "resources" in spec:
         requirements = [spec["resources"]]
     else:
-        requirements = [one["resources"] for one in [*(spec["containers"] or ()), *spec.get("initContainers", ())]]
+        requirements = [
+            container["resources"] for container in [*(spec["containers"] or ()), *spec.get("initContainers", ())]
+        ]
     if not any(requirements):
         return "BestEffort"
     requests: dict[str, int] = {}
@@ -240,11 +245,11 @@ def _merge_pod_label_keys(spec: JSON, labels: dict[str, str]) -> None:
 
 def _sync_pod_ips(status: JSON) -> None:
     """Make `podIP` the first of `podIPs`. Where they differ, `podIP` wins."""
-    single, listed = status.get("podIP", ""), status.get("podIPs", [])
-    if single and (not listed or listed[0].get("ip", "") != single):
-        status["podIPs"] = [{"ip": single}]
-    elif listed:
-        status["podIP"] = listed[0].get("ip", "")
+    first_ip, ips = status.get("podIP", ""), status.get("podIPs", [])
+    if first_ip and (not ips or ips[0].get("ip", "") != first_ip):
+        status["podIPs"] = [{"ip": first_ip}]
+    elif ips:
+        status["podIP"] = ips[0].get("ip", "")
 
 
 def _keep_observed_generations(status: JSON, before: JSON) -> None:

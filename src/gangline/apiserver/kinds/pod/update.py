@@ -38,11 +38,11 @@ def validate_pod_spec_update(new: JSON, old: JSON) -> list[FieldProblem]:
     problems += _validate_gates_update(new.get("schedulingGates", []), old.get("schedulingGates", []))
     if new == old:
         return problems
-    rest = _with_mutable_fields_restored(new, old)
+    restored = _with_mutable_fields_restored(new, old)
     if old.get("schedulingGates"):
-        problems += _validate_gated_update(rest, old)
-    if rest != old:
-        detail = f"pod updates may not change fields other than {_MUTABLE_FIELDS_TEXT}\n{diff_text(old, rest)}"
+        problems += _validate_gated_update(restored, old)
+    if restored != old:
+        detail = f"pod updates may not change fields other than {_MUTABLE_FIELDS_TEXT}\n{diff_text(old, restored)}"
         problems.append(forbidden("spec", detail))
     return problems
 
@@ -72,11 +72,11 @@ def _validate_deadline_update(new: int | None, old: int | None) -> list[FieldPro
 
 
 def _validate_tolerations_update(new: list[JSON], old: list[JSON]) -> list[FieldProblem]:
-    def but_seconds(one: JSON) -> JSON:
+    def without_seconds(one: JSON) -> JSON:
         return {name: value for name, value in one.items() if name != "tolerationSeconds"}
 
-    new_tolerations = [but_seconds(one) for one in new]
-    if any(but_seconds(one) not in new_tolerations for one in old):
+    new_tolerations = [without_seconds(toleration) for toleration in new]
+    if any(without_seconds(toleration) not in new_tolerations for toleration in old):
         detail = "existing toleration can not be modified except its tolerationSeconds"
         return [forbidden("spec.tolerations", detail)]
     return placement.validate_tolerations(new, "spec.tolerations")
@@ -95,35 +95,35 @@ def _validate_gates_update(new: list[JSON], old: list[JSON]) -> list[FieldProble
 
 
 def _with_mutable_fields_restored(new: JSON, old: JSON) -> JSON:
-    rest = {**new}
+    restored = {**new}
     for name in ("containers", "initContainers"):
         if new.get(name):
             pairs = zip(new[name], old[name], strict=True)
-            rest[name] = [{**now, "image": before.get("image", "")} for now, before in pairs]
+            restored[name] = [{**now, "image": before.get("image", "")} for now, before in pairs]
     for name in ("activeDeadlineSeconds", "schedulingGates", "tolerations"):
-        restore_field(rest, old, name)
-    return rest
+        restore_field(restored, old, name)
+    return restored
 
 
-def _validate_gated_update(rest: JSON, old: JSON) -> list[FieldProblem]:
+def _validate_gated_update(restored: JSON, old: JSON) -> list[FieldProblem]:
     """Problems in the placement of a pod with scheduling gates, which may only be narrowed.
 
     The fields that are checked here become what they were before, in `rest`.
     """
     problems: list[FieldProblem] = []
-    selector = rest.get("nodeSelector", {})
+    selector = restored.get("nodeSelector", {})
     if any(selector.get(key) != value for key, value in old.get("nodeSelector", {}).items()):
         detail = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
         problems.append(invalid("spec.nodeSelector", selector, detail))
-    restore_field(rest, old, "nodeSelector")
-    affinity = dict(rest.get("affinity", {}))
+    restore_field(restored, old, "nodeSelector")
+    affinity = dict(restored.get("affinity", {}))
     before = old.get("affinity", {})
     if affinity.get("nodeAffinity") != before.get("nodeAffinity"):
         problems += _validate_node_affinity_update(affinity.get("nodeAffinity", {}), before.get("nodeAffinity", {}))
         restore_field(affinity, before, "nodeAffinity")
-        rest["affinity"] = affinity
+        restored["affinity"] = affinity
         if not affinity and "affinity" not in old:
-            del rest["affinity"]
+            del restored["affinity"]
     return problems
 
 
@@ -210,10 +210,10 @@ def _validate_nominated_node(new: str, before: str, old: JSON) -> list[FieldProb
 
 def _validate_container_restarts(status: JSON, before: JSON, spec: JSON) -> list[FieldProblem]:
     policy = spec.get("restartPolicy")
-    sidecars = {one["name"] for one in spec.get("initContainers", ()) if one.get("restartPolicy") == "Always"}
+    sidecars = {entry["name"] for entry in spec.get("initContainers", ()) if entry.get("restartPolicy") == "Always"}
     problems: list[FieldProblem] = []
     for name in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"):
-        running = {one.get("name") for one in status.get(name, ()) if "terminated" not in one.get("state", {})}
+        running = {entry.get("name") for entry in status.get(name, ()) if "terminated" not in entry.get("state", {})}
         ephemeral = name == "ephemeralContainerStatuses"
         for index, old in enumerate(before.get(name, ())):
             ended = old.get("state", {}).get("terminated")
@@ -226,21 +226,21 @@ def _validate_container_restarts(status: JSON, before: JSON, spec: JSON) -> list
 
 
 def _validate_ip_list_update(new: list[JSON], old: list[JSON], path: str) -> list[FieldProblem]:
-    before = {one.get("ip") for one in old}
+    before = {entry.get("ip") for entry in old}
     problems: list[FieldProblem] = []
-    for index, one in enumerate(new):
-        address = one.get("ip", "")
+    for index, entry in enumerate(new):
+        address = entry.get("ip", "")
         if address not in before:
             problems += invalid_each(f"{path}[{index}]", address, formats.ip_address_errors(address))
     if len(new) < 2:
         return problems
-    addresses = [one.get("ip", "") for one in new]
-    wrong = next((index for index, one in enumerate(addresses) if formats.ip_address_errors(one)), None)
-    if wrong is not None:
-        detail = f"failed to check for dual stack with error:invalid IP[{wrong}]: {addresses[wrong]}"
+    addresses = [entry.get("ip", "") for entry in new]
+    invalid_index = next((index for index, entry in enumerate(addresses) if formats.ip_address_errors(entry)), None)
+    if invalid_index is not None:
+        detail = f"failed to check for dual stack with error:invalid IP[{invalid_index}]: {addresses[invalid_index]}"
         problems.append(FieldProblem(ProblemKind.INTERNAL, path, NO_VALUE, detail))
-    if wrong is not None or len({formats.ip_family(one) for one in addresses}) < 2 or len(new) > 2:
-        printed = [gostruct.go_struct(one, "IP") for one in new]
+    if invalid_index is not None or len({formats.ip_family(entry) for entry in addresses}) < 2 or len(new) > 2:
+        printed = [gostruct.go_struct(entry, "IP") for entry in new]
         detail = "may specify no more than one IP for each IP family"
         problems.append(invalid(path, printed, detail))
     return problems

@@ -50,8 +50,8 @@ def validate_pod_spec(spec: JSON, pod_name: str, path: str, *, of_pod: bool) -> 
     if init:
         problems += containers.validate_init_containers(init, regular, pod, f"{path}.initContainers")
     if "ephemeralContainers" in spec:
-        listed, others = spec["ephemeralContainers"], [*regular, *init]
-        problems += containers.validate_ephemeral_containers(listed, others, pod, f"{path}.ephemeralContainers")
+        ephemeral, others = spec["ephemeralContainers"], [*regular, *init]
+        problems += containers.validate_ephemeral_containers(ephemeral, others, pod, f"{path}.ephemeralContainers")
     rare = not spec.keys().isdisjoint(_RARE_FIELDS)
     if rare:
         problems += _validate_resources_and_network(spec, pod, path, of_pod=of_pod)
@@ -85,15 +85,17 @@ def _validate_resource_claims(claims: list[JSON], path: str) -> list[FieldProble
         else:
             problems += invalid_each(f"{item_path}.name", name, formats.dns_label_errors(name))
         earlier_names.add(name)
-        sources = [one for one in ("resourceClaimName", "resourceClaimTemplateName") if one in claim]
+        sources = [source for source in ("resourceClaimName", "resourceClaimTemplateName") if source in claim]
         if len(sources) > 1:
             detail = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
             problems.append(invalid(item_path, gostruct.go_struct(claim, gostruct.RESOURCE_CLAIM_FIELDS), detail))
         if not sources:
             detail = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
             problems.append(invalid(item_path, gostruct.go_struct(claim, gostruct.RESOURCE_CLAIM_FIELDS), detail))
-        for one in sources:
-            problems += invalid_each(f"{item_path}.{one}", claim[one], formats.dns_subdomain_errors(claim[one]))
+        for source in sources:
+            problems += invalid_each(
+                f"{item_path}.{source}", claim[source], formats.dns_subdomain_errors(claim[source])
+            )
     return problems
 
 
@@ -111,11 +113,11 @@ def _validate_resources_and_network(
     return problems
 
 
-def _validate_host_network_ports(listed: Iterable[JSON], path: str, *, of_pod: bool) -> list[FieldProblem]:
+def _validate_host_network_ports(container_list: Iterable[JSON], path: str, *, of_pod: bool) -> list[FieldProblem]:
     detail = "must match `containerPort` when `hostNetwork` is true"
     return [
         invalid(f"{path}[{index}].ports[{number}].hostPort", port.get("hostPort", 0), detail)
-        for index, container in enumerate(listed)
+        for index, container in enumerate(container_list)
         for number, port in enumerate(container.get("ports", ()))
         if (of_pod or "hostPort" in port) and port.get("hostPort", 0) != port["containerPort"]
     ]

@@ -80,22 +80,22 @@ _REQUIRED_FIELDS = {
 }
 
 
-def validate_volumes(listed: list[JSON], pod_name: str, path: str) -> tuple[dict[str, JSON], list[FieldProblem]]:
+def validate_volumes(volumes: list[JSON], pod_name: str, path: str) -> tuple[dict[str, JSON], list[FieldProblem]]:
     """The valid volumes by name, and the problems of all."""
     valid_volumes: dict[str, JSON] = {}
     problems: list[FieldProblem] = []
-    ephemeral_claims = {f"{pod_name}-{one.get('name', '')}" for one in listed if "ephemeral" in one and pod_name}
-    for index, volume in enumerate(listed):
+    ephemeral_claims = {f"{pod_name}-{entry.get('name', '')}" for entry in volumes if "ephemeral" in entry and pod_name}
+    for index, volume in enumerate(volumes):
         item_path, name = f"{path}[{index}]", volume.get("name", "")
-        wrong = _validate_volume_source(volume, item_path, name, pod_name)
+        volume_problems = _validate_volume_source(volume, item_path, name, pod_name)
         if not name:
-            wrong.append(required(f"{item_path}.name"))
+            volume_problems.append(required(f"{item_path}.name"))
         elif errors := formats.dns_label_errors(name):
-            wrong += invalid_each(f"{item_path}.name", name, errors)
+            volume_problems += invalid_each(f"{item_path}.name", name, errors)
         if name in valid_volumes:
-            wrong.append(duplicate(f"{item_path}.name", name))
-        if wrong:
-            problems += wrong
+            volume_problems.append(duplicate(f"{item_path}.name", name))
+        if volume_problems:
+            problems += volume_problems
         else:
             valid_volumes[name] = volume
         claim = volume.get("persistentVolumeClaim", {}).get("claimName", "")

@@ -204,7 +204,7 @@ def _container_warnings(container: JSON, path: str) -> Iterator[str]:
                     "integer"
                 )
     variables = container.get("env", ())
-    if len(variables) > 1 and len({one["name"] for one in variables}) < len(variables):
+    if len(variables) > 1 and len({variable["name"] for variable in variables}) < len(variables):
         yield from _duplicate_env_warnings(variables, path)
 
 
@@ -222,30 +222,30 @@ def _duplicate_env_warnings(variables: list[JSON], path: str) -> Iterator[str]:
 
 def _port_warnings(spec: JSON, path: str) -> Iterator[str]:
     ports_with_paths = [
-        (f"{where}.ports[{index}]", port)
-        for where, container in _containers_with_paths(spec, path)
+        (f"{port_path}.ports[{index}]", port)
+        for port_path, container in _containers_with_paths(spec, path)
         for index, port in enumerate(container.get("ports", ()))
     ]
     if len(ports_with_paths) < 2:
         return
     earlier_ports: dict[tuple[int, str], list[tuple[str, JSON]]] = {}
-    for where, port in ports_with_paths:
+    for port_path, port in ports_with_paths:
         others = earlier_ports.setdefault((port["containerPort"], port["protocol"]), [])
         for other, before in others:
             if message := _port_conflict(port, before):
-                yield f"{where}: {message} port definition with {other}"
-        others.append((where, port))
+                yield f"{port_path}: {message} port definition with {other}"
+        others.append((port_path, port))
     names: dict[str, str] = {}
-    for where, port in ports_with_paths:
+    for port_path, port in ports_with_paths:
         name = port.get("name")
         if name in names:
             first = names[name]
             yield (
-                f"{where}: duplicate port name {value_text(name)} with {first}, services and probes that select ports by name "
+                f"{port_path}: duplicate port name {value_text(name)} with {first}, services and probes that select ports by name "
                 f"will use {first}"
             )
         elif name:
-            names[name] = where
+            names[name] = port_path
 
 
 def _port_conflict(port: JSON, other: JSON) -> str:

@@ -33,24 +33,27 @@ _FIELD_KEYWORDS: FieldKeywords = {
     (QueueSpec, "reclaimable"): {"default": True},
 }
 _KIND_DESCRIPTIONS = {
-    "PodGroup": "Pods that start together: all that it needs are placed at once, or none is.",
-    "Queue": "Whose turn it is: what PodGroups of one queue may hold, and their share when there is not enough for all.",
+    "PodGroup": "A gang of pods: as many as it needs are scheduled at once, or none is.",
+    "Queue": "A queue of PodGroups: what they may hold together, and their share when there is not enough for all.",
 }
 _FIELD_DESCRIPTIONS: Mapping[tuple[type, str], str] = {
-    (PodGroupSpec, "minMember"): "So many members are placed at once, or none is.",
+    (PodGroupSpec, "minMember"): "How many members must be scheduled at once; otherwise none is.",
     (PodGroupSpec, "queue"): "Its Queue. Default: the one called default, which need not exist.",
-    (PodGroupSpec, "priorityClassName"): "Which groups go first, and which may have to give way.",
+    (
+        PodGroupSpec,
+        "priorityClassName",
+    ): "The priority class: which groups are scheduled first, and which may be preempted.",
     (
         PodGroupSpec,
         "minResources",
-    ): "What its members need at least, for people: the scheduler sums up its pods.",
+    ): "What its members need at least. For information only: the scheduler adds up its pods.",
     (PodGroupSpec, "scheduleTimeoutSeconds"): (
-        "After so long without a place the owner is told, and a start left half done is undone. Default: 60."
+        "After so many seconds in which it could not be scheduled, its owner is notified and a partial start is rolled back. Default: 60."
     ),
-    (PodGroupSpec, "minTaskMember"): "Of minMember, how many of each role at least.",
+    (PodGroupSpec, "minTaskMember"): "Of minMember, how many members of each role at least.",
     (PodGroupSpec, "topology"): "All members on nodes with the same value of a label.",
     (GangTopology, "key"): "The label of nodes: a rack, a zone.",
-    (GangTopology, "required"): "Rather wait than use several domains. Default: one if possible.",
+    (GangTopology, "required"): "Wait rather than use several domains. Default: use one domain if possible.",
     (PodGroupStatus, "state"): "The life cycle. Only the scheduler writes it.",
     (PodGroupStatus, "running"): "Members that run.",
     (PodGroupStatus, "succeeded"): "Members that succeeded.",
@@ -60,18 +63,18 @@ _FIELD_DESCRIPTIONS: Mapping[tuple[type, str], str] = {
     (PodGroupState, "lastTransitionTime"): "When the phase last changed.",
     (PodGroupState, "reason"): "PodFailed, PodDeleted, NotEnoughResources, NotEnoughTasks, or none.",
     (PodGroupState, "message"): "Details, for people.",
-    (QueueSpec, "weight"): "Its share compared with those of others, when all ask for more than there is.",
+    (QueueSpec, "weight"): "Its share relative to other queues, when they request more than there is.",
     (QueueSpec, "capability"): "What its groups may hold at most. A resource that is not named has no cap.",
     (
         QueueSpec,
         "reclaimable",
-    ): "Whether queues below their share may take back what this one has beyond its own.",
+    ): "Whether queues below their share may reclaim what this one holds beyond its own.",
     (QueueStatus, "pending"): "Groups that wait.",
     (QueueStatus, "running"): "Groups that run.",
     (QueueStatus, "recovering"): "Groups that lost members.",
     (QueueStatus, "unschedulable"): "Groups that lost members, and have no room for their replacements.",
     (QueueStatus, "allocated"): "What its groups hold.",
-    (QueueStatus, "deserved"): "What it may have before others may take it back.",
+    (QueueStatus, "deserved"): "What it may hold before other queues may reclaim it.",
 }
 _PRINTER_COLUMNS: Mapping[str, tuple[tuple[str, str, str, int], ...]] = {
     "PodGroup": (
@@ -119,8 +122,11 @@ def gang_schema(resource: Resource[Any], *, described: bool = False) -> JSON:
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
-            "spec": {**({"description": "What is wanted."} if described else {}), **spec},
-            "status": {**({"description": "What the scheduler found."} if described else {}), **status},
+            "spec": {**({"description": "The desired state."} if described else {}), **spec},
+            "status": {
+                **({"description": "The observed state, which the scheduler writes."} if described else {}),
+                **status,
+            },
         },
     }
     return {**schema, "required": ["spec"]} if resource is PODGROUPS else schema

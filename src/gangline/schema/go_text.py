@@ -8,14 +8,7 @@ from typing import Any
 import msgspec
 
 _GO_ESCAPES = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}
-_JSON_TYPE_NAMES = {
-    str: "string",
-    bool: "bool",
-    dict: "object",
-    list: "array",
-    int: "number",
-    float: "number",
-}
+_JSON_TYPE_NAMES = {str: "string", bool: "bool", dict: "object", list: "array", int: "number", float: "number"}
 _HTML_ESCAPES = str.maketrans(
     {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 )

@@ -40,12 +40,7 @@ class ProblemKind(Enum):
         return self.value[1]
 
 
-_KINDS_WITHOUT_VALUE = (
-    ProblemKind.REQUIRED,
-    ProblemKind.FORBIDDEN,
-    ProblemKind.TOO_LONG,
-    ProblemKind.INTERNAL,
-)
+_KINDS_WITHOUT_VALUE = (ProblemKind.REQUIRED, ProblemKind.FORBIDDEN, ProblemKind.TOO_LONG, ProblemKind.INTERNAL)
 
 
 class FieldProblem(msgspec.Struct, frozen=True):

@@ -99,10 +99,7 @@ def test_rules_of_elements_use_brackets_and_indices() -> None:
     items = with_rule(TEXT, "self != ''", message="empty")
     schema = {
         "type": "object",
-        "properties": {
-            "l": {"type": "array", "items": items},
-            "m": {"type": "object", "additionalProperties": items},
-        },
+        "properties": {"l": {"type": "array", "items": items}, "m": {"type": "object", "additionalProperties": items}},
     }
     assert complaints(schema, {"l": ["a", ""], "m": {"k": ""}}) == [
         'l[1]: Invalid value: "string": empty',

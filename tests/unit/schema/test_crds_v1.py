@@ -50,13 +50,7 @@ def test_names_scope_columns_and_scale_are_theirs(kind: JobKind) -> None:
 
 def said(part: JSON) -> tuple[Any, ...]:
     # Not the map type: their generator calls some references atomic that are not atomic in a pod.
-    names = (
-        "type",
-        "format",
-        "x-kubernetes-int-or-string",
-        "x-kubernetes-list-type",
-        "x-kubernetes-list-map-keys",
-    )
+    names = ("type", "format", "x-kubernetes-int-or-string", "x-kubernetes-list-type", "x-kubernetes-list-map-keys")
     return tuple(part.get(name) for name in names)
 
 

@@ -201,10 +201,7 @@ def _to_double(value: Any) -> float:
     raise CelError(NO_SUCH_OVERLOAD)
 
 
-_TRUE_TEXTS, _FALSE_TEXTS = (
-    ("1", "t", "T", "true", "TRUE", "True"),
-    ("0", "f", "F", "false", "FALSE", "False"),
-)
+_TRUE_TEXTS, _FALSE_TEXTS = (("1", "t", "T", "true", "TRUE", "True"), ("0", "f", "F", "false", "FALSE", "False"))
 
 
 def _to_bool(value: Any) -> bool:

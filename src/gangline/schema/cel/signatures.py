@@ -305,9 +305,7 @@ def _parse_signature(line: str) -> tuple[str, Overload]:
     plain = _PLAIN_CALL.fullmatch(line)
     assert plain, line
     return plain[1], Overload(
-        member=False,
-        arguments=tuple(map(_parse_type, _split_arguments(plain[2]))),
-        result=_parse_type(plain[3]),
+        member=False, arguments=tuple(map(_parse_type, _split_arguments(plain[2]))), result=_parse_type(plain[3])
     )
 
 

@@ -227,10 +227,7 @@ def _read_expression(data: bytes) -> Expr:
             return IdentExpr(number, _field_text(parts, 1))
         case 5:
             return SelectExpr(
-                number,
-                _read_expression(_field_bytes(parts, 1)),
-                _field_text(parts, 2),
-                bool(dict(parts).get(3)),
+                number, _read_expression(_field_bytes(parts, 1)), _field_text(parts, 2), bool(dict(parts).get(3))
             )
         case 6:
             target = _field_bytes(parts, 1)

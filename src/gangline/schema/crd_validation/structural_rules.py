@@ -32,15 +32,7 @@ _FORBIDDEN_IF_PRESENT = frozenset({"default", "x-kubernetes-list-type", "x-kuber
 _METADATA_KEYWORDS = frozenset({"type", "properties", "default", "example", "externalDocs"})
 _LEAF_KEYWORDS = frozenset({"type", "format", "description", "minimum", "maximum", "enum"})
 """With only these keywords and a type other than array, a schema is structural."""
-_UNSUPPORTED_KEYWORDS = (
-    "id",
-    "$schema",
-    "$ref",
-    "patternProperties",
-    "dependencies",
-    "additionalItems",
-    "definitions",
-)
+_UNSUPPORTED_KEYWORDS = ("id", "$schema", "$ref", "patternProperties", "dependencies", "additionalItems", "definitions")
 
 
 def unsupported_keyword(schema: JSON) -> str:

@@ -40,18 +40,12 @@ _SPEC_FIELDS: dict[tuple[type, str], str] = {
         "Workers may be added and removed: each gets the addresses of itself and of the PS only, and failed workers do not fail the job."
     ),
     (PyTorchJobSpec, "pytorchReplicaSpecs"): "Replicas by type: Master (one) and Worker.",
-    (
-        PyTorchJobSpec,
-        "nprocPerNode",
-    ): "Processes per pod: auto, cpu, gpu, or a number as text. Default: auto.",
+    (PyTorchJobSpec, "nprocPerNode"): "Processes per pod: auto, cpu, gpu, or a number as text. Default: auto.",
     (PyTorchJobSpec, "elasticPolicy"): "Train with a number of workers that may change, under torchrun.",
     (XGBoostJobSpec, "xgbReplicaSpecs"): "Replicas by type: Master (one, needed) and Worker.",
     (MPIJobSpec, "mpiReplicaSpecs"): "Replicas by type: Launcher (one, needed) and Worker.",
     (MPIJobSpec, "slotsPerWorker"): "How many processes the host file allows on each worker.",
-    (
-        MPIJobSpec,
-        "mainContainer",
-    ): "The container of a worker in which processes are started. Default: the first.",
+    (MPIJobSpec, "mainContainer"): "The container of a worker in which processes are started. Default: the first.",
     (MPIJobSpec, "cleanPodPolicy"): "The older name of runPolicy.cleanPodPolicy, which takes precedence.",
     (PaddleJobSpec, "paddleReplicaSpecs"): "Replicas by type: Master and Worker.",
     (PaddleJobSpec, "elasticPolicy"): "Accepted for compatibility with v1; it has no effect.",
@@ -88,15 +82,9 @@ _POLICY_FIELDS: dict[tuple[type, str], str] = {
     ),
     (ReplicaSpec, "template"): "The pod of each replica.",
     (RunPolicy, "cleanPodPolicy"): "Which pods are deleted when the job has finished: All, Running or None.",
-    (
-        RunPolicy,
-        "ttlSecondsAfterFinished",
-    ): "Delete the job so many seconds after it finished. Default: never.",
+    (RunPolicy, "ttlSecondsAfterFinished"): "Delete the job so many seconds after it finished. Default: never.",
     (RunPolicy, "activeDeadlineSeconds"): "Fail the job when it has run for so many seconds. Default: never.",
-    (
-        RunPolicy,
-        "backoffLimit",
-    ): "Fail the job when its replicas were restarted more often. Default: no limit.",
+    (RunPolicy, "backoffLimit"): "Fail the job when its replicas were restarted more often. Default: no limit.",
     (RunPolicy, "schedulingPolicy"): "Settings for the gang scheduler.",
     (RunPolicy, "suspend"): "Delete the pods, and make no new ones until this is false again.",
     (RunPolicy, "managedBy"): (
@@ -108,10 +96,7 @@ _POLICY_FIELDS: dict[tuple[type, str], str] = {
     ),
     (SchedulingPolicy, "minAvailable"): "How many pods must fit at once for any to start. Default: all.",
     (SchedulingPolicy, "queue"): "The queue of the job. Once set, it cannot be changed.",
-    (
-        SchedulingPolicy,
-        "minResources",
-    ): "What the pods need at least. Default: what those of minAvailable ask for.",
+    (SchedulingPolicy, "minResources"): "What the pods need at least. Default: what those of minAvailable ask for.",
     (SchedulingPolicy, "priorityClass"): "The priority class of the group of pods.",
     (SchedulingPolicy, "scheduleTimeoutSeconds"): "How long the scheduler waits for all pods to fit.",
 }
@@ -120,10 +105,7 @@ _STATUS_FIELDS: dict[tuple[type, str], str] = {
     (JobStatus, "replicaStatuses"): "Counts of replicas by type.",
     (JobStatus, "startTime"): "When the job was started, or resumed.",
     (JobStatus, "completionTime"): "When the job succeeded or failed.",
-    (
-        JobStatus,
-        "lastReconcileTime",
-    ): "When the operator last reconciled a job that waits for its PodGroup.",
+    (JobStatus, "lastReconcileTime"): "When the operator last reconciled a job that waits for its PodGroup.",
     (JobStatus, "phase"): "The phase of the job: empty, Creating, Running, CleanUp, Failed or Done.",
     (JobStatus, "state"): "How the job is doing: Unknown, Running, Succeeded or Failed.",
     (JobStatus, "observedGeneration"): "The generation of the spec that this status is about.",

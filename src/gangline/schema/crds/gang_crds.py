@@ -65,10 +65,7 @@ _FIELD_DESCRIPTIONS: Mapping[tuple[type, str], str] = {
     (PodGroupState, "message"): "Details, for people.",
     (QueueSpec, "weight"): "Its share relative to other queues, when they request more than there is.",
     (QueueSpec, "capability"): "What its groups may hold at most. A resource that is not named has no cap.",
-    (
-        QueueSpec,
-        "reclaimable",
-    ): "Whether queues below their share may reclaim what this one holds beyond its own.",
+    (QueueSpec, "reclaimable"): "Whether queues below their share may reclaim what this one holds beyond its own.",
     (QueueStatus, "pending"): "Groups that wait.",
     (QueueStatus, "running"): "Groups that run.",
     (QueueStatus, "recovering"): "Groups that lost members.",

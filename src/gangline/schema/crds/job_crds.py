@@ -10,12 +10,7 @@ from gangline.api.kubeflow.mpijob import MPIJOB
 from gangline.api.kubeflow.training import TRAINING_JOBS_CATEGORY, JobKind, JobStatus
 from gangline.api.meta import JSON
 from gangline.schema.crds import cel_rules, pod_schemas
-from gangline.schema.crds.descriptions import (
-    FIELD_DESCRIPTIONS,
-    KIND_DESCRIPTION,
-    SPEC_DESCRIPTION,
-    STATUS_DESCRIPTION,
-)
+from gangline.schema.crds.descriptions import FIELD_DESCRIPTIONS, KIND_DESCRIPTION, SPEC_DESCRIPTION, STATUS_DESCRIPTION
 from gangline.schema.crds.fields import field_keywords
 from gangline.schema.crds.struct_schemas import StructSchemaWriter, crd_document
 
@@ -43,10 +38,7 @@ def crd_schema(kind: JobKind, *, described: bool = False) -> JSON:
     structs = StructSchemaWriter(field_keywords(kind, described=described), FIELD_DESCRIPTIONS if described else {})
     spec, status = _spec_schema(kind, structs), _status_schema(structs, described=described)
     if described:
-        spec, status = (
-            {"description": SPEC_DESCRIPTION, **spec},
-            {"description": STATUS_DESCRIPTION, **status},
-        )
+        spec, status = ({"description": SPEC_DESCRIPTION, **spec}, {"description": STATUS_DESCRIPTION, **status})
     return {
         **({"description": KIND_DESCRIPTION} if described else {}),
         "type": "object",

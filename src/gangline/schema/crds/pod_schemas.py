@@ -27,10 +27,7 @@ _KEPT_KEYWORDS = (
     "x-kubernetes-list-map-keys",
     "x-kubernetes-map-type",
 )
-_INT_OR_STRING_SCHEMA: JSON = {
-    "anyOf": [{"type": "integer"}, {"type": "string"}],
-    "x-kubernetes-int-or-string": True,
-}
+_INT_OR_STRING_SCHEMA: JSON = {"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True}
 QUANTITY_SCHEMA: JSON = {
     **_INT_OR_STRING_SCHEMA,
     "pattern": r"^[+-]?([0-9]+|[0-9]+\.[0-9]*|\.[0-9]+)(([KMGTPE]i)|[numkMGTPE]|([eE][+-]?([0-9]+|[0-9]+\.[0-9]*|\.[0-9]+)))?$",

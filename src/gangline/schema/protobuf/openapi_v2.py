@@ -85,8 +85,7 @@ def _encode_properties(number: int, value: Mapping[str, JSON]) -> bytes:
 
 def _encode_additional(number: int, value: JSON | bool) -> bytes:
     return _encode_bytes(
-        number,
-        _encode_integer(2, value) if isinstance(value, bool) else _encode_bytes(1, _encode_schema(value)),
+        number, _encode_integer(2, value) if isinstance(value, bool) else _encode_bytes(1, _encode_schema(value))
     )
 
 

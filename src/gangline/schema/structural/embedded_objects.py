@@ -208,10 +208,7 @@ def _owner_problems(owners: list[dict[str, Any]], path: str) -> Iterator[FieldPr
     controllers = []
     for owner in owners:
         version = str(owner.get("apiVersion") or "").rpartition("/")[2]
-        texts = (
-            ("apiVersion", "version must not be empty", version),
-            ("kind", "must not be empty", owner.get("kind")),
-        )
+        texts = (("apiVersion", "version must not be empty", version), ("kind", "must not be empty", owner.get("kind")))
         for name, detail, text in (
             *texts,
             *((name, detail, owner.get(name)) for name, detail in _OWNER_FIELD_MESSAGES),

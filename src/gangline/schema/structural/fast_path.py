@@ -11,13 +11,7 @@ from gangline.schema.nodes import SchemaNode
 from gangline.schema.regex import Re2Pattern
 
 ValuePredicate: TypeAlias = Callable[[Any], bool]
-_PYTHON_TYPES: dict[str, type] = {
-    "string": str,
-    "integer": int,
-    "boolean": bool,
-    "object": dict,
-    "array": list,
-}
+_PYTHON_TYPES: dict[str, type] = {"string": str, "integer": int, "boolean": bool, "object": dict, "array": list}
 _NUMBER_TYPES = (int, float)
 _UNCHECKED_KEYWORDS = frozenset(
     {"type", "description", "title", "default", "format", "nullable", "example", "externalDocs"}

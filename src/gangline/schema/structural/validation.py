@@ -153,10 +153,7 @@ def _check_text(result: WalkResult, value: str, node: SchemaNode, path: str) -> 
         pattern = node.compiled_pattern()
         if isinstance(pattern, PatternError):
             _add_invalid(
-                result,
-                path,
-                value,
-                f"{path} in body should match '{node.pattern}, but pattern is invalid: {pattern}'",
+                result, path, value, f"{path} in body should match '{node.pattern}, but pattern is invalid: {pattern}'"
             )
         elif not pattern.matches(value):
             _add_invalid(result, path, value, f"{path} in body should match '{node.pattern}'")
@@ -205,10 +202,7 @@ def _check_multiple(result: WalkResult, value: float, factor: float, path: str) 
     factor = int(factor) if isinstance(value, int) else float(factor)
     if factor <= 0:
         _add_invalid(
-            result,
-            path,
-            factor,
-            f"factor MultipleOf declared for {path} must be positive: {number_text(factor)}",
+            result, path, factor, f"factor MultipleOf declared for {path} must be positive: {number_text(factor)}"
         )
     elif isinstance(value, int):
         if value % factor:
@@ -236,8 +230,7 @@ def _check_enum(result: WalkResult, value: Any, node: SchemaNode, path: str) -> 
     ]
     sentence = f"{path} in body should be one of {node.enum}"
     result.add_problem(
-        sentence,
-        FieldProblem(ProblemKind.NOT_SUPPORTED, path, value, f"supported values: {', '.join(supported)}"),
+        sentence, FieldProblem(ProblemKind.NOT_SUPPORTED, path, value, f"supported values: {', '.join(supported)}")
     )
 
 

@@ -32,13 +32,7 @@ _FREE_FORM = {
         for part in ("", "SchemaPropsOrArray", "SchemaPropsOrBool", "SchemaPropsOrStringArray")
     ),
 }
-_GO_SCALARS = {
-    "string": "string",
-    "boolean": "bool",
-    "byte": "[]uint8",
-    "number": "float64",
-    "integer": "int64",
-}
+_GO_SCALARS = {"string": "string", "boolean": "bool", "byte": "[]uint8", "number": "float64", "integer": "int64"}
 
 
 @cache

@@ -11,11 +11,7 @@ QUANTITY_FORMAT: Final = "quantities must match the regular expression '^([+-]?[
 QUANTITY_SUFFIX: Final = "unable to parse quantity's suffix"
 _QUANTITY_PATTERN = re.compile(r"[+-]?\d*(?:\.\d*)?([eEinumkKMGTP]*[-+]?\d*)")
 _SUFFIX_PATTERN = re.compile(r"[KMGTPE]i|[numkMGTPE]?|[eE][-+]?\d+")
-_ACCEPTED_TYPES: Final[dict[str, tuple[type, ...]]] = {
-    "boolean": (bool,),
-    "number": (int, float),
-    "string": (str,),
-}
+_ACCEPTED_TYPES: Final[dict[str, tuple[type, ...]]] = {"boolean": (bool,), "number": (int, float), "string": (str,)}
 INT_RANGE: Final = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
 
 
@@ -123,10 +119,7 @@ def time_error(text: str, *, micro: bool) -> str:
             return f'parsing time "{text}": {label} out of range'
         numbers.append(number)
         remaining = remaining[match.end() :]
-    for name, pattern in (
-        (".000000", _MICROS_PATTERN if micro else _FRACTION_PATTERN),
-        ("Z07:00", _ZONE_PATTERN),
-    ):
+    for name, pattern in ((".000000", _MICROS_PATTERN if micro else _FRACTION_PATTERN), ("Z07:00", _ZONE_PATTERN)):
         match = pattern.match(remaining)
         if match is None:
             return f'parsing time "{text}" as "{layout}": cannot parse "{remaining}" as "{name}"'

@@ -30,10 +30,7 @@ def fields(kind: Strategy, obj: JSON) -> list[str]:
 
 
 def template(**spec: Any) -> JSON:
-    return {
-        "metadata": {"labels": {"a": "b"}},
-        "spec": {"containers": [{"name": "c", "image": "x:1"}], **spec},
-    }
+    return {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "x:1"}], **spec}}
 
 
 deployments, jobs = strategy_for("apps", "Deployment"), strategy_for("batch", "Job")
@@ -42,10 +39,7 @@ deployments, jobs = strategy_for("apps", "Deployment"), strategy_for("batch", "J
 def test_deployment_gets_its_defaults() -> None:
     deployment = made(deployments, {"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template()}})
     spec = deployment["spec"]
-    assert spec["strategy"] == {
-        "type": "RollingUpdate",
-        "rollingUpdate": {"maxUnavailable": "25%", "maxSurge": "25%"},
-    }
+    assert spec["strategy"] == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "25%", "maxSurge": "25%"}}
     assert (spec["replicas"], spec["revisionHistoryLimit"], spec["progressDeadlineSeconds"]) == (1, 10, 600)
     assert spec["template"]["spec"]["dnsPolicy"] == "ClusterFirst"
     assert "enableServiceLinks" not in spec["template"]["spec"]
@@ -66,10 +60,7 @@ def test_selector_must_match_and_stay() -> None:
     assert fields(deployments, {"spec": spec}) == ["spec.template.metadata.labels"]
     old = made(deployments, {"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template()}})
     new = copy.deepcopy(old)
-    new["spec"]["selector"] = {
-        "matchLabels": {"a": "b"},
-        "matchExpressions": [{"key": "a", "operator": "Exists"}],
-    }
+    new["spec"]["selector"] = {"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "a", "operator": "Exists"}]}
     [problem] = deployments.validate_update(new, old)
     shown = '{"matchLabels":{"a":"b"},"matchExpressions":[{"key":"a","operator":"Exists"}]}'
     assert str(problem) == f"spec.selector: Invalid value: {shown}: field is immutable"
@@ -219,12 +210,7 @@ def test_counters_that_are_not_there_are_zero_when_there_are_less_than_none() ->
     old = made(deployments, {"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template()}})
     new = {**copy.deepcopy(old), "status": {"replicas": -1}}
     found = [problem.field for problem in deployments.status.validate_update(new, old)]
-    assert found == [
-        "status.replicas",
-        "status.updatedReplicas",
-        "status.readyReplicas",
-        "status.availableReplicas",
-    ]
+    assert found == ["status.replicas", "status.updatedReplicas", "status.readyReplicas", "status.availableReplicas"]
     old = made(jobs, {"spec": {"template": template(restartPolicy="Never")}})
     new = {**copy.deepcopy(old), "status": {"active": -1}}
     found = [problem.field for problem in jobs.status.validate_update(new, old)]

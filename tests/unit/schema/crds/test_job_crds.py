@@ -143,13 +143,7 @@ def test_amounts_and_ports_of_a_pod_are_text_or_number() -> None:
 def test_template_keeps_the_metadata_that_v1_keeps() -> None:
     replicas = crd_schema(MPIJOB)["properties"]["spec"]["properties"]["mpiReplicaSpecs"]
     template = replicas["additionalProperties"]["properties"]["template"]["properties"]
-    assert template["metadata"]["properties"].keys() == {
-        "annotations",
-        "finalizers",
-        "labels",
-        "name",
-        "namespace",
-    }
+    assert template["metadata"]["properties"].keys() == {"annotations", "finalizers", "labels", "name", "namespace"}
 
 
 @every_kind

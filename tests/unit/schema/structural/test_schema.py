@@ -135,18 +135,11 @@ def test_sets_and_maps_hold_each_element_once() -> None:
     assert found == ['spec.m[1]: Duplicate value: {"k":"x"}', 'spec.s[2]: Duplicate value: "a"']
 
 
-EMBEDDED = {
-    "type": "object",
-    "x-kubernetes-embedded-resource": True,
-    "x-kubernetes-preserve-unknown-fields": True,
-}
+EMBEDDED = {"type": "object", "x-kubernetes-embedded-resource": True, "x-kubernetes-preserve-unknown-fields": True}
 
 
 def test_embedded_resource_needs_a_kind() -> None:
-    assert complaints(EMBEDDED, {"spec": {}}) == [
-        "spec.apiVersion: Required value",
-        "spec.kind: Required value",
-    ]
+    assert complaints(EMBEDDED, {"spec": {}}) == ["spec.apiVersion: Required value", "spec.kind: Required value"]
 
 
 def test_embedded_metadata_is_pruned_and_checked() -> None:
@@ -175,12 +168,7 @@ def test_unchanged_invalid_value_is_tolerated_and_a_changed_one_is_not() -> None
 
 def test_unchanged_element_of_a_keyed_list_is_tolerated_wherever_it_moves() -> None:
     keyed = {**fields(k=TEXT, v={**NUMBER, "maximum": 1}), "required": ["k"]}
-    spec = {
-        "type": "array",
-        "items": keyed,
-        "x-kubernetes-list-type": "map",
-        "x-kubernetes-list-map-keys": ["k"],
-    }
+    spec = {"type": "array", "items": keyed, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"]}
     assert complaints(spec, [{"k": "b", "v": 0}, {"k": "a", "v": 9}], [{"k": "a", "v": 9}]) == []
     assert complaints(
         {**spec, "x-kubernetes-list-type": "atomic"}, [{"k": "b"}, {"k": "a", "v": 9}], [{"k": "a", "v": 9}]
@@ -197,10 +185,7 @@ def test_rule_on_an_unchanged_value_warns() -> None:
 
 def test_rules_are_not_run_on_what_is_not_an_object_of_its_type() -> None:
     spec = {**fields(a=TEXT), "required": ["a"], "x-kubernetes-validations": [{"rule": "self.a == 'x'"}]}
-    assert complaints(spec, {}) == [
-        "spec.a: Required value",
-        f"<nil>: {NOT_CHECKED}",
-    ]
+    assert complaints(spec, {}) == ["spec.a: Required value", f"<nil>: {NOT_CHECKED}"]
 
 
 def test_status_is_validated_under_its_own_path() -> None:

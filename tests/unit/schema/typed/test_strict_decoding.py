@@ -60,12 +60,7 @@ def test_the_first_wrong_type_is_the_one_told() -> None:
     [
         container(name=None, resources={"limits": {"cpu": 1.5, "memory": "1Gi", "gpu": None}}),
         container(livenessProbe={"httpGet": {"port": "http"}}, args=[None]),
-        {
-            "metadata": {
-                "creationTimestamp": "2020-02-29T00:00:00.5+01:00",
-                "managedFields": [{"fieldsV1": "x"}],
-            }
-        },
+        {"metadata": {"creationTimestamp": "2020-02-29T00:00:00.5+01:00", "managedFields": [{"fieldsV1": "x"}]}},
     ],
 )
 def test_null_and_whatever_go_reads_are_fine(pod: dict[str, Any]) -> None:

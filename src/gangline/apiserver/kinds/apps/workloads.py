@@ -310,11 +310,7 @@ def _validate_stateful_rollout(strategy: JSON, path: str) -> list[FieldProblem]:
     if kind == "RollingUpdate":
         return validate_non_negative(f"{path}.rollingUpdate.partition", (rolling or {}).get("partition", 0))
     return [
-        invalid(
-            path,
-            _rollout_struct(strategy, "Partition MaxUnavailable"),
-            "must be 'RollingUpdate' or 'OnDelete'",
-        )
+        invalid(path, _rollout_struct(strategy, "Partition MaxUnavailable"), "must be 'RollingUpdate' or 'OnDelete'")
     ]
 
 

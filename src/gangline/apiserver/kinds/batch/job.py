@@ -100,21 +100,11 @@ class JobStrategy(Strategy):
     def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         # kube-apiserver validates the new job, and its spec once more as part of the change.
         new, before = obj["spec"], old["spec"]
-        problems = [
-            *self.validate(obj),
-            *self.metadata.validate_update(obj, old),
-            *_validate_spec_and_selector(new),
-        ]
+        problems = [*self.validate(obj), *self.metadata.validate_update(obj, old), *_validate_spec_and_selector(new)]
         problems += _validate_completions_update(new, before)
         problems += templates.validate_selector_immutable(new, before)
         problems += _validate_template_update(new["template"], old)
-        for name in (
-            "completionMode",
-            "podFailurePolicy",
-            "backoffLimitPerIndex",
-            "managedBy",
-            "successPolicy",
-        ):
+        for name in ("completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"):
             problems += metadata.validate_immutable(new.get(name), before.get(name), f"spec.{name}")
         return problems
 

@@ -37,10 +37,7 @@ def validate_job_status(obj: JSON, old: JSON) -> list[FieldProblem]:
 
 def _validate_conditions(status: JSON) -> list[FieldProblem]:
     complete, failed = _is_condition_true(status, "Complete"), _is_condition_true(status, "Failed")
-    target, met = (
-        _is_condition_true(status, "FailureTarget"),
-        _is_condition_true(status, "SuccessCriteriaMet"),
-    )
+    target, met = (_is_condition_true(status, "FailureTarget"), _is_condition_true(status, "SuccessCriteriaMet"))
     ended, started = status.get("completionTime"), status.get("startTime")
     problems: list[FieldProblem] = []
 

@@ -94,10 +94,7 @@ class EventsV1Strategy(Strategy):
 
     def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         event, before = to_core_v1(obj), to_core_v1(old)
-        problems = [
-            *_validate_core_event(event, "reportingController"),
-            *self.metadata.validate_update(obj, old),
-        ]
+        problems = [*_validate_core_event(event, "reportingController"), *self.metadata.validate_update(obj, old)]
         if event.get("series") != before.get("series"):
             problems += _validate_series(event)
         for name in _IMMUTABLE_FIELDS:

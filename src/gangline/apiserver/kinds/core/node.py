@@ -21,11 +21,7 @@ _NOT_READY_TAINT = "node.kubernetes.io/not-ready"
 
 class NodeStatusStrategy(StatusStrategy):
     def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
-        problems = [
-            *self.metadata.validate_update(obj, old),
-            *_validate_resources(obj),
-            *_validate_addresses(obj),
-        ]
+        problems = [*self.metadata.validate_update(obj, old), *_validate_resources(obj), *_validate_addresses(obj)]
         spec, before = obj["spec"], old["spec"]
         old_ranges = before.get("podCIDRs", [])
         detail = 'node updates may not change podCIDR except from "" to valid'

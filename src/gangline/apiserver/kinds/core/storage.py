@@ -28,9 +28,7 @@ class PersistentVolumeClaimStatusStrategy(StatusStrategy):
     def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         return [
             invalid(
-                f"status.capacity[{name}]",
-                quantities.parse_quantity(text).value(),
-                "must be a valid resource quantity",
+                f"status.capacity[{name}]", quantities.parse_quantity(text).value(), "must be a valid resource quantity"
             )
             for name, text in obj["status"].get("capacity", {}).items()
             if quantities.parse_quantity(text).nanos < 0

@@ -200,11 +200,7 @@ def _validate_finalizers(finalizers: list[str], path: str) -> list[FieldProblem]
         problems += invalid_each(path, finalizer, formats.qualified_name_errors(finalizer))
     if _ORPHAN_FINALIZER in finalizers and _FOREGROUND_FINALIZER in finalizers:
         problems.append(
-            invalid(
-                path,
-                finalizers,
-                f"finalizer {_ORPHAN_FINALIZER} and {_FOREGROUND_FINALIZER} cannot be both set",
-            )
+            invalid(path, finalizers, f"finalizer {_ORPHAN_FINALIZER} and {_FOREGROUND_FINALIZER} cannot be both set")
         )
     return problems
 

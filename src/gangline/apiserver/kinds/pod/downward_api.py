@@ -17,13 +17,7 @@ ENV_FIELD_PATHS = (
     "status.podIP",
     "status.podIPs",
 )
-VOLUME_FIELD_PATHS = (
-    "metadata.annotations",
-    "metadata.labels",
-    "metadata.name",
-    "metadata.namespace",
-    "metadata.uid",
-)
+VOLUME_FIELD_PATHS = ("metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid")
 _FIELD_PATHS = frozenset(
     {*ENV_FIELD_PATHS, *VOLUME_FIELD_PATHS, "spec.restartPolicy", "spec.schedulerName", "status.phase"}
 )

@@ -8,13 +8,7 @@ from gangline.apiserver.kinds.machinery.metadata import validate_non_negative
 from gangline.schema.problems import FieldProblem, forbidden, invalid, invalid_each, required, unsupported
 
 PROBE_FIELDS = ("livenessProbe", "readinessProbe", "startupProbe")
-_PROBE_COUNTS = (
-    "initialDelaySeconds",
-    "timeoutSeconds",
-    "periodSeconds",
-    "successThreshold",
-    "failureThreshold",
-)
+_PROBE_COUNTS = ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold")
 _HANDLER_TYPES = ("exec", "httpGet", "tcpSocket", "grpc", "sleep")
 _STOP_SIGNALS = frozenset(
     f"SIG{name}"

@@ -92,10 +92,7 @@ class PodStrategy(Strategy):
         if old is not None:  # Updates of pods are frequent and not made by people.
             return []
         meta = obj["metadata"]
-        return [
-            *pod_warnings.name_warnings(meta.get("name", "")),
-            *pod_warnings.pod_warnings(meta, obj["spec"]),
-        ]
+        return [*pod_warnings.name_warnings(meta.get("name", "")), *pod_warnings.pod_warnings(meta, obj["spec"])]
 
 
 def validate_pod(obj: JSON) -> list[FieldProblem]:

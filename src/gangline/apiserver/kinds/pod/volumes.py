@@ -50,16 +50,7 @@ _SOURCE_ORDER = [
 ]
 # Kubernetes misspells two paths.
 _MISSPELT_PATHS = {"cephfs": "cephFS", "downwardAPI": "downwarAPI"}
-_HOST_PATH_TYPES = (
-    "",
-    "BlockDevice",
-    "CharDevice",
-    "Directory",
-    "DirectoryOrCreate",
-    "File",
-    "FileOrCreate",
-    "Socket",
-)
+_HOST_PATH_TYPES = ("", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket")
 _MODE_MESSAGE = "must be a number between 0 and 0777 (octal), both inclusive"
 # Old kinds of volumes: only the presence of fields is checked.
 _REQUIRED_FIELDS = {

@@ -32,11 +32,7 @@ def test_good_crd_gets_its_defaults() -> None:
         "listKind": "WidgetList",
     }
     assert body["spec"]["conversion"] == {"strategy": "None"}
-    assert body["status"] == {
-        "conditions": None,
-        "acceptedNames": {"plural": "", "kind": ""},
-        "storedVersions": ["v1"],
-    }
+    assert body["status"] == {"conditions": None, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": ["v1"]}
 
 
 def test_everything_that_is_missing_is_told_in_order() -> None:

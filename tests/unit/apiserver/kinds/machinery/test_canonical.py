@@ -15,14 +15,7 @@ def fitted(struct: str, obj: JSON) -> JSON:
 
 
 def test_zero_values_go_where_nobody_can_tell_them_from_absent() -> None:
-    container: JSON = {
-        "name": "c",
-        "env": [],
-        "args": None,
-        "stdin": False,
-        "workingDir": "",
-        "resources": None,
-    }
+    container: JSON = {"name": "c", "env": [], "args": None, "stdin": False, "workingDir": "", "resources": None}
     assert fitted("core.v1.Container", container) == {"name": "c", "resources": {}}
 
 
@@ -48,10 +41,7 @@ def test_what_is_always_written_appears() -> None:
 
 def test_a_time_nobody_set_is_null_or_gone() -> None:
     assert fitted("core.v1.ContainerStateRunning", {}) == {"startedAt": None}
-    assert fitted("coordination.v1.Lease", {"metadata": {"creationTimestamp": None}}) == {
-        "metadata": {},
-        "spec": {},
-    }
+    assert fitted("coordination.v1.Lease", {"metadata": {"creationTimestamp": None}}) == {"metadata": {}, "spec": {}}
 
 
 def test_managed_fields_are_left_alone() -> None:

@@ -43,10 +43,7 @@ def test_good_metadata_has_no_problems() -> None:
         (good(annotations={"a b": "c"}), "metadata.annotations"),
         (good(annotations={"a": "x" * 262144}), "metadata.annotations"),
         (good(finalizers=["orphan", "foregroundDeletion"]), "metadata.finalizers"),
-        (
-            good(ownerReferences=[{"apiVersion": "v1", "kind": "P", "name": "p"}]),
-            "metadata.ownerReferences.uid",
-        ),
+        (good(ownerReferences=[{"apiVersion": "v1", "kind": "P", "name": "p"}]), "metadata.ownerReferences.uid"),
         (good(managedFields=[{"operation": "Guess"}]), "metadata.managedFields[0].operation"),
     ],
 )

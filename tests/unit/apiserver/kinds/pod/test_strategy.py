@@ -16,12 +16,7 @@ pods = strategy_for("", "Pod")
 
 def made(spec: JSON, **meta: Any) -> JSON:
     """A pod as the registry hands it to `validate`."""
-    pod: JSON = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "p", "namespace": "n", **meta},
-        "spec": spec,
-    }
+    pod: JSON = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "n", **meta}, "spec": spec}
     pods.normalize(pod)
     pods.prepare_for_create(pod, NOW)
     return pod
@@ -55,12 +50,7 @@ def test_plain_pod_gets_every_default() -> None:
         "securityContext": {},
         "terminationGracePeriodSeconds": 30,
         "tolerations": [
-            {
-                "effect": "NoExecute",
-                "key": f"node.kubernetes.io/{what}",
-                "operator": "Exists",
-                "tolerationSeconds": 300,
-            }
+            {"effect": "NoExecute", "key": f"node.kubernetes.io/{what}", "operator": "Exists", "tolerationSeconds": 300}
             for what in ("not-ready", "unreachable")
         ],
     }

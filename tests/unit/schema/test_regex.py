@@ -36,7 +36,7 @@ def test_pattern_means_what_it_means_to_the_server(source: str, text: str, found
         ("a{2,1}", "invalid repeat count: `{2,1}`"),
     ],
 )
-def test_mistake_is_told_as_go_tells_it(source: str, reason: str) -> None:
+def test_mistake_is_reported_as_go_words_it(source: str, reason: str) -> None:
     with pytest.raises(PatternError) as caught:
         Re2Pattern(source)
     assert str(caught.value) == f"error parsing regexp: {reason}"

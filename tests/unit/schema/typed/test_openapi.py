@@ -15,9 +15,9 @@ POD = builtin_type("v1", "Pod")
 
 
 def test_containers_merge_by_name() -> None:
-    found = at(POD, "spec.containers")
-    assert (found.shape, found.merge, found.keys) == (TypeShape.LIST, MergeType.MAP, ("name",))
-    assert (found.patch_merge, found.patch_key) == (True, "name")
+    result = at(POD, "spec.containers")
+    assert (result.shape, result.merge, result.keys) == (TypeShape.LIST, MergeType.MAP, ("name",))
+    assert (result.patch_merge, result.patch_key) == (True, "name")
 
 
 def test_port_keys_have_their_default() -> None:
@@ -30,13 +30,13 @@ def test_port_keys_have_their_default() -> None:
     [("spec.volumes", True, True), ("spec.containers", True, False), ("spec.tolerations", False, False)],
 )
 def test_patch_strategies(path: str, merge: bool, retain: bool) -> None:
-    found = at(POD, path)
-    assert (found.patch_merge, found.patch_retain_keys) == (merge, retain)
+    result = at(POD, path)
+    assert (result.patch_merge, result.patch_retain_keys) == (merge, retain)
 
 
 def test_deployment_strategy_retains_keys_without_merging() -> None:
-    found = at(builtin_type("apps/v1", "Deployment"), "spec.strategy")
-    assert (found.patch_merge, found.patch_retain_keys) == (False, True)
+    result = at(builtin_type("apps/v1", "Deployment"), "spec.strategy")
+    assert (result.patch_merge, result.patch_retain_keys) == (False, True)
 
 
 @pytest.mark.parametrize(

@@ -17,27 +17,6 @@ from gangline.schema.problems import (
 PROTOCOLS = ("SCTP", "TCP", "UDP")
 _TERMINATION_MESSAGE_POLICIES = ("File", "FallbackToLogsOnError")
 _PROBE_FIELDS = ("lifecycle", *probes.PROBE_FIELDS)
-_EPHEMERAL_FIELDS = frozenset(
-    [
-        "name",
-        "image",
-        "command",
-        "args",
-        "workingDir",
-        "envFrom",
-        "env",
-        "volumeMounts",
-        "volumeDevices",
-        "terminationMessagePath",
-        "terminationMessagePolicy",
-        "imagePullPolicy",
-        "securityContext",
-        "stdin",
-        "stdinOnce",
-        "tty",
-        "targetContainerName",
-    ]
-)
 _FORBIDDEN_EPHEMERAL_FIELDS = [
     "ports",
     "resources",
@@ -141,9 +120,7 @@ def validate_ephemeral_containers(
         if target and target not in other_names:
             problems.append(not_found(f"{item_path}.targetContainerName", target))
         problems += [
-            forbidden(f"{item_path}.{field}", detail)
-            for field in _FORBIDDEN_EPHEMERAL_FIELDS
-            if container.get(field) and field not in _EPHEMERAL_FIELDS
+            forbidden(f"{item_path}.{field}", detail) for field in _FORBIDDEN_EPHEMERAL_FIELDS if container.get(field)
         ]
         for number, mount in enumerate(container.get("volumeMounts", ())):
             for field in ("subPath", "subPathExpr"):

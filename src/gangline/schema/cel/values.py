@@ -353,7 +353,7 @@ def _element_key(part: Any, node: SchemaNode) -> object:
 
 
 def concatenate_lists(left: Any, right: Any) -> Any:
-    """The operator `+` of lists. Sets are united; in list maps, elements of `other` replace those with the same key."""
+    """The operator `+` of lists. Sets are united; in list maps, elements of `right` replace those with the same key."""
     if isinstance(left, ListView):
         raw = [raw_value(part) for part in right] if isinstance(right, list) else right.raw
         if left.node.list_type not in ("set", "map"):

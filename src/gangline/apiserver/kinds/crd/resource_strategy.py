@@ -46,14 +46,14 @@ class CustomResourceStrategy(Strategy):
             obj.pop("status", None)
 
     def generation_fields(self, obj: JSON) -> Any:
-        left_out = ("metadata", "status") if self.has_status else ("metadata",)
-        return {name: value for name, value in obj.items() if name not in left_out}
+        excluded = ("metadata", "status") if self.has_status else ("metadata",)
+        return {name: value for name, value in obj.items() if name not in excluded}
 
     def warnings(self, obj: JSON, old: JSON | None) -> list[str]:
-        message = _unqualified_finalizer_warnings(obj["metadata"], (old or {}).get("metadata") or {})
+        finalizer_warnings = _unqualified_finalizer_warnings(obj["metadata"], (old or {}).get("metadata") or {})
         if old is None or not self._schema.has_rules:
-            return message
-        return [*message, *self._schema.validate(obj, old).warnings]
+            return finalizer_warnings
+        return [*finalizer_warnings, *self._schema.validate(obj, old).warnings]
 
     def validate(self, obj: JSON) -> list[FieldProblem]:
         return [*self.metadata.validate(obj), *self._content_problems(obj)]

@@ -108,7 +108,7 @@ def _with_mutable_fields_restored(new: JSON, old: JSON) -> JSON:
 def _validate_gated_update(restored: JSON, old: JSON) -> list[FieldProblem]:
     """Problems in the placement of a pod with scheduling gates, which may only be narrowed.
 
-    The fields that are checked here become what they were before, in `rest`.
+    The fields that are checked here become what they were before, in `restored`.
     """
     problems: list[FieldProblem] = []
     selector = restored.get("nodeSelector", {})

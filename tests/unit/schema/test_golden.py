@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from gangline.schema.cel.check import InstantiationError, check_expression
+from gangline.schema.cel.checker import InstantiationError, check_expression
 from gangline.schema.cel.cost import estimate_cost
-from gangline.schema.cel.declare import decl_type, with_object_meta
-from gangline.schema.cel.evaluate import CelProgram
+from gangline.schema.cel.decl_types import decl_type, with_object_meta
+from gangline.schema.cel.program import CelProgram
 from gangline.schema.cel.syntax import ExpressionError
 from gangline.schema.cel.values import CelError, as_cel_value
 from gangline.schema.crd_validation.schema_rules import check_crd_schema

@@ -10,8 +10,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from gangline.schema.cel.check import CheckedExpr
-from gangline.schema.cel.declare import DeclType
+from gangline.schema.cel.checker import CheckedExpr
+from gangline.schema.cel.decl_types import DeclType
 from gangline.schema.cel.sizes import MAX_COST, EntrySizes, SizeTracker, literal_size
 from gangline.schema.cel.syntax import (
     CallExpr,

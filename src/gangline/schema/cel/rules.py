@@ -5,10 +5,10 @@ from typing import Any
 
 import msgspec
 
-from gangline.schema.cel.check import CheckedExpr, InstantiationError, check_expression
-from gangline.schema.cel.declare import DeclType, decl_type, with_object_meta
-from gangline.schema.cel.evaluate import CelProgram, CostLimitExceeded, ErrorValue
+from gangline.schema.cel.checker import CheckedExpr, InstantiationError, check_expression
+from gangline.schema.cel.decl_types import DeclType, decl_type, with_object_meta
 from gangline.schema.cel.field_path import FieldPathError, resolve_field_path
+from gangline.schema.cel.program import CelProgram, CostLimitExceeded, ErrorValue
 from gangline.schema.cel.syntax import ExpressionError
 from gangline.schema.cel.types import CelType, optional_type
 from gangline.schema.cel.values import NO_SUCH_OVERLOAD, OPTIONAL_NONE, CelError, CelOptional, as_cel_value

@@ -6,8 +6,8 @@ bounds that the schema sets.
 
 import msgspec
 
-from gangline.schema.cel.check import CheckedExpr
-from gangline.schema.cel.declare import DeclType
+from gangline.schema.cel.checker import CheckedExpr
+from gangline.schema.cel.decl_types import DeclType
 from gangline.schema.cel.syntax import ComprehensionExpr, ConstExpr, Expr, IdentExpr, ListExpr, MapExpr
 from gangline.schema.cel.types import DYN, SIMPLE_TYPES, CelType
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from gangline.base.errors import InputError
 from gangline.schema import formats
-from gangline.schema.cel.declare import escaped_name, unescaped_name, with_object_meta
+from gangline.schema.cel.decl_types import escaped_name, unescaped_name, with_object_meta
 from gangline.schema.correlation import json_equal
 from gangline.schema.nodes import SchemaNode
 

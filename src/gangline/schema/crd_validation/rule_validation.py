@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from gangline.schema.cel.cost import estimate_cost
-from gangline.schema.cel.declare import MAX_REQUEST_BYTES, DeclType, decl_type
+from gangline.schema.cel.decl_types import MAX_REQUEST_BYTES, DeclType, decl_type
 from gangline.schema.cel.field_path import FieldPathError, resolve_field_path
 from gangline.schema.cel.rules import CompilationResult, compile_rule
 from gangline.schema.cel.sizes import MAX_COST

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from gangline.schema.cel.library import FUNCTIONS
 from gangline.schema.cel.signatures import TYPE_NAMES, Overload, overloads_by_name
+from gangline.schema.cel.stdlib import FUNCTIONS
 from gangline.schema.cel.syntax import (
     CallExpr,
     ComprehensionExpr,

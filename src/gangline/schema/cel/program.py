@@ -7,9 +7,9 @@ element may still decide an `exists`. The cost is counted during evaluation, whi
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from gangline.schema.cel.check import CheckedExpr
-from gangline.schema.cel.library import FUNCTIONS
+from gangline.schema.cel.checker import CheckedExpr
 from gangline.schema.cel.signatures import TYPE_NAMES
+from gangline.schema.cel.stdlib import FUNCTIONS
 from gangline.schema.cel.syntax import (
     CallExpr,
     ComprehensionExpr,

@@ -5,8 +5,7 @@ No webhook is needed: all validation is in the schema, as bounds or CEL rules.
 
 from collections.abc import Iterator
 
-from gangline.api.kubeflow.kinds import TRAINING_KINDS
-from gangline.api.kubeflow.mpijob import MPIJOB
+from gangline.api.kubeflow.kinds import MPIJOB, TRAINING_KINDS
 from gangline.api.kubeflow.training import TRAINING_JOBS_CATEGORY, JobKind, JobStatus
 from gangline.api.meta import JSON
 from gangline.schema.crds import cel_rules, pod_schemas

@@ -1,4 +1,4 @@
-"""Our definitions beside those of the Kubeflow training operator 1.9: whoever has its jobs loses nothing."""
+"""Our definitions compared with those of the Kubeflow training operator 1.9: no field of its jobs is lost."""
 
 from collections.abc import Iterator
 from typing import Any

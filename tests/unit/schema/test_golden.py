@@ -1,7 +1,7 @@
-"""Schemas, objects and rules against what Kubernetes' own code says of them.
+"""Schemas, objects and rules compared with the results of Kubernetes' own code.
 
-The tables were recorded from k8s.io/apiextensions-apiserver v0.34.4. Order is left out: where the server goes through
-a map, its order is a matter of chance.
+The tables were recorded from k8s.io/apiextensions-apiserver v0.34.4. Order is not compared: where the server iterates
+over a map, its order is random.
 """
 
 import copy

@@ -1,4 +1,4 @@
-"""The definitions of PodGroup and Queue: sound, complete, and refusing what cannot be meant."""
+"""The definitions of PodGroup and Queue: valid, complete, and refusing meaningless values."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Our own definitions: small, sound, complete, and the same as in the manifests."""
+"""The definitions of our job kinds: small, valid, complete, and the same as in the manifests."""
 
 import runpy
 from collections.abc import Iterator

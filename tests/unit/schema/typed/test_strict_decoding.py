@@ -1,4 +1,4 @@
-"""The sentences here are those of a real kube-apiserver 1.34.4, asked with the same bodies."""
+"""The messages here are those of a real kube-apiserver 1.34.4 for the same bodies."""
 
 import json
 from typing import Any

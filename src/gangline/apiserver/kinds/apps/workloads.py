@@ -51,17 +51,10 @@ class DeploymentStatusStrategy(StatusStrategy):
         restore_field(obj["metadata"], old["metadata"], "labels")
 
     def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
-        status = obj["status"]
-        problems = _validate_counts(
-            status,
-            "observedGeneration replicas updatedReplicas readyReplicas availableReplicas unavailableReplicas collisionCount",
-        )
-        problems += _validate_within_replicas(status, ("updatedReplicas", "readyReplicas", "availableReplicas"))
-        return (
-            problems
-            + _validate_available_replicas(status, "readyReplicas")
-            + _validate_collision_count(status, old["status"])
-        )
+        counts = "observedGeneration replicas updatedReplicas readyReplicas availableReplicas unavailableReplicas collisionCount"
+        limited = ("updatedReplicas", "readyReplicas", "availableReplicas")
+        problems = _validate_replica_counts(obj["status"], counts, limited, "readyReplicas")
+        return problems + _validate_collision_count(obj["status"], old["status"])
 
 
 class DeploymentStrategy(_WorkloadStrategy):
@@ -146,11 +139,9 @@ def _validate_rolling_update(rolling: JSON, path: str) -> list[FieldProblem]:
 
 class ReplicaSetStatusStrategy(StatusStrategy):
     def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
-        status = obj["status"]
-        names = "replicas fullyLabeledReplicas readyReplicas availableReplicas observedGeneration"
-        problems = _validate_counts(status, names)
-        problems += _validate_within_replicas(status, ("fullyLabeledReplicas", "readyReplicas", "availableReplicas"))
-        return problems + _validate_available_replicas(status, "readyReplicas")
+        counts = "replicas fullyLabeledReplicas readyReplicas availableReplicas observedGeneration"
+        limited = ("fullyLabeledReplicas", "readyReplicas", "availableReplicas")
+        return _validate_replica_counts(obj["status"], counts, limited, "readyReplicas")
 
 
 class ReplicaSetStrategy(_WorkloadStrategy):
@@ -170,19 +161,12 @@ class ReplicaSetStrategy(_WorkloadStrategy):
 
 class StatefulSetStatusStrategy(StatusStrategy):
     def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
-        status = obj["status"]
-        problems = _validate_counts(
-            status,
-            "replicas readyReplicas currentReplicas updatedReplicas availableReplicas observedGeneration collisionCount",
+        counts = (
+            "replicas readyReplicas currentReplicas updatedReplicas availableReplicas observedGeneration collisionCount"
         )
-        problems += _validate_within_replicas(
-            status, ("readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas")
-        )
-        return (
-            problems
-            + _validate_available_replicas(status, "status.readyReplicas")
-            + _validate_collision_count(status, old["status"])
-        )
+        limited = ("readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas")
+        problems = _validate_replica_counts(obj["status"], counts, limited, "status.readyReplicas")
+        return problems + _validate_collision_count(obj["status"], old["status"])
 
 
 class StatefulSetStrategy(_WorkloadStrategy):
@@ -401,20 +385,21 @@ def _validate_counts(status: JSON, names: str) -> list[FieldProblem]:
     return problems
 
 
-def _validate_within_replicas(status: JSON, names: tuple[str, ...]) -> list[FieldProblem]:
-    most = status.get("replicas", 0)
-    return [
+def _validate_replica_counts(status: JSON, counts: str, limited: tuple[str, ...], ready: str) -> list[FieldProblem]:
+    """Problems of negative counts, of `limited` ones above `replicas`, and of more available than ready replicas.
+
+    `ready` is the name of the ready replicas in the message.
+    """
+    problems = _validate_counts(status, counts)
+    most, available = status.get("replicas", 0), status.get("availableReplicas", 0)
+    problems += [
         invalid(f"status.{name}", status.get(name, 0), _EXCEEDS_REPLICAS)
-        for name in names
+        for name in limited
         if status.get(name, 0) > most
     ]
-
-
-def _validate_available_replicas(status: JSON, limit_name: str) -> list[FieldProblem]:
-    available = status.get("availableReplicas", 0)
-    if available <= status.get("readyReplicas", 0):
-        return []
-    return [invalid("status.availableReplicas", available, f"cannot be greater than {limit_name}")]
+    if available > status.get("readyReplicas", 0):
+        problems.append(invalid("status.availableReplicas", available, f"cannot be greater than {ready}"))
+    return problems
 
 
 def _validate_collision_count(status: JSON, old: JSON) -> list[FieldProblem]:

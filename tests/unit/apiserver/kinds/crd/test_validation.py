@@ -1,4 +1,4 @@
-"""What a CRD is refused for. The sentences are those of kube-apiserver 1.34."""
+"""Refused CRDs. The messages are those of kube-apiserver 1.34."""
 
 from typing import Any
 

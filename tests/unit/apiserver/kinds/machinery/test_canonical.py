@@ -1,4 +1,4 @@
-"""Objects as the real server writes them back."""
+"""Objects as kube-apiserver writes them back."""
 
 from typing import Any
 

@@ -15,7 +15,7 @@ pods = strategy_for("", "Pod")
 
 
 def prepared_pod(spec: JSON, **meta: Any) -> JSON:
-    """A pod as the registry hands it to `validate`."""
+    """A pod as the registry passes it to `validate`."""
     pod: JSON = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "n", **meta}, "spec": spec}
     pods.normalize(pod)
     pods.prepare_for_create(pod, NOW)

@@ -14,7 +14,7 @@ from gangline.schema.cel.types import CelType, optional_type
 from gangline.schema.cel.values import NO_SUCH_OVERLOAD, OPTIONAL_NONE, CelError, CelOptional, as_cel_value
 from gangline.schema.correlation import CorrelatedValue, elements_by_key, list_map_key
 from gangline.schema.nodes import SchemaNode
-from gangline.schema.problems import FieldProblem, ProblemKind
+from gangline.schema.problems import FieldProblem, ProblemKind, invalid
 
 CALL_COST_LIMIT = 1_000_000
 COST_BUDGET = 10_000_000
@@ -116,7 +116,7 @@ class RuleResult:
     def spend(self, work: int, path: str, kind: str) -> None:
         """Take a cost from the budget. Raises `CostBudgetExceeded`, after adding the problem."""
         if work > self.remaining_budget:
-            self.problems.append(FieldProblem(ProblemKind.INVALID, path or "<nil>", kind, _BUDGET_EXCEEDED_MESSAGE))
+            self.problems.append(invalid(path or "<nil>", kind, _BUDGET_EXCEEDED_MESSAGE))
             raise CostBudgetExceeded(_BUDGET_EXCEEDED_MESSAGE)
         self.remaining_budget -= work
 
@@ -230,7 +230,7 @@ class CompiledRules:
             return ErrorValue(error)
 
     def _add_invalid(self, outcome: RuleResult, path: str, detail: str) -> None:
-        outcome.problems.append(FieldProblem(ProblemKind.INVALID, path or "<nil>", self._node.type, detail))
+        outcome.problems.append(invalid(path or "<nil>", self._node.type, detail))
 
     def _run_rule(
         self, rule: _RunnableRule, scope: dict[str, Any], change: _Ratcheting, path: str, outcome: RuleResult

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from gangline.schema.cel.rules import compile_rules
 from gangline.schema.correlation import json_equal
 from gangline.schema.nodes import META_FIELDS, SchemaNode
-from gangline.schema.problems import FieldProblem, ProblemKind
+from gangline.schema.problems import FieldProblem, invalid
 from gangline.schema.structural import embedded_objects
 from gangline.schema.structural.defaulting import deep_copy
 from gangline.schema.structural.embedded_objects import MetadataError
@@ -38,12 +38,12 @@ def _node_default_problems(node: SchemaNode, path: str, *, resource: bool, insid
     if not inside_meta:
         prune(value, node, root=resource)
         if not json_equal(value, node.default):
-            yield FieldProblem(ProblemKind.INVALID, path, node.default, "must not have unknown fields")
+            yield invalid(path, node.default, "must not have unknown fields")
     value = deep_copy(node.default)
     try:
         embedded_objects.coerce_metadata(value, node, path, root=resource)
     except MetadataError as error:
-        yield FieldProblem(ProblemKind.INVALID, path, node.default, str(error))
+        yield invalid(path, node.default, str(error))
         return
     problems = embedded_objects.validate_embedded(value, node, path, root=resource) or validate(
         value, node, prefix=path

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from gangline.schema.problems import FieldProblem, ProblemKind
+from gangline.schema.problems import FieldProblem, forbidden, invalid, required
 from gangline.schema.regex import PatternError, compile_pattern
 
 JSON = dict[str, Any]
@@ -72,14 +72,10 @@ def _is_leaf(schema: JSON) -> bool:
     return schema.keys() <= _LEAF_KEYWORDS and bool(schema.get("type")) and schema["type"] != "array"
 
 
-def _problem_without_value(kind: ProblemKind, path: str, detail: str) -> FieldProblem:
-    return FieldProblem(kind, path, detail=detail)
-
-
 def _invariant_problems(schema: JSON, level: str, path: str) -> Iterator[FieldProblem]:
     kind, items, additional = schema.get("type") or "", schema.get("items"), schema.get("additionalProperties")
     if kind == "array" and items is None:
-        yield _problem_without_value(ProblemKind.REQUIRED, f"{path}.items", "must be specified")
+        yield required(f"{path}.items", "must be specified")
     if items is not None:
         yield from _invariant_problems(items, "item", f"{path}.items")
     for name, part in (schema.get("properties") or {}).items():
@@ -87,9 +83,7 @@ def _invariant_problems(schema: JSON, level: str, path: str) -> Iterator[FieldPr
             yield from _invariant_problems(part, "field", f"{path}.properties[{name}]")
     if additional is not None:
         if level == "root":
-            yield _problem_without_value(
-                ProblemKind.FORBIDDEN, f"{path}.additionalProperties", "must not be used at the root"
-            )
+            yield forbidden(f"{path}.additionalProperties", "must not be used at the root")
         if isinstance(additional, dict):
             yield from _invariant_problems(additional, "field", f"{path}.additionalProperties")
     yield from _extension_problems(schema, path)
@@ -102,7 +96,7 @@ def _invariant_problems(schema: JSON, level: str, path: str) -> Iterator[FieldPr
         detail = (
             "must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields"
         )
-        yield _problem_without_value(ProblemKind.REQUIRED, f"{path}.properties", detail)
+        yield required(f"{path}.properties", detail)
 
 
 def _extension_problems(schema: JSON, path: str) -> Iterator[FieldProblem]:
@@ -110,7 +104,7 @@ def _extension_problems(schema: JSON, path: str) -> Iterator[FieldProblem]:
         for name in ("x-kubernetes-preserve-unknown-fields", "x-kubernetes-embedded-resource"):
             if schema.get(name):
                 detail = "must be false if x-kubernetes-int-or-string is true"
-                yield FieldProblem(ProblemKind.INVALID, f"{path}.{name}", value=True, detail=detail)
+                yield invalid(f"{path}.{name}", value=True, detail=detail)
 
 
 def _type_problems(schema: JSON, level: str, path: str) -> Iterator[FieldProblem]:
@@ -118,18 +112,14 @@ def _type_problems(schema: JSON, level: str, path: str) -> Iterator[FieldProblem
     free = schema.get("x-kubernetes-int-or-string") or schema.get("x-kubernetes-preserve-unknown-fields")
     if embedded and kind != "object":
         detail = "must be object if x-kubernetes-embedded-resource is true"
-        yield (
-            FieldProblem(ProblemKind.INVALID, f"{path}.type", kind, detail)
-            if kind
-            else _problem_without_value(ProblemKind.REQUIRED, f"{path}.type", detail)
-        )
+        yield (invalid(f"{path}.type", kind, detail) if kind else required(f"{path}.type", detail))
     elif not kind and not free:
-        yield _problem_without_value(ProblemKind.REQUIRED, f"{path}.type", _MISSING_TYPE_MESSAGES[level])
+        yield required(f"{path}.type", _MISSING_TYPE_MESSAGES[level])
     if embedded and schema.get("additionalProperties") is not None:
         detail = "must not be used if x-kubernetes-embedded-resource is set"
-        yield _problem_without_value(ProblemKind.FORBIDDEN, f"{path}.additionalProperties", detail)
+        yield forbidden(f"{path}.additionalProperties", detail)
     if level == "root" and kind and kind != "object":
-        yield FieldProblem(ProblemKind.INVALID, f"{path}.type", kind, "must be object at the root")
+        yield invalid(f"{path}.type", kind, "must be object at the root")
 
 
 def _metadata_problems(schema: JSON, level: str, path: str) -> Iterator[FieldProblem]:
@@ -139,13 +129,13 @@ def _metadata_problems(schema: JSON, level: str, path: str) -> Iterator[FieldPro
     for name, kind in expected if resource else ():
         if name in properties and (properties[name].get("type") or "") != kind:
             type_path = f"{path}.properties[{name}].type"
-            yield FieldProblem(ProblemKind.INVALID, type_path, properties[name].get("type") or "", f"must be {kind}")
+            yield invalid(type_path, properties[name].get("type") or "", f"must be {kind}")
     if level == "root" and "metadata" in properties:
         metadata = properties["metadata"]
         keywords = {name for name, value in metadata.items() if value not in (None, "", [], {}, False)}
         if keywords - _METADATA_KEYWORDS or (metadata.get("properties") or {}).keys() - {"name", "generateName"}:
             detail = "must not specify anything other than name and generateName, but metadata is implicitly specified"
-            yield _problem_without_value(ProblemKind.FORBIDDEN, f"{path}.properties[metadata]", detail)
+            yield forbidden(f"{path}.properties[metadata]", detail)
 
 
 def _value_check_problems(schema: JSON, path: str, *, is_top: bool, skip_any: bool = False) -> Iterator[FieldProblem]:
@@ -166,7 +156,7 @@ def _value_check_problems(schema: JSON, path: str, *, is_top: bool, skip_any: bo
             compile_pattern(schema["pattern"])
         except PatternError as error:
             detail = f"must be a valid regular expression, but isn't: {error}"
-            yield FieldProblem(ProblemKind.INVALID, f"{path}.pattern", schema["pattern"], detail)
+            yield invalid(f"{path}.pattern", schema["pattern"], detail)
 
 
 def _junctor_problems(schema: JSON, path: str, *, skip_any: bool = False) -> Iterator[FieldProblem]:
@@ -176,22 +166,18 @@ def _junctor_problems(schema: JSON, path: str, *, skip_any: bool = False) -> Ite
     for name, part in (schema.get("properties") or {}).items():
         yield from _junctor_problems(part, f"{path}.properties[{name}]")
     if schema.get("additionalProperties") not in (None, False):
-        yield _problem_without_value(
-            ProblemKind.FORBIDDEN, f"{path}.additionalProperties", "must be undefined to be structural"
-        )
+        yield forbidden(f"{path}.additionalProperties", "must be undefined to be structural")
     for name, detail in _FORBIDDEN_JUNCTOR_KEYWORDS:
         value = schema.get(name)
         if value is not None if name in _FORBIDDEN_IF_PRESENT else value:
-            yield _problem_without_value(ProblemKind.FORBIDDEN, f"{path}.{name}", detail)
+            yield forbidden(f"{path}.{name}", detail)
     yield from _nested_metadata_problems(schema, path)
 
 
 def _nested_metadata_problems(schema: JSON, path: str) -> Iterator[FieldProblem]:
     # Value validations may not constrain metadata at any place.
     if "metadata" in (schema.get("properties") or {}):
-        yield _problem_without_value(
-            ProblemKind.FORBIDDEN, f"{path}.properties[metadata]", "must not be specified in a nested context"
-        )
+        yield forbidden(f"{path}.properties[metadata]", "must not be specified in a nested context")
 
 
 def _completeness_problems(values: JSON, schema: JSON | None, path: str, values_path: str) -> Iterator[FieldProblem]:
@@ -208,7 +194,7 @@ def _missing_structure_problems(
     values: JSON, schema: JSON | None, path: str, values_path: str
 ) -> Iterator[FieldProblem]:
     if schema is None:
-        yield _problem_without_value(ProblemKind.REQUIRED, path, f"because it is defined in {values_path}")
+        yield required(path, f"because it is defined in {values_path}")
         return
     yield from _completeness_problems(values, schema, path, values_path)
     if isinstance(values.get("items"), dict):

@@ -14,7 +14,7 @@ from gangline.base.errors import InputError
 from gangline.schema.go_text import json_type_name, quoted_text
 from gangline.schema.names import dns1035_label_errors, dns_label_errors, path_segment_errors
 from gangline.schema.nodes import SchemaNode
-from gangline.schema.problems import FieldProblem, ProblemKind
+from gangline.schema.problems import FieldProblem, ProblemKind, invalid, required
 
 _MAX_ANNOTATION_BYTES = 256 * 1024
 _OWNER_FIELD_MESSAGES = (("name", "must not be empty"), ("uid", "must not be empty"))
@@ -121,7 +121,7 @@ def _time_mismatch(value: Any, field: str) -> str:
 
 
 def _metadata_error(path: str, value: Any, detail: str) -> MetadataError:
-    return MetadataError(str(FieldProblem(ProblemKind.INVALID, path.removeprefix("."), value, detail)))
+    return MetadataError(str(invalid(path.removeprefix("."), value, detail)))
 
 
 def validate_embedded(value: Any, node: SchemaNode | None, path: str = "", *, root: bool = False) -> list[FieldProblem]:
@@ -149,10 +149,10 @@ def _embedded_problems(value: Any, node: SchemaNode | None, path: str, *, root: 
 def _resource_problems(value: dict[str, Any], path: str) -> Iterator[FieldProblem]:
     for name in ("apiVersion", "kind"):
         if name not in value:
-            yield FieldProblem(ProblemKind.REQUIRED, f"{path}{name}")
+            yield required(f"{path}{name}")
     for name in ("apiVersion", "kind"):
         if name in value and (detail := _type_meta_error(name, value[name])):
-            yield FieldProblem(ProblemKind.INVALID, f"{path}{name}", value[name], detail)
+            yield invalid(f"{path}{name}", value[name], detail)
     metadata = value.get("metadata")
     if isinstance(metadata, dict):
         yield from _metadata_problems(metadata, f"{path}metadata")
@@ -176,30 +176,30 @@ def _metadata_problems(metadata: dict[str, Any], path: str) -> Iterator[FieldPro
         ("namespace", dns_label_errors),
     ):
         for detail in check(metadata[name]) if metadata.get(name) else ():
-            yield FieldProblem(ProblemKind.INVALID, f"{path}.{name}", metadata[name], detail)
+            yield invalid(f"{path}.{name}", metadata[name], detail)
     if metadata.get("generation", 0) < 0:
         detail = "must be greater than or equal to 0"
-        yield FieldProblem(ProblemKind.INVALID, f"{path}.generation", metadata["generation"], detail)
+        yield invalid(f"{path}.generation", metadata["generation"], detail)
     yield from _label_problems(metadata.get("labels") or {}, f"{path}.labels")
     yield from _annotation_problems(metadata.get("annotations") or {}, f"{path}.annotations")
     yield from _owner_problems(metadata.get("ownerReferences") or [], f"{path}.ownerReferences")
     for finalizer in metadata.get("finalizers") or []:
         for detail in names.qualified_name_problems(finalizer):
-            yield FieldProblem(ProblemKind.INVALID, f"{path}.finalizers", finalizer, detail)
+            yield invalid(f"{path}.finalizers", finalizer, detail)
 
 
 def _label_problems(labels: dict[str, str], path: str) -> Iterator[FieldProblem]:
     for key, text in sorted(labels.items()):
         for detail in names.qualified_name_problems(key):
-            yield FieldProblem(ProblemKind.INVALID, path, key, detail)
+            yield invalid(path, key, detail)
         for detail in names.label_value_problems(text or ""):
-            yield FieldProblem(ProblemKind.INVALID, path, text, detail)
+            yield invalid(path, text, detail)
 
 
 def _annotation_problems(annotations: dict[str, str], path: str) -> Iterator[FieldProblem]:
     for key in sorted(annotations):
         for detail in names.qualified_name_problems(key.lower()):
-            yield FieldProblem(ProblemKind.INVALID, path, key, detail)
+            yield invalid(path, key, detail)
     if sum(len(key.encode()) + len((text or "").encode()) for key, text in annotations.items()) > _MAX_ANNOTATION_BYTES:
         yield FieldProblem(ProblemKind.TOO_LONG, path, "", f"may not be more than {_MAX_ANNOTATION_BYTES} bytes")
 
@@ -214,7 +214,7 @@ def _owner_problems(owners: list[dict[str, Any]], path: str) -> Iterator[FieldPr
             *((name, detail, owner.get(name)) for name, detail in _OWNER_FIELD_MESSAGES),
         ):
             if not text:
-                yield FieldProblem(ProblemKind.INVALID, f"{path}.{name}", owner.get(name) or "", detail)
+                yield invalid(f"{path}.{name}", owner.get(name) or "", detail)
         if owner.get("controller") is True:
             controllers.append(f"{owner.get('kind')}/{owner.get('name')}")
             if len(controllers) > 1:
@@ -222,4 +222,4 @@ def _owner_problems(owners: list[dict[str, Any]], path: str) -> Iterator[FieldPr
                     "Only one reference can have Controller set to true. "
                     f'Found "true" in references for {controllers[0]} and {controllers[-1]}'
                 )
-                yield FieldProblem(ProblemKind.INVALID, path, owners, detail)
+                yield invalid(path, owners, detail)

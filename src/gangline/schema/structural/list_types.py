@@ -5,7 +5,7 @@ from typing import Any
 
 from gangline.schema.go_text import json_text
 from gangline.schema.nodes import SchemaNode
-from gangline.schema.problems import FieldProblem, ProblemKind
+from gangline.schema.problems import FieldProblem, duplicate, invalid
 
 
 def duplicate_problems(value: Any, node: SchemaNode | None, path: str = "") -> list[FieldProblem]:
@@ -24,7 +24,7 @@ def _duplicate_problems(value: Any, node: SchemaNode, path: str) -> Iterator[Fie
     elif isinstance(value, list):
         if node.list_type == "set":
             for index in duplicate_indexes(value):
-                yield FieldProblem(ProblemKind.DUPLICATE, f"{path}[{index}]", value[index])
+                yield duplicate(f"{path}[{index}]", value[index])
         elif node.list_type == "map":
             yield from _duplicate_key_problems(value, node, path)
         if node.items is not None:
@@ -36,11 +36,11 @@ def _duplicate_key_problems(value: list[Any], node: SchemaNode, path: str) -> It
     for index, part in enumerate(value):
         if part is not None and not isinstance(part, dict):
             detail = "must be an object for an array of list-type map"
-            yield FieldProblem(ProblemKind.INVALID, f"{path}[{index}]", part, detail)
+            yield invalid(f"{path}[{index}]", part, detail)
             return
     keys = [{name: part[name] for name in node.list_keys if name in part} if part else {} for part in value]
     for index in duplicate_indexes(keys):
-        yield FieldProblem(ProblemKind.DUPLICATE, f"{path}[{index}]", keys[index])
+        yield duplicate(f"{path}[{index}]", keys[index])
 
 
 def duplicate_indexes(values: list[Any]) -> list[int]:

@@ -11,7 +11,7 @@ import msgspec
 from gangline.schema.cel.rules import compile_rules
 from gangline.schema.correlation import CorrelatedValue
 from gangline.schema.nodes import SchemaNode
-from gangline.schema.problems import FieldProblem, ProblemKind
+from gangline.schema.problems import FieldProblem, ProblemKind, invalid
 from gangline.schema.structural import defaulting, embedded_objects, fast_path, list_types
 from gangline.schema.structural.pruning import Pruner
 from gangline.schema.structural.validation import validate as careful_walk
@@ -23,8 +23,7 @@ _BLOCKING_KINDS = (
     ProblemKind.TOO_MANY,
     ProblemKind.TYPE_INVALID,
 )
-_RULES_NOT_CHECKED = FieldProblem(
-    ProblemKind.INVALID,
+_RULES_NOT_CHECKED = invalid(
     "<nil>",
     None,
     "some validation rules were not checked because the object was invalid; "

@@ -10,7 +10,7 @@ from typing import Any
 from gangline.schema.correlation import CorrelatedValue, json_equal
 from gangline.schema.go_text import json_text, number_text, quoted_text
 from gangline.schema.nodes import SchemaNode
-from gangline.schema.problems import FieldProblem, ProblemKind
+from gangline.schema.problems import FieldProblem, ProblemKind, invalid, required
 from gangline.schema.regex import PatternError
 
 _MAX_SAFE_INTEGER = float(2**53 - 1)
@@ -46,7 +46,7 @@ def validate(
 def _prefixed_problems(result: WalkResult, prefix: str) -> Iterator[FieldProblem]:
     for sentence, problem in result.problems.items():
         if problem is None:
-            yield FieldProblem(ProblemKind.INVALID, prefix or "<nil>", "", sentence)
+            yield invalid(prefix or "<nil>", "", sentence)
             continue
         name = problem.field.removeprefix(".")
         field = f"{prefix}.{name}" if prefix and name else prefix or name or "<nil>"
@@ -88,7 +88,7 @@ def _walk_value(value: Any, node: SchemaNode, path: str, pair: CorrelatedValue |
 
 
 def _add_invalid(result: WalkResult, path: str, value: Any, sentence: str) -> None:
-    result.add_problem(sentence, FieldProblem(ProblemKind.INVALID, path, value, sentence))
+    result.add_problem(sentence, invalid(path, value, sentence))
 
 
 def _add_wrong_type(result: WalkResult, path: str, expected: str, actual: str) -> None:
@@ -264,9 +264,7 @@ def _check_object(
             result.merge(_ratcheted_result(value[name], node.properties[name], inner, _field_pair(pair, path, name)))
     for name in node.required:
         if name not in value:
-            result.add_problem(
-                f"{path}.{name} in body is required", FieldProblem(ProblemKind.REQUIRED, f"{path}.{name}")
-            )
+            result.add_problem(f"{path}.{name} in body is required", required(f"{path}.{name}"))
 
 
 def _check_size(result: WalkResult, size: int, least: int | None, most: int | None, path: str, unit: str) -> None:

@@ -7,7 +7,7 @@ from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery.metadata import MetadataRules
 from gangline.apiserver.kinds.machinery.strategy import StatusStrategy, Strategy
 from gangline.schema.go_text import quoted_text
-from gangline.schema.problems import FieldProblem, ProblemKind
+from gangline.schema.problems import FieldProblem, invalid
 from gangline.schema.structural.schema import StructuralSchema
 
 _MAX_REPLICAS = 2**31 - 1
@@ -98,7 +98,7 @@ def _replicas_problems(obj: JSON, steps: tuple[str, ...]) -> list[FieldProblem]:
     if not isinstance(replicas, int) or isinstance(replicas, bool) or 0 <= replicas <= _MAX_REPLICAS:
         return []  # The schema reports a wrong type.
     limit = "a non-negative integer" if replicas < 0 else f"less than or equal to {_MAX_REPLICAS}"
-    return [FieldProblem(ProblemKind.INVALID, f".{'.'.join(steps)}", replicas, f"should be {limit}")]
+    return [invalid(f".{'.'.join(steps)}", replicas, f"should be {limit}")]
 
 
 def _unqualified_finalizer_warnings(new: JSON, old: JSON) -> list[str]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats, gostruct
-from gangline.schema.problems import FieldProblem, ProblemKind, forbidden, invalid, invalid_each, required, too_long
+from gangline.schema.problems import FieldProblem, forbidden, invalid, invalid_each, required, too_long
 
 MAX_ANNOTATION_BYTES = 256 * 1024
 IMMUTABLE_MESSAGE = "field is immutable"
@@ -259,7 +259,7 @@ def validate_field_manager(name: str, path: str) -> list[FieldProblem]:
 
 def validate_immutable(new: Any, old: Any, path: str) -> list[FieldProblem]:
     """A problem if the field changed."""
-    return [FieldProblem(ProblemKind.INVALID, path, new, IMMUTABLE_MESSAGE)] if new != old else []
+    return [invalid(path, new, IMMUTABLE_MESSAGE)] if new != old else []
 
 
 def validate_non_negative(path: str, value: int) -> list[FieldProblem]:

@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from gangline.schema.correlation import CorrelatedValue
 from gangline.schema.crd_validation.schema_rules import check_crd_schema
-from gangline.schema.structural.correlation import CorrelatedValue
 from gangline.schema.structural.fast_path import compile_check
 from gangline.schema.structural.list_types import duplicate_problems
 from gangline.schema.structural.schema import StructuralSchema

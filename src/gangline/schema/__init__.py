@@ -1,1 +1,1 @@
-"""Schemas as data: types, pruning, defaulting, validation, rules."""
+"""Schemas as data: types, pruning, defaulting, validation, CEL rules."""

@@ -1,4 +1,4 @@
-"""String formats that kube-apiserver checks in custom resources. Others are ignored, as it ignores them."""
+"""String formats that kube-apiserver validates in custom resources. It ignores all others."""
 
 import ipaddress
 import re
@@ -8,8 +8,8 @@ from datetime import date
 
 FormatPredicate = Callable[[str], bool]
 
-# As kube-openapi has it, of letters (L), digits (D) and symbols (S). With the classes of Unicode written out RE2 needs
-# 40 MB for it, and a second for every match.
+# kube-openapi's pattern over letters (L), digits (D) and symbols (S). With the classes of Unicode written out, RE2
+# needs 40 MB for it, and a second for every match.
 _HOSTNAME_PATTERN = re.compile(r"[LDS](-?[LDS]{0,62})?|([LDS]([LDS-]{0,61}[LDS])?\.)+L{2,63}")
 _DATE_PATTERN = re.compile(r"(\d{4})-(\d{2})-(\d{2})", re.ASCII)
 _TIME_PATTERN = re.compile(r"(\d{2}):(\d{2}):(\d{2})(.[0-9]+)?(z|([+-][0-9]{2}:[0-9]{2}))", re.ASCII)
@@ -39,15 +39,15 @@ _DURATION_LIMIT = 2**63
 
 
 def _pattern_predicate(pattern: str, flags: int = 0) -> FormatPredicate:
-    found = re.compile(pattern, flags | re.ASCII)
-    return lambda text: found.fullmatch(text) is not None
+    compiled = re.compile(pattern, flags | re.ASCII)
+    return lambda text: compiled.fullmatch(text) is not None
 
 
 def is_date(text: str) -> bool:
-    found = _DATE_PATTERN.fullmatch(text)
-    if found is None:
+    match = _DATE_PATTERN.fullmatch(text)
+    if match is None:
         return False
-    year, month, day = (int(part) for part in found.groups())
+    year, month, day = (int(part) for part in match.groups())
     try:
         # Year 0 is a leap year for Go; for Python it does not exist.
         date(year or 4, month, day)
@@ -57,18 +57,18 @@ def is_date(text: str) -> bool:
 
 
 def is_date_time(text: str) -> bool:
-    """RFC 3339, a little looser: any sign may stand before the fraction."""
+    """Whether a text is an RFC 3339 time. Any character may stand before the fraction, as in kube-openapi."""
     parts = text.lower().split("t")
     if len(text) < 4 or len(parts) < 2 or not is_date(parts[0]):
         return False
-    found = _TIME_PATTERN.fullmatch(parts[1])
-    return found is not None and found[1] <= "23" and found[2] <= "59" and found[3] <= "59"
+    match = _TIME_PATTERN.fullmatch(parts[1])
+    return match is not None and match[1] <= "23" and match[2] <= "59" and match[3] <= "59"
 
 
 def duration_nanos(text: str) -> int | None:
-    """Nanoseconds of `1h30m` or `2 days`; None when it is neither."""
-    if (found := go_duration_nanos(text)) is not None:
-        return found
+    """The nanoseconds of `1h30m` or `2 days`; None for any other text."""
+    if (nanos := go_duration_nanos(text)) is not None:
+        return nanos
     total, understood = 0, False
     for amount, unit in _WORDED_DURATION_PATTERN.findall(text):
         for names, word, factor in _WORDED_UNITS:
@@ -79,13 +79,13 @@ def duration_nanos(text: str) -> int | None:
 
 
 def go_duration_nanos(text: str) -> int | None:
-    """Nanoseconds of `1h30m`, as Go's `time.ParseDuration`; None when it is not one."""
+    """The nanoseconds of `1h30m`, by Go's `time.ParseDuration`; None for any other text."""
     if not _GO_DURATION_PATTERN.fullmatch(text):
         return None
     total = 0
     for amount, _, _, unit in re.findall(r"((\d+\.?\d*)|(\.\d+))(ns|us|µs|μs|ms|s|m|h)", text):
-        whole, _, fraction = amount.partition(".")
-        total += int(whole or 0) * _UNIT_NANOS[unit]
+        integer, _, fraction = amount.partition(".")
+        total += int(integer or 0) * _UNIT_NANOS[unit]
         total += int(fraction or 0) * _UNIT_NANOS[unit] // 10 ** len(fraction)
     total = -total if text.startswith("-") else total
     return total if -_DURATION_LIMIT <= total < _DURATION_LIMIT else None
@@ -100,7 +100,7 @@ def is_hostname(text: str) -> bool:
 
 
 def _character_class(character: str) -> str:
-    """Of a character in a host name; `?` for one that none may have."""
+    """The class of a character in a host name; `?` for a forbidden one."""
     if character in "-.":
         return character
     if character.isascii() and character.isdigit():
@@ -110,7 +110,7 @@ def _character_class(character: str) -> str:
 
 
 def parse_ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """An address, leading zeros allowed in IPv4, no zones."""
+    """An IP address without a zone. Leading zeros are allowed in IPv4. None for any other text."""
     if re.fullmatch(r"\d+(\.\d+){3}", text, re.ASCII):
         text = ".".join(str(int(part)) for part in text.split("."))
     try:
@@ -121,13 +121,13 @@ def parse_ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 def is_cidr(text: str) -> bool:
     address, slash, length = text.partition("/")
-    found = parse_ip(address)
+    parsed = parse_ip(address)
     return (
         bool(slash)
-        and found is not None
+        and parsed is not None
         and length.isascii()
         and length.isdigit()
-        and int(length) <= found.max_prefixlen
+        and int(length) <= parsed.max_prefixlen
     )
 
 
@@ -143,8 +143,8 @@ def is_ipv6(text: str) -> bool:
 
 def is_mac(text: str) -> bool:
     pairs, fours = r"[0-9a-f]{2}(?:([:-])[0-9a-f]{2}(?:\1[0-9a-f]{2})*)?", r"[0-9a-f]{4}(?:\.[0-9a-f]{4})*"
-    known = any(re.fullmatch(one, text, re.IGNORECASE) for one in (pairs, fours, "[0-9a-f]+"))
-    return known and sum(letter not in ":-." for letter in text) in (12, 16, 40)
+    well_formed = any(re.fullmatch(form, text, re.IGNORECASE) for form in (pairs, fours, "[0-9a-f]+"))
+    return well_formed and sum(letter not in ":-." for letter in text) in (12, 16, 40)
 
 
 def is_uri(text: str) -> bool:
@@ -153,7 +153,7 @@ def is_uri(text: str) -> bool:
 
 
 def uri_error(text: str) -> str | None:
-    """What Go's `url.ParseRequestURI` says about it."""
+    """What Go's `url.ParseRequestURI` reports about a text; None for a valid URI."""
     if not text:
         return "empty url"
     if any(ord(letter) < 0x20 or letter == "\x7f" for letter in text):
@@ -163,18 +163,18 @@ def uri_error(text: str) -> str | None:
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):", text)
     if not text.startswith("/") and scheme is None:
         return "first path segment in URL cannot contain colon" if text.startswith(":") else "invalid URI for request"
-    rest = text[scheme.end() :] if scheme else text
-    if scheme and not rest.startswith("/"):
-        # Opaque, as `mailto:x`.
+    hierarchy = text[scheme.end() :] if scheme else text
+    if scheme and not hierarchy.startswith("/"):
+        # Opaque, such as `mailto:x`.
         return None
-    return _authority_error(rest)
+    return _authority_error(hierarchy)
 
 
-def _authority_error(rest: str) -> str | None:
-    if bad := re.search(r"%(?![0-9A-Fa-f]{2}).{0,2}", rest.partition("?")[0]):
-        return f'invalid URL escape "{bad[0]}"'
-    if rest.startswith("//"):
-        authority = re.split(r"[/?]", rest[2:], maxsplit=1)[0]
+def _authority_error(hierarchy: str) -> str | None:
+    if escape := re.search(r"%(?![0-9A-Fa-f]{2}).{0,2}", hierarchy.partition("?")[0]):
+        return f'invalid URL escape "{escape[0]}"'
+    if hierarchy.startswith("//"):
+        authority = re.split(r"[/?]", hierarchy[2:], maxsplit=1)[0]
         host = authority.rpartition("@")[2]
         if re.search(r"[\s<>\"\\^`{|}]", host):
             return f'invalid character "{re.search(chr(92) + "s", host) or " "}" in host name'
@@ -191,16 +191,16 @@ _EMAIL_ADDRESS = re.compile(
 
 
 def is_email(text: str) -> bool:
-    """One address of RFC 5322, with or without a display name, a comment behind it or a group around it."""
+    """Whether a text is one address of RFC 5322. A display name, a comment or a group around it are allowed."""
     text = re.sub(r"\s*\([^()]*\)$", "", text.strip(" \t"))
     if group := re.fullmatch(r"[^<>@:;]+:([^:;,]*);", text):
         text = group[1].strip()
-    named = re.fullmatch(r"(?P<name>[^<>@]*?|\"(?:[^\"\\]|\\.)*\")\s*<(?P<address>[^<>]*)>", text)
-    if named:
-        name = named["name"].strip()
+    mailbox = re.fullmatch(r"(?P<name>[^<>@]*?|\"(?:[^\"\\]|\\.)*\")\s*<(?P<address>[^<>]*)>", text)
+    if mailbox:
+        name = mailbox["name"].strip()
         if name and not re.fullmatch(rf"\"(?:[^\"\\]|\\.)*\"|(?:{_EMAIL_ATOM}|[. ])+", name):
             return False
-        text = named["address"]
+        text = mailbox["address"]
     return _EMAIL_ADDRESS.fullmatch(text) is not None
 
 
@@ -272,5 +272,5 @@ FORMATS: dict[str, FormatPredicate] = {
 
 
 def format_predicate(name: str) -> FormatPredicate | None:
-    """The check of a format; None when the server does not know it (`int32`, `quantity`, anything new)."""
+    """The check of a format; None when kube-apiserver does not validate it (`int32`, `quantity`)."""
     return FORMATS.get(name.replace("-", ""))

@@ -1,4 +1,4 @@
-"""Values as Go prints them, because kube-apiserver's sentences quote them so."""
+"""Values as Go prints them in kube-apiserver's messages."""
 
 import math
 import re
@@ -8,13 +8,14 @@ from typing import Any
 import msgspec
 
 _GO_ESCAPES = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}
+_JSON_TYPE_NAMES = {str: "string", bool: "bool", dict: "object", list: "array", int: "number", float: "number"}
 _HTML_ESCAPES = str.maketrans(
     {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 )
 
 
 def quoted_text(text: str) -> str:
-    """`%q`: in double quotes, with what cannot be printed escaped."""
+    """`%q`: in double quotes, with unprintable characters escaped."""
     return f'"{"".join(_escaped_letter(letter) for letter in text)}"'
 
 
@@ -32,7 +33,7 @@ def _escaped_letter(letter: str) -> str:
 
 
 def number_text(value: float) -> str:
-    """`%v`: whole numbers as they are, floats in the shortest form that reads back the same."""
+    """`%v`: integers as they are, floats in the shortest form that parses to the same value."""
     if isinstance(value, int):
         return str(value)
     return _float_text(value, smallest=-4, largest=6)
@@ -43,9 +44,9 @@ def _float_text(value: float, *, smallest: int, largest: int) -> str:
         return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
     sign = "-" if math.copysign(1.0, value) < 0 else ""
     mantissa, _, power = f"{abs(value)!r}".partition("e")
-    whole, _, fraction = mantissa.partition(".")
-    digits = (whole + fraction).lstrip("0")
-    point = len(whole) + int(power or 0) - (len(whole + fraction) - len((whole + fraction).lstrip("0")))
+    integer, _, fraction = mantissa.partition(".")
+    digits = (integer + fraction).lstrip("0")
+    point = len(integer) + int(power or 0) - (len(integer + fraction) - len((integer + fraction).lstrip("0")))
     digits = digits.rstrip("0")
     if not digits:
         return sign + "0"
@@ -61,12 +62,12 @@ def _float_text(value: float, *, smallest: int, largest: int) -> str:
 
 
 def json_text(value: Any) -> str:
-    """As Go's JSON encoder: keys sorted, angle brackets and ampersands escaped. Structs keep the order of their fields."""
+    """JSON as Go encodes it: keys sorted, `<`, `>` and `&` escaped. Structs keep the order of their fields."""
     return msgspec.json.encode(_with_go_floats(value), order="deterministic").decode().translate(_HTML_ESCAPES)
 
 
 def _with_go_floats(value: Any) -> Any:
-    """Floats as Go's encoder writes them, which is not always how Python does."""
+    """The value with floats as Go's encoder writes them, which is not always how Python does."""
     if isinstance(value, float):
         text = _float_text(value, smallest=-6, largest=21)
         return msgspec.Raw(re.sub(r"e([+-])0(\d)$", r"e\1\2", text).encode())
@@ -77,8 +78,13 @@ def _with_go_floats(value: Any) -> Any:
     return value
 
 
+def json_type_name(value: Any) -> str:
+    """What Go's JSON decoder calls the type of a value that is not null."""
+    return _JSON_TYPE_NAMES[value.__class__]
+
+
 def value_text(value: Any) -> str:
-    """A wrong value in the sentence about it."""
+    """A wrong value as messages show it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if value is None:

@@ -1,7 +1,8 @@
-"""What is wrong with one field of an object, in Kubernetes' own words.
+"""What is wrong with one field of an object, in Kubernetes' own words: its `field.Error`.
 
-A problem knows its kind, the path of the field, the value found and a detail. From these come the sentence a person
-reads and the cause a program reads, both as kube-apiserver writes them.
+A problem has a kind, the path of the field, the wrong value and a detail. From these come the message that a person
+reads and the cause that a program reads, both as kube-apiserver writes them. Below the class is one constructor for
+each kind of problem (`field.Required`, `field.Invalid` ...).
 """
 
 from collections.abc import Iterable
@@ -13,11 +14,11 @@ import msgspec
 from gangline.schema.go_text import value_text
 
 NO_VALUE: Any = object()
-"""For problems whose sentence shows no value."""
+"""The value of a problem whose message shows none."""
 
 
 class ProblemKind(Enum):
-    """The sentence it starts with, and its machine-readable reason."""
+    """The words that the message starts with, and the machine-readable reason."""
 
     REQUIRED = ("Required value", "FieldValueRequired")
     INVALID = ("Invalid value", "FieldValueInvalid")
@@ -39,12 +40,7 @@ class ProblemKind(Enum):
         return self.value[1]
 
 
-_KINDS_WITHOUT_VALUE = (
-    ProblemKind.REQUIRED,
-    ProblemKind.FORBIDDEN,
-    ProblemKind.TOO_LONG,
-    ProblemKind.INTERNAL,
-)
+_KINDS_WITHOUT_VALUE = (ProblemKind.REQUIRED, ProblemKind.FORBIDDEN, ProblemKind.TOO_LONG, ProblemKind.INTERNAL)
 
 
 class FieldProblem(msgspec.Struct, frozen=True):
@@ -58,22 +54,56 @@ class FieldProblem(msgspec.Struct, frozen=True):
 
     @property
     def message(self) -> str:
-        """The sentence without the field: `Invalid value: "x": must be a number`."""
+        """The message without the field: `Invalid value: "x": must be a number`."""
         text = self.kind.sentence
         if self.kind not in _KINDS_WITHOUT_VALUE and self.value is not NO_VALUE:
-            text = f"{text}: {formatted_value(self.value)}"
+            text = f"{text}: {value_text(self.value)}"
         return f"{text}: {self.detail}" if self.detail else text
 
     def __str__(self) -> str:
         return f"{self.field}: {self.message}"
 
 
-def formatted_value(value: Any) -> str:
-    """A value as Go prints it in such sentences: strings quoted, null as such, structures as JSON."""
-    return value_text(value)
+def required(path: str, detail: str = "") -> FieldProblem:
+    return FieldProblem(ProblemKind.REQUIRED, path, NO_VALUE, detail)
+
+
+def invalid(path: str, value: Any, detail: str) -> FieldProblem:
+    return FieldProblem(ProblemKind.INVALID, path, value, detail)
+
+
+def invalid_each(path: str, value: Any, details: Iterable[str]) -> list[FieldProblem]:
+    """One `Invalid value` per detail, all about the same value."""
+    return [FieldProblem(ProblemKind.INVALID, path, value, detail) for detail in details]
+
+
+def forbidden(path: str, detail: str) -> FieldProblem:
+    return FieldProblem(ProblemKind.FORBIDDEN, path, NO_VALUE, detail)
+
+
+def duplicate(path: str, value: Any) -> FieldProblem:
+    return FieldProblem(ProblemKind.DUPLICATE, path, value)
+
+
+def not_found(path: str, value: Any, detail: str = "") -> FieldProblem:
+    return FieldProblem(ProblemKind.NOT_FOUND, path, value, detail)
+
+
+def unsupported(path: str, value: Any, supported: Iterable[str]) -> FieldProblem:
+    """The message lists the supported values in the order given."""
+    listed = ", ".join(value_text(value) for value in supported)
+    return FieldProblem(ProblemKind.NOT_SUPPORTED, path, value, f"supported values: {listed}" if listed else "")
+
+
+def too_long(path: str, most: int) -> FieldProblem:
+    return FieldProblem(ProblemKind.TOO_LONG, path, NO_VALUE, f"may not be more than {most} bytes")
+
+
+def too_many(path: str, count: int, most: int) -> FieldProblem:
+    return FieldProblem(ProblemKind.TOO_MANY, path, count, f"must have at most {most} items")
 
 
 def summary(problems: Iterable[FieldProblem]) -> str:
-    """All problems in one line: one as it is, several in brackets."""
-    told = [str(problem) for problem in problems]
-    return told[0] if len(told) == 1 else f"[{', '.join(told)}]"
+    """All problems in one line: a single one as it is, several in brackets."""
+    texts = [str(problem) for problem in problems]
+    return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"

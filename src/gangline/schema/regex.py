@@ -1,21 +1,19 @@
-"""Regular expressions of RE2, the dialect of Kubernetes, in time linear in the text.
+"""Regular expressions of RE2, the dialect of Kubernetes, in time linear in the text: no pattern can hang the server.
 
-Matching is done by the RE2 inside the CEL library: same syntax and meaning as the server's, and no pattern can hang
-us. Only finding *where* something matches is left to Python's own engine, after a translation.
+RE2's own library matches, so syntax and meaning are those of kube-apiserver. Error texts are translated to those of
+Go's RE2.
 """
 
-import re
 from functools import lru_cache
 
-from cel_expr_python import cel  # type: ignore[import-untyped]
+import re2  # type: ignore[import-untyped]
 
 from gangline.base.errors import InputError
-from gangline.schema.go_text import quoted_text
 
-_CEL_ENV = cel.NewEnv(variables={"text": cel.Type.STRING, "pattern": cel.Type.STRING})
 _MAX_CACHED_TEXT = 128
 _MAX_CACHED_RESULTS = 512
-_PATTERN_TEST = _CEL_ENV.compile("text.matches(pattern)")
+_OPTIONS = re2.Options()
+_OPTIONS.log_errors = False
 _GO_REASONS = {
     "missing )": "missing closing )",
     "missing ]": "missing closing ]",
@@ -28,26 +26,10 @@ _GO_REASONS = {
     "trailing \\": "trailing backslash at end of expression",
     "invalid character class": "invalid character class",
 }
-_POSIX_CLASSES = {
-    "alnum": "0-9A-Za-z",
-    "alpha": "A-Za-z",
-    "ascii": "\\x00-\\x7f",
-    "blank": "\\t ",
-    "cntrl": "\\x00-\\x1f\\x7f",
-    "digit": "0-9",
-    "graph": "!-~",
-    "lower": "a-z",
-    "print": " -~",
-    "punct": "!-/:-@\\[-`{-~",
-    "space": "\\t\\n\\v\\f\\r ",
-    "upper": "A-Z",
-    "word": "0-9A-Za-z_",
-    "xdigit": "0-9A-Fa-f",
-}
 
 
 class PatternError(InputError):
-    """Not a pattern of RE2. The message is Go's."""
+    """A text that is no RE2 pattern. The message is Go's."""
 
 
 class Re2Pattern:
@@ -55,55 +37,45 @@ class Re2Pattern:
 
     def __init__(self, source: str) -> None:
         """Raises `PatternError`."""
-        answer = _PATTERN_TEST.eval(data={"text": "", "pattern": source})
-        if answer.type() == cel.Type.ERROR:
-            raise PatternError(f"error parsing regexp: {_go_error_text(str(answer.value()))}")
+        try:
+            self._compiled = re2.compile(source, _OPTIONS)
+        except re2.error as error:
+            raise PatternError(f"error parsing regexp: {_go_error_text(error.args[0].decode())}") from error
         self.source = source
-        # A constant is compiled once, with the program around it.
-        self._program = _CEL_ENV.compile(f"text.matches({_cel_literal(source)})")
-        self._search_pattern: re.Pattern[str] | None = None
         self._results: dict[str, bool] = {}
 
     def matches(self, text: str) -> bool:
         """Whether any part of the text matches."""
-        known = self._results.get(text)
-        if known is not None:
-            return known
-        found = bool(self._program.eval(data={"text": text}).value())
+        cached = self._results.get(text)
+        if cached is not None:
+            return cached
+        result = self._compiled.search(text) is not None
         if len(text) <= _MAX_CACHED_TEXT:
-            # The same few texts come again and again, and a look costs a hundredth of a match.
+            # The same few texts come again and again, and a lookup costs a hundredth of a match.
             if len(self._results) >= _MAX_CACHED_RESULTS:
                 self._results.clear()
-            self._results[text] = found
-        return found
+            self._results[text] = result
+        return result
 
     def find(self, text: str) -> str:
         """The first match, empty when there is none."""
-        found = self._compiled_search().search(text) if self.matches(text) else None
-        return found[0] if found else ""
+        match = self._compiled.search(text)
+        return str(match[0]) if match else ""
 
     def find_all(self, text: str, most: int = -1) -> list[str]:
-        """All matches from the left, at most so many; all of them when negative."""
-        found: list[str] = []
-        if most == 0 or not self.matches(text):
-            return found
+        """The matches from left to right, at most `most` of them; all when `most` is negative."""
+        matches: list[str] = []
+        if most == 0:
+            return matches
         end = -1
-        for match in self._compiled_search().finditer(text):
+        for match in self._compiled.finditer(text):
             # Go has no empty match right after another match.
             if match[0] or match.start() != end:
-                found.append(match[0])
+                matches.append(match[0])
             end = match.end()
-            if len(found) == most:
+            if len(matches) == most:
                 break
-        return found
-
-    def _compiled_search(self) -> re.Pattern[str]:
-        if self._search_pattern is None:
-            try:
-                self._search_pattern = re.compile(_python_pattern(self.source), re.ASCII)
-            except re.error as error:
-                raise PatternError(f"{quoted_text(self.source)} can be matched but not searched for: {error}") from None
-        return self._search_pattern
+        return matches
 
 
 @lru_cache(maxsize=1024)
@@ -112,56 +84,7 @@ def compile_pattern(source: str) -> Re2Pattern:
     return Re2Pattern(source)
 
 
-def _cel_literal(source: str) -> str:
-    safe = source.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
-    return f'"{safe}"'
-
-
-def _go_error_text(told: str) -> str:
-    """RE2 in C++ and in Go find the same mistakes, and call some of them differently."""
-    reason, _, where = told.split("invalid regular expression: ", 1)[-1].partition(": ")
-    return f"{_GO_REASONS.get(reason, reason)}: `{where}`"
-
-
-_TOKEN = re.compile(
-    r"\\Q(?P<quote>.*?)(?:\\E|$)|(?P<end>\\z)|\\x\{(?P<hex>[0-9A-Fa-f]+)\}|(?P<escape>\\.)|\[:(?P<class>\^?\w+):\]"
-    r"|(?P<name>\(\?<(?![=!]))|(?P<flags>\(\?[imsU-]+\))|(?P<dollar>\$)|(?P<open>\[\^?\]?)|(?P<close>\])",
-    re.DOTALL,
-)
-
-
-def _python_pattern(source: str) -> str:
-    """The same pattern for Python: what differs are ends of text, quoting, character classes and flags."""
-    inside = False
-    multiline = bool(re.search(r"\(\?[is]*m", source))
-
-    def swap(found: re.Match[str]) -> str:
-        nonlocal inside
-        kind, text = found.lastgroup, found[0]
-        match kind:
-            case "quote":
-                return re.escape(found["quote"])
-            case "hex":
-                return f"\\U{int(found['hex'], 16):08x}"
-            case "class":
-                return _POSIX_CLASSES.get(found["class"], text)
-            case "end":
-                return r"\Z"
-            case "name":
-                return "(?P<"
-            case "dollar":
-                return text if inside or multiline else r"\Z"
-            case "open" if not inside:
-                inside = True
-                return text
-            case "close":
-                inside = False
-                return text
-        return "\\[" if kind == "open" else text
-
-    translated = _TOKEN.sub(swap, source)
-    leading = re.match(r"(\(\?[ims]+\))", translated)
-    flags = re.findall(r"\(\?([ims]+)\)", translated)
-    if flags and not (leading and len(flags) == 1):
-        translated = f"(?{''.join(sorted(set(''.join(flags))))}){re.sub(r'[(][?][ims]+[)]', '', translated)}"
-    return translated
+def _go_error_text(error: str) -> str:
+    """The error in Go's words. RE2 in C++ finds the same mistakes and names some of them differently."""
+    reason, _, fragment = error.partition(": ")
+    return f"{_GO_REASONS.get(reason, reason)}: `{fragment}`"

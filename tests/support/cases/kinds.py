@@ -129,8 +129,8 @@ def our_update_result(
         meta.pop(name, None)
         if name in before:
             meta[name] = copy.deepcopy(before[name])
-    (rules.prepare_for_status_update if status else rules.prepare_for_update)(obj, copy.deepcopy(old))
-    check = rules.validate_status_update if status else rules.validate_update
+    (rules.status.prepare_for_update if status else rules.prepare_for_update)(obj, copy.deepcopy(old))
+    check = rules.status.validate_update if status else rules.validate_update
     causes = [status_cause(problem) for problem in check(obj, old)]
     return CreateResult(None if causes else normalized_object(obj), causes, [] if causes else rules.warnings(obj, old))
 

@@ -36,7 +36,7 @@ from gangline.jobs.plan.observed import ObservedJob
 from gangline.jobs.plan.plan import reconcile_plan
 from gangline.jobs.pods.addressing import Site
 from gangline.schema.crds.gang_crds import GANG_RESOURCES, gang_schema
-from gangline.schema.structural.nodes import SchemaNode
+from gangline.schema.nodes import SchemaNode
 from gangline.schema.structural.validation import validate
 from support.builders.observed_jobs import OBSERVED_AT, created_body
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from gangline.schema.cel.rules import RuleResult, compile_rules
-from gangline.schema.structural.correlation import CorrelatedValue
-from gangline.schema.structural.nodes import SchemaNode
+from gangline.schema.correlation import CorrelatedValue
+from gangline.schema.nodes import SchemaNode
 
 TEXT: dict[str, Any] = {"type": "string"}
 
@@ -18,7 +18,7 @@ def run(schema: dict[str, Any], value: Any, old: Any = None) -> RuleResult:
     return rules.run(value, old, pair=CorrelatedValue(value, old, node) if old is not None else None)
 
 
-def complaints(schema: dict[str, Any], value: Any, old: Any = None) -> list[str]:
+def problem_texts(schema: dict[str, Any], value: Any, old: Any = None) -> list[str]:
     return [str(problem) for problem in run(schema, value, old).problems]
 
 
@@ -42,23 +42,23 @@ SPEC: dict[str, Any] = {
 
 
 def test_failed_rule_names_itself_unless_it_has_a_message() -> None:
-    assert complaints(inside(with_rule(SPEC, "self.a < 5")), {"spec": {"a": 7}}) == [
+    assert problem_texts(inside(with_rule(SPEC, "self.a < 5")), {"spec": {"a": 7}}) == [
         'spec: Invalid value: "object": failed rule: self.a < 5'
     ]
-    assert complaints(inside(with_rule(SPEC, "self.a < 5", message=" too big ")), {"spec": {"a": 7}}) == [
+    assert problem_texts(inside(with_rule(SPEC, "self.a < 5", message=" too big ")), {"spec": {"a": 7}}) == [
         'spec: Invalid value: "object": too big'
     ]
 
 
 def test_message_may_be_computed() -> None:
     schema = inside(with_rule(SPEC, "self.c == 'ok'", messageExpression="'c is ' + self.c + ', want ok'"))
-    assert complaints(schema, {"spec": {"c": "bad"}}) == ['spec: Invalid value: "object": c is bad, want ok']
+    assert problem_texts(schema, {"spec": {"c": "bad"}}) == ['spec: Invalid value: "object": c is bad, want ok']
 
 
 @pytest.mark.parametrize("expression", ["''", "'a\\nb'", "self.c.substring(50)", "'x' + self.d.e"])
 def test_useless_computed_message_falls_back(expression: str) -> None:
     schema = inside(with_rule(SPEC, "self.c == 'ok'", message="plain", messageExpression=expression))
-    assert complaints(schema, {"spec": {"c": "bad"}}) == ['spec: Invalid value: "object": plain']
+    assert problem_texts(schema, {"spec": {"c": "bad"}}) == ['spec: Invalid value: "object": plain']
 
 
 @pytest.mark.parametrize(
@@ -70,41 +70,38 @@ def test_useless_computed_message_falls_back(expression: str) -> None:
         ("FieldValueInvalid", ".m.x", 'spec.m[x]: Invalid value: "object": no'),
     ],
 )
-def test_reason_and_field_path_shape_the_complaint(reason: str, path: str, complaint: str) -> None:
+def test_reason_and_field_path_shape_the_problem(reason: str, path: str, complaint: str) -> None:
     schema = inside(with_rule(SPEC, "false", message="no", reason=reason, fieldPath=path))
-    assert complaints(schema, {"spec": {}}) == [complaint]
+    assert problem_texts(schema, {"spec": {}}) == [complaint]
 
 
 def test_rule_at_the_root_sees_names_and_type_and_reports_no_field() -> None:
     schema = with_rule(inside(SPEC), "self.metadata.name.startsWith('ok-') && self.kind == 'W'")
-    assert complaints(schema, {"kind": "W", "metadata": {"name": "no"}}) == [
+    assert problem_texts(schema, {"kind": "W", "metadata": {"name": "no"}}) == [
         "<nil>: Invalid value: \"object\": failed rule: self.metadata.name.startsWith('ok-') && self.kind == 'W'"
     ]
 
 
-def test_error_in_a_rule_is_told_with_its_reason() -> None:
-    assert complaints(inside(with_rule(SPEC, "self.a == 1")), {"spec": {}}) == [
+def test_error_in_a_rule_is_reported_with_its_reason() -> None:
+    assert problem_texts(inside(with_rule(SPEC, "self.a == 1")), {"spec": {}}) == [
         'spec: Invalid value: "object": no such key: a evaluating rule: self.a == 1'
     ]
 
 
-def test_wrong_types_behind_dyn_are_told_as_such() -> None:
+def test_wrong_types_behind_dyn_are_reported_as_such() -> None:
     schema = inside({"type": "object", "properties": {"x": {"x-kubernetes-int-or-string": True}}})
     schema["properties"]["spec"] = with_rule(schema["properties"]["spec"], "self.x < 5")
-    (found,) = complaints(schema, {"spec": {"x": "5%"}})
-    assert found.startswith("spec: Invalid value: \"object\": 'no such overload': call arguments did not match")
+    (result,) = problem_texts(schema, {"spec": {"x": "5%"}})
+    assert result.startswith("spec: Invalid value: \"object\": 'no such overload': call arguments did not match")
 
 
 def test_rules_of_elements_use_brackets_and_indices() -> None:
     items = with_rule(TEXT, "self != ''", message="empty")
     schema = {
         "type": "object",
-        "properties": {
-            "l": {"type": "array", "items": items},
-            "m": {"type": "object", "additionalProperties": items},
-        },
+        "properties": {"l": {"type": "array", "items": items}, "m": {"type": "object", "additionalProperties": items}},
     }
-    assert complaints(schema, {"l": ["a", ""], "m": {"k": ""}}) == [
+    assert problem_texts(schema, {"l": ["a", ""], "m": {"k": ""}}) == [
         'l[1]: Invalid value: "string": empty',
         'm[k]: Invalid value: "string": empty',
     ]
@@ -112,17 +109,17 @@ def test_rules_of_elements_use_brackets_and_indices() -> None:
 
 def test_transition_rule_waits_for_an_old_value() -> None:
     schema = inside(with_rule(TEXT, "self == oldSelf", message="immutable"))
-    assert complaints(schema, {"spec": "a"}) == []
-    assert complaints(schema, {"spec": "a"}, {"spec": "a"}) == []
-    assert complaints(schema, {"spec": "b"}, {"spec": "a"}) == ['spec: Invalid value: "string": immutable']
-    assert complaints(schema, {"spec": "b"}, {}) == []
+    assert problem_texts(schema, {"spec": "a"}) == []
+    assert problem_texts(schema, {"spec": "a"}, {"spec": "a"}) == []
+    assert problem_texts(schema, {"spec": "b"}, {"spec": "a"}) == ['spec: Invalid value: "string": immutable']
+    assert problem_texts(schema, {"spec": "b"}, {}) == []
 
 
 def test_optional_old_self_runs_on_create_too() -> None:
     schema = inside(with_rule(TEXT, "oldSelf.hasValue() || self == 'first'", optionalOldSelf=True, message="no"))
-    assert complaints(schema, {"spec": "first"}) == []
-    assert complaints(schema, {"spec": "second"}) == ['spec: Invalid value: "string": no']
-    assert complaints(schema, {"spec": "second"}, {"spec": "first"}) == []
+    assert problem_texts(schema, {"spec": "first"}) == []
+    assert problem_texts(schema, {"spec": "second"}) == ['spec: Invalid value: "string": no']
+    assert problem_texts(schema, {"spec": "second"}, {"spec": "first"}) == []
 
 
 def test_old_elements_are_found_by_key() -> None:
@@ -134,16 +131,16 @@ def test_old_elements_are_found_by_key() -> None:
     schema = {"type": "object", "properties": {"l": {"type": "array", "items": item}}}
     schema["properties"]["l"] |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"]}  # type: ignore[index]
     old = {"l": [{"k": "a", "v": 1}, {"k": "b", "v": 5}]}
-    assert complaints(schema, {"l": [{"k": "b", "v": 4}, {"k": "c", "v": 0}, {"k": "a", "v": 1}]}, old) == [
+    assert problem_texts(schema, {"l": [{"k": "b", "v": 4}, {"k": "c", "v": 0}, {"k": "a", "v": 1}]}, old) == [
         'l[0]: Invalid value: "object": shrinks'
     ]
 
 
 def test_later_element_decides_despite_an_earlier_error() -> None:
     schema = inside(with_rule({"type": "array", "items": TEXT}, "self.exists(x, int(x) == 1)"))
-    assert complaints(schema, {"spec": ["x", "1"]}) == []
-    (found,) = complaints(schema, {"spec": ["x", "2"]})
-    assert found.startswith("spec: Invalid value: \"array\": type conversion error from 'string' to 'int' evaluating")
+    assert problem_texts(schema, {"spec": ["x", "1"]}) == []
+    (result,) = problem_texts(schema, {"spec": ["x", "2"]})
+    assert result.startswith("spec: Invalid value: \"array\": type conversion error from 'string' to 'int' evaluating")
 
 
 def test_expensive_rule_is_stopped_and_the_rest_is_skipped() -> None:
@@ -152,19 +149,19 @@ def test_expensive_rule_is_stopped_and_the_rest_is_skipped() -> None:
         {"rule": "false", "message": "never asked"},
     ]
     schema = inside({"type": "array", "items": {"type": "integer"}, "x-kubernetes-validations": rules})
-    (found,) = complaints(schema, {"spec": list(range(120))})
-    assert "operation cancelled: actual cost limit exceeded" in found
-    assert found.endswith("call cost exceeds limit for rule: slow")
+    (result,) = problem_texts(schema, {"spec": list(range(120))})
+    assert "operation cancelled: actual cost limit exceeded" in result
+    assert result.endswith("call cost exceeds limit for rule: slow")
 
 
 def test_fields_with_odd_names_are_written_escaped() -> None:
     schema = {"type": "object", "properties": {"x-y": TEXT, "namespace": TEXT, "a.b": TEXT, "u__v": TEXT}}
     rule = "self.x__dash__y + self.__namespace__ + self.a__dot__b + self.u__underscores__v == 'abcd'"
     value = {"x-y": "a", "namespace": "b", "a.b": "c", "u__v": "d"}
-    assert complaints(with_rule(schema, rule), value) == []
+    assert problem_texts(with_rule(schema, rule), value) == []
 
 
-def test_path_that_begins_with_a_key_is_told_as_the_server_tells_it() -> None:
+def test_path_that_begins_with_a_key_is_reported_as_the_server_words_it() -> None:
     values = {"type": "object", "additionalProperties": {"type": "string"}}
     schema = inside({**SPEC, "properties": {"m": with_rule(values, "false", message="no", fieldPath=".x")}})
-    assert complaints(schema, {"spec": {"m": {}}}) == ['spec.m.[x]: Invalid value: "object": no']
+    assert problem_texts(schema, {"spec": {"m": {}}}) == ['spec.m.[x]: Invalid value: "object": no']

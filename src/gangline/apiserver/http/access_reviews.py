@@ -17,8 +17,7 @@ from gangline.apiserver.errors import StatusError
 from gangline.apiserver.http.authentication import PUBLIC_PATHS, Authenticator, UserInfo, authorize
 from gangline.apiserver.http.request_info import RequestInfo, RequestVerb
 from gangline.apiserver.kinds.machinery.gostruct import go_struct
-from gangline.apiserver.kinds.machinery.problems import invalid
-from gangline.schema.problems import FieldProblem, summary
+from gangline.schema.problems import FieldProblem, invalid, summary
 from gangline.schema.typed.openapi import builtin_type
 from gangline.schema.typed.strict_decoding import DecodingChecker
 

@@ -1,1 +1,1 @@
-"""The rules of the built-in kinds: defaults, server-set fields, validation, warnings. Pure, in place, no I/O."""
+"""The strategies of built-in kinds: defaults, server-set fields, validation, warnings. Pure and in place, without I/O."""

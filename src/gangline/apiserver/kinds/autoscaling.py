@@ -6,16 +6,9 @@ from typing import Any, ClassVar
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats
 from gangline.apiserver.kinds.machinery.canonical import canonicalizer
-from gangline.apiserver.kinds.machinery.problems import (
-    forbidden,
-    invalid,
-    invalid_each,
-    required,
-    unsupported,
-    validate_non_negative,
-)
-from gangline.apiserver.kinds.machinery.strategy import Strategy
-from gangline.schema.problems import FieldProblem
+from gangline.apiserver.kinds.machinery.metadata import validate_non_negative
+from gangline.apiserver.kinds.machinery.strategy import StatusStrategy, Strategy
+from gangline.schema.problems import FieldProblem, forbidden, invalid, invalid_each, required, unsupported
 
 _METRIC_SOURCES = {
     "Object": "object",
@@ -28,11 +21,18 @@ _METRICS_ANNOTATION = "autoscaling.alpha.kubernetes.io/metrics"
 _BEHAVIOR_ANNOTATION = "autoscaling.alpha.kubernetes.io/behavior"
 
 
+class AutoscalerStatusStrategy(StatusStrategy):
+    def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
+        problems = validate_non_negative("status.currentReplicas", obj["status"].get("currentReplicas", 0))
+        return problems + validate_non_negative("status.desiredReplicas", obj["status"].get("desiredReplicas", 0))
+
+
 class AutoscalerStrategy(Strategy):
     """`autoscaling/v2`."""
 
     struct = "autoscaling.v2.HorizontalPodAutoscaler"
     has_status = True
+    status_strategy = AutoscalerStatusStrategy
 
     def set_defaults(self, obj: JSON) -> None:
         spec = obj["spec"]
@@ -51,31 +51,27 @@ class AutoscalerStrategy(Strategy):
     def validate_content(self, obj: JSON) -> list[FieldProblem]:
         spec = obj["spec"]
         low, high = spec["minReplicas"], spec["maxReplicas"]
-        found: list[FieldProblem] = []
+        problems: list[FieldProblem] = []
         if low < 1:
-            found.append(invalid("spec.minReplicas", low, "must be greater than or equal to 1"))
+            problems.append(invalid("spec.minReplicas", low, "must be greater than or equal to 1"))
         if high < 1:
-            found.append(invalid("spec.maxReplicas", high, "must be greater than 0"))
+            problems.append(invalid("spec.maxReplicas", high, "must be greater than 0"))
         if high < low:
-            found.append(invalid("spec.maxReplicas", high, "must be greater than or equal to `minReplicas`"))
-        found += _validate_scale_target(spec["scaleTargetRef"], "spec.scaleTargetRef")
+            problems.append(invalid("spec.maxReplicas", high, "must be greater than or equal to `minReplicas`"))
+        problems += _validate_scale_target(spec["scaleTargetRef"], "spec.scaleTargetRef")
         for index, metric in enumerate(spec.get("metrics", ())):
-            found += _validate_metric(metric, f"spec.metrics[{index}]")
+            problems += _validate_metric(metric, f"spec.metrics[{index}]")
         kinds = {metric.get("type") for metric in spec.get("metrics", ())}
         if low == 0 and not kinds & {"Object", "External"}:
-            told = "must specify at least one Object or External metric to support scaling to zero replicas"
-            found.append(forbidden("spec.metrics", told))
+            detail = "must specify at least one Object or External metric to support scaling to zero replicas"
+            problems.append(forbidden("spec.metrics", detail))
         for name in ("scaleUp", "scaleDown") if "behavior" in spec else ():
-            found += _validate_scaling_rules(spec["behavior"][name], f"spec.behavior.{name}")
-        return found
-
-    def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
-        found = validate_non_negative("status.currentReplicas", obj["status"].get("currentReplicas", 0))
-        return found + validate_non_negative("status.desiredReplicas", obj["status"].get("desiredReplicas", 0))
+            problems += _validate_scaling_rules(spec["behavior"][name], f"spec.behavior.{name}")
+        return problems
 
 
 class AutoscalerV1Strategy(AutoscalerStrategy):
-    """`autoscaling/v1`, on its own shape."""
+    """`autoscaling/v1`: objects have the fields of that version, and are validated as `v2`."""
 
     struct: ClassVar[str] = "autoscaling.v1.HorizontalPodAutoscaler"
 
@@ -91,100 +87,102 @@ def _default_policy(kind: str, value: int) -> JSON:
 
 
 def _validate_scale_target(reference: JSON, path: str) -> list[FieldProblem]:
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     for name in ("kind", "name"):
         value = reference.get(name, "")
-        where = f"{path}.{name}"
-        found += invalid_each(where, value, formats.path_segment_errors(value)) if value else [required(where)]
+        field_path = f"{path}.{name}"
+        problems += (
+            invalid_each(field_path, value, formats.path_segment_errors(value)) if value else [required(field_path)]
+        )
     version = reference.get("apiVersion", "")
     if "/" not in version:
-        found.append(invalid(f"{path}.apiVersion", version, "apiVersion must specify API group"))
-    return found
+        problems.append(invalid(f"{path}.apiVersion", version, "apiVersion must specify API group"))
+    return problems
 
 
 def _validate_metric(metric: JSON, path: str) -> list[FieldProblem]:
-    kind, found = metric.get("type", ""), []
+    kind, problems = metric.get("type", ""), []
     if not kind:
-        found.append(required(f"{path}.type", "must specify a metric source type"))
-    known = sorted(_METRIC_SOURCES)
+        problems.append(required(f"{path}.type", "must specify a metric source type"))
+    supported = sorted(_METRIC_SOURCES)
     if kind not in _METRIC_SOURCES:
-        found.append(unsupported(f"{path}.type", kind, known))
+        problems.append(unsupported(f"{path}.type", kind, supported))
     present = [name for name in _METRIC_SOURCES.values() if name in metric]
     if present:
-        found += _validate_metric_source(present[0], metric[present[0]], f"{path}.{present[0]}")
+        problems += _validate_metric_source(present[0], metric[present[0]], f"{path}.{present[0]}")
     if kind not in _METRIC_SOURCES:
-        found.append(unsupported(f"{path}.type", kind, known))
+        problems.append(unsupported(f"{path}.type", kind, supported))
     elif _METRIC_SOURCES[kind] not in present:
-        told = "must populate information for the given metric source"
-        found.append(required(f"{path}.{_METRIC_SOURCES[kind]}", told))
+        detail = "must populate information for the given metric source"
+        problems.append(required(f"{path}.{_METRIC_SOURCES[kind]}", detail))
     if len(present) != 1:
-        told = "must populate the given metric source only"
-        found += [forbidden(f"{path}.{name}", told) for name in present if name != _METRIC_SOURCES.get(kind)]
-    return found
+        detail = "must populate the given metric source only"
+        problems += [forbidden(f"{path}.{name}", detail) for name in present if name != _METRIC_SOURCES.get(kind)]
+    return problems
 
 
 def _validate_metric_source(name: str, source: JSON, path: str) -> list[FieldProblem]:
     if name not in {"resource", "containerResource"}:
         return []
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     if not source.get("name"):
-        found.append(required(f"{path}.name", "must specify a resource name"))
+        problems.append(required(f"{path}.name", "must specify a resource name"))
     target = source.get("target", {})
-    kind, known = target.get("type", ""), ("AverageValue", "Utilization", "Value")
+    kind, supported = target.get("type", ""), ("AverageValue", "Utilization", "Value")
     if not kind:
-        found.append(required(f"{path}.target.type", "must specify a metric target type"))
-    if kind not in known:
-        here = f"{path}.target.type"
-        found.append(invalid(here, kind, "must be either Utilization, Value, or AverageValue"))
+        problems.append(required(f"{path}.target.type", "must specify a metric target type"))
+    if kind not in supported:
+        field_path = f"{path}.target.type"
+        problems.append(invalid(field_path, kind, "must be either Utilization, Value, or AverageValue"))
     utilization = target.get("averageUtilization")
     if utilization is not None and utilization < 1:
-        told = "must be greater than 0"
-        found.append(invalid(f"{path}.target.averageUtilization", utilization, told))
+        detail = "must be greater than 0"
+        problems.append(invalid(f"{path}.target.averageUtilization", utilization, detail))
     if utilization is None and "averageValue" not in target:
-        told = "must set either a target raw value or a target utilization"
-        found.append(required(f"{path}.target.averageUtilization", told))
+        detail = "must set either a target raw value or a target utilization"
+        problems.append(required(f"{path}.target.averageUtilization", detail))
     if utilization is not None and "averageValue" in target:
-        told = "may not set both a target raw value and a target utilization"
-        found.append(forbidden(f"{path}.target.averageValue", told))
-    return found
+        detail = "may not set both a target raw value and a target utilization"
+        problems.append(forbidden(f"{path}.target.averageValue", detail))
+    return problems
 
 
 def _validate_scaling_rules(rules: JSON, path: str) -> list[FieldProblem]:
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     seconds = rules.get("stabilizationWindowSeconds", 0)
     if seconds < 0:
-        told = "must be greater than or equal to zero"
-        found.append(invalid(f"{path}.stabilizationWindowSeconds", seconds, told))
+        detail = "must be greater than or equal to zero"
+        problems.append(invalid(f"{path}.stabilizationWindowSeconds", seconds, detail))
     if seconds > 3600:
-        told = "must be less than or equal to 3600"
-        found.append(invalid(f"{path}.stabilizationWindowSeconds", seconds, told))
-    chosen, known = rules.get("selectPolicy", "Max"), ("Disabled", "Max", "Min")
-    if chosen not in known:
-        found.append(unsupported(f"{path}.selectPolicy", chosen, known))
+        detail = "must be less than or equal to 3600"
+        problems.append(invalid(f"{path}.stabilizationWindowSeconds", seconds, detail))
+    policy_choice, supported = rules.get("selectPolicy", "Max"), ("Disabled", "Max", "Min")
+    if policy_choice not in supported:
+        problems.append(unsupported(f"{path}.selectPolicy", policy_choice, supported))
     if not rules.get("policies"):
-        found.append(required(f"{path}.policies", "must specify at least one Policy"))
+        problems.append(required(f"{path}.policies", "must specify at least one Policy"))
     for index, policy in enumerate(rules.get("policies", ())):
-        found += _validate_scaling_policy(policy, f"{path}.policies[{index}]")
-    return found
+        problems += _validate_scaling_policy(policy, f"{path}.policies[{index}]")
+    return problems
 
 
 def _validate_scaling_policy(policy: JSON, path: str) -> list[FieldProblem]:
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     if policy["type"] not in {"Percent", "Pods"}:
-        found.append(unsupported(f"{path}.type", policy["type"], ("Percent", "Pods")))
-    found += [
+        problems.append(unsupported(f"{path}.type", policy["type"], ("Percent", "Pods")))
+    problems += [
         invalid(f"{path}.{name}", policy[name], "must be greater than zero")
         for name in ("value", "periodSeconds")
         if policy[name] <= 0
     ]
     if policy["periodSeconds"] > 1800:
-        told = "must be less than or equal to 1800"
-        found.append(invalid(f"{path}.periodSeconds", policy["periodSeconds"], told))
-    return found
+        detail = "must be less than or equal to 1800"
+        problems.append(invalid(f"{path}.periodSeconds", policy["periodSeconds"], detail))
+    return problems
 
 
 def to_v1(obj: JSON) -> JSON:
-    """A stored autoscaler as `autoscaling/v1`; what that has no field for becomes an annotation."""
+    """A stored autoscaler as `autoscaling/v1`. Fields that v1 does not have become annotations."""
     spec, status = dict(obj["spec"]), dict(obj.get("status", {}))
     meta = dict(obj["metadata"])
     annotations = dict(meta.get("annotations", {}))
@@ -209,7 +207,7 @@ def to_v1(obj: JSON) -> JSON:
 
 
 def to_v2(obj: JSON) -> JSON:
-    """An `autoscaling/v1` autoscaler as it is stored; the inverse of `to_v1`."""
+    """An `autoscaling/v1` autoscaler as it is stored: the inverse of `to_v1`."""
     spec, meta = dict(obj["spec"]), dict(obj["metadata"])
     annotations = dict(meta.get("annotations", {}))
     metrics = json.loads(annotations.pop(_METRICS_ANNOTATION, "[]"))

@@ -1,109 +1,29 @@
-"""Leases, priority classes, disruption budgets, quotas and limits: small kinds that govern others."""
+"""Pod disruption budgets."""
 
 from gangline.api.meta import JSON
-from gangline.apiserver.kinds.machinery import formats, metadata, quantities, selectors
-from gangline.apiserver.kinds.machinery.problems import (
-    duplicate,
-    forbidden,
-    invalid,
-    invalid_each,
-    required,
-    unsupported,
-    validate_non_negative,
-)
-from gangline.apiserver.kinds.machinery.strategy import Strategy
-from gangline.apiserver.kinds.pod import templates, validation
-from gangline.schema.problems import FieldProblem
-
-_MAX_USER_PRIORITY = 1_000_000_000
-_SYSTEM_PRIORITY_CLASSES = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
-_QUOTA_SCOPES = frozenset(
-    [
-        "Terminating",
-        "NotTerminating",
-        "BestEffort",
-        "NotBestEffort",
-        "PriorityClass",
-        "CrossNamespacePodAffinity",
-        "VolumeAttributesClass",
-    ]
-)
+from gangline.apiserver.kinds.machinery import formats, metadata, selectors
+from gangline.apiserver.kinds.machinery.metadata import validate_non_negative
+from gangline.apiserver.kinds.machinery.strategy import StatusStrategy, Strategy
+from gangline.apiserver.kinds.pod import templates
+from gangline.schema.problems import FieldProblem, invalid, unsupported
 
 
-class LeaseStrategy(Strategy):
-    struct = "coordination.v1.Lease"
-    allow_create_on_update = True
-    allow_unconditional_update = False
+class DisruptionBudgetStatusStrategy(StatusStrategy):
+    def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
+        return self.validate_status(obj, old)
 
-    def prepare_for_create(self, obj: JSON, now: str) -> None:
-        _drop_coordinated_fields(obj["spec"])
-
-    def prepare_for_update(self, obj: JSON, old: JSON) -> None:
-        _drop_coordinated_fields(obj["spec"])
-
-    def validate_content(self, obj: JSON) -> list[FieldProblem]:
-        spec = obj["spec"]
-        found: list[FieldProblem] = []
-        seconds, transitions = spec.get("leaseDurationSeconds", 1), spec.get("leaseTransitions", 0)
-        if seconds <= 0:
-            found.append(invalid("spec.leaseDurationSeconds", seconds, "must be greater than 0"))
-        if transitions < 0:
-            found.append(invalid("spec.leaseTransitions", transitions, "must be greater than or equal to 0"))
-        return found
-
-
-def _drop_coordinated_fields(spec: JSON) -> None:
-    """Coordinated elections are off in this version of Kubernetes."""
-    spec.pop("strategy", None)
-    spec.pop("preferredHolder", None)
-
-
-class PriorityClassStrategy(Strategy):
-    struct = "scheduling.v1.PriorityClass"
-    namespaced = False
-    has_generation = True
-
-    def set_defaults(self, obj: JSON) -> None:
-        obj.setdefault("preemptionPolicy", "PreemptLowerPriority")
-
-    def prepare_for_update(self, obj: JSON, old: JSON) -> None:
-        obj["metadata"]["generation"] = old["metadata"].get("generation", 1)
-
-    def validate(self, obj: JSON) -> list[FieldProblem]:
-        found = super().validate(obj)
-        name, value = obj["metadata"].get("name", ""), obj["value"]
-        if name.startswith("system-"):
-            found += _validate_system_class(name, value, obj)
-        elif value > _MAX_USER_PRIORITY:
-            told = f"maximum allowed value of a user defined priority is {_MAX_USER_PRIORITY}"
-            found.append(forbidden("value", told))
-        return found + validation.validate_preemption_policy(obj["preemptionPolicy"], "preemptionPolicy")
-
-    def validate_transition(self, obj: JSON, old: JSON) -> list[FieldProblem]:
-        found: list[FieldProblem] = []
-        if obj["value"] != old["value"]:
-            found.append(forbidden("value", "may not be changed in an update."))
-        return found + metadata.validate_immutable(obj["preemptionPolicy"], old["preemptionPolicy"], "preemptionPolicy")
-
-
-def _validate_system_class(name: str, value: int, obj: JSON) -> list[FieldProblem]:
-    if name not in _SYSTEM_PRIORITY_CLASSES:
-        told = f"{name} is not a known system priority class"
-    elif value != _SYSTEM_PRIORITY_CLASSES[name]:
-        told = f"value of {name} PriorityClass must be {_SYSTEM_PRIORITY_CLASSES[name]}"
-    elif obj.get("globalDefault"):
-        told = f"globalDefault of {name} PriorityClass must be false"
-    else:
-        return []
-    reserved = "priority class names with 'system-' prefix are reserved for system use only. error: "
-    return [forbidden("metadata.name", reserved + told)]
+    def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
+        problems: list[FieldProblem] = []
+        for name in ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"):
+            problems += validate_non_negative(f"status.{name}", obj["status"].get(name, 0))
+        return problems
 
 
 class DisruptionBudgetStrategy(Strategy):
     struct = "policy.v1.PodDisruptionBudget"
     has_status = True
+    status_strategy = DisruptionBudgetStatusStrategy
     has_generation = True
-    allow_unconditional_update = False
 
     def validate(self, obj: JSON) -> list[FieldProblem]:
         meta = obj["metadata"]
@@ -114,218 +34,18 @@ class DisruptionBudgetStrategy(Strategy):
     def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         return self.validate_content(obj)
 
-    def validate_kind_status_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
-        return self.validate_status(obj, old)
-
     def validate_content(self, obj: JSON) -> list[FieldProblem]:
         spec = obj["spec"]
-        found: list[FieldProblem] = []
+        problems: list[FieldProblem] = []
         if "minAvailable" in spec and "maxUnavailable" in spec:
-            found.append(invalid("spec", spec, "minAvailable and maxUnavailable cannot be both set"))
+            problems.append(invalid("spec", spec, "minAvailable and maxUnavailable cannot be both set"))
         for name in ("minAvailable", "maxUnavailable"):
             if name in spec:
-                found += templates.validate_int_or_percent(spec[name], f"spec.{name}")
-                found += templates.validate_percent_limit(spec[name], f"spec.{name}")
-        found += selectors.validate_label_selector(spec.get("selector"), "spec.selector")
-        known = ("AlwaysAllow", "IfHealthyBudget")
+                problems += templates.validate_int_or_percent(spec[name], f"spec.{name}")
+                problems += templates.validate_percent_limit(spec[name], f"spec.{name}")
+        problems += selectors.validate_label_selector(spec.get("selector"), "spec.selector")
+        supported = ("AlwaysAllow", "IfHealthyBudget")
         policy = spec.get("unhealthyPodEvictionPolicy")
-        if policy is not None and policy not in known:
-            found.append(unsupported("spec.unhealthyPodEvictionPolicy", policy, known))
-        return found
-
-    def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
-        found: list[FieldProblem] = []
-        for name in ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"):
-            found += validate_non_negative(f"status.{name}", obj["status"].get(name, 0))
-        return found
-
-
-class ResourceQuotaStrategy(Strategy):
-    struct = "core.v1.ResourceQuota"
-    has_status = True
-
-    def validate_content(self, obj: JSON) -> list[FieldProblem]:
-        spec = obj["spec"]
-        found = _validate_quota_resources(spec.get("hard", {}), "spec.hard")
-        scopes = spec.get("scopes", [])
-        for scope in scopes:
-            if scope not in _QUOTA_SCOPES:
-                found.append(invalid("spec.scopes", scopes, "unsupported scope"))
-            found += _validate_scope_resources(scope, spec.get("hard", {}), "spec.scopes", scopes)
-        for pair in ({"BestEffort", "NotBestEffort"}, {"Terminating", "NotTerminating"}):
-            if pair <= set(scopes):
-                found.append(invalid("spec.scopes", scopes, "conflicting scopes"))
-        for one in spec.get("scopeSelector", {}).get("matchExpressions", ()):
-            found += _validate_scope_expression(one, spec)
-        return found
-
-    def validate_transition(self, obj: JSON, old: JSON) -> list[FieldProblem]:
-        scopes = obj["spec"].get("scopes")
-        if set(scopes or ()) == set(old["spec"].get("scopes") or ()):
-            return []
-        return [invalid("spec.scopes", scopes, metadata.IMMUTABLE_MESSAGE)]
-
-    def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
-        status = obj["status"]
-        return _validate_quota_resources(status.get("hard", {}), "status.hard") + _validate_quota_resources(
-            status.get("used", {}), "status.used"
-        )
-
-
-def _validate_quota_resources(listed: JSON, path: str) -> list[FieldProblem]:
-    found: list[FieldProblem] = []
-    for name, text in listed.items():
-        found += quantities.validate_quota_resource_name(name, f"{path}[{name}]")
-        found += quantities.validate_resource_value(name, text, f"{path}[{name}]")
-    return found
-
-
-_COMPUTE_RESOURCES = frozenset(
-    [
-        "cpu",
-        "memory",
-        "ephemeral-storage",
-        "requests.cpu",
-        "requests.memory",
-        "requests.ephemeral-storage",
-        "limits.cpu",
-        "limits.memory",
-        "limits.ephemeral-storage",
-        "pods",
-    ]
-)
-
-
-def _validate_scope_resources(scope: str, hard: JSON, path: str, shown: object) -> list[FieldProblem]:
-    may = {"pods"} if scope == "BestEffort" else _COMPUTE_RESOURCES
-    if scope not in {"Terminating", "NotTerminating", "BestEffort", "NotBestEffort", "PriorityClass"}:
-        return []
-    told = "unsupported scope applied to resource"
-    return [
-        invalid(path, shown, told) for name in sorted(hard) if name in quantities.QUOTA_RESOURCES and name not in may
-    ]
-
-
-def _validate_scope_expression(one: JSON, spec: JSON) -> list[FieldProblem]:
-    path = "spec.scopeSelector.matchExpressions"
-    scope, operator, values = one.get("scopeName", ""), one.get("operator", ""), one.get("values", [])
-    found: list[FieldProblem] = []
-    if scope not in _QUOTA_SCOPES:
-        found.append(invalid(f"{path}.scopeName", scope, "unsupported scope"))
-    found += _validate_scope_resources(scope, spec.get("hard", {}), path, spec["scopeSelector"])
-    if scope in _QUOTA_SCOPES - {"PriorityClass", "VolumeAttributesClass"} and operator != "Exists":
-        told = (
-            "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, "
-            "ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or "
-            "ResourceQuotaScopeCrossNamespacePodAffinity"
-        )
-        found.append(invalid(f"{path}.operator", operator, told))
-    if operator in {"In", "NotIn"}:
-        if not values:
-            told = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"
-            found.append(required(f"{path}.values", told))
-    elif operator not in {"Exists", "DoesNotExist"}:
-        found.append(invalid(f"{path}.operator", operator, "not a valid selector operator"))
-    elif values:
-        told = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"
-        found.append(invalid(f"{path}.values", values, told))
-    return found
-
-
-class LimitRangeStrategy(Strategy):
-    struct = "core.v1.LimitRange"
-    allow_create_on_update = True
-
-    def prepare_for_create(self, obj: JSON, now: str) -> None:
-        if not obj["metadata"].get("name"):  # the one kind that names itself
-            obj["metadata"]["name"] = obj["metadata"]["uid"]
-
-    def set_defaults(self, obj: JSON) -> None:
-        for limit in obj["spec"].get("limits") or ():
-            if limit.get("type") == "Container":
-                default = {**limit.get("max", {}), **limit.get("default", {})}
-                request = {**limit.get("min", {}), **default, **limit.get("defaultRequest", {})}
-                for name, value in (("default", default), ("defaultRequest", request)):
-                    if value:
-                        limit[name] = value
-
-    def validate_content(self, obj: JSON) -> list[FieldProblem]:
-        found: list[FieldProblem] = []
-        seen: set[str] = set()
-        for index, limit in enumerate(obj["spec"].get("limits") or ()):
-            path, kind = f"spec.limits[{index}]", limit.get("type", "")
-            said = formats.qualified_name_errors(kind)
-            if not said and "/" not in kind and kind not in {"Pod", "Container", "PersistentVolumeClaim"}:
-                said = ("must be a standard limit type or fully qualified",)
-            found += invalid_each(f"{path}.type", kind, said)
-            if kind in seen:
-                found.append(duplicate(f"{path}.type", kind))
-            seen.add(kind)
-            found += _validate_limit(limit, kind, path)
-        return found
-
-    def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
-        return self.validate(obj)
-
-
-def _validate_limit(limit: JSON, kind: str, path: str) -> list[FieldProblem]:
-    found: list[FieldProblem] = []
-    groups = ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"]
-    for name in groups:
-        if kind == "Pod" and name.startswith("default"):
-            if limit.get(name):
-                found.append(forbidden(f"{path}.{name}", "may not be specified when `type` is 'Pod'"))
-            continue
-        for resource in limit.get(name, {}):
-            where = f"{path}.{name}[{resource}]"
-            inside = kind in {"Pod", "Container"}
-            found += (quantities.validate_container_resource_name if inside else quantities.validate_resource_name)(
-                resource, where
-            )
-    if kind == "PersistentVolumeClaim" and not any("storage" in limit.get(name, {}) for name in ("min", "max")):
-        told = "either minimum or maximum storage value is required, but neither was provided"
-        found.append(required(f"{path}.limits", told))
-    for resource in sorted({one for name in groups for one in limit.get(name, {})}):
-        found += _validate_limit_order(limit, resource, path)
-    return found
-
-
-_LIMIT_ORDER = (
-    ("min", "max", "min", "min value {} is greater than max value {}"),
-    ("min", "defaultRequest", "defaultRequest", "min value {} is greater than default request value {}"),
-    ("defaultRequest", "max", "defaultRequest", "default request value {} is greater than max value {}"),
-    (
-        "defaultRequest",
-        "default",
-        "defaultRequest",
-        "default request value {} is greater than default limit value {}",
-    ),
-    ("min", "default", "default", "min value {} is greater than default value {}"),
-    ("default", "max", "default", "default value {} is greater than max value {}"),
-)
-
-
-def _validate_limit_order(limit: JSON, resource: str, path: str) -> list[FieldProblem]:
-    texts = {name: limit[name][resource] for name in limit if resource in (limit[name] if name != "type" else ())}
-    found: list[FieldProblem] = []
-    for small, large, where, told in _LIMIT_ORDER:
-        if (
-            small in texts
-            and large in texts
-            and quantities.parse_quantity(texts[small]) > quantities.parse_quantity(texts[large])
-        ):
-            shown = {"defaultRequest": texts.get("defaultRequest"), "min": texts[small]}.get(where)
-            if where == "default":
-                shown = texts[small] if small == "min" else texts[large]
-            found.append(invalid(f"{path}.{where}[{resource}]", shown, told.format(texts[small], texts[large])))
-    ratio = texts.get("maxLimitRequestRatio")
-    if ratio is not None and quantities.parse_quantity(ratio).milli() < 1000:
-        where = f"{path}.maxLimitRequestRatio[{resource}]"
-        found.append(invalid(where, ratio, f"ratio {ratio} is less than 1"))
-    if ratio is not None and {"min", "max"} <= texts.keys() and quantities.parse_quantity(texts["min"]).nanos:
-        share = quantities.parse_quantity(texts["max"]).nanos / quantities.parse_quantity(texts["min"]).nanos
-        if quantities.parse_quantity(ratio).milli() / 1000 > share:
-            where = f"{path}.maxLimitRequestRatio[{resource}]"
-            told = f"ratio {ratio} is greater than max/min = {share:.6f}"
-            found.append(invalid(where, ratio, told))
-    return found
+        if policy is not None and policy not in supported:
+            problems.append(unsupported("spec.unhealthyPodEvictionPolicy", policy, supported))
+        return problems

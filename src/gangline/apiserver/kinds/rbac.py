@@ -4,25 +4,21 @@ from typing import ClassVar
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats, gostruct, selectors
-from gangline.apiserver.kinds.machinery.problems import invalid, invalid_each, required, unsupported
 from gangline.apiserver.kinds.machinery.strategy import Strategy
-from gangline.schema.problems import FieldProblem
+from gangline.schema.problems import FieldProblem, invalid, invalid_each, required, unsupported
 
 RBAC_GROUP = "rbac.authorization.k8s.io"
 _SUBJECT_KINDS = ("ServiceAccount", "User", "Group")
 
 
 class _RbacStrategy(Strategy):
-    allow_create_on_update = True
-
-    def validate_name(self, name: str) -> tuple[str, ...]:
-        return formats.path_segment_errors(name)
+    name_errors = staticmethod(formats.path_segment_errors)
 
     def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         return [
             *self.validate(obj),
-            *self.validate(obj),  # once for the kind and once for the change, as the real server does
-            *self.validate_metadata_update(obj, old),
+            *self.validate(obj),  # As kube-apiserver: for the kind and for the change.
+            *self.metadata.validate_update(obj, old),
             *self.validate_transition(obj, old),
         ]
 
@@ -31,10 +27,10 @@ class RoleStrategy(_RbacStrategy):
     struct = "rbac.v1.Role"
 
     def validate_content(self, obj: JSON) -> list[FieldProblem]:
-        found: list[FieldProblem] = []
+        problems: list[FieldProblem] = []
         for index, rule in enumerate(obj.get("rules") or ()):
-            found += _validate_policy_rule(rule, f"rules[{index}]", namespaced=self.namespaced)
-        return found
+            problems += _validate_policy_rule(rule, f"rules[{index}]", namespaced=self.namespaced)
+        return problems
 
 
 class ClusterRoleStrategy(RoleStrategy):
@@ -42,37 +38,37 @@ class ClusterRoleStrategy(RoleStrategy):
     namespaced = False
 
     def validate_content(self, obj: JSON) -> list[FieldProblem]:
-        found = super().validate_content(obj)
+        problems = super().validate_content(obj)
         if "aggregationRule" not in obj:
-            return found
+            return problems
         path = "aggregationRule.clusterRoleSelectors"
-        chosen = obj["aggregationRule"].get("clusterRoleSelectors", ())
-        if not chosen:
-            told = "at least one clusterRoleSelector required if aggregationRule is non-nil"
-            found.append(required(path, told))
-        for index, selector in enumerate(chosen):
-            wrong = selectors.validate_label_selector(selector, f"{path}[{index}]")
-            found += wrong
-            if wrong:
-                found.append(invalid(f"{path}[{index}]", None, "invalid label selector."))
-        return found
+        selector_list = obj["aggregationRule"].get("clusterRoleSelectors", ())
+        if not selector_list:
+            detail = "at least one clusterRoleSelector required if aggregationRule is non-nil"
+            problems.append(required(path, detail))
+        for index, selector in enumerate(selector_list):
+            selector_problems = selectors.validate_label_selector(selector, f"{path}[{index}]")
+            problems += selector_problems
+            if selector_problems:
+                problems.append(invalid(f"{path}[{index}]", None, "invalid label selector."))
+        return problems
 
 
 def _validate_policy_rule(rule: JSON, path: str, *, namespaced: bool) -> list[FieldProblem]:
-    found = [] if rule.get("verbs") else [required(f"{path}.verbs", "verbs must contain at least one value")]
+    problems = [] if rule.get("verbs") else [required(f"{path}.verbs", "verbs must contain at least one value")]
     urls = rule.get("nonResourceURLs")
     if urls:
         if namespaced:
-            told = "namespaced rules cannot apply to non-resource URLs"
-            found.append(invalid(f"{path}.nonResourceURLs", urls, told))
+            detail = "namespaced rules cannot apply to non-resource URLs"
+            problems.append(invalid(f"{path}.nonResourceURLs", urls, detail))
         if rule.keys() & {"apiGroups", "resources", "resourceNames"}:
-            told = "rules cannot apply to both regular resources and non-resource URLs"
-            found.append(invalid(f"{path}.nonResourceURLs", urls, told))
-        return found
-    for name, told in (("apiGroups", "api group"), ("resources", "resource")):
+            detail = "rules cannot apply to both regular resources and non-resource URLs"
+            problems.append(invalid(f"{path}.nonResourceURLs", urls, detail))
+        return problems
+    for name, detail in (("apiGroups", "api group"), ("resources", "resource")):
         if not rule.get(name):
-            found.append(required(f"{path}.{name}", f"resource rules must supply at least one {told}"))
-    return found
+            problems.append(required(f"{path}.{name}", f"resource rules must supply at least one {detail}"))
+    return problems
 
 
 class RoleBindingStrategy(_RbacStrategy):
@@ -87,28 +83,28 @@ class RoleBindingStrategy(_RbacStrategy):
                 subject.setdefault("apiGroup", RBAC_GROUP)
 
     def validate_content(self, obj: JSON) -> list[FieldProblem]:
-        found: list[FieldProblem] = []
+        problems: list[FieldProblem] = []
         role = obj["roleRef"]
         if role["apiGroup"] != RBAC_GROUP:
-            found.append(unsupported("roleRef.apiGroup", role["apiGroup"], (RBAC_GROUP,)))
+            problems.append(unsupported("roleRef.apiGroup", role["apiGroup"], (RBAC_GROUP,)))
         if role["kind"] not in self.role_kinds:
-            found.append(unsupported("roleRef.kind", role["kind"], self.role_kinds))
+            problems.append(unsupported("roleRef.kind", role["kind"], self.role_kinds))
         name = role["name"]
-        found += (
+        problems += (
             invalid_each("roleRef.name", name, formats.path_segment_errors(name))
             if name
             else [required("roleRef.name")]
         )
         for index, subject in enumerate(obj.get("subjects", ())):
-            found += _validate_subject(subject, f"subjects[{index}]", namespaced=self.namespaced)
-        return found
+            problems += _validate_subject(subject, f"subjects[{index}]", namespaced=self.namespaced)
+        return problems
 
     def validate_transition(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         role = obj["roleRef"]
         if role == old["roleRef"]:
             return []
-        shown = gostruct.go_struct(role, "APIGroup Kind Name")
-        return [invalid("roleRef", shown, "cannot change roleRef")]
+        printed = gostruct.go_struct(role, "APIGroup Kind Name")
+        return [invalid("roleRef", printed, "cannot change roleRef")]
 
 
 class ClusterRoleBindingStrategy(RoleBindingStrategy):
@@ -119,16 +115,16 @@ class ClusterRoleBindingStrategy(RoleBindingStrategy):
 
 def _validate_subject(subject: JSON, path: str, *, namespaced: bool) -> list[FieldProblem]:
     name, kind, group = subject.get("name", ""), subject.get("kind", ""), subject.get("apiGroup", "")
-    found = [] if name else [required(f"{path}.name")]
+    problems = [] if name else [required(f"{path}.name")]
     if kind == "ServiceAccount":
         if name:
-            found += invalid_each(f"{path}.name", name, formats.dns_subdomain_errors(name))
+            problems += invalid_each(f"{path}.name", name, formats.dns_subdomain_errors(name))
         if group:
-            found.append(unsupported(f"{path}.apiGroup", group, ("",)))
+            problems.append(unsupported(f"{path}.apiGroup", group, ("",)))
         if not namespaced and not subject.get("namespace"):
-            found.append(required(f"{path}.namespace"))
+            problems.append(required(f"{path}.namespace"))
     elif kind not in _SUBJECT_KINDS:
-        found.append(unsupported(f"{path}.kind", kind, _SUBJECT_KINDS))
+        problems.append(unsupported(f"{path}.kind", kind, _SUBJECT_KINDS))
     elif group != RBAC_GROUP:
-        found.append(unsupported(f"{path}.apiGroup", group, (RBAC_GROUP,)))
-    return found
+        problems.append(unsupported(f"{path}.apiGroup", group, (RBAC_GROUP,)))
+    return problems

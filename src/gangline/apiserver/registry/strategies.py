@@ -2,10 +2,10 @@
 
 from functools import cache
 
-from gangline.apiserver.kinds import autoscaling, policy, rbac
+from gangline.apiserver.kinds import autoscaling, coordination, policy, rbac, scheduling
 from gangline.apiserver.kinds.apps import workloads
 from gangline.apiserver.kinds.batch import cronjob, job
-from gangline.apiserver.kinds.core import configs, endpoints, event, namespace, node, service, storage
+from gangline.apiserver.kinds.core import configs, endpoints, event, namespace, node, quota, service, storage
 from gangline.apiserver.kinds.machinery.strategy import Strategy
 from gangline.apiserver.kinds.pod import strategy
 
@@ -20,8 +20,8 @@ _STRATEGIES: dict[tuple[str, str], type[Strategy]] = {
     ("", "Event"): event.EventStrategy,
     ("", "PersistentVolumeClaim"): storage.PersistentVolumeClaimStrategy,
     ("", "PersistentVolume"): storage.PersistentVolumeStrategy,
-    ("", "ResourceQuota"): policy.ResourceQuotaStrategy,
-    ("", "LimitRange"): policy.LimitRangeStrategy,
+    ("", "ResourceQuota"): quota.ResourceQuotaStrategy,
+    ("", "LimitRange"): quota.LimitRangeStrategy,
     ("", "Endpoints"): endpoints.EndpointsStrategy,
     ("", "PodTemplate"): workloads.PodTemplateStrategy,
     ("apps", "Deployment"): workloads.DeploymentStrategy,
@@ -31,10 +31,10 @@ _STRATEGIES: dict[tuple[str, str], type[Strategy]] = {
     ("apps", "ControllerRevision"): workloads.ControllerRevisionStrategy,
     ("batch", "Job"): job.JobStrategy,
     ("batch", "CronJob"): cronjob.CronJobStrategy,
-    ("coordination.k8s.io", "Lease"): policy.LeaseStrategy,
+    ("coordination.k8s.io", "Lease"): coordination.LeaseStrategy,
     ("events.k8s.io", "Event"): event.EventsV1Strategy,
     ("policy", "PodDisruptionBudget"): policy.DisruptionBudgetStrategy,
-    ("scheduling.k8s.io", "PriorityClass"): policy.PriorityClassStrategy,
+    ("scheduling.k8s.io", "PriorityClass"): scheduling.PriorityClassStrategy,
     ("storage.k8s.io", "StorageClass"): storage.StorageClassStrategy,
     ("autoscaling", "HorizontalPodAutoscaler"): autoscaling.AutoscalerStrategy,
     ("discovery.k8s.io", "EndpointSlice"): endpoints.EndpointSliceStrategy,

@@ -74,8 +74,8 @@ def prepare_and_validate(subresource: str, strategy: Strategy, new: JSON, old: J
     """Restore, in place, the fields that a write of this subresource may not change. Returns what is invalid."""
     match subresource:
         case "status":
-            strategy.prepare_for_status_update(new, old)
-            return strategy.validate_status_update(new, old)
+            strategy.status.prepare_for_update(new, old)
+            return strategy.status.validate_update(new, old)
         case "finalize" if isinstance(strategy, NamespaceStrategy):
             strategy.prepare_for_finalize_update(new, old)
             return strategy.validate_finalize_update(new, old)

@@ -1,1 +1,1 @@
-"""Rules of schemas, in CEL: parsed by Google's parser, checked, costed and evaluated here on plain JSON."""
+"""CEL rules of schemas: parsed by Google's parser; checked, costed and evaluated here on plain JSON."""

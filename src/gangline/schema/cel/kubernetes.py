@@ -1,4 +1,4 @@
-"""Kubernetes' own types for rules: quantities, URLs, addresses, networks, named formats and versions."""
+"""Kubernetes' own types for rules: quantities, URLs, IP addresses, CIDRs, named formats and semantic versions."""
 
 import ipaddress
 import re
@@ -12,10 +12,11 @@ from gangline.schema import formats
 from gangline.schema.cel.values import OPTIONAL_NONE, CelError, CelOptional
 from gangline.schema.go_text import quoted_text
 from gangline.schema.names import dns1035_label_errors, dns_label_errors, name_from_prefix
+from gangline.schema.typed.scalars import QUANTITY_FORMAT
 
 
 class Comparable:
-    """What can be compared with its like."""
+    """A value that can be compared with others of its class."""
 
     type_name = ""
     key: Any
@@ -37,14 +38,14 @@ class Comparable:
 
 
 class CelQuantity(Comparable):
-    """A quantity."""
+    """A quantity, and whether it is written as an integer."""
 
     type_name = "kubernetes.Quantity"
 
     def __init__(self, quantity: Quantity, *, whole: bool) -> None:
         self.key = quantity
         self.whole = whole
-        """Written as a whole number. `1000m` and `1.5Gi` are not, whatever they amount to."""
+        """Whether it is written as an integer. `1000m` and `1.5Gi` are not, whatever their value."""
 
 
 class CelUrl(Comparable):
@@ -67,7 +68,7 @@ class CelIP(Comparable):
 
 
 class CelCIDR(Comparable):
-    """A network with the address it was written with."""
+    """A network together with the address it was written with."""
 
     type_name = "net.CIDR"
 
@@ -104,13 +105,11 @@ def _parse_quantity(text: str) -> CelQuantity:
     try:
         return CelQuantity(Quantity.parse(text), whole=_is_written_whole(text))
     except QuantityError:
-        raise CelError(
-            "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
-        ) from None
+        raise CelError(QUANTITY_FORMAT) from None
 
 
 def _can_parse(parse: Callable[..., Any]) -> Callable[..., bool]:
-    """Whether it parses."""
+    """A function that returns whether `parse` accepts its arguments."""
 
     def work(*arguments: Any) -> bool:
         try:
@@ -133,12 +132,12 @@ def _is_integer(amount: CelQuantity) -> bool:
 
 
 def _is_written_whole(text: str) -> bool:
-    found = re.fullmatch(r"[+-]?\d*\.?(\d*?)0*(?:[eE]([+-]?\d+)|([num])|[kMGTPE]?(i)?)", text)
-    if found is None or found[3]:
+    match = re.fullmatch(r"[+-]?\d*\.?(\d*?)0*(?:[eE]([+-]?\d+)|([num])|[kMGTPE]?(i)?)", text)
+    if match is None or match[3]:
         return False
     suffix = {"k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}.get(text[-1], 0)
-    power = int(found[2]) if found[2] else suffix
-    return not found[1] if found[4] else len(found[1]) <= power
+    power = int(match[2]) if match[2] else suffix
+    return not match[1] if match[4] else len(match[1]) <= power
 
 
 def _operand_quantity(value: CelQuantity | int) -> Quantity:
@@ -167,8 +166,8 @@ def _url_hostname(url: CelUrl) -> str:
 
 
 def _url_port(url: CelUrl) -> str:
-    found = re.search(r":(\d*)$", _url_host(url))
-    return found[1] if found else ""
+    match = re.search(r":(\d*)$", _url_host(url))
+    return match[1] if match else ""
 
 
 def _url_escaped_path(url: CelUrl) -> str:
@@ -189,8 +188,8 @@ def _parse_ip(text: str) -> CelIP:
     except ValueError:
         octets = re.fullmatch(r"\d+(\.\d+){3}", text) and re.search(r"(^|\.)0\d", text)
         reason = "IPv4 field has octet with leading zero" if octets else "unable to parse IP"
-        shown = f"ParseAddr({quoted_text(text)}): {reason}"
-        raise CelError(f"IP Address {quoted_text(text)} parse error during conversion from string: {shown}") from None
+        cause = f"ParseAddr({quoted_text(text)}): {reason}"
+        raise CelError(f"IP Address {quoted_text(text)} parse error during conversion from string: {cause}") from None
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
         raise CelError(f"IPv4-mapped IPv6 address {quoted_text(text)} is not allowed")
     return CelIP(address)
@@ -204,24 +203,24 @@ def _parse_cidr(text: str) -> CelCIDR:
         interface = ipaddress.ip_interface(text)
         _parse_ip(address)
     except (ValueError, CelError):
-        shown = (
+        cause = (
             f"netip.ParsePrefix({quoted_text(text)}): no '/'"
             if not length
             else f"netip.ParsePrefix({quoted_text(text)})"
         )
-        said = "network address parse error during conversion from string"
-        raise CelError(f"{said}: {said}: {shown}") from None
+        error = "network address parse error during conversion from string"
+        raise CelError(f"{error}: {error}: {cause}") from None
     return CelCIDR(interface)
 
 
 def _contains_ip(network: CelCIDR, address: CelIP | str) -> bool:
-    found = _parse_ip(address) if isinstance(address, str) else address
-    return bool(found.key in network.key.network)
+    contained = _parse_ip(address) if isinstance(address, str) else address
+    return bool(contained.key in network.key.network)
 
 
 def _contains_cidr(network: CelCIDR, other: CelCIDR | str) -> bool:
-    found = _parse_cidr(other) if isinstance(other, str) else other
-    ours, theirs = network.key.network, found.key.network
+    contained = _parse_cidr(other) if isinstance(other, str) else other
+    ours, theirs = network.key.network, contained.key.network
     return bool(ours.version == theirs.version and theirs.subnet_of(ours))
 
 
@@ -246,18 +245,18 @@ _SEMVER_PATTERN = re.compile(
 
 
 def _parse_semver(text: str, normalize: bool = False) -> CelSemver:
-    given = text
+    source = text
     if normalize:
         text = text.removeprefix("v")
-        numbers, rest = re.match(r"([0-9.]*)(.*)", text).groups()  # type: ignore[union-attr]
+        numbers, suffix = re.match(r"([0-9.]*)(.*)", text).groups()  # type: ignore[union-attr]
         parts = [part.lstrip("0") or "0" for part in numbers.split(".")]
-        text = ".".join([*parts, *["0"] * (3 - len(parts))]) + rest
-    found = _SEMVER_PATTERN.fullmatch(text)
-    if found is None:
-        if given.count(".") < 2:
+        text = ".".join([*parts, *["0"] * (3 - len(parts))]) + suffix
+    match = _SEMVER_PATTERN.fullmatch(text)
+    if match is None:
+        if source.count(".") < 2:
             raise CelError("No Major.Minor.Patch elements found")
-        raise CelError(f"Invalid character(s) found in version {quoted_text(given)}")
-    return CelSemver((int(found[1]), int(found[2]), int(found[3])), found[4] or "")
+        raise CelError(f"Invalid character(s) found in version {quoted_text(source)}")
+    return CelSemver((int(match[1]), int(match[2]), int(match[3])), match[4] or "")
 
 
 def _uri_errors(text: str) -> list[str]:
@@ -296,8 +295,8 @@ def _validate_format(named: NamedFormat, text: str) -> CelOptional:
 
 
 def _format_constant(name: str) -> Callable[[], NamedFormat]:
-    found = NamedFormat(name)
-    return lambda: found
+    named_format = NamedFormat(name)
+    return lambda: named_format
 
 
 def _to_ip(value: str | CelCIDR) -> CelIP:

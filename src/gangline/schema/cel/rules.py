@@ -1,20 +1,20 @@
-"""`x-kubernetes-validations`: the rules of a schema, compiled once, run on every write."""
+"""`x-kubernetes-validations`: the rules of a schema, compiled once and run on every write."""
 
 from contextlib import suppress
 from typing import Any
 
 import msgspec
 
-from gangline.schema.cel.check import CheckedExpr, InstantiationError, check_expression
-from gangline.schema.cel.declare import DeclType, decl_type, with_object_meta
-from gangline.schema.cel.evaluate import CelProgram, CostLimitExceeded, ErrorValue
+from gangline.schema.cel.checker import CheckedExpr, InstantiationError, check_expression
+from gangline.schema.cel.decl_types import DeclType, decl_type, with_object_meta
 from gangline.schema.cel.field_path import FieldPathError, resolve_field_path
+from gangline.schema.cel.program import CelProgram, CostLimitExceeded, ErrorValue
 from gangline.schema.cel.syntax import ExpressionError
 from gangline.schema.cel.types import CelType, optional_type
 from gangline.schema.cel.values import NO_SUCH_OVERLOAD, OPTIONAL_NONE, CelError, CelOptional, as_cel_value
-from gangline.schema.problems import FieldProblem, ProblemKind
-from gangline.schema.structural.correlation import CorrelatedValue, elements_by_key, list_map_key
-from gangline.schema.structural.nodes import SchemaNode
+from gangline.schema.correlation import CorrelatedValue, elements_by_key, list_map_key
+from gangline.schema.nodes import SchemaNode
+from gangline.schema.problems import FieldProblem, ProblemKind, invalid
 
 CALL_COST_LIMIT = 1_000_000
 COST_BUDGET = 10_000_000
@@ -30,11 +30,11 @@ _BUDGET_EXCEEDED_MESSAGE = (
 
 
 class CostBudgetExceeded(CelError):
-    """The rules of one object have cost too much. What was found so far stands."""
+    """The rules of one object exceeded the cost budget. The problems found before are kept."""
 
 
 class CompilationResult(msgspec.Struct, frozen=True, eq=False):
-    """A rule that can be run, or the mistakes that keep it from it."""
+    """A rule that can be run, or the errors that prevent it."""
 
     rule: dict[str, Any]
     checked_expr: CheckedExpr | None = None
@@ -48,38 +48,38 @@ class CompilationResult(msgspec.Struct, frozen=True, eq=False):
 
 
 def compile_rule(rule: dict[str, Any], declared_type: CelType) -> CompilationResult:
-    """Check a rule against the type of its schema. Mistakes are told in the result."""
+    """Check a rule against the type of its schema. Errors are part of the result."""
     old = optional_type(declared_type) if rule.get("optionalOldSelf") else declared_type
     variables = {"self": declared_type, "oldSelf": old}
     text = rule.get("rule") or ""
     if not text.strip():
         return CompilationResult(rule)
-    checked, mistake = _check_result_type(text, variables, "bool", "cel expression must evaluate to a bool")
+    checked, error = _check_result_type(text, variables, "bool", "cel expression must evaluate to a bool")
     if checked is None:
-        return CompilationResult(rule, error=mistake)
+        return CompilationResult(rule, error=error)
     expression = rule.get("messageExpression") or ""
     if not expression:
         return CompilationResult(rule, checked)
-    message, wrong = _check_result_type(
+    message, message_error = _check_result_type(
         expression, variables, "string", "messageExpression must evaluate to a string", "messageExpression "
     )
-    return CompilationResult(rule, checked, message, message_error=wrong)
+    return CompilationResult(rule, checked, message, message_error=message_error)
 
 
 def _check_result_type(
-    text: str, variables: dict[str, CelType], wanted: str, otherwise: str, prefix: str = ""
+    text: str, variables: dict[str, CelType], expected: str, otherwise: str, prefix: str = ""
 ) -> tuple[CheckedExpr | None, str]:
     try:
-        found = check_expression(text, variables)
+        checked = check_expression(text, variables)
     except InstantiationError as error:
         return None, f"{prefix or 'program '}instantiation failed: {error}"
     except ExpressionError as error:
         return None, f"{prefix}compilation failed: {error}"
-    return (found, "") if found.result.kind == wanted else (None, otherwise)
+    return (checked, "") if checked.result.kind == expected else (None, otherwise)
 
 
 class _RunnableRule:
-    """One rule, ready to run."""
+    """One compiled rule."""
 
     def __init__(self, compiled: CompilationResult, node: SchemaNode) -> None:
         self.rule = compiled.rule
@@ -106,7 +106,7 @@ class _RunnableRule:
 
 
 class RuleResult:
-    """What the rules of one object found, and what is left to spend."""
+    """The problems and warnings of the rules of one object, and the remaining cost budget."""
 
     def __init__(self, budget: int = COST_BUDGET) -> None:
         self.problems: list[FieldProblem] = []
@@ -114,14 +114,15 @@ class RuleResult:
         self.remaining_budget = budget
 
     def spend(self, work: int, path: str, kind: str) -> None:
+        """Take a cost from the budget. Raises `CostBudgetExceeded`, after adding the problem."""
         if work > self.remaining_budget:
-            self.problems.append(FieldProblem(ProblemKind.INVALID, path or "<nil>", kind, _BUDGET_EXCEEDED_MESSAGE))
+            self.problems.append(invalid(path or "<nil>", kind, _BUDGET_EXCEEDED_MESSAGE))
             raise CostBudgetExceeded(_BUDGET_EXCEEDED_MESSAGE)
         self.remaining_budget -= work
 
 
 class _Ratcheting:
-    """Whether what a rule complains about is new. Rules tolerate, with a warning, what was there before."""
+    """Whether the value of a rule changed. A failed rule on an unchanged value is a warning only."""
 
     __slots__ = ("correlation", "nearest_parent")
 
@@ -145,14 +146,14 @@ class _Ratcheting:
 
 
 class CompiledRules:
-    """The rules of a schema node and of everything below that has any."""
+    """The rules of a schema node and of all nodes inside."""
 
-    def __init__(self, node: SchemaNode, found: DeclType | None, *, root: bool) -> None:
+    def __init__(self, node: SchemaNode, declared: DeclType | None, *, root: bool) -> None:
         self._node = node
         self._view_node = with_object_meta(node) if root else node
-        own = node.rules if found is not None else []
+        rules = node.rules if declared is not None else []
         self._own_rules = (
-            [_RunnableRule(compile_rule(rule, found.type), node) for rule in own] if found is not None else []
+            [_RunnableRule(compile_rule(rule, declared.type), node) for rule in rules] if declared is not None else []
         )
         self._field_rules = {
             name: below for name, part in node.properties.items() if (below := compile_rules(part)) is not None
@@ -166,14 +167,17 @@ class CompiledRules:
         return not (self._own_rules or self._field_rules or self._additional_rules or self._item_rules)
 
     def run(self, value: Any, old: Any = None, *, pair: CorrelatedValue | None = None, path: str = "") -> RuleResult:
-        """Run all rules on a value and, on an update, the one it replaces."""
+        """Run all rules on a value and, on an update, on the value it replaces."""
         outcome = RuleResult()
         with suppress(CostBudgetExceeded):
             self.descend(value, old, _Ratcheting(pair), path, outcome)
         return outcome
 
     def descend(self, value: Any, old: Any, change: _Ratcheting, path: str, outcome: RuleResult) -> None:
-        """Run the rules here, then those below. Raises `CostBudgetExceeded`; what was found before is in the outcome."""
+        """Run the rules of this node, then those inside.
+
+        Raises `CostBudgetExceeded`; the problems found before are in `outcome`.
+        """
         if value is None:
             return
         if self._own_rules:
@@ -181,10 +185,10 @@ class CompiledRules:
         if isinstance(value, dict):
             self._run_fields(value, old if isinstance(old, dict) else {}, change, path, outcome)
         elif isinstance(value, list) and self._item_rules is not None:
-            before = elements_by_key(old, self._node) if isinstance(old, list) else {}
+            old_parts = elements_by_key(old, self._node) if isinstance(old, list) else {}
             for index, part in enumerate(value):
-                was = before.get(list_map_key(part, self._node)) if before else None
-                self._item_rules.descend(part, was, change.item(index), f"{path}[{index}]", outcome)
+                old_part = old_parts.get(list_map_key(part, self._node)) if old_parts else None
+                self._item_rules.descend(part, old_part, change.item(index), f"{path}[{index}]", outcome)
 
     def _run_fields(
         self, value: dict[str, Any], old: dict[str, Any], change: _Ratcheting, path: str, outcome: RuleResult
@@ -202,7 +206,7 @@ class CompiledRules:
         if outcome.remaining_budget <= 0:
             outcome.spend(1, path, self._node.type)
         scope: dict[str, Any] = {"self": self._cel_value(value)}
-        was = self._cel_value(old) if old is not None and self._uses_old_self else None
+        old_value = self._cel_value(old) if old is not None and self._uses_old_self else None
         for rule in self._own_rules:
             if rule.error:
                 self._add_invalid(outcome, path, f"rule compile error: {rule.error}")
@@ -211,7 +215,11 @@ class CompiledRules:
                 continue
             if rule.uses_old_self:
                 scope["oldSelf"] = (
-                    was if not rule.optional_old_self else OPTIONAL_NONE if old is None else CelOptional(was)
+                    old_value
+                    if not rule.optional_old_self
+                    else OPTIONAL_NONE
+                    if old is None
+                    else CelOptional(old_value)
                 )
             self._run_rule(rule, scope, change, path, outcome)
 
@@ -222,7 +230,7 @@ class CompiledRules:
             return ErrorValue(error)
 
     def _add_invalid(self, outcome: RuleResult, path: str, detail: str) -> None:
-        outcome.problems.append(FieldProblem(ProblemKind.INVALID, path or "<nil>", self._node.type, detail))
+        outcome.problems.append(invalid(path or "<nil>", self._node.type, detail))
 
     def _run_rule(
         self, rule: _RunnableRule, scope: dict[str, Any], change: _Ratcheting, path: str, outcome: RuleResult
@@ -240,8 +248,8 @@ class CompiledRules:
         outcome.spend(work, path, self._node.type)
         if result is True:
             return
-        where = f"{path}.{rule.field_path}" if path and rule.field_path else f"{path}{rule.field_path}"
-        problem = self._rule_problem(rule, scope, where, outcome)
+        problem_path = f"{path}.{rule.field_path}" if path and rule.field_path else f"{path}{rule.field_path}"
+        problem = self._rule_problem(rule, scope, problem_path, outcome)
         if not rule.uses_old_self and change.is_unchanged:
             outcome.warnings.append(str(problem))
         else:
@@ -257,15 +265,15 @@ class CompiledRules:
         return FieldProblem(kind, path or "<nil>", self._node.type, detail)
 
 
-def _evaluation_error(told: str, rule: str) -> str:
-    if told.startswith(NO_SUCH_OVERLOAD):
+def _evaluation_error(error: str, rule: str) -> str:
+    if error.startswith(NO_SUCH_OVERLOAD):
         signature = "call arguments did not match a supported operator, function or macro signature for rule"
-        return f"'{told}': {signature}: {rule}"
-    return f"{told} evaluating rule: {rule}"
+        return f"'{error}': {signature}: {rule}"
+    return f"{error} evaluating rule: {rule}"
 
 
 def _message_text(message: CelProgram, scope: dict[str, Any], outcome: RuleResult) -> str:
-    """What the message expression says; empty when it fails or says nothing of use."""
+    """The result of a message expression; empty when it fails, is too long or has several lines."""
     try:
         text, work = message.run(scope)
     except CelError:
@@ -276,7 +284,7 @@ def _message_text(message: CelProgram, scope: dict[str, Any], outcome: RuleResul
 
 
 def compile_rules(node: SchemaNode | None, *, root: bool = False) -> CompiledRules | None:
-    """The rules of a schema; None when there are none."""
+    """The compiled rules of a schema; None when it has no rules."""
     if node is None or not node.has_rules:
         return None
     root = root or node.embedded

@@ -1,6 +1,6 @@
-"""Which functions there are, and what they take and give. One line per overload: `receiver.name(arguments) result`.
+"""The signatures of all functions. One line per overload: `receiver.name(arguments) result`.
 
-Single capitals are type parameters. The list is that of kube-apiserver 1.34, which offers new rules what 1.33 knew.
+Single capitals are type parameters. The list is that of kube-apiserver 1.34, which offers to new rules what 1.33 has.
 """
 
 import re
@@ -260,18 +260,18 @@ TYPE_NAMES: dict[str, CelType] = {
 class Overload(msgspec.Struct, frozen=True, eq=False):
     member: bool
     arguments: tuple[CelType, ...]
-    """The receiver first."""
+    """With the receiver of a member function first."""
     result: CelType
 
 
 @cache
 def overloads_by_name() -> dict[str, list[Overload]]:
     """All overloads by name."""
-    found: dict[str, list[Overload]] = {}
+    overloads: dict[str, list[Overload]] = {}
     for line in _signature_lines():
         name, overload = _parse_signature(line)
-        found.setdefault(name, []).append(overload)
-    return found
+        overloads.setdefault(name, []).append(overload)
+    return overloads
 
 
 def _signature_lines() -> list[str]:
@@ -298,21 +298,19 @@ _PLAIN_CALL = re.compile(r"(.+?)\(((?:[^()]|\([^()]*(?:\([^()]*\))?[^()]*\))*)\)
 
 
 def _parse_signature(line: str) -> tuple[str, Overload]:
-    if found := _MEMBER_CALL.fullmatch(line):
-        receiver, name, arguments, result = found.groups()
+    if member := _MEMBER_CALL.fullmatch(line):
+        receiver, name, arguments, result = member.groups()
         types = (_parse_type(receiver), *map(_parse_type, _split_arguments(arguments)))
         return name, Overload(member=True, arguments=types, result=_parse_type(result))
     plain = _PLAIN_CALL.fullmatch(line)
     assert plain, line
     return plain[1], Overload(
-        member=False,
-        arguments=tuple(map(_parse_type, _split_arguments(plain[2]))),
-        result=_parse_type(plain[3]),
+        member=False, arguments=tuple(map(_parse_type, _split_arguments(plain[2]))), result=_parse_type(plain[3])
     )
 
 
 def _split_arguments(text: str) -> list[str]:
-    """At the commas outside of brackets."""
+    """The parts of a text between the commas outside of parentheses."""
     parts, depth, start = [], 0, 0
     for index, letter in enumerate(text):
         depth += (letter == "(") - (letter == ")")

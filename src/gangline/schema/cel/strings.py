@@ -1,4 +1,4 @@
-"""Functions on texts: the strings extension of CEL, regular expressions, and conversion to text."""
+"""Functions on strings: the strings extension of CEL, regular expressions, and conversion to strings."""
 
 import math
 from collections.abc import Callable
@@ -148,7 +148,7 @@ def _rfc3339_text(value: CelTimestamp) -> str:
 
 
 def _float_text(value: float) -> str:
-    """Without an exponent."""
+    """A float without an exponent."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -158,7 +158,7 @@ def _float_text(value: float) -> str:
 
 
 def _format_string(value: Any, *, inside: bool = False) -> str:
-    """`%s`. Inside of lists and maps texts are quoted, and floats have six places."""
+    """`%s`. Inside of lists and maps, strings are quoted and floats have six decimals."""
     match value:
         case TypeValue():
             return str(value)
@@ -191,16 +191,16 @@ def _format_string(value: Any, *, inside: bool = False) -> str:
 def _format(pattern: str, arguments: Any) -> str:
     """`'%s of %d'.format([…])`."""
     values = list_elements(arguments)
-    built: list[str] = []
+    parts: list[str] = []
     used = at = 0
     while at < len(pattern):
         letter = pattern[at]
         at += 1
         if letter != "%":
-            built.append(letter)
+            parts.append(letter)
             continue
         if pattern[at : at + 1] == "%":
-            built.append("%")
+            parts.append("%")
             at += 1
             continue
         precision, at = _parse_precision(pattern, at)
@@ -210,9 +210,9 @@ def _format(pattern: str, arguments: Any) -> str:
             raise CelError("unexpected end of string")
         if used >= len(values):
             raise CelError(f"index {used} out of range")
-        built.append(_format_clause(clause, values[used], precision))
+        parts.append(_format_clause(clause, values[used], precision))
         used += 1
-    return "".join(built)
+    return "".join(parts)
 
 
 def _parse_precision(pattern: str, at: int) -> tuple[int, int]:
@@ -225,23 +225,23 @@ def _parse_precision(pattern: str, at: int) -> tuple[int, int]:
 
 
 def _format_clause(clause: str, value: Any, precision: int) -> str:
-    numeric = isinstance(value, int | float) and not isinstance(value, bool | CelDuration | CelTimestamp)
-    whole = numeric and not isinstance(value, float)
+    is_numeric = isinstance(value, int | float) and not isinstance(value, bool | CelDuration | CelTimestamp)
+    is_integer = is_numeric and not isinstance(value, float)
     match clause:
         case "s":
             return _format_string(value)
-        case "d" if whole:
+        case "d" if is_integer:
             return str(int(value))
         case "f" if isinstance(value, float):
             return f"{value:,.{precision}f}"
         case "e" if isinstance(value, float):
             mantissa, _, power = f"{value:.6e}".partition("e")
             return f"{mantissa}\u00d710{power.removeprefix('+').translate(_SUPERSCRIPTS)}"
-        case "b" if whole or isinstance(value, bool):
+        case "b" if is_integer or isinstance(value, bool):
             return f"{int(value):b}"
-        case "o" if whole:
+        case "o" if is_integer:
             return f"{int(value):o}"
-        case "x" | "X" if whole:
+        case "x" | "X" if is_integer:
             return f"{int(value):{clause}}"
         case "x" | "X" if isinstance(value, str | bytes):
             text = (value.encode() if isinstance(value, str) else value).hex()

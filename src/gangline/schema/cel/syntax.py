@@ -1,8 +1,8 @@
 """The syntax tree of an expression.
 
-Google's C++ parser reads the text: same grammar, same macros and nearly the same sentences as the server's. It hands
-the tree out as protobuf, of which the few lines here read what they need. Its evaluator is not used: it copies the
-whole object for each rule, knows no types of schemas, and can be stopped by nothing.
+Google's C++ parser reads the text: same grammar, same macros and nearly the same messages as kube-apiserver's. It
+returns the tree as protobuf, which is decoded here. Its evaluator is not used: it copies the whole object for each
+rule, does not know the types of schemas, and cannot be interrupted.
 """
 
 import re
@@ -16,13 +16,14 @@ from cel_expr_python import cel  # type: ignore[import-untyped]
 from cel_expr_python.ext import ext_optional  # type: ignore[import-untyped]
 
 from gangline.base.errors import InputError
+from gangline.schema.protobuf import wire
 
 _PARSER_ENV = cel.NewEnv(extensions=[ext_optional.ExtOptional()])
 _CONSTANT_KINDS = {1: "null", 2: "bool", 3: "int", 4: "uint", 5: "double", 6: "string", 7: "bytes"}
 
 
 class ExpressionError(InputError):
-    """An expression that does not parse or does not check. The message shows where."""
+    """An expression has syntax or type errors. The message shows where."""
 
 
 class ConstExpr(msgspec.Struct, frozen=True, eq=False):
@@ -68,12 +69,12 @@ class MapEntry(msgspec.Struct, frozen=True, eq=False):
 class MapExpr(msgspec.Struct, frozen=True, eq=False):
     id: int
     message_name: str
-    """Of `Name{...}`; empty for maps."""
+    """The name in `Name{...}`; empty for maps."""
     entries: list[MapEntry]
 
 
 class ComprehensionExpr(msgspec.Struct, frozen=True, eq=False):
-    """What macros become: go through a range, change an accumulator."""
+    """A loop over a range with an accumulator: what macros expand to."""
 
     id: int
     iter_var: str
@@ -90,14 +91,14 @@ Expr: TypeAlias = ConstExpr | IdentExpr | SelectExpr | CallExpr | ListExpr | Map
 
 
 class ParsedExpr(msgspec.Struct, frozen=True, eq=False):
-    """A tree, and where in the text each of its nodes stands."""
+    """A tree, and the position of each of its nodes in the text."""
 
     source: str
     root: Expr
     positions: dict[int, int]
 
     def located_error(self, node: int, sentence: str) -> str:
-        """A sentence about a node, with the line it is in and a mark below."""
+        """A message about a node, with its line and a mark below the position."""
         return located_error(self.source, self.positions.get(node, 0), sentence)
 
 
@@ -111,16 +112,16 @@ def located_error(source: str, offset: int, sentence: str) -> str:
     return f"ERROR: <input>:{line + 1}:{column + 1}: {sentence}\n | {text}\n | {dots}{mark}"
 
 
-@lru_cache(maxsize=512)  # a rule is read when its definition is checked and when it is served
+@lru_cache(maxsize=512)  # A rule is parsed when its CRD is validated and when it is served.
 def parse(source: str) -> ParsedExpr:
-    """Read an expression. Raises `ExpressionError`."""
+    """Parse an expression. Raises `ExpressionError`."""
     if "`" in source and (place := _backtick_offset(source)) is not None:
         raise ExpressionError(located_error(source, place, "unsupported syntax: '`'"))
     try:
         serialized = _PARSER_ENV.compile(source, disable_check=True).serialize()
     except RuntimeError as error:
-        told = str(error).removeprefix("INVALID_ARGUMENT: ").removesuffix(" [INVALID_ARGUMENT]")
-        raise ExpressionError(_server_wording(told)) from None
+        message = str(error).removeprefix("INVALID_ARGUMENT: ").removesuffix(" [INVALID_ARGUMENT]")
+        raise ExpressionError(_server_wording(message)) from None
     tree, positions = b"", {}
     for number, value in _message_fields(_first_field(serialized, 2)):
         if number == 2:
@@ -134,14 +135,14 @@ def parse(source: str) -> ParsedExpr:
     return ParsedExpr(source, root, positions)
 
 
-def _server_wording(told: str) -> str:
-    """The two parsers differ in a few sentences."""
-    told = told.replace("has() argument must be a field selection", "invalid argument to has() macro")
-    return re.sub(r"\w+\(\) variable name must be a simple identifier", "argument is not an identifier", told)
+def _server_wording(message: str) -> str:
+    """A message of the C++ parser in the words of kube-apiserver's, where they differ."""
+    message = message.replace("has() argument must be a field selection", "invalid argument to has() macro")
+    return re.sub(r"\w+\(\) variable name must be a simple identifier", "argument is not an identifier", message)
 
 
 def _backtick_offset(source: str) -> int | None:
-    """Where a quoted name begins: newer CEL has them, the server's does not."""
+    """The position of the first quoted identifier, which newer CEL has and kube-apiserver does not; None without one."""
     quote, index = "", 0
     while index < len(source):
         letter = source[index]
@@ -159,7 +160,7 @@ def _backtick_offset(source: str) -> int | None:
 
 
 def children(node: Expr) -> list[Expr]:
-    """The nodes directly below, in the order of evaluation."""
+    """The nodes directly inside, in the order of evaluation."""
     match node:
         case SelectExpr():
             return [node.operand]
@@ -176,74 +177,57 @@ def children(node: Expr) -> list[Expr]:
 
 
 def walk(node: Expr) -> Iterator[Expr]:
-    """All nodes, this one first."""
+    """The node and all nodes inside."""
     yield node
     for child in children(node):
         yield from walk(child)
 
 
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        value |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 0x80:
-            return value, at
-
-
 def _message_fields(data: bytes) -> Iterator[tuple[int, Any]]:
-    """The fields of a protobuf message: numbers as int, all else as bytes."""
-    at = 0
-    while at < len(data):
-        tag, at = _read_varint(data, at)
+    """The fields of a protobuf message by number: varints as int, all others as bytes."""
+    position, end = 0, len(data)
+    while position < end:
+        tag, position = wire.read_varint(data, position, end)
         match tag & 7:
-            case 0:
-                value, at = _read_varint(data, at)
+            case wire.VARINT:
+                value, position = wire.read_varint(data, position, end)
                 yield tag >> 3, value
-            case 1:
-                yield tag >> 3, data[at : at + 8]
-                at += 8
-            case 2:
-                size, at = _read_varint(data, at)
-                yield tag >> 3, data[at : at + size]
-                at += size
+            case wire.FIXED64:
+                stop = wire.fixed_end(position, end, 8)
+                yield tag >> 3, data[position:stop]
+                position = stop
+            case wire.BYTES:
+                start, position = wire.block_bounds(data, position, end)
+                yield tag >> 3, data[start:position]
             case kind:
                 raise ExpressionError(f"unknown kind {kind} of field in a parsed expression")
 
 
 def _first_field(data: bytes, number: int) -> bytes:
-    return next((value for found, value in _message_fields(data) if found == number), b"")
+    return next((value for key, value in _message_fields(data) if key == number), b"")
 
 
 def _read_position(entry: bytes) -> tuple[int, int]:
-    found = dict(_message_fields(entry))
-    return found.get(1, 0), found.get(2, 0)
-
-
-def _to_signed(value: int) -> int:
-    return value - 2**64 if value >= 2**63 else value
+    fields = dict(_message_fields(entry))
+    return fields.get(1, 0), fields.get(2, 0)
 
 
 def _read_expression(data: bytes) -> Expr:
-    number, found, node = 0, 0, b""
+    number, kind, node = 0, 0, b""
     for key, value in _message_fields(data):
         if key == 2:
             number = value
         else:
-            found, node = key, value
+            kind, node = key, value
     parts = list(_message_fields(node))
-    match found:
+    match kind:
         case 3:
             return _read_constant(number, parts)
         case 4:
             return IdentExpr(number, _field_text(parts, 1))
         case 5:
             return SelectExpr(
-                number,
-                _read_expression(_field_bytes(parts, 1)),
-                _field_text(parts, 2),
-                bool(dict(parts).get(3)),
+                number, _read_expression(_field_bytes(parts, 1)), _field_text(parts, 2), bool(dict(parts).get(3))
             )
         case 6:
             target = _field_bytes(parts, 1)
@@ -271,7 +255,7 @@ def _read_constant(number: int, parts: list[tuple[int, Any]]) -> ConstExpr:
         case "bool":
             value = bool(value)
         case "int":
-            value = _to_signed(value)
+            value = wire.to_signed(value, 64)
         case "double":
             value = struct.unpack("<d", value)[0]
         case "string":
@@ -288,25 +272,28 @@ def _field_text(parts: list[tuple[int, Any]], number: int) -> str:
 
 
 def _packed_indices(packed: bytes) -> Iterator[int]:
-    at = 0
-    while at < len(packed):
-        value, at = _read_varint(packed, at)
-        yield value
+    position = 0
+    while position < len(packed):
+        index, position = wire.read_varint(packed, position, len(packed))
+        yield index
 
 
 def _read_map_entry(data: bytes) -> MapEntry:
     parts = list(_message_fields(data))
-    found = dict(parts)
+    fields = dict(parts)
     name = _field_text(parts, 2)
-    key: Expr = ConstExpr(found.get(1, 0), "string", name) if 2 in found else _read_expression(found[3])
-    return MapEntry(found.get(1, 0), key, _read_expression(found[4]), bool(found.get(5)))
+    key: Expr = ConstExpr(fields.get(1, 0), "string", name) if 2 in fields else _read_expression(fields[3])
+    return MapEntry(fields.get(1, 0), key, _read_expression(fields[4]), bool(fields.get(5)))
 
 
 _ACCUMULATOR_NAME = "@result"
 
 
 def expand_macro(call: CallExpr) -> Expr:
-    """Macros of two variables, which the parser leaves as calls: `m.all(k, v, …)`, `transformMap` and others."""
+    """A macro with two variables as a comprehension: `m.all(k, v, …)`, `transformMap` and others.
+
+    The parser leaves these macros as calls. Any other call is returned as it is.
+    """
     sizes = {
         "all": 3,
         "exists": 3,
@@ -318,48 +305,51 @@ def expand_macro(call: CallExpr) -> Expr:
     size = sizes.get(call.function)
     if call.target is None or size is None or len(call.args) not in (size if isinstance(size, tuple) else (size,)):
         return call
-    first, second, *rest = call.args
+    first, second, *arguments = call.args
     if not (isinstance(first, IdentExpr) and isinstance(second, IdentExpr)):
         return call
-    return _two_variable_comprehension(call, call.target, first.name, second.name, rest)
+    return _two_variable_comprehension(call, call.target, first.name, second.name, arguments)
 
 
 def _two_variable_comprehension(
-    call: CallExpr, target: Expr, first: str, second: str, rest: list[Expr]
+    call: CallExpr, target: Expr, first: str, second: str, arguments: list[Expr]
 ) -> ComprehensionExpr:
-    at = call.id
-    so_far = IdentExpr(at, _ACCUMULATOR_NAME)
-    yes: Expr = ConstExpr(at, "bool", value=True)
+    node_id = call.id
+    accumulator = IdentExpr(node_id, _ACCUMULATOR_NAME)
+    yes: Expr = ConstExpr(node_id, "bool", value=True)
 
     def call_of(function: str, *args: Expr) -> CallExpr:
-        return CallExpr(at, function, None, list(args))
+        return CallExpr(node_id, function, None, list(args))
 
     start: Expr
     condition: Expr = yes
-    result: Expr = so_far
+    result: Expr = accumulator
     step: Expr
-    last = rest[-1]
+    last = arguments[-1]
     match call.function:
         case "all":
-            start, step = yes, call_of("_&&_", so_far, last)
-            condition = call_of("@not_strictly_false", so_far)
+            start, step = yes, call_of("_&&_", accumulator, last)
+            condition = call_of("@not_strictly_false", accumulator)
         case "exists":
-            start, step = ConstExpr(at, "bool", value=False), call_of("_||_", so_far, last)
-            condition = call_of("@not_strictly_false", call_of("!_", so_far))
+            start, step = ConstExpr(node_id, "bool", value=False), call_of("_||_", accumulator, last)
+            condition = call_of("@not_strictly_false", call_of("!_", accumulator))
         case "existsOne":
-            one = ConstExpr(at, "int", 1)
-            start = ConstExpr(at, "int", 0)
-            step = call_of("_?_:_", last, call_of("_+_", so_far, one), so_far)
-            result = call_of("_==_", so_far, one)
+            number_one = ConstExpr(node_id, "int", 1)
+            start = ConstExpr(node_id, "int", 0)
+            step = call_of("_?_:_", last, call_of("_+_", accumulator, number_one), accumulator)
+            result = call_of("_==_", accumulator, number_one)
         case "transformList":
             start, step = (
-                ListExpr(at, [], frozenset()),
-                call_of("_+_", so_far, ListExpr(at, [last], frozenset())),
+                ListExpr(node_id, [], frozenset()),
+                call_of("_+_", accumulator, ListExpr(node_id, [last], frozenset())),
             )
         case "transformMap":
-            start, step = MapExpr(at, "", []), call_of("cel.@mapInsert", so_far, IdentExpr(at, first), last)
+            start, step = (
+                MapExpr(node_id, "", []),
+                call_of("cel.@mapInsert", accumulator, IdentExpr(node_id, first), last),
+            )
         case _:
-            start, step = MapExpr(at, "", []), call_of("cel.@mapInsert", so_far, last)
-    if len(rest) == 2:
-        step = call_of("_?_:_", rest[0], step, so_far)
-    return ComprehensionExpr(at, first, second, target, _ACCUMULATOR_NAME, start, condition, step, result)
+            start, step = MapExpr(node_id, "", []), call_of("cel.@mapInsert", accumulator, last)
+    if len(arguments) == 2:
+        step = call_of("_?_:_", arguments[0], step, accumulator)
+    return ComprehensionExpr(node_id, first, second, target, _ACCUMULATOR_NAME, start, condition, step, result)

@@ -1,4 +1,4 @@
-"""Types of expressions, and when one fits where another is wanted: the rules of CEL's type checker."""
+"""Types of expressions, and when a type is assignable to another: the rules of CEL's type checker."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class CelType(msgspec.Struct, frozen=True, order=False):
-    """A type. Objects are told apart by name, all others by what they consist of."""
+    """A type. Objects are equal by name, all other types by their parts."""
 
     kind: str
     params: "tuple[CelType, ...]" = ()
@@ -59,79 +59,79 @@ def type_param(name: str) -> CelType:
     return CelType("param", (), name)
 
 
-def is_optional(one: CelType) -> bool:
-    return one.name == "optional_type"
+def is_optional(cel_type: CelType) -> bool:
+    return cel_type.name == "optional_type"
 
 
-def is_dyn(one: CelType) -> bool:
-    return one.kind == "dyn"
+def is_dyn(cel_type: CelType) -> bool:
+    return cel_type.kind == "dyn"
 
 
-def is_dyn_or_error(one: CelType) -> bool:
-    return one.kind in ("dyn", "error")
+def is_dyn_or_error(cel_type: CelType) -> bool:
+    return cel_type.kind in ("dyn", "error")
 
 
 class TypeSubstitution:
-    """What type parameters stand for. Grows while an expression is checked."""
+    """The types that type parameters are bound to. Grows while an expression is checked."""
 
-    def __init__(self, known: Mapping[CelType, CelType] | None = None) -> None:
-        self._mapping = dict(known or {})
+    def __init__(self, mapping: Mapping[CelType, CelType] | None = None) -> None:
+        self._mapping = dict(mapping or {})
 
-    def is_assignable(self, given: Sequence[CelType], wanted: Sequence[CelType]) -> bool:
-        """Whether each given type may stand where the other is wanted. What is learned is kept only if all do."""
+    def is_assignable(self, actual: Sequence[CelType], formal: Sequence[CelType]) -> bool:
+        """Whether each actual type is assignable to its formal type. New bindings are kept only if all are."""
         trial = TypeSubstitution(self._mapping)
-        if len(given) != len(wanted) or not all(map(trial._is_type_assignable, given, wanted)):
+        if len(actual) != len(formal) or not all(map(trial._is_type_assignable, actual, formal)):
             return False
         self._mapping = trial._mapping
         return True
 
-    def substitute(self, one: CelType, *, free_as_dyn: bool = False) -> CelType:
-        """With parameters replaced by what they stand for."""
-        if (known := self._mapping.get(one)) is not None:
-            return self.substitute(known, free_as_dyn=free_as_dyn)
-        if one.kind == "param":
-            return DYN if free_as_dyn else one
-        if not one.params:
-            return one
-        inner = tuple(self.substitute(part, free_as_dyn=free_as_dyn) for part in one.params)
-        return CelType(one.kind, inner, one.name, one.fields)
+    def substitute(self, cel_type: CelType, *, free_as_dyn: bool = False) -> CelType:
+        """The type with its parameters replaced by their bindings. `free_as_dyn`: unbound ones become `dyn`."""
+        if (bound := self._mapping.get(cel_type)) is not None:
+            return self.substitute(bound, free_as_dyn=free_as_dyn)
+        if cel_type.kind == "param":
+            return DYN if free_as_dyn else cel_type
+        if not cel_type.params:
+            return cel_type
+        inner = tuple(self.substitute(part, free_as_dyn=free_as_dyn) for part in cel_type.params)
+        return CelType(cel_type.kind, inner, cel_type.name, cel_type.fields)
 
-    def bind(self, one: CelType, to: CelType) -> None:
-        self._mapping[one] = to
+    def bind(self, parameter: CelType, to: CelType) -> None:
+        self._mapping[parameter] = to
 
-    def _is_type_assignable(self, one: CelType, other: CelType) -> bool:
-        if other.kind == "param":
-            valid, known = self._try_substitute(one, other)
-            if valid or known:
+    def _is_type_assignable(self, left: CelType, right: CelType) -> bool:
+        if right.kind == "param":
+            valid, was_bound = self._try_substitute(left, right)
+            if valid or was_bound:
                 return valid
-        if one.kind == "param":
-            return self._try_substitute(other, one)[0]
-        if is_dyn_or_error(one) or is_dyn_or_error(other):
+        if left.kind == "param":
+            return self._try_substitute(right, left)[0]
+        if is_dyn_or_error(left) or is_dyn_or_error(right):
             return True
-        if "null" in (one.kind, other.kind):
-            return (other if one.kind == "null" else one).kind in _NULLABLE_KINDS
-        if one.kind in _EXACT_KINDS:
-            return one == other
-        if one.kind == "type":
-            return other.kind == "type"
-        same = one.kind == other.kind and one.name == other.name and len(one.params) == len(other.params)
-        return same and all(map(self._is_type_assignable, one.params, other.params))
+        if "null" in (left.kind, right.kind):
+            return (right if left.kind == "null" else left).kind in _NULLABLE_KINDS
+        if left.kind in _EXACT_KINDS:
+            return left == right
+        if left.kind == "type":
+            return right.kind == "type"
+        same = left.kind == right.kind and left.name == right.name and len(left.params) == len(right.params)
+        return same and all(map(self._is_type_assignable, left.params, right.params))
 
-    def _try_substitute(self, one: CelType, parameter: CelType) -> tuple[bool, bool]:
-        """Whether the parameter may stand for the type, and whether it stood for one already."""
-        if one == parameter:
+    def _try_substitute(self, cel_type: CelType, parameter: CelType) -> tuple[bool, bool]:
+        """Whether the parameter can be bound to the type, and whether it was bound before."""
+        if cel_type == parameter:
             return True, True
-        if (known := self._mapping.get(parameter)) is not None:
-            if one == known:
+        if (bound := self._mapping.get(parameter)) is not None:
+            if cel_type == bound:
                 return True, True
-            if self._is_type_assignable(one, known):
-                general = more_general_type(one, known)
+            if self._is_type_assignable(cel_type, bound):
+                general = more_general_type(cel_type, bound)
                 if self._not_referenced_in(parameter, general):
                     self._mapping[parameter] = general
                 return True, True
             return False, True
-        if self._not_referenced_in(parameter, one):
-            self._mapping[parameter] = one
+        if self._not_referenced_in(parameter, cel_type):
+            self._mapping[parameter] = cel_type
             return True, False
         return False, False
 
@@ -139,24 +139,24 @@ class TypeSubstitution:
         if parameter == within:
             return False
         if within.kind == "param":
-            known = self._mapping.get(within)
-            return known is None or self._not_referenced_in(parameter, known)
+            bound = self._mapping.get(within)
+            return bound is None or self._not_referenced_in(parameter, bound)
         return all(self._not_referenced_in(parameter, part) for part in within.params)
 
 
-def more_general_type(one: CelType, other: CelType) -> CelType:
-    """The one that says less, of two that fit each other."""
-    return one if _is_more_general(one, other) else other
+def more_general_type(left: CelType, right: CelType) -> CelType:
+    """The more general of two types that are assignable to each other."""
+    return left if _is_more_general(left, right) else right
 
 
-def _is_more_general(one: CelType, other: CelType) -> bool:
-    if is_dyn(one) or one.kind == "param":
+def _is_more_general(left: CelType, right: CelType) -> bool:
+    if is_dyn(left) or left.kind == "param":
         return True
-    if is_dyn(other) or other.kind == "param" or one.kind != other.kind:
+    if is_dyn(right) or right.kind == "param" or left.kind != right.kind:
         return False
-    if one.kind == "type":
+    if left.kind == "type":
         return True
-    if one.kind in ("opaque", "list", "map"):
-        same = one.name == other.name and len(one.params) == len(other.params)
-        return same and all(map(_is_more_general, one.params, other.params))
-    return one == other
+    if left.kind in ("opaque", "list", "map"):
+        same = left.name == right.name and len(left.params) == len(right.params)
+        return same and all(map(_is_more_general, left.params, right.params))
+    return left == right

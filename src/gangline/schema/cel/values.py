@@ -1,7 +1,7 @@
-"""What expressions compute with.
+"""The values of expressions.
 
-Whole numbers, floats, texts, bytes, lists, maps and null are Python's own. Values of an object are looked at through
-views that know their schema and convert on the way, so that a rule pays only for what it touches.
+Integers, floats, strings, bytes, lists, maps and null are those of Python. Values of an object are accessed through
+views that know their schema and convert on access, so that a rule pays only for what it reads.
 """
 
 import base64
@@ -12,9 +12,9 @@ from typing import Any
 
 from gangline.base.errors import InputError
 from gangline.schema import formats
-from gangline.schema.cel.declare import escaped_name, unescaped_name, with_object_meta
-from gangline.schema.structural.correlation import json_equal
-from gangline.schema.structural.nodes import SchemaNode
+from gangline.schema.cel.decl_types import escaped_name, unescaped_name, with_object_meta
+from gangline.schema.correlation import json_equal
+from gangline.schema.nodes import SchemaNode
 
 NO_SUCH_OVERLOAD = "no such overload"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -22,11 +22,11 @@ _NUMBERS = (int, float)
 
 
 class CelError(InputError):
-    """Evaluation failed. Part of the language: `true || error` is true."""
+    """An evaluation failed. Errors are part of the language: `true || error` is true."""
 
 
 class CelUInt(int):
-    """A whole number without sign."""
+    """An unsigned integer."""
 
 
 class CelDuration(int):
@@ -41,11 +41,11 @@ class CelTimestamp(int):
 
 
 class TypeValue(str):
-    """A type as a value, by name."""
+    """A type as a value: its name."""
 
 
 class CelOptional:
-    """A value that may be missing."""
+    """A value that may be absent."""
 
     __slots__ = ("present", "value")
 
@@ -57,7 +57,7 @@ OPTIONAL_NONE = CelOptional(present=False)
 
 
 class UntypedValue:
-    """Data no schema describes. It can be compared, and nothing else."""
+    """Data that no schema describes. It can only be compared."""
 
     __slots__ = ("raw",)
 
@@ -65,23 +65,32 @@ class UntypedValue:
         self.raw = raw
 
 
-class ObjectView:
-    """An object with named fields. A null field counts as missing."""
+class _View:
+    """A JSON value together with its schema."""
 
     __slots__ = ("node", "raw")
 
-    def __init__(self, raw: dict[str, Any], node: SchemaNode) -> None:
+    def __init__(self, raw: Any, node: SchemaNode) -> None:
         self.raw, self.node = raw, node
 
+    def __len__(self) -> int:
+        return len(self.raw)
+
+
+class ObjectView(_View):
+    """An object with named fields. A null field counts as absent."""
+
+    __slots__ = ()
+
     def find(self, name: Any) -> tuple[Any, bool]:
-        """The value and whether it is there."""
+        """The value of a field, and whether it is present."""
         if name.__class__ is not str:
             raise CelError(NO_SUCH_OVERLOAD)
-        known = unescaped_name(name) if self.node.properties else name
-        if known is None:
+        field = unescaped_name(name) if self.node.properties else name
+        if field is None:
             return None, False
-        part = self.raw.get(known)
-        child = self.node.properties.get(known)
+        part = self.raw.get(field)
+        child = self.node.properties.get(field)
         if part is None or child is None:
             return None, False
         return as_cel_value(part, child), True
@@ -89,17 +98,11 @@ class ObjectView:
     def keys(self) -> list[str]:
         return [escaped_name(name) or name for name in self.raw if name in self.node.properties]
 
-    def __len__(self) -> int:
-        return len(self.raw)
 
+class MapView(_View):
+    """A map with any keys."""
 
-class MapView:
-    """A map with free keys."""
-
-    __slots__ = ("node", "raw")
-
-    def __init__(self, raw: dict[str, Any], node: SchemaNode) -> None:
-        self.raw, self.node = raw, node
+    __slots__ = ()
 
     def find(self, name: Any) -> tuple[Any, bool]:
         if name.__class__ is not str:
@@ -111,20 +114,11 @@ class MapView:
     def keys(self) -> list[str]:
         return list(self.raw)
 
-    def __len__(self) -> int:
-        return len(self.raw)
 
+class ListView(_View):
+    """A list. Sets and maps are compared without regard to order, and merged when added."""
 
-class ListView:
-    """A list. Sets and maps ignore the order of their elements when compared, and unite when added."""
-
-    __slots__ = ("node", "raw")
-
-    def __init__(self, raw: list[Any], node: SchemaNode) -> None:
-        self.raw, self.node = raw, node
-
-    def __len__(self) -> int:
-        return len(self.raw)
+    __slots__ = ()
 
     def __iter__(self) -> Iterator[Any]:
         items = self.node.items
@@ -137,7 +131,7 @@ class ListView:
 
 
 def as_cel_value(raw: Any, node: SchemaNode) -> Any:
-    """A value as expressions see it. Raises `CelError` for data that does not fit its schema."""
+    """A value of an object as expressions see it. Raises `CelError` for data that does not fit its schema."""
     if raw is None:
         if node.nullable:
             return None
@@ -224,20 +218,20 @@ def _go_type_name(raw: Any) -> str:
 
 
 def parse_timestamp(text: str) -> CelTimestamp:
-    """Raises `CelError`."""
+    """The timestamp of an RFC 3339 text. Raises `CelError`."""
     if not formats.is_date_time(text):
-        shown = f'"{text}" as "2006-01-02T15:04:05Z07:00": cannot parse "{text}" as "2006"'
-        raise CelError(f"parsing time {shown}")
-    whole, _, rest = text.upper().partition(".")
+        cause = f'"{text}" as "2006-01-02T15:04:05Z07:00": cannot parse "{text}" as "2006"'
+        raise CelError(f"parsing time {cause}")
+    seconds_part, _, rest = text.upper().partition(".")
     fraction = rest.rstrip("Z").partition("+")[0].partition("-")[0] if rest else ""
     zone = rest[len(fraction) :] if rest else ""
-    moment = datetime.fromisoformat(f"{whole}{zone}")
+    moment = datetime.fromisoformat(f"{seconds_part}{zone}")
     seconds = int((moment - _EPOCH).total_seconds())
     return CelTimestamp(seconds * 10**9 + int((fraction + "0" * 9)[:9]))
 
 
 def list_elements(value: Any) -> list[Any]:
-    """The elements of a list, converted. Raises `CelError` for what is no list."""
+    """The converted elements of a list. Raises `CelError` for any other value."""
     if value.__class__ is list:
         return value
     if value.__class__ is ListView:
@@ -250,42 +244,42 @@ def raw_value(value: Any) -> Any:
     return value.raw if isinstance(value, ObjectView | MapView | ListView | UntypedValue) else value
 
 
-def values_equal(one: Any, other: Any) -> bool:
-    """`==`. Numbers of different kinds are compared by value."""
-    kind = one.__class__
-    if kind is str or kind is bool or one is None:
-        return other.__class__ is kind and bool(one == other)
-    if isinstance(one, ObjectView | MapView | dict):
-        return _equal_maps(one, other)
-    if isinstance(one, ListView | list):
-        return _equal_lists(one, other)
-    if isinstance(one, UntypedValue):
-        return json_equal(one.raw, raw_value(other))
-    if isinstance(one, CelOptional):
-        return _equal_optionals(one, other)
-    if isinstance(one, CelDuration | CelTimestamp) or isinstance(other, CelDuration | CelTimestamp):
-        return other.__class__ is kind and int(one) == int(other)
-    if is_number(one):
-        return is_number(other) and bool(one == other)
-    return other.__class__ is kind and bool(one == other)
+def values_equal(left: Any, right: Any) -> bool:
+    """The operator `==`. Numbers of different types are compared by value."""
+    kind = left.__class__
+    if kind is str or kind is bool or left is None:
+        return right.__class__ is kind and bool(left == right)
+    if isinstance(left, ObjectView | MapView | dict):
+        return _equal_maps(left, right)
+    if isinstance(left, ListView | list):
+        return _equal_lists(left, right)
+    if isinstance(left, UntypedValue):
+        return json_equal(left.raw, raw_value(right))
+    if isinstance(left, CelOptional):
+        return _equal_optionals(left, right)
+    if isinstance(left, CelDuration | CelTimestamp) or isinstance(right, CelDuration | CelTimestamp):
+        return right.__class__ is kind and int(left) == int(right)
+    if is_number(left):
+        return is_number(right) and bool(left == right)
+    return right.__class__ is kind and bool(left == right)
 
 
 def is_number(value: Any) -> bool:
     return value.__class__ is int or value.__class__ is float or value.__class__ is CelUInt
 
 
-def _equal_optionals(one: CelOptional, other: Any) -> bool:
-    if not isinstance(other, CelOptional) or one.present != other.present:
+def _equal_optionals(left: CelOptional, right: Any) -> bool:
+    if not isinstance(right, CelOptional) or left.present != right.present:
         return False
-    return not one.present or values_equal(one.value, other.value)
+    return not left.present or values_equal(left.value, right.value)
 
 
 def find_value(container: Any, key: Any) -> tuple[Any, bool]:
-    """A value of any kind of map."""
+    """The value of a key in any kind of map, and whether it is present."""
     if isinstance(container, ObjectView | MapView):
         return container.find(key)
-    for known, value in container.items():
-        if values_equal(known, key):
+    for entry_key, value in container.items():
+        if values_equal(entry_key, key):
             return value, True
     return None, False
 
@@ -295,58 +289,60 @@ def map_keys(container: Any) -> list[Any]:
     return list(container) if container.__class__ is dict else container.keys()
 
 
-def _equal_maps(one: Any, other: Any) -> bool:
-    if not isinstance(other, ObjectView | MapView | dict):
-        if other is None:
+def _equal_maps(left: Any, right: Any) -> bool:
+    if not isinstance(right, ObjectView | MapView | dict):
+        if right is None:
             return False
         raise CelError(NO_SUCH_OVERLOAD)
-    if len(one) != len(other):
+    if len(left) != len(right):
         return False
-    if isinstance(one, ObjectView) and isinstance(other, ObjectView):
-        return _equal_objects(one, other)
-    for key in map_keys(one):
-        value, _ = find_value(one, key)
-        theirs, there = find_value(other, key)
-        if not there or not values_equal(value, theirs):
+    if isinstance(left, ObjectView) and isinstance(right, ObjectView):
+        return _equal_objects(left, right)
+    for key in map_keys(left):
+        left_value, _ = find_value(left, key)
+        right_value, present = find_value(right, key)
+        if not present or not values_equal(left_value, right_value):
             return False
     return True
 
 
-def _equal_objects(one: ObjectView, other: ObjectView) -> bool:
-    for name, part in one.raw.items():
-        child = one.node.properties.get(name)
+def _equal_objects(left: ObjectView, right: ObjectView) -> bool:
+    for name, part in left.raw.items():
+        child = left.node.properties.get(name)
         if child is None:
-            # A field that is kept though unknown: compared as it stands, if the other has it.
-            if name in other.raw and not json_equal(part, other.raw[name]):
+            # A preserved unknown field is compared as it is, if the other object has it.
+            if name in right.raw and not json_equal(part, right.raw[name]):
                 return False
             continue
-        theirs = other.raw.get(name)
-        if (part is None) != (theirs is None):
+        right_part = right.raw.get(name)
+        if (part is None) != (right_part is None):
             return False
-        if part is not None and not values_equal(as_cel_value(part, child), as_cel_value(theirs, child)):
+        if part is not None and not values_equal(as_cel_value(part, child), as_cel_value(right_part, child)):
             return False
     return True
 
 
-def _equal_lists(one: Any, other: Any) -> bool:
-    if not isinstance(other, ListView | list):
-        if other is None:
+def _equal_lists(left: Any, right: Any) -> bool:
+    if not isinstance(right, ListView | list):
+        if right is None:
             return False
         raise CelError(NO_SUCH_OVERLOAD)
-    if len(one) != len(other):
+    if len(left) != len(right):
         return False
-    if isinstance(one, ListView) and one.node.list_type in ("set", "map"):
-        ours = {_element_key(part, one.node): part for part in one.raw}
-        for part in other.raw if isinstance(other, ListView) else other:
-            key = _element_key(part, one.node)
-            if key not in ours:
+    if isinstance(left, ListView) and left.node.list_type in ("set", "map"):
+        left_by_key = {_element_key(part, left.node): part for part in left.raw}
+        for part in right.raw if isinstance(right, ListView) else right:
+            key = _element_key(part, left.node)
+            if key not in left_by_key:
                 return False
-            assert one.node.items is not None
-            mine = as_cel_value(ours[key], one.node.items)
-            if not values_equal(mine, as_cel_value(part, one.node.items) if isinstance(other, ListView) else part):
+            assert left.node.items is not None
+            left_value = as_cel_value(left_by_key[key], left.node.items)
+            if not values_equal(
+                left_value, as_cel_value(part, left.node.items) if isinstance(right, ListView) else part
+            ):
                 return False
         return True
-    return all(map(values_equal, one, other))
+    return all(map(values_equal, left, right))
 
 
 def _element_key(part: Any, node: SchemaNode) -> object:
@@ -356,20 +352,20 @@ def _element_key(part: Any, node: SchemaNode) -> object:
     return (part.__class__, part) if not isinstance(part, dict | list) else repr(part)
 
 
-def concatenate_lists(one: Any, other: Any) -> Any:
-    """`+` of lists. Sets unite; maps take over, in place, what the other side has under the same key."""
-    if isinstance(one, ListView):
-        raw = [raw_value(part) for part in other] if isinstance(other, list) else other.raw
-        if one.node.list_type not in ("set", "map"):
-            return ListView([*one.raw, *raw], one.node)
-        united = {_element_key(part, one.node): part for part in one.raw}
-        united.update({_element_key(part, one.node): part for part in raw})
-        return ListView(list(united.values()), one.node)
-    return [*one, *other]
+def concatenate_lists(left: Any, right: Any) -> Any:
+    """The operator `+` of lists. Sets are united; in list maps, elements of `right` replace those with the same key."""
+    if isinstance(left, ListView):
+        raw = [raw_value(part) for part in right] if isinstance(right, list) else right.raw
+        if left.node.list_type not in ("set", "map"):
+            return ListView([*left.raw, *raw], left.node)
+        united = {_element_key(part, left.node): part for part in left.raw}
+        united.update({_element_key(part, left.node): part for part in raw})
+        return ListView(list(united.values()), left.node)
+    return [*left, *right]
 
 
 def type_name(value: Any) -> str:
-    """What `type()` says."""
+    """The name that `type()` returns."""
     for kind, name in _TYPE_NAMES:
         if isinstance(value, kind):
             return name

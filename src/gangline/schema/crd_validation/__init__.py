@@ -1,1 +1,1 @@
-"""Whether a CustomResourceDefinition is acceptable."""
+"""Validation of a CustomResourceDefinition's schema."""

@@ -1,20 +1,20 @@
-"""Defaults of a schema must fit the schema they stand in."""
+"""Validation of the defaults in a schema against the schema itself."""
 
 from collections.abc import Iterator
 
 from gangline.schema.cel.rules import compile_rules
-from gangline.schema.problems import FieldProblem, ProblemKind
+from gangline.schema.correlation import json_equal
+from gangline.schema.nodes import META_FIELDS, SchemaNode
+from gangline.schema.problems import FieldProblem, invalid
 from gangline.schema.structural import embedded_objects
-from gangline.schema.structural.correlation import json_equal
 from gangline.schema.structural.defaulting import deep_copy
 from gangline.schema.structural.embedded_objects import MetadataError
-from gangline.schema.structural.nodes import META_FIELDS, SchemaNode
 from gangline.schema.structural.pruning import prune
 from gangline.schema.structural.validation import validate
 
 
 def default_problems(node: SchemaNode, path: str) -> list[FieldProblem]:
-    """Defaults of a whole schema that do not fit it."""
+    """Problems of all defaults in a schema."""
     return list(_default_problems(node, path, root=True, inside_meta=False))
 
 
@@ -38,14 +38,16 @@ def _node_default_problems(node: SchemaNode, path: str, *, resource: bool, insid
     if not inside_meta:
         prune(value, node, root=resource)
         if not json_equal(value, node.default):
-            yield FieldProblem(ProblemKind.INVALID, path, node.default, "must not have unknown fields")
+            yield invalid(path, node.default, "must not have unknown fields")
     value = deep_copy(node.default)
     try:
         embedded_objects.coerce_metadata(value, node, path, root=resource)
     except MetadataError as error:
-        yield FieldProblem(ProblemKind.INVALID, path, node.default, str(error))
+        yield invalid(path, node.default, str(error))
         return
-    wrong = embedded_objects.validate_embedded(value, node, path, root=resource) or validate(value, node, prefix=path)
-    if not wrong and (rules := compile_rules(node, root=resource)) is not None:
-        wrong = rules.run(value, value, path=path).problems or rules.run(value, path=path).problems
-    yield from wrong
+    problems = embedded_objects.validate_embedded(value, node, path, root=resource) or validate(
+        value, node, prefix=path
+    )
+    if not problems and (rules := compile_rules(node, root=resource)) is not None:
+        problems = rules.run(value, value, path=path).problems or rules.run(value, path=path).problems
+    yield from problems

@@ -1,1 +1,1 @@
-"""The parts of which our own custom resource definitions are made. `gangline.schema.crds.job_crds` puts them together."""
+"""gangline's own custom resource definitions: `job_crds` and `gang_crds`, and the parts they are made of."""

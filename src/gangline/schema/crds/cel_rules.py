@@ -1,8 +1,8 @@
-"""What must hold in a job beyond the types of its fields, as CEL that every API server runs.
+"""Rules of jobs beyond the types of their fields, as CEL that every API server evaluates.
 
-A rule stands as low in the schema as it can: the server tolerates what a rule says of values that an update does
-not change, and compares at the place of the rule. So a job that was stored before a rule existed can still be
-updated elsewhere. Rules at the root would also judge every write of the status; those look at the old object.
+A rule is placed as deep in the schema as possible. The server tolerates a failed rule if an update does not change the
+value at the place of the rule. So a job that was stored before a rule existed can still be updated elsewhere. Rules at
+the root would also judge every write of the status; these compare with the old object.
 
 Each message says what to write instead.
 """
@@ -11,7 +11,7 @@ from gangline.api.kubeflow.kinds import MPIJOB, PADDLEJOB, PYTORCHJOB, TFJOB
 from gangline.api.kubeflow.training import JobKind
 from gangline.api.meta import JSON
 
-# Bounds without which the server cannot tell what a rule costs at most.
+# Bounds without which the server cannot estimate what a rule costs at most.
 MAX_REPLICA_TYPES = 5
 MAX_CONTAINERS = 64
 _MAX_NAME_LENGTH = 63
@@ -24,13 +24,13 @@ def _rule(rule: str, message: str, **more: str | bool) -> JSON:
 
 
 def is_case_insensitive(kind: JobKind) -> bool:
-    """Whether a replica type may be written in any case. v1 takes `worker` for `Worker` in a TFJob, and only there."""
+    """Whether replica types may be written in any case. v1 accepts `worker` for `Worker` in TFJobs only."""
     return kind is TFJOB
 
 
 def job_rules(kind: JobKind) -> list[JSON]:
-    """Rules of the whole object: they see its name. What was stored before is judged only where it gets worse."""
-    # v1 takes any name for an MPIJob, which has no services.
+    """Rules of the whole object, which can read its name. Of a stored job they judge only what gets worse."""
+    # v1 accepts any name for an MPIJob, which has no services.
     label = [] if kind is MPIJOB else [_name_rule()]
     return [*label, _spec_required_rule(kind), _name_length_rule(kind)]
 
@@ -45,18 +45,18 @@ def _name_rule() -> JSON:
 
 
 def _spec_required_rule(kind: JobKind) -> JSON:
-    """Not `required` in the schema: that would also keep finalizers on an old object without one."""
+    """A rule in place of `required`, which would also block updates of finalizers on old objects without a spec."""
     rule = "has(self.spec) || (oldSelf.hasValue() && !has(oldSelf.value().spec))"
     message = f"write spec.{kind.replicas}"
     return _rule(rule, message, reason="FieldValueRequired", fieldPath=".spec", optionalOldSelf=True)
 
 
 def _name_length_rule(kind: JobKind) -> JSON:
-    """The longest name of a pod fits a DNS label."""
+    """The longest name of a pod must fit into a DNS label."""
     specs = f"self.spec.{kind.replicas}"
     replicas, before = f"{specs}[t].replicas", f"oldSelf.?spec.?{kind.replicas}[?t].?replicas.orValue(0)"
     tail = f"size(t) + size(string({replicas} - 1)) + 2"
-    if kind is MPIJOB:  # no default for replicas, and no index for the launcher
+    if kind is MPIJOB:  # Replicas have no default, and the launcher no index.
         replicas = f"{specs}[t].?replicas.orValue(1)"
         before = f"oldSelf.?spec.?{kind.replicas}[?t].optMap(r, r.?replicas.orValue(1)).orValue(0)"
         tail = f"(t == 'Launcher' ? 9 : 8 + size(string({replicas} - 1)))"
@@ -70,7 +70,7 @@ def _name_length_rule(kind: JobKind) -> JSON:
 
 
 def run_policy_rules() -> list[JSON]:
-    """Rules between the old and the new run policy. It is always there, because it has a default."""
+    """Rules that compare the run policy with the old one. It is always present, because it has a default."""
     queue = "has({0}.schedulingPolicy) && has({0}.schedulingPolicy.queue)"
     return [
         _rule(
@@ -88,7 +88,7 @@ def run_policy_rules() -> list[JSON]:
 
 
 def spec_rules(kind: JobKind) -> list[JSON]:
-    """Rules between parts of the spec."""
+    """Rules that concern several fields of the spec."""
     rules: list[JSON] = []
     if kind in _ELASTIC_KINDS:
         rules.append(
@@ -109,16 +109,16 @@ def spec_rules(kind: JobKind) -> list[JSON]:
 
 def replica_specs_rules(kind: JobKind) -> list[JSON]:
     """Rules of the map of replica types."""
-    listed = _joined_names(kind.types)
+    type_names = _joined_names(kind.types)
     rules = [
-        _rule("size(self) > 0", f"write at least one replica type of {kind.kind}: {listed}"),
+        _rule("size(self) > 0", f"write at least one replica type of {kind.kind}: {type_names}"),
         _known_types_rule(kind),
     ]
     if is_case_insensitive(kind):
         rules.append(
             _rule(
                 "self.all(t, self.exists_one(u, t.lowerAscii() == u.lowerAscii()))",
-                f"a replica type is there twice, in different spellings; write it once, as one of {listed}",
+                f"a replica type is there twice, in different spellings; write it once, as one of {type_names}",
             )
         )
     if kind is TFJOB:
@@ -130,31 +130,31 @@ def replica_specs_rules(kind: JobKind) -> list[JSON]:
         )
     if needed := kind.needed:
         rules.append(_rule(f"'{needed}' in self", f"{kind.kind} needs a {needed}: add spec.{kind.replicas}.{needed}"))
-    rules += [_single_replica_rule(kind, one) for one in kind.single]
+    rules += [_single_replica_rule(kind, replica_type) for replica_type in kind.single]
     return rules
 
 
 def _known_types_rule(kind: JobKind) -> JSON:
     if is_case_insensitive(kind):
-        known = ", ".join(f"'{one.lower()}'" for one in kind.types)
-        unknown = f"!(t.lowerAscii() in [{known}])"
+        quoted_types = ", ".join(f"'{replica_type.lower()}'" for replica_type in kind.types)
+        unknown = f"!(t.lowerAscii() in [{quoted_types}])"
     else:
         unknown = f"!(t in [{', '.join(map(repr, kind.types))}])"
-    listed = _joined_names(kind.types)
-    expression = f"'unknown replica type \"' + self.filter(t, {unknown})[0] + '\": {kind.kind} has {listed}'"
+    type_names = _joined_names(kind.types)
+    expression = f"'unknown replica type \"' + self.filter(t, {unknown})[0] + '\": {kind.kind} has {type_names}'"
     return {
         "rule": f"!self.exists(t, {unknown})",
-        "message": f"unknown replica type: {kind.kind} has {listed}",
+        "message": f"unknown replica type: {kind.kind} has {type_names}",
         "messageExpression": expression,
     }
 
 
-def _single_replica_rule(kind: JobKind, one: str) -> JSON:
-    message = f"{one} must have exactly 1 replica: write replicas: 1, or leave it out"
+def _single_replica_rule(kind: JobKind, replica_type: str) -> JSON:
+    message = f"{replica_type} must have exactly 1 replica: write replicas: 1, or leave it out"
     if is_case_insensitive(kind):
-        return _rule(f"self.all(t, t.lowerAscii() != '{one.lower()}' || self[t].replicas == 1)", message)
-    replicas = f"self.{one}.?replicas.orValue(1)" if kind is MPIJOB else f"self.{one}.replicas"
-    return _rule(f"!('{one}' in self) || {replicas} == 1", message)
+        return _rule(f"self.all(t, t.lowerAscii() != '{replica_type.lower()}' || self[t].replicas == 1)", message)
+    replicas = f"self.{replica_type}.?replicas.orValue(1)" if kind is MPIJOB else f"self.{replica_type}.replicas"
+    return _rule(f"!('{replica_type}' in self) || {replicas} == 1", message)
 
 
 def _joined_names(types: tuple[str, ...]) -> str:
@@ -164,7 +164,7 @@ def _joined_names(types: tuple[str, ...]) -> str:
 
 def containers_rules(kind: JobKind) -> list[JSON]:
     """Rules of a template's list of containers."""
-    if kind is MPIJOB:  # works on the first container, whatever its name
+    if kind is MPIJOB:  # The first container is used, whatever its name.
         return []
     message = f'no container is named "{kind.container}": give the one that trains this name'
     return [_rule(f"self.exists(c, c.name == '{kind.container}')", message)]
@@ -183,6 +183,7 @@ def container_rules() -> list[JSON]:
 
 
 def elastic_policy_rules() -> list[JSON]:
+    """Rules of the elastic policy."""
     return [
         _rule(
             "!has(self.minReplicas) || !has(self.maxReplicas) || self.minReplicas <= self.maxReplicas",

@@ -1,4 +1,4 @@
-"""What each field of ours is for, as `kubectl explain` tells it."""
+"""Descriptions of our fields, as `kubectl explain` shows them."""
 
 from collections.abc import Mapping
 
@@ -25,8 +25,8 @@ from gangline.api.kubeflow.training import (
 from gangline.api.meta import Condition
 
 KIND_DESCRIPTION = "A training job: replicas of one or more types that work together, and rules for running them."
-SPEC_DESCRIPTION = "What is wanted."
-STATUS_DESCRIPTION = "What the operator found and did."
+SPEC_DESCRIPTION = "The desired state."
+STATUS_DESCRIPTION = "The observed state, which the operator writes."
 _RUN_POLICY_DESCRIPTION = "How the job runs: when it ends, what happens to its pods then, who manages it."
 _METRICS_DESCRIPTION = "Metrics of autoscaling/v2 by which workers are added and removed."
 _MAX_RESTARTS_DESCRIPTION = "How often workers may be restarted."
@@ -42,24 +42,18 @@ _SPEC_FIELDS: dict[tuple[type, str], str] = {
         "without one, worker 0."
     ),
     (TFJobSpec, "enableDynamicWorker"): (
-        "Workers may come and go: each is told of itself and of the PS only, and failed workers do not fail the job."
+        "Workers may be added and removed: each gets the addresses of itself and of the PS only, and failed workers do not fail the job."
     ),
     (PyTorchJobSpec, "pytorchReplicaSpecs"): "Replicas by type: Master (one) and Worker.",
-    (
-        PyTorchJobSpec,
-        "nprocPerNode",
-    ): "Processes per pod: auto, cpu, gpu, or a number as text. Default: auto.",
+    (PyTorchJobSpec, "nprocPerNode"): "Processes per pod: auto, cpu, gpu, or a number as text. Default: auto.",
     (PyTorchJobSpec, "elasticPolicy"): "Train with a number of workers that may change, under torchrun.",
     (XGBoostJobSpec, "xgbReplicaSpecs"): "Replicas by type: Master (one, needed) and Worker.",
     (MPIJobSpec, "mpiReplicaSpecs"): "Replicas by type: Launcher (one, needed) and Worker.",
     (MPIJobSpec, "slotsPerWorker"): "How many processes the host file allows on each worker.",
-    (
-        MPIJobSpec,
-        "mainContainer",
-    ): "The container of a worker in which processes are started. Default: the first.",
-    (MPIJobSpec, "cleanPodPolicy"): "The older name of runPolicy.cleanPodPolicy, which goes first.",
+    (MPIJobSpec, "mainContainer"): "The container of a worker in which processes are started. Default: the first.",
+    (MPIJobSpec, "cleanPodPolicy"): "The older name of runPolicy.cleanPodPolicy, which takes precedence.",
     (PaddleJobSpec, "paddleReplicaSpecs"): "Replicas by type: Master and Worker.",
-    (PaddleJobSpec, "elasticPolicy"): "Accepted as v1 accepts it; nothing acts on it.",
+    (PaddleJobSpec, "elasticPolicy"): "Accepted for compatibility with v1; it has no effect.",
     (JAXJobSpec, "jaxReplicaSpecs"): "Replicas by type: Worker. Worker 0 is the coordinator.",
     **{
         (spec, "runPolicy"): _RUN_POLICY_DESCRIPTION
@@ -93,16 +87,10 @@ _POLICY_FIELDS: dict[tuple[type, str], str] = {
     ),
     (ReplicaSpec, "template"): "The pod of each replica.",
     (RunPolicy, "cleanPodPolicy"): "Which pods are deleted when the job has finished: All, Running or None.",
-    (
-        RunPolicy,
-        "ttlSecondsAfterFinished",
-    ): "Delete the job so many seconds after it finished. Default: never.",
+    (RunPolicy, "ttlSecondsAfterFinished"): "Delete the job so many seconds after it finished. Default: never.",
     (RunPolicy, "activeDeadlineSeconds"): "Fail the job when it has run for so many seconds. Default: never.",
-    (
-        RunPolicy,
-        "backoffLimit",
-    ): "Fail the job when its replicas were restarted more often. Default: no limit.",
-    (RunPolicy, "schedulingPolicy"): "What a gang scheduler is told.",
+    (RunPolicy, "backoffLimit"): "Fail the job when its replicas were restarted more often. Default: no limit.",
+    (RunPolicy, "schedulingPolicy"): "Settings for the gang scheduler.",
     (RunPolicy, "suspend"): "Delete the pods, and make no new ones until this is false again.",
     (RunPolicy, "managedBy"): (
         "Who runs the job: kubeflow.org/training-operator, which is the default, or kueue.x-k8s.io/multikueue. "
@@ -113,29 +101,23 @@ _POLICY_FIELDS: dict[tuple[type, str], str] = {
     ),
     (SchedulingPolicy, "minAvailable"): "How many pods must fit at once for any to start. Default: all.",
     (SchedulingPolicy, "queue"): "The queue of the job. Once set, it cannot be changed.",
-    (
-        SchedulingPolicy,
-        "minResources",
-    ): "What the pods need at least. Default: what those of minAvailable ask for.",
+    (SchedulingPolicy, "minResources"): "What the pods need at least. Default: what those of minAvailable ask for.",
     (SchedulingPolicy, "priorityClass"): "The priority class of the group of pods.",
     (SchedulingPolicy, "scheduleTimeoutSeconds"): "How long the scheduler waits for all pods to fit.",
 }
 _STATUS_FIELDS: dict[tuple[type, str], str] = {
-    (JobStatus, "conditions"): "What the job has been through; the newest is last.",
+    (JobStatus, "conditions"): "The history of the job; the newest condition is last.",
     (JobStatus, "replicaStatuses"): "Counts of replicas by type.",
     (JobStatus, "startTime"): "When the job was started, or resumed.",
     (JobStatus, "completionTime"): "When the job succeeded or failed.",
-    (
-        JobStatus,
-        "lastReconcileTime",
-    ): "When the operator last looked at a job that waits for its group of pods.",
-    (JobStatus, "phase"): "How far the job is: empty, Creating, Running, CleanUp, Failed or Done.",
+    (JobStatus, "lastReconcileTime"): "When the operator last reconciled a job that waits for its PodGroup.",
+    (JobStatus, "phase"): "The phase of the job: empty, Creating, Running, CleanUp, Failed or Done.",
     (JobStatus, "state"): "How the job is doing: Unknown, Running, Succeeded or Failed.",
     (JobStatus, "observedGeneration"): "The generation of the spec that this status is about.",
     (JobStatus, "restarts"): "How often replicas were restarted.",
     (JobStatus, "firstFailure"): "The replica that failed first, and how.",
     (JobStatus, "progress"): "How far the training is, where its program reports that.",
-    (JobStatus, "ledger"): "The operator's own notes.",
+    (JobStatus, "ledger"): "Internal records of the operator.",
     (JobProgress, "step"): "The step that is done.",
     (JobProgress, "total"): "The step at which the training ends.",
     (JobProgress, "metrics"): "What else was reported: the loss, the accuracy.",

@@ -1,8 +1,8 @@
-"""What the types of our structs do not tell: bounds, values, defaults and rules of each field.
+"""Keywords that the types of our structs do not imply: bounds, enums, defaults and rules of each field.
 
-A default stands here where v1 assumes one in memory and where it is the same for every job of the kind. Left out,
-on purpose: MPIJob's replicas (which depend on the type) and cleanPodPolicy (which has an older twin that a default
-would override), PyTorchJob's nprocPerNode (which must not be set together with its older twin).
+A default is set here where v1 assumes one in memory and where it is the same for every job of the kind. Left out on
+purpose: MPIJob's replicas (which depend on the type) and cleanPodPolicy (whose default would override the older field
+of that name), PyTorchJob's nprocPerNode (which must not be set together with the older field).
 """
 
 from gangline.api.kubeflow.kinds import MPIJOB, ElasticPolicy, MPIJobSpec, PaddleElasticPolicy, TFJobSpec
@@ -49,13 +49,13 @@ _SHARED_KEYWORDS: FieldKeywords = {
     (PaddleElasticPolicy, "maxRestarts"): _AT_LEAST_0,
     (Condition, "observedGeneration"): _INT64,
     (JobStatus, "observedGeneration"): _INT64,
-    # Private notes. A newer operator may have more of them than the definition that is installed knows of.
+    # Internal records. A newer operator may write more of them than the installed definition names.
     (JobStatus, "ledger"): {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
 }
 
 
 def field_keywords(kind: JobKind, *, described: bool) -> FieldKeywords:
-    """All that is to be added to the schemas of the structs of a kind."""
+    """The keywords to add to the schemas of the structs of a kind."""
     metrics = {"items": pod_schemas.definition_schema(pod_schemas.METRIC_SPEC, described=described)}
     return {
         **_SHARED_KEYWORDS,
@@ -80,9 +80,9 @@ def _replicas_keywords(kind: JobKind) -> JSON:
 
 
 def pod_template_schema(kind: JobKind, *, described: bool) -> JSON:
-    """The schema of a pod template of a kind: Kubernetes' own, and what v1's webhook asks for."""
-    found = pod_schemas.definition_schema(pod_schemas.POD_TEMPLATE, described=described)
-    spec = found["properties"]["spec"]
+    """The schema of a pod template of a kind: Kubernetes' own, with what v1's webhook requires."""
+    template = pod_schemas.definition_schema(pod_schemas.POD_TEMPLATE, described=described)
+    spec = template["properties"]["spec"]
     containers = spec["properties"]["containers"]
     bounded = {
         **containers,
@@ -90,7 +90,7 @@ def pod_template_schema(kind: JobKind, *, described: bool) -> JSON:
         "maxItems": cel_rules.MAX_CONTAINERS,
         "items": {**containers["items"], "x-kubernetes-validations": cel_rules.container_rules()},
     }
-    if own := cel_rules.containers_rules(kind):
-        bounded["x-kubernetes-validations"] = own
+    if rules := cel_rules.containers_rules(kind):
+        bounded["x-kubernetes-validations"] = rules
     pod = {**spec, "properties": {**spec["properties"], "containers": bounded}}
-    return {**found, "required": ["spec"], "properties": {**found["properties"], "spec": pod}}
+    return {**template, "required": ["spec"], "properties": {**template["properties"], "spec": pod}}

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from gangline.api.meta import JSON, Object
 from gangline.api.scheduling import (
     PODGROUPS,
@@ -18,11 +16,11 @@ from gangline.api.scheduling import (
     QueueStatus,
 )
 from gangline.api.scheme import Resource
-from gangline.schema.crds.struct_schemas import FieldKeywords, StructSchemaWriter
+from gangline.schema.crds.struct_schemas import FieldKeywords, StructSchemaWriter, crd_document
 
 GANG_RESOURCES: tuple[Resource[Any], ...] = (PODGROUPS, QUEUES)
 
-# Volcano and scheduler-plugins both call theirs `pg`, and Volcano its queues `q`: whoever types that must not get ours.
+# `pg` belongs to Volcano's and scheduler-plugins' pod groups, `q` to Volcano's queues: they must not mean ours.
 _SHORT_NAMES = {"PodGroup": ["gang", "gangs"], "Queue": ["gangqueue", "gangqueues"]}
 _AT_LEAST_1: JSON = {"minimum": 1}
 _FIELD_KEYWORDS: FieldKeywords = {
@@ -35,24 +33,27 @@ _FIELD_KEYWORDS: FieldKeywords = {
     (QueueSpec, "reclaimable"): {"default": True},
 }
 _KIND_DESCRIPTIONS = {
-    "PodGroup": "Pods that start together: all that it needs are placed at once, or none is.",
-    "Queue": "Whose turn it is: what PodGroups of one queue may hold, and their share when there is not enough for all.",
+    "PodGroup": "A gang of pods: as many as it needs are scheduled at once, or none is.",
+    "Queue": "A queue of PodGroups: what they may hold together, and their share when there is not enough for all.",
 }
 _FIELD_DESCRIPTIONS: Mapping[tuple[type, str], str] = {
-    (PodGroupSpec, "minMember"): "So many members are placed at once, or none is.",
+    (PodGroupSpec, "minMember"): "How many members must be scheduled at once; otherwise none is.",
     (PodGroupSpec, "queue"): "Its Queue. Default: the one called default, which need not exist.",
-    (PodGroupSpec, "priorityClassName"): "Which groups go first, and which may have to give way.",
+    (
+        PodGroupSpec,
+        "priorityClassName",
+    ): "The priority class: which groups are scheduled first, and which may be preempted.",
     (
         PodGroupSpec,
         "minResources",
-    ): "What its members need at least, for people: the scheduler sums up its pods.",
+    ): "What its members need at least. For information only: the scheduler adds up its pods.",
     (PodGroupSpec, "scheduleTimeoutSeconds"): (
-        "After so long without a place the owner is told, and a start left half done is undone. Default: 60."
+        "After so many seconds in which it could not be scheduled, its owner is notified and a partial start is rolled back. Default: 60."
     ),
-    (PodGroupSpec, "minTaskMember"): "Of minMember, how many of each role at least.",
+    (PodGroupSpec, "minTaskMember"): "Of minMember, how many members of each role at least.",
     (PodGroupSpec, "topology"): "All members on nodes with the same value of a label.",
     (GangTopology, "key"): "The label of nodes: a rack, a zone.",
-    (GangTopology, "required"): "Rather wait than use several domains. Default: one if possible.",
+    (GangTopology, "required"): "Wait rather than use several domains. Default: use one domain if possible.",
     (PodGroupStatus, "state"): "The life cycle. Only the scheduler writes it.",
     (PodGroupStatus, "running"): "Members that run.",
     (PodGroupStatus, "succeeded"): "Members that succeeded.",
@@ -62,18 +63,15 @@ _FIELD_DESCRIPTIONS: Mapping[tuple[type, str], str] = {
     (PodGroupState, "lastTransitionTime"): "When the phase last changed.",
     (PodGroupState, "reason"): "PodFailed, PodDeleted, NotEnoughResources, NotEnoughTasks, or none.",
     (PodGroupState, "message"): "Details, for people.",
-    (QueueSpec, "weight"): "Its share compared with those of others, when all ask for more than there is.",
+    (QueueSpec, "weight"): "Its share relative to other queues, when they request more than there is.",
     (QueueSpec, "capability"): "What its groups may hold at most. A resource that is not named has no cap.",
-    (
-        QueueSpec,
-        "reclaimable",
-    ): "Whether queues below their share may take back what this one has beyond its own.",
+    (QueueSpec, "reclaimable"): "Whether queues below their share may reclaim what this one holds beyond its own.",
     (QueueStatus, "pending"): "Groups that wait.",
     (QueueStatus, "running"): "Groups that run.",
     (QueueStatus, "recovering"): "Groups that lost members.",
     (QueueStatus, "unschedulable"): "Groups that lost members, and have no room for their replacements.",
     (QueueStatus, "allocated"): "What its groups hold.",
-    (QueueStatus, "deserved"): "What it may have before others may take it back.",
+    (QueueStatus, "deserved"): "What it may hold before other queues may reclaim it.",
 }
 _PRINTER_COLUMNS: Mapping[str, tuple[tuple[str, str, str, int], ...]] = {
     "PodGroup": (
@@ -94,65 +92,43 @@ _PRINTER_COLUMNS: Mapping[str, tuple[tuple[str, str, str, int], ...]] = {
 
 
 def gang_crds(*, described: bool = False) -> tuple[JSON, ...]:
-    """Both definitions. See `gang_crd`."""
+    """The definitions of PodGroup and Queue. See `gang_crd`."""
     return tuple(gang_crd(resource, described=described) for resource in GANG_RESOURCES)
 
 
 def gang_crd(resource: Resource[Any], *, described: bool = False) -> JSON:
-    """The definition of one of them, to send to any API server from 1.30 on."""
-    made: JSON = {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": resource.name},
-        "spec": {
-            "group": resource.group,
-            "names": {
-                "kind": resource.kind,
-                "listKind": f"{resource.kind}List",
-                "plural": resource.plural,
-                "singular": resource.kind.lower(),
-                "shortNames": _SHORT_NAMES[resource.kind],
-            },
-            "scope": "Namespaced" if resource.namespaced else "Cluster",
-            "versions": [
-                {
-                    "name": resource.version,
-                    "served": True,
-                    "storage": True,
-                    "additionalPrinterColumns": [_printer_column(*each) for each in _PRINTER_COLUMNS[resource.kind]],
-                    "schema": {"openAPIV3Schema": gang_schema(resource, described=described)},
-                    "subresources": {"status": {}},
-                }
-            ],
-        },
-    }
-    copied: JSON = msgspec.json.decode(msgspec.json.encode(made))
-    return copied
+    """The definition of one of the two kinds, for any API server from 1.30 on."""
+    names = {"shortNames": _SHORT_NAMES[resource.kind]}
+    columns = [_printer_column(*column) for column in _PRINTER_COLUMNS[resource.kind]]
+    return crd_document(resource, names, columns, gang_schema(resource, described=described), {"status": {}})
 
 
 def gang_schema(resource: Resource[Any], *, described: bool = False) -> JSON:
-    """The structural schema of one of them."""
+    """The structural schema of one of the two kinds."""
     structs = StructSchemaWriter(_FIELD_KEYWORDS, _FIELD_DESCRIPTIONS if described else {})
     model: type[Object] = resource.model
     spec, status = (structs.struct_schema(model.__annotations__[part]) for part in ("spec", "status"))
     if resource is PODGROUPS:
         spec["required"] = ["minMember"]
         spec["properties"]["topology"]["required"] = ["key"]
-    words = {"description": _KIND_DESCRIPTIONS[resource.kind]} if described else {}
-    whole: JSON = {
-        **words,
+    description = {"description": _KIND_DESCRIPTIONS[resource.kind]} if described else {}
+    schema: JSON = {
+        **description,
         "type": "object",
         "properties": {
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
-            "spec": {**({"description": "What is wanted."} if described else {}), **spec},
-            "status": {**({"description": "What the scheduler found."} if described else {}), **status},
+            "spec": {**({"description": "The desired state."} if described else {}), **spec},
+            "status": {
+                **({"description": "The observed state, which the scheduler writes."} if described else {}),
+                **status,
+            },
         },
     }
-    return {**whole, "required": ["spec"]} if resource is PODGROUPS else whole
+    return {**schema, "required": ["spec"]} if resource is PODGROUPS else schema
 
 
 def _printer_column(name: str, kind: str, path: str, priority: int) -> JSON:
-    made: JSON = {"name": name, "type": kind, "jsonPath": path}
-    return {**made, "priority": priority} if priority else made
+    column: JSON = {"name": name, "type": kind, "jsonPath": path}
+    return {**column, "priority": priority} if priority else column

@@ -1,4 +1,4 @@
-"""Kubernetes' own types inside a custom resource: its published schemas, rewritten as a CRD must have them."""
+"""Kubernetes' own types inside a custom resource: published schemas, rewritten as structural schemas."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -17,8 +17,8 @@ _QUANTITY_NAME = "io.k8s.apimachinery.pkg.api.resource.Quantity"
 _INT_OR_STRING_NAME = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
 _DOCUMENTS = ("api/v1", "apis/autoscaling/v2")
 
-# The keywords that a CRD may have and that say something here. Strategic patches, unions and enums are not among
-# them: the first two mean nothing in a CRD, and an enum would refuse what a newer Kubernetes takes.
+# The keywords to keep. Strategic patches and unions mean nothing in a CRD, and an enum would refuse values of a newer
+# Kubernetes.
 _KEPT_KEYWORDS = (
     "type",
     "format",
@@ -27,16 +27,13 @@ _KEPT_KEYWORDS = (
     "x-kubernetes-list-map-keys",
     "x-kubernetes-map-type",
 )
-_INT_OR_STRING_SCHEMA: JSON = {
-    "anyOf": [{"type": "integer"}, {"type": "string"}],
-    "x-kubernetes-int-or-string": True,
-}
+_INT_OR_STRING_SCHEMA: JSON = {"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True}
 QUANTITY_SCHEMA: JSON = {
     **_INT_OR_STRING_SCHEMA,
     "pattern": r"^[+-]?([0-9]+|[0-9]+\.[0-9]*|\.[0-9]+)(([KMGTPE]i)|[numkMGTPE]|([eE][+-]?([0-9]+|[0-9]+\.[0-9]*|\.[0-9]+)))?$",
 }
 _STRING_MAP: JSON = {"type": "object", "additionalProperties": {"type": "string"}}
-# What a template may say of the objects made from it: the five fields that v1 keeps.
+# The five metadata fields of a template that v1 keeps.
 _TEMPLATE_META_SCHEMA: JSON = {
     "type": "object",
     "properties": {
@@ -56,17 +53,17 @@ _INLINE_SCHEMAS: dict[str, JSON] = {
 
 @cache
 def definition_schema(definition: str, *, described: bool = False) -> JSON:
-    """A published definition as a structural schema, all that it refers to written out. Shared: not to be changed."""
+    """A published definition as a structural schema with all references inlined. Shared: must not be changed."""
     return _DefinitionWriter(_described_schemas() if described else published.schemas()).definition_schema(definition)
 
 
 @cache
 def _described_schemas() -> Mapping[str, Any]:
-    found: dict[str, Any] = {}
+    schemas: dict[str, Any] = {}
     documents = published.openapi_documents()
     for name in _DOCUMENTS:
-        found |= msgspec.json.decode(documents[name])["components"]["schemas"]
-    return found
+        schemas |= msgspec.json.decode(documents[name])["components"]["schemas"]
+    return schemas
 
 
 class _DefinitionWriter:
@@ -76,39 +73,33 @@ class _DefinitionWriter:
     def definition_schema(self, name: str) -> JSON:
         return self._inline_schema({"$ref": name})
 
-    def _inline_schema(self, said: JSON) -> JSON:
-        name = _ref_name(said)
+    def _inline_schema(self, schema: JSON) -> JSON:
+        name = published.ref_name(schema)
         if name in _INLINE_SCHEMAS:
-            return {**_INLINE_SCHEMAS[name], **_description(said)}
+            return {**_INLINE_SCHEMAS[name], **_description(schema)}
         if name:
-            # What a field says of itself goes before what its type says.
-            said = {**self._definitions[name], **said}
-        written = {keyword: said[keyword] for keyword in _KEPT_KEYWORDS if keyword in said} | _description(said)
-        if said.get("properties"):
-            written["properties"] = {field: self._inline_schema(part) for field, part in said["properties"].items()}
+            # Keywords of a field override those of its type.
+            schema = {**self._definitions[name], **schema}
+        result = {keyword: schema[keyword] for keyword in _KEPT_KEYWORDS if keyword in schema} | _description(schema)
+        if schema.get("properties"):
+            result["properties"] = {field: self._inline_schema(part) for field, part in schema["properties"].items()}
         for inner in ("items", "additionalProperties"):
-            if isinstance(said.get(inner), dict):
-                written[inner] = self._inline_schema(said[inner])
-        self._keep_key_defaults(written, said)
-        return written
+            if isinstance(schema.get(inner), dict):
+                result[inner] = self._inline_schema(schema[inner])
+        self._keep_key_defaults(result, schema)
+        return result
 
-    def _keep_key_defaults(self, written: JSON, said: JSON) -> None:
-        """A key that may be left out needs its default. All others Kubernetes fills in itself, in the pod."""
-        keys = said.get("x-kubernetes-list-map-keys") or ()
+    def _keep_key_defaults(self, result: JSON, schema: JSON) -> None:
+        """Keep the defaults of list map keys that are optional. Kubernetes sets all other defaults in the pod."""
+        keys = schema.get("x-kubernetes-list-map-keys") or ()
         if not keys:
             return
-        items = said["items"]
-        name = _ref_name(items)
+        items = schema["items"]
+        name = published.ref_name(items)
         items = self._definitions[name] if name else items
         for key in keys:
             if key not in items.get("required", ()):
-                written["items"]["properties"][key]["default"] = items["properties"][key]["default"]
-
-
-def _ref_name(schema: JSON) -> str:
-    if len(schema.get("allOf", ())) == 1:
-        schema = schema["allOf"][0]
-    return str(schema.get("$ref", "")).rpartition("/")[2]
+                result["items"]["properties"][key]["default"] = items["properties"][key]["default"]
 
 
 def _description(schema: JSON) -> JSON:

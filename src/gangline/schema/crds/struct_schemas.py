@@ -1,23 +1,25 @@
-"""Our structs as structural schemas: the field names of the wire, types, and what is required."""
+"""Structural schemas of our structs: the names of fields on the wire, types, and what is required."""
 
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
+import msgspec
 from msgspec import inspect
 
 from gangline.api.meta import JSON
 from gangline.api.quantity import QUANTITY_FORMAT as QUANTITY_FORMAT
+from gangline.api.scheme import Resource
 from gangline.schema.crds.pod_schemas import QUANTITY_SCHEMA
 
 FieldKeywords: TypeAlias = Mapping[tuple[type, str], JSON]
-"""What a type does not tell of a field: bounds, defaults, rules. By struct and name on the wire."""
+"""Keywords that a type does not imply: bounds, defaults, rules. By struct and name on the wire."""
 
 
 class StructSchemaWriter:
     """Writes schemas of structs.
 
     Args:
-        fields: keywords to add. A field that has a type here has its whole schema here.
+        fields: keywords to add. A field with a type here has its whole schema here.
         words: descriptions, by struct and name on the wire.
     """
 
@@ -26,32 +28,32 @@ class StructSchemaWriter:
 
     def struct_schema(self, model: type) -> JSON:
         """The schema of a struct."""
-        found = inspect.type_info(model)
-        assert isinstance(found, inspect.StructType)
-        return self._struct_schema(found)
+        struct = inspect.type_info(model)
+        assert isinstance(struct, inspect.StructType)
+        return self._struct_schema(struct)
 
     def _struct_schema(self, struct: inspect.StructType) -> JSON:
-        written: JSON = {"type": "object"}
+        schema: JSON = {"type": "object"}
         required = [field.encode_name for field in struct.fields if field.required]
         if required:
-            written["required"] = required
-        written["properties"] = {
+            schema["required"] = required
+        schema["properties"] = {
             field.encode_name: self._field_schema(struct.cls, field)
             for field in sorted(struct.fields, key=lambda field: field.encode_name)
         }
-        return written
+        return schema
 
     def _field_schema(self, owner: type, field: inspect.Field) -> JSON:
         key = owner, field.encode_name
         described = {"description": self._descriptions[key]} if key in self._descriptions else {}
-        more = self._keywords.get(key, {})
+        keywords = self._keywords.get(key, {})
         return {
-            **(more if "type" in more else _merge_schemas(self._type_schema(field.type), more)),
+            **(keywords if "type" in keywords else _merge_schemas(self._type_schema(field.type), keywords)),
             **described,
         }
 
-    def _type_schema(self, found: inspect.Type) -> JSON:
-        match found:
+    def _type_schema(self, type_info: inspect.Type) -> JSON:
+        match type_info:
             case inspect.Metadata(type=inner, extra=extra):
                 return (
                     dict(QUANTITY_SCHEMA)
@@ -59,13 +61,13 @@ class StructSchemaWriter:
                     else self._type_schema(inner)
                 )
             case inspect.UnionType(types=types) if any(isinstance(part, inspect.FloatType) for part in types):
-                # On the wire a whole number is a number too.
+                # On the wire an integer is a number, too.
                 return {"type": "number"}
             case inspect.UnionType(types=types):
                 (inner,) = (part for part in types if not isinstance(part, inspect.NoneType))
                 return self._type_schema(inner)
             case inspect.StructType():
-                return self._struct_schema(found)
+                return self._struct_schema(type_info)
             case inspect.DictType(value_type=inspect.AnyType()):
                 return {}
             case inspect.DictType(value_type=value):
@@ -80,15 +82,47 @@ class StructSchemaWriter:
                 return {"type": "boolean"}
             case inspect.StrType():
                 return {"type": "string"}
-        raise TypeError(f"no schema for {found}")
+        raise TypeError(f"no schema for {type_info}")
 
 
-def _merge_schemas(schema: JSON, more: JSON) -> JSON:
-    """Both, the second going first; schemas inside are merged in the same way."""
-    found: dict[str, Any] = dict(schema)
-    for keyword, value in more.items():
-        inner = found.get(keyword)
+def crd_document(resource: Resource[Any], names: JSON, columns: list[JSON], schema: JSON, subresources: JSON) -> JSON:
+    """A CustomResourceDefinition with one version. It shares no part with the schema; `names` adds to `spec.names`."""
+    definition: JSON = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": resource.name},
+        "spec": {
+            "group": resource.group,
+            "names": {
+                "kind": resource.kind,
+                "listKind": f"{resource.kind}List",
+                "plural": resource.plural,
+                "singular": resource.kind.lower(),
+                **names,
+            },
+            "scope": "Namespaced" if resource.namespaced else "Cluster",
+            "versions": [
+                {
+                    "name": resource.version,
+                    "served": True,
+                    "storage": True,
+                    "additionalPrinterColumns": columns,
+                    "schema": {"openAPIV3Schema": schema},
+                    "subresources": subresources,
+                }
+            ],
+        },
+    }
+    copied: JSON = msgspec.json.decode(msgspec.json.encode(definition))
+    return copied
+
+
+def _merge_schemas(schema: JSON, keywords: JSON) -> JSON:
+    """Both schemas; keywords of the second override those of the first, and nested schemas are merged alike."""
+    merged: dict[str, Any] = dict(schema)
+    for keyword, value in keywords.items():
+        inner = merged.get(keyword)
         if isinstance(inner, dict) and isinstance(value, dict):
             value = _merge_schemas(inner, value)
-        found[keyword] = value
-    return found
+        merged[keyword] = value
+    return merged

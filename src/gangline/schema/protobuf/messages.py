@@ -1,8 +1,8 @@
-"""Kubernetes' protobuf messages as JSON: one `MessageReader` per Go type, with a table of what reads each of its fields.
+"""Kubernetes' protobuf messages as JSON: one `MessageReader` per Go type, with tables of readers for its fields.
 
-The JSON is what Go would write of the struct it reads the message into. So a field that is empty is left out only if
-its tag says so, and a struct that is no pointer is there even if the message does not have it. Tables are made when a
-message of that type is first read, from what hack/gotypes found in the tags of Go's types.
+The JSON is what Go writes of the struct that it decodes the message into. So an empty field is omitted only if its tag
+says so, and a struct that is no pointer is present even if the message does not have it. Tables are built when a
+message of the type is first read, from the tags of Go's types, which hack/gotypes extracts.
 """
 
 import base64
@@ -30,33 +30,33 @@ from gangline.schema.typed import published
 from gangline.schema.typed.published import MessageField
 
 MAX_MESSAGE_DEPTH = 100
-"""How deep messages may be nested: as deep as protobuf's own libraries let them."""
+"""How deep messages may be nested, as in protobuf's own libraries."""
 
 BlockReader: TypeAlias = Callable[[bytes, int, int, JSON, int], None]
-"""Takes data, begin, end, the object to put the value into, and how deep it is."""
+"""Takes the data, start, end, the object to put the value into, and the depth."""
 NumberReader: TypeAlias = Callable[[int, JSON], None]
 ZeroFactory: TypeAlias = Callable[[], Any]
 
 
 class MessageReader:
-    """Reads one type of message. Shared; has no state but its tables."""
+    """Reads one type of message. Shared; it has no state except its tables."""
 
     def __init__(self, name: str, members: tuple[MessageField, ...]) -> None:
         self._name, self._fields = name, members
         self._json_converter = JSON_CONVERTERS.get(name)
 
     def read_value(self, data: bytes, at: int, end: int, depth: int = 0) -> Any:
-        """The message between `at` and `end`, as JSON. Raises `ProtobufError`, or UnicodeDecodeError."""
+        """The message between `at` and `end` as JSON. Raises `ProtobufError` or UnicodeDecodeError."""
         into: JSON = {}
         self.read_into(data, at, end, into, depth)
         return into if self._json_converter is None else self._json_converter(into)
 
     def zero_value(self) -> Any:
-        """The message that was not sent."""
+        """The JSON of an absent message."""
         return self.read_value(b"", 0, 0)
 
     def read_into(self, data: bytes, at: int, end: int, into: JSON, depth: int) -> None:
-        """Put the message's fields into an object, over those of an earlier part of it."""
+        """Put the message's fields into an object, over those of an earlier part of the message."""
         if depth > MAX_MESSAGE_DEPTH:
             raise ProtobufError(f"messages are nested deeper than {MAX_MESSAGE_DEPTH}")
         blocks, numbers, always = self._reader_tables
@@ -66,7 +66,7 @@ class MessageReader:
             if tag > 127:
                 tag, at = read_varint(data, at - 1, end)
             if (reader := blocks.get(tag)) is not None:
-                # Nearly everything is shorter than 128 bytes.
+                # Nearly all blocks are shorter than 128 bytes.
                 length = data[at] if at < end else 128
                 if length < 128:
                     at += 1
@@ -104,7 +104,7 @@ class MessageReader:
 
     @property
     def always_written(self) -> tuple[tuple[str, ZeroFactory], ...]:
-        """What Go writes even if it was not sent."""
+        """The fields that Go writes even if the message does not have them."""
         return self._reader_tables[2]
 
     @cached_property
@@ -132,7 +132,7 @@ class MessageReader:
 
 @cache
 def message_reader(name: str) -> MessageReader:
-    """The message of a definition."""
+    """The shared reader of a definition."""
     return MessageReader(name, published.message_catalog().messages[name])
 
 
@@ -172,14 +172,14 @@ def _repeated_number_reader(member: MessageField, convert: Callable[[int], Any])
     name = member.name
 
     def append(value: int, into: JSON) -> None:
-        found = into[name] = into.get(name) or []
-        found.append(convert(value))
+        numbers = into[name] = into.get(name) or []
+        numbers.append(convert(value))
 
     return append
 
 
 def _read_packed(append: NumberReader, wire: int, data: bytes, at: int, end: int, into: JSON, depth: int) -> None:
-    """Many numbers in one block."""
+    """Read several numbers in one block."""
     while at < end:
         if wire == VARINT:
             value, at = read_varint(data, at, end)
@@ -232,35 +232,35 @@ def _leaf_reader(member: MessageField) -> BlockReader:
     name, read = member.name, _LEAF_READERS[member.type]
     optional = member.has_flag("o") and not member.has_flag("p")
 
-    def leaf(data: bytes, at: int, end: int, into: JSON, depth: int) -> None:
+    def read_leaf(data: bytes, at: int, end: int, into: JSON, depth: int) -> None:
         if at < end or not optional:
             into[name] = read(data, at, end, depth)
         else:
             into.pop(name, None)
 
-    return leaf
+    return read_leaf
 
 
 def _scalar_reader(member: MessageField) -> BlockReader:
     name, read, optional = member.name, _value_reader(member.type), member.has_flag("z")
 
-    def scalar(data: bytes, at: int, end: int, into: JSON, depth: int) -> None:
+    def read_scalar(data: bytes, at: int, end: int, into: JSON, depth: int) -> None:
         into[name] = read(data, at, end, depth)
         if optional and into[name] is None:
             del into[name]
 
-    return scalar
+    return read_scalar
 
 
 def _object_reader(member: MessageField) -> BlockReader:
     name, inner = member.name, message_reader(member.type)
 
-    def nested(data: bytes, at: int, end: int, into: JSON, depth: int) -> None:
-        # A message that comes in parts is merged.
-        found = into[name] = into.get(name) or {}
-        inner.read_into(data, at, end, found, depth + 1)
+    def read_nested(data: bytes, at: int, end: int, into: JSON, depth: int) -> None:
+        # Several parts of a message are merged.
+        message = into[name] = into.get(name) or {}
+        inner.read_into(data, at, end, message, depth + 1)
 
-    return nested
+    return read_nested
 
 
 def _inline_reader(member: MessageField) -> BlockReader:
@@ -271,17 +271,17 @@ def _inline_reader(member: MessageField) -> BlockReader:
 def _list_reader(member: MessageField) -> BlockReader:
     name, read = member.name, _value_reader(member.type)
 
-    def item(data: bytes, at: int, end: int, into: JSON, depth: int) -> None:
-        found = into[name] = into.get(name) or []
-        found.append(read(data, at, end, depth))
+    def read_item(data: bytes, at: int, end: int, into: JSON, depth: int) -> None:
+        items = into[name] = into.get(name) or []
+        items.append(read(data, at, end, depth))
 
-    return item
+    return read_item
 
 
 def _map_reader(member: MessageField) -> BlockReader:
-    """Every entry is a message of its own."""
+    """A reader of map entries, each of which is a message."""
     name = member.name
-    # Bytes that are missing are empty here, not null.
+    # Absent bytes are empty in maps, not null.
     key, value = (
         MessageField(1, "key", "string"),
         MessageField(2, "value", member.type, "o" * (member.type == "bytes")),
@@ -290,13 +290,13 @@ def _map_reader(member: MessageField) -> BlockReader:
 
     def put(data: bytes, at: int, end: int, into: JSON, depth: int) -> None:
         pair = entry.read_value(data, at, end, depth + 1)
-        found = into[name] = into.get(name) or {}
-        found[pair["key"]] = pair.get("value", "")
+        entries = into[name] = into.get(name) or {}
+        entries[pair["key"]] = pair.get("value", "")
 
     return put
 
 
-# What was not sent
+# Absent fields
 
 _ZERO_VALUES: dict[str, Any] = {
     "string": "",
@@ -312,9 +312,9 @@ _ZERO_VALUES: dict[str, Any] = {
 def _always_written(member: MessageField) -> tuple[tuple[str, ZeroFactory], ...]:
     if member.has_flag("i"):
         return message_reader(member.type).always_written
-    alone = not any(member.has_flag(flag) for flag in "lmp")
-    if alone and member.type not in _ZERO_VALUES:
-        # Go never finds a struct empty.
+    singular = not any(member.has_flag(flag) for flag in "lmp")
+    if singular and member.type not in _ZERO_VALUES:
+        # For Go a struct is never empty.
         return () if member.has_flag("z") else ((member.name, message_reader(member.type).zero_value),)
-    constant = _ZERO_VALUES[member.type] if alone else None
+    constant = _ZERO_VALUES[member.type] if singular else None
     return () if member.has_flag("o") else ((member.name, lambda: constant),)

@@ -1,7 +1,7 @@
-"""Objects that Kubernetes' clients send as `application/vnd.kubernetes.protobuf`, read as JSON.
+"""Objects that clients send as `application/vnd.kubernetes.protobuf`, decoded to JSON.
 
-kubectl, client-go and controller-runtime send built-in kinds this way. Reading is enough: they all take answers in
-JSON. Text must be UTF-8, which Kubernetes itself does not ask for.
+kubectl, client-go and controller-runtime send built-in kinds this way. Decoding is enough, because they all accept JSON
+in responses. Text must be UTF-8, which Kubernetes itself does not require.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""The protobuf form of OpenAPI v2 documents, which kubectl insists on. Definitions only: nobody there reads paths."""
+"""The protobuf form of OpenAPI v2 documents, which kubectl requires. Definitions only: kubectl does not read paths."""
 
 import struct
 from collections.abc import Callable, Iterable, Mapping
@@ -11,32 +11,32 @@ from gangline.api.meta import JSON
 
 MEDIA_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 LEGACY_MEDIA_TYPE = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
-"""The same; clients still ask for it by this name, which is no valid media type."""
+"""The same by an older name, which is no valid media type and which clients still send."""
 
 _VARINT, _FIXED64, _BYTES = 0, 1, 2
 
 
 def encode(document: JSON) -> bytes:
-    """A document as bytes of `openapi.v2.Document`. Of its parts, `swagger`, `info` and `definitions` are written."""
+    """A document as bytes of `openapi.v2.Document`, with its `swagger`, `info` and `definitions`."""
     info = document.get("info", {})
-    told = _encode_text(1, info.get("title", "")) + _encode_text(2, info.get("version", ""))
+    info_message = _encode_text(1, info.get("title", "")) + _encode_text(2, info.get("version", ""))
     definitions = _encode_named_schemas(document.get("definitions", {}))
     return (
         _encode_text(1, document["swagger"])
-        + _encode_bytes(2, told)
+        + _encode_bytes(2, info_message)
         + _encode_bytes(8, b"")
         + _encode_bytes(9, definitions)
     )
 
 
 def _encode_varint(value: int) -> bytes:
-    value &= 2**64 - 1  # negative numbers as their 64-bit complement
-    found = bytearray()
+    value &= 2**64 - 1  # Negative numbers as their 64-bit two's complement.
+    encoded = bytearray()
     while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
+        encoded.append(value & 0x7F | 0x80)
         value >>= 7
-    found.append(value)
-    return bytes(found)
+    encoded.append(value)
+    return bytes(encoded)
 
 
 def _encode_bytes(number: int, content: bytes) -> bytes:
@@ -60,7 +60,7 @@ def _encode_texts(number: int, values: Iterable[str]) -> bytes:
 
 
 def _encode_any(number: int, value: Any) -> bytes:
-    # As YAML text, and JSON is that.
+    # As YAML text, which includes JSON.
     return _encode_bytes(number, _encode_bytes(2, msgspec.json.encode(value)))
 
 
@@ -74,8 +74,8 @@ def _encode_schemas(number: int, values: Iterable[JSON]) -> bytes:
 
 def _encode_named_schemas(schemas: Mapping[str, JSON]) -> bytes:
     return b"".join(
-        _encode_bytes(1, _encode_text(1, name) + _encode_bytes(2, _encode_schema(found)))
-        for name, found in schemas.items()
+        _encode_bytes(1, _encode_text(1, name) + _encode_bytes(2, _encode_schema(schema)))
+        for name, schema in schemas.items()
     )
 
 
@@ -85,8 +85,7 @@ def _encode_properties(number: int, value: Mapping[str, JSON]) -> bytes:
 
 def _encode_additional(number: int, value: JSON | bool) -> bytes:
     return _encode_bytes(
-        number,
-        _encode_integer(2, value) if isinstance(value, bool) else _encode_bytes(1, _encode_schema(value)),
+        number, _encode_integer(2, value) if isinstance(value, bool) else _encode_bytes(1, _encode_schema(value))
     )
 
 
@@ -130,7 +129,7 @@ _KEYWORD_ENCODERS: Mapping[str, tuple[int, Callable[[int, Any], bytes]]] = Mappi
 
 
 def _encode_schema(schema: JSON) -> bytes:
-    """What version 2 has no word for (`oneOf`, `nullable` ...) is left out."""
+    """A schema without the keywords that version 2 does not have (`oneOf`, `nullable` ...)."""
     parts: list[bytes] = []
     for name, value in schema.items():
         if name.startswith("x-"):

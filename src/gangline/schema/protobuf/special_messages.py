@@ -1,6 +1,6 @@
-"""Messages whose JSON is not their fields: times, quantities, numbers or text, JSON in bytes.
+"""Messages whose JSON is not an object of their fields: times, quantities, int-or-string, JSON in bytes.
 
-Each function gets the fields that were in the message, nothing else, and gives what Go writes as JSON.
+Each function gets the fields of the message and returns what Go writes as JSON.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,13 +29,13 @@ def _decode_time(fields: JSON, micros: int) -> datetime | None:
 
 
 def _time_json(fields: JSON) -> str | None:
-    """To the second: JSON has no more, and Kubernetes drops what protobuf has."""
+    """A time in whole seconds: the JSON form has no fraction, and Kubernetes drops that of protobuf."""
     moment = _decode_time(fields, 0)
     return moment.isoformat()[:19] + "Z" if moment is not None else None
 
 
 def _micro_time_json(fields: JSON) -> str | None:
-    # Towards zero, as Go divides.
+    # Rounds towards zero, as Go does.
     moment = _decode_time(fields, int(fields.get("nanos", 0) / 1000))
     return moment.isoformat(timespec="microseconds")[:26] + "Z" if moment is not None else None
 
@@ -98,4 +98,4 @@ JSON_CONVERTERS: Final[Mapping[str, Callable[[JSON], Any]]] = {
     _APIEXTENSIONS + "JSONSchemaPropsOrArray": _schema_or_list_json("jSONSchemas"),
     _APIEXTENSIONS + "JSONSchemaPropsOrStringArray": _schema_or_list_json("property"),
 }
-"""By definition."""
+"""The JSON of special messages, by definition."""

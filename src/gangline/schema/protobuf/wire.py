@@ -1,4 +1,4 @@
-"""Protocol buffers on the wire: varints, lengths, and how to step over what is unknown. Every read is bounded."""
+"""Protocol buffers on the wire: varints, lengths, and skipping of unknown fields. Every read is bounded."""
 
 from gangline.base.errors import InputError
 
@@ -8,11 +8,11 @@ _FIXED_SIZES = {FIXED64: 8, FIXED32: 4}
 
 
 class ProtobufError(InputError):
-    """Bytes that are not the protobuf message they should be."""
+    """Bytes that are not the expected protobuf message."""
 
 
 def read_varint(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """The unsigned 64-bit number at `at`, and where it ends. Raises `ProtobufError`."""
+    """The unsigned 64-bit number at `at`, and the position after it. Raises `ProtobufError`."""
     value = shift = 0
     while at < end:
         byte = data[at]
@@ -27,7 +27,7 @@ def read_varint(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 def block_bounds(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """Begin and end of the bytes whose length is at `at`. Raises `ProtobufError`."""
+    """Start and end of the bytes whose length is at `at`. Raises `ProtobufError`."""
     length, at = read_varint(data, at, end)
     if length > end - at:
         raise truncated_error(end)
@@ -35,14 +35,14 @@ def block_bounds(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 def fixed_end(at: int, end: int, size: int) -> int:
-    """Where a value of `size` bytes ends. Raises `ProtobufError`."""
+    """The position after a value of `size` bytes. Raises `ProtobufError`."""
     if size > end - at:
         raise truncated_error(end)
     return at + size
 
 
 def skip_value(data: bytes, at: int, end: int, wire: int) -> int:
-    """Where the value at `at` ends. A group is stepped over with all that is in it. Raises `ProtobufError`."""
+    """The position after the value at `at`. A group is skipped with its content. Raises `ProtobufError`."""
     groups = 0
     while True:
         match wire:
@@ -65,7 +65,7 @@ def skip_value(data: bytes, at: int, end: int, wire: int) -> int:
 
 
 def to_signed(value: int, bits: int) -> int:
-    """The two's complement number in the lowest bits."""
+    """The two's complement number in the lowest `bits` bits."""
     value &= (1 << bits) - 1
     return value - (1 << bits) if value >> (bits - 1) else value
 

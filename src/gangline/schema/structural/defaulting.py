@@ -1,13 +1,13 @@
-"""Fill in what a schema gives a default for."""
+"""Defaulting: fills in the defaults of a structural schema."""
 
 from typing import Any
 
-from gangline.schema.structural.nodes import SchemaNode
+from gangline.schema.nodes import SchemaNode
 from gangline.schema.structural.pruning import prune
 
 
 class DefaultFiller:
-    """The defaults of one schema node and everything below, prepared so that parts without any are skipped."""
+    """The defaults of one schema node and of all nodes inside. Nodes without defaults are skipped."""
 
     __slots__ = ("_element_filler", "_field_fillers", "_map_value_filler", "_node", "_own_defaults")
 
@@ -24,7 +24,7 @@ class DefaultFiller:
         self._element_filler = default_filler(node.items)
 
     def fill(self, value: Any) -> None:
-        """Fill in place. Idempotent."""
+        """Fill in defaults in place. Idempotent."""
         if value.__class__ is dict:
             self._fill_object(value)
         elif value.__class__ is list and self._node.items is not None:
@@ -56,7 +56,7 @@ class DefaultFiller:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing to do here or below."""
+        """Whether neither this node nor one inside has a default to fill in."""
         node = self._node
         inner = (node.additional_properties, node.items)
         return not (
@@ -69,15 +69,15 @@ class DefaultFiller:
 
 
 def default_filler(node: SchemaNode | None) -> DefaultFiller | None:
-    """The defaults of a node; None when there are none."""
+    """The filler of a node; None if there are no defaults to fill in."""
     if node is None or not node.has_defaults:
         return None
-    found = DefaultFiller(node)
-    return None if found.is_empty else found
+    filler = DefaultFiller(node)
+    return None if filler.is_empty else filler
 
 
 def deep_copy(value: Any) -> Any:
-    """A JSON value of its own."""
+    """A copy of a JSON value that shares no part with it."""
     if value.__class__ is dict:
         return {name: deep_copy(part) for name, part in value.items()}
     if value.__class__ is list:

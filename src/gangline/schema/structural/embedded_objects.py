@@ -1,6 +1,6 @@
-"""Resources inside resources: they have a kind, and metadata like any other.
+"""Embedded resources: objects inside of custom resources with a kind and metadata of their own.
 
-`coerce_metadata` makes their metadata well formed, `validate_embedded` says what is wrong with what it holds.
+`coerce_metadata` makes their metadata well formed, `validate_embedded` validates kind and metadata.
 """
 
 from collections.abc import Iterator
@@ -11,10 +11,10 @@ import msgspec
 
 from gangline.api import names
 from gangline.base.errors import InputError
-from gangline.schema.go_text import quoted_text
+from gangline.schema.go_text import json_type_name, quoted_text
 from gangline.schema.names import dns1035_label_errors, dns_label_errors, path_segment_errors
-from gangline.schema.problems import FieldProblem, ProblemKind
-from gangline.schema.structural.nodes import SchemaNode
+from gangline.schema.nodes import SchemaNode
+from gangline.schema.problems import FieldProblem, ProblemKind, invalid, required
 
 _MAX_ANNOTATION_BYTES = 256 * 1024
 _OWNER_FIELD_MESSAGES = (("name", "must not be empty"), ("uid", "must not be empty"))
@@ -30,7 +30,7 @@ _METADATA_TYPES: dict[str, str] = {
 
 
 class MetadataError(InputError):
-    """Embedded metadata that cannot be read at all. The server answers 400 with this sentence."""
+    """Embedded metadata that cannot be decoded. The server answers 400 with this message."""
 
 
 def coerce_metadata(value: Any, node: SchemaNode | None, path: str = "", *, root: bool = False) -> list[str]:
@@ -60,55 +60,59 @@ def _coerce_resource(value: dict[str, Any], path: str) -> list[str]:
     metadata = value.get("metadata")
     if "metadata" not in value:
         return []
-    where = f"{path}.metadata" if path else "metadata"
+    metadata_path = f"{path}.metadata" if path else "metadata"
     if metadata is None:
         value["metadata"] = {}
         return []
     if not isinstance(metadata, dict):
         raise _metadata_error(
-            where,
+            metadata_path,
             metadata,
-            f"json: cannot unmarshal {_json_type_name(metadata)} into Go value of type v1.ObjectMeta",
+            f"json: cannot unmarshal {json_type_name(metadata)} into Go value of type v1.ObjectMeta",
         )
-    return _coerce_metadata(metadata, where)
+    return _coerce_metadata(metadata, metadata_path)
 
 
-def _coerce_metadata(metadata: dict[str, Any], where: str) -> list[str]:
+def _coerce_metadata(metadata: dict[str, Any], path: str) -> list[str]:
     unknown = [name for name in metadata if name not in _METADATA_TYPES]
     for name, part in list(metadata.items()):
         if name in unknown or part is None or part in ("", {}, []):
-            # Go leaves out what is empty.
+            # Go omits empty fields.
             del metadata[name]
         elif problem := _type_mismatch(name, part):
-            raise _metadata_error(where, metadata, problem)
-    return [f"{where}.{name}" for name in unknown]
+            raise _metadata_error(path, metadata, problem)
+    return [f"{path}.{name}" for name in unknown]
 
 
 def _type_mismatch(name: str, value: Any) -> str:
-    """What Go's decoder says about a value of the wrong type; empty when it is right."""
-    wanted = _METADATA_TYPES[name]
+    """What Go's decoder reports about a value of the wrong type; empty when the type is right."""
+    expected = _METADATA_TYPES[name]
     field = f"Go struct field ObjectMeta.{name}"
-    match wanted:
+    match expected:
         case "string" if not isinstance(value, str):
-            return f"json: cannot unmarshal {_json_type_name(value)} into {field} of type {'types.UID' if name == 'uid' else wanted}"
+            return f"json: cannot unmarshal {json_type_name(value)} into {field} of type {'types.UID' if name == 'uid' else expected}"
         case "int64" if not isinstance(value, int) or isinstance(value, bool):
-            shown = f"number {value}" if isinstance(value, float) else _json_type_name(value)
-            return f"json: cannot unmarshal {shown} into {field} of type int64"
+            actual = f"number {value}" if isinstance(value, float) else json_type_name(value)
+            return f"json: cannot unmarshal {actual} into {field} of type int64"
         case "time":
             return _time_mismatch(value, field)
         case "map[string]string" if not isinstance(value, dict):
-            return f"json: cannot unmarshal {_json_type_name(value)} into {field} of type {wanted}"
+            return f"json: cannot unmarshal {json_type_name(value)} into {field} of type {expected}"
         case "map[string]string":
-            wrong = [part for part in value.values() if not isinstance(part, str) and part is not None]
-            return f"json: cannot unmarshal {_json_type_name(wrong[0])} into {field} of type string" if wrong else ""
+            mismatched = [part for part in value.values() if not isinstance(part, str) and part is not None]
+            return (
+                f"json: cannot unmarshal {json_type_name(mismatched[0])} into {field} of type string"
+                if mismatched
+                else ""
+            )
         case "[]string" | "[]v1.OwnerReference" | "[]v1.ManagedFieldsEntry" if not isinstance(value, list):
-            return f"json: cannot unmarshal {_json_type_name(value)} into {field} of type {wanted}"
+            return f"json: cannot unmarshal {json_type_name(value)} into {field} of type {expected}"
     return ""
 
 
 def _time_mismatch(value: Any, field: str) -> str:
     if not isinstance(value, str):
-        return f"json: cannot unmarshal {_json_type_name(value)} into {field} of type string"
+        return f"json: cannot unmarshal {json_type_name(value)} into {field} of type string"
     try:
         msgspec.convert(value, datetime)
     except msgspec.ValidationError:
@@ -116,26 +120,12 @@ def _time_mismatch(value: Any, field: str) -> str:
     return ""
 
 
-def _json_type_name(value: Any) -> str:
-    match value:
-        case bool():
-            return "bool"
-        case str():
-            return "string"
-        case int() | float():
-            return "number"
-        case list():
-            return "array"
-        case _:
-            return "object"
-
-
 def _metadata_error(path: str, value: Any, detail: str) -> MetadataError:
-    return MetadataError(str(FieldProblem(ProblemKind.INVALID, path.removeprefix("."), value, detail)))
+    return MetadataError(str(invalid(path.removeprefix("."), value, detail)))
 
 
 def validate_embedded(value: Any, node: SchemaNode | None, path: str = "", *, root: bool = False) -> list[FieldProblem]:
-    """What is wrong with kinds and metadata of embedded resources, here and below."""
+    """Problems in kinds and metadata of embedded resources, at any depth."""
     return list(_embedded_problems(value, node, path, root=root))
 
 
@@ -159,10 +149,10 @@ def _embedded_problems(value: Any, node: SchemaNode | None, path: str, *, root: 
 def _resource_problems(value: dict[str, Any], path: str) -> Iterator[FieldProblem]:
     for name in ("apiVersion", "kind"):
         if name not in value:
-            yield FieldProblem(ProblemKind.REQUIRED, f"{path}{name}")
+            yield required(f"{path}{name}")
     for name in ("apiVersion", "kind"):
         if name in value and (detail := _type_meta_error(name, value[name])):
-            yield FieldProblem(ProblemKind.INVALID, f"{path}{name}", value[name], detail)
+            yield invalid(f"{path}{name}", value[name], detail)
     metadata = value.get("metadata")
     if isinstance(metadata, dict):
         yield from _metadata_problems(metadata, f"{path}metadata")
@@ -175,8 +165,8 @@ def _type_meta_error(name: str, value: Any) -> str:
         return "must not be empty"
     if name == "apiVersion":
         return f"unexpected GroupVersion string: {value}" if value.count("/") > 1 else ""
-    wrong = dns1035_label_errors(value.lower())
-    return f"may have mixed case, but should otherwise match: {','.join(wrong)}" if wrong else ""
+    errors = dns1035_label_errors(value.lower())
+    return f"may have mixed case, but should otherwise match: {','.join(errors)}" if errors else ""
 
 
 def _metadata_problems(metadata: dict[str, Any], path: str) -> Iterator[FieldProblem]:
@@ -186,30 +176,30 @@ def _metadata_problems(metadata: dict[str, Any], path: str) -> Iterator[FieldPro
         ("namespace", dns_label_errors),
     ):
         for detail in check(metadata[name]) if metadata.get(name) else ():
-            yield FieldProblem(ProblemKind.INVALID, f"{path}.{name}", metadata[name], detail)
+            yield invalid(f"{path}.{name}", metadata[name], detail)
     if metadata.get("generation", 0) < 0:
         detail = "must be greater than or equal to 0"
-        yield FieldProblem(ProblemKind.INVALID, f"{path}.generation", metadata["generation"], detail)
+        yield invalid(f"{path}.generation", metadata["generation"], detail)
     yield from _label_problems(metadata.get("labels") or {}, f"{path}.labels")
     yield from _annotation_problems(metadata.get("annotations") or {}, f"{path}.annotations")
     yield from _owner_problems(metadata.get("ownerReferences") or [], f"{path}.ownerReferences")
     for finalizer in metadata.get("finalizers") or []:
         for detail in names.qualified_name_problems(finalizer):
-            yield FieldProblem(ProblemKind.INVALID, f"{path}.finalizers", finalizer, detail)
+            yield invalid(f"{path}.finalizers", finalizer, detail)
 
 
 def _label_problems(labels: dict[str, str], path: str) -> Iterator[FieldProblem]:
     for key, text in sorted(labels.items()):
         for detail in names.qualified_name_problems(key):
-            yield FieldProblem(ProblemKind.INVALID, path, key, detail)
+            yield invalid(path, key, detail)
         for detail in names.label_value_problems(text or ""):
-            yield FieldProblem(ProblemKind.INVALID, path, text, detail)
+            yield invalid(path, text, detail)
 
 
 def _annotation_problems(annotations: dict[str, str], path: str) -> Iterator[FieldProblem]:
     for key in sorted(annotations):
         for detail in names.qualified_name_problems(key.lower()):
-            yield FieldProblem(ProblemKind.INVALID, path, key, detail)
+            yield invalid(path, key, detail)
     if sum(len(key.encode()) + len((text or "").encode()) for key, text in annotations.items()) > _MAX_ANNOTATION_BYTES:
         yield FieldProblem(ProblemKind.TOO_LONG, path, "", f"may not be more than {_MAX_ANNOTATION_BYTES} bytes")
 
@@ -218,16 +208,13 @@ def _owner_problems(owners: list[dict[str, Any]], path: str) -> Iterator[FieldPr
     controllers = []
     for owner in owners:
         version = str(owner.get("apiVersion") or "").rpartition("/")[2]
-        texts = (
-            ("apiVersion", "version must not be empty", version),
-            ("kind", "must not be empty", owner.get("kind")),
-        )
+        texts = (("apiVersion", "version must not be empty", version), ("kind", "must not be empty", owner.get("kind")))
         for name, detail, text in (
             *texts,
             *((name, detail, owner.get(name)) for name, detail in _OWNER_FIELD_MESSAGES),
         ):
             if not text:
-                yield FieldProblem(ProblemKind.INVALID, f"{path}.{name}", owner.get(name) or "", detail)
+                yield invalid(f"{path}.{name}", owner.get(name) or "", detail)
         if owner.get("controller") is True:
             controllers.append(f"{owner.get('kind')}/{owner.get('name')}")
             if len(controllers) > 1:
@@ -235,4 +222,4 @@ def _owner_problems(owners: list[dict[str, Any]], path: str) -> Iterator[FieldPr
                     "Only one reference can have Controller set to true. "
                     f'Found "true" in references for {controllers[0]} and {controllers[-1]}'
                 )
-                yield FieldProblem(ProblemKind.INVALID, path, owners, detail)
+                yield invalid(path, owners, detail)

@@ -1,23 +1,17 @@
-"""Is a value certainly valid? One compiled function per schema, for the many objects that are.
+"""Whether a value is certainly valid: one compiled function per schema, for the many objects that are.
 
-A "no" means "look closer": the careful walk of `validate.py` then decides, and tells what is wrong. So what is rare
-or odd here answers no, and the quick way stays simple.
+False means "validate carefully": the walk of `validation.py` then decides and reports problems. Rare or odd cases
+return False here, which keeps the fast path simple.
 """
 
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+from gangline.schema.nodes import SchemaNode
 from gangline.schema.regex import Re2Pattern
-from gangline.schema.structural.nodes import SchemaNode
 
 ValuePredicate: TypeAlias = Callable[[Any], bool]
-_PYTHON_TYPES: dict[str, type] = {
-    "string": str,
-    "integer": int,
-    "boolean": bool,
-    "object": dict,
-    "array": list,
-}
+_PYTHON_TYPES: dict[str, type] = {"string": str, "integer": int, "boolean": bool, "object": dict, "array": list}
 _NUMBER_TYPES = (int, float)
 _UNCHECKED_KEYWORDS = frozenset(
     {"type", "description", "title", "default", "format", "nullable", "example", "externalDocs"}
@@ -25,15 +19,15 @@ _UNCHECKED_KEYWORDS = frozenset(
 
 
 def compile_check(node: SchemaNode) -> ValuePredicate:
-    """A function that says whether a value is certainly valid, list types and embedded resources included."""
-    found = _node_check(node)
-    if isinstance(found, type):
-        return lambda value: value.__class__ is found
-    return found
+    """A function that returns whether a value is certainly valid, by list types and embedded resources, too."""
+    check = _node_check(node)
+    if isinstance(check, type):
+        return lambda value: value.__class__ is check
+    return check
 
 
 def _node_check(node: SchemaNode) -> ValuePredicate | type:
-    """A class stands for "exactly of this class", which the caller tests without a call."""
+    """The check of a node. A class stands for "exactly of this class", which callers test without a call."""
     plain = _PYTHON_TYPES.get(node.type)
     if plain in (str, int, bool) and not node.nullable and node.format_check is None and _has_only_type(node):
         return plain
@@ -79,14 +73,14 @@ def _node_checks(node: SchemaNode) -> list[ValuePredicate]:
 
 
 def _bound_checks(node: SchemaNode) -> list[ValuePredicate]:
-    said = node.schema.get
+    keyword = node.schema.get
     checks: list[ValuePredicate] = []
     if node.enum:
         allowed = {(value.__class__, value) for value in node.enum if not isinstance(value, dict | list)}
         checks.append(lambda value: value.__class__ not in (dict, list) and (value.__class__, value) in allowed)
-    if (least := said("minLength")) is not None:
+    if (least := keyword("minLength")) is not None:
         checks.append(lambda value: value.__class__ is not str or len(value) >= least)
-    if (most := said("maxLength")) is not None:
+    if (most := keyword("maxLength")) is not None:
         checks.append(lambda value: value.__class__ is not str or len(value) <= most)
     if node.pattern:
         pattern = node.compiled_pattern()
@@ -99,24 +93,24 @@ def _bound_checks(node: SchemaNode) -> list[ValuePredicate]:
 
 
 def _number_checks(node: SchemaNode) -> list[ValuePredicate]:
-    said = node.schema.get
+    keyword = node.schema.get
     checks: list[ValuePredicate] = []
-    if (low := said("minimum")) is not None:
+    if (low := keyword("minimum")) is not None:
         if low != int(low):
-            # A whole number is compared with a bound cut to a whole number, so 0 passes a minimum of 0.5.
+            # An integer is compared with a bound cut to an integer, so 0 passes a minimum of 0.5.
             checks.append(lambda value: value.__class__ is float and value > low)
-        elif said("exclusiveMinimum"):
+        elif keyword("exclusiveMinimum"):
             checks.append(lambda value: value.__class__ not in _NUMBER_TYPES or value > low)
         else:
             checks.append(lambda value: value.__class__ not in _NUMBER_TYPES or value >= low)
-    if (high := said("maximum")) is not None:
+    if (high := keyword("maximum")) is not None:
         if high != int(high):
             checks.append(lambda value: value.__class__ is float and value < high)
-        elif said("exclusiveMaximum"):
+        elif keyword("exclusiveMaximum"):
             checks.append(lambda value: value.__class__ not in _NUMBER_TYPES or value < high)
         else:
             checks.append(lambda value: value.__class__ not in _NUMBER_TYPES or value <= high)
-    if (factor := said("multipleOf")) is not None:
+    if (factor := keyword("multipleOf")) is not None:
         checks.append(lambda value: value.__class__ is int and factor >= 1 and value % int(factor) == 0)
     return checks
 
@@ -142,14 +136,14 @@ def _junctor_checks(node: SchemaNode) -> list[ValuePredicate]:
         options = [compile_check(part) for part in node.any_of]
         checks.append(lambda value: any(option(value) for option in options))
     if node.one_of or node.not_ is not None:
-        # Here "not certainly valid" would count as valid, so the careful walk must look.
+        # Here "not certainly valid" would count as valid, so the careful walk must decide.
         checks.append(lambda value: False)
     return checks
 
 
 def _object_check(node: SchemaNode) -> ValuePredicate:
     fields = {name: _node_check(part) for name, part in node.properties.items()}
-    more = _node_check(node.additional_properties) if node.additional_properties is not None else None
+    additional = _node_check(node.additional_properties) if node.additional_properties is not None else None
     required, closed = tuple(node.required), node.rejects_additional
 
     def check(value: Any) -> bool:
@@ -159,13 +153,13 @@ def _object_check(node: SchemaNode) -> ValuePredicate:
             if name not in value:
                 return False
         for name, part in value.items():
-            wanted = fields.get(name, more)
-            if part.__class__ is wanted:
+            expected = fields.get(name, additional)
+            if part.__class__ is expected:
                 continue
-            if wanted is None:
+            if expected is None:
                 if closed:
                     return False
-            elif wanted.__class__ is type or not wanted(part):
+            elif expected.__class__ is type or not expected(part):
                 return False
         return True
 
@@ -173,18 +167,18 @@ def _object_check(node: SchemaNode) -> ValuePredicate:
 
 
 def _array_check(node: SchemaNode) -> ValuePredicate:
-    wanted = _node_check(node.items) if node.items is not None else object
+    expected = _node_check(node.items) if node.items is not None else object
     unique = _uniqueness_check(node)
 
     def check(value: Any) -> bool:
         if value.__class__ is not list:
             return False
         for part in value:
-            if part.__class__ is wanted:
+            if part.__class__ is expected:
                 continue
-            if wanted is object:
+            if expected is object:
                 continue
-            if wanted.__class__ is type or not wanted(part):
+            if expected.__class__ is type or not expected(part):
                 return False
         return len(value) < 2 or unique is None or unique(value)
 
@@ -192,7 +186,7 @@ def _array_check(node: SchemaNode) -> ValuePredicate:
 
 
 def _uniqueness_check(node: SchemaNode) -> ValuePredicate | None:
-    """A set of texts, or a map keyed by texts and whole numbers. Others are looked at."""
+    """The check of sets of strings, and of maps keyed by strings and integers. Others are validated carefully."""
     if node.list_type == "set":
         return lambda value: len(set(value)) == len(value) if {str} == set(map(type, value)) else False
     if node.list_type == "map" and len(node.list_keys) == 1:
@@ -204,12 +198,12 @@ def _uniqueness_check(node: SchemaNode) -> ValuePredicate | None:
 
 def _unique_key_check(name: str) -> ValuePredicate:
     def check(value: Any) -> bool:
-        seen = set()
+        keys = set()
         for part in value:
             key = part.get(name) if part.__class__ is dict else None
-            if not (key.__class__ is str or key.__class__ is int) or key in seen:
+            if not (key.__class__ is str or key.__class__ is int) or key in keys:
                 return False
-            seen.add(key)
+            keys.add(key)
         return True
 
     return check
@@ -217,19 +211,19 @@ def _unique_key_check(name: str) -> ValuePredicate:
 
 def _unique_keys_check(names: tuple[str, ...]) -> ValuePredicate:
     def check(value: Any) -> bool:
-        seen = set()
+        keys = set()
         for part in value:
             key = tuple([part.get(name) for name in names]) if part.__class__ is dict else (None,)
-            if not {str, int}.issuperset(map(type, key)) or key in seen:
+            if not {str, int}.issuperset(map(type, key)) or key in keys:
                 return False
-            seen.add(key)
+            keys.add(key)
         return True
 
     return check
 
 
 def _embedded_check(node: SchemaNode) -> ValuePredicate:
-    """Embedded resources are rare: those that only say what they are pass, all others are looked at."""
+    """Embedded resources are rare: those with only kind and apiVersion pass, all others are validated carefully."""
     inner = _object_check(node)
     bounds = _conjunction(_bound_checks(node) + _junctor_checks(node))
 
@@ -239,7 +233,7 @@ def _embedded_check(node: SchemaNode) -> ValuePredicate:
         version, kind = value.get("apiVersion"), value.get("kind")
         if version.__class__ is not str or kind.__class__ is not str:
             return False
-        named = version.isalnum() and kind.isalpha() and kind.isascii() and len(kind) < 64
-        return named and value.get("metadata", {}) == {} and inner(value) and bounds(value)
+        is_typed = version.isalnum() and kind.isalpha() and kind.isascii() and len(kind) < 64
+        return is_typed and value.get("metadata", {}) == {} and inner(value) and bounds(value)
 
     return check

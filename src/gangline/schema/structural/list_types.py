@@ -1,15 +1,15 @@
-"""Lists that are sets or maps hold every element, or every key, once."""
+"""Uniqueness of the elements of sets and of the keys of list maps."""
 
 from collections.abc import Iterator
 from typing import Any
 
 from gangline.schema.go_text import json_text
-from gangline.schema.problems import FieldProblem, ProblemKind
-from gangline.schema.structural.nodes import SchemaNode
+from gangline.schema.nodes import SchemaNode
+from gangline.schema.problems import FieldProblem, duplicate, invalid
 
 
 def duplicate_problems(value: Any, node: SchemaNode | None, path: str = "") -> list[FieldProblem]:
-    """Doubled elements anywhere below."""
+    """Problems of duplicate elements and keys, at any depth."""
     return list(_duplicate_problems(value, node, path)) if node is not None else []
 
 
@@ -24,7 +24,7 @@ def _duplicate_problems(value: Any, node: SchemaNode, path: str) -> Iterator[Fie
     elif isinstance(value, list):
         if node.list_type == "set":
             for index in duplicate_indexes(value):
-                yield FieldProblem(ProblemKind.DUPLICATE, f"{path}[{index}]", value[index])
+                yield duplicate(f"{path}[{index}]", value[index])
         elif node.list_type == "map":
             yield from _duplicate_key_problems(value, node, path)
         if node.items is not None:
@@ -36,20 +36,20 @@ def _duplicate_key_problems(value: list[Any], node: SchemaNode, path: str) -> It
     for index, part in enumerate(value):
         if part is not None and not isinstance(part, dict):
             detail = "must be an object for an array of list-type map"
-            yield FieldProblem(ProblemKind.INVALID, f"{path}[{index}]", part, detail)
+            yield invalid(f"{path}[{index}]", part, detail)
             return
     keys = [{name: part[name] for name in node.list_keys if name in part} if part else {} for part in value]
     for index in duplicate_indexes(keys):
-        yield FieldProblem(ProblemKind.DUPLICATE, f"{path}[{index}]", keys[index])
+        yield duplicate(f"{path}[{index}]", keys[index])
 
 
 def duplicate_indexes(values: list[Any]) -> list[int]:
-    """Where a value appears for the second time. 1, 1.0, true and "1" are four values."""
-    seen: dict[str, int] = {}
-    found = []
+    """The indexes of second occurrences. 1, 1.0, true and "1" are four different values."""
+    counts: dict[str, int] = {}
+    indexes = []
     for index, value in enumerate(values):
         key = f"{value.__class__.__name__} {json_text(value)}"
-        seen[key] = seen.get(key, 0) + 1
-        if seen[key] == 2:
-            found.append(index)
-    return found
+        counts[key] = counts.get(key, 0) + 1
+        if counts[key] == 2:
+            indexes.append(index)
+    return indexes

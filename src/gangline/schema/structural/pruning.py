@@ -1,19 +1,19 @@
-"""Drop what a schema does not name, and nulls where it has no use for them."""
+"""Pruning: drops fields that a structural schema does not name, and nulls that it does not allow."""
 
 from typing import Any
 
-from gangline.schema.structural.nodes import META_FIELDS, SchemaNode
+from gangline.schema.nodes import META_FIELDS, SchemaNode
 
 
 class Pruner:
-    """What to drop at one place of an object and below, prepared once per schema."""
+    """What to drop from one value and all values inside, prepared once per schema."""
 
     __slots__ = ("_additional", "_element", "_fields", "_keeps_unknown", "drops_null")
 
     def __init__(
         self, node: SchemaNode | None, *, root: bool = False, nulls: bool = False, keeps: bool = False
     ) -> None:
-        """Without a node everything goes. `nulls`: drop those too. `keeps`: keep what is unknown, whatever the node says."""
+        """Without a node everything is dropped. `nulls`: drop nulls, too. `keeps`: keep unknown fields in any case."""
         self.drops_null = nulls and node is not None and not node.nullable and not node.has_default
         self._keeps_unknown = keeps or (node is not None and node.preserve)
         self._fields: dict[str, Pruner] = {}
@@ -30,7 +30,7 @@ class Pruner:
             self._element = Pruner(node.items, nulls=nulls, keeps=self._keeps_unknown)
 
     def prune(self, value: Any) -> list[str]:
-        """Drop, in place. Returns the paths of what was unknown, unsorted."""
+        """Prune in place. Returns the paths of unknown fields, unsorted."""
         if value.__class__ is dict:
             return self._prune_object(value)
         return self._prune_list(value) if value.__class__ is list else []
@@ -46,8 +46,8 @@ class Pruner:
                 if not self._keeps_unknown:
                     unknown.append(name)
             elif part.__class__ is dict or part.__class__ is list:
-                if found := below.prune(part):
-                    dropped += [_join_path(name, path) for path in found]
+                if paths := below.prune(part):
+                    dropped += [_join_path(name, path) for path in paths]
             elif part is None and below.drops_null:
                 nulls.append(name)
         for name in (*unknown, *nulls):
@@ -62,8 +62,8 @@ class Pruner:
             below = _DROP_ALL
         dropped: list[str] = []
         for index, part in enumerate(value):
-            if (part.__class__ is dict or part.__class__ is list) and (found := below.prune(part)):
-                dropped += [_join_path(f"[{index}]", path) for path in found]
+            if (part.__class__ is dict or part.__class__ is list) and (paths := below.prune(part)):
+                dropped += [_join_path(f"[{index}]", path) for path in paths]
         return dropped
 
 
@@ -72,9 +72,9 @@ _DROP_ALL = Pruner(None)
 
 
 def prune(value: Any, node: SchemaNode | None, *, root: bool = False) -> list[str]:
-    """Drop unknown fields in place, once. Returns their paths, sorted.
+    """Drop unknown fields in place. Returns their paths, sorted.
 
-    At the root, and in embedded resources, apiVersion, kind and metadata stay whole.
+    At the root and in embedded resources, apiVersion, kind and metadata are kept as they are.
     """
     return sorted(Pruner(node, root=root).prune(value))
 

@@ -1,7 +1,7 @@
-"""The schema of one version of a custom resource, prepared once and used for every request.
+"""The schema of one version of a custom resource, compiled once and used for every request.
 
-`Structural.of(schema)` reads it; `prepare`, `validate` and `validate_status` are what a request needs. All are pure:
-they change the object they are given, where they say so, and nothing else.
+`StructuralSchema.from_schema` compiles it; `prepare`, `validate` and `validate_status` serve requests. All are pure,
+except that they change the object where their docstring says so.
 """
 
 from typing import Any
@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 
 from gangline.schema.cel.rules import compile_rules
-from gangline.schema.problems import FieldProblem, ProblemKind
+from gangline.schema.correlation import CorrelatedValue
+from gangline.schema.nodes import SchemaNode
+from gangline.schema.problems import FieldProblem, ProblemKind, invalid
 from gangline.schema.structural import defaulting, embedded_objects, fast_path, list_types
-from gangline.schema.structural.correlation import CorrelatedValue
-from gangline.schema.structural.nodes import SchemaNode
 from gangline.schema.structural.pruning import Pruner
 from gangline.schema.structural.validation import validate as careful_walk
 
@@ -23,8 +23,7 @@ _BLOCKING_KINDS = (
     ProblemKind.TOO_MANY,
     ProblemKind.TYPE_INVALID,
 )
-_RULES_NOT_CHECKED = FieldProblem(
-    ProblemKind.INVALID,
+_RULES_NOT_CHECKED = invalid(
     "<nil>",
     None,
     "some validation rules were not checked because the object was invalid; "
@@ -33,11 +32,11 @@ _RULES_NOT_CHECKED = FieldProblem(
 
 
 class ValidationResult(msgspec.Struct, frozen=True):
-    """What validation found. No problems: the object may be stored."""
+    """The result of validation. Without problems, the object may be stored."""
 
     problems: list[FieldProblem]
     warnings: list[str]
-    """Sentences for `Warning:` headers: rules that fail on values that did not change."""
+    """Texts for `Warning` headers: rules that fail on unchanged values."""
 
 
 _VALID = ValidationResult([], [])
@@ -57,39 +56,39 @@ class StructuralSchema:
 
     @classmethod
     def from_schema(cls, schema: dict[str, Any]) -> "StructuralSchema":
-        """From `openAPIV3Schema`, which `check_crd_schema` has found no problem with."""
+        """Compile an `openAPIV3Schema` in which `check_crd_schema` finds no problem."""
         return cls(SchemaNode(schema))
 
     @property
     def has_rules(self) -> bool:
-        """Whether there are CEL rules, whose outcome may be a warning."""
+        """Whether there are CEL rules, which may cause warnings."""
         return self._compiled_rules is not None
 
     def prepare(self, obj: dict[str, Any]) -> list[str]:
-        """Default, prune, drop nulls, make embedded metadata well formed: in place, in the server's order.
+        """Default, prune, drop nulls and make embedded metadata well formed, in place and in kube-apiserver's order.
 
-        Returns the paths of what was dropped, for `unknown field "spec.x"`. Idempotent. Raises `MetadataError`.
+        Returns the paths of dropped fields, for `unknown field "spec.x"`. Idempotent. Raises `MetadataError`.
         """
         self.default(obj)
         return self.prune(obj)
 
     def default(self, obj: dict[str, Any]) -> None:
-        """Fill in defaults, in place. A null that is not allowed is replaced where there is a default."""
+        """Fill in defaults in place. A null that is not allowed is replaced by the default."""
         if self._default_filler is not None:
             self._default_filler.fill(obj)
 
     def prune(self, obj: dict[str, Any]) -> list[str]:
-        """Drop unknown fields, and nulls that are neither allowed nor have a default: in place.
+        """Drop unknown fields, and nulls that are not allowed and have no default, in place.
 
-        Returns the paths of unknown fields. Nulls in lists stay, and are then invalid. Raises `MetadataError`.
+        Returns the paths of unknown fields. Nulls in lists are kept, and are then invalid. Raises `MetadataError`.
         """
         dropped = sorted(self._pruner.prune(obj))
         return dropped + embedded_objects.coerce_metadata(obj, self.node) if self._has_embedded else dropped
 
     def validate(self, obj: dict[str, Any], old: dict[str, Any] | None = None) -> ValidationResult:
-        """All that is wrong with a new object, or with an update of an old one.
+        """All problems of a new object, or of an update of `old`.
 
-        Metadata of the object itself is not looked at; that is the same for all kinds.
+        Metadata of the object itself is not validated here, because it is the same for all kinds.
         """
         pair = CorrelatedValue(obj, old, self.node) if old is not None else None
         problems: list[FieldProblem] = []
@@ -100,7 +99,7 @@ class StructuralSchema:
         return self._with_rule_results(obj, old, pair, problems)
 
     def validate_status(self, obj: dict[str, Any], old: dict[str, Any]) -> ValidationResult:
-        """The same for an update of the status, of which nothing else can have changed."""
+        """All problems of an update of the status, which changes nothing else."""
         pair = CorrelatedValue(obj, old, self.node)
         problems: list[FieldProblem] = []
         if "status" in obj and self._status_node is not None and not self._is_surely_valid(obj):
@@ -109,8 +108,8 @@ class StructuralSchema:
         return self._with_rule_results(obj, old, pair, problems)
 
     def _duplicate_problems(self, obj: dict[str, Any], old: dict[str, Any] | None) -> list[FieldProblem]:
-        found = list_types.duplicate_problems(obj, self.node)
-        return found if not (found and old is not None and list_types.duplicate_problems(old, self.node)) else []
+        problems = list_types.duplicate_problems(obj, self.node)
+        return problems if not (problems and old is not None and list_types.duplicate_problems(old, self.node)) else []
 
     def _with_rule_results(
         self,

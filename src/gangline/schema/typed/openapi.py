@@ -1,7 +1,7 @@
-"""Type trees: of built-in kinds from the OpenAPI schemas that kube-apiserver publishes, of others from a CRD's schema.
+"""Type trees: of built-in kinds from the published OpenAPI schemas, of custom kinds from the schema of their CRD.
 
-Trees are lazy, and the fields of a definition are built once and shared by all that refer to it, so a tree may be
-recursive and costs what is looked at.
+Trees are lazy. The fields of a definition are built once and shared by all references to it, so a tree may be recursive
+and costs only what is used.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ _META = "io.k8s.apimachinery.pkg.apis.meta.v1."
 _APIEXTENSIONS = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1."
 OBJECT_META = _META + "ObjectMeta"
 
-# Definitions whose JSON Go reads and writes with code of its own, so that their schema does not tell all.
+# Definitions with their own JSON code in Go, which their schemas do not describe.
 _SPECIAL_SCALARS = {
     "io.k8s.apimachinery.pkg.api.resource.Quantity": "quantity",
     "io.k8s.apimachinery.pkg.util.intstr.IntOrString": "int-or-string",
@@ -32,18 +32,12 @@ _FREE_FORM = {
         for part in ("", "SchemaPropsOrArray", "SchemaPropsOrBool", "SchemaPropsOrStringArray")
     ),
 }
-_GO_SCALARS = {
-    "string": "string",
-    "boolean": "bool",
-    "byte": "[]uint8",
-    "number": "float64",
-    "integer": "int64",
-}
+_GO_SCALARS = {"string": "string", "boolean": "bool", "byte": "[]uint8", "number": "float64", "integer": "int64"}
 
 
 @cache
 def builtin_type(api_version: str, kind: str) -> TypeNode:
-    """The tree of a built-in kind. Shared, lazy. Raises LookupError when there is no such kind."""
+    """The tree of a built-in kind. Shared and lazy. Raises LookupError for an unknown kind."""
     return _schema_type({"$ref": _definitions_by_kind()[api_version, kind]})
 
 
@@ -56,23 +50,23 @@ def definition_type(definition: str) -> TypeNode:
 
 
 def crd_type(schema: JSON) -> TypeNode:
-    """The tree of a custom kind from one version's `openAPIV3Schema`, with the fields that every object has."""
+    """The tree of a custom kind, from the `openAPIV3Schema` of one version and the fields that every object has."""
     return _schema_type({**schema, "type": "object", "x-kubernetes-embedded-resource": True})
 
 
 @cache
 def _definitions_by_kind() -> dict[tuple[str, str], str]:
-    found = {}
+    definitions = {}
     for name, schema in published.schemas().items():
         for key in schema.get("x-kubernetes-group-version-kind", ()):
             group, version = key["group"], key["version"]
-            found[f"{group}/{version}" if group else version, key["kind"]] = name
-    return found
+            definitions[f"{group}/{version}" if group else version, key["kind"]] = name
+    return definitions
 
 
 def _schema_type(schema: JSON) -> TypeNode:
-    """One node. What a property says of itself goes before what the definition it refers to says."""
-    name = _ref_name(schema)
+    """The node of a schema. Keywords of a property override those of the definition that it refers to."""
+    name = published.ref_name(schema)
     if not name:
         return _typed_node(schema, schema, partial(_field_types, schema))
     definition = published.schemas()[name]
@@ -82,12 +76,6 @@ def _schema_type(schema: JSON) -> TypeNode:
         return TypeNode(TypeShape.ANY, merge=MergeType.ATOMIC, **_go_options(schema, name))
     merged = {**definition, **schema, "x-go-type": schema.get("x-go-type") or _go_type_name(name)}
     return _typed_node(merged, definition, partial(_definition_fields, name))
-
-
-def _ref_name(schema: JSON) -> str:
-    if "allOf" in schema and len(schema["allOf"]) == 1:
-        schema = schema["allOf"][0]
-    return str(schema.get("$ref", "")).rpartition("/")[2]
 
 
 def _typed_node(schema: JSON, definition: JSON, fields: Callable[[], Mapping[str, TypeNode]]) -> TypeNode:
@@ -137,7 +125,7 @@ def _list_type(schema: JSON) -> TypeNode:
 
 
 def _element_type(schema: JSON, values: JSON | bool) -> TypeNode:
-    """The type of a list's or map's values. Go names it in the container's own name: `[]v1.Capability`."""
+    """The type of a list's or map's values. The Go name of the container includes theirs: `[]v1.Capability`."""
     if not isinstance(values, dict) or not values:
         return UNTYPED_DEDUCED if schema.get("type") == "object" else UNTYPED_ATOMIC
     outer = str(schema.get("x-go-type", ""))
@@ -149,7 +137,7 @@ def _key_defaults(schema: JSON, keys: tuple[str, ...]) -> dict[str, object]:
     if not keys:
         return {}
     items = schema.get("items", {})
-    name = _ref_name(items)
+    name = published.ref_name(items)
     properties = (published.schemas()[name] if name else items).get("properties", {})
     return {key: properties[key]["default"] for key in keys if "default" in properties.get(key, {})}
 
@@ -184,8 +172,8 @@ def _definition_fields(name: str) -> Mapping[str, TypeNode]:
 
 
 def _field_types(schema: JSON) -> Mapping[str, TypeNode]:
-    found = {name: _schema_type(field) for name, field in schema.get("properties", {}).items()}
+    fields = {name: _schema_type(field) for name, field in schema.get("properties", {}).items()}
     if schema.get("x-kubernetes-embedded-resource"):
         text = TypeNode(TypeShape.SCALAR, scalar="string", go="string")
-        found = {**found, "apiVersion": text, "kind": text, "metadata": definition_type(OBJECT_META)}
-    return found
+        fields = {**fields, "apiVersion": text, "kind": text, "metadata": definition_type(OBJECT_META)}
+    return fields

@@ -1,4 +1,4 @@
-"""What kube-apiserver publishes about its kinds, as hack/openapi.py saved it: read when first asked for."""
+"""What kube-apiserver publishes about its kinds, saved by hack/openapi.py and loaded on first use."""
 
 import lzma
 import pkgutil
@@ -12,7 +12,7 @@ from gangline.api.meta import JSON
 
 
 class DiscoveryData(msgspec.Struct, frozen=True):
-    """Groups in the server's order, and the hash of every document."""
+    """API groups in the server's order, and the hash of every OpenAPI document."""
 
     groups: list[JSON]
     hashes: dict[str, str]
@@ -23,11 +23,11 @@ class MessageField(msgspec.Struct, frozen=True, array_like=True):
 
     number: int
     name: str
-    """In JSON."""
+    """The name in JSON."""
     type: str
     """A scalar, `bytes` that are base64 in JSON, `raw` bytes that are not in JSON, or another message."""
     flags: str = ""
-    """Letters: l list, m map, i inline, p pointer, o left out when empty, z left out when zero."""
+    """Letters: l list, m map, i inline, p pointer, o omitted when empty, z omitted when zero."""
 
     def has_flag(self, flag: str) -> bool:
         return flag in self.flags
@@ -47,9 +47,16 @@ class _OpenAPIDocuments(msgspec.Struct, frozen=True):
 
 @cache
 def schemas() -> dict[str, Any]:
-    """Every schema by its OpenAPI name, without descriptions. Shared: not to be changed."""
-    found: dict[str, Any] = msgspec.json.decode(zlib.decompress(_read_data("types.json.z")))
-    return found
+    """Every schema by its OpenAPI name, without descriptions. Shared: must not be changed."""
+    decoded: dict[str, Any] = msgspec.json.decode(zlib.decompress(_read_data("types.json.z")))
+    return decoded
+
+
+def ref_name(schema: JSON) -> str:
+    """The definition that a schema refers to, directly or as its only `allOf`; empty when it refers to none."""
+    if len(schema.get("allOf", ())) == 1:
+        schema = schema["allOf"][0]
+    return str(schema.get("$ref", "")).rpartition("/")[2]
 
 
 @cache
@@ -65,14 +72,14 @@ def message_catalog() -> MessageCatalog:
 def openapi_documents() -> dict[str, msgspec.Raw]:
     """OpenAPI v3 documents with descriptions, by name: `apis/apps/v1`.
 
-    Not cached: they are megabytes, are rarely asked for, and clients keep their own copy.
+    Not cached: they have megabytes, are rarely requested, and clients cache them.
     """
     return _load_documents().documents
 
 
 @cache
 def crd_document_template(*, namespaced: bool) -> bytes:
-    """The document of a group that has one custom resource, with sentinels for its names."""
+    """The document of a group with one custom resource, with placeholders for its names."""
     return bytes(_load_documents().templates["Namespaced" if namespaced else "Cluster"])
 
 

@@ -1,8 +1,8 @@
-"""What Go's decoder would say about the JSON of a built-in kind: wrong types, unknown fields, duplicate fields.
+"""What Go's decoder reports about the JSON of a built-in kind: wrong types, unknown fields, duplicate fields.
 
-kube-apiserver reads objects into Go structs, and its answers quote that decoder. We keep objects as plain JSON, so the
-same answers are made here. Nearly all objects have nothing wrong: a `DecodingChecker` settles that in C, by reading the bytes
-a second time into structs made from the type tree, and looks closer only when that fails.
+kube-apiserver decodes objects into Go structs, and its answers quote the decoder. Here objects are plain JSON, so the
+same messages are made from the type tree. Nearly all objects are fine: a `DecodingChecker` finds that out in C, by
+decoding the bytes a second time into structs made from the tree, and walks over the object only when that fails.
 """
 
 import json
@@ -22,28 +22,28 @@ class DecodingErrors(msgspec.Struct, frozen=True):
     """What is wrong with an object's JSON, in Go's words."""
 
     error: str = ""
-    """The first value of a wrong type: the object cannot be read at all."""
+    """The first value of a wrong type, for which the object is refused."""
     strict: tuple[str, ...] = ()
-    """Unknown and duplicate fields, in their order: warnings, or an error where the client asks for it."""
+    """Unknown and duplicate fields in order: warnings, or an error if the client requests strict validation."""
 
 
 NO_ERRORS = DecodingErrors()
 
 
 class DecodingChecker:
-    """Checks objects of one kind. Prepared on first use, then shared by all requests."""
+    """Checks objects of one kind. Prepared on first use and shared by all requests."""
 
     def __init__(self, tree: TypeNode) -> None:
         self._type_tree = tree
 
     def errors(self, raw: bytes, obj: JSON) -> DecodingErrors:
-        """What is wrong with `raw`, which has been decoded to `obj` before. Cheap when nothing is."""
-        twice = has_duplicates(raw, obj)
-        if not twice and self._decodes(raw):
+        """What is wrong with `raw`, whose decoded form is `obj`. Cheap when nothing is."""
+        duplicates = has_duplicates(raw, obj)
+        if not duplicates and self._decodes(raw):
             return NO_ERRORS
         if errors := type_errors(obj, self._type_tree):
             return DecodingErrors(error=errors[0])
-        if not twice and _has_only_known_fields(obj, self._type_tree):
+        if not duplicates and _has_only_known_fields(obj, self._type_tree):
             return NO_ERRORS
         return DecodingErrors(strict=tuple(strict_errors(raw, self._type_tree)))
 
@@ -54,20 +54,20 @@ class DecodingChecker:
         except RecursiveTypeError:
             return lambda raw: False
 
-        def fits(raw: bytes) -> bool:
+        def decodes(raw: bytes) -> bool:
             try:
                 decoder.decode(raw)
             except msgspec.DecodeError:
                 return False
             return True
 
-        return fits
+        return decodes
 
 
 def has_duplicates(raw: bytes, obj: JSON) -> bool:
-    """Whether some object in `raw` names a field twice. May be wrong only in saying yes.
+    """Whether some object in `raw` has a field twice. True may be wrong, False never is.
 
-    `obj` is `raw` decoded, so written anew it has the same strings, and one colon for every field that is left.
+    `obj` is `raw` decoded, so its encoding has the same strings, and one colon for every remaining field.
     """
     return raw.count(b":") != msgspec.json.encode(obj).count(b":") or b"\\u003" in raw
 
@@ -79,37 +79,28 @@ _FieldPairs: TypeAlias = tuple[tuple[str, Any], ...]
 """A JSON object with its fields in order, duplicates included."""
 
 
-def unknown_fields(obj: JSON, tree: TypeNode) -> list[str]:
-    """One sentence per field that the type does not have: `unknown field "spec.containers[0].colour"`."""
-    return list(_strict_value_errors(_as_field_pairs(obj), tree, ""))
-
-
 def strict_errors(raw: bytes, tree: TypeNode) -> list[str]:
-    """Unknown and duplicate fields in the order of the text, as strict decoding tells them.
+    """Unknown and duplicate fields in the order of the text, in the words of strict decoding.
 
-    Like Go's decoder it looks neither into unknown fields nor into free-form JSON. `raw` must be valid JSON.
+    As Go's decoder, it skips the content of unknown fields and free-form JSON. `raw` must be valid JSON.
     """
-    # The standard library's decoder, because it can hand out a field twice.
+    # The standard library's decoder, because it can return a field twice.
     pairs = json.loads(raw, object_pairs_hook=tuple)
     return list(dict.fromkeys(_strict_value_errors(pairs, tree, "")))
 
 
 def _has_only_known_fields(value: Any, tree: TypeNode) -> bool:
-    """Whether the type has all fields. Types that contain themselves get here: no struct can tell of them."""
+    """Whether the type has all fields of a value. Needed for recursive types, for which there are no structs."""
     if value.__class__ is dict and tree.shape in (TypeShape.OBJECT, TypeShape.MAP):
         for name, item in value.items():
-            found = tree.field_type(name)
-            if found is None or (item.__class__ in _CONTAINER_TYPES and not _has_only_known_fields(item, found)):
+            field_type = tree.field_type(name)
+            if field_type is None or (
+                item.__class__ in _CONTAINER_TYPES and not _has_only_known_fields(item, field_type)
+            ):
                 return False
     elif value.__class__ is list and tree.shape is TypeShape.LIST:
         return all(_has_only_known_fields(item, tree.element) for item in value if item.__class__ in _CONTAINER_TYPES)
     return True
-
-
-def _as_field_pairs(value: Any) -> Any:
-    if isinstance(value, dict):
-        return tuple((name, _as_field_pairs(item)) for name, item in value.items())
-    return [_as_field_pairs(item) for item in value] if isinstance(value, list) else value
 
 
 def _strict_value_errors(value: Any, tree: TypeNode, path: str) -> Iterator[str]:
@@ -121,29 +112,32 @@ def _strict_value_errors(value: Any, tree: TypeNode, path: str) -> Iterator[str]
 
 
 def _strict_field_errors(pairs: _FieldPairs, tree: TypeNode, path: str) -> Iterator[str]:
-    seen = set()
+    names = set()
     for name, item in pairs:
         inner = f"{path}.{name}" if path else name
-        found = tree.field_type(name)
-        if found is None:
+        field_type = tree.field_type(name)
+        if field_type is None:
             yield f'unknown field "{inner}"'
-        elif name in seen:
+        elif name in names:
             yield f'duplicate field "{inner}"'
         else:
-            yield from _strict_value_errors(item, found, inner)
-        seen.add(name)
+            yield from _strict_value_errors(item, field_type, inner)
+        names.add(name)
 
 
 # Wrong types
 
 
 def type_errors(obj: Any, tree: TypeNode) -> list[str]:
-    """What Go's decoder says about values of the wrong type, in their order. A server tells the first only."""
+    """What Go's decoder reports about values of the wrong type, in order. kube-apiserver reports the first only."""
     return list(_value_type_errors(obj, tree, _short_type_name(tree.go_type), ""))
 
 
 def _value_type_errors(value: Any, tree: TypeNode, struct: str, path: str) -> Iterator[str]:
-    """`struct` and `path` name the field for Go: the innermost struct, and the way there without indexes."""
+    """Errors of a value and all values inside.
+
+    `struct` and `path` name the field as Go does: the innermost struct, and the path without indexes.
+    """
     if value is None or tree.shape is TypeShape.ANY:
         return
     if tree.shape is TypeShape.SCALAR:

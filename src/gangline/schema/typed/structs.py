@@ -1,6 +1,6 @@
-"""Structs made from a type tree, so that msgspec can tell in C whether bytes fit it.
+"""Structs made from a type tree, so that msgspec can check in C whether bytes fit it.
 
-They are for checking only, and are stricter than the tree where that is simpler: whoever gets a no looks closer.
+They serve checks only, and are stricter than the tree where that is simpler: a refusal is examined with the tree.
 """
 
 from typing import Annotated, Any
@@ -12,11 +12,11 @@ from gangline.schema.typed.types import TypeNode, TypeShape
 
 
 class RecursiveTypeError(Exception):
-    """A type that contains itself: no structs for it."""
+    """A type that contains itself, for which structs cannot be made."""
 
 
 def msgspec_type(tree: TypeNode) -> Any:
-    """A type for msgspec's decoder. Raises Recursive."""
+    """A type for msgspec's decoder. Raises `RecursiveTypeError`."""
     return _StructBuilder().type_for(tree)
 
 
@@ -47,7 +47,7 @@ _SCALAR_TYPES: dict[str, Any] = {
 
 class _StructBuilder:
     def __init__(self) -> None:
-        # By the identity of their fields, which all uses of a definition share.
+        # By the identity of the fields, which all references to a definition share.
         self._built: dict[int, Any] = {}
 
     def type_for(self, tree: TypeNode) -> Any:

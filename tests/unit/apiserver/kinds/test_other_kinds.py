@@ -13,7 +13,7 @@ JSON = dict[str, Any]
 NOW = "2024-01-01T00:00:00Z"
 
 
-def made(kind: Strategy, obj: JSON) -> JSON:
+def prepared(kind: Strategy, obj: JSON) -> JSON:
     meta = {"name": "x", **obj.get("metadata", {})}
     if kind.namespaced:
         meta["namespace"] = "n"
@@ -26,26 +26,20 @@ def made(kind: Strategy, obj: JSON) -> JSON:
 
 
 def fields(kind: Strategy, obj: JSON) -> list[str]:
-    return [problem.field for problem in kind.validate(made(kind, obj))]
+    return [problem.field for problem in kind.validate(prepared(kind, obj))]
 
 
 def template(**spec: Any) -> JSON:
-    return {
-        "metadata": {"labels": {"a": "b"}},
-        "spec": {"containers": [{"name": "c", "image": "x:1"}], **spec},
-    }
+    return {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "x:1"}], **spec}}
 
 
 deployments, jobs = strategy_for("apps", "Deployment"), strategy_for("batch", "Job")
 
 
 def test_deployment_gets_its_defaults() -> None:
-    deployment = made(deployments, {"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template()}})
+    deployment = prepared(deployments, {"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template()}})
     spec = deployment["spec"]
-    assert spec["strategy"] == {
-        "type": "RollingUpdate",
-        "rollingUpdate": {"maxUnavailable": "25%", "maxSurge": "25%"},
-    }
+    assert spec["strategy"] == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "25%", "maxSurge": "25%"}}
     assert (spec["replicas"], spec["revisionHistoryLimit"], spec["progressDeadlineSeconds"]) == (1, 10, 600)
     assert spec["template"]["spec"]["dnsPolicy"] == "ClusterFirst"
     assert "enableServiceLinks" not in spec["template"]["spec"]
@@ -54,7 +48,7 @@ def test_deployment_gets_its_defaults() -> None:
 
 
 def test_deployment_counts_changed_annotations() -> None:
-    old = made(deployments, {"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template()}})
+    old = prepared(deployments, {"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template()}})
     new = copy.deepcopy(old)
     new["metadata"]["annotations"] = {"x": "y"}
     deployments.prepare_for_update(new, old)
@@ -64,15 +58,12 @@ def test_deployment_counts_changed_annotations() -> None:
 def test_selector_must_match_and_stay() -> None:
     spec = {"selector": {"matchLabels": {"a": "c"}}, "template": template()}
     assert fields(deployments, {"spec": spec}) == ["spec.template.metadata.labels"]
-    old = made(deployments, {"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template()}})
+    old = prepared(deployments, {"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template()}})
     new = copy.deepcopy(old)
-    new["spec"]["selector"] = {
-        "matchLabels": {"a": "b"},
-        "matchExpressions": [{"key": "a", "operator": "Exists"}],
-    }
+    new["spec"]["selector"] = {"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "a", "operator": "Exists"}]}
     [problem] = deployments.validate_update(new, old)
-    shown = '{"matchLabels":{"a":"b"},"matchExpressions":[{"key":"a","operator":"Exists"}]}'
-    assert str(problem) == f"spec.selector: Invalid value: {shown}: field is immutable"
+    printed = '{"matchLabels":{"a":"b"},"matchExpressions":[{"key":"a","operator":"Exists"}]}'
+    assert str(problem) == f"spec.selector: Invalid value: {printed}: field is immutable"
 
 
 def test_stateful_set_mounts_its_claims() -> None:
@@ -89,7 +80,7 @@ def test_stateful_set_mounts_its_claims() -> None:
 
 def test_daemon_set_counts_its_templates() -> None:
     sets = strategy_for("apps", "DaemonSet")
-    old = made(sets, {"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template()}})
+    old = prepared(sets, {"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template()}})
     assert old["metadata"]["annotations"] == {"deprecated.daemonset.template.generation": "1"}
     new = copy.deepcopy(old)
     new["spec"]["template"]["spec"]["containers"][0]["image"] = "y"
@@ -98,7 +89,7 @@ def test_daemon_set_counts_its_templates() -> None:
 
 
 def test_job_selects_its_own_pods() -> None:
-    job = made(jobs, {"metadata": {"labels": {"q": "r"}}, "spec": {"template": template(restartPolicy="Never")}})
+    job = prepared(jobs, {"metadata": {"labels": {"q": "r"}}, "spec": {"template": template(restartPolicy="Never")}})
     assert job["spec"]["selector"] == {"matchLabels": {"batch.kubernetes.io/controller-uid": "u"}}
     labels = job["spec"]["template"]["metadata"]["labels"]
     assert (labels["job-name"], labels["controller-uid"]) == ("x", "u")
@@ -111,7 +102,7 @@ def test_job_pods_end() -> None:
 
 
 def test_job_template_stays_unless_it_never_started() -> None:
-    old = made(jobs, {"spec": {"suspend": True, "template": template(restartPolicy="Never")}})
+    old = prepared(jobs, {"spec": {"suspend": True, "template": template(restartPolicy="Never")}})
     new = copy.deepcopy(old)
     new["spec"]["template"]["spec"]["nodeSelector"] = {"a": "b"}
     assert jobs.validate_update(new, old) == []
@@ -120,11 +111,11 @@ def test_job_template_stays_unless_it_never_started() -> None:
 
 
 def test_finished_job_is_consistent() -> None:
-    old = made(jobs, {"spec": {"template": template(restartPolicy="Never")}})
+    old = prepared(jobs, {"spec": {"template": template(restartPolicy="Never")}})
     new = copy.deepcopy(old)
     new["status"] = {"conditions": [{"type": "Complete", "status": "True"}], "active": 1}
-    found = {problem.field for problem in jobs.validate_status_update(new, old)}
-    assert found == {"status.completionTime", "status.conditions", "status.active", "status.startTime"}
+    result = {problem.field for problem in jobs.status.validate_update(new, old)}
+    assert result == {"status.completionTime", "status.conditions", "status.active", "status.startTime"}
 
 
 @pytest.mark.parametrize(
@@ -143,19 +134,19 @@ def test_finished_job_is_consistent() -> None:
 )
 def test_schedules_are_those_of_cron(schedule: str, good: bool) -> None:
     job = {"spec": {"template": template(restartPolicy="Never")}}
-    found = fields(strategy_for("batch", "CronJob"), {"spec": {"schedule": schedule, "jobTemplate": job}})
-    assert found == ([] if good else ["spec.schedule"])
+    result = fields(strategy_for("batch", "CronJob"), {"spec": {"schedule": schedule, "jobTemplate": job}})
+    assert result == ([] if good else ["spec.schedule"])
 
 
 def test_binding_keeps_its_role() -> None:
     bindings = strategy_for("rbac.authorization.k8s.io", "RoleBinding")
-    old = made(bindings, {"roleRef": {"kind": "Role", "name": "r"}, "subjects": [{"kind": "User", "name": "u"}]})
+    old = prepared(bindings, {"roleRef": {"kind": "Role", "name": "r"}, "subjects": [{"kind": "User", "name": "u"}]})
     assert old["subjects"][0]["apiGroup"] == "rbac.authorization.k8s.io"
     new = copy.deepcopy(old)
     new["roleRef"]["name"] = "s"
     [problem] = bindings.validate_update(new, old)
-    shown = '{"APIGroup":"rbac.authorization.k8s.io","Kind":"Role","Name":"s"}'
-    assert str(problem) == f"roleRef: Invalid value: {shown}: cannot change roleRef"
+    printed = '{"APIGroup":"rbac.authorization.k8s.io","Kind":"Role","Name":"s"}'
+    assert str(problem) == f"roleRef: Invalid value: {printed}: cannot change roleRef"
 
 
 def test_role_names_only_fit_into_a_path() -> None:
@@ -166,7 +157,7 @@ def test_role_names_only_fit_into_a_path() -> None:
 
 def test_priority_of_a_class_stays() -> None:
     classes = strategy_for("scheduling.k8s.io", "PriorityClass")
-    old = made(classes, {"value": 5})
+    old = prepared(classes, {"value": 5})
     new = {**copy.deepcopy(old), "value": 6}
     assert [problem.field for problem in classes.validate_update(new, old)] == ["value"]
     assert fields(classes, {"value": 2_000_000_000}) == ["value"]
@@ -174,10 +165,10 @@ def test_priority_of_a_class_stays() -> None:
 
 def test_limit_range_fills_in_container_defaults() -> None:
     ranges = strategy_for("", "LimitRange")
-    limit = made(ranges, {"spec": {"limits": [{"type": "Container", "max": {"cpu": 2}, "min": {"memory": "1Mi"}}]}})
-    [found] = limit["spec"]["limits"]
-    assert found["default"] == {"cpu": "2"}
-    assert found["defaultRequest"] == {"cpu": "2", "memory": "1Mi"}
+    limit = prepared(ranges, {"spec": {"limits": [{"type": "Container", "max": {"cpu": 2}, "min": {"memory": "1Mi"}}]}})
+    [result] = limit["spec"]["limits"]
+    assert result["default"] == {"cpu": "2"}
+    assert result["defaultRequest"] == {"cpu": "2", "memory": "1Mi"}
 
 
 def test_quota_knows_what_it_can_limit() -> None:
@@ -189,7 +180,7 @@ def test_quota_knows_what_it_can_limit() -> None:
 
 def test_claim_is_protected_and_grows_only() -> None:
     claims = strategy_for("", "PersistentVolumeClaim")
-    old = made(claims, {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "2Gi"}}}})
+    old = prepared(claims, {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "2Gi"}}}})
     assert old["metadata"]["finalizers"] == ["kubernetes.io/pvc-protection"]
     old["status"] = {"phase": "Bound", "capacity": {"storage": "2Gi"}}
     new = copy.deepcopy(old)
@@ -203,7 +194,7 @@ def test_autoscaler_goes_to_v1_and_back() -> None:
     scalers = strategy_for("autoscaling", "HorizontalPodAutoscaler")
     reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}
     obj = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler"}
-    stored = made(scalers, {**obj, "spec": {"maxReplicas": 5, "scaleTargetRef": reference}})
+    stored = prepared(scalers, {**obj, "spec": {"maxReplicas": 5, "scaleTargetRef": reference}})
     old = autoscaling.to_v1(stored)
     assert old["spec"]["targetCPUUtilizationPercentage"] == 80
     assert autoscaling.to_v2(old) == stored
@@ -211,31 +202,26 @@ def test_autoscaler_goes_to_v1_and_back() -> None:
 
 @pytest.mark.parametrize(("value", "good"), [(1, True), ("50%", True), (-1, False), ("x", False), ("101%", False)])
 def test_disruption_budget_is_a_number_or_a_share(value: Any, good: bool) -> None:
-    found = fields(strategy_for("policy", "PodDisruptionBudget"), {"spec": {"minAvailable": value}})
-    assert found == ([] if good else ["spec.minAvailable"])
+    result = fields(strategy_for("policy", "PodDisruptionBudget"), {"spec": {"minAvailable": value}})
+    assert result == ([] if good else ["spec.minAvailable"])
 
 
 def test_counters_that_are_not_there_are_zero_when_there_are_less_than_none() -> None:
-    old = made(deployments, {"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template()}})
+    old = prepared(deployments, {"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template()}})
     new = {**copy.deepcopy(old), "status": {"replicas": -1}}
-    found = [problem.field for problem in deployments.validate_status_update(new, old)]
-    assert found == [
-        "status.replicas",
-        "status.updatedReplicas",
-        "status.readyReplicas",
-        "status.availableReplicas",
-    ]
-    old = made(jobs, {"spec": {"template": template(restartPolicy="Never")}})
+    result = [problem.field for problem in deployments.status.validate_update(new, old)]
+    assert result == ["status.replicas", "status.updatedReplicas", "status.readyReplicas", "status.availableReplicas"]
+    old = prepared(jobs, {"spec": {"template": template(restartPolicy="Never")}})
     new = {**copy.deepcopy(old), "status": {"active": -1}}
-    found = [problem.field for problem in jobs.validate_status_update(new, old)]
-    assert found == ["status.active"]
+    result = [problem.field for problem in jobs.status.validate_update(new, old)]
+    assert result == ["status.active"]
 
 
 def test_data_of_a_revision_is_an_object_and_stays() -> None:
     revisions = strategy_for("apps", "ControllerRevision")
     assert fields(revisions, {"revision": -1}) == ["revision", "data"]
     assert fields(revisions, {"data": "x"}) == ["data"]
-    old = made(revisions, {"revision": 1, "data": {"a": 1}})
+    old = prepared(revisions, {"revision": 1, "data": {"a": 1}})
     new = {**copy.deepcopy(old), "revision": 2}
     assert revisions.validate_update(new, old) == []
     new["data"] = {"a": 2}

@@ -1,4 +1,4 @@
-"""The definitions of PodGroup and Queue: sound, complete, and refusing what cannot be meant."""
+"""The definitions of PodGroup and Queue: valid, complete, and refusing meaningless values."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from gangline.api.scheduling import PODGROUPS, QUEUES, PodGroup, Queue
 from gangline.api.scheme import Resource
 from gangline.apiserver.kinds.crd.validation import crd_problems
 from gangline.schema.crds.gang_crds import GANG_RESOURCES, gang_crd, gang_schema
-from gangline.schema.structural.nodes import SchemaNode
+from gangline.schema.nodes import SchemaNode
 from gangline.schema.structural.validation import validate
 
 both = pytest.mark.parametrize("resource", GANG_RESOURCES, ids=lambda one: one.kind)
@@ -32,18 +32,18 @@ def test_server_finds_nothing_wrong(resource: Resource[Any], described: bool) ->
 
 @both
 def test_every_field_is_in_the_schema_and_described(resource: Resource[Any]) -> None:
-    found = gang_schema(resource, described=True)["properties"]
+    result = gang_schema(resource, described=True)["properties"]
     for part in ("spec", "status"):
         model = resource.model.__annotations__[part]
-        assert found[part]["properties"].keys() == {field.encode_name for field in msgspec.structs.fields(model)}
-        assert all("description" in field for field in found[part]["properties"].values())
+        assert result[part]["properties"].keys() == {field.encode_name for field in msgspec.structs.fields(model)}
+        assert all("description" in field for field in result[part]["properties"].values())
 
 
 def test_short_names_are_nobody_elses() -> None:
-    taken = {"pg", "pgs", "podgroup-v1beta1", "q", "queue-v1beta1", "wl", "cq", "lq"}
+    other_names = {"pg", "pgs", "podgroup-v1beta1", "q", "queue-v1beta1", "wl", "cq", "lq"}
     names = [name for resource in GANG_RESOURCES for name in gang_crd(resource)["spec"]["names"]["shortNames"]]
     assert names == ["gang", "gangs", "gangqueue", "gangqueues"]
-    assert not taken & set(names)
+    assert not other_names & set(names)
 
 
 @both
@@ -54,13 +54,13 @@ def test_status_is_a_subresource(resource: Resource[Any]) -> None:
 
 def test_a_group_shows_its_phase_its_minimum_and_who_runs() -> None:
     (version,) = gang_crd(PODGROUPS)["spec"]["versions"]
-    shown = [each["name"] for each in version["additionalPrinterColumns"] if not each.get("priority")]
-    assert shown == ["Phase", "Min", "Running", "Age"]
+    printed = [entry["name"] for entry in version["additionalPrinterColumns"] if not entry.get("priority")]
+    assert printed == ["Phase", "Min", "Running", "Age"]
     assert gang_crd(QUEUES)["spec"]["scope"] == "Cluster"
 
 
 @pytest.mark.parametrize(
-    ("spec", "told"),
+    ("spec", "message"),
     [
         (
             {"minMember": 0},
@@ -74,19 +74,19 @@ def test_a_group_shows_its_phase_its_minimum_and_who_runs() -> None:
         ({"minMember": 1, "topology": {}}, "spec.topology.key: Required value"),
     ],
 )
-def test_a_group_that_cannot_be_meant_is_refused(spec: JSON, told: str) -> None:
-    assert problems(PODGROUPS, {"metadata": {"name": "g"}, "spec": spec}) == [told]
+def test_a_group_that_cannot_be_meant_is_refused(spec: JSON, message: str) -> None:
+    assert problems(PODGROUPS, {"metadata": {"name": "g"}, "spec": spec}) == [message]
 
 
 def test_a_weight_is_at_least_one() -> None:
-    (told,) = problems(QUEUES, {"metadata": {"name": "q"}, "spec": {"weight": 0}})
-    assert told.startswith("spec.weight: Invalid value: 0:")
+    (message,) = problems(QUEUES, {"metadata": {"name": "q"}, "spec": {"weight": 0}})
+    assert message.startswith("spec.weight: Invalid value: 0:")
 
 
 def test_a_phase_that_no_group_has_is_refused() -> None:
     status = {"state": {"phase": PodPhase.FAILED.value}}
-    (told,) = problems(PODGROUPS, {"spec": {"minMember": 1}, "status": status})
-    assert told.startswith('status.state.phase: Unsupported value: "Failed"')
+    (message,) = problems(PODGROUPS, {"spec": {"minMember": 1}, "status": status})
+    assert message.startswith('status.state.phase: Unsupported value: "Failed"')
 
 
 def test_what_the_structs_assume_is_what_the_definition_assumes() -> None:

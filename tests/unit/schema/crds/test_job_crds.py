@@ -1,4 +1,4 @@
-"""Our own definitions: small, sound, complete, and the same as in the manifests."""
+"""The definitions of our job kinds: small, valid, complete, and the same as in the manifests."""
 
 import runpy
 from collections.abc import Iterator
@@ -32,8 +32,8 @@ def walk(part: JSON, path: str = "") -> Iterator[tuple[str, JSON]]:
 
 def pod(kind: JobKind, *, described: bool = False) -> JSON:
     replicas = crd_schema(kind, described=described)["properties"]["spec"]["properties"][kind.replicas]
-    found: JSON = replicas["additionalProperties"]["properties"]["template"]["properties"]["spec"]
-    return found
+    result: JSON = replicas["additionalProperties"]["properties"]["template"]["properties"]["spec"]
+    return result
 
 
 @every_kind
@@ -73,8 +73,8 @@ def test_names_and_columns_are_those_of_v1(kind: JobKind) -> None:
     assert names.keys() == {"kind", "listKind", "plural", "singular", "categories"}
     (version,) = definition["spec"]["versions"]
     columns = {column["name"]: column["jsonPath"] for column in version["additionalPrinterColumns"]}
-    wanted = ["Age", "State"] if kind is MPIJOB else ["State", "Age"]
-    assert [*columns][:2] == wanted
+    expected = ["Age", "State"] if kind is MPIJOB else ["State", "Age"]
+    assert [*columns][:2] == expected
     assert columns["State"] == ".status.conditions[-1:].type"
     assert {column.get("priority", 0) for column in version["additionalPrinterColumns"][2:]} == {1}
 
@@ -93,11 +93,11 @@ def test_only_scalable_kinds_can_be_scaled(kind: JobKind) -> None:
 
 @every_kind
 def test_every_field_of_the_structs_is_in_the_schema(kind: JobKind) -> None:
-    found = crd_schema(kind)["properties"]
+    result = crd_schema(kind)["properties"]
     spec = inspect.type_info(kind.model.__annotations__["spec"])
     assert isinstance(spec, inspect.StructType)
-    assert found["spec"]["properties"].keys() == {field.encode_name for field in spec.fields}
-    assert found["status"]["properties"].keys() == {field.encode_name for field in msgspec.structs.fields(JobStatus)}
+    assert result["spec"]["properties"].keys() == {field.encode_name for field in spec.fields}
+    assert result["status"]["properties"].keys() == {field.encode_name for field in msgspec.structs.fields(JobStatus)}
 
 
 @every_kind
@@ -120,44 +120,38 @@ def test_only_the_operators_own_notes_are_free_of_a_schema(kind: JobKind) -> Non
     ],
 )
 def test_lists_of_a_pod_are_merged_as_in_a_pod(path: str, keys: list[str]) -> None:
-    found = dict(walk(pod(MPIJOB)))[path]
-    assert found["x-kubernetes-list-type"] == "map"
-    assert found["x-kubernetes-list-map-keys"] == keys
+    result = dict(walk(pod(MPIJOB)))[path]
+    assert result["x-kubernetes-list-type"] == "map"
+    assert result["x-kubernetes-list-map-keys"] == keys
 
 
 def test_pod_has_no_defaults_but_those_of_list_keys() -> None:
-    found = {path: part["default"] for path, part in walk(pod(MPIJOB)) if "default" in part}
-    assert {path.rpartition(".")[2] for path in found} == {"protocol", "name"}
-    assert found[".containers[].ports[].protocol"] == "TCP"
-    assert found[".imagePullSecrets[].name"] == ""
+    result = {path: part["default"] for path, part in walk(pod(MPIJOB)) if "default" in part}
+    assert {path.rpartition(".")[2] for path in result} == {"protocol", "name"}
+    assert result[".containers[].ports[].protocol"] == "TCP"
+    assert result[".imagePullSecrets[].name"] == ""
 
 
 def test_amounts_and_ports_of_a_pod_are_text_or_number() -> None:
-    found = dict(walk(pod(MPIJOB)))
+    result = dict(walk(pod(MPIJOB)))
     for path in (".containers[].resources.limits{}", ".containers[].livenessProbe.httpGet.port"):
-        assert found[path]["x-kubernetes-int-or-string"]
-    assert "pattern" in found[".containers[].resources.limits{}"]
+        assert result[path]["x-kubernetes-int-or-string"]
+    assert "pattern" in result[".containers[].resources.limits{}"]
 
 
 def test_template_keeps_the_metadata_that_v1_keeps() -> None:
     replicas = crd_schema(MPIJOB)["properties"]["spec"]["properties"]["mpiReplicaSpecs"]
     template = replicas["additionalProperties"]["properties"]["template"]["properties"]
-    assert template["metadata"]["properties"].keys() == {
-        "annotations",
-        "finalizers",
-        "labels",
-        "name",
-        "namespace",
-    }
+    assert template["metadata"]["properties"].keys() == {"annotations", "finalizers", "labels", "name", "namespace"}
 
 
 @every_kind
 def test_every_field_of_ours_is_described(kind: JobKind) -> None:
-    found = crd_schema(kind, described=True)["properties"]
+    result = crd_schema(kind, described=True)["properties"]
     template = f".{kind.replicas}{{}}.template"
     silent = [
         path
-        for part in (found["spec"], found["status"])
+        for part in (result["spec"], result["status"])
         for path, inner in walk(part)
         if "description" not in inner and path and not path.startswith(f"{template}.")
     ]
@@ -182,9 +176,9 @@ def test_definitions_share_nothing_that_a_caller_could_spoil() -> None:
 
 
 def test_manifests_are_what_the_code_says() -> None:
-    made = runpy.run_path(str(ROOT / "hack" / "crds.py"))
+    written = runpy.run_path(str(ROOT / "hack" / "crds.py"))
     files = {path.name: path.read_text() for path in (ROOT / "manifests" / "crds").iterdir()}
-    assert files == made["files"](), "run hack/crds.py"
+    assert files == written["files"](), "run hack/crds.py"
 
 
 def test_manifests_are_small() -> None:
@@ -201,7 +195,7 @@ def test_every_rule_is_in_the_documentation(kind: JobKind) -> None:
     for _, part in walk(crd_schema(kind)):
         for rule in part.get("x-kubernetes-validations", ()):
             message = rule["message"].replace("unknown replica type:", 'unknown replica type "Helper":')
-            for name, shown in (
+            for name, printed in (
                 (kind.replicas, "`<map>`"),
                 (kind.kind, "`<Kind>`"),
                 (listed, "`<types>`"),
@@ -210,5 +204,5 @@ def test_every_rule_is_in_the_documentation(kind: JobKind) -> None:
                 ("`<map>`.Launcher", "`<map>`.Master"),
                 ("Master must", "Chief must") if kind.kind == "TFJob" else ("", ""),
             ):
-                message = message.replace(name, shown) if name else message
+                message = message.replace(name, printed) if name else message
             assert message in page

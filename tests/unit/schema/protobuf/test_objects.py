@@ -181,10 +181,7 @@ def test_whole_floats_are_written_as_go_writes_them() -> None:
         (sent("ConfigMap", block(1, block(8, number(1, 2**62)))), "not a time"),
         (sent("ControllerRevision", block(2, block(1, b"{")), "apps/v1"), "holds JSON does not"),
         (sent("Service", block(2, block(1, block(4, number(1, 7))))), "7 is not a type of an IntOrString"),
-        (
-            sent("PersistentVolume", block(2, block(1, block(1, b"cpu") + block(2, block(1, b"x"))))),
-            "not a quantity",
-        ),
+        (sent("PersistentVolume", block(2, block(1, block(1, b"cpu") + block(2, block(1, b"x"))))), "not a quantity"),
     ],
 )
 def test_what_is_wrong_is_said(raw: bytes, said: str) -> None:

@@ -20,7 +20,7 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def message(data: bytes) -> Message:
-    found: Message = {}
+    fields: Message = {}
     at = 0
     while at < len(data):
         tag, at = varint(data, at)
@@ -33,8 +33,8 @@ def message(data: bytes) -> Message:
         else:
             length, at = varint(data, at)
             value, at = data[at : at + length], at + length
-        found.setdefault(number, []).append(value)
-    return found
+        fields.setdefault(number, []).append(value)
+    return fields
 
 
 def schema(written: JSON) -> Message:
@@ -45,9 +45,9 @@ def schema(written: JSON) -> Message:
 
 
 def test_a_document_says_what_it_is() -> None:
-    found = message(openapi_v2.encode({"swagger": "2.0", "info": {"title": "T", "version": "v1"}}))
-    assert found[1] == [b"2.0"]
-    assert message(found[2][0]) == {1: [b"T"], 2: [b"v1"]}
+    result = message(openapi_v2.encode({"swagger": "2.0", "info": {"title": "T", "version": "v1"}}))
+    assert result[1] == [b"2.0"]
+    assert message(result[2][0]) == {1: [b"T"], 2: [b"v1"]}
 
 
 def test_simple_fields_keep_their_values() -> None:
@@ -61,35 +61,35 @@ def test_simple_fields_keep_their_values() -> None:
         "required": ["a", "b"],
         "type": "string",
     }
-    found = schema(written)
-    assert found[1] == [b"#/definitions/Other"]
-    assert found[4] == ["Größe".encode()]
-    assert found[9] == [0.5]
-    assert found[11] == [300]
-    assert found[15] == [2**64 - 1]
-    assert found[16] == [1]
-    assert found[19] == [b"a", b"b"]
-    assert message(found[22][0]) == {1: [b"string"]}
+    result = schema(written)
+    assert result[1] == [b"#/definitions/Other"]
+    assert result[4] == ["Größe".encode()]
+    assert result[9] == [0.5]
+    assert result[11] == [300]
+    assert result[15] == [2**64 - 1]
+    assert result[16] == [1]
+    assert result[19] == [b"a", b"b"]
+    assert message(result[22][0]) == {1: [b"string"]}
 
 
 def test_schemas_nest() -> None:
-    found = schema({"properties": {"a": {"items": {"format": "int32"}}}, "additionalProperties": {"title": "more"}})
-    (named,) = message(found[25][0])[1]
+    result = schema({"properties": {"a": {"items": {"format": "int32"}}}, "additionalProperties": {"title": "more"}})
+    (named,) = message(result[25][0])[1]
     inner = message(message(named)[2][0])
     assert message(message(inner[23][0])[1][0]) == {2: [b"int32"]}
-    assert message(message(found[21][0])[1][0]) == {3: [b"more"]}
+    assert message(message(result[21][0])[1][0]) == {3: [b"more"]}
     assert message(schema({"additionalProperties": False})[21][0]) == {2: [0]}
 
 
 def test_extensions_are_text_and_what_version_2_lacks_is_left_out() -> None:
-    found = schema({"x-kubernetes-group-version-kind": [{"kind": "Box"}], "oneOf": [{}], "nullable": True})
-    assert list(found) == [31]
-    extension = message(found[31][0])
+    result = schema({"x-kubernetes-group-version-kind": [{"kind": "Box"}], "oneOf": [{}], "nullable": True})
+    assert list(result) == [31]
+    extension = message(result[31][0])
     assert extension[1] == [b"x-kubernetes-group-version-kind"]
     assert message(extension[2][0]) == {2: [b'[{"kind":"Box"}]']}
 
 
 def test_every_kind_of_the_server_is_in_it() -> None:
     definitions = message(message(OpenApiDocuments().swagger_protobuf)[9][0])[1]
-    names = {message(each)[1][0].decode() for each in definitions}
+    names = {message(entry)[1][0].decode() for entry in definitions}
     assert {"io.k8s.api.core.v1.Pod", "io.k8s.api.apps.v1.Deployment"} <= names

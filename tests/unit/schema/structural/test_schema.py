@@ -23,7 +23,7 @@ def of(spec: dict[str, Any]) -> StructuralSchema:
     return StructuralSchema.from_schema(fields(spec=spec))
 
 
-def complaints(spec: dict[str, Any], value: Any, old: Any = None) -> list[str]:
+def problem_texts(spec: dict[str, Any], value: Any, old: Any = None) -> list[str]:
     before = {"spec": old} if old is not None else None
     return [str(problem) for problem in of(spec).validate({"spec": value}, before).problems]
 
@@ -104,22 +104,22 @@ def test_defaults_reach_into_maps_and_lists() -> None:
     ],
 )  # fmt: skip
 def test_value_is_refused_in_the_servers_words(schema: dict[str, Any], value: Any, complaint: str) -> None:
-    assert complaints(schema, value) == [f"spec: {complaint}"]
+    assert problem_texts(schema, value) == [f"spec: {complaint}"]
 
 
 def test_missing_fields_come_in_the_order_they_are_required() -> None:
     spec = {**fields(a=TEXT, b=TEXT), "required": ["b", "a"]}
-    assert complaints(spec, {}) == ["spec.b: Required value", "spec.a: Required value"]
+    assert problem_texts(spec, {}) == ["spec.b: Required value", "spec.a: Required value"]
 
 
 def test_map_keys_are_dotted_in_schema_errors() -> None:
-    found = complaints({"type": "object", "additionalProperties": NUMBER}, {"k": "x"})
-    assert found == ['spec.k: Invalid value: "string": spec.k in body must be of type integer: "string"']
+    result = problem_texts({"type": "object", "additionalProperties": NUMBER}, {"k": "x"})
+    assert result == ['spec.k: Invalid value: "string": spec.k in body must be of type integer: "string"']
 
 
-def test_alternatives_tell_what_came_closest() -> None:
+def test_alternatives_report_what_came_closest() -> None:
     spec = {**fields(a=TEXT, b=TEXT), "oneOf": [{"required": ["a"]}, {"required": ["b"]}]}
-    assert complaints(spec, {"a": "x", "b": "y"}) == [
+    assert problem_texts(spec, {"a": "x", "b": "y"}) == [
         '<nil>: Invalid value: "": "spec" must validate one and only one schema (oneOf). Found 2 valid alternatives'
     ]
 
@@ -131,22 +131,15 @@ def test_sets_and_maps_hold_each_element_once() -> None:
         s={"type": "array", "items": TEXT, "x-kubernetes-list-type": "set"},
         m={"type": "array", "items": keyed, **as_map},
     )
-    found = complaints(spec, {"s": ["a", "b", "a", "a"], "m": [{"k": "x", "v": 1}, {"k": "x", "v": 2}]})
-    assert found == ['spec.m[1]: Duplicate value: {"k":"x"}', 'spec.s[2]: Duplicate value: "a"']
+    result = problem_texts(spec, {"s": ["a", "b", "a", "a"], "m": [{"k": "x", "v": 1}, {"k": "x", "v": 2}]})
+    assert result == ['spec.m[1]: Duplicate value: {"k":"x"}', 'spec.s[2]: Duplicate value: "a"']
 
 
-EMBEDDED = {
-    "type": "object",
-    "x-kubernetes-embedded-resource": True,
-    "x-kubernetes-preserve-unknown-fields": True,
-}
+EMBEDDED = {"type": "object", "x-kubernetes-embedded-resource": True, "x-kubernetes-preserve-unknown-fields": True}
 
 
 def test_embedded_resource_needs_a_kind() -> None:
-    assert complaints(EMBEDDED, {"spec": {}}) == [
-        "spec.apiVersion: Required value",
-        "spec.kind: Required value",
-    ]
+    assert problem_texts(EMBEDDED, {"spec": {}}) == ["spec.apiVersion: Required value", "spec.kind: Required value"]
 
 
 def test_embedded_metadata_is_pruned_and_checked() -> None:
@@ -167,22 +160,17 @@ def test_embedded_metadata_of_the_wrong_type_cannot_be_read() -> None:
 
 def test_unchanged_invalid_value_is_tolerated_and_a_changed_one_is_not() -> None:
     spec = fields(a={**TEXT, "maxLength": 3}, b=TEXT)
-    assert complaints(spec, {"a": "long-value", "b": "y"}, {"a": "long-value", "b": "x"}) == []
-    assert complaints(spec, {"a": "other-long"}, {"a": "long-value"}) == [
+    assert problem_texts(spec, {"a": "long-value", "b": "y"}, {"a": "long-value", "b": "x"}) == []
+    assert problem_texts(spec, {"a": "other-long"}, {"a": "long-value"}) == [
         "spec.a: Too long: may not be more than 3 bytes"
     ]
 
 
 def test_unchanged_element_of_a_keyed_list_is_tolerated_wherever_it_moves() -> None:
     keyed = {**fields(k=TEXT, v={**NUMBER, "maximum": 1}), "required": ["k"]}
-    spec = {
-        "type": "array",
-        "items": keyed,
-        "x-kubernetes-list-type": "map",
-        "x-kubernetes-list-map-keys": ["k"],
-    }
-    assert complaints(spec, [{"k": "b", "v": 0}, {"k": "a", "v": 9}], [{"k": "a", "v": 9}]) == []
-    assert complaints(
+    spec = {"type": "array", "items": keyed, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"]}
+    assert problem_texts(spec, [{"k": "b", "v": 0}, {"k": "a", "v": 9}], [{"k": "a", "v": 9}]) == []
+    assert problem_texts(
         {**spec, "x-kubernetes-list-type": "atomic"}, [{"k": "b"}, {"k": "a", "v": 9}], [{"k": "a", "v": 9}]
     )
 
@@ -197,10 +185,7 @@ def test_rule_on_an_unchanged_value_warns() -> None:
 
 def test_rules_are_not_run_on_what_is_not_an_object_of_its_type() -> None:
     spec = {**fields(a=TEXT), "required": ["a"], "x-kubernetes-validations": [{"rule": "self.a == 'x'"}]}
-    assert complaints(spec, {}) == [
-        "spec.a: Required value",
-        f"<nil>: {NOT_CHECKED}",
-    ]
+    assert problem_texts(spec, {}) == ["spec.a: Required value", f"<nil>: {NOT_CHECKED}"]
 
 
 def test_status_is_validated_under_its_own_path() -> None:

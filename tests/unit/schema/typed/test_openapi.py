@@ -15,9 +15,9 @@ POD = builtin_type("v1", "Pod")
 
 
 def test_containers_merge_by_name() -> None:
-    found = at(POD, "spec.containers")
-    assert (found.shape, found.merge, found.keys) == (TypeShape.LIST, MergeType.MAP, ("name",))
-    assert (found.patch_merge, found.patch_key) == (True, "name")
+    result = at(POD, "spec.containers")
+    assert (result.shape, result.merge, result.keys) == (TypeShape.LIST, MergeType.MAP, ("name",))
+    assert (result.patch_merge, result.patch_key) == (True, "name")
 
 
 def test_port_keys_have_their_default() -> None:
@@ -30,13 +30,13 @@ def test_port_keys_have_their_default() -> None:
     [("spec.volumes", True, True), ("spec.containers", True, False), ("spec.tolerations", False, False)],
 )
 def test_patch_strategies(path: str, merge: bool, retain: bool) -> None:
-    found = at(POD, path)
-    assert (found.patch_merge, found.patch_retain_keys) == (merge, retain)
+    result = at(POD, path)
+    assert (result.patch_merge, result.patch_retain_keys) == (merge, retain)
 
 
 def test_deployment_strategy_retains_keys_without_merging() -> None:
-    found = at(builtin_type("apps/v1", "Deployment"), "spec.strategy")
-    assert (found.patch_merge, found.patch_retain_keys) == (False, True)
+    result = at(builtin_type("apps/v1", "Deployment"), "spec.strategy")
+    assert (result.patch_merge, result.patch_retain_keys) == (False, True)
 
 
 @pytest.mark.parametrize(
@@ -47,10 +47,7 @@ def test_deployment_strategy_retains_keys_without_merging() -> None:
         ("spec.containers.*.resources.limits", MergeType.GRANULAR),
         ("metadata.finalizers", MergeType.SET),
         ("metadata.labels", MergeType.GRANULAR),
-        (
-            "spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution.*.labelSelector",
-            MergeType.ATOMIC,
-        ),
+        ("spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution.*.labelSelector", MergeType.ATOMIC),
     ],
 )
 def test_merge_kinds(path: str, merge: MergeType) -> None:
@@ -88,10 +85,7 @@ def test_go_names_come_with_the_fields() -> None:
     assert at(POD, "spec.containers.*.imagePullPolicy").go_type == "v1.PullPolicy"
     assert at(POD, "spec.containers.*.securityContext.capabilities.add.*").go_type == "v1.Capability"
     assert (at(POD, "spec.hostNetwork").pointer, at(POD, "spec.enableServiceLinks").pointer) == (False, True)
-    assert (at(POD, "spec.hostNetwork").omit_empty, at(POD, "spec.containers.*.name").omit_empty) == (
-        True,
-        False,
-    )
+    assert (at(POD, "spec.hostNetwork").omit_empty, at(POD, "spec.containers.*.name").omit_empty) == (True, False)
 
 
 def test_a_struct_is_left_out_only_when_go_says_omitzero() -> None:
@@ -105,8 +99,7 @@ def test_kinds_that_have_rules_but_are_not_served_are_known() -> None:
 
 def test_a_tree_may_contain_itself() -> None:
     schema = at(
-        builtin_type("apiextensions.k8s.io/v1", "CustomResourceDefinition"),
-        "spec.versions.*.schema.openAPIV3Schema",
+        builtin_type("apiextensions.k8s.io/v1", "CustomResourceDefinition"), "spec.versions.*.schema.openAPIV3Schema"
     )
     assert schema.fields["properties"].element.fields is schema.fields
 
@@ -133,21 +126,14 @@ CRD = {
                     "x-kubernetes-list-map-keys": ["port", "protocol"],
                     "items": {
                         "type": "object",
-                        "properties": {
-                            "port": {"type": "integer"},
-                            "protocol": {"type": "string", "default": "TCP"},
-                        },
+                        "properties": {"port": {"type": "integer"}, "protocol": {"type": "string", "default": "TCP"}},
                     },
                 },
                 "tags": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}},
                 "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
                 "anything": {"x-kubernetes-preserve-unknown-fields": True},
                 "words": {"type": "object", "additionalProperties": {"type": "string"}},
-                "whole": {
-                    "type": "object",
-                    "x-kubernetes-map-type": "atomic",
-                    "properties": {"a": {"type": "string"}},
-                },
+                "whole": {"type": "object", "x-kubernetes-map-type": "atomic", "properties": {"a": {"type": "string"}}},
                 "size": {"x-kubernetes-int-or-string": True},
                 "object": {"type": "object", "x-kubernetes-embedded-resource": True},
             },

@@ -4,27 +4,22 @@ from typing import Any, ClassVar
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats, gostruct, metadata, selectors
-from gangline.apiserver.kinds.machinery.problems import (
-    forbidden,
-    invalid,
-    invalid_each,
-    required,
-    unsupported,
-    validate_non_negative,
-)
-from gangline.apiserver.kinds.machinery.strategy import Strategy, restore_field
+from gangline.apiserver.kinds.machinery.metadata import validate_non_negative
+from gangline.apiserver.kinds.machinery.strategy import StatusStrategy, Strategy, restore_field
 from gangline.apiserver.kinds.pod import claims, defaults, templates
 from gangline.apiserver.kinds.pod import strategy as pod_strategy
-from gangline.schema.problems import FieldProblem
+from gangline.schema.problems import FieldProblem, forbidden, invalid, invalid_each, required, unsupported
 
 _EXCEEDS_REPLICAS = "cannot be greater than status.replicas"
 
 
 class _WorkloadStrategy(Strategy):
+    """What the four workloads share: pod templates and immutable selectors."""
+
     has_status = True
     has_generation = True
     prefixes_pod_names: ClassVar[bool] = True
-    """Whether the names of its pods begin with its own."""
+    """Whether the names of the pods begin with the workload's name."""
 
     def set_defaults(self, obj: JSON) -> None:
         templates.set_template_defaults(obj["spec"]["template"])
@@ -41,17 +36,30 @@ class _WorkloadStrategy(Strategy):
         return templates.validate_selector_immutable(obj["spec"], old["spec"])
 
     def warnings(self, obj: JSON, old: JSON | None) -> list[str]:
-        told: list[str] = []
+        warnings: list[str] = []
         if old is not None and obj["metadata"].get("generation") == old["metadata"].get("generation"):
-            return told
+            return warnings
         if old is None and self.prefixes_pod_names:
-            told += templates.name_warnings(obj["metadata"].get("name", ""))
-        told += templates.template_warnings(obj["spec"]["template"], "spec.template.")
-        return told
+            warnings += templates.name_warnings(obj["metadata"].get("name", ""))
+        warnings += templates.template_warnings(obj["spec"]["template"], "spec.template.")
+        return warnings
+
+
+class DeploymentStatusStrategy(StatusStrategy):
+    def prepare_for_update(self, obj: JSON, old: JSON) -> None:
+        super().prepare_for_update(obj, old)
+        restore_field(obj["metadata"], old["metadata"], "labels")
+
+    def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
+        counts = "observedGeneration replicas updatedReplicas readyReplicas availableReplicas unavailableReplicas collisionCount"
+        limited = ("updatedReplicas", "readyReplicas", "availableReplicas")
+        problems = _validate_replica_counts(obj["status"], counts, limited, "readyReplicas")
+        return problems + _validate_collision_count(obj["status"], old["status"])
 
 
 class DeploymentStrategy(_WorkloadStrategy):
     struct = "apps.v1.Deployment"
+    status_strategy = DeploymentStatusStrategy
 
     def set_defaults(self, obj: JSON) -> None:
         super().set_defaults(obj)
@@ -68,52 +76,35 @@ class DeploymentStrategy(_WorkloadStrategy):
     def generation_fields(self, obj: JSON) -> Any:
         return obj.get("spec"), obj["metadata"].get("annotations")
 
-    def prepare_for_status_update(self, obj: JSON, old: JSON) -> None:
-        super().prepare_for_status_update(obj, old)
-        restore_field(obj["metadata"], old["metadata"], "labels")
-
     def validate_content(self, obj: JSON) -> list[FieldProblem]:
         spec = obj["spec"]
-        found = validate_non_negative("spec.replicas", spec["replicas"])
-        found += _validate_replicated_spec(spec, "ReplicaSet")
-        found += _validate_deployment_rollout(spec["strategy"], "spec.strategy")
+        problems = validate_non_negative("spec.replicas", spec["replicas"])
+        problems += _validate_replicated_spec(spec, "ReplicaSet")
+        problems += _validate_deployment_rollout(spec["strategy"], "spec.strategy")
         ready = spec.get("minReadySeconds", 0)
-        found += validate_non_negative("spec.minReadySeconds", ready)
-        found += validate_non_negative("spec.revisionHistoryLimit", spec["revisionHistoryLimit"])
+        problems += validate_non_negative("spec.minReadySeconds", ready)
+        problems += validate_non_negative("spec.revisionHistoryLimit", spec["revisionHistoryLimit"])
         deadline = spec["progressDeadlineSeconds"]
-        found += validate_non_negative("spec.progressDeadlineSeconds", deadline)
+        problems += validate_non_negative("spec.progressDeadlineSeconds", deadline)
         if deadline <= ready:
-            told = "must be greater than minReadySeconds"
-            found.append(invalid("spec.progressDeadlineSeconds", deadline, told))
-        return found
-
-    def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
-        status = obj["status"]
-        found = _validate_counts(
-            status,
-            "observedGeneration replicas updatedReplicas readyReplicas availableReplicas unavailableReplicas collisionCount",
-        )
-        found += _validate_within_replicas(status, ("updatedReplicas", "readyReplicas", "availableReplicas"))
-        return (
-            found
-            + _validate_available_replicas(status, "readyReplicas")
-            + _validate_collision_count(status, old["status"])
-        )
+            detail = "must be greater than minReadySeconds"
+            problems.append(invalid("spec.progressDeadlineSeconds", deadline, detail))
+        return problems
 
 
-def _validate_replicated_spec(spec: JSON, shown: str) -> list[FieldProblem]:
+def _validate_replicated_spec(spec: JSON, kind: str) -> list[FieldProblem]:
     selector, template = spec.get("selector"), spec["template"]
-    found = templates.validate_workload_selector(selector, "deployment")  # of replica sets too
+    problems = templates.validate_workload_selector(selector, "deployment")  # The message says so for ReplicaSets, too.
     if selector is None or not selectors.validate_label_selector(selector, ""):
         labels = template["metadata"].get("labels", {})
         if selector is None or not selectors.matches_labels(selector, labels):
-            found.append(templates.selector_mismatch(template))
-        found += templates.validate_pod_template(template, "spec.template")
-        found += templates.validate_always_restarts(spec, shown)
+            problems.append(templates.selector_mismatch(template))
+        problems += templates.validate_pod_template(template, "spec.template")
+        problems += templates.validate_always_restarts(spec, kind)
     else:
-        told = "invalid label selector"
-        found.append(invalid("spec.selector", selector, told))
-    return found
+        detail = "invalid label selector"
+        problems.append(invalid("spec.selector", selector, detail))
+    return problems
 
 
 def _validate_deployment_rollout(strategy: JSON, path: str) -> list[FieldProblem]:
@@ -121,8 +112,8 @@ def _validate_deployment_rollout(strategy: JSON, path: str) -> list[FieldProblem
         case "Recreate":
             if "rollingUpdate" not in strategy:
                 return []
-            told = "may not be specified when strategy `type` is 'Recreate'"
-            return [forbidden(f"{path}.rollingUpdate", told)]
+            detail = "may not be specified when strategy `type` is 'Recreate'"
+            return [forbidden(f"{path}.rollingUpdate", detail)]
         case "RollingUpdate":
             return _validate_rolling_update(strategy["rollingUpdate"], f"{path}.rollingUpdate")
         case _:
@@ -132,21 +123,30 @@ def _validate_deployment_rollout(strategy: JSON, path: str) -> list[FieldProblem
 
 
 def _rollout_struct(strategy: JSON, rolling: str) -> Any:
+    """An update strategy as Go prints it. `rolling` lists the fields of `rollingUpdate`."""
     return gostruct.go_struct(strategy, f"Type RollingUpdate({rolling})")
 
 
 def _validate_rolling_update(rolling: JSON, path: str) -> list[FieldProblem]:
-    gone, extra = rolling["maxUnavailable"], rolling["maxSurge"]
-    found = templates.validate_int_or_percent(gone, f"{path}.maxUnavailable")
-    found += templates.validate_int_or_percent(extra, f"{path}.maxSurge")
-    if templates.int_or_percent_value(gone) == 0 and templates.int_or_percent_value(extra) == 0:
-        told = "may not be 0 when `maxSurge` is 0"
-        found.append(invalid(f"{path}.maxUnavailable", gone, told))
-    return found + templates.validate_percent_limit(gone, f"{path}.maxUnavailable")
+    unavailable, surge = rolling["maxUnavailable"], rolling["maxSurge"]
+    problems = templates.validate_int_or_percent(unavailable, f"{path}.maxUnavailable")
+    problems += templates.validate_int_or_percent(surge, f"{path}.maxSurge")
+    if templates.int_or_percent_value(unavailable) == 0 and templates.int_or_percent_value(surge) == 0:
+        detail = "may not be 0 when `maxSurge` is 0"
+        problems.append(invalid(f"{path}.maxUnavailable", unavailable, detail))
+    return problems + templates.validate_percent_limit(unavailable, f"{path}.maxUnavailable")
+
+
+class ReplicaSetStatusStrategy(StatusStrategy):
+    def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
+        counts = "replicas fullyLabeledReplicas readyReplicas availableReplicas observedGeneration"
+        limited = ("fullyLabeledReplicas", "readyReplicas", "availableReplicas")
+        return _validate_replica_counts(obj["status"], counts, limited, "readyReplicas")
 
 
 class ReplicaSetStrategy(_WorkloadStrategy):
     struct = "apps.v1.ReplicaSet"
+    status_strategy = ReplicaSetStatusStrategy
 
     def set_defaults(self, obj: JSON) -> None:
         super().set_defaults(obj)
@@ -154,24 +154,26 @@ class ReplicaSetStrategy(_WorkloadStrategy):
 
     def validate_content(self, obj: JSON) -> list[FieldProblem]:
         spec = obj["spec"]
-        found = validate_non_negative("spec.replicas", spec["replicas"])
-        found += validate_non_negative("spec.minReadySeconds", spec.get("minReadySeconds", 0))
-        return found + _validate_replicated_spec(spec, "ReplicaSet")
+        problems = validate_non_negative("spec.replicas", spec["replicas"])
+        problems += validate_non_negative("spec.minReadySeconds", spec.get("minReadySeconds", 0))
+        return problems + _validate_replicated_spec(spec, "ReplicaSet")
 
+
+class StatefulSetStatusStrategy(StatusStrategy):
     def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
-        status = obj["status"]
-        names = "replicas fullyLabeledReplicas readyReplicas availableReplicas observedGeneration"
-        found = _validate_counts(status, names)
-        found += _validate_within_replicas(status, ("fullyLabeledReplicas", "readyReplicas", "availableReplicas"))
-        return found + _validate_available_replicas(status, "readyReplicas")
+        counts = (
+            "replicas readyReplicas currentReplicas updatedReplicas availableReplicas observedGeneration collisionCount"
+        )
+        limited = ("readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas")
+        problems = _validate_replica_counts(obj["status"], counts, limited, "status.readyReplicas")
+        return problems + _validate_collision_count(obj["status"], old["status"])
 
 
 class StatefulSetStrategy(_WorkloadStrategy):
     struct = "apps.v1.StatefulSet"
+    status_strategy = StatefulSetStatusStrategy
     prefixes_pod_names = False
-
-    def validate_name(self, name: str) -> tuple[str, ...]:
-        return formats.dns_label_errors(name)
+    name_errors = staticmethod(formats.dns_label_errors)
 
     def set_defaults(self, obj: JSON) -> None:
         super().set_defaults(obj)
@@ -198,20 +200,22 @@ class StatefulSetStrategy(_WorkloadStrategy):
         obj["spec"]["updateStrategy"].get("rollingUpdate", {}).pop("maxUnavailable", None)
 
     def validate(self, obj: JSON) -> list[FieldProblem]:
-        return [*self.validate_metadata(obj), *self._validate_spec(obj["spec"], new=True)]
+        return [*self.metadata.validate(obj), *self._validate_spec(obj["spec"], new=True)]
 
     def validate_content(self, obj: JSON) -> list[FieldProblem]:
         return self._validate_spec(obj["spec"], new=False)
 
     def _validate_spec(self, spec: JSON, *, new: bool) -> list[FieldProblem]:
-        found = _validate_stateful_options(spec, new=new)
+        problems = _validate_stateful_options(spec, new=new)
         selector = spec.get("selector")
-        found += templates.validate_workload_selector(selector, "statefulset")
+        problems += templates.validate_workload_selector(selector, "statefulset")
         if selectors.validate_label_selector(selector, ""):
-            found.append(invalid("spec.selector", gostruct.json_struct(selector, gostruct.LABEL_SELECTOR_FIELDS), ""))
+            problems.append(
+                invalid("spec.selector", gostruct.json_struct(selector, gostruct.LABEL_SELECTOR_FIELDS), "")
+            )
         else:
-            found += _validate_stateful_template(spec, selector)
-        return found + templates.validate_always_restarts(spec, "StatefulSet")
+            problems += _validate_stateful_template(spec, selector)
+        return problems + templates.validate_always_restarts(spec, "StatefulSet")
 
     def validate_transition(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         may = {
@@ -226,100 +230,91 @@ class StatefulSetStrategy(_WorkloadStrategy):
         new, before = obj["spec"], old["spec"]
         if all(new.get(name) == before.get(name) for name in {*new, *before} - may):
             return []
-        told = (
+        detail = (
             "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', "
             "'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"
         )
-        return [forbidden("spec", told)]
-
-    def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
-        status = obj["status"]
-        found = _validate_counts(
-            status,
-            "replicas readyReplicas currentReplicas updatedReplicas availableReplicas observedGeneration collisionCount",
-        )
-        found += _validate_within_replicas(
-            status, ("readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas")
-        )
-        return (
-            found
-            + _validate_available_replicas(status, "status.readyReplicas")
-            + _validate_collision_count(status, old["status"])
-        )
+        return [forbidden("spec", detail)]
 
 
 def _validate_stateful_template(spec: JSON, selector: JSON | None) -> list[FieldProblem]:
     meta = spec["template"]["metadata"]
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     if selector is None or not selectors.matches_labels(selector, meta.get("labels", {})):
-        found.append(templates.selector_mismatch(spec["template"]))
-    found += templates.validate_pod_template(_template_with_claims(spec), "spec.template")
-    # The real server looks at these once more.
-    found += metadata.validate_labels(meta.get("labels", {}), "spec.template.labels")
-    return found + metadata.validate_annotations(meta.get("annotations", {}), "spec.template.annotations")
+        problems.append(templates.selector_mismatch(spec["template"]))
+    problems += templates.validate_pod_template(_template_with_claims(spec), "spec.template")
+    # kube-apiserver validates these twice.
+    problems += metadata.validate_labels(meta.get("labels", {}), "spec.template.labels")
+    return problems + metadata.validate_annotations(meta.get("annotations", {}), "spec.template.annotations")
 
 
 def _template_with_claims(spec: JSON) -> JSON:
-    """The template as its pods will be: with a volume per claim."""
-    listed = spec.get("volumeClaimTemplates", ())
+    """The template as the pods get it: with a volume for each claim."""
+    claims = spec.get("volumeClaimTemplates", ())
     template: JSON = spec["template"]
-    if not listed and not template["spec"].keys() & {"hostname", "subdomain"}:
+    if not claims and not template["spec"].keys() & {"hostname", "subdomain"}:
         return template
-    names = [claim["metadata"].get("name", "") for claim in listed]
+    names = [claim["metadata"].get("name", "") for claim in claims]
     claimed = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names]
-    rest = [volume for volume in template["spec"].get("volumes", ()) if volume.get("name") not in names]
-    inner = {name: value for name, value in template["spec"].items() if name not in {"hostname", "subdomain"}}
-    return {**template, "spec": {**inner, "volumes": [*claimed, *rest]}}
+    other_volumes = [volume for volume in template["spec"].get("volumes", ()) if volume.get("name") not in names]
+    pod_spec = {name: value for name, value in template["spec"].items() if name not in {"hostname", "subdomain"}}
+    return {**template, "spec": {**pod_spec, "volumes": [*claimed, *other_volumes]}}
 
 
 def _validate_stateful_options(spec: JSON, *, new: bool) -> list[FieldProblem]:
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     policy = spec["podManagementPolicy"]
     if policy not in {"OrderedReady", "Parallel"}:
-        found.append(invalid("spec.podManagementPolicy", policy, "must be 'OrderedReady' or 'Parallel'"))
-    found += _validate_stateful_rollout(spec["updateStrategy"], "spec.updateStrategy")
+        problems.append(invalid("spec.podManagementPolicy", policy, "must be 'OrderedReady' or 'Parallel'"))
+    problems += _validate_stateful_rollout(spec["updateStrategy"], "spec.updateStrategy")
     for name in ("whenDeleted", "whenScaled"):
         value = spec["persistentVolumeClaimRetentionPolicy"][name]
         if value not in {"Retain", "Delete"}:
             path = f"spec.persistentVolumeClaimRetentionPolicy.{name}"
-            found.append(unsupported(path, value, ("Retain", "Delete")))
+            problems.append(unsupported(path, value, ("Retain", "Delete")))
     for index, claim in enumerate(spec.get("volumeClaimTemplates", ()) if new else ()):
-        found += claims.validate_claim_spec(claim["spec"], f"spec.volumeClaimTemplates[{index}].spec")
-    found += validate_non_negative("spec.replicas", spec["replicas"])
-    found += validate_non_negative("spec.minReadySeconds", spec.get("minReadySeconds", 0))
-    found += validate_non_negative("spec.ordinals.start", spec.get("ordinals", {}).get("start", 0))
+        problems += claims.validate_claim_spec(claim["spec"], f"spec.volumeClaimTemplates[{index}].spec")
+    problems += validate_non_negative("spec.replicas", spec["replicas"])
+    problems += validate_non_negative("spec.minReadySeconds", spec.get("minReadySeconds", 0))
+    problems += validate_non_negative("spec.ordinals.start", spec.get("ordinals", {}).get("start", 0))
     name = spec.get("serviceName", "")
     if new and name:
-        found += invalid_each("spec.serviceName", name, formats.dns_label_errors(name))
-    return found
+        problems += invalid_each("spec.serviceName", name, formats.dns_label_errors(name))
+    return problems
 
 
 def _validate_stateful_rollout(strategy: JSON, path: str) -> list[FieldProblem]:
     kind, rolling = strategy["type"], strategy.get("rollingUpdate")
     if kind == "OnDelete":
-        told = "only allowed for updateStrategy 'RollingUpdate'"
+        detail = "only allowed for updateStrategy 'RollingUpdate'"
         if rolling is None:
             return []
-        shown = gostruct.go_struct({"partition": 0, **rolling}, "Partition MaxUnavailable")
-        return [invalid(f"{path}.rollingUpdate", shown, told)]
+        printed = gostruct.go_struct({"partition": 0, **rolling}, "Partition MaxUnavailable")
+        return [invalid(f"{path}.rollingUpdate", printed, detail)]
     if kind == "RollingUpdate":
         return validate_non_negative(f"{path}.rollingUpdate.partition", (rolling or {}).get("partition", 0))
     return [
-        invalid(
-            path,
-            _rollout_struct(strategy, "Partition MaxUnavailable"),
-            "must be 'RollingUpdate' or 'OnDelete'",
-        )
+        invalid(path, _rollout_struct(strategy, "Partition MaxUnavailable"), "must be 'RollingUpdate' or 'OnDelete'")
     ]
+
+
+class DaemonSetStatusStrategy(StatusStrategy):
+    def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
+        names = (
+            "currentNumberScheduled numberMisscheduled desiredNumberScheduled numberReady observedGeneration "
+            "updatedNumberScheduled numberAvailable numberUnavailable collisionCount"
+        )
+        return _validate_counts(obj["status"], names) + _validate_collision_count(obj["status"], old["status"])
 
 
 class DaemonSetStrategy(_WorkloadStrategy):
     struct = "apps.v1.DaemonSet"
+    status_strategy = DaemonSetStatusStrategy
     prefixes_pod_names = False
 
     def set_defaults(self, obj: JSON) -> None:
         super().set_defaults(obj)
-        # Whoever writes the object owns this; the number comes later.
+        # Set as a default, so that the client owns the field; the number is set later.
         obj["metadata"].setdefault("annotations", {}).setdefault(_TEMPLATE_GENERATION_ANNOTATION, "0")
         spec = obj["spec"]
         strategy = spec["updateStrategy"]
@@ -342,31 +337,24 @@ class DaemonSetStrategy(_WorkloadStrategy):
     def validate_content(self, obj: JSON) -> list[FieldProblem]:
         spec = obj["spec"]
         selector = spec.get("selector")
-        found = selectors.validate_label_selector(selector, "spec.selector")
+        problems = selectors.validate_label_selector(selector, "spec.selector")
         labels = spec["template"]["metadata"].get("labels", {})
-        if not found and (selector is None or not selectors.matches_labels(selector, labels)):
-            found.append(templates.selector_mismatch(spec["template"]))
+        if not problems and (selector is None or not selectors.matches_labels(selector, labels)):
+            problems.append(templates.selector_mismatch(spec["template"]))
         if selector is not None and not selector:
-            found.append(invalid("spec.selector", selector, "empty selector is invalid for daemonset"))
-        found += templates.validate_pod_template(spec["template"], "spec.template")
-        found += templates.validate_always_restarts(spec, "DaemonSet")
-        found += validate_non_negative("spec.minReadySeconds", spec.get("minReadySeconds", 0))
-        found += _validate_daemon_rollout(spec["updateStrategy"], "spec.updateStrategy")
-        return found + validate_non_negative("spec.revisionHistoryLimit", spec["revisionHistoryLimit"])
-
-    def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
-        names = (
-            "currentNumberScheduled numberMisscheduled desiredNumberScheduled numberReady observedGeneration "
-            "updatedNumberScheduled numberAvailable numberUnavailable collisionCount"
-        )
-        return _validate_counts(obj["status"], names) + _validate_collision_count(obj["status"], old["status"])
+            problems.append(invalid("spec.selector", selector, "empty selector is invalid for daemonset"))
+        problems += templates.validate_pod_template(spec["template"], "spec.template")
+        problems += templates.validate_always_restarts(spec, "DaemonSet")
+        problems += validate_non_negative("spec.minReadySeconds", spec.get("minReadySeconds", 0))
+        problems += _validate_daemon_rollout(spec["updateStrategy"], "spec.updateStrategy")
+        return problems + validate_non_negative("spec.revisionHistoryLimit", spec["revisionHistoryLimit"])
 
 
 _TEMPLATE_GENERATION_ANNOTATION = "deprecated.daemonset.template.generation"
 
 
 def _set_template_generation(meta: JSON, generation: int) -> None:
-    # A field of an older version of the kind, which lives on as an annotation.
+    # A field of an older version of the kind, kept as an annotation.
     meta.setdefault("annotations", {})[_TEMPLATE_GENERATION_ANNOTATION] = str(generation)
 
 
@@ -375,41 +363,43 @@ def _validate_daemon_rollout(strategy: JSON, path: str) -> list[FieldProblem]:
         return []
     if strategy["type"] != "RollingUpdate":
         return [unsupported(path, _rollout_struct(strategy, "MaxUnavailable MaxSurge"), ("RollingUpdate", "OnDelete"))]
-    gone, extra = strategy["rollingUpdate"]["maxUnavailable"], strategy["rollingUpdate"]["maxSurge"]
-    here = f"{path}.rollingUpdate"
-    found = templates.validate_int_or_percent(gone, f"{here}.maxUnavailable")
-    found += templates.validate_int_or_percent(extra, f"{here}.maxSurge")
-    found += templates.validate_percent_limit(gone, f"{here}.maxUnavailable")
-    found += templates.validate_percent_limit(extra, f"{here}.maxSurge")
-    if templates.int_or_percent_value(gone) and templates.int_or_percent_value(extra):
-        told = "may not be set when maxUnavailable is non-zero"
-        found.append(invalid(f"{here}.maxSurge", extra, told))
-    if not templates.int_or_percent_value(gone) and not templates.int_or_percent_value(extra):
-        found.append(required(f"{here}.maxUnavailable", "cannot be 0 when maxSurge is 0"))
-    return found
+    unavailable, surge = strategy["rollingUpdate"]["maxUnavailable"], strategy["rollingUpdate"]["maxSurge"]
+    field_path = f"{path}.rollingUpdate"
+    problems = templates.validate_int_or_percent(unavailable, f"{field_path}.maxUnavailable")
+    problems += templates.validate_int_or_percent(surge, f"{field_path}.maxSurge")
+    problems += templates.validate_percent_limit(unavailable, f"{field_path}.maxUnavailable")
+    problems += templates.validate_percent_limit(surge, f"{field_path}.maxSurge")
+    if templates.int_or_percent_value(unavailable) and templates.int_or_percent_value(surge):
+        detail = "may not be set when maxUnavailable is non-zero"
+        problems.append(invalid(f"{field_path}.maxSurge", surge, detail))
+    if not templates.int_or_percent_value(unavailable) and not templates.int_or_percent_value(surge):
+        problems.append(required(f"{field_path}.maxUnavailable", "cannot be 0 when maxSurge is 0"))
+    return problems
 
 
 def _validate_counts(status: JSON, names: str) -> list[FieldProblem]:
-    found: list[FieldProblem] = []
+    """No count of the status may be negative. `names` lists the counts, separated by spaces."""
+    problems: list[FieldProblem] = []
     for name in names.split():
-        found += validate_non_negative(f"status.{name}", status.get(name, 0))
-    return found
+        problems += validate_non_negative(f"status.{name}", status.get(name, 0))
+    return problems
 
 
-def _validate_within_replicas(status: JSON, names: tuple[str, ...]) -> list[FieldProblem]:
-    most = status.get("replicas", 0)
-    return [
+def _validate_replica_counts(status: JSON, counts: str, limited: tuple[str, ...], ready: str) -> list[FieldProblem]:
+    """Problems of negative counts, of `limited` ones above `replicas`, and of more available than ready replicas.
+
+    `ready` is the name of the ready replicas in the message.
+    """
+    problems = _validate_counts(status, counts)
+    most, available = status.get("replicas", 0), status.get("availableReplicas", 0)
+    problems += [
         invalid(f"status.{name}", status.get(name, 0), _EXCEEDS_REPLICAS)
-        for name in names
+        for name in limited
         if status.get(name, 0) > most
     ]
-
-
-def _validate_available_replicas(status: JSON, shown: str) -> list[FieldProblem]:
-    available = status.get("availableReplicas", 0)
-    if available <= status.get("readyReplicas", 0):
-        return []
-    return [invalid("status.availableReplicas", available, f"cannot be greater than {shown}")]
+    if available > status.get("readyReplicas", 0):
+        problems.append(invalid("status.availableReplicas", available, f"cannot be greater than {ready}"))
+    return problems
 
 
 def _validate_collision_count(status: JSON, old: JSON) -> list[FieldProblem]:

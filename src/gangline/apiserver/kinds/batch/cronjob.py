@@ -5,15 +5,21 @@ import zoneinfo
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.batch import job as batch_job
-from gangline.apiserver.kinds.machinery.problems import invalid, required, unsupported, validate_non_negative
-from gangline.apiserver.kinds.machinery.strategy import Strategy
+from gangline.apiserver.kinds.machinery.metadata import validate_non_negative
+from gangline.apiserver.kinds.machinery.strategy import StatusStrategy, Strategy
 from gangline.apiserver.kinds.pod import strategy, templates
-from gangline.schema.problems import FieldProblem
+from gangline.schema.problems import FieldProblem, invalid, required, unsupported
+
+
+class CronJobStatusStrategy(StatusStrategy):
+    def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
+        return []
 
 
 class CronJobStrategy(Strategy):
     struct = "batch.v1.CronJob"
     has_status = True
+    status_strategy = CronJobStatusStrategy
     has_generation = True
 
     def set_defaults(self, obj: JSON) -> None:
@@ -30,46 +36,38 @@ class CronJobStrategy(Strategy):
         super().prepare_for_create(obj, now)
         strategy.drop_disabled_fields(obj["spec"]["jobTemplate"]["spec"]["template"]["spec"])
 
-    def validate_kind_status_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
-        return []
-
     def validate(self, obj: JSON) -> list[FieldProblem]:
-        found = super().validate(obj)
+        problems = super().validate(obj)
         name = obj["metadata"].get("name", "")
         if len(name) > 52:
-            found.append(invalid("metadata.name", name, "must be no more than 52 characters"))
-        return found
+            problems.append(invalid("metadata.name", name, "must be no more than 52 characters"))
+        return problems
 
     def validate_content(self, obj: JSON) -> list[FieldProblem]:
         spec = obj["spec"]
-        found = _validate_schedule(spec)
-        found += validate_non_negative("spec.startingDeadlineSeconds", spec.get("startingDeadlineSeconds", 0))
+        problems = _validate_schedule(spec)
+        problems += validate_non_negative("spec.startingDeadlineSeconds", spec.get("startingDeadlineSeconds", 0))
         if "timeZone" in spec:
-            found += _validate_time_zone(spec["timeZone"], "spec.timeZone")
-        known = ("Allow", "Forbid", "Replace")
-        if spec["concurrencyPolicy"] not in known:
-            found.append(unsupported("spec.concurrencyPolicy", spec["concurrencyPolicy"], known))
-        found += _validate_job_template(spec["jobTemplate"]["spec"], "spec.jobTemplate.spec")
-        found += validate_non_negative("spec.successfulJobsHistoryLimit", spec["successfulJobsHistoryLimit"])
-        return found + validate_non_negative("spec.failedJobsHistoryLimit", spec["failedJobsHistoryLimit"])
+            problems += _validate_time_zone(spec["timeZone"], "spec.timeZone")
+        supported = ("Allow", "Forbid", "Replace")
+        if spec["concurrencyPolicy"] not in supported:
+            problems.append(unsupported("spec.concurrencyPolicy", spec["concurrencyPolicy"], supported))
+        problems += _validate_job_template(spec["jobTemplate"]["spec"], "spec.jobTemplate.spec")
+        problems += validate_non_negative("spec.successfulJobsHistoryLimit", spec["successfulJobsHistoryLimit"])
+        return problems + validate_non_negative("spec.failedJobsHistoryLimit", spec["failedJobsHistoryLimit"])
 
     def warnings(self, obj: JSON, old: JSON | None) -> list[str]:
-        told: list[str] = []
-        if old is None:
-            told += templates.name_warnings(obj["metadata"].get("name", ""))
-        elif obj["metadata"].get("generation") == old["metadata"].get("generation"):
-            return told
-        return told + batch_job.job_warnings(obj["spec"]["jobTemplate"]["spec"], "spec.jobTemplate.spec")
+        return batch_job.job_warnings(obj, old, obj["spec"]["jobTemplate"]["spec"], "spec.jobTemplate.spec")
 
 
 def _validate_job_template(spec: JSON, path: str) -> list[FieldProblem]:
-    found = batch_job.validate_job_spec(spec, path)
+    problems = batch_job.validate_job_spec(spec, path)
     if "selector" in spec:
-        told = "`selector` will be auto-generated"
-        found.append(invalid(f"{path}.selector", spec["selector"], told))
+        detail = "`selector` will be auto-generated"
+        problems.append(invalid(f"{path}.selector", spec["selector"], detail))
     if spec.get("manualSelector"):
-        found.append(unsupported(f"{path}.manualSelector", spec["manualSelector"], ("nil", "false")))
-    return found
+        problems.append(unsupported(f"{path}.manualSelector", spec["manualSelector"], ("nil", "false")))
+    return problems
 
 
 _CRON_DESCRIPTORS = frozenset({"@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"})
@@ -82,16 +80,17 @@ def _validate_schedule(spec: JSON) -> list[FieldProblem]:
     schedule, path = spec.get("schedule", ""), "spec.schedule"
     if not schedule:
         return [required(path)]
-    found: list[FieldProblem] = []
-    if told := _schedule_error(schedule):
-        found.append(invalid(path, schedule, told))
+    problems: list[FieldProblem] = []
+    if detail := _schedule_error(schedule):
+        problems.append(invalid(path, schedule, detail))
     if "TZ" in schedule:
-        told = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"
-        found.append(invalid(path, schedule, told))
-    return found
+        detail = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"
+        problems.append(invalid(path, schedule, detail))
+    return problems
 
 
 def _schedule_error(schedule: str) -> str:
+    """What is wrong with a cron schedule, in the words of the Go library; empty for a valid one."""
     text = re.sub(r"^(CRON_)?TZ=\S*\s+", "", schedule)
     if text.startswith("@"):
         if text in _CRON_DESCRIPTORS or re.fullmatch(r"@every ([0-9.]+(ns|us|ms|s|m|h))+", text):
@@ -102,8 +101,8 @@ def _schedule_error(schedule: str) -> str:
         return f"expected exactly 5 fields, found {len(fields)}: [{' '.join(fields)}]"
     for field, (low, high, names) in zip(fields, _CRON_FIELDS, strict=True):
         for part in field.split(","):
-            if told := _cron_field_error(part, low, high, names):
-                return told
+            if message := _cron_field_error(part, low, high, names):
+                return message
     return ""
 
 
@@ -144,13 +143,13 @@ def _validate_time_zone(zone: str, path: str) -> list[FieldProblem]:
         for part in parts
     ):
         return [invalid(path, zone, f"unknown time zone {zone}")]
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     if zone.lower() == "local":
-        told = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"
-        found.append(invalid(path, zone, told))
+        detail = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"
+        problems.append(invalid(path, zone, detail))
     elif not _is_known_time_zone(zone):
-        found.append(invalid(path, zone, f"unknown time zone {zone}"))
-    return found
+        problems.append(invalid(path, zone, f"unknown time zone {zone}"))
+    return problems
 
 
 def _is_known_time_zone(zone: str) -> bool:

@@ -6,17 +6,10 @@ from gangline.api.meta import JSON
 from gangline.apiserver.kinds.batch import job_policies
 from gangline.apiserver.kinds.batch.job_status import validate_job_status
 from gangline.apiserver.kinds.machinery import formats, gostruct, metadata, selectors
-from gangline.apiserver.kinds.machinery.problems import (
-    invalid,
-    invalid_each,
-    required,
-    too_long,
-    unsupported,
-    validate_non_negative,
-)
-from gangline.apiserver.kinds.machinery.strategy import Strategy
+from gangline.apiserver.kinds.machinery.metadata import CoreMetadataRules, validate_non_negative
+from gangline.apiserver.kinds.machinery.strategy import StatusStrategy, Strategy
 from gangline.apiserver.kinds.pod import strategy, templates
-from gangline.schema.problems import FieldProblem
+from gangline.schema.problems import FieldProblem, invalid, invalid_each, required, too_long, unsupported
 
 _UID_LABELS = ("controller-uid", "batch.kubernetes.io/controller-uid")
 _NAME_LABELS = ("job-name", "batch.kubernetes.io/job-name")
@@ -26,7 +19,7 @@ _DOMAIN_PATH_PATTERN = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+"
 
 
 def set_job_spec_defaults(spec: JSON) -> None:
-    """Of a Job; a CronJob's template gets only the defaults of its pods."""
+    """Set the defaults of a Job's spec. The job template of a CronJob does not get them."""
     if "completions" not in spec and "parallelism" not in spec:
         spec["completions"] = 1
     spec.setdefault("parallelism", 1)
@@ -38,19 +31,38 @@ def set_job_spec_defaults(spec: JSON) -> None:
 
 
 def set_policy_defaults(spec: JSON) -> None:
-    """Of the rules about failed pods, in a Job or the template of one."""
+    """Set the defaults of `podFailurePolicy`, in a Job or in the job template of a CronJob."""
     for rule in spec.get("podFailurePolicy", {}).get("rules") or ():
         for pattern in rule.get("onPodConditions", ()):
             if not pattern.get("status"):
                 pattern["status"] = "True"
 
 
+class JobMetadataRules(CoreMetadataRules):
+    """Labels that only come from the generated selector are not validated among the Job's own."""
+
+    def validate(self, obj: JSON) -> list[FieldProblem]:
+        labels = obj["metadata"].get("labels", {})
+        if labels and labels.keys() <= {*_UID_LABELS, *_NAME_LABELS}:
+            # They come from the template, not from a client.
+            rest = {name: value for name, value in obj["metadata"].items() if name != "labels"}
+            return super().validate({**obj, "metadata": rest})
+        return super().validate(obj)
+
+
+class JobStatusStrategy(StatusStrategy):
+    def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
+        return validate_job_status(obj, old)
+
+
 class JobStrategy(Strategy):
-    """Its selector is generated, so that it owns its own pods only."""
+    """The selector of a Job is generated, so that a Job owns its own pods only."""
 
     struct = "batch.v1.Job"
     has_status = True
     has_generation = True
+    metadata_rules = JobMetadataRules
+    status_strategy = JobStatusStrategy
 
     def set_defaults(self, obj: JSON) -> None:
         spec, meta = obj["spec"], obj["metadata"]
@@ -59,86 +71,61 @@ class JobStrategy(Strategy):
         set_job_spec_defaults(spec)
         labels = spec["template"]["metadata"].get("labels")
         if labels and not meta.get("labels"):
-            meta["labels"] = labels  # the same ones: the real server adds to both when it adds its own
+            meta["labels"] = labels  # Shared: kube-apiserver adds generated labels to both.
 
     def prepare_for_create(self, obj: JSON, now: str) -> None:
         super().prepare_for_create(obj, now)
         strategy.drop_disabled_fields(obj["spec"]["template"]["spec"])
         if not obj["spec"]["manualSelector"]:
             _generate_selector(obj)
-        labels, own = obj["spec"]["template"]["metadata"].get("labels"), obj["metadata"].get("labels")
-        if labels and (own is labels or not own):
+        labels, job_labels = obj["spec"]["template"]["metadata"].get("labels"), obj["metadata"].get("labels")
+        if labels and (job_labels is labels or not job_labels):
             obj["metadata"]["labels"] = dict(labels)
 
     def prepare_for_update(self, obj: JSON, old: JSON) -> None:
         strategy.drop_disabled_fields(obj["spec"]["template"]["spec"])
         super().prepare_for_update(obj, old)
 
-    def validate_metadata(self, obj: JSON) -> list[FieldProblem]:
-        labels = obj["metadata"].get("labels", {})
-        if labels and labels.keys() <= {
-            *_UID_LABELS,
-            *_NAME_LABELS,
-        }:  # they came from the template, not from a person
-            rest = {name: value for name, value in obj["metadata"].items() if name != "labels"}
-            return super().validate_metadata({**obj, "metadata": rest})
-        return super().validate_metadata(obj)
-
     def validate_content(self, obj: JSON) -> list[FieldProblem]:
-        found = _validate_generated_selector(obj)
-        found += _validate_spec_and_selector(obj["spec"])
+        problems = _validate_generated_selector(obj)
+        problems += _validate_spec_and_selector(obj["spec"])
         spec, name = obj["spec"], obj["metadata"].get("name", "")
         if spec["completionMode"] == "Indexed" and spec.get("completions", 0) > 0:
             last = f"{name}-{spec['completions'] - 1}"
             if formats.dns_label_errors(last):
-                told = f"will not able to create pod with invalid DNS label: {last}"
-                found.append(invalid("metadata.name", name, told))
-        return found
+                detail = f"will not able to create pod with invalid DNS label: {last}"
+                problems.append(invalid("metadata.name", name, detail))
+        return problems
 
     def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
-        # The real server validates the new job, and its spec once more as part of the change.
+        # kube-apiserver validates the new job, and its spec once more as part of the change.
         new, before = obj["spec"], old["spec"]
-        found = [
-            *self.validate(obj),
-            *self.validate_metadata_update(obj, old),
-            *_validate_spec_and_selector(new),
-        ]
-        found += _validate_completions_update(new, before)
-        found += templates.validate_selector_immutable(new, before)
-        found += _validate_template_update(new["template"], old)
-        for name in (
-            "completionMode",
-            "podFailurePolicy",
-            "backoffLimitPerIndex",
-            "managedBy",
-            "successPolicy",
-        ):
-            found += metadata.validate_immutable(new.get(name), before.get(name), f"spec.{name}")
-        return found
-
-    def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
-        return validate_job_status(obj, old)
+        problems = [*self.validate(obj), *self.metadata.validate_update(obj, old), *_validate_spec_and_selector(new)]
+        problems += _validate_completions_update(new, before)
+        problems += templates.validate_selector_immutable(new, before)
+        problems += _validate_template_update(new["template"], old)
+        for name in ("completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"):
+            problems += metadata.validate_immutable(new.get(name), before.get(name), f"spec.{name}")
+        return problems
 
     def warnings(self, obj: JSON, old: JSON | None) -> list[str]:
-        told: list[str] = []
-        if old is None:
-            told += templates.name_warnings(obj["metadata"].get("name", ""))
-        elif obj["metadata"].get("generation") == old["metadata"].get("generation"):
-            return told
-        told += job_warnings(obj["spec"], "spec")
-        return told
+        return job_warnings(obj, old, obj["spec"], "spec")
 
 
-def job_warnings(spec: JSON, path: str) -> list[str]:
-    """Of a job's spec, at `path`."""
-    told: list[str] = []
+def job_warnings(obj: JSON, old: JSON | None, spec: JSON, path: str) -> list[str]:
+    """Warnings about a new or changed Job or CronJob with this job spec at `path`."""
+    warnings: list[str] = []
+    if old is None:
+        warnings += templates.name_warnings(obj["metadata"].get("name", ""))
+    elif obj["metadata"].get("generation") == old["metadata"].get("generation"):
+        return warnings
     many = spec.get("completions", 0) > 100_000 and spec.get("parallelism", 0) > 10_000
     if many and spec.get("completionMode") == "Indexed":
-        told.append(
+        warnings.append(
             f"{path}: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than "
             "10^4, Kubernetes might not be able to track completedIndexes when a big number of indexes fail"
         )
-    return [*told, *templates.template_warnings(spec["template"], f"{path}.template.")]
+    return [*warnings, *templates.template_warnings(spec["template"], f"{path}.template.")]
 
 
 def _generate_selector(obj: JSON) -> None:
@@ -160,13 +147,13 @@ def _validate_generated_selector(obj: JSON) -> list[FieldProblem]:
     expected = {name: meta.get("uid", "") for name in _UID_LABELS}
     expected |= {name: meta.get("name", "") for name in _NAME_LABELS}
     labels = spec["template"]["metadata"].get("labels", {})
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     for name in (_UID_LABELS[0], _NAME_LABELS[0], _UID_LABELS[1], _NAME_LABELS[1]):
-        found += _validate_generated_label(labels, name, expected[name])
+        problems += _validate_generated_label(labels, name, expected[name])
     if not selectors.validate_label_selector(selector, "") and not selectors.matches_labels(selector, expected):
-        shown = gostruct.json_struct(selector, gostruct.LABEL_SELECTOR_FIELDS)
-        found.append(invalid("spec.selector", shown, "`selector` not auto-generated"))
-    return found
+        printed = gostruct.json_struct(selector, gostruct.LABEL_SELECTOR_FIELDS)
+        problems.append(invalid("spec.selector", printed, "`selector` not auto-generated"))
+    return problems
 
 
 def _validate_generated_label(labels: dict[str, str], name: str, value: str) -> list[FieldProblem]:
@@ -179,21 +166,21 @@ def _validate_generated_label(labels: dict[str, str], name: str, value: str) -> 
 
 
 def _validate_spec_and_selector(spec: JSON) -> list[FieldProblem]:
-    found = validate_job_spec(spec, "spec")
+    problems = validate_job_spec(spec, "spec")
     selector = spec.get("selector")
     if selector is None:
-        found.append(required("spec.selector"))
-    wrong = selectors.validate_label_selector(selector, "spec.selector")
-    found += wrong
+        problems.append(required("spec.selector"))
+    selector_problems = selectors.validate_label_selector(selector, "spec.selector")
+    problems += selector_problems
     labels = spec["template"]["metadata"].get("labels", {})
-    if not wrong and (selector is None or not selectors.matches_labels(selector, labels)):
-        found.append(templates.selector_mismatch(spec["template"]))
-    return found
+    if not selector_problems and (selector is None or not selectors.matches_labels(selector, labels)):
+        problems.append(templates.selector_mismatch(spec["template"]))
+    return problems
 
 
 def validate_job_spec(spec: JSON, path: str) -> list[FieldProblem]:
-    """A job's spec, of its own or in a CronJob, at `path`."""
-    found: list[FieldProblem] = []
+    """Problems of the spec of a Job, or of the job template of a CronJob, at `path`."""
+    problems: list[FieldProblem] = []
     for name in (
         "parallelism",
         "completions",
@@ -203,61 +190,63 @@ def validate_job_spec(spec: JSON, path: str) -> list[FieldProblem]:
         "backoffLimitPerIndex",
         "maxFailedIndexes",
     ):
-        found += validate_non_negative(f"{path}.{name}", spec.get(name, 0))
+        problems += validate_non_negative(f"{path}.{name}", spec.get(name, 0))
     if "maxFailedIndexes" in spec and "backoffLimitPerIndex" not in spec:
-        found.append(required(f"{path}.backoffLimitPerIndex", "when maxFailedIndexes is specified"))
+        problems.append(required(f"{path}.backoffLimitPerIndex", "when maxFailedIndexes is specified"))
     if "managedBy" in spec:
-        found += _validate_managed_by(spec["managedBy"], f"{path}.managedBy")
-    found += _validate_completion_mode(spec, path)
+        problems += _validate_managed_by(spec["managedBy"], f"{path}.managedBy")
+    problems += _validate_completion_mode(spec, path)
     if "podFailurePolicy" in spec:
-        found += job_policies.validate_failure_policy(spec, f"{path}.podFailurePolicy")
+        problems += job_policies.validate_failure_policy(spec, f"{path}.podFailurePolicy")
     if "successPolicy" in spec:
-        found += job_policies.validate_success_policy(spec, f"{path}.successPolicy")
-    found += _validate_replacement_policy(spec, f"{path}.podReplacementPolicy")
-    found += templates.validate_pod_template(spec["template"], f"{path}.template")
-    return found + _validate_restart_policy(spec, f"{path}.template.spec.restartPolicy")
+        problems += job_policies.validate_success_policy(spec, f"{path}.successPolicy")
+    problems += _validate_replacement_policy(spec, f"{path}.podReplacementPolicy")
+    problems += templates.validate_pod_template(spec["template"], f"{path}.template")
+    return problems + _validate_restart_policy(spec, f"{path}.template.spec.restartPolicy")
 
 
 def _validate_managed_by(name: str, path: str) -> list[FieldProblem]:
-    host, slash, rest = name.partition("/")
+    host, slash, name_path = name.partition("/")
     if not name:
         return [required(path)]
-    if not host or not slash or not rest:
+    if not host or not slash or not name_path:
         return [invalid(path, name, 'must be a domain-prefixed path (such as "acme.io/foo")')]
-    found = invalid_each(path, host, formats.dns_subdomain_errors(host))
-    if not re.fullmatch(_DOMAIN_PATH_PATTERN, rest):
-        found.append(invalid(path, rest, f"Invalid path (regex used for validation is '{_DOMAIN_PATH_PATTERN}')"))
+    problems = invalid_each(path, host, formats.dns_subdomain_errors(host))
+    if not re.fullmatch(_DOMAIN_PATH_PATTERN, name_path):
+        problems.append(
+            invalid(path, name_path, f"Invalid path (regex used for validation is '{_DOMAIN_PATH_PATTERN}')")
+        )
     if len(name) > 63:
-        found.append(too_long(path, 63))
-    return found
+        problems.append(too_long(path, 63))
+    return problems
 
 
 def _validate_completion_mode(spec: JSON, path: str) -> list[FieldProblem]:
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     mode = spec.get("completionMode", "NonIndexed")
     if mode not in {"NonIndexed", "Indexed"}:
-        found.append(unsupported(f"{path}.completionMode", mode, ("NonIndexed", "Indexed")))
+        problems.append(unsupported(f"{path}.completionMode", mode, ("NonIndexed", "Indexed")))
     if mode == "NonIndexed":
-        return found + [
+        return problems + [
             invalid(f"{path}.{name}", spec[name], "requires indexed completion mode")
             for name in ("backoffLimitPerIndex", "maxFailedIndexes")
             if name in spec
         ]
     if mode != "Indexed":
-        return found
+        return problems
     if "completions" not in spec:
-        found.append(required(f"{path}.completions", "when completion mode is Indexed"))
+        problems.append(required(f"{path}.completions", "when completion mode is Indexed"))
     if spec.get("parallelism", 0) > _MAX_INDEXED_PODS:
-        told = f"must be less than or equal to {_MAX_INDEXED_PODS} when completion mode is Indexed"
-        found.append(invalid(f"{path}.parallelism", spec["parallelism"], told))
+        detail = f"must be less than or equal to {_MAX_INDEXED_PODS} when completion mode is Indexed"
+        problems.append(invalid(f"{path}.parallelism", spec["parallelism"], detail))
     failed = spec.get("maxFailedIndexes", 0)
     if "completions" in spec and failed > spec["completions"]:
-        told = "must be less than or equal to completions"
-        found.append(invalid(f"{path}.maxFailedIndexes", failed, told))
+        detail = "must be less than or equal to completions"
+        problems.append(invalid(f"{path}.maxFailedIndexes", failed, detail))
     if failed > _MAX_INDEXED_PODS:
-        told = f"must be less than or equal to {_MAX_INDEXED_PODS}"
-        found.append(invalid(f"{path}.maxFailedIndexes", failed, told))
-    return found
+        detail = f"must be less than or equal to {_MAX_INDEXED_PODS}"
+        problems.append(invalid(f"{path}.maxFailedIndexes", failed, detail))
+    return problems
 
 
 def _validate_restart_policy(spec: JSON, path: str) -> list[FieldProblem]:
@@ -273,8 +262,8 @@ def _validate_restart_policy(spec: JSON, path: str) -> list[FieldProblem]:
 
 def _validate_replacement_policy(spec: JSON, path: str) -> list[FieldProblem]:
     policy = spec.get("podReplacementPolicy")
-    known = ("Failed",) if "podFailurePolicy" in spec else ("Failed", "TerminatingOrFailed")
-    return [] if policy is None or policy in known else [unsupported(path, policy, known)]
+    supported = ("Failed",) if "podFailurePolicy" in spec else ("Failed", "TerminatingOrFailed")
+    return [] if policy is None or policy in supported else [unsupported(path, policy, supported)]
 
 
 def _validate_completions_update(new: JSON, old: JSON) -> list[FieldProblem]:
@@ -296,13 +285,13 @@ def _validate_template_update(new: JSON, old: JSON) -> list[FieldProblem]:
 
 
 def _changes_only_placement(new: JSON, old: JSON) -> bool:
-    """Whether only what decides where pods run changed, which a job that never started may."""
+    """Whether only fields changed that decide where pods run. A Job that never started may change those."""
 
-    def rest(template: JSON) -> JSON:
+    def other_fields(template: JSON) -> JSON:
         free = ("nodeSelector", "tolerations", "schedulingGates")
         spec = {name: value for name, value in template["spec"].items() if name not in free}
         affinity = {name: value for name, value in spec.pop("affinity", {}).items() if name != "nodeAffinity"}
         meta = {name: value for name, value in template["metadata"].items() if name not in {"labels", "annotations"}}
         return {"spec": spec, "affinity": affinity, "metadata": meta}
 
-    return rest(new) == rest(old)
+    return other_fields(new) == other_fields(old)

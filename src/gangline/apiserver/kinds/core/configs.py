@@ -5,9 +5,8 @@ import json
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats, metadata
-from gangline.apiserver.kinds.machinery.problems import forbidden, invalid, invalid_each, required, too_long
 from gangline.apiserver.kinds.machinery.strategy import Strategy
-from gangline.schema.problems import FieldProblem
+from gangline.schema.problems import FieldProblem, forbidden, invalid, invalid_each, required, too_long
 
 _MAX_DATA_BYTES = 1024 * 1024
 _IMMUTABLE_SET = "field is immutable when `immutable` is set"
@@ -16,8 +15,8 @@ _IMMUTABLE_SET = "field is immutable when `immutable` is set"
 def _validate_immutable_data(obj: JSON, old: JSON, names: tuple[str, ...]) -> list[FieldProblem]:
     if not old.get("immutable"):
         return []
-    found = [] if obj.get("immutable") else [forbidden("immutable", _IMMUTABLE_SET)]
-    return found + [forbidden(name, _IMMUTABLE_SET) for name in names if obj.get(name) != old.get(name)]
+    problems = [] if obj.get("immutable") else [forbidden("immutable", _IMMUTABLE_SET)]
+    return problems + [forbidden(name, _IMMUTABLE_SET) for name in names if obj.get(name) != old.get(name)]
 
 
 def _decoded_size(value: str | None) -> int:
@@ -29,22 +28,22 @@ class ConfigMapStrategy(Strategy):
 
     def validate_content(self, obj: JSON) -> list[FieldProblem]:
         data, binary = obj.get("data", {}), obj.get("binaryData", {})
-        found: list[FieldProblem] = []
+        problems: list[FieldProblem] = []
         for key in data:
-            if said := formats.config_key_errors(key):
-                found += invalid_each(f"data[{key}]", key, said)
+            if errors := formats.config_key_errors(key):
+                problems += invalid_each(f"data[{key}]", key, errors)
             if key in binary:
-                found.append(invalid(f"data[{key}]", key, "duplicate of key present in binaryData"))
+                problems.append(invalid(f"data[{key}]", key, "duplicate of key present in binaryData"))
         for key in binary:
-            found += invalid_each(f"binaryData[{key}]", key, formats.config_key_errors(key))
+            problems += invalid_each(f"binaryData[{key}]", key, formats.config_key_errors(key))
         size = sum(len(value.encode()) for value in data.values()) + sum(map(_decoded_size, binary.values()))
         if size > _MAX_DATA_BYTES:
-            found.append(too_long("[]", _MAX_DATA_BYTES))
-        return found
+            problems.append(too_long("[]", _MAX_DATA_BYTES))
+        return problems
 
     def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         return [
-            *self.validate_metadata_update(obj, old),
+            *self.metadata.validate_update(obj, old),
             *_validate_immutable_data(obj, old, ("data", "binaryData")),
             *self.validate(obj),
         ]
@@ -63,16 +62,16 @@ class SecretStrategy(Strategy):
 
     def validate_content(self, obj: JSON) -> list[FieldProblem]:
         data = obj.get("data", {})
-        found: list[FieldProblem] = []
+        problems: list[FieldProblem] = []
         for key in data:
-            found += invalid_each(f"data[{key}]", key, formats.config_key_errors(key))
+            problems += invalid_each(f"data[{key}]", key, formats.config_key_errors(key))
         if sum(map(_decoded_size, data.values())) > _MAX_DATA_BYTES:
-            found.append(too_long("data", _MAX_DATA_BYTES))
-        return found + _validate_secret_type(obj["type"], data, obj["metadata"].get("annotations", {}))
+            problems.append(too_long("data", _MAX_DATA_BYTES))
+        return problems + _validate_secret_type(obj["type"], data, obj["metadata"].get("annotations", {}))
 
     def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         return [
-            *self.validate_metadata_update(obj, old),
+            *self.metadata.validate_update(obj, old),
             *metadata.validate_immutable(obj["type"], old["type"], "type"),
             *_validate_immutable_data(obj, old, ("data",)),
             *self.validate(obj),
@@ -105,10 +104,10 @@ def _validate_docker_config(data: JSON, key: str) -> list[FieldProblem]:
     try:
         if isinstance(json.loads(base64.b64decode(data[key] or "")), dict):
             return []
-        told = "json: cannot unmarshal into Go value of type map[string]interface {}"
+        detail = "json: cannot unmarshal into Go value of type map[string]interface {}"
     except ValueError as error:
-        told = str(error)
-    return [invalid(f"data[{key}]", "<secret contents redacted>", told)]
+        detail = str(error)
+    return [invalid(f"data[{key}]", "<secret contents redacted>", detail)]
 
 
 class ServiceAccountStrategy(Strategy):
@@ -123,6 +122,6 @@ class ServiceAccountStrategy(Strategy):
 
 
 def _strip_secret_refs(obj: JSON) -> None:
-    """A service account refers to secrets of its own namespace, by name."""
+    """Reduce references to secrets to the name: a service account refers to secrets of its own namespace."""
     if "secrets" in obj:
         obj["secrets"] = [{"name": one["name"]} if one.get("name") else {} for one in obj["secrets"]]

@@ -1,30 +1,31 @@
-"""What services are given: cluster addresses and node ports.
+"""Allocation of cluster IPs and node ports to services.
 
-Pools hold what is taken; the registry fills them from the stored services when it starts.
+Pools hold what is allocated. The registry fills them from the stored services when it starts.
 """
 
 import ipaddress
 from collections.abc import Iterable
 
 from gangline.apiserver.kinds.core.service_ips import HEADLESS
-from gangline.apiserver.kinds.machinery.problems import invalid
-from gangline.schema.problems import FieldProblem
+from gangline.schema.problems import FieldProblem, invalid
 
 NODE_PORT_RANGE = range(30000, 32768)
 
 
 class AddressPool:
-    """Cluster addresses of one range, the first and the last address left out."""
+    """The cluster IPs of one range, without its first and last address."""
 
-    def __init__(self, cidr: str, taken: Iterable[str] = ()) -> None:
+    def __init__(self, cidr: str, allocated: Iterable[str] = ()) -> None:
         self._range = ipaddress.IPv4Network(cidr)
-        self._allocated = {int(ipaddress.IPv4Address(address)) for address in taken if address and address != HEADLESS}
+        self._allocated = {
+            int(ipaddress.IPv4Address(address)) for address in allocated if address and address != HEADLESS
+        }
         self._first = int(self._range.network_address) + 1
         self._last = int(self._range.broadcast_address) - 1
         self._next_candidate = self._first
 
     def allocate_next(self) -> str | None:
-        """A free address, taken now; None when there is none."""
+        """Allocate a free address; None when there is none."""
         for step in range(self._last - self._first + 1):
             number = self._first + (self._next_candidate - self._first + step) % (self._last - self._first + 1)
             if number not in self._allocated:
@@ -34,38 +35,38 @@ class AddressPool:
         return None
 
     def allocate(self, addresses: list[str]) -> list[FieldProblem]:
-        """Take the address a service asks for, or say why not."""
+        """Allocate the address that a service requests. Returns why this is impossible, or nothing."""
         address = addresses[0]
         number = int(ipaddress.IPv4Address(address))
-        told = ""
+        detail = ""
         if not self._first <= number <= self._last:
-            told = (
+            detail = (
                 "the provided network does not match the current range"
                 if number == int(self._range.network_address)
                 else f"the provided IP ({address}) is not in the valid range. The range of valid IPs is {self._range}"
             )
         elif number in self._allocated:
-            told = "provided IP is already allocated"
-        if told:
-            return [invalid("spec.clusterIPs", addresses, f"failed to allocate IP {address}: {told}")]
+            detail = "provided IP is already allocated"
+        if detail:
+            return [invalid("spec.clusterIPs", addresses, f"failed to allocate IP {address}: {detail}")]
         self._allocated.add(number)
         return []
 
     def release(self, address: str) -> None:
-        """Idempotent; addresses of headless services are fine."""
+        """Free an address. Idempotent; the "None" of headless services is ignored."""
         if address and address != HEADLESS:
             self._allocated.discard(int(ipaddress.IPv4Address(address)))
 
 
 class PortPool:
-    """Node ports. One number serves one service, whatever the protocol."""
+    """The node ports. A port belongs to one service, whatever the protocol."""
 
-    def __init__(self, taken: Iterable[int] = ()) -> None:
-        self._allocated = set(taken)
+    def __init__(self, allocated: Iterable[int] = ()) -> None:
+        self._allocated = set(allocated)
         self._next_candidate = NODE_PORT_RANGE.start
 
     def allocate_next(self) -> int | None:
-        """A free port, taken now; None when there is none."""
+        """Allocate a free port; None when there is none."""
         size = len(NODE_PORT_RANGE)
         for step in range(size):
             number = NODE_PORT_RANGE.start + (self._next_candidate - NODE_PORT_RANGE.start + step) % size
@@ -76,17 +77,17 @@ class PortPool:
         return None
 
     def allocate(self, number: int, path: str) -> list[FieldProblem]:
-        """Take the port a service asks for, or say why not. `path` is that of its `nodePort`."""
+        """Allocate the port that a service requests at `path`. Returns why this is impossible, or nothing."""
         if number not in NODE_PORT_RANGE:
             first, last = NODE_PORT_RANGE.start, NODE_PORT_RANGE.stop - 1
-            told = f"provided port is not in the valid range. The range of valid ports is {first}-{last}"
+            detail = f"provided port is not in the valid range. The range of valid ports is {first}-{last}"
         elif number in self._allocated:
-            told = "provided port is already allocated"
+            detail = "provided port is already allocated"
         else:
             self._allocated.add(number)
             return []
-        return [invalid(path, number, told)]
+        return [invalid(path, number, detail)]
 
     def release(self, number: int) -> None:
-        """Idempotent."""
+        """Free a port. Idempotent."""
         self._allocated.discard(number)

@@ -1,8 +1,8 @@
 """Services.
 
-The real server allocates addresses before it validates, and a problem found on the way is the only one told. Here
-`create` and `update` do what needs no pool, `validate` tells those problems first, and the registry takes addresses
-and ports from the pools of `pools.py` once all is well.
+kube-apiserver allocates addresses before it validates, and reports a problem of the allocation alone. Here the
+`prepare_for_...` methods do what needs no pool, `validate` reports those problems first, and the registry allocates
+addresses and ports from the pools of `ip_pools.py` once there are no problems.
 """
 
 import ipaddress
@@ -12,17 +12,9 @@ from typing import Any
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.core import service_ips
 from gangline.apiserver.kinds.machinery import formats, gostruct, metadata
-from gangline.apiserver.kinds.machinery.problems import (
-    duplicate,
-    forbidden,
-    invalid,
-    invalid_each,
-    required,
-    unsupported,
-)
-from gangline.apiserver.kinds.machinery.strategy import Strategy
+from gangline.apiserver.kinds.machinery.strategy import StatusStrategy, Strategy
 from gangline.apiserver.kinds.pod import containers, probes
-from gangline.schema.problems import FieldProblem
+from gangline.schema.problems import FieldProblem, duplicate, forbidden, invalid, invalid_each, required, unsupported
 
 _SERVICE_TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
 _TRAFFIC_DISTRIBUTIONS = ("PreferClose", "PreferSameZone", "PreferSameNode")
@@ -34,13 +26,20 @@ _LOAD_BALANCER_ONLY = "may only be used when `type` is 'LoadBalancer'"
 _MAX_AFFINITY_SECONDS = 86400
 
 
+class ServiceStatusStrategy(StatusStrategy):
+    def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
+        problems: list[FieldProblem] = []
+        before = {ingress_point.get("ip") for ingress_point in old["status"].get("loadBalancer", {}).get("ingress", ())}
+        for index, ingress in enumerate(obj["status"]["loadBalancer"].get("ingress", ())):
+            problems += _validate_ingress(ingress, before, f"status.loadBalancer.ingress[{index}]")
+        return problems
+
+
 class ServiceStrategy(Strategy):
     struct = "core.v1.Service"
     has_status = True
-    allow_create_on_update = True
-
-    def validate_name(self, name: str) -> tuple[str, ...]:
-        return formats.dns_1035_label_errors(name)
+    name_errors = staticmethod(formats.dns_1035_label_errors)
+    status_strategy = ServiceStatusStrategy
 
     def set_defaults(self, obj: JSON) -> None:
         spec = obj["spec"]
@@ -83,18 +82,11 @@ class ServiceStrategy(Strategy):
 
     def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         return [
-            *self.validate_metadata_update(obj, old),
+            *self.metadata.validate_update(obj, old),
             *service_ips.validate_cluster_ip_update(obj["spec"], old["spec"]),
             *_validate_class_update(obj["spec"], old["spec"]),
             *self.validate_content(obj),
         ]
-
-    def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
-        found: list[FieldProblem] = []
-        before = {one.get("ip") for one in old["status"].get("loadBalancer", {}).get("ingress", ())}
-        for index, ingress in enumerate(obj["status"]["loadBalancer"].get("ingress", ())):
-            found += _validate_ingress(ingress, before, f"status.loadBalancer.ingress[{index}]")
-        return found
 
     def validate_content(self, obj: JSON) -> list[FieldProblem]:
         spec = obj["spec"]
@@ -112,19 +104,19 @@ class ServiceStrategy(Strategy):
 
     def warnings(self, obj: JSON, old: JSON | None) -> list[str]:
         spec = obj["spec"]
-        told: list[str] = []
+        warnings: list[str] = []
         if _TOPOLOGY_HINTS_ANNOTATION in obj["metadata"].get("annotations", {}):
-            told.append(
+            warnings.append(
                 f"annotation {_TOPOLOGY_HINTS_ANNOTATION} is deprecated, please use {_TOPOLOGY_MODE_ANNOTATION} instead"
             )
         if spec.get("clusterIPs") == [service_ips.HEADLESS]:
-            told += [f"spec.{name} is ignored for headless services" for name in _headless_ignored_fields(spec)]
+            warnings += [f"spec.{name} is ignored for headless services" for name in _headless_ignored_fields(spec)]
         external = spec["type"] == "ExternalName"
         if external and spec.get("externalIPs"):
-            told.append('spec.externalIPs is ignored when spec.type is "ExternalName"')
+            warnings.append('spec.externalIPs is ignored when spec.type is "ExternalName"')
         if not external and spec.get("externalName"):
-            told.append('spec.externalName is ignored when spec.type is not "ExternalName"')
-        return told
+            warnings.append('spec.externalName is ignored when spec.type is not "ExternalName"')
+        return warnings
 
 
 def _headless_ignored_fields(spec: JSON) -> Iterable[str]:
@@ -155,71 +147,71 @@ def _validate_class_update(new: JSON, old: JSON) -> list[FieldProblem]:
 
 def _validate_ingress(ingress: JSON, before: set[str | None], path: str) -> list[FieldProblem]:
     address, mode, name = ingress.get("ip", ""), ingress.get("ipMode"), ingress.get("hostname", "")
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     if address and address not in before:
-        found += invalid_each(f"{path}.ip", address, formats.ip_address_errors(address))
+        problems += invalid_each(f"{path}.ip", address, formats.ip_address_errors(address))
     if mode is None and address:
-        found.append(required(f"{path}.ipMode", "must be specified when `ip` is set"))
+        problems.append(required(f"{path}.ipMode", "must be specified when `ip` is set"))
     elif mode is not None and not address:
-        found.append(forbidden(f"{path}.ipMode", "may not be specified when `ip` is not set"))
+        problems.append(forbidden(f"{path}.ipMode", "may not be specified when `ip` is not set"))
     elif mode is not None and mode not in {"Proxy", "VIP"}:
-        found.append(unsupported(f"{path}.ipMode", mode, ("Proxy", "VIP")))
+        problems.append(unsupported(f"{path}.ipMode", mode, ("Proxy", "VIP")))
     if name:
-        found += invalid_each(f"{path}.hostname", name, formats.dns_subdomain_errors(name))
+        problems += invalid_each(f"{path}.hostname", name, formats.dns_subdomain_errors(name))
         if not formats.ip_address_errors(name):
-            found.append(invalid(f"{path}.hostname", name, "must be a DNS name, not an IP address"))
-    return found
+            problems.append(invalid(f"{path}.hostname", name, "must be a DNS name, not an IP address"))
+    return problems
 
 
 def _validate_topology_annotations(annotations: dict[str, str]) -> list[FieldProblem]:
     hints, mode = annotations.get(_TOPOLOGY_HINTS_ANNOTATION), annotations.get(_TOPOLOGY_MODE_ANNOTATION)
     if hints is None or mode is None or hints == mode:
         return []
-    told = f"must match annotations[{_TOPOLOGY_HINTS_ANNOTATION}] when both are specified"
-    return [invalid(f"metadata.annotations[{_TOPOLOGY_MODE_ANNOTATION}]", mode, told)]
+    detail = f"must match annotations[{_TOPOLOGY_HINTS_ANNOTATION}] when both are specified"
+    return [invalid(f"metadata.annotations[{_TOPOLOGY_MODE_ANNOTATION}]", mode, detail)]
 
 
 def _validate_type_fields(spec: JSON) -> list[FieldProblem]:
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     kind, headless = spec["type"], spec.get("clusterIPs") == [service_ips.HEADLESS]
     if not spec.get("ports") and not headless and kind != "ExternalName":
-        found.append(required("spec.ports"))
+        problems.append(required("spec.ports"))
     if kind in {"LoadBalancer", "NodePort"} and headless:
-        told = f"may not be set to 'None' for {kind} services"
-        found.append(invalid("spec.clusterIPs[0]", service_ips.HEADLESS, told))
+        detail = f"may not be set to 'None' for {kind} services"
+        problems.append(invalid("spec.clusterIPs[0]", service_ips.HEADLESS, detail))
     if kind == "ExternalName":
-        found += [
+        problems += [
             forbidden(f"spec.{name}", "may not be set for ExternalName services")
             for name in ("clusterIPs", "ipFamilies", "ipFamilyPolicy")
             if spec.get(name)
         ]
         alias = spec.get("externalName", "").removesuffix(".")
         path = "spec.externalName"
-        found += invalid_each(path, alias, formats.dns_subdomain_errors(alias)) if alias else [required(path)]
-    return found
+        problems += invalid_each(path, alias, formats.dns_subdomain_errors(alias)) if alias else [required(path)]
+    return problems
 
 
 def _validate_ports(spec: JSON) -> list[FieldProblem]:
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     names: set[str] = set()
     ports = spec.get("ports", ())
     for index, port in enumerate(ports):
         path, name = f"spec.ports[{index}]", port.get("name", "")
         if name:
-            found += invalid_each(f"{path}.name", name, formats.dns_label_errors(name))
+            problems += invalid_each(f"{path}.name", name, formats.dns_label_errors(name))
             if name in names:
-                found.append(duplicate(f"{path}.name", name))
+                problems.append(duplicate(f"{path}.name", name))
             names.add(name)
         elif len(ports) > 1:
-            found.append(required(f"{path}.name"))
-        found += invalid_each(f"{path}.port", port["port"], formats.port_number_errors(port["port"]))
+            problems.append(required(f"{path}.name"))
+        problems += invalid_each(f"{path}.port", port["port"], formats.port_number_errors(port["port"]))
         if port["protocol"] not in containers.PROTOCOLS:
-            found.append(unsupported(f"{path}.protocol", port["protocol"], containers.PROTOCOLS))
-        found += probes.validate_port(port["targetPort"], f"{path}.targetPort")
+            problems.append(unsupported(f"{path}.protocol", port["protocol"], containers.PROTOCOLS))
+        problems += probes.validate_port(port["targetPort"], f"{path}.targetPort")
         if "appProtocol" in port:
             name = port["appProtocol"]
-            found += invalid_each(f"{path}.appProtocol", name, formats.qualified_name_errors(name))
-    return found
+            problems += invalid_each(f"{path}.appProtocol", name, formats.qualified_name_errors(name))
+    return problems
 
 
 def _validate_session_affinity(spec: JSON) -> list[FieldProblem]:
@@ -235,18 +227,18 @@ def _validate_session_affinity(spec: JSON) -> list[FieldProblem]:
 
 
 def _validate_external_ips(spec: JSON) -> list[FieldProblem]:
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     for index, address in enumerate(spec.get("externalIPs", ())):
         path = f"spec.externalIPs[{index}]"
-        said = formats.ip_address_errors(address)
-        found += invalid_each(path, address, said) if said else validate_endpoint_ip(address, path)
+        errors = formats.ip_address_errors(address)
+        problems += invalid_each(path, address, errors) if errors else validate_endpoint_ip(address, path)
     if spec["type"] not in _SERVICE_TYPES:
-        found.append(unsupported("spec.type", spec["type"], _SERVICE_TYPES))
-    return found
+        problems.append(unsupported("spec.type", spec["type"], _SERVICE_TYPES))
+    return problems
 
 
 def validate_endpoint_ip(address: str, path: str) -> list[FieldProblem]:
-    """Of an endpoint: not an address that means something else."""
+    """Problems of an address that is unspecified, loopback, link-local or link-local multicast."""
     value = ipaddress.ip_address(address)
     rules = (
         (value.is_unspecified, "may not be unspecified"),
@@ -258,7 +250,9 @@ def validate_endpoint_ip(address: str, path: str) -> list[FieldProblem]:
         ),
     )
     return [
-        invalid(path, address, f"{told} ({_SPECIAL_IP_RANGES.get(told, address)})") for wrong, told in rules if wrong
+        invalid(path, address, f"{detail} ({_SPECIAL_IP_RANGES.get(detail, address)})")
+        for applies, detail in rules
+        if applies
     ]
 
 
@@ -270,66 +264,66 @@ _SPECIAL_IP_RANGES = {
 
 
 def _validate_node_ports(spec: JSON) -> list[FieldProblem]:
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     ports = spec.get("ports", ())
     for index, port in enumerate(ports):
         if spec["type"] == "ClusterIP" and port.get("nodePort"):
-            told = "may not be used when `type` is 'ClusterIP'"
-            found.append(forbidden(f"spec.ports[{index}].nodePort", told))
-    taken: set[tuple[str, int]] = set()
+            detail = "may not be used when `type` is 'ClusterIP'"
+            problems.append(forbidden(f"spec.ports[{index}].nodePort", detail))
+    earlier_node_ports: set[tuple[str, int]] = set()
     for index, port in enumerate(ports):
         key = (port["protocol"], port.get("nodePort", 0))
-        if key[1] and key in taken:
-            found.append(duplicate(f"spec.ports[{index}].nodePort", key[1]))
-        taken.add(key)
-    seen: set[tuple[str, int]] = set()
+        if key[1] and key in earlier_node_ports:
+            problems.append(duplicate(f"spec.ports[{index}].nodePort", key[1]))
+        earlier_node_ports.add(key)
+    earlier_ports: set[tuple[str, int]] = set()
     for index, port in enumerate(ports):
         pair = (port["protocol"], port["port"])
-        if pair in seen:
-            found.append(duplicate(f"spec.ports[{index}]", _port_struct(*pair)))
-        seen.add(pair)
-    return found
+        if pair in earlier_ports:
+            problems.append(duplicate(f"spec.ports[{index}]", _port_struct(*pair)))
+        earlier_ports.add(pair)
+    return problems
 
 
 def _port_struct(protocol: str, port: int) -> Any:
-    shown = {"name": "", "protocol": protocol, "port": port, "targetPort": 0, "nodePort": 0}
-    return gostruct.go_struct(shown, "Name Protocol AppProtocol Port TargetPort NodePort")
+    fields = {"name": "", "protocol": protocol, "port": port, "targetPort": 0, "nodePort": 0}
+    return gostruct.go_struct(fields, "Name Protocol AppProtocol Port TargetPort NodePort")
 
 
 def _validate_load_balancer(spec: JSON) -> list[FieldProblem]:
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     balanced = spec["type"] == "LoadBalancer"
     ranges, path = spec.get("loadBalancerSourceRanges", ()), "spec.LoadBalancerSourceRanges"
     if ranges and not balanced:
-        found.append(forbidden(path, _LOAD_BALANCER_ONLY))
+        problems.append(forbidden(path, _LOAD_BALANCER_ONLY))
     for index, value in enumerate(ranges):
-        found += invalid_each(f"{path}[{index}]", value.strip(), formats.cidr_errors(value.strip()))
+        problems += invalid_each(f"{path}[{index}]", value.strip(), formats.cidr_errors(value.strip()))
     for name in ("allocateLoadBalancerNodePorts", "loadBalancerClass"):
         if name in spec and not balanced:
-            found.append(forbidden(f"spec.{name}", _LOAD_BALANCER_ONLY))
+            problems.append(forbidden(f"spec.{name}", _LOAD_BALANCER_ONLY))
     if balanced and "loadBalancerClass" in spec:
         value = spec["loadBalancerClass"]
-        found += invalid_each("spec.loadBalancerClass", value, formats.qualified_name_errors(value))
-    return found
+        problems += invalid_each("spec.loadBalancerClass", value, formats.qualified_name_errors(value))
+    return problems
 
 
 def _validate_traffic_policies(spec: JSON) -> list[FieldProblem]:
-    found: list[FieldProblem] = []
-    known = ("Cluster", "Local")
+    problems: list[FieldProblem] = []
+    supported = ("Cluster", "Local")
     external: Any = spec.get("externalTrafficPolicy")
     if external is not None and not service_ips.is_externally_accessible(spec):
-        told = "may only be set for externally-accessible services"
-        found.append(invalid("spec.externalTrafficPolicy", external, told))
-    elif external is not None and external not in known:
-        found.append(unsupported("spec.externalTrafficPolicy", external, known))
+        detail = "may only be set for externally-accessible services"
+        problems.append(invalid("spec.externalTrafficPolicy", external, detail))
+    elif external is not None and external not in supported:
+        problems.append(unsupported("spec.externalTrafficPolicy", external, supported))
     checked = spec["type"] == "LoadBalancer" and external == "Local"
     if spec.get("healthCheckNodePort") and not checked:
-        told = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
-        found.append(invalid("spec.healthCheckNodePort", spec["healthCheckNodePort"], told))
+        detail = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
+        problems.append(invalid("spec.healthCheckNodePort", spec["healthCheckNodePort"], detail))
     internal = spec.get("internalTrafficPolicy", "Cluster")
-    if internal not in known:
-        found.append(unsupported("spec.internalTrafficPolicy", internal, known))
-    wanted = spec.get("trafficDistribution")
-    if wanted is not None and wanted not in _TRAFFIC_DISTRIBUTIONS:
-        found.append(unsupported("spec.trafficDistribution", wanted, _TRAFFIC_DISTRIBUTIONS))
-    return found
+    if internal not in supported:
+        problems.append(unsupported("spec.internalTrafficPolicy", internal, supported))
+    distribution = spec.get("trafficDistribution")
+    if distribution is not None and distribution not in _TRAFFIC_DISTRIBUTIONS:
+        problems.append(unsupported("spec.trafficDistribution", distribution, _TRAFFIC_DISTRIBUTIONS))
+    return problems

@@ -1,14 +1,13 @@
-"""Cluster addresses and node ports of services: what they have, keep and may ask for."""
+"""Cluster IPs, IP families and node ports of services: what is kept, what is allocated, what may change."""
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats
-from gangline.apiserver.kinds.machinery.problems import duplicate, invalid, invalid_each, unsupported
-from gangline.schema.problems import FieldProblem
+from gangline.schema.problems import FieldProblem, duplicate, invalid, invalid_each, unsupported
 
 HEADLESS = "None"
 _IP_FAMILIES = ("IPv4", "IPv6")
 _CLUSTER_IP_FAMILY = "IPv4"
-"""The only family this server has addresses of."""
+"""The only family in which this server allocates addresses."""
 _IP_FAMILY_POLICIES = ("PreferDualStack", "RequireDualStack", "SingleStack")
 
 
@@ -20,36 +19,36 @@ def is_externally_accessible(spec: JSON) -> bool:
 
 
 def needs_cluster_ip(spec: JSON) -> bool:
-    """Whether the registry should take a cluster address for this service from the pool."""
+    """Whether the registry has to allocate a cluster IP for this service."""
     return spec["type"] != "ExternalName" and not spec.get("clusterIPs")
 
 
 def set_cluster_ip(spec: JSON, address: str) -> None:
-    """Write a cluster address down, in place."""
+    """Set the cluster IP of a service."""
     spec["clusterIP"], spec["clusterIPs"] = address, [address]
 
 
 def ports_without_node_port(spec: JSON) -> list[JSON]:
-    """The ports the registry should give a node port from the pool, by writing `nodePort`."""
-    wanted = spec["type"] == "NodePort" or (
+    """The ports for which the registry has to allocate a `nodePort`."""
+    needs_ports = spec["type"] == "NodePort" or (
         spec["type"] == "LoadBalancer" and spec.get("allocateLoadBalancerNodePorts", True)
     )
-    return [port for port in spec.get("ports", ()) if wanted and not port.get("nodePort")]
+    return [port for port in spec.get("ports", ()) if needs_ports and not port.get("nodePort")]
 
 
 def set_ip_families(spec: JSON, old: JSON | None) -> None:
-    """Write down which families of addresses a service has, in place."""
+    """Set the IP families and the family policy of a service, unless they are invalid."""
     if spec["type"] == "ExternalName":
         return
     free = spec.get("clusterIP") == HEADLESS and not spec.get("selector")
     if "ipFamilyPolicy" not in spec:
-        kept = (old or {}).get("ipFamilyPolicy")
-        spec["ipFamilyPolicy"] = kept or ("RequireDualStack" if free else "SingleStack")
+        old_policy = (old or {}).get("ipFamilyPolicy")
+        spec["ipFamilyPolicy"] = old_policy or ("RequireDualStack" if free else "SingleStack")
     if validate_ip_families(spec):
         return
     families = list(spec.get("ipFamilies", ()))
-    unsaid = spec.get("clusterIPs", [])[len(families) :]
-    families += [formats.ip_family(address) for address in unsaid if address != HEADLESS]
+    remaining = spec.get("clusterIPs", [])[len(families) :]
+    families += [formats.ip_family(address) for address in remaining if address != HEADLESS]
     families = families or [_CLUSTER_IP_FAMILY]
     if free and len(families) == 1 and spec["ipFamilyPolicy"] != "SingleStack":
         families.append("IPv6" if families[0] == "IPv4" else "IPv4")
@@ -57,81 +56,81 @@ def set_ip_families(spec: JSON, old: JSON | None) -> None:
 
 
 def validate_ip_families(spec: JSON) -> list[FieldProblem]:
-    """What stops the real server before it validates."""
+    """Problems for which kube-apiserver refuses a service before it validates the service."""
     if spec["type"] == "ExternalName":
         return []
-    if found := _validate_cluster_ips(spec):
-        return found
+    if problems := _validate_cluster_ips(spec):
+        return problems
     policy, addresses = spec.get("ipFamilyPolicy"), spec.get("clusterIPs", ())
     families = spec.get("ipFamilies", ())
     if policy == "SingleStack":
-        told = "must be 'RequireDualStack' or 'PreferDualStack' when multiple"
+        detail = "must be 'RequireDualStack' or 'PreferDualStack' when multiple"
         if len(addresses) == 2:
-            found.append(invalid("spec.ipFamilyPolicy", policy, f"{told} cluster IPs are specified"))
+            problems.append(invalid("spec.ipFamilyPolicy", policy, f"{detail} cluster IPs are specified"))
         if len(families) == 2:
-            found.append(invalid("spec.ipFamilyPolicy", policy, f"{told} IP families are specified"))
-    if found or (spec.get("clusterIP") == HEADLESS and not spec.get("selector")):
-        return found
+            problems.append(invalid("spec.ipFamilyPolicy", policy, f"{detail} IP families are specified"))
+    if problems or (spec.get("clusterIP") == HEADLESS and not spec.get("selector")):
+        return problems
     if policy == "RequireDualStack":
-        told = "this cluster is not configured for dual-stack services"
-        found.append(invalid("spec.ipFamilyPolicy", policy, told))
+        detail = "this cluster is not configured for dual-stack services"
+        problems.append(invalid("spec.ipFamilyPolicy", policy, detail))
     for index, family in enumerate(families):
         if family != _CLUSTER_IP_FAMILY:
-            told = "not configured on this cluster"
-            found.append(invalid(f"spec.ipFamilies[{index}]", family, told))
-    return found
+            detail = "not configured on this cluster"
+            problems.append(invalid(f"spec.ipFamilies[{index}]", family, detail))
+    return problems
 
 
 def _validate_cluster_ips(spec: JSON) -> list[FieldProblem]:
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     single, addresses = spec.get("clusterIP", ""), spec.get("clusterIPs", [])
     if single and addresses and addresses[0] != single:
-        found.append(invalid("spec.clusterIPs", addresses, "first value must match `clusterIP`"))
+        problems.append(invalid("spec.clusterIPs", addresses, "first value must match `clusterIP`"))
     if not single and addresses:
-        told = "must be empty when `clusterIP` is not specified"
-        found.append(invalid("spec.clusterIPs", addresses, told))
-    seen: set[str] = set()
+        detail = "must be empty when `clusterIP` is not specified"
+        problems.append(invalid("spec.clusterIPs", addresses, detail))
+    earlier_families: set[str] = set()
     for index, family in enumerate(spec.get("ipFamilies", ())):
         if family not in _IP_FAMILIES:
-            found.append(unsupported(f"spec.ipFamilies[{index}]", family, _IP_FAMILIES))
-        if family in seen:
-            found.append(duplicate(f"spec.ipFamilies[{index}]", family))
-        seen.add(family)
+            problems.append(unsupported(f"spec.ipFamilies[{index}]", family, _IP_FAMILIES))
+        if family in earlier_families:
+            problems.append(duplicate(f"spec.ipFamilies[{index}]", family))
+        earlier_families.add(family)
     policy = spec.get("ipFamilyPolicy")
     if policy is not None and policy not in _IP_FAMILY_POLICIES:
-        found.append(unsupported("spec.ipFamilyPolicy", policy, _IP_FAMILY_POLICIES))
-    return found + _validate_ip_list(addresses, spec.get("ipFamilies", []))
+        problems.append(unsupported("spec.ipFamilyPolicy", policy, _IP_FAMILY_POLICIES))
+    return problems + _validate_ip_list(addresses, spec.get("ipFamilies", []))
 
 
 def _validate_ip_list(addresses: list[str], families: list[str]) -> list[FieldProblem]:
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     path = "spec.clusterIPs"
     for index, address in enumerate(addresses):
         if index == 0 and address == HEADLESS:
             if len(addresses) > 1:
-                found.append(invalid(path, addresses, "'None' must be the first and only value"))
+                problems.append(invalid(path, addresses, "'None' must be the first and only value"))
         else:
-            found += invalid_each(f"{path}[{index}]", address, formats.ip_address_errors(address))
-    broken = bool(found)
+            problems += invalid_each(f"{path}[{index}]", address, formats.ip_address_errors(address))
+    broken = bool(problems)
     if len(addresses) > 2:
-        found.append(invalid(path, addresses, "may only hold up to 2 values"))
+        problems.append(invalid(path, addresses, "may only hold up to 2 values"))
     if broken or addresses == [HEADLESS]:
-        return found
-    if len(addresses) > 1 and len({formats.ip_family(one) for one in addresses}) < 2:
-        told = "may specify no more than one IP for each IP family"
-        found.append(invalid(path, addresses, told))
+        return problems
+    if len(addresses) > 1 and len({formats.ip_family(ip) for ip in addresses}) < 2:
+        detail = "may specify no more than one IP for each IP family"
+        problems.append(invalid(path, addresses, detail))
     for index, (address, family) in enumerate(zip(addresses, families, strict=False)):
         if formats.ip_family(address) != family:
-            told = f"expected an {family} value as indicated by `ipFamilies[{index}]`"
-            found.append(invalid(f"{path}[{index}]", address, told))
-    return found
+            detail = f"expected an {family} value as indicated by `ipFamilies[{index}]`"
+            problems.append(invalid(f"{path}[{index}]", address, detail))
+    return problems
 
 
 def drop_type_dependent_fields(new: JSON, old: JSON) -> None:
-    """Leave out what only the old type had, if the client just sent it back."""
+    """Remove fields that only the old type of a service had, unless the client changed them."""
     if old["type"] != "ExternalName" and new["type"] == "ExternalName":
-        kept = (("clusterIP", "clusterIPs"), ("ipFamilies",), ("ipFamilyPolicy",), ("internalTrafficPolicy",))
-        for names in kept:
+        groups = (("clusterIP", "clusterIPs"), ("ipFamilies",), ("ipFamilyPolicy",), ("internalTrafficPolicy",))
+        for names in groups:
             if all(new.get(name) == old.get(name) for name in names):
                 for name in names:
                     new.pop(name, None)
@@ -156,7 +155,7 @@ def _node_ports(spec: JSON) -> set[int]:
 
 
 def keep_allocated_values(new: JSON, old: JSON) -> None:
-    """What was given to a service stays with it, unless it asks for something else."""
+    """Keep allocated addresses and ports of the old service that the new one does not set."""
     if "ExternalName" not in {new["type"], old["type"]}:
         if not new.get("clusterIP") and old.get("clusterIP"):
             new["clusterIP"] = old["clusterIP"]
@@ -164,15 +163,15 @@ def keep_allocated_values(new: JSON, old: JSON) -> None:
             new["clusterIPs"] = list(old["clusterIPs"])
     if _uses_node_ports(new) and _uses_node_ports(old):
         used = _node_ports(new) & _node_ports(old)
-        known = {port.get("name", ""): port.get("nodePort", 0) for port in old.get("ports", ())}
+        old_ports = {port.get("name", ""): port.get("nodePort", 0) for port in old.get("ports", ())}
         for port in new.get("ports", ()):
-            number = known.get(port.get("name", ""), 0)
+            number = old_ports.get(port.get("name", ""), 0)
             if "nodePort" not in port and number and number not in used:
                 port["nodePort"] = number
 
 
 def sync_cluster_ips(new: JSON, old: JSON) -> None:
-    """`clusterIP` and `clusterIPs` follow each other, whichever a client changed."""
+    """Make `clusterIPs` follow a changed `clusterIP`."""
     single, listed = new.get("clusterIP", ""), new.get("clusterIPs", [])
     if single == old.get("clusterIP", "") or (listed and listed != old.get("clusterIPs", [])):
         return
@@ -183,7 +182,7 @@ def sync_cluster_ips(new: JSON, old: JSON) -> None:
 
 
 def validate_cluster_ip_update(new: JSON, old: JSON) -> list[FieldProblem]:
-    """Problems of other cluster addresses than before."""
+    """Problems of changed cluster IPs."""
     if "ExternalName" in {new["type"], old["type"]}:
         return []
     now, before = new.get("clusterIPs", []), old.get("clusterIPs", [])
@@ -193,6 +192,6 @@ def validate_cluster_ip_update(new: JSON, old: JSON) -> list[FieldProblem]:
         return [invalid("spec.clusterIPs[0]", now, "primary clusterIP can not be unset")]
     return [
         invalid(f"spec.clusterIPs[{index}]", now, "may not change once set")
-        for index, (address, kept) in enumerate(zip(now, before, strict=False))
-        if address != kept
+        for index, (address, old_address) in enumerate(zip(now, before, strict=False))
+        if address != old_address
     ]

@@ -1,20 +1,12 @@
-"""Volumes, claims on them and their classes."""
+"""Persistent volumes, claims and storage classes."""
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats, quantities
 from gangline.apiserver.kinds.machinery.metadata import validate_immutable
-from gangline.apiserver.kinds.machinery.problems import (
-    forbidden,
-    invalid,
-    invalid_each,
-    required,
-    too_long,
-    unsupported,
-)
-from gangline.apiserver.kinds.machinery.strategy import Strategy
+from gangline.apiserver.kinds.machinery.strategy import StatusStrategy, Strategy
 from gangline.apiserver.kinds.pod import claims, placement, volumes
 from gangline.apiserver.kinds.pod import update as pod_update
-from gangline.schema.problems import FieldProblem
+from gangline.schema.problems import FieldProblem, forbidden, invalid, invalid_each, required, too_long, unsupported
 
 _RECLAIM_POLICIES = ("Delete", "Recycle", "Retain")
 _NON_SOURCE_FIELDS = frozenset(
@@ -32,9 +24,21 @@ _NON_SOURCE_FIELDS = frozenset(
 )
 
 
+class PersistentVolumeClaimStatusStrategy(StatusStrategy):
+    def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
+        return [
+            invalid(
+                f"status.capacity[{name}]", quantities.parse_quantity(text).value(), "must be a valid resource quantity"
+            )
+            for name, text in obj["status"].get("capacity", {}).items()
+            if quantities.parse_quantity(text).nanos < 0
+        ]
+
+
 class PersistentVolumeClaimStrategy(Strategy):
     struct = "core.v1.PersistentVolumeClaim"
     has_status = True
+    status_strategy = PersistentVolumeClaimStatusStrategy
 
     def set_defaults(self, obj: JSON) -> None:
         obj["spec"].setdefault("volumeMode", "Filesystem")
@@ -52,7 +56,7 @@ class PersistentVolumeClaimStrategy(Strategy):
     def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         return [
             *self.validate(obj),
-            *self.validate_metadata_update(obj, old),
+            *self.metadata.validate_update(obj, old),
             *self.validate(obj),
             *self.validate_transition(obj, old),
         ]
@@ -73,40 +77,32 @@ class PersistentVolumeClaimStrategy(Strategy):
             )
             for spec in (new, before):
                 spec.pop("volumeAttributesClassName", None)
-        found: list[FieldProblem] = []
+        problems: list[FieldProblem] = []
         if new != before:
-            told = (
+            detail = (
                 "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
                 f"\n{pod_update.diff_text(before, new)}"
             )
-            found.append(forbidden("spec", told))
-        found += _validate_resize(obj, old)
-        return found + validate_immutable(obj["spec"].get("volumeMode"), old["spec"].get("volumeMode"), "volumeMode")
-
-    def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
-        return [
-            invalid(
-                f"status.capacity[{name}]",
-                quantities.parse_quantity(text).value(),
-                "must be a valid resource quantity",
-            )
-            for name, text in obj["status"].get("capacity", {}).items()
-            if quantities.parse_quantity(text).nanos < 0
-        ]
+            problems.append(forbidden("spec", detail))
+        problems += _validate_resize(obj, old)
+        return problems + validate_immutable(obj["spec"].get("volumeMode"), old["spec"].get("volumeMode"), "volumeMode")
 
 
 def _add_protection_finalizer(meta: JSON, finalizer: str) -> None:
-    """What is in use is not deleted."""
+    """Add the finalizer that keeps an object in use from being deleted."""
     if finalizer not in meta.get("finalizers", ()):
         meta["finalizers"] = [*meta.get("finalizers", ()), finalizer]
 
 
 def _sync_data_sources(spec: JSON) -> None:
-    """`dataSource` and `dataSourceRef` are the same thing, old and new. The old one took claims and snapshots only."""
+    """Make `dataSource` and its successor `dataSourceRef` agree.
+
+    `dataSource` accepts claims and snapshots only; any other kind is dropped.
+    """
     old, new = spec.get("dataSource"), spec.get("dataSourceRef")
     if old is not None and new is None:
-        known = {("", "PersistentVolumeClaim"), ("snapshot.storage.k8s.io", "VolumeSnapshot")}
-        if (old.get("apiGroup") or "", old.get("kind")) in known:
+        claim_kinds = {("", "PersistentVolumeClaim"), ("snapshot.storage.k8s.io", "VolumeSnapshot")}
+        if (old.get("apiGroup") or "", old.get("kind")) in claim_kinds:
             spec["dataSourceRef"] = {**old}
         else:
             del spec["dataSource"]
@@ -120,8 +116,8 @@ def _resources_without_storage(spec: JSON) -> JSON:
 
 
 def _validate_resize(obj: JSON, old: JSON) -> list[FieldProblem]:
-    def size(found: JSON) -> int:
-        text = found.get("storage")
+    def size(resources: JSON) -> int:
+        text = resources.get("storage")
         return quantities.parse_quantity(text).nanos if text else 0
 
     new = size(obj["spec"]["resources"].get("requests", {}))
@@ -152,34 +148,34 @@ class PersistentVolumeStrategy(Strategy):
     def validate_content(self, obj: JSON) -> list[FieldProblem]:
         spec = obj["spec"]
         modes = spec.get("accessModes", ())
-        found = [] if modes else [required("spec.accessModes")]
-        found += claims.validate_access_modes(modes, "spec.accessModes")
-        found += _validate_capacity(spec.get("capacity", {}))
+        problems = [] if modes else [required("spec.accessModes")]
+        problems += claims.validate_access_modes(modes, "spec.accessModes")
+        problems += _validate_capacity(spec.get("capacity", {}))
         policy = spec["persistentVolumeReclaimPolicy"]
         if policy not in _RECLAIM_POLICIES:
-            found.append(unsupported("spec.persistentVolumeReclaimPolicy", policy, _RECLAIM_POLICIES))
-        found += _validate_node_affinity(spec)
-        found += _validate_volume_source(spec)
+            problems.append(unsupported("spec.persistentVolumeReclaimPolicy", policy, _RECLAIM_POLICIES))
+        problems += _validate_node_affinity(spec)
+        problems += _validate_volume_source(spec)
         name = spec.get("storageClassName")
         if name:
-            found += invalid_each("spec.storageClassName", name, formats.dns_subdomain_errors(name))
+            problems += invalid_each("spec.storageClassName", name, formats.dns_subdomain_errors(name))
         if spec["volumeMode"] not in claims.VOLUME_MODES:
-            found.append(unsupported("spec.volumeMode", spec["volumeMode"], claims.VOLUME_MODES))
-        return found
+            problems.append(unsupported("spec.volumeMode", spec["volumeMode"], claims.VOLUME_MODES))
+        return problems
 
     def warnings(self, obj: JSON, old: JSON | None) -> list[str]:
         if obj["spec"]["persistentVolumeReclaimPolicy"] != "Recycle":
             return []
-        told = "The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning."
-        return [f"spec.persistentVolumeReclaimPolicy: {told}"]
+        message = "The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning."
+        return [f"spec.persistentVolumeReclaimPolicy: {message}"]
 
     def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         new, before = _volume_sources(obj["spec"]), _volume_sources(old["spec"])
-        found = [*self.validate(obj), *self.validate(obj)]  # once for the kind and once for the change
+        problems = [*self.validate(obj), *self.validate(obj)]  # As kube-apiserver: for the kind and for the change.
         if new != before:
-            told = f"spec.persistentvolumesource is immutable after creation\n{pod_update.diff_text(before, new)}"
-            found.append(forbidden("spec.persistentvolumesource", told))
-        return found + validate_immutable(obj["spec"].get("volumeMode"), old["spec"].get("volumeMode"), "volumeMode")
+            detail = f"spec.persistentvolumesource is immutable after creation\n{pod_update.diff_text(before, new)}"
+            problems.append(forbidden("spec.persistentvolumesource", detail))
+        return problems + validate_immutable(obj["spec"].get("volumeMode"), old["spec"].get("volumeMode"), "volumeMode")
 
 
 def _volume_sources(spec: JSON) -> JSON:
@@ -187,26 +183,26 @@ def _volume_sources(spec: JSON) -> JSON:
 
 
 def _validate_capacity(capacity: JSON) -> list[FieldProblem]:
-    found = [] if capacity else [required("spec.capacity")]
+    problems = [] if capacity else [required("spec.capacity")]
     if set(capacity) != {"storage"}:
-        found.append(unsupported("spec.capacity", capacity or None, ("storage",)))
+        problems.append(unsupported("spec.capacity", capacity or None, ("storage",)))
     for name, text in capacity.items():
         amount = quantities.parse_quantity(text)
         if amount.nanos < 0:
-            told = "must be a valid resource quantity"
-            found.append(invalid(f"spec.capacity[{name}]", amount.value(), told))
+            detail = "must be a valid resource quantity"
+            problems.append(invalid(f"spec.capacity[{name}]", amount.value(), detail))
         if amount.nanos <= 0:
-            found.append(invalid(f"spec.capacity[{name}]", text, "must be greater than zero"))
-    return found
+            problems.append(invalid(f"spec.capacity[{name}]", text, "must be greater than zero"))
+    return problems
 
 
 def _validate_node_affinity(spec: JSON) -> list[FieldProblem]:
     if "nodeAffinity" not in spec:
         return []
-    chosen = spec["nodeAffinity"].get("required")
-    if chosen is None:
+    node_selector = spec["nodeAffinity"].get("required")
+    if node_selector is None:
         return [required("spec.nodeAffinity.required", "must specify required node constraints")]
-    return placement.validate_node_selector(chosen, "spec.nodeAffinity.required")
+    return placement.validate_node_selector(node_selector, "spec.nodeAffinity.required")
 
 
 def _validate_volume_source(spec: JSON) -> list[FieldProblem]:
@@ -214,21 +210,21 @@ def _validate_volume_source(spec: JSON) -> list[FieldProblem]:
     if not sources:
         return [required("spec", "must specify a volume type")]
     first, *others = sources
-    told = "may not specify more than 1 volume type"
-    found = [forbidden(f"spec.{name}", told) for name in others]
+    detail = "may not specify more than 1 volume type"
+    problems = [forbidden(f"spec.{name}", detail) for name in others]
     match first:
         case "hostPath" | "nfs":
-            found += volumes.validate_source(first, spec[first], f"spec.{first}")
+            problems += volumes.validate_source(first, spec[first], f"spec.{first}")
         case "local":
             if not spec["local"].get("path"):
-                found.append(required("spec.local.path"))
+                problems.append(required("spec.local.path"))
             if "nodeAffinity" not in spec:
-                found.append(required("spec.nodeAffinity", "Local volume requires node affinity"))
+                problems.append(required("spec.nodeAffinity", "Local volume requires node affinity"))
         case "csi":
-            found += volumes.validate_csi_driver_name(spec["csi"].get("driver", ""), "spec.csi.driver")
+            problems += volumes.validate_csi_driver_name(spec["csi"].get("driver", ""), "spec.csi.driver")
             if not spec["csi"].get("volumeHandle"):
-                found.append(required("spec.csi.volumeHandle"))
-    return found
+                problems.append(required("spec.csi.volumeHandle"))
+    return problems
 
 
 class StorageClassStrategy(Strategy):
@@ -240,31 +236,31 @@ class StorageClassStrategy(Strategy):
         obj.setdefault("volumeBindingMode", "Immediate")
 
     def validate(self, obj: JSON) -> list[FieldProblem]:
-        found = self.validate_metadata(obj)
+        problems = self.metadata.validate(obj)
         name = obj["provisioner"]
-        found += (
+        problems += (
             invalid_each("provisioner", name.lower(), formats.qualified_name_errors(name.lower()))
             if name
             else [required("provisioner")]
         )
         parameters = obj.get("parameters", {})
         if len(parameters) > 512:
-            found.append(too_long("parameters", 512))
+            problems.append(too_long("parameters", 512))
         elif sum(len(key) + len(value) for key, value in parameters.items()) > 256 * 1024:
-            found.append(too_long("parameters", 256 * 1024))
-        for field, known in (
+            problems.append(too_long("parameters", 256 * 1024))
+        for field, supported in (
             ("reclaimPolicy", ("Delete", "Retain")),
             ("volumeBindingMode", ("Immediate", "WaitForFirstConsumer")),
         ):
-            if obj[field] not in known and (obj[field] or field != "reclaimPolicy"):
-                found.append(unsupported(field, obj[field], known))
-        return found
+            if obj[field] not in supported and (obj[field] or field != "reclaimPolicy"):
+                problems.append(unsupported(field, obj[field], supported))
+        return problems
 
     def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
-        found = [*self.validate(obj), *self.validate_metadata_update(obj, old)]
-        found += [
+        problems = [*self.validate(obj), *self.metadata.validate_update(obj, old)]
+        problems += [
             forbidden(name, f"updates to {name} are forbidden.")
             for name in ("parameters", "provisioner", "reclaimPolicy")
             if obj.get(name) != old.get(name)
         ]
-        return found + validate_immutable(obj["volumeBindingMode"], old["volumeBindingMode"], "volumeBindingMode")
+        return problems + validate_immutable(obj["volumeBindingMode"], old["volumeBindingMode"], "volumeBindingMode")

@@ -1,4 +1,4 @@
-"""What a CRD must be before its rules can be asked: the parts that Go's decoder reads and our types leave open."""
+"""Decoding of CRDs: checks of those parts of a schema that Go's decoder reads and our type trees leave open."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -12,7 +12,7 @@ from gangline.schema.typed.types import TypeNode
 
 _DECODE_ERROR_PREFIX = 'CustomResourceDefinition in version "v1" cannot be handled as a CustomResourceDefinition: '
 _OPEN_KEYWORDS = ("items", "additionalProperties")
-"""Schemas or something else: a list of them, a truth value."""
+"""Keywords that hold a schema, a list of schemas or a boolean."""
 
 _KEYWORD_TYPES: dict[str, type] = {
     **dict.fromkeys(("type", "format", "pattern", "description", "title"), str),
@@ -22,22 +22,22 @@ _KEYWORD_TYPES: dict[str, type] = {
     "x-kubernetes-list-map-keys": list,
     "properties": dict,
 }
-"""Of the fields that rules look at."""
+"""The types of the keywords that validation reads."""
 _NESTED_KEYWORDS = frozenset({*_OPEN_KEYWORDS, "not", "allOf", "anyOf", "oneOf", "properties"})
 
 
 @cache
 def _schema_type() -> TypeNode:
-    found: TypeNode | None = builtin_type("apiextensions.k8s.io/v1", "CustomResourceDefinition")
+    node: TypeNode | None = builtin_type("apiextensions.k8s.io/v1", "CustomResourceDefinition")
     for name in ("spec", "versions", "", "schema", "openAPIV3Schema"):
-        assert found is not None
-        found = found.field_type(name) if name else found.element
-    assert found is not None
-    return found
+        assert node is not None
+        node = node.field_type(name) if name else node.element
+    assert node is not None
+    return node
 
 
 def normalize_crd_spec(spec: JSON) -> None:
-    """Make everything in a CRD's spec what its type says, in place. Raises `Refused` (400)."""
+    """Make the parts of a CRD's spec what their types say, in place. Raises `StatusError` (400)."""
     for version in _fill_nulls(spec, "versions"):
         version.setdefault("name", "")
         _fill_nulls(version, "additionalPrinterColumns")
@@ -50,31 +50,31 @@ def normalize_crd_spec(spec: JSON) -> None:
 
 
 def _fill_nulls(parent: JSON, name: str) -> list[JSON]:
-    """A list of objects, in which Go reads null as an empty one."""
-    listed = parent.get(name)
-    if not isinstance(listed, list):
+    """The list in a field, with nulls replaced by empty objects in place, as Go reads them."""
+    items = parent.get(name)
+    if not isinstance(items, list):
         return []
-    listed[:] = [{} if item is None else item for item in listed]
-    return listed
+    items[:] = [{} if item is None else item for item in items]
+    return items
 
 
 def _check_open_schemas(root: JSON) -> None:
     # A loop that looks at little, because definitions are large: a pod template alone has some 1,400 schemas.
-    todo: list[tuple[Any, JSON]] = [(root, root)]  # a schema, and the open part it is in
-    while todo:
-        part, host = todo.pop()
+    pending: list[tuple[Any, JSON]] = [(root, root)]  # A schema, and the open keyword around it.
+    while pending:
+        part, host = pending.pop()
         if not isinstance(part, dict) or not _types_match(part):
-            wrong = type_errors(host, _schema_type())
-            raise bad_request(_DECODE_ERROR_PREFIX + (wrong[0] if wrong else "a schema must be an object"))
+            errors = type_errors(host, _schema_type())
+            raise bad_request(_DECODE_ERROR_PREFIX + (errors[0] if errors else "a schema must be an object"))
         if _NESTED_KEYWORDS.isdisjoint(part):
             continue
         for name in _OPEN_KEYWORDS:
             inner = part.get(name)
             if isinstance(inner, dict):
-                todo.append((inner, inner))
+                pending.append((inner, inner))
             elif inner is not None and not isinstance(inner, list | bool):
                 del part[name]
-        todo += [(inner, host) for inner in _subschemas(part)]
+        pending += [(inner, host) for inner in _subschemas(part)]
 
 
 def _types_match(part: JSON) -> bool:
@@ -85,7 +85,7 @@ def _types_match(part: JSON) -> bool:
 
 
 def _subschemas(part: JSON) -> Iterator[Any]:
-    """The schemas in a schema, but for open ones. Go reads null as an empty one."""
+    """The schemas directly inside, except those of open keywords. Nulls become empty schemas, as Go reads them."""
     if part.get("not") is not None:
         yield part["not"]
     for name in ("allOf", "anyOf", "oneOf"):

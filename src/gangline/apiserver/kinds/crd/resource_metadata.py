@@ -1,11 +1,11 @@
-"""The metadata of custom resources, which is of the same type as that of all others, whatever their schema says."""
+"""Metadata of custom resources. Its type is that of all kinds, whatever the schema of the resource says."""
 
 from functools import cache
 
 import msgspec
 
 from gangline.api.meta import JSON
-from gangline.apiserver.patch.json_patch import go_json_type
+from gangline.schema.go_text import json_type_name
 from gangline.schema.typed.openapi import builtin_type
 from gangline.schema.typed.strict_decoding import NO_ERRORS, DecodingChecker, DecodingErrors
 from gangline.schema.typed.types import TypeNode
@@ -13,9 +13,9 @@ from gangline.schema.typed.types import TypeNode
 
 @cache
 def _metadata_type() -> TypeNode:
-    found = builtin_type("v1", "ConfigMap").field_type("metadata")
-    assert found is not None
-    return found
+    node = builtin_type("v1", "ConfigMap").field_type("metadata")
+    assert node is not None
+    return node
 
 
 @cache
@@ -24,29 +24,29 @@ def _metadata_decoder() -> DecodingChecker:
 
 
 def metadata_errors(body: JSON) -> DecodingErrors:
-    """What Go's decoder would say about an object's metadata."""
+    """What Go's decoder would report about an object's metadata."""
     metadata = body.get("metadata")
     if metadata is None:
         return NO_ERRORS
     if not isinstance(metadata, dict):
         return DecodingErrors(
-            error=f"json: cannot unmarshal {go_json_type(metadata)} into Go value of type v1.ObjectMeta"
+            error=f"json: cannot unmarshal {json_type_name(metadata)} into Go value of type v1.ObjectMeta"
         )
-    found = _metadata_decoder().errors(msgspec.json.encode(metadata), metadata)
-    return DecodingErrors(found.error, tuple(text.replace('"', '"metadata.', 1) for text in found.strict))
+    errors = _metadata_decoder().errors(msgspec.json.encode(metadata), metadata)
+    return DecodingErrors(errors.error, tuple(text.replace('"', '"metadata.', 1) for text in errors.strict))
 
 
 def prune_metadata(metadata: JSON) -> None:
-    """Drop, in place, what Go would not write again: unknown fields, and empty ones. Its types must be right."""
-    known = _metadata_type().fields
+    """Drop unknown and empty fields, which Go would not write again, in place. The types must be right."""
+    fields = _metadata_type().fields
     for name, value in list(metadata.items()):
-        if name not in known or value is None or value in ("", {}, []):
+        if name not in fields or value is None or value in ("", {}, []):
             del metadata[name]
     for name in ("labels", "annotations"):
         for key, value in metadata.get(name, {}).items():
             if value is None:
                 metadata[name][key] = ""
-    owner = known["ownerReferences"].element.fields
+    owner_fields = fields["ownerReferences"].element.fields
     for reference in metadata.get("ownerReferences", ()):
-        for name in [name for name in reference if name not in owner or reference[name] is None]:
+        for name in [name for name in reference if name not in owner_fields or reference[name] is None]:
             del reference[name]

@@ -1,41 +1,43 @@
-"""The rules of a custom resource, from its schema."""
+"""The strategy of custom resources, made from their schema."""
 
 from functools import cached_property
 from typing import Any
 
 from gangline.api.meta import JSON
-from gangline.apiserver.kinds.machinery import metadata
-from gangline.apiserver.kinds.machinery.strategy import Strategy
+from gangline.apiserver.kinds.machinery.metadata import MetadataRules
+from gangline.apiserver.kinds.machinery.strategy import StatusStrategy, Strategy
 from gangline.schema.go_text import quoted_text
-from gangline.schema.problems import FieldProblem, ProblemKind
+from gangline.schema.problems import FieldProblem, invalid
 from gangline.schema.structural.schema import StructuralSchema
 
 _MAX_REPLICAS = 2**31 - 1
 
 
 class CustomResourceStrategy(Strategy):
-    """Rules of one version of a custom resource."""
+    """The strategy of one version of a custom resource."""
 
     has_generation = True
+    metadata_rules = MetadataRules
 
     def __init__(
         self, schema: JSON, *, status: bool, namespaced: bool, replicas: tuple[tuple[str, ...], ...] = ()
     ) -> None:
-        """`replicas` is where `scale` has those that are wanted and those that are, if the kind has one."""
-        super().__init__()
-        self._replica_paths = replicas
-        self._raw_schema = schema
+        """`replicas` are the paths of the desired and actual replicas, if the kind has the `scale` subresource."""
         # Set on the instance: each custom kind has its own.
         self.has_status = status  # type: ignore[misc]
         self.namespaced = namespaced  # type: ignore[misc]
+        super().__init__()
+        self.status = CustomResourceStatusStrategy(self)
+        self._replica_paths = replicas
+        self._raw_schema = schema
 
     @cached_property
     def _schema(self) -> StructuralSchema:
-        # Compiled with the first object: a server has many definitions, and most are of kinds nobody uses.
+        # Compiled with the first object: a server has many definitions, most of them unused.
         return StructuralSchema.from_schema(self._raw_schema)
 
     def default_and_prune(self, obj: JSON) -> list[str]:
-        """Default and prune; the paths of fields that were dropped."""
+        """Default and prune in place. Returns the paths of the dropped fields."""
         return self._schema.prepare(obj)
 
     def prepare_for_create(self, obj: JSON, now: str) -> None:
@@ -44,62 +46,63 @@ class CustomResourceStrategy(Strategy):
             obj.pop("status", None)
 
     def generation_fields(self, obj: JSON) -> Any:
-        left_out = ("metadata", "status") if self.has_status else ("metadata",)
-        return {name: value for name, value in obj.items() if name not in left_out}
-
-    def prepare_for_status_update(self, obj: JSON, old: JSON) -> None:
-        super().prepare_for_status_update(obj, old)
-        # Metadata stays as it was; only who owns what is noted.
-        managed = obj["metadata"].get("managedFields")
-        obj["metadata"] = {name: value for name, value in old["metadata"].items() if name != "managedFields"}
-        if managed:
-            obj["metadata"]["managedFields"] = managed
+        excluded = ("metadata", "status") if self.has_status else ("metadata",)
+        return {name: value for name, value in obj.items() if name not in excluded}
 
     def warnings(self, obj: JSON, old: JSON | None) -> list[str]:
-        told = _unqualified_finalizer_warnings(obj["metadata"], (old or {}).get("metadata") or {})
+        finalizer_warnings = _unqualified_finalizer_warnings(obj["metadata"], (old or {}).get("metadata") or {})
         if old is None or not self._schema.has_rules:
-            return told
-        return [*told, *self._schema.validate(obj, old).warnings]
-
-    def validate_metadata(self, obj: JSON) -> list[FieldProblem]:
-        # Unlike with core kinds, any qualified name is fine for a finalizer.
-        return metadata.validate_object_meta(obj["metadata"], self.validate_name, namespaced=self.namespaced)
+            return finalizer_warnings
+        return [*finalizer_warnings, *self._schema.validate(obj, old).warnings]
 
     def validate(self, obj: JSON) -> list[FieldProblem]:
-        return [*self.validate_metadata(obj), *self._schema_problems(obj)]
+        return [*self.metadata.validate(obj), *self._content_problems(obj)]
 
-    def _schema_problems(self, obj: JSON, old: JSON | None = None) -> list[FieldProblem]:
+    def validate_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
+        return [*self.metadata.validate_update(obj, old), *self._content_problems(obj, old)]
+
+    def _content_problems(self, obj: JSON, old: JSON | None = None) -> list[FieldProblem]:
         return [*self._schema.validate(obj, old).problems, *self._scale_problems(obj)]
 
     def _scale_problems(self, obj: JSON) -> list[FieldProblem]:
         return [problem for steps in self._replica_paths for problem in _replicas_problems(obj, steps)]
 
-    def validate_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
-        return [
-            *metadata.validate_object_meta_update(obj["metadata"], old["metadata"]),
-            *self._schema_problems(obj, old),
-        ]
+    def status_problems(self, obj: JSON, old: JSON) -> list[FieldProblem]:
+        """Problems of a changed status by the schema, and of the replicas that `scale` shows."""
+        return [*self._schema.validate_status(obj, old).problems, *self._scale_problems(obj)]
 
-    def validate_status_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
-        return [
-            *metadata.validate_object_meta_update(obj["metadata"], old["metadata"]),
-            *self._schema.validate_status(obj, old).problems,
-            *self._scale_problems(obj),
-        ]
+
+class CustomResourceStatusStrategy(StatusStrategy):
+    """The strategy of the status subresource of one version of a custom resource."""
+
+    def __init__(self, resource: CustomResourceStrategy) -> None:
+        super().__init__(resource.metadata)
+        self._resource = resource
+
+    def prepare_for_update(self, obj: JSON, old: JSON) -> None:
+        super().prepare_for_update(obj, old)
+        # Metadata stays as it was, except for the record of field managers.
+        managed = obj["metadata"].get("managedFields")
+        obj["metadata"] = {name: value for name, value in old["metadata"].items() if name != "managedFields"}
+        if managed:
+            obj["metadata"]["managedFields"] = managed
+
+    def validate_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
+        return [*self.metadata.validate_update(obj, old), *self._resource.status_problems(obj, old)]
 
 
 def _replicas_problems(obj: JSON, steps: tuple[str, ...]) -> list[FieldProblem]:
-    found: Any = obj
+    replicas: Any = obj
     for step in steps:
-        found = found.get(step) if isinstance(found, dict) else None
-    if not isinstance(found, int) or isinstance(found, bool) or 0 <= found <= _MAX_REPLICAS:
-        return []  # of another type: the schema has said so
-    limit = "a non-negative integer" if found < 0 else f"less than or equal to {_MAX_REPLICAS}"
-    return [FieldProblem(ProblemKind.INVALID, f".{'.'.join(steps)}", found, f"should be {limit}")]
+        replicas = replicas.get(step) if isinstance(replicas, dict) else None
+    if not isinstance(replicas, int) or isinstance(replicas, bool) or 0 <= replicas <= _MAX_REPLICAS:
+        return []  # The schema reports a wrong type.
+    limit = "a non-negative integer" if replicas < 0 else f"less than or equal to {_MAX_REPLICAS}"
+    return [invalid(f".{'.'.join(steps)}", replicas, f"should be {limit}")]
 
 
 def _unqualified_finalizer_warnings(new: JSON, old: JSON) -> list[str]:
-    """Of finalizers that are new and that another controller could choose as well."""
+    """Warnings about new finalizers without a domain, which another controller could use as well."""
     added = {*new.get("finalizers", ())} - {*old.get("finalizers", ()), "orphan", "foregroundDeletion"}
     return [
         f"metadata.finalizers: {quoted_text(name)}: prefer a domain-qualified finalizer name "

@@ -1,4 +1,4 @@
-"""The rules of CustomResourceDefinitions themselves."""
+"""The strategy of CustomResourceDefinitions."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,18 +6,19 @@ from typing import Any
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.crd.decoding import normalize_crd_spec
 from gangline.apiserver.kinds.crd.validation import crd_problems, crd_update_problems
-from gangline.apiserver.kinds.machinery import metadata
+from gangline.apiserver.kinds.machinery.metadata import MetadataRules
 from gangline.apiserver.kinds.machinery.strategy import Strategy
 from gangline.schema.formats import format_predicate
 from gangline.schema.problems import FieldProblem
 
 
 class CrdStrategy(Strategy):
-    """Defaults and checks of a CRD."""
+    """Defaults and validation of a CRD."""
 
     namespaced = False
     has_status = True
     has_generation = True
+    metadata_rules = MetadataRules
 
     def set_defaults(self, obj: JSON) -> None:
         spec = obj.get("spec")
@@ -47,45 +48,38 @@ class CrdStrategy(Strategy):
         if missing:
             obj["status"] = {**obj["status"], "storedVersions": [*stored, *missing]}
 
-    def validate_metadata(self, obj: JSON) -> list[FieldProblem]:
-        # Unlike with core kinds, any qualified name is fine for a finalizer.
-        return metadata.validate_object_meta(obj["metadata"], self.validate_name, namespaced=False)
-
-    def validate_metadata_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
-        return metadata.validate_object_meta_update(obj["metadata"], old["metadata"])
-
     def validate_content(self, obj: JSON) -> list[FieldProblem]:
         return crd_problems(obj)
 
     def validate_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         changed = obj["spec"] != old["spec"]
         problems = crd_problems(obj) if changed else []
-        moved = crd_update_problems(obj, old) if changed else []
-        # A changed group or plural no longer fits the name; that is told once, as the change it is.
-        fits = [problem for problem in problems if not (moved and problem.field == "metadata.name")]
-        return [*self.validate_metadata_update(obj, old), *fits, *moved]
+        update_problems = crd_update_problems(obj, old) if changed else []
+        # A changed group or plural no longer fits the name. This is reported once, as the change.
+        own_problems = [problem for problem in problems if not (update_problems and problem.field == "metadata.name")]
+        return [*self.metadata.validate_update(obj, old), *own_problems, *update_problems]
 
     def warnings(self, obj: JSON, old: JSON | None) -> list[str]:
         versions = obj["spec"].get("versions") or ()
-        found: dict[str, None] = {}
+        formats: dict[str, None] = {}
         for version in versions:
-            found |= dict.fromkeys(_unknown_formats((version.get("schema") or {}).get("openAPIV3Schema")))
-        return [f'unrecognized format "{name}"' for name in found]
+            formats |= dict.fromkeys(_unknown_formats((version.get("schema") or {}).get("openAPIV3Schema")))
+        return [f'unrecognized format "{name}"' for name in formats]
 
 
 def _unknown_formats(schema: Any) -> Iterator[str]:
-    """Formats that the schema asks for and nobody checks, in the order of the schema."""
+    """String formats in the schema that the server does not validate, in the order of the schema."""
     # A loop, because definitions are large: a pod template alone has some 1,400 schemas.
-    todo = [schema]
-    while todo:
-        part = todo.pop()
+    pending = [schema]
+    while pending:
+        part = pending.pop()
         if not isinstance(part, dict):
             continue
         name = part.get("format")
         if name and part.get("type") == "string" and format_predicate(name) is None:
             yield name
         if not _NESTED_KEYWORDS.isdisjoint(part):
-            todo += reversed(list(_subschemas(part)))
+            pending += reversed(list(_subschemas(part)))
 
 
 _NESTED_KEYWORDS = frozenset({"items", "additionalProperties", "not", "allOf", "anyOf", "oneOf", "properties"})

@@ -1,7 +1,7 @@
-"""What is wrong with a CustomResourceDefinition, in kube-apiserver's words and order.
+"""Validation of CustomResourceDefinitions, in kube-apiserver's words and order.
 
-It thinks in an older form of CRDs: what all versions have in common is told of as if it stood once, right under
-`spec`, and only what differs under `spec.versions[i]`.
+kube-apiserver converts CRDs to an older form: what all versions have in common is reported once, directly under `spec`,
+and only what differs under `spec.versions[i]`.
 """
 
 import re
@@ -13,16 +13,8 @@ import msgspec
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats
 from gangline.apiserver.kinds.machinery.metadata import IMMUTABLE_MESSAGE
-from gangline.apiserver.kinds.machinery.problems import (
-    duplicate,
-    forbidden,
-    invalid,
-    invalid_each,
-    required,
-    unsupported,
-)
 from gangline.schema.crd_validation.schema_rules import SHARED_SCHEMA_PATH, check_crd_schema
-from gangline.schema.problems import FieldProblem
+from gangline.schema.problems import FieldProblem, duplicate, forbidden, invalid, invalid_each, required, unsupported
 
 APPROVAL_ANNOTATION = "api-approved.kubernetes.io"
 COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")
@@ -39,7 +31,7 @@ _SELECTABLE_MESSAGE = (
 
 
 class _PrintedVersion(msgspec.Struct, frozen=True):
-    """A version as Go prints it, without what all versions have in common."""
+    """A version as Go prints it, without the parts that all versions have in common."""
 
     Name: str
     Served: bool
@@ -53,19 +45,19 @@ class _PrintedVersion(msgspec.Struct, frozen=True):
 
 
 def crd_problems(crd: JSON) -> list[FieldProblem]:
-    """Everything but metadata in general."""
+    """Problems of a CRD, without those of its metadata that every kind has."""
     spec, name = crd["spec"], crd["metadata"].get("name") or ""
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     names = spec.get("names") or {}
     if name and name != f"{names.get('plural', '')}.{spec.get('group', '')}":
-        found.append(invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group'))
-    found += _spec_problems(spec)
-    found += _stored_versions_problems(spec, (crd.get("status") or {}).get("storedVersions"))
-    return [*found, *_approval_problems(crd)]
+        problems.append(invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group'))
+    problems += _spec_problems(spec)
+    problems += _stored_versions_problems(spec, (crd.get("status") or {}).get("storedVersions"))
+    return [*problems, *_approval_problems(crd)]
 
 
 def crd_update_problems(new: JSON, old: JSON) -> list[FieldProblem]:
-    """What may not change: group and plural ever, scope and kind once the CRD serves."""
+    """Problems of changed immutable fields: group and plural always, scope and kind once the CRD is established."""
     fields = [("spec.group", ("group",)), ("spec.names.plural", ("names", "plural"))]
     conditions = (old.get("status") or {}).get("conditions") or ()
     if any(c["type"] == "Established" and c["status"] == "True" for c in conditions):
@@ -85,52 +77,54 @@ def _value_at(value: Any, steps: tuple[str, ...]) -> Any:
 
 def _spec_problems(spec: JSON) -> list[FieldProblem]:
     versions = spec.get("versions") or []
-    found = [*_group_problems(spec.get("group") or ""), *_scope_problems(spec.get("scope") or "")]
+    problems = [*_group_problems(spec.get("group") or ""), *_scope_problems(spec.get("scope") or "")]
     if spec.get("preserveUnknownFields"):
-        found.append(invalid("spec.preserveUnknownFields", value=True, detail=_PRESERVE_UNKNOWN_MESSAGE))
-    found += [
+        problems.append(invalid("spec.preserveUnknownFields", value=True, detail=_PRESERVE_UNKNOWN_MESSAGE))
+    problems += [
         required(f"spec.versions[{index}].schema.openAPIV3Schema")
         for index, version in enumerate(versions)
         if not _openapi_schema(version)
     ]
     for index, version in enumerate(versions):
         path = f"spec.versions[{index}]"
-        found += invalid_each(
+        problems += invalid_each(
             f"{path}.name", version.get("name", ""), formats.dns_1035_label_errors(version.get("name", ""))
         )
-        found += _deprecation_problems(version, path)
-    found += _version_part_problems(versions, shared=False)
-    found += _storage_flag_problems(spec.get("versions"))
+        problems += _deprecation_problems(version, path)
+    problems += _version_part_problems(versions, shared=False)
+    problems += _storage_flag_problems(spec.get("versions"))
     if versions and versions[0].get("name"):
-        found += invalid_each("spec.version", versions[0]["name"], formats.dns_1035_label_errors(versions[0]["name"]))
-    found += _names_problems(spec.get("names") or {})
-    found += _version_part_problems(versions, shared=True)
-    return [*found, *_conversion_problems(spec.get("conversion") or {})]
+        problems += invalid_each(
+            "spec.version", versions[0]["name"], formats.dns_1035_label_errors(versions[0]["name"])
+        )
+    problems += _names_problems(spec.get("names") or {})
+    problems += _version_part_problems(versions, shared=True)
+    return [*problems, *_conversion_problems(spec.get("conversion") or {})]
 
 
 def _group_problems(group: str) -> list[FieldProblem]:
     if not group:
         return [required("spec.group")]
-    if said := formats.dns_subdomain_errors(group):
-        return invalid_each("spec.group", group, said)
+    if errors := formats.dns_subdomain_errors(group):
+        return invalid_each("spec.group", group, errors)
     return [] if "." in group else [invalid("spec.group", group, "should be a domain with at least one dot")]
 
 
 def _scope_problems(scope: str) -> list[FieldProblem]:
     if not scope:
         return [required("spec.scope")]
-    known = ("Cluster", "Namespaced")
-    return [] if scope in known else [unsupported("spec.scope", scope, known)]
+    supported = ("Cluster", "Namespaced")
+    return [] if scope in supported else [unsupported("spec.scope", scope, supported)]
 
 
-def _storage_flag_problems(given: list[JSON] | None) -> Iterator[FieldProblem]:
-    versions = given or []
+def _storage_flag_problems(listed_versions: list[JSON] | None) -> Iterator[FieldProblem]:
+    versions = listed_versions or []
     names = [version.get("name", "") for version in versions]
-    shown = None if given is None else [_printed_version(version) for version in versions]
+    printed = None if listed_versions is None else [_printed_version(version) for version in versions]
     if len(set(names)) < len(names):
-        yield invalid("spec.versions", shown, "must contain unique version names")
+        yield invalid("spec.versions", printed, "must contain unique version names")
     if sum(bool(version.get("storage")) for version in versions) != 1:
-        yield invalid("spec.versions", shown, "must have exactly one version marked as storage version")
+        yield invalid("spec.versions", printed, "must have exactly one version marked as storage version")
 
 
 def _printed_version(version: JSON) -> _PrintedVersion:
@@ -152,9 +146,9 @@ def _stored_versions_problems(spec: JSON, stored: list[str] | None) -> Iterator[
     storage = [version["name"] for version in versions if version.get("storage")]
     if storage and storage[-1] not in stored:
         yield invalid(path, stored, f"must have the storage version {storage[-1]}")
-    known = {version["name"] for version in versions}
+    names = {version["name"] for version in versions}
     for index, name in enumerate(stored):
-        if name not in known:
+        if name not in names:
             yield invalid(
                 f"{path}[{index}]",
                 name,
@@ -169,26 +163,26 @@ def _approval_problems(crd: JSON) -> list[FieldProblem]:
         APPROVAL_ANNOTATION
     ):
         return []
-    told = (
+    detail = (
         f'protected groups must have approval annotation "{APPROVAL_ANNOTATION}", '
         "see https://github.com/kubernetes/enhancements/pull/1111"
     )
-    return [required(f"metadata.annotations[{APPROVAL_ANNOTATION}]", told)]
+    return [required(f"metadata.annotations[{APPROVAL_ANNOTATION}]", detail)]
 
 
 # Names
 
 
 def _names_problems(names: JSON) -> list[FieldProblem]:
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     for field in ("plural", "singular", "kind", "listKind"):
-        found += _name_problems(field, names.get(field) or "")
+        problems += _name_problems(field, names.get(field) or "")
     for field in ("shortNames", "categories"):
         for index, name in enumerate(names.get(field) or ()):
-            found += invalid_each(f"spec.names.{field}[{index}]", name, formats.dns_1035_label_errors(name))
+            problems += invalid_each(f"spec.names.{field}[{index}]", name, formats.dns_1035_label_errors(name))
     if names.get("kind") and names.get("kind") == names.get("listKind"):
-        found.append(invalid("spec.names.listKind", names["listKind"], "kind and listKind may not be the same"))
-    return found
+        problems.append(invalid("spec.names.listKind", names["listKind"], "kind and listKind may not be the same"))
+    return problems
 
 
 def _name_problems(field: str, name: str) -> list[FieldProblem]:
@@ -197,15 +191,17 @@ def _name_problems(field: str, name: str) -> list[FieldProblem]:
         return [required(path)]
     if field in ("plural", "singular"):
         return invalid_each(path, name, formats.dns_1035_label_errors(name))
-    return invalid_each(path, name, [_MIXED_CASE_PREFIX + said for said in formats.dns_1035_label_errors(name.lower())])
+    return invalid_each(
+        path, name, [_MIXED_CASE_PREFIX + errors for errors in formats.dns_1035_label_errors(name.lower())]
+    )
 
 
-# What versions may have in common
+# Parts that versions may have in common
 
 
 def _version_part_problems(versions: list[JSON], *, shared: bool) -> list[FieldProblem]:
     """Schemas, subresources, columns and selectable fields: those that all versions share, or those that differ."""
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     for part, check in (
         ("schema", _schema_problems),
         ("subresources", _subresource_problems),
@@ -217,13 +213,13 @@ def _version_part_problems(versions: list[JSON], *, shared: bool) -> list[FieldP
             continue
         for index, version in enumerate(versions[:1] if shared else versions):
             if version.get(part):
-                found += check(version, "spec" if shared else f"spec.versions[{index}]")
-    return found
+                problems += check(version, "spec" if shared else f"spec.versions[{index}]")
+    return problems
 
 
 def _openapi_schema(version: JSON) -> JSON | None:
-    found: JSON | None = (version.get("schema") or {}).get("openAPIV3Schema")
-    return found
+    schema: JSON | None = (version.get("schema") or {}).get("openAPIV3Schema")
+    return schema
 
 
 def _schema_problems(version: JSON, path: str) -> list[FieldProblem]:
@@ -231,108 +227,108 @@ def _schema_problems(version: JSON, path: str) -> list[FieldProblem]:
     if not schema:
         return []
     status = "status" in (version.get("subresources") or {})
-    where = SHARED_SCHEMA_PATH if path == "spec" else f"{path}.schema.openAPIV3Schema"
-    return check_crd_schema(schema, where, status=status)
+    schema_path = SHARED_SCHEMA_PATH if path == "spec" else f"{path}.schema.openAPIV3Schema"
+    return check_crd_schema(schema, schema_path, status=status)
 
 
 def _subresource_problems(version: JSON, path: str) -> list[FieldProblem]:
     scale = version["subresources"].get("scale")
     if scale is None:
         return []
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     for field, roots in (
         ("specReplicasPath", (".spec",)),
         ("statusReplicasPath", (".status",)),
         ("labelSelectorPath", (".spec", ".status")),
     ):
-        given = scale.get(field) or ""
-        if given or field != "labelSelectorPath":
-            found += _replicas_path_problems(given, f"{path}.subresources.scale.{field}", roots)
-    return found
+        json_path = scale.get(field) or ""
+        if json_path or field != "labelSelectorPath":
+            problems += _replicas_path_problems(json_path, f"{path}.subresources.scale.{field}", roots)
+    return problems
 
 
-def _replicas_path_problems(given: str, path: str, roots: tuple[str, ...]) -> list[FieldProblem]:
-    if not given:
+def _replicas_path_problems(json_path: str, path: str, roots: tuple[str, ...]) -> list[FieldProblem]:
+    if not json_path:
         return [required(path)]
-    if not given.startswith(".") or given == ".":
-        return [invalid(path, given, _SIMPLE_PATH_MESSAGE)]
-    if not any(given.startswith(f"{root}.") for root in roots):
+    if not json_path.startswith(".") or json_path == ".":
+        return [invalid(path, json_path, _SIMPLE_PATH_MESSAGE)]
+    if not any(json_path.startswith(f"{root}.") for root in roots):
         under = roots[0] if len(roots) == 1 else "either .spec or .status"
-        return [invalid(path, given, f"should be a json path under {under}")]
+        return [invalid(path, json_path, f"should be a json path under {under}")]
     return []
 
 
 def _columns_problems(version: JSON, path: str) -> list[FieldProblem]:
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     for index, column in enumerate(version["additionalPrinterColumns"]):
-        found += _column_problems(column, f"{path}.additionalPrinterColumns[{index}]")
-    return found
+        problems += _column_problems(column, f"{path}.additionalPrinterColumns[{index}]")
+    return problems
 
 
 def _column_problems(column: JSON, path: str) -> Iterator[FieldProblem]:
     if not column.get("name"):
         yield required(f"{path}.name")
-    kind, form, where = column.get("type"), column.get("format"), column.get("jsonPath") or ""
+    kind, format_name, json_path = column.get("type"), column.get("format"), column.get("jsonPath") or ""
     if not kind:
         yield required(f"{path}.type", f"must be one of {','.join(COLUMN_TYPES)}")
     elif kind not in COLUMN_TYPES:
         yield invalid(f"{path}.type", kind, f"must be one of {','.join(COLUMN_TYPES)}")
-    if form and form not in COLUMN_FORMATS:
-        yield invalid(f"{path}.format", form, f"must be one of {','.join(COLUMN_FORMATS)}")
-    if not where:
+    if format_name and format_name not in COLUMN_FORMATS:
+        yield invalid(f"{path}.format", format_name, f"must be one of {','.join(COLUMN_FORMATS)}")
+    if not json_path:
         yield required(f"{path}.JSONPath")
-    elif not where.startswith("."):
-        yield invalid(f"{path}.JSONPath", where, _SIMPLE_PATH_MESSAGE)
+    elif not json_path.startswith("."):
+        yield invalid(f"{path}.JSONPath", json_path, _SIMPLE_PATH_MESSAGE)
 
 
 def _selectable_field_problems(version: JSON, path: str) -> list[FieldProblem]:
-    found: list[FieldProblem] = []
-    seen: set[str] = set()
+    problems: list[FieldProblem] = []
+    earlier_paths: set[str] = set()
     for index, field in enumerate(version["selectableFields"]):
-        here, given = f"{path}.selectableFields[{index}].jsonPath", field.get("jsonPath") or ""
-        if said := _selectable_field_error(given, _openapi_schema(version) or {}):
-            found.append(invalid(here, given, said))
-        elif given in seen:
-            found.append(duplicate(here, given))
-        seen.add(given)
-    return found
+        item_path, json_path = f"{path}.selectableFields[{index}].jsonPath", field.get("jsonPath") or ""
+        if errors := _selectable_field_error(json_path, _openapi_schema(version) or {}):
+            problems.append(invalid(item_path, json_path, errors))
+        elif json_path in earlier_paths:
+            problems.append(duplicate(item_path, json_path))
+        earlier_paths.add(json_path)
+    return problems
 
 
 def _selectable_field_error(path: str, schema: JSON) -> str:
     if not path.startswith((".", "[")):
         return f"is an invalid path: expected [ or . but got: {path}"
-    found: JSON | None = schema
+    node: JSON | None = schema
     for step in path.split(".")[1:]:
-        found = ((found or {}).get("properties") or {}).get(step)
-    if found is None or path.startswith(".metadata"):
+        node = ((node or {}).get("properties") or {}).get(step)
+    if node is None or path.startswith(".metadata"):
         return "is an invalid path: does not refer to a valid field"
-    return "" if found.get("type") in ("string", "boolean", "integer") else _SELECTABLE_MESSAGE
+    return "" if node.get("type") in ("string", "boolean", "integer") else _SELECTABLE_MESSAGE
 
 
 def _deprecation_problems(version: JSON, path: str) -> Iterator[FieldProblem]:
-    told = version.get("deprecationWarning")
-    if told is None:
+    detail = version.get("deprecationWarning")
+    if detail is None:
         return
     if not version.get("deprecated"):
-        yield invalid(f"{path}.deprecationWarning", told, "can only be set for deprecated versions")
-    elif not told:
-        yield invalid(f"{path}.deprecationWarning", told, "must not be an empty string")
+        yield invalid(f"{path}.deprecationWarning", detail, "can only be set for deprecated versions")
+    elif not detail:
+        yield invalid(f"{path}.deprecationWarning", detail, "must not be an empty string")
 
 
 def _conversion_problems(conversion: JSON) -> Iterator[FieldProblem]:
     strategy, hook = conversion.get("strategy") or "", conversion.get("webhook") or {}
     client, reviews = hook.get("clientConfig"), hook.get("conversionReviewVersions")
-    path, known = "spec.conversion", ("None", "Webhook")
-    if strategy not in known:
-        yield unsupported(f"{path}.strategy", strategy, known)
+    path, supported = "spec.conversion", ("None", "Webhook")
+    if strategy not in supported:
+        yield unsupported(f"{path}.strategy", strategy, supported)
     if strategy == "Webhook":
         if not client:
             yield required(f"{path}.webhookClientConfig", "required when strategy is set to Webhook")
         if not reviews:
             yield required(f"{path}.conversionReviewVersions")
         return
-    told = "should not be set when strategy is not set to Webhook"
+    detail = "should not be set when strategy is not set to Webhook"
     if client:
-        yield forbidden(f"{path}.webhookClientConfig", told)
+        yield forbidden(f"{path}.webhookClientConfig", detail)
     if reviews:
-        yield forbidden(f"{path}.conversionReviewVersions", told)
+        yield forbidden(f"{path}.conversionReviewVersions", detail)

@@ -1,14 +1,14 @@
-"""Objects as the real server writes them back: zero values left out or filled in, quantities and times canonical.
+"""Objects as kube-apiserver writes them back: zero values omitted or filled in, quantities and times canonical.
 
-kube-apiserver decodes a request into structs and encodes those again. What was null, empty or zero disappears or
-comes back as a zero, by the field: `env: []` goes, `emptyDir: {}` stays, `status` appears. What Go declares of a
-field decides:
+kube-apiserver decodes a request into Go structs and encodes these again. A null, empty or zero value is omitted or
+written as zero, depending on the field: `env: []` is omitted, `emptyDir: {}` is kept, `status` is added. The
+declaration of the field in Go decides:
 
-    a pointer         null goes, zero stays
-    a struct          is always written, also when nobody wrote it
-    anything else     zero goes: no text, an empty list
+    a pointer         null is omitted, zero is kept
+    a struct          is always written, even if the request does not have it
+    anything else     zero is omitted: an empty string, an empty list
 
-and without `omitempty` what would go is written instead, as zero or null.
+Without `omitempty`, a value that would be omitted is written as zero or null.
 """
 
 import re
@@ -32,8 +32,8 @@ _ZERO_VALUES: dict[str, Any] = {
     "quantity": "0",
     "int-or-string": 0,
 }
-# Structs that are kept as they come. apply/managed.py reads managedFields as the client sent them and writes them as Go
-# would; to walk through them here, on every request, would find nothing.
+# Structs that stay as clients send them. Server-side apply reads managedFields and writes them as Go would, so that a
+# walk through them on every request would change nothing.
 _OPAQUE_STRUCTS = {"v1.ManagedFieldsEntry"}
 # What to do with a field. Small numbers, because this loop runs over every field of every pod.
 _OMIT_ZERO, _OMIT_NULL, _WRITE_ALWAYS, _STRUCT_POINTER, _STRUCT_VALUE, _CONVERT = range(6)
@@ -43,7 +43,7 @@ _is_canonical_micro_time = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 
 
 class Canonicalizer:
-    """One struct: what becomes of each field, and what is there even if nobody wrote it. Worked out on first use."""
+    """One struct: what to do with each field, and which fields are always written. Built on first use."""
 
     __slots__ = ("_actions", "_field_types", "always_written")
 
@@ -54,69 +54,69 @@ class Canonicalizer:
 
     @property
     def actions(self) -> dict[str, tuple[int, Any]]:
-        """What to do with each field. Not built before it is asked for: most structs never are."""
+        """What to do with each field. Built on first use, because most structs are never used."""
         if self._actions is None:
             self._actions = {name: _field_action(declared) for name, declared in self._field_types.items()}
             self.always_written = tuple(_always_written(self._field_types, self._actions))
         return self._actions
 
     def canonicalize(self, obj: JSON) -> None:  # noqa: C901  one loop, no calls: it runs over every field of every pod
-        """Make `obj` what the server would write, in place. Unknown fields go. Raises `QuantityError`."""
-        gone: list[str] | None = None
+        """Make `obj` what the server would write, in place. Unknown fields are dropped. Raises `QuantityError`."""
+        dropped: list[str] | None = None
         fields = self._actions or self.actions
         for name, value in obj.items():
-            todo, argument = fields.get(name, _UNKNOWN_FIELD)
-            if todo == _OMIT_ZERO:
+            action, argument = fields.get(name, _UNKNOWN_FIELD)
+            if action == _OMIT_ZERO:
                 keep = bool(value)
             elif value is None:
-                keep = todo in (_WRITE_ALWAYS, _STRUCT_VALUE)
+                keep = action in (_WRITE_ALWAYS, _STRUCT_VALUE)
                 if keep:
-                    obj[name] = argument.zero_value() if todo == _STRUCT_VALUE else argument
-            elif todo <= _WRITE_ALWAYS:
+                    obj[name] = argument.zero_value() if action == _STRUCT_VALUE else argument
+            elif action <= _WRITE_ALWAYS:
                 keep = True
-            elif todo in (_STRUCT_POINTER, _STRUCT_VALUE):
+            elif action in (_STRUCT_POINTER, _STRUCT_VALUE):
                 argument.canonicalize(value)
                 keep = True
-            elif todo == _CONVERT:
+            elif action == _CONVERT:
                 obj[name] = argument(value)
                 keep = True
             else:
-                keep = todo != _DROP and _canonicalize_elements(obj, name, value, todo, argument)
+                keep = action != _DROP and _canonicalize_elements(obj, name, value, action, argument)
             if not keep:
-                gone = [*gone, name] if gone else [name]
-        if gone:
-            for name in gone:
+                dropped = [*dropped, name] if dropped else [name]
+        if dropped:
+            for name in dropped:
                 del obj[name]
         for name, zero in self.always_written:
             if name not in obj:
                 obj[name] = zero.zero_value() if zero.__class__ is Canonicalizer else zero
 
     def zero_value(self) -> JSON:
-        """The struct nobody wrote anything into."""
+        """The zero value of the struct."""
         fresh: JSON = {}
         self.canonicalize(fresh)
         return fresh
 
     def field_canonicalizer(self, name: str) -> "Canonicalizer":
-        """The shape of a field that is a struct."""
-        found: Canonicalizer = self.actions[name][1]
-        return found
+        """The canonicalizer of a field that is a struct."""
+        inner: Canonicalizer = self.actions[name][1]
+        return inner
 
 
-def _canonicalize_elements(obj: JSON, name: str, value: Any, todo: int, argument: Any) -> bool:
-    if todo == _SCALAR_ELEMENTS:
+def _canonicalize_elements(obj: JSON, name: str, value: Any, action: int, argument: Any) -> bool:
+    if action == _SCALAR_ELEMENTS:
         if None in (value.values() if value.__class__ is dict else value):
             obj[name] = _without_nulls(value, argument)
-    elif todo == _QUANTITIES:
+    elif action == _QUANTITIES:
         quantities.canonicalize_quantities(value)
-    elif todo == _STRUCT_LIST:
-        fit = argument.canonicalize
+    elif action == _STRUCT_LIST:
+        canonicalize = argument.canonicalize
         for index, item in enumerate(value):
             if item is None:
                 value[index] = argument.zero_value()
             else:
-                fit(item)
-    elif todo == _STRUCT_MAP:
+                canonicalize(item)
+    elif action == _STRUCT_MAP:
         for item in value.values():
             argument.canonicalize(item)
     return bool(value)
@@ -129,7 +129,7 @@ def _without_nulls(value: Any, zero: Any) -> Any:
 
 
 def canonical_time(text: str) -> str:
-    """A `metav1.Time`: whole seconds, in UTC. What is no time is left alone: decoding complains about it."""
+    """A `metav1.Time` in whole seconds and UTC. An invalid time is returned as it is: decoding reports it."""
     if _is_canonical_time(text):
         return text
     moment = _parse_time(text)
@@ -137,7 +137,7 @@ def canonical_time(text: str) -> str:
 
 
 def canonical_micro_time(text: str) -> str:
-    """A `metav1.MicroTime`: microseconds, in UTC."""
+    """A `metav1.MicroTime` in microseconds and UTC. An invalid time is returned as it is."""
     if _is_canonical_micro_time(text):
         return text
     moment = _parse_time(text)
@@ -162,22 +162,22 @@ _CANONICALIZERS: dict[int, Canonicalizer] = {}
 
 @cache
 def canonicalizer(struct: str) -> Canonicalizer:
-    """The shape of a struct of Kubernetes' API: `core.v1.Pod`. Shared. Raises LookupError when there is none."""
+    """The canonicalizer of a struct of Kubernetes' API, `core.v1.Pod`. Shared. Raises LookupError for an unknown one."""
     return _struct_canonicalizer(definition_type(f"io.k8s.api.{struct}"))
 
 
 def _always_written(
     declared: Mapping[str, TypeNode], rules: Mapping[str, tuple[int, Any]]
 ) -> Iterator[tuple[str, Any]]:
-    for name, (todo, argument) in rules.items():
-        if todo in (_WRITE_ALWAYS, _STRUCT_VALUE):
+    for name, (action, argument) in rules.items():
+        if action in (_WRITE_ALWAYS, _STRUCT_VALUE):
             yield name, argument
-        elif todo in (_CONVERT, _STRUCT_LIST, _SCALAR_ELEMENTS) and not declared[name].omit_empty:
+        elif action in (_CONVERT, _STRUCT_LIST, _SCALAR_ELEMENTS) and not declared[name].omit_empty:
             yield name, None if declared[name].pointer else _ZERO_VALUES.get(declared[name].scalar)
 
 
 def _struct_canonicalizer(declared: TypeNode) -> Canonicalizer:
-    """One shape for each struct: its fields are the same mapping, whoever refers to it."""
+    """The canonicalizer of a struct, one per struct: all references to it share the mapping of its fields."""
     fields = declared.fields
     return _CANONICALIZERS.setdefault(id(fields), Canonicalizer(fields))
 

@@ -1,7 +1,6 @@
-"""What names, labels, ports and the like may look like. Each check returns sentences: none means fine.
+"""Formats of names, labels, ports and the like. Each check returns what is wrong; nothing means a valid value.
 
-The checks of the hot path remember their answers: the same label keys, names of containers and resources come back
-with every pod.
+Checks on the hot path cache their results: the same label keys, container names and resources come with every pod.
 """
 
 import ipaddress
@@ -11,67 +10,52 @@ from functools import lru_cache
 from typing import TypeAlias
 
 from gangline.api import names
+from gangline.schema.names import (
+    DNS_1035_LABEL_MESSAGE,
+    DNS_LABEL_MESSAGE,
+    DNS_LABEL_PATTERN,
+    MAX_LABEL_LENGTH,
+    is_dns_1035_label,
+    is_dns_label,
+    regex_message,
+)
+from gangline.schema.names import name_from_prefix as name_from_prefix
+from gangline.schema.names import path_segment_errors as path_segment_errors
 
 FormatCheck: TypeAlias = Callable[[str], tuple[str, ...]]
 
-_DNS_LABEL_PATTERN = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_SUBDOMAIN_PATTERN = rf"{_DNS_LABEL_PATTERN}(\.{_DNS_LABEL_PATTERN})*"
-_LABEL_1035_PATTERN = "[a-z]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN_PATTERN = rf"{DNS_LABEL_PATTERN}(\.{DNS_LABEL_PATTERN})*"
 _UNDERSCORED_LABEL_PATTERN = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
 _UNDERSCORED_SUBDOMAIN_PATTERN = rf"{_UNDERSCORED_LABEL_PATTERN}(\.{_UNDERSCORED_LABEL_PATTERN})*"
 _CONFIG_KEY_PATTERN = "[-._a-zA-Z0-9]+"
 _HEADER_PATTERN = "[-A-Za-z0-9]+"
 _PERCENT_PATTERN = "[0-9]+%"
 
-MAX_LABEL_LENGTH = 63
 MAX_SUBDOMAIN_LENGTH = 253
 
 
-def _regex_message(sentence: str, pattern: str, *examples: str) -> str:
-    if not examples:
-        return f"{sentence} (regex used for validation is '{pattern}')"
-    shown = " or ".join(f"'{example}', " for example in examples)
-    return f"{sentence} (e.g. {shown}regex used for validation is '{pattern}')"
-
-
-_LABEL_MESSAGE = _regex_message(
-    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end "
-    "with an alphanumeric character",
-    _DNS_LABEL_PATTERN,
-    "my-name",
-    "123-abc",
-)
-_UNDERSCORED_SUBDOMAIN_MESSAGE = _regex_message(
+_UNDERSCORED_SUBDOMAIN_MESSAGE = regex_message(
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must "
     "start and end with an alphanumeric character",
     _UNDERSCORED_SUBDOMAIN_PATTERN,
     "example.com",
 )
-_LABEL_1035_MESSAGE = _regex_message(
-    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, "
-    "and end with an alphanumeric character",
-    _LABEL_1035_PATTERN,
-    "my-name",
-    "abc-123",
-)
-_CONFIG_KEY_MESSAGE = _regex_message(
+_CONFIG_KEY_MESSAGE = regex_message(
     "a valid config key must consist of alphanumeric characters, '-', '_' or '.'",
     _CONFIG_KEY_PATTERN,
     "key.name",
     "KEY_NAME",
     "key-name",
 )
-_HEADER_MESSAGE = _regex_message(
+_HEADER_MESSAGE = regex_message(
     "a valid HTTP header must consist of alphanumeric characters or '-'", _HEADER_PATTERN, "X-Header-Name"
 )
-_PERCENT_MESSAGE = _regex_message(
+_PERCENT_MESSAGE = regex_message(
     "a valid percent string must be a numeric string followed by an ending '%'", _PERCENT_PATTERN, "1%", "93%"
 )
 
-_is_label = re.compile(_DNS_LABEL_PATTERN).fullmatch
 _is_subdomain = re.compile(_SUBDOMAIN_PATTERN).fullmatch
 _is_underscored_subdomain = re.compile(_UNDERSCORED_SUBDOMAIN_PATTERN).fullmatch
-_is_label_1035 = re.compile(_LABEL_1035_PATTERN).fullmatch
 _is_config_key = re.compile(_CONFIG_KEY_PATTERN).fullmatch
 _is_header = re.compile(_HEADER_PATTERN).fullmatch
 _is_percent = re.compile(_PERCENT_PATTERN).fullmatch
@@ -91,9 +75,9 @@ def range_message(low: int, high: int) -> str:
 @lru_cache(4096)
 def dns_label_errors(value: str) -> tuple[str, ...]:
     long = (max_length_message(MAX_LABEL_LENGTH),) if len(value.encode()) > MAX_LABEL_LENGTH else ()
-    if _is_label(value):
+    if is_dns_label(value):
         return long
-    return (*long, "must not contain dots" if _is_subdomain(value) else _LABEL_MESSAGE)
+    return (*long, "must not contain dots" if _is_subdomain(value) else DNS_LABEL_MESSAGE)
 
 
 @lru_cache(4096)
@@ -108,14 +92,7 @@ def underscored_subdomain_errors(value: str) -> tuple[str, ...]:
 
 def dns_1035_label_errors(value: str) -> tuple[str, ...]:
     long = (max_length_message(MAX_LABEL_LENGTH),) if len(value.encode()) > MAX_LABEL_LENGTH else ()
-    return long if _is_label_1035(value) else (*long, _LABEL_1035_MESSAGE)
-
-
-def path_segment_errors(value: str) -> tuple[str, ...]:
-    """Names that only have to fit into a URL: roles, bindings, custom metrics."""
-    if value in {".", ".."}:
-        return (f"may not be '{value}'",)
-    return tuple(f"may not contain '{letter}'" for letter in "/%" if letter in value)
+    return long if is_dns_1035_label(value) else (*long, DNS_1035_LABEL_MESSAGE)
 
 
 @lru_cache(4096)
@@ -131,7 +108,7 @@ def label_value_errors(value: str) -> tuple[str, ...]:
 
 @lru_cache(1024)
 def env_name_errors(value: str) -> tuple[str, ...]:
-    """Of a variable, or the prefix of many: anything printable but `=`."""
+    """The name of an environment variable, or the prefix of several names: printable ASCII except `=`."""
     if _is_env_name(value):
         return ()
     return ("a valid environment variable name must consist only of printable ASCII characters other than '='",)
@@ -140,32 +117,32 @@ def env_name_errors(value: str) -> tuple[str, ...]:
 @lru_cache(1024)
 def config_key_errors(value: str) -> tuple[str, ...]:
     """A key of a ConfigMap or Secret."""
-    said: list[str] = []
+    errors: list[str] = []
     if len(value.encode()) > MAX_SUBDOMAIN_LENGTH:
-        said.append(max_length_message(MAX_SUBDOMAIN_LENGTH))
+        errors.append(max_length_message(MAX_SUBDOMAIN_LENGTH))
     if not _is_config_key(value):
-        said.append(_CONFIG_KEY_MESSAGE)
+        errors.append(_CONFIG_KEY_MESSAGE)
     if value in {".", ".."}:
-        said.append(f"must not be '{value}'")
+        errors.append(f"must not be '{value}'")
     elif value.startswith(".."):
-        said.append("must not start with '..'")
-    return tuple(said)
+        errors.append("must not start with '..'")
+    return tuple(errors)
 
 
 @lru_cache(1024)
 def port_name_errors(value: str) -> tuple[str, ...]:
-    said: list[str] = []
+    errors: list[str] = []
     if len(value.encode()) > 15:
-        said.append(max_length_message(15))
+        errors.append(max_length_message(15))
     if not _has_port_characters(value):
-        said.append("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)")
+        errors.append("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)")
     if not _has_letter(value):
-        said.append("must contain at least one letter (a-z)")
+        errors.append("must contain at least one letter (a-z)")
     if "--" in value:
-        said.append("must not contain consecutive hyphens")
+        errors.append("must not contain consecutive hyphens")
     if value[:1] == "-" or value[-1:] == "-":
-        said.append("must not begin or end with a hyphen")
-    return tuple(said)
+        errors.append("must not begin or end with a hyphen")
+    return tuple(errors)
 
 
 def port_number_errors(value: int) -> tuple[str, ...]:
@@ -185,7 +162,7 @@ def user_id_errors(value: int) -> tuple[str, ...]:
 
 
 def ip_address_errors(value: str) -> tuple[str, ...]:
-    """As fields older than strict parsing take it: leading zeros are let through."""
+    """An IP address, by the lenient parsing of older fields, which accepts leading zeros."""
     try:
         ipaddress.ip_address(_without_leading_zeros(value))
     except ValueError:
@@ -205,7 +182,7 @@ def cidr_errors(value: str) -> tuple[str, ...]:
 
 
 def ip_family(address: str) -> str:
-    """`IPv4` or `IPv6` of a valid address."""
+    """The family of a valid address: `IPv4` or `IPv6`."""
     return "IPv6" if ":" in address else "IPv4"
 
 
@@ -213,8 +190,3 @@ def _without_leading_zeros(address: str) -> str:
     if ":" in address:
         return address
     return ".".join(part.lstrip("0") or "0" if part.isdigit() else part for part in address.split("."))
-
-
-def name_from_prefix(value: str) -> str:
-    """A generateName as a name to check: a dash at its end is fine, something follows it."""
-    return f"{value[:-2]}a" if len(value) > 1 and value.endswith("-") else value

@@ -1,7 +1,7 @@
-"""Structures as Kubernetes shows them in sentences: fields in the order of their declaration.
+"""Structs as kube-apiserver's messages print them: fields in the order of their declaration in Go.
 
-Some are shown with the names they have on the wire, some with the names they have inside the real server, where a
-field nobody set is null.
+Some are printed with their names on the wire, some with the names of the server's internal structs, where an unset
+field is null.
 """
 
 import re
@@ -26,7 +26,7 @@ SUCCESS_RULE_FIELDS = "SucceededIndexes SucceededCount"
 
 
 def json_struct(value: JSON | None, names: str) -> Any:
-    """With the names of the wire; absent fields stay absent. None stays None."""
+    """A struct with its names on the wire. Absent fields stay absent; None stays None."""
     if value is None:
         return None
     parts = (f'"{name}":{json_text(value[name])}' for name in names.split() if name in value)
@@ -34,13 +34,16 @@ def json_struct(value: JSON | None, names: str) -> Any:
 
 
 def go_struct(value: JSON, names: str) -> Any:
-    """With the names of the real server's own structs, all of them."""
+    """A struct with the names of the server's internal struct, all fields printed.
+
+    `names` lists the fields, separated by spaces; those of a struct inside follow its name in parentheses.
+    """
     parts: list[str] = []
     for name, inner in _FIELD_PATTERN.findall(names):
-        found = value.get(_wire_name(name))
-        text = go_struct(found, inner) if inner and found is not None else found
-        shown = bytes(text).decode() if isinstance(text, msgspec.Raw) else json_text(text)
-        parts.append(f'"{name}":{shown}')
+        field = value.get(_wire_name(name))
+        text = go_struct(field, inner) if inner and field is not None else field
+        encoded = bytes(text).decode() if isinstance(text, msgspec.Raw) else json_text(text)
+        parts.append(f'"{name}":{encoded}')
     return msgspec.Raw(f"{{{','.join(parts)}}}".encode())
 
 

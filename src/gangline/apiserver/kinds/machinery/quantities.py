@@ -1,11 +1,12 @@
-"""Quantities of resource lists: their canonical text, their values and what containers, quotas and nodes may name."""
+"""Resource lists: canonical quantities, and which resources and amounts containers, quotas and nodes may name."""
 
 from functools import lru_cache
 
 from gangline.api.meta import JSON
 from gangline.api.quantity import Quantity
 from gangline.apiserver.kinds.machinery import formats
-from gangline.apiserver.kinds.machinery.problems import (
+from gangline.schema.problems import (
+    FieldProblem,
     duplicate,
     forbidden,
     invalid,
@@ -14,7 +15,6 @@ from gangline.apiserver.kinds.machinery.problems import (
     required,
     unsupported,
 )
-from gangline.schema.problems import FieldProblem
 
 _NANOS_PER_MILLI = 10**6
 HUGE_PAGES_PREFIX = "hugepages-"
@@ -45,7 +45,7 @@ NOT_INTEGER = "must be an integer"
 
 @lru_cache(4096)
 def parse_quantity(text: str) -> Quantity:
-    """Remembered, for the same few amounts come back with every pod. Raises `QuantityError`."""
+    """A quantity from a cache: the same few amounts come with every pod. Raises `QuantityError`."""
     return Quantity.parse(text)
 
 
@@ -63,7 +63,7 @@ def canonical_quantity(value: str | float) -> str:
 
 
 def canonicalize_quantities(amounts: JSON) -> None:
-    """A resource list, in place. Finer than a thousandth is rounded up. Raises `QuantityError`."""
+    """Make the quantities of a resource list canonical, in place, rounded up to milli units. Raises `QuantityError`."""
     for name, value in amounts.items():
         text = "0" if value is None else value if isinstance(value, str) else repr(value)
         amounts[name] = _canonical_quantity_text(text, milli=True)
@@ -76,7 +76,7 @@ def is_native_resource(name: str) -> bool:
 
 @lru_cache(1024)
 def is_extended_resource(name: str) -> bool:
-    """`nvidia.com/gpu`: whole numbers of a vendor's things."""
+    """Whether a resource is of a vendor, such as `nvidia.com/gpu`, and counted in whole numbers."""
     return (
         not is_native_resource(name)
         and not name.startswith("requests.")
@@ -95,53 +95,53 @@ def _is_standard_resource(name: str) -> bool:
 
 @lru_cache(1024)
 def _resource_name_errors(name: str) -> tuple[str, ...]:
-    said = formats.qualified_name_errors(name)
-    if said or "/" in name or _is_standard_resource(name):
-        return said
+    errors = formats.qualified_name_errors(name)
+    if errors or "/" in name or _is_standard_resource(name):
+        return errors
     return ("must be a standard resource type or fully qualified",)
 
 
 @lru_cache(1024)
 def _container_resource_errors(name: str) -> tuple[str, ...]:
-    said = _resource_name_errors(name)
+    errors = _resource_name_errors(name)
     if "/" not in name:
         if name not in _CONTAINER_RESOURCES and not name.startswith(HUGE_PAGES_PREFIX):
-            said = (*said, "must be a standard resource for containers")
+            errors = (*errors, "must be a standard resource for containers")
     elif not is_native_resource(name) and not is_extended_resource(name):
-        said = (*said, "doesn't follow extended resource name standard")
-    return said
+        errors = (*errors, "doesn't follow extended resource name standard")
+    return errors
 
 
 def validate_quota_resource_name(name: str, path: str) -> list[FieldProblem]:
-    """Of a resource in a ResourceQuota."""
-    said = _resource_name_errors(name)
+    """Problems of the name of a resource in a ResourceQuota."""
+    errors = _resource_name_errors(name)
     if (
         "/" not in name
         and name not in QUOTA_RESOURCES
         and not name.startswith((HUGE_PAGES_PREFIX, f"requests.{HUGE_PAGES_PREFIX}"))
     ):
-        said = (*said, "must be a standard resource for quota")
-    return invalid_each(path, name, said)
+        errors = (*errors, "must be a standard resource for quota")
+    return invalid_each(path, name, errors)
 
 
 def validate_resource_name(name: str, path: str) -> list[FieldProblem]:
-    """Of a resource wherever no narrower rule holds."""
+    """Problems of the name of a resource where no narrower rule applies."""
     return invalid_each(path, name, _resource_name_errors(name))
 
 
 @lru_cache(4096)
 def _resource_value_errors(name: str, text: str) -> tuple[str, ...]:
     amount = parse_quantity(text)
-    said: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
     if amount.nanos < 0:
-        said = ("must be greater than or equal to 0",)
+        errors = ("must be greater than or equal to 0",)
     if (name in COUNTED_RESOURCES or is_extended_resource(name)) and amount.milli() % 1000:
-        said = (*said, NOT_INTEGER)
-    return said
+        errors = (*errors, NOT_INTEGER)
+    return errors
 
 
 def validate_resource_value(name: str, text: str, path: str) -> list[FieldProblem]:
-    """An amount is not negative, and whole where things are counted."""
+    """Problems of an amount: negative, or fractional where the resource is counted."""
     return invalid_each(path, text, _resource_value_errors(name, text))
 
 
@@ -152,65 +152,65 @@ def _is_partial_huge_page(name: str, text: str) -> bool:
 
 
 def _validate_resource_list(amounts: JSON, path: str, *, pod_level: bool) -> list[FieldProblem]:
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     for name, text in amounts.items():
         messages = _resource_name_errors(name) if pod_level else _container_resource_errors(name)
         bad = _resource_value_errors(name, text)
         huge = name.startswith(HUGE_PAGES_PREFIX)
         if not messages and not bad and not huge and not pod_level:
             continue
-        here = f"{path}[{name}]"
-        found += invalid_each(here, name, messages)
+        item_path = f"{path}[{name}]"
+        problems += invalid_each(item_path, name, messages)
         if pod_level and not messages and name not in {"cpu", "memory"} and not huge:
-            found.append(unsupported(here, name, ("cpu", HUGE_PAGES_PREFIX, "memory")))
-        found += invalid_each(here, text, bad)
+            problems.append(unsupported(item_path, name, ("cpu", HUGE_PAGES_PREFIX, "memory")))
+        problems += invalid_each(item_path, text, bad)
         if huge and _is_partial_huge_page(name, text):
-            found.append(invalid(here, text, f"{text} is not positive integer multiple of {name}"))
-    return found
+            problems.append(invalid(item_path, text, f"{text} is not positive integer multiple of {name}"))
+    return problems
 
 
 def validate_resource_requirements(
     resources: JSON, path: str, claims: frozenset[str], *, pod_level: bool = False
 ) -> list[FieldProblem]:
-    """`resources` of a container or pod, its amounts canonical."""
+    """Problems of the `resources` of a container or pod, with canonical quantities."""
     limits: JSON = resources.get("limits") or {}
     requests: JSON = resources.get("requests") or {}
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     if not pod_level and _are_valid_resources(tuple(limits.items()), tuple(requests.items())):
         limits, requests = {}, {}
     if limits:
-        found += _validate_resource_list(limits, f"{path}.limits", pod_level=pod_level)
+        problems += _validate_resource_list(limits, f"{path}.limits", pod_level=pod_level)
     if requests:
-        found += _validate_requests(requests, limits, path, pod_level=pod_level)
+        problems += _validate_requests(requests, limits, path, pod_level=pod_level)
     names = [*limits, *requests]
     if any(name.startswith(HUGE_PAGES_PREFIX) for name in names) and not {"cpu", "memory"} & set(names):
-        found.append(forbidden(path, "HugePages require cpu or memory"))
+        problems.append(forbidden(path, "HugePages require cpu or memory"))
     if "claims" in resources:
-        found += _validate_claim_names(resources["claims"], f"{path}.claims", claims)
-    return found
+        problems += _validate_claim_names(resources["claims"], f"{path}.claims", claims)
+    return problems
 
 
 @lru_cache(1024)
 def _are_valid_resources(limits: tuple[tuple[str, str], ...], requests: tuple[tuple[str, str], ...]) -> bool:
-    """Whether a container may ask for this. Pods of a job ask for the same, so the answer is remembered."""
-    wrong = _validate_resource_list(dict(limits), "", pod_level=False)
-    wrong += _validate_requests(dict(requests), dict(limits), "", pod_level=False)
+    """Whether a container may have these resources. Cached, because the pods of a job have the same."""
+    problems = _validate_resource_list(dict(limits), "", pod_level=False)
+    problems += _validate_requests(dict(requests), dict(limits), "", pod_level=False)
     names = {name for name, _ in (*limits, *requests)}
-    return not wrong and not any(name.startswith(HUGE_PAGES_PREFIX) for name in names)
+    return not problems and not any(name.startswith(HUGE_PAGES_PREFIX) for name in names)
 
 
 def _validate_requests(requests: JSON, limits: JSON, path: str, *, pod_level: bool) -> list[FieldProblem]:
-    found: list[FieldProblem] = []
-    here = f"{path}.requests"
+    problems: list[FieldProblem] = []
+    field_path = f"{path}.requests"
     for name, text in requests.items():
-        found += _validate_resource_list({name: text}, here, pod_level=pod_level)
+        problems += _validate_resource_list({name: text}, field_path, pod_level=pod_level)
         limit = limits.get(name)
         if limit is None:
             if not is_overcommit_allowed(name):
-                found.append(required(f"{path}.limits", "Limit must be set for non overcommitable resources"))
+                problems.append(required(f"{path}.limits", "Limit must be set for non overcommitable resources"))
         elif limit != text:
-            found += _validate_request_limit(name, text, limit, here)
-    return found
+            problems += _validate_request_limit(name, text, limit, field_path)
+    return problems
 
 
 def _validate_request_limit(name: str, text: str, limit: str, path: str) -> list[FieldProblem]:
@@ -222,31 +222,35 @@ def _validate_request_limit(name: str, text: str, limit: str, path: str) -> list
     return []
 
 
-def _validate_claim_names(claims: list[JSON], path: str, known: frozenset[str]) -> list[FieldProblem]:
-    found: list[FieldProblem] = []
-    seen: set[str] = set()
+def _validate_claim_names(claims: list[JSON], path: str, pod_claims: frozenset[str]) -> list[FieldProblem]:
+    problems: list[FieldProblem] = []
+    earlier_claims: set[str] = set()
     for index, claim in enumerate(claims):
-        name, here = claim.get("name", ""), f"{path}[{index}]"
+        name, item_path = claim.get("name", ""), f"{path}[{index}]"
         if not name:
-            found.append(required(here))
+            problems.append(required(item_path))
             continue
         request = claim.get("request", "")
-        if request and name not in seen:
-            found += invalid_each(f"{here}.request", request, formats.dns_label_errors(request))
+        if request and name not in earlier_claims:
+            problems += invalid_each(f"{item_path}.request", request, formats.dns_label_errors(request))
         key = f"{name}/{request}" if request else name
-        if name in seen or key in seen or (key == name and any(one.startswith(f"{name}/") for one in seen)):
-            found.append(duplicate(here, key if name not in seen else name))
-        seen.add(key)
-        if name not in known:
-            found.append(_unknown_claim(here, name, known))
-    return found
+        if (
+            name in earlier_claims
+            or key in earlier_claims
+            or (key == name and any(earlier.startswith(f"{name}/") for earlier in earlier_claims))
+        ):
+            problems.append(duplicate(item_path, key if name not in earlier_claims else name))
+        earlier_claims.add(key)
+        if name not in pod_claims:
+            problems.append(_unknown_claim(item_path, name, pod_claims))
+    return problems
 
 
-def _unknown_claim(path: str, name: str, known: frozenset[str]) -> FieldProblem:
-    told = f": {', '.join(sorted(known))}" if known else " which is empty"
-    return not_found(path, name, f"must be one of the names in pod.spec.resourceClaims{told}")
+def _unknown_claim(path: str, name: str, pod_claims: frozenset[str]) -> FieldProblem:
+    detail = f": {', '.join(sorted(pod_claims))}" if pod_claims else " which is empty"
+    return not_found(path, name, f"must be one of the names in pod.spec.resourceClaims{detail}")
 
 
 def validate_container_resource_name(name: str, path: str) -> list[FieldProblem]:
-    """Of a resource containers may ask for."""
+    """Problems of the name of a resource that containers request."""
     return invalid_each(path, name, _container_resource_errors(name))

@@ -2,57 +2,56 @@
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats, metadata
-from gangline.apiserver.kinds.machinery.problems import forbidden, invalid, invalid_each, required
-from gangline.schema.problems import FieldProblem
+from gangline.schema.problems import FieldProblem, forbidden, invalid, invalid_each, required
 
 
-def validate_label_selector(found_selector: JSON | None, path: str) -> list[FieldProblem]:
-    """A `LabelSelector`; none is fine."""
-    if not found_selector:
+def validate_label_selector(selector: JSON | None, path: str) -> list[FieldProblem]:
+    """Problems of a `LabelSelector`. None and an empty one have none."""
+    if not selector:
         return []
-    found = metadata.validate_labels(found_selector.get("matchLabels", {}), f"{path}.matchLabels")
-    for index, one in enumerate(found_selector.get("matchExpressions", ())):
-        found += validate_requirement(one, f"{path}.matchExpressions[{index}]")
-    return found
+    problems = metadata.validate_labels(selector.get("matchLabels", {}), f"{path}.matchLabels")
+    for index, requirement in enumerate(selector.get("matchExpressions", ())):
+        problems += validate_requirement(requirement, f"{path}.matchExpressions[{index}]")
+    return problems
 
 
-def validate_requirement(one: JSON, path: str) -> list[FieldProblem]:
-    """One of `matchExpressions`."""
-    key, values = one.get("key", ""), one.get("values", ())
-    found = validate_operator(one.get("operator", ""), values, path)
-    found += invalid_each(f"{path}.key", key, formats.qualified_name_errors(key))
+def validate_requirement(requirement: JSON, path: str) -> list[FieldProblem]:
+    """Problems of one of `matchExpressions`."""
+    key, values = requirement.get("key", ""), requirement.get("values", ())
+    problems = validate_operator(requirement.get("operator", ""), values, path)
+    problems += invalid_each(f"{path}.key", key, formats.qualified_name_errors(key))
     for index, value in enumerate(values):
-        found += invalid_each(f"{path}.values[{index}]", value, formats.label_value_errors(value))
-    return found
+        problems += invalid_each(f"{path}.values[{index}]", value, formats.label_value_errors(value))
+    return problems
 
 
 def validate_operator(name: str, values: list[str] | tuple[()], path: str) -> list[FieldProblem]:
-    """Whether an operator goes with the number of its values."""
+    """Problems of an operator together with the number of its values."""
     if name in {"In", "NotIn"}:
-        told = "must be specified when `validate_operator` is 'In' or 'NotIn'"
-        return [] if values else [required(f"{path}.values", told)]
+        detail = "must be specified when `operator` is 'In' or 'NotIn'"
+        return [] if values else [required(f"{path}.values", detail)]
     if name in {"Exists", "DoesNotExist"}:
-        told = "may not be specified when `validate_operator` is 'Exists' or 'DoesNotExist'"
-        return [forbidden(f"{path}.values", told)] if values else []
+        detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+        return [forbidden(f"{path}.values", detail)] if values else []
     return [invalid(f"{path}.operator", name, "not a valid selector operator")]
 
 
-def matches_labels(found_selector: JSON, found_labels: dict[str, str]) -> bool:
+def matches_labels(selector: JSON, labels: dict[str, str]) -> bool:
     """Whether a valid selector selects these labels."""
-    for key, value in found_selector.get("matchLabels", {}).items():
-        if found_labels.get(key) != value:
+    for key, value in selector.get("matchLabels", {}).items():
+        if labels.get(key) != value:
             return False
-    return all(_matches_requirement(one, found_labels) for one in found_selector.get("matchExpressions", ()))
+    return all(_matches_requirement(requirement, labels) for requirement in selector.get("matchExpressions", ()))
 
 
-def _matches_requirement(one: JSON, found_labels: dict[str, str]) -> bool:
-    key, values = one.get("key", ""), one.get("values", ())
-    match one.get("operator"):
+def _matches_requirement(requirement: JSON, labels: dict[str, str]) -> bool:
+    key, values = requirement.get("key", ""), requirement.get("values", ())
+    match requirement.get("operator"):
         case "In":
-            return found_labels.get(key) in values and key in found_labels
+            return labels.get(key) in values and key in labels
         case "NotIn":
-            return found_labels.get(key) not in values
+            return labels.get(key) not in values
         case "Exists":
-            return key in found_labels
+            return key in labels
         case _:
-            return key not in found_labels
+            return key not in labels

@@ -1,8 +1,10 @@
-"""Validation of containers: regular, init, ephemeral."""
+"""Validation of containers: regular, init and ephemeral ones."""
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats, quantities
-from gangline.apiserver.kinds.machinery.problems import (
+from gangline.apiserver.kinds.pod import downward_api, mounts, probes, security, volumes
+from gangline.schema.problems import (
+    FieldProblem,
     duplicate,
     forbidden,
     invalid,
@@ -11,33 +13,10 @@ from gangline.apiserver.kinds.machinery.problems import (
     required,
     unsupported,
 )
-from gangline.apiserver.kinds.pod import downward_api, mounts, probes, security, volumes
-from gangline.schema.problems import FieldProblem
 
 PROTOCOLS = ("SCTP", "TCP", "UDP")
 _TERMINATION_MESSAGE_POLICIES = ("File", "FallbackToLogsOnError")
-_PROBE_FIELDS = ("lifecycle", "livenessProbe", "readinessProbe", "startupProbe")
-_EPHEMERAL_FIELDS = frozenset(
-    [
-        "name",
-        "image",
-        "command",
-        "args",
-        "workingDir",
-        "envFrom",
-        "env",
-        "volumeMounts",
-        "volumeDevices",
-        "terminationMessagePath",
-        "terminationMessagePolicy",
-        "imagePullPolicy",
-        "securityContext",
-        "stdin",
-        "stdinOnce",
-        "tty",
-        "targetContainerName",
-    ]
-)
+_PROBE_FIELDS = ("lifecycle", *probes.PROBE_FIELDS)
 _FORBIDDEN_EPHEMERAL_FIELDS = [
     "ports",
     "resources",
@@ -52,108 +31,106 @@ _FORBIDDEN_EPHEMERAL_FIELDS = [
 
 
 class ContainerContext:
-    """What checks of a container need to know of its pod."""
+    """What the validation of a container needs to know of its pod."""
 
     __slots__ = ("claims", "grace_period", "host_users", "os_name", "restart_policy", "volumes")
 
     def __init__(self, spec: JSON, good_volumes: dict[str, JSON]) -> None:
         self.volumes = good_volumes
-        self.claims = frozenset(one.get("name", "") for one in spec.get("resourceClaims", ())) - {""}
+        self.claims = frozenset(claim.get("name", "") for claim in spec.get("resourceClaims", ())) - {""}
         self.grace_period: int | None = spec.get("terminationGracePeriodSeconds")
         self.os_name: str | None = spec["os"].get("name", "") if "os" in spec else None
         self.restart_policy: str = spec.get("restartPolicy", "")
         self.host_users: bool = spec.get("hostUsers") is not False
 
 
-def validate_containers(listed: list[JSON], pod: ContainerContext, path: str) -> list[FieldProblem]:
-    """`containers` of a pod spec."""
-    if not listed:
+def validate_containers(containers: list[JSON], pod: ContainerContext, path: str) -> list[FieldProblem]:
+    """Problems of the `containers` of a pod spec."""
+    if not containers:
         return [required(path)]
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     names: set[str] = set()
     with_host_ports = False
-    for index, container in enumerate(listed):
-        here, name = f"{path}[{index}]", container["name"]
-        found += _validate_container(container, pod, here)
+    for index, container in enumerate(containers):
+        item_path, name = f"{path}[{index}]", container["name"]
+        problems += _validate_container(container, pod, item_path)
         if name in names:
-            found.append(duplicate(f"{here}.name", name))
+            problems.append(duplicate(f"{item_path}.name", name))
         names.add(name)
         if not container.keys().isdisjoint(_PROBE_FIELDS):
             if "lifecycle" in container:
-                found += probes.validate_lifecycle(
-                    container["lifecycle"], f"{here}.lifecycle", pod.grace_period, pod.os_name
+                problems += probes.validate_lifecycle(
+                    container["lifecycle"], f"{item_path}.lifecycle", pod.grace_period, pod.os_name
                 )
-            found += probes.validate_probes(container, here, pod.grace_period)
+            problems += probes.validate_probes(container, item_path, pod.grace_period)
         if "restartPolicy" in container:
-            found.append(forbidden(f"{here}.restartPolicy", "may not be set for non-init containers"))
+            problems.append(forbidden(f"{item_path}.restartPolicy", "may not be set for non-init containers"))
         with_host_ports = with_host_ports or any("hostPort" in port for port in container.get("ports", ()))
-    return found + (_validate_host_ports(listed, path) if with_host_ports else [])
+    return problems + (_validate_host_ports(containers, path) if with_host_ports else [])
 
 
 def validate_init_containers(
-    listed: list[JSON], regular_ones: list[JSON], pod: ContainerContext, path: str
+    containers: list[JSON], regular: list[JSON], pod: ContainerContext, path: str
 ) -> list[FieldProblem]:
-    """`initContainers` of a pod spec, sidecars among them."""
-    found: list[FieldProblem] = []
-    names = {container["name"] for container in regular_ones}
-    for index, container in enumerate(listed):
-        here, name = f"{path}[{index}]", container["name"]
-        found += _validate_container(container, pod, here)
+    """Problems of the `initContainers` of a pod spec, sidecars included."""
+    problems: list[FieldProblem] = []
+    names = {container["name"] for container in regular}
+    for index, container in enumerate(containers):
+        item_path, name = f"{path}[{index}]", container["name"]
+        problems += _validate_container(container, pod, item_path)
         policy = container.get("restartPolicy")
         if policy is not None and policy != "Always":
-            found.append(unsupported(f"{here}.restartPolicy", policy, ("Always",)))
+            problems.append(unsupported(f"{item_path}.restartPolicy", policy, ("Always",)))
         if name in names:
-            found.append(duplicate(f"{here}.name", name))
+            problems.append(duplicate(f"{item_path}.name", name))
         if name:
             names.add(name)
-        found += _validate_host_ports([container], path)
+        problems += _validate_host_ports([container], path)
         if policy == "Always":
             if "lifecycle" in container:
-                found += probes.validate_lifecycle(
-                    container["lifecycle"], f"{here}.lifecycle", pod.grace_period, pod.os_name
+                problems += probes.validate_lifecycle(
+                    container["lifecycle"], f"{item_path}.lifecycle", pod.grace_period, pod.os_name
                 )
-            found += probes.validate_probes(container, here, pod.grace_period)
+            problems += probes.validate_probes(container, item_path, pod.grace_period)
         else:
-            told = "may not be set for init containers without restartPolicy=Always"
-            found += [forbidden(f"{here}.{probe}", told) for probe in _PROBE_FIELDS if probe in container]
+            detail = "may not be set for init containers without restartPolicy=Always"
+            problems += [forbidden(f"{item_path}.{probe}", detail) for probe in _PROBE_FIELDS if probe in container]
         if policy != "Always" and container.get("resizePolicy"):
-            told = "must not be set for init containers"
-            found.append(invalid(f"{here}.resizePolicy", container["resizePolicy"], told))
-    return found
+            detail = "must not be set for init containers"
+            problems.append(invalid(f"{item_path}.resizePolicy", container["resizePolicy"], detail))
+    return problems
 
 
 def validate_ephemeral_containers(
-    listed: list[JSON], others: list[JSON], pod: ContainerContext, path: str
+    containers: list[JSON], others: list[JSON], pod: ContainerContext, path: str
 ) -> list[FieldProblem]:
-    """`ephemeralContainers` of a pod spec; `others` are its lasting containers."""
-    found: list[FieldProblem] = []
-    lasting = {container["name"] for container in others}
-    names = set(lasting)
-    told = "cannot be set for an Ephemeral Container"
-    for index, container in enumerate(listed):
-        here, name = f"{path}[{index}]", container["name"]
-        found += _validate_container(container, pod, here)
-        found += validate_image_whitespace(container, here)
+    """Problems of the `ephemeralContainers` of a pod spec; `others` are its regular and init containers."""
+    problems: list[FieldProblem] = []
+    other_names = {container["name"] for container in others}
+    names = set(other_names)
+    detail = "cannot be set for an Ephemeral Container"
+    for index, container in enumerate(containers):
+        item_path, name = f"{path}[{index}]", container["name"]
+        problems += _validate_container(container, pod, item_path)
+        problems += validate_image_whitespace(container, item_path)
         if name in names:
-            found.append(duplicate(f"{here}.name", name))
+            problems.append(duplicate(f"{item_path}.name", name))
         names.add(name)
         target = container.get("targetContainerName")
-        if target and target not in lasting:
-            found.append(not_found(f"{here}.targetContainerName", target))
-        found += [
-            forbidden(f"{here}.{field}", told)
-            for field in _FORBIDDEN_EPHEMERAL_FIELDS
-            if container.get(field) and field not in _EPHEMERAL_FIELDS
+        if target and target not in other_names:
+            problems.append(not_found(f"{item_path}.targetContainerName", target))
+        problems += [
+            forbidden(f"{item_path}.{field}", detail) for field in _FORBIDDEN_EPHEMERAL_FIELDS if container.get(field)
         ]
         for number, mount in enumerate(container.get("volumeMounts", ())):
             for field in ("subPath", "subPathExpr"):
                 if mount.get(field):
-                    found.append(forbidden(f"{here}.volumeMounts[{number}].{field}", told))
-    return found
+                    problems.append(forbidden(f"{item_path}.volumeMounts[{number}].{field}", detail))
+    return problems
 
 
 def validate_image_whitespace(container: JSON, path: str) -> list[FieldProblem]:
-    """In pods, unlike in templates, an image's name has no blanks around it."""
+    """A problem if the image has whitespace around it. Pods are checked for this, templates are not."""
     image = container.get("image", "")
     if image == image.strip():
         return []
@@ -161,153 +138,159 @@ def validate_image_whitespace(container: JSON, path: str) -> list[FieldProblem]:
 
 
 def _validate_container(container: JSON, pod: ContainerContext, path: str) -> list[FieldProblem]:  # noqa: C901  a list of fields
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     name, policy = container["name"], container["terminationMessagePolicy"]
     if not name:
-        found.append(required(f"{path}.name"))
-    elif said := formats.dns_label_errors(name):
-        found += invalid_each(f"{path}.name", name, said)
+        problems.append(required(f"{path}.name"))
+    elif errors := formats.dns_label_errors(name):
+        problems += invalid_each(f"{path}.name", name, errors)
     if not container.get("image"):
-        found.append(required(f"{path}.image"))
+        problems.append(required(f"{path}.image"))
     if policy not in _TERMINATION_MESSAGE_POLICIES:
-        found.append(unsupported(f"{path}.terminationMessagePolicy", policy, _TERMINATION_MESSAGE_POLICIES))
+        problems.append(unsupported(f"{path}.terminationMessagePolicy", policy, _TERMINATION_MESSAGE_POLICIES))
     if "ports" in container:
-        found += _validate_ports(container["ports"], f"{path}.ports")
+        problems += _validate_ports(container["ports"], f"{path}.ports")
     if "env" in container:
-        found += _validate_env(container["env"], f"{path}.env")
+        problems += _validate_env(container["env"], f"{path}.env")
     if "envFrom" in container:
-        found += _validate_env_from(container["envFrom"], f"{path}.envFrom")
+        problems += _validate_env_from(container["envFrom"], f"{path}.envFrom")
     if "volumeMounts" in container:
-        found += mounts.validate_volume_mounts(container, pod.volumes, f"{path}.volumeMounts")
+        problems += mounts.validate_volume_mounts(container, pod.volumes, f"{path}.volumeMounts")
     if "volumeDevices" in container:
-        found += mounts.validate_volume_devices(container, pod.volumes, f"{path}.volumeDevices")
+        problems += mounts.validate_volume_devices(container, pod.volumes, f"{path}.volumeDevices")
     if container["imagePullPolicy"] not in {"Always", "IfNotPresent", "Never"}:
-        found += volumes.validate_pull_policy(container["imagePullPolicy"], f"{path}.imagePullPolicy")
+        problems += volumes.validate_pull_policy(container["imagePullPolicy"], f"{path}.imagePullPolicy")
     if container["resources"]:
-        found += quantities.validate_resource_requirements(container["resources"], f"{path}.resources", pod.claims)
+        problems += quantities.validate_resource_requirements(container["resources"], f"{path}.resources", pod.claims)
     if "resizePolicy" in container:
-        found += _validate_resize_policy(container["resizePolicy"], pod, f"{path}.resizePolicy")
+        problems += _validate_resize_policy(container["resizePolicy"], pod, f"{path}.resizePolicy")
     if "securityContext" in container:
         context = container["securityContext"]
-        found += security.validate_container_security_context(
+        problems += security.validate_container_security_context(
             context, f"{path}.securityContext", host_users=pod.host_users
         )
-    return found
+    return problems
 
 
 def _validate_ports(ports: list[JSON], path: str) -> list[FieldProblem]:
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     names: set[str] = set()
     for index, port in enumerate(ports):
-        here, name, number = f"{path}[{index}]", port.get("name", ""), port["containerPort"]
+        item_path, name, number = f"{path}[{index}]", port.get("name", ""), port["containerPort"]
         if name:
-            if said := formats.port_name_errors(name):
-                found += invalid_each(f"{here}.name", name, said)
+            if errors := formats.port_name_errors(name):
+                problems += invalid_each(f"{item_path}.name", name, errors)
             elif name in names:
-                found.append(duplicate(f"{here}.name", name))
+                problems.append(duplicate(f"{item_path}.name", name))
             names.add(name)
         if number == 0:
-            found.append(required(f"{here}.containerPort"))
+            problems.append(required(f"{item_path}.containerPort"))
         elif not 1 <= number <= 65535:
-            found += invalid_each(f"{here}.containerPort", number, formats.port_number_errors(number))
+            problems += invalid_each(f"{item_path}.containerPort", number, formats.port_number_errors(number))
         if "hostPort" in port:
-            found += invalid_each(f"{here}.hostPort", port["hostPort"], formats.port_number_errors(port["hostPort"]))
+            problems += invalid_each(
+                f"{item_path}.hostPort", port["hostPort"], formats.port_number_errors(port["hostPort"])
+            )
         if port["protocol"] not in PROTOCOLS:
-            found.append(unsupported(f"{here}.protocol", port["protocol"], PROTOCOLS))
-    return found
+            problems.append(unsupported(f"{item_path}.protocol", port["protocol"], PROTOCOLS))
+    return problems
 
 
-def _validate_host_ports(listed: list[JSON], path: str) -> list[FieldProblem]:
-    found: list[FieldProblem] = []
-    taken: set[str] = set()
-    for index, container in enumerate(listed):
+def _validate_host_ports(containers: list[JSON], path: str) -> list[FieldProblem]:
+    problems: list[FieldProblem] = []
+    earlier_ports: set[str] = set()
+    for index, container in enumerate(containers):
         for number, port in enumerate(container.get("ports", ())):
             if not port.get("hostPort"):
                 continue
             key = f"{port['protocol']}/{port.get('hostIP', '')}/{port['hostPort']}"
-            if key in taken:
-                found.append(duplicate(f"{path}[{index}].ports[{number}].hostPort", key))
-            taken.add(key)
-    return found
+            if key in earlier_ports:
+                problems.append(duplicate(f"{path}[{index}].ports[{number}].hostPort", key))
+            earlier_ports.add(key)
+    return problems
 
 
 def _validate_env(variables: list[JSON], path: str) -> list[FieldProblem]:
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     for index, variable in enumerate(variables):
         name = variable["name"]
         if not name:
-            found.append(required(f"{path}[{index}].name"))
-        elif said := formats.env_name_errors(name):
-            found += invalid_each(f"{path}[{index}].name", name, said)
+            problems.append(required(f"{path}[{index}].name"))
+        elif errors := formats.env_name_errors(name):
+            problems += invalid_each(f"{path}[{index}].name", name, errors)
         if "valueFrom" in variable:
-            found += _validate_value_from(variable, f"{path}[{index}].valueFrom")
-    return found
+            problems += _validate_value_from(variable, f"{path}[{index}].valueFrom")
+    return problems
 
 
 def _validate_value_from(variable: JSON, path: str) -> list[FieldProblem]:
     source: JSON = variable["valueFrom"]
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     if "fieldRef" in source:
-        found += downward_api.validate_field_ref(source["fieldRef"], downward_api.ENV_FIELD_PATHS, f"{path}.fieldRef")
+        problems += downward_api.validate_field_ref(
+            source["fieldRef"], downward_api.ENV_FIELD_PATHS, f"{path}.fieldRef"
+        )
     if "resourceFieldRef" in source:
         reference = source["resourceFieldRef"]
-        found += downward_api.validate_resource_field_ref(reference, f"{path}.resourceFieldRef", of_volume=False)
+        problems += downward_api.validate_resource_field_ref(reference, f"{path}.resourceFieldRef", of_volume=False)
     for name in ("configMapKeyRef", "secretKeyRef"):
         if name in source:
-            found += _validate_key_ref(source[name], f"{path}.{name}")
+            problems += _validate_key_ref(source[name], f"{path}.{name}")
     if not source:
-        told = "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`"
-        found.append(invalid(path, "", told))
+        detail = "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`"
+        problems.append(invalid(path, "", detail))
     elif variable.get("value"):
-        found.append(invalid(path, "", "may not be specified when `value` is not empty"))
+        problems.append(invalid(path, "", "may not be specified when `value` is not empty"))
     elif len(source) > 1:
-        found.append(invalid(path, "", "may not have more than one field specified at a time"))
-    return found
+        problems.append(invalid(path, "", "may not have more than one field specified at a time"))
+    return problems
 
 
 def _validate_key_ref(reference: JSON, path: str) -> list[FieldProblem]:
     name, key = reference.get("name", ""), reference.get("key", "")
-    found = invalid_each(f"{path}.name", name, formats.dns_subdomain_errors(name))
-    return found + (
+    problems = invalid_each(f"{path}.name", name, formats.dns_subdomain_errors(name))
+    return problems + (
         invalid_each(f"{path}.key", key, formats.config_key_errors(key)) if key else [required(f"{path}.key")]
     )
 
 
 def _validate_env_from(sources: list[JSON], path: str) -> list[FieldProblem]:
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     for index, source in enumerate(sources):
-        here = f"{path}[{index}]"
+        item_path = f"{path}[{index}]"
         if source.get("prefix"):
-            found += invalid_each(f"{here}.prefix", source["prefix"], formats.env_name_errors(source["prefix"]))
-        chosen = [name for name in ("configMapRef", "secretRef") if name in source]
-        for kind in chosen:
+            problems += invalid_each(f"{item_path}.prefix", source["prefix"], formats.env_name_errors(source["prefix"]))
+        source_kinds = [name for name in ("configMapRef", "secretRef") if name in source]
+        for kind in source_kinds:
             name = source[kind].get("name", "")
-            found += (
-                invalid_each(f"{here}.{kind}.name", name, formats.dns_subdomain_errors(formats.name_from_prefix(name)))
+            problems += (
+                invalid_each(
+                    f"{item_path}.{kind}.name", name, formats.dns_subdomain_errors(formats.name_from_prefix(name))
+                )
                 if name
-                else [required(f"{here}.{kind}.name")]
+                else [required(f"{item_path}.{kind}.name")]
             )
-        if not chosen:
-            found.append(invalid(path, "", "must specify one of: `configMapRef` or `secretRef`"))
-        elif len(chosen) > 1:
-            found.append(invalid(path, "", "may not have more than one field specified at a time"))
-    return found
+        if not source_kinds:
+            problems.append(invalid(path, "", "must specify one of: `configMapRef` or `secretRef`"))
+        elif len(source_kinds) > 1:
+            problems.append(invalid(path, "", "may not have more than one field specified at a time"))
+    return problems
 
 
 def _validate_resize_policy(policies: list[JSON], pod: ContainerContext, path: str) -> list[FieldProblem]:
-    found: list[FieldProblem] = []
-    seen: set[str] = set()
+    problems: list[FieldProblem] = []
+    earlier_names: set[str] = set()
     for index, policy in enumerate(policies):
         name, restart = policy.get("resourceName", ""), policy.get("restartPolicy", "")
-        if name in seen:
-            found.append(duplicate(f"{path}[{index}]", name))
-        seen.add(name)
-        for value, known in ((name, ("cpu", "memory")), (restart, ("NotRequired", "RestartContainer"))):
+        if name in earlier_names:
+            problems.append(duplicate(f"{path}[{index}]", name))
+        earlier_names.add(name)
+        for value, supported in ((name, ("cpu", "memory")), (restart, ("NotRequired", "RestartContainer"))):
             if not value:
-                found.append(required(path))
-            elif value not in known:
-                found.append(unsupported(path, value, known))
+                problems.append(required(path))
+            elif value not in supported:
+                problems.append(unsupported(path, value, supported))
         if pod.restart_policy == "Never" and restart != "NotRequired":
-            told = "must be 'NotRequired' when `restartPolicy` is 'Never'"
-            found.append(invalid(path, restart, told))
-    return found
+            detail = "must be 'NotRequired' when `restartPolicy` is 'Never'"
+            problems.append(invalid(path, restart, detail))
+    return problems

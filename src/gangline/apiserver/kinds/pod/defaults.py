@@ -6,6 +6,7 @@ from functools import lru_cache
 from gangline.api.meta import JSON
 from gangline.api.quantity import ZERO, Quantity, add_resources
 from gangline.apiserver.kinds.machinery import quantities
+from gangline.apiserver.kinds.pod.probes import PROBE_FIELDS
 
 _DEFAULT_FILE_MODE = 420  # 0644
 _TAG_PATTERN = re.compile(r":(?P<tag>[\w][\w.-]{0,127})$", re.ASCII)
@@ -14,19 +15,18 @@ _PATH_PART_PATTERN = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _match_image = re.compile(
     rf"(?:{_HOST_PATTERN}(?:\.{_HOST_PATTERN})*(?::[0-9]+)?/)?{_PATH_PART_PATTERN}(?:/{_PATH_PART_PATTERN})*"
 ).fullmatch
-_PROBE_FIELDS = ("livenessProbe", "readinessProbe", "startupProbe")
 _SOURCES_WITH_MODE = ("secret", "configMap", "downwardAPI", "projected")
 
 
 def set_pod_spec_defaults(spec: JSON) -> None:
-    """What every pod spec gets, in place. The spec has its shape."""
+    """Set the defaults of every pod spec, of a pod or a template. The spec must be canonical."""
     get = spec.setdefault
     get("dnsPolicy", "ClusterFirst")
     get("restartPolicy", "Always")
     get("securityContext", {})
     get("terminationGracePeriodSeconds", 30)
     get("schedulerName", "default-scheduler")
-    # The deprecated alias follows its successor, whichever was given.
+    # The deprecated alias and its successor are equal, whichever is set.
     account = spec.get("serviceAccountName") or spec.get("serviceAccount")
     if account:
         spec["serviceAccountName"] = spec["serviceAccount"] = account
@@ -41,7 +41,7 @@ def set_pod_spec_defaults(spec: JSON) -> None:
 
 
 def set_pod_defaults(spec: JSON) -> None:
-    """What only pods get on top, not templates."""
+    """Set the defaults that pods have in addition, but templates do not."""
     for container in spec["containers"] or ():
         _default_requests_to_limits(container["resources"])
     for container in spec.get("initContainers", ()):
@@ -65,7 +65,7 @@ def _default_requests_to_limits(resources: JSON) -> None:
 
 
 def _set_pod_level_requests(spec: JSON) -> None:
-    """A pod limited as a whole requests what its containers do, or else its limits."""
+    """Default the pod-level requests to those of the containers, else to the pod-level limits."""
     resources = spec["resources"]
     if not resources.get("limits"):
         return
@@ -81,30 +81,36 @@ def _set_pod_level_requests(spec: JSON) -> None:
 
 
 def _total_container_requests(spec: JSON) -> dict[str, Quantity]:
-    """The sum of the containers and sidecars, or what one init container needs beside the sidecars before it."""
+    """A pod's requests: the sum over containers and sidecars, or the peak of an init container if that is more.
 
-    def asked(container: JSON) -> dict[str, Quantity]:
+    An init container runs beside the sidecars that started before it.
+    """
+
+    def requests_of(container: JSON) -> dict[str, Quantity]:
         return {
             name: quantities.parse_quantity(text) for name, text in container["resources"].get("requests", {}).items()
         }
 
     total: dict[str, Quantity] = {}
     for container in spec["containers"] or ():
-        total = add_resources(total, asked(container))
-    beside: dict[str, Quantity] = {}
-    most: dict[str, Quantity] = {}
+        total = add_resources(total, requests_of(container))
+    sidecars: dict[str, Quantity] = {}
+    init_peak: dict[str, Quantity] = {}
     for container in spec.get("initContainers", ()):
         if container.get("restartPolicy") == "Always":
-            total, beside = add_resources(total, asked(container)), add_resources(beside, asked(container))
-            need = beside
+            total, sidecars = (
+                add_resources(total, requests_of(container)),
+                add_resources(sidecars, requests_of(container)),
+            )
+            demand = sidecars
         else:
-            need = add_resources(beside, asked(container))
-        most = {name: max(most.get(name, ZERO), need.get(name, ZERO)) for name in {*most, *need}}
-    return {name: max(total.get(name, ZERO), most.get(name, ZERO)) for name in {*total, *most}}
+            demand = add_resources(sidecars, requests_of(container))
+        init_peak = {name: max(init_peak.get(name, ZERO), demand.get(name, ZERO)) for name in {*init_peak, *demand}}
+    return {name: max(total.get(name, ZERO), init_peak.get(name, ZERO)) for name in {*total, *init_peak}}
 
 
 def set_container_defaults(container: JSON) -> None:
-    """Of a container of any of the three lists."""
+    """Set the defaults of a regular, init or ephemeral container."""
     if "imagePullPolicy" not in container:
         container["imagePullPolicy"] = default_pull_policy(container.get("image", ""))
     container.setdefault("terminationMessagePath", "/dev/termination-log")
@@ -114,7 +120,7 @@ def set_container_defaults(container: JSON) -> None:
     for variable in container.get("env", ()):
         if "valueFrom" in variable:
             _set_field_ref_defaults(variable["valueFrom"])
-    for name in _PROBE_FIELDS:
+    for name in PROBE_FIELDS:
         if name in container:
             _set_probe_defaults(container[name])
     for handler in container.get("lifecycle", {}).values():
@@ -124,16 +130,16 @@ def set_container_defaults(container: JSON) -> None:
 
 @lru_cache(1024)
 def default_pull_policy(image: str) -> str:
-    """`Always` for the latest image, tagged so or not tagged; nothing to refresh with any other tag or digest."""
+    """`Always` for an image without a tag or tagged `latest`; `IfNotPresent` for any other tag, and for a digest."""
     name, at, _ = image.partition("@")
-    found = _TAG_PATTERN.search(name.rpartition("/")[2])
-    if found is None:
+    tag = _TAG_PATTERN.search(name.rpartition("/")[2])
+    if tag is None:
         return "IfNotPresent" if at or not _is_image_name(name) else "Always"
-    return "Always" if found["tag"] == "latest" and _is_image_name(name[: -len(found[0])]) else "IfNotPresent"
+    return "Always" if tag["tag"] == "latest" and _is_image_name(name[: -len(tag[0])]) else "IfNotPresent"
 
 
 def _is_image_name(name: str) -> bool:
-    """Whether a reference can be read at all; what cannot has no tag."""
+    """Whether an image reference can be parsed. One that cannot has no tag."""
     return _match_image(name) is not None
 
 

@@ -1,123 +1,122 @@
-"""Validation of where a container mounts its pod's volumes."""
+"""Validation of a container's volume mounts and devices."""
 
 from gangline.api.meta import JSON
-from gangline.apiserver.kinds.machinery.problems import forbidden, invalid, not_found, required, unsupported
 from gangline.apiserver.kinds.pod.volumes import validate_descending_path
-from gangline.schema.problems import FieldProblem
+from gangline.schema.problems import FieldProblem, forbidden, invalid, not_found, required, unsupported
 
 
-def validate_volume_mounts(container: JSON, known: dict[str, JSON], path: str) -> list[FieldProblem]:
-    """`volumeMounts` of a container."""
-    found: list[FieldProblem] = []
-    devices = {one.get("name"): one.get("devicePath") for one in container.get("volumeDevices", ())}
-    places: set[str] = set()
+def validate_volume_mounts(container: JSON, volumes: dict[str, JSON], path: str) -> list[FieldProblem]:
+    """Problems of the `volumeMounts` of a container."""
+    problems: list[FieldProblem] = []
+    devices = {device.get("name"): device.get("devicePath") for device in container.get("volumeDevices", ())}
+    mount_paths: set[str] = set()
     for index, mount in enumerate(container.get("volumeMounts", ())):
-        name, place = mount.get("name", ""), mount.get("mountPath", "")
-        if name not in known:
-            here = f"{path}[{index}].name"
-            found += [not_found(here, name)] if name else [required(here), not_found(here, name)]
-        if not place:
-            found.append(required(f"{path}[{index}].mountPath"))
-        if place in places:
-            found.append(invalid(f"{path}[{index}].mountPath", place, "must be unique"))
-        places.add(place)
+        name, mount_path = mount.get("name", ""), mount.get("mountPath", "")
+        if name not in volumes:
+            item_path = f"{path}[{index}].name"
+            problems += [not_found(item_path, name)] if name else [required(item_path), not_found(item_path, name)]
+        if not mount_path:
+            problems.append(required(f"{path}[{index}].mountPath"))
+        if mount_path in mount_paths:
+            problems.append(invalid(f"{path}[{index}].mountPath", mount_path, "must be unique"))
+        mount_paths.add(mount_path)
         if devices:
-            found += _validate_device_conflicts(mount, devices, f"{path}[{index}]")
+            problems += _validate_device_conflicts(mount, devices, f"{path}[{index}]")
         if mount.keys() - _SIMPLE_MOUNT_FIELDS:
-            found += _validate_mount_options(mount, container, path, index)
-    return found
+            problems += _validate_mount_options(mount, container, path, index)
+    return problems
 
 
 _SIMPLE_MOUNT_FIELDS = frozenset({"name", "mountPath", "readOnly"})
 
 
-def _validate_device_conflicts(mount: JSON, devices: JSON, here: str) -> list[FieldProblem]:
-    found: list[FieldProblem] = []
+def _validate_device_conflicts(mount: JSON, devices: JSON, path: str) -> list[FieldProblem]:
+    problems: list[FieldProblem] = []
     if mount.get("name") in devices:
-        found.append(invalid(f"{here}.name", mount["name"], "must not already exist in volumeDevices"))
+        problems.append(invalid(f"{path}.name", mount["name"], "must not already exist in volumeDevices"))
     if mount.get("mountPath") in devices.values():
-        told = "must not already exist as a path in volumeDevices"
-        found.append(invalid(f"{here}.mountPath", mount["mountPath"], told))
-    return found
+        detail = "must not already exist as a path in volumeDevices"
+        problems.append(invalid(f"{path}.mountPath", mount["mountPath"], detail))
+    return problems
 
 
 def _validate_mount_options(mount: JSON, container: JSON, path: str, index: int) -> list[FieldProblem]:
-    # The list, not the element, is named in most of these.
-    found: list[FieldProblem] = []
+    # Most of these messages name the list, not the element.
+    problems: list[FieldProblem] = []
     sub, expression = mount.get("subPath", ""), mount.get("subPathExpr", "")
     if sub:
-        found += validate_descending_path(sub, f"{path}.subPath")
+        problems += validate_descending_path(sub, f"{path}.subPath")
     if expression:
         if sub:
-            told = "subPathExpr and subPath are mutually exclusive"
-            found.append(invalid(f"{path}[{index}].subPathExpr", expression, told))
-        found += validate_descending_path(expression, f"{path}.subPathExpr")
+            detail = "subPathExpr and subPath are mutually exclusive"
+            problems.append(invalid(f"{path}[{index}].subPathExpr", expression, detail))
+        problems += validate_descending_path(expression, f"{path}.subPathExpr")
     if "mountPropagation" in mount:
-        found += _validate_propagation(mount["mountPropagation"], container, f"{path}.mountPropagation")
+        problems += _validate_propagation(mount["mountPropagation"], container, f"{path}.mountPropagation")
     if "recursiveReadOnly" in mount:
-        found += _validate_recursive_read_only(mount, f"{path}.recursiveReadOnly")
-    return found
+        problems += _validate_recursive_read_only(mount, f"{path}.recursiveReadOnly")
+    return problems
 
 
 def _validate_propagation(mode: str, container: JSON, path: str) -> list[FieldProblem]:
-    known = ("Bidirectional", "HostToContainer", "None")
-    found = [] if mode in known else [unsupported(path, mode, known)]
+    supported = ("Bidirectional", "HostToContainer", "None")
+    problems = [] if mode in supported else [unsupported(path, mode, supported)]
     if mode == "Bidirectional" and not container.get("securityContext", {}).get("privileged"):
-        told = "Bidirectional mount propagation is available only to privileged containers"
-        found.append(forbidden(path, told))
-    return found
+        detail = "Bidirectional mount propagation is available only to privileged containers"
+        problems.append(forbidden(path, detail))
+    return problems
 
 
 def _validate_recursive_read_only(mount: JSON, path: str) -> list[FieldProblem]:
-    mode, known = mount["recursiveReadOnly"], ("Disabled", "Enabled", "IfPossible")
+    mode, supported = mount["recursiveReadOnly"], ("Disabled", "Enabled", "IfPossible")
     if mode == "Disabled":
         return []
-    if mode not in known:
-        return [unsupported(path, mode, known)]
-    found: list[FieldProblem] = []
+    if mode not in supported:
+        return [unsupported(path, mode, supported)]
+    problems: list[FieldProblem] = []
     if not mount.get("readOnly"):
-        found.append(forbidden(path, "may only be specified when readOnly is true"))
+        problems.append(forbidden(path, "may only be specified when readOnly is true"))
     if mount.get("mountPropagation", "None") != "None":
-        told = "may only be specified when mountPropagation is None or not specified"
-        found.append(forbidden(path, told))
-    return found
+        detail = "may only be specified when mountPropagation is None or not specified"
+        problems.append(forbidden(path, detail))
+    return problems
 
 
-def validate_volume_devices(container: JSON, known: dict[str, JSON], path: str) -> list[FieldProblem]:
-    """`volumeDevices` of a container."""
-    found: list[FieldProblem] = []
-    mounted = {one.get("name"): one.get("mountPath") for one in container.get("volumeMounts", ())}
+def validate_volume_devices(container: JSON, volumes: dict[str, JSON], path: str) -> list[FieldProblem]:
+    """Problems of the `volumeDevices` of a container."""
+    problems: list[FieldProblem] = []
+    mounted = {mount.get("name"): mount.get("mountPath") for mount in container.get("volumeMounts", ())}
     names: set[str] = set()
-    places: set[str] = set()
+    device_paths: set[str] = set()
     for index, device in enumerate(container.get("volumeDevices", ())):
-        here, name, place = f"{path}[{index}]", device.get("name", ""), device.get("devicePath", "")
+        item_path, name, device_path = f"{path}[{index}]", device.get("name", ""), device.get("devicePath", "")
         if not name:
-            found.append(required(f"{here}.name"))
+            problems.append(required(f"{item_path}.name"))
         if name in names:
-            found.append(invalid(f"{here}.name", name, "must be unique"))
-        volume = known.get(name)
+            problems.append(invalid(f"{item_path}.name", name, "must be unique"))
+        volume = volumes.get(name)
         if volume is None:
-            found.append(not_found(f"{here}.name", name))
+            problems.append(not_found(f"{item_path}.name", name))
         elif not volume.keys() & {"persistentVolumeClaim", "ephemeral"}:
-            told = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"
-            found.append(invalid(f"{here}.name", name, told))
-        found += _validate_device_path(place, places, here)
+            detail = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"
+            problems.append(invalid(f"{item_path}.name", name, detail))
+        problems += _validate_device_path(device_path, device_paths, item_path)
         if name in mounted:
-            found.append(invalid(f"{here}.name", name, "must not already exist in volumeMounts"))
-        if place in mounted.values():
-            told = "must not already exist as a path in volumeMounts"
-            found.append(invalid(f"{here}.devicePath", place, told))
+            problems.append(invalid(f"{item_path}.name", name, "must not already exist in volumeMounts"))
+        if device_path in mounted.values():
+            detail = "must not already exist as a path in volumeMounts"
+            problems.append(invalid(f"{item_path}.devicePath", device_path, detail))
         if name:
             names.add(name)
-    return found
+    return problems
 
 
-def _validate_device_path(place: str, places: set[str], here: str) -> list[FieldProblem]:
-    found = [] if place else [required(f"{here}.devicePath")]
-    if place in places:
-        found.append(invalid(f"{here}.devicePath", place, "must be unique"))
-    if ".." in place.split("/"):
-        found.append(invalid(f"{here}.devicePath", place, "can not contain backsteps ('..')"))
+def _validate_device_path(device_path: str, device_paths: set[str], path: str) -> list[FieldProblem]:
+    problems = [] if device_path else [required(f"{path}.devicePath")]
+    if device_path in device_paths:
+        problems.append(invalid(f"{path}.devicePath", device_path, "must be unique"))
+    if ".." in device_path.split("/"):
+        problems.append(invalid(f"{path}.devicePath", device_path, "can not contain backsteps ('..')"))
     else:
-        places.add(place)
-    return found
+        device_paths.add(device_path)
+    return problems

@@ -4,13 +4,12 @@ import re
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import quantities
-from gangline.apiserver.kinds.machinery.problems import forbidden, invalid, required, unsupported
-from gangline.apiserver.kinds.machinery.strategy import Strategy, restore_field
+from gangline.apiserver.kinds.machinery.strategy import StatusStrategy, Strategy, restore_field
 from gangline.apiserver.kinds.pod import containers, defaults, validation
 from gangline.apiserver.kinds.pod import update as pod_update
 from gangline.apiserver.kinds.pod import warnings as pod_warnings
 from gangline.apiserver.kinds.pod.placement import merge_label_keys
-from gangline.schema.problems import FieldProblem
+from gangline.schema.problems import FieldProblem, forbidden, invalid
 
 _NO_EXECUTE_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
@@ -20,11 +19,27 @@ _CONTAINER_LISTS = ("containers", "initContainers", "ephemeralContainers")
 _QOS_RESOURCES = ("cpu", "memory")
 
 
+class PodStatusStrategy(StatusStrategy):
+    def prepare_for_update(self, obj: JSON, old: JSON) -> None:
+        super().prepare_for_update(obj, old)
+        obj["metadata"].pop("deletionTimestamp", None)
+        restore_field(obj["metadata"], old["metadata"], "deletionTimestamp")
+        restore_field(obj["metadata"], old["metadata"], "ownerReferences")
+        status, before = obj["status"], old.get("status", {})
+        if "qosClass" not in status and "qosClass" in before:
+            status["qosClass"] = before["qosClass"]
+        _keep_observed_generations(status, before)
+
+    def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
+        return [*_validate_annotation_update(obj, old), *pod_update.validate_pod_status_update(obj, old)]
+
+
 class PodStrategy(Strategy):
-    """The hot path: everything here is written to do nothing quickly."""
+    """The strategy of pods. On the hot path: every step returns early when a pod does not use a feature."""
 
     struct = "core.v1.Pod"
     has_status = True
+    status_strategy = PodStatusStrategy
     has_generation = True
     revalidates_on_update = True
 
@@ -51,62 +66,46 @@ class PodStrategy(Strategy):
         drop_disabled_fields(obj["spec"])
         super().prepare_for_update(obj, old)
 
-    def prepare_for_status_update(self, obj: JSON, old: JSON) -> None:
-        super().prepare_for_status_update(obj, old)
-        obj["metadata"].pop("deletionTimestamp", None)
-        restore_field(obj["metadata"], old["metadata"], "deletionTimestamp")
-        restore_field(obj["metadata"], old["metadata"], "ownerReferences")
-        status, before = obj["status"], old.get("status", {})
-        if "qosClass" not in status and "qosClass" in before:
-            status["qosClass"] = before["qosClass"]
-        _keep_observed_generations(status, before)
-
     def validate_content(self, obj: JSON) -> list[FieldProblem]:
         return validate_pod(obj)
 
     def validate(self, obj: JSON) -> list[FieldProblem]:
-        found = super().validate(obj)
+        problems = super().validate(obj)
         spec = obj["spec"]
         if "ephemeralContainers" in spec:
-            found.append(forbidden("spec.ephemeralContainers", "cannot be set on create"))
+            problems.append(forbidden("spec.ephemeralContainers", "cannot be set on create"))
         if spec.get("nodeName") and spec.get("schedulingGates"):
-            told = "cannot be set until all schedulingGates have been cleared"
-            found.append(forbidden("spec.nodeName", told))
-        return found
+            detail = "cannot be set until all schedulingGates have been cleared"
+            problems.append(forbidden("spec.nodeName", detail))
+        return problems
 
     def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         return [
-            *self.validate_metadata_update(obj, old),
-            *self.validate_metadata(obj),
+            *self.metadata.validate_update(obj, old),
+            *self.metadata.validate(obj),
             *validate_pod(obj),
             *_validate_annotation_update(obj, old),
             *pod_update.validate_pod_spec_update(obj["spec"], old["spec"]),
         ]
 
-    def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
-        return [*_validate_annotation_update(obj, old), *pod_update.validate_pod_status_update(obj, old)]
-
     def warnings(self, obj: JSON, old: JSON | None) -> list[str]:
-        if old is not None:  # updates of pods are frequent and not made by people
+        if old is not None:  # Updates of pods are frequent and not made by people.
             return []
         meta = obj["metadata"]
-        return [
-            *pod_warnings.name_warnings(meta.get("name", "")),
-            *pod_warnings.pod_warnings(meta, obj["spec"]),
-        ]
+        return [*pod_warnings.name_warnings(meta.get("name", "")), *pod_warnings.pod_warnings(meta, obj["spec"])]
 
 
 def validate_pod(obj: JSON) -> list[FieldProblem]:
-    """A pod's spec and annotations, whether new or changed."""
+    """Problems in the spec and annotations of a new or changed pod."""
     meta, spec = obj["metadata"], obj["spec"]
-    found = _validate_pod_annotations(meta["annotations"], spec) if "annotations" in meta else []
-    found += validation.validate_pod_spec(spec, meta.get("name", ""), "spec", of_pod=True)
+    problems = _validate_pod_annotations(meta["annotations"], spec) if "annotations" in meta else []
+    problems += validation.validate_pod_spec(spec, meta.get("name", ""), "spec", of_pod=True)
     if "volumes" in spec and not spec.get("serviceAccountName"):
-        found += _validate_token_volumes(spec["volumes"])
+        problems += _validate_token_volumes(spec["volumes"])
     for group in ("containers", "initContainers"):
         for index, container in enumerate(spec.get(group) or ()):
-            found += containers.validate_image_whitespace(container, f"spec.{group}[{index}]")
-    return found
+            problems += containers.validate_image_whitespace(container, f"spec.{group}[{index}]")
+    return problems
 
 
 def _validate_token_volumes(volumes: list[JSON]) -> list[FieldProblem]:
@@ -122,27 +121,29 @@ def _validate_token_volumes(volumes: list[JSON]) -> list[FieldProblem]:
 
 
 def _validate_pod_annotations(annotations: dict[str, str], spec: JSON) -> list[FieldProblem]:
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     if _MIRROR_ANNOTATION in annotations and not spec.get("nodeName"):
-        told = "must set spec.nodeName if mirror pod annotation is set"
-        found.append(invalid(f"metadata.annotations[{_MIRROR_ANNOTATION}]", annotations[_MIRROR_ANNOTATION], told))
+        detail = "must set spec.nodeName if mirror pod annotation is set"
+        problems.append(invalid(f"metadata.annotations[{_MIRROR_ANNOTATION}]", annotations[_MIRROR_ANNOTATION], detail))
     cost = annotations.get(_DELETION_COST_ANNOTATION)
     if cost is not None and not (_is_integer_text(cost) and -(2**31) <= int(cost) < 2**31):
-        found.append(invalid(f"metadata.annotations[{_DELETION_COST_ANNOTATION}]", cost, "must be a 32bit integer"))
-    return found
+        problems.append(invalid(f"metadata.annotations[{_DELETION_COST_ANNOTATION}]", cost, "must be a 32bit integer"))
+    return problems
 
 
 def _validate_annotation_update(obj: JSON, old: JSON) -> list[FieldProblem]:
     new, before = obj["metadata"].get("annotations", {}), old["metadata"].get("annotations", {})
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     if new.get(_MIRROR_ANNOTATION) != before.get(_MIRROR_ANNOTATION):
         verb = "remove or update" if _MIRROR_ANNOTATION in before else "add"
-        found.append(forbidden(f"metadata.annotations[{_MIRROR_ANNOTATION}]", f"may not {verb} mirror pod annotation"))
-    return found + _validate_pod_annotations(new, obj["spec"])
+        problems.append(
+            forbidden(f"metadata.annotations[{_MIRROR_ANNOTATION}]", f"may not {verb} mirror pod annotation")
+        )
+    return problems + _validate_pod_annotations(new, obj["spec"])
 
 
 def add_default_tolerations(spec: JSON) -> None:
-    """Let a pod stay five minutes on a node that went away, unless it says otherwise."""
+    """Let a pod stay on an unreachable or not ready node for five minutes, unless its tolerations say otherwise."""
     missing = [key for key in _NO_EXECUTE_TAINTS if not _tolerates(spec.get("tolerations", ()), key)]
     if missing:
         added = [{"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300} for key in missing]
@@ -150,22 +151,25 @@ def add_default_tolerations(spec: JSON) -> None:
 
 
 def _tolerates(tolerations: list[JSON], key: str) -> bool:
-    return any(one.get("key", "") in {key, ""} and one.get("effect", "") in {"NoExecute", ""} for one in tolerations)
+    return any(
+        toleration.get("key", "") in {key, ""} and toleration.get("effect", "") in {"NoExecute", ""}
+        for toleration in tolerations
+    )
 
 
 def drop_disabled_fields(spec: JSON) -> None:
-    """Remove fields of features that are off in this version of Kubernetes."""
+    """Remove the fields of features that are disabled in this version of Kubernetes."""
     spec.pop("hostnameOverride", None)
-    gone = {volume.get("name") for volume in spec.get("volumes", ()) if "image" in volume}
-    if gone:
+    image_volumes = {volume.get("name") for volume in spec.get("volumes", ()) if "image" in volume}
+    if image_volumes:
         spec["volumes"] = [volume for volume in spec["volumes"] if "image" not in volume]
     for group in _CONTAINER_LISTS:
         for container in spec.get(group) or ():
             _drop_disabled_container_fields(container, sidecar=group == "initContainers")
-            if gone and "volumeMounts" in container:
-                kept = [mount for mount in container["volumeMounts"] if mount.get("name") not in gone]
-                container["volumeMounts"] = kept
-                if not kept:
+            if image_volumes and "volumeMounts" in container:
+                mounts = [mount for mount in container["volumeMounts"] if mount.get("name") not in image_volumes]
+                container["volumeMounts"] = mounts
+                if not mounts:
                     del container["volumeMounts"]
 
 
@@ -183,17 +187,19 @@ def _drop_disabled_container_fields(container: JSON, *, sidecar: bool) -> None:
 
 
 def qos_class(spec: JSON) -> str:
-    """`Guaranteed`, `Burstable` or `BestEffort`, by what the containers ask for."""
+    """`Guaranteed`, `Burstable` or `BestEffort`, by the resources of the containers."""
     if "resources" in spec:
-        asked = [spec["resources"]]
+        requirements = [spec["resources"]]
     else:
-        asked = [one["resources"] for one in [*(spec["containers"] or ()), *spec.get("initContainers", ())]]
-    if not any(asked):
+        requirements = [
+            container["resources"] for container in [*(spec["containers"] or ()), *spec.get("initContainers", ())]
+        ]
+    if not any(requirements):
         return "BestEffort"
     requests: dict[str, int] = {}
     limits: dict[str, int] = {}
     guaranteed = True
-    for resources in asked:
+    for resources in requirements:
         _add_qos_resources(requests, resources.get("requests", {}))
         guaranteed = guaranteed and _add_qos_resources(limits, resources.get("limits", {})) == len(_QOS_RESOURCES)
     if not requests and not limits:
@@ -201,15 +207,15 @@ def qos_class(spec: JSON) -> str:
     return "Guaranteed" if guaranteed and requests == limits else "Burstable"
 
 
-def _add_qos_resources(total: dict[str, int], amount: JSON) -> int:
-    """Add what counts for the class; how many of the resources were there."""
-    found = 0
+def _add_qos_resources(total: dict[str, int], resources: JSON) -> int:
+    """Add the resources that the QoS class depends on to `total`. Returns how many of them are set."""
+    count = 0
     for name in _QOS_RESOURCES:
-        nanos = quantities.parse_quantity(amount[name]).nanos if name in amount else 0
+        nanos = quantities.parse_quantity(resources[name]).nanos if name in resources else 0
         if nanos > 0:
             total[name] = total.get(name, 0) + nanos
-            found += 1
-    return found
+            count += 1
+    return count
 
 
 def _scheduling_gated_condition(now: str) -> JSON:
@@ -235,49 +241,23 @@ def _merge_pod_label_keys(spec: JSON, labels: dict[str, str]) -> None:
 
 
 def _sync_pod_ips(status: JSON) -> None:
-    """`podIP` is the first of `podIPs`; where they differ the single one wins."""
-    single, listed = status.get("podIP", ""), status.get("podIPs", [])
-    if single and (not listed or listed[0].get("ip", "") != single):
-        status["podIPs"] = [{"ip": single}]
-    elif listed:
-        status["podIP"] = listed[0].get("ip", "")
+    """Make `podIP` the first of `podIPs`. Where they differ, `podIP` wins."""
+    first_ip, ips = status.get("podIP", ""), status.get("podIPs", [])
+    if first_ip and (not ips or ips[0].get("ip", "") != first_ip):
+        status["podIPs"] = [{"ip": first_ip}]
+    elif ips:
+        status["podIP"] = ips[0].get("ip", "")
 
 
 def _keep_observed_generations(status: JSON, before: JSON) -> None:
-    """A client that knows no observedGeneration does not erase it."""
+    """Keep the old `observedGeneration` of status and conditions where the client sends none."""
     if "observedGeneration" not in status and "observedGeneration" in before:
         status["observedGeneration"] = before["observedGeneration"]
     earlier: dict[str, list[int]] = {}
     for condition in before.get("conditions", ()):
         earlier.setdefault(condition.get("type", ""), []).append(condition.get("observedGeneration", 0))
     for condition in status.get("conditions", ()):
-        known = earlier.get(condition.get("type", ""), [])
-        observed = known.pop(0) if known else 0
+        generations = earlier.get(condition.get("type", ""), [])
+        observed = generations.pop(0) if generations else 0
         if observed and "observedGeneration" not in condition:
             condition["observedGeneration"] = observed
-
-
-def validate_binding(binding: JSON) -> list[FieldProblem]:
-    """The body of `pods/binding`."""
-    target = binding.get("target", {})
-    found: list[FieldProblem] = []
-    if target.get("kind", "") not in {"", "Node"}:
-        found.append(unsupported("target.kind", target["kind"], ("Node", "<empty>")))
-    if not target.get("name"):
-        found.append(required("target.name"))
-    return found
-
-
-def validate_ephemeral_containers_update(kind: PodStrategy, obj: JSON, old: JSON) -> list[FieldProblem]:
-    """An update of `pods/ephemeralcontainers`: containers may only be added."""
-    found = [*kind.validate_metadata_update(obj, old), *kind.validate_metadata(obj), *validate_pod(obj)]
-    now = {one["name"]: one for one in obj["spec"].get("ephemeralContainers", ())}
-    for before in old["spec"].get("ephemeralContainers", ()):
-        name, path = before["name"], "spec.ephemeralContainers"
-        if name not in now:
-            told = f'existing ephemeral containers "{name}" may not be removed\n'
-            found.append(forbidden(path, told))
-        elif now[name] != before:
-            told = f'existing ephemeral containers "{name}" may not be changed\n'
-            found.append(forbidden(path, told + pod_update.diff_text(before, now[name])))
-    return found

@@ -1,102 +1,91 @@
-"""Pod templates of workloads: defaults, validation, warnings."""
+"""Pod templates of workloads: defaults, validation, warnings; and checks that workloads share."""
 
 from collections.abc import Iterator
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats, gostruct, metadata, selectors
-from gangline.apiserver.kinds.machinery.problems import (
-    forbidden,
-    invalid,
-    invalid_each,
-    required,
-    unsupported,
-    validate_non_negative,
-)
+from gangline.apiserver.kinds.machinery.metadata import validate_non_negative
 from gangline.apiserver.kinds.pod import defaults, validation, warnings
-from gangline.schema.problems import FieldProblem
+from gangline.schema.problems import FieldProblem, forbidden, invalid, invalid_each, required, unsupported
 
 
 def set_template_defaults(template: JSON) -> None:
-    """Of a template that has its shape."""
+    """Set the defaults of a canonical pod template."""
     defaults.set_pod_spec_defaults(template["spec"])
 
 
-def validate_pod_template(found_template: JSON, path: str) -> list[FieldProblem]:
-    """A pod template with its defaults."""
-    meta, spec = found_template["metadata"], found_template["spec"]
-    found = metadata.validate_labels(meta.get("labels", {}), f"{path}.labels")
-    found += metadata.validate_annotations(meta.get("annotations", {}), f"{path}.annotations")
-    found += validation.validate_pod_spec(spec, "", f"{path}.spec", of_pod=False)
+def validate_pod_template(template: JSON, path: str) -> list[FieldProblem]:
+    """Problems of a pod template with its defaults."""
+    meta, spec = template["metadata"], template["spec"]
+    problems = metadata.validate_labels(meta.get("labels", {}), f"{path}.labels")
+    problems += metadata.validate_annotations(meta.get("annotations", {}), f"{path}.annotations")
+    problems += validation.validate_pod_spec(spec, "", f"{path}.spec", of_pod=False)
     if "ephemeralContainers" in spec:
-        told = "ephemeral containers not allowed in pod template"
-        found.append(forbidden(f"{path}.spec.ephemeralContainers", told))
-    return found
+        detail = "ephemeral containers not allowed in pod template"
+        problems.append(forbidden(f"{path}.spec.ephemeralContainers", detail))
+    return problems
 
 
 def validate_workload_selector(selector: JSON | None, kind: str) -> list[FieldProblem]:
-    """A workload's selector is there and selects something."""
+    """Problems of a workload's selector, which is required and must not be empty."""
     if selector is None:
         return [required("spec.selector")]
-    found = selectors.validate_label_selector(selector, "spec.selector")
+    problems = selectors.validate_label_selector(selector, "spec.selector")
     if not selector:
-        found.append(invalid("spec.selector", selector, f"empty selector is invalid for {kind}"))
-    return found
+        problems.append(invalid("spec.selector", selector, f"empty selector is invalid for {kind}"))
+    return problems
 
 
 def validate_selector_immutable(new: JSON, old: JSON) -> list[FieldProblem]:
-    """A workload's selector stays as it is."""
+    """A problem if the selector of a workload changed."""
     if new.get("selector") == old.get("selector"):
         return []
-    shown = gostruct.json_struct(new.get("selector"), gostruct.LABEL_SELECTOR_FIELDS)
-    return [invalid("spec.selector", shown, metadata.IMMUTABLE_MESSAGE)]
+    printed = gostruct.json_struct(new.get("selector"), gostruct.LABEL_SELECTOR_FIELDS)
+    return [invalid("spec.selector", printed, metadata.IMMUTABLE_MESSAGE)]
 
 
-def _template_labels(found_template: JSON) -> dict[str, str]:
-    labels: dict[str, str] = found_template["metadata"].get("labels", {})
-    return labels
-
-
-def selector_mismatch(found_template: JSON) -> FieldProblem:
-    told = "`selector` does not match template `labels`"
-    labels = found_template["metadata"].get("labels")
-    return invalid("spec.template.metadata.labels", labels, told)
+def selector_mismatch(template: JSON) -> FieldProblem:
+    """The problem of a template whose labels the selector does not match."""
+    detail = "`selector` does not match template `labels`"
+    labels = template["metadata"].get("labels")
+    return invalid("spec.template.metadata.labels", labels, detail)
 
 
 def validate_always_restarts(spec: JSON, kind: str) -> list[FieldProblem]:
-    """Pods of these workloads always restart."""
+    """Problems of a template whose pods do not always restart, or have a deadline."""
     pod = spec["template"]["spec"]
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     if pod["restartPolicy"] != "Always":
-        found.append(unsupported("spec.template.spec.restartPolicy", pod["restartPolicy"], ("Always",)))
+        problems.append(unsupported("spec.template.spec.restartPolicy", pod["restartPolicy"], ("Always",)))
     if "activeDeadlineSeconds" in pod:
-        told = f"activeDeadlineSeconds in {kind} is not Supported"
-        found.append(forbidden("spec.template.spec.activeDeadlineSeconds", told))
-    return found
+        detail = f"activeDeadlineSeconds in {kind} is not Supported"
+        problems.append(forbidden("spec.template.spec.activeDeadlineSeconds", detail))
+    return problems
 
 
-def template_warnings(found_template: JSON, prefix: str) -> Iterator[str]:
-    """`prefix` is where the template is: `spec.template.`."""
-    yield from warnings.pod_warnings(found_template["metadata"], found_template["spec"], prefix)
+def template_warnings(template: JSON, prefix: str) -> Iterator[str]:
+    """Warnings about a pod template at `prefix`: `spec.template.`."""
+    yield from warnings.pod_warnings(template["metadata"], template["spec"], prefix)
 
 
 def name_warnings(name: str) -> Iterator[str]:
-    """A workload's name becomes part of the names of its pods."""
-    if said := formats.dns_label_errors(name):
+    """A warning about a workload's name that is no DNS label: it becomes part of the names of its pods."""
+    if errors := formats.dns_label_errors(name):
         yield (
             "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label "
-            f"is recommended: [{' '.join(said)}]"
+            f"is recommended: [{' '.join(errors)}]"
         )
 
 
 def validate_int_or_percent(value: int | str, path: str) -> list[FieldProblem]:
-    """`3` or `25%`."""
+    """Problems of a count (`3`) or percentage (`25%`)."""
     if isinstance(value, str):
         return invalid_each(path, value, formats.percent_errors(value))
     return validate_non_negative(path, value)
 
 
 def validate_percent_limit(value: int | str, path: str) -> list[FieldProblem]:
-    """No percentage over a hundred."""
+    """A problem if a percentage exceeds 100%."""
     if isinstance(value, str) and not formats.percent_errors(value) and int(value[:-1]) > 100:
         return [invalid(path, value, "must not be greater than 100%")]
     return []

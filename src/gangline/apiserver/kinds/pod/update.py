@@ -1,4 +1,4 @@
-"""What may change in a pod after it was created, and what its status may say."""
+"""Validation of changed pods: which fields of the spec may change, and what the status may contain."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,9 +6,10 @@ from typing import Any
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats, gostruct
 from gangline.apiserver.kinds.machinery.metadata import IMMUTABLE_MESSAGE
-from gangline.apiserver.kinds.machinery.problems import forbidden, invalid, invalid_each, required
+from gangline.apiserver.kinds.machinery.strategy import restore_field
 from gangline.apiserver.kinds.pod import placement
-from gangline.schema.problems import NO_VALUE, FieldProblem, ProblemKind, formatted_value
+from gangline.schema.go_text import value_text
+from gangline.schema.problems import NO_VALUE, FieldProblem, ProblemKind, forbidden, invalid, invalid_each, required
 
 _MAX_INT32 = 2**31 - 1
 _BUILTIN_CONDITIONS = frozenset({"PodScheduled", "Ready", "Initialized"})
@@ -22,39 +23,39 @@ _NOT_RESTARTABLE = "may not be transitioned to non-terminated state"
 
 def validate_pod_spec_update(new: JSON, old: JSON) -> list[FieldProblem]:
     """Problems of changing a pod's spec from `old` to `new`."""
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     for name in ("containers", "initContainers"):
         now, before = new.get(name) or [], old.get(name) or []
         if len(now) != len(before):
-            told = "pod updates may not add or remove containers"
-            return [*found, forbidden(f"spec.{name}", told)]
-        found += _validate_images(now, f"spec.{name}")
+            detail = "pod updates may not add or remove containers"
+            return [*problems, forbidden(f"spec.{name}", detail)]
+        problems += _validate_images(now, f"spec.{name}")
     deadline = _validate_deadline_update(new.get("activeDeadlineSeconds"), old.get("activeDeadlineSeconds"))
-    found += deadline
+    problems += deadline
     if deadline and "activeDeadlineSeconds" in new:
-        return found
-    found += _validate_tolerations_update(new.get("tolerations", []), old.get("tolerations", []))
-    found += _validate_gates_update(new.get("schedulingGates", []), old.get("schedulingGates", []))
+        return problems
+    problems += _validate_tolerations_update(new.get("tolerations", []), old.get("tolerations", []))
+    problems += _validate_gates_update(new.get("schedulingGates", []), old.get("schedulingGates", []))
     if new == old:
-        return found
-    rest = _with_mutable_fields_restored(new, old)
+        return problems
+    restored = _with_mutable_fields_restored(new, old)
     if old.get("schedulingGates"):
-        found += _validate_gated_update(rest, old)
-    if rest != old:
-        told = f"pod updates may not change fields other than {_MUTABLE_FIELDS_TEXT}\n{diff_text(old, rest)}"
-        found.append(forbidden("spec", told))
-    return found
+        problems += _validate_gated_update(restored, old)
+    if restored != old:
+        detail = f"pod updates may not change fields other than {_MUTABLE_FIELDS_TEXT}\n{diff_text(old, restored)}"
+        problems.append(forbidden("spec", detail))
+    return problems
 
 
 def _validate_images(containers: list[JSON], path: str) -> list[FieldProblem]:
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     for index, container in enumerate(containers):
-        image, here = container.get("image", ""), f"{path}[{index}].image"
+        image, item_path = container.get("image", ""), f"{path}[{index}].image"
         if not image:
-            found.append(required(here))
+            problems.append(required(item_path))
         if image.strip() != image:
-            found.append(invalid(here, image, "must not have leading or trailing whitespace"))
-    return found
+            problems.append(invalid(item_path, image, "must not have leading or trailing whitespace"))
+    return problems
 
 
 def _validate_deadline_update(new: int | None, old: int | None) -> list[FieldProblem]:
@@ -71,13 +72,13 @@ def _validate_deadline_update(new: int | None, old: int | None) -> list[FieldPro
 
 
 def _validate_tolerations_update(new: list[JSON], old: list[JSON]) -> list[FieldProblem]:
-    def but_seconds(one: JSON) -> JSON:
+    def without_seconds(one: JSON) -> JSON:
         return {name: value for name, value in one.items() if name != "tolerationSeconds"}
 
-    kept = [but_seconds(one) for one in new]
-    if any(but_seconds(one) not in kept for one in old):
-        told = "existing toleration can not be modified except its tolerationSeconds"
-        return [forbidden("spec.tolerations", told)]
+    new_tolerations = [without_seconds(toleration) for toleration in new]
+    if any(without_seconds(toleration) not in new_tolerations for toleration in old):
+        detail = "existing toleration can not be modified except its tolerationSeconds"
+        return [forbidden("spec.tolerations", detail)]
     return placement.validate_tolerations(new, "spec.tolerations")
 
 
@@ -94,41 +95,36 @@ def _validate_gates_update(new: list[JSON], old: list[JSON]) -> list[FieldProble
 
 
 def _with_mutable_fields_restored(new: JSON, old: JSON) -> JSON:
-    rest = {**new}
+    restored = {**new}
     for name in ("containers", "initContainers"):
         if new.get(name):
             pairs = zip(new[name], old[name], strict=True)
-            rest[name] = [{**now, "image": before.get("image", "")} for now, before in pairs]
+            restored[name] = [{**now, "image": before.get("image", "")} for now, before in pairs]
     for name in ("activeDeadlineSeconds", "schedulingGates", "tolerations"):
-        rest.pop(name, None)
-        if name in old:
-            rest[name] = old[name]
-    return rest
+        restore_field(restored, old, name)
+    return restored
 
 
-def _validate_gated_update(rest: JSON, old: JSON) -> list[FieldProblem]:
-    """A gated pod may be told more about where to run. What was checked here becomes what it was, in `rest`."""
-    found: list[FieldProblem] = []
-    selector = rest.get("nodeSelector", {})
+def _validate_gated_update(restored: JSON, old: JSON) -> list[FieldProblem]:
+    """Problems in the placement of a pod with scheduling gates, which may only be narrowed.
+
+    The fields that are checked here become what they were before, in `restored`.
+    """
+    problems: list[FieldProblem] = []
+    selector = restored.get("nodeSelector", {})
     if any(selector.get(key) != value for key, value in old.get("nodeSelector", {}).items()):
-        told = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
-        found.append(invalid("spec.nodeSelector", selector, told))
-    _restore_field(rest, old, "nodeSelector")
-    affinity = dict(rest.get("affinity", {}))
+        detail = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
+        problems.append(invalid("spec.nodeSelector", selector, detail))
+    restore_field(restored, old, "nodeSelector")
+    affinity = dict(restored.get("affinity", {}))
     before = old.get("affinity", {})
     if affinity.get("nodeAffinity") != before.get("nodeAffinity"):
-        found += _validate_node_affinity_update(affinity.get("nodeAffinity", {}), before.get("nodeAffinity", {}))
-        _restore_field(affinity, before, "nodeAffinity")
-        rest["affinity"] = affinity
+        problems += _validate_node_affinity_update(affinity.get("nodeAffinity", {}), before.get("nodeAffinity", {}))
+        restore_field(affinity, before, "nodeAffinity")
+        restored["affinity"] = affinity
         if not affinity and "affinity" not in old:
-            del rest["affinity"]
-    return found
-
-
-def _restore_field(new: JSON, old: JSON, name: str) -> None:
-    new.pop(name, None)
-    if name in old:
-        new[name] = old[name]
+            del restored["affinity"]
+    return problems
 
 
 def _validate_node_affinity_update(new: JSON, old: JSON) -> list[FieldProblem]:
@@ -137,8 +133,8 @@ def _validate_node_affinity_update(new: JSON, old: JSON) -> list[FieldProblem]:
     now = new.get(name, {}).get("nodeSelectorTerms") or []
     before = old.get(name, {}).get("nodeSelectorTerms") or []
     if before and len(before) != len(now):
-        told = "no additions/deletions to non-empty NodeSelectorTerms list are allowed"
-        return [invalid(path, now, told)]
+        detail = "no additions/deletions to non-empty NodeSelectorTerms list are allowed"
+        return [invalid(path, now, detail)]
     return [
         invalid(f"{path}[{index}]", now[index], "only additions are allowed (no mutations or deletions)")
         for index, term in enumerate(before)
@@ -154,7 +150,7 @@ def _only_adds_requirements(new: JSON, old: JSON) -> bool:
 
 
 def diff_text(old: Any, new: Any) -> str:
-    """Changed fields, one per line and side: `- spec.hostname: "a"`."""
+    """The changed fields, one line for each side: `- spec.hostname: "a"`."""
     return "\n".join(_diff_lines(old, new, ""))
 
 
@@ -167,57 +163,57 @@ def _diff_lines(old: Any, new: Any, path: str) -> Iterator[str]:
             yield from _diff_lines(before, now, f"{path}[{index}]")
     elif old != new:
         if old is not None:
-            yield f"- \t{path}: {formatted_value(old)}"
+            yield f"- \t{path}: {value_text(old)}"
         if new is not None:
-            yield f"+ \t{path}: {formatted_value(new)}"
+            yield f"+ \t{path}: {value_text(new)}"
 
 
 def validate_pod_status_update(new: JSON, old: JSON) -> list[FieldProblem]:
-    """Problems of a pod's new status. Both are whole pods; the specs are the same."""
+    """Problems of a pod's changed status. Both arguments are pods with the same spec."""
     status, before = new.get("status", {}), old.get("status", {})
-    found = _validate_conditions(status.get("conditions", ()))
-    found += _validate_nominated_node(status.get("nominatedNodeName", ""), before.get("nominatedNodeName", ""), old)
+    problems = _validate_conditions(status.get("conditions", ()))
+    problems += _validate_nominated_node(status.get("nominatedNodeName", ""), before.get("nominatedNodeName", ""), old)
     if status.get("observedGeneration", 0) < 0:
-        told = "must be a non-negative integer"
-        found.append(invalid("status.observedGeneration", status["observedGeneration"], told))
+        detail = "must be a non-negative integer"
+        problems.append(invalid("status.observedGeneration", status["observedGeneration"], detail))
     if status.get("qosClass", "") != before.get("qosClass", ""):
-        found.append(invalid("status.qosClass", status.get("qosClass", ""), IMMUTABLE_MESSAGE))
-    found += _validate_container_restarts(status, before, old["spec"])
-    found += _validate_ip_list_update(status.get("podIPs", []), before.get("podIPs", []), "status.podIPs")
+        problems.append(invalid("status.qosClass", status.get("qosClass", ""), IMMUTABLE_MESSAGE))
+    problems += _validate_container_restarts(status, before, old["spec"])
+    problems += _validate_ip_list_update(status.get("podIPs", []), before.get("podIPs", []), "status.podIPs")
     hosts = status.get("hostIPs", [])
     if hosts and hosts[0].get("ip", "") != status.get("hostIP", ""):
-        found.append(invalid("status.hostIPs[0].ip", hosts[0].get("ip", ""), "must be equal to `hostIP`"))
-    return found + _validate_ip_list_update(hosts, before.get("hostIPs", []), "status.hostIPs")
+        problems.append(invalid("status.hostIPs[0].ip", hosts[0].get("ip", ""), "must be equal to `hostIP`"))
+    return problems + _validate_ip_list_update(hosts, before.get("hostIPs", []), "status.hostIPs")
 
 
 def _validate_conditions(conditions: list[JSON] | tuple[()]) -> list[FieldProblem]:
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     for index, condition in enumerate(conditions):
-        here, kind = f"status.conditions[{index}]", condition.get("type", "")
+        item_path, kind = f"status.conditions[{index}]", condition.get("type", "")
         if condition.get("observedGeneration", 0) < 0:
-            told = "must be a non-negative integer"
-            found.append(invalid(f"{here}.observedGeneration", condition["observedGeneration"], told))
+            detail = "must be a non-negative integer"
+            problems.append(invalid(f"{item_path}.observedGeneration", condition["observedGeneration"], detail))
         if kind not in _BUILTIN_CONDITIONS:
-            found += invalid_each(f"{here}.Type", kind, formats.qualified_name_errors(kind))
-    return found
+            problems += invalid_each(f"{item_path}.Type", kind, formats.qualified_name_errors(kind))
+    return problems
 
 
 def _validate_nominated_node(new: str, before: str, old: JSON) -> list[FieldProblem]:
     if not new or new == before:
         return []
     path = "status.nominatedNodeName"
-    found = invalid_each(path, new, formats.dns_subdomain_errors(new))
+    problems = invalid_each(path, new, formats.dns_subdomain_errors(new))
     if old["spec"].get("nodeName"):
-        found.append(forbidden(path, "may not be set on pods that are already bound to a node"))
-    return found
+        problems.append(forbidden(path, "may not be set on pods that are already bound to a node"))
+    return problems
 
 
 def _validate_container_restarts(status: JSON, before: JSON, spec: JSON) -> list[FieldProblem]:
     policy = spec.get("restartPolicy")
-    sidecars = {one["name"] for one in spec.get("initContainers", ()) if one.get("restartPolicy") == "Always"}
-    found: list[FieldProblem] = []
+    sidecars = {entry["name"] for entry in spec.get("initContainers", ()) if entry.get("restartPolicy") == "Always"}
+    problems: list[FieldProblem] = []
     for name in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"):
-        running = {one.get("name") for one in status.get(name, ()) if "terminated" not in one.get("state", {})}
+        running = {entry.get("name") for entry in status.get(name, ()) if "terminated" not in entry.get("state", {})}
         ephemeral = name == "ephemeralContainerStatuses"
         for index, old in enumerate(before.get(name, ())):
             ended = old.get("state", {}).get("terminated")
@@ -225,26 +221,26 @@ def _validate_container_restarts(status: JSON, before: JSON, spec: JSON) -> list
                 continue
             restarts = policy == "Always" or (policy == "OnFailure" and ended.get("exitCode", 0) != 0)
             if ephemeral or not restarts:
-                found.append(forbidden(f"status.{name}[{index}].state", _NOT_RESTARTABLE))
-    return found
+                problems.append(forbidden(f"status.{name}[{index}].state", _NOT_RESTARTABLE))
+    return problems
 
 
 def _validate_ip_list_update(new: list[JSON], old: list[JSON], path: str) -> list[FieldProblem]:
-    before = {one.get("ip") for one in old}
-    found: list[FieldProblem] = []
-    for index, one in enumerate(new):
-        address = one.get("ip", "")
+    before = {entry.get("ip") for entry in old}
+    problems: list[FieldProblem] = []
+    for index, entry in enumerate(new):
+        address = entry.get("ip", "")
         if address not in before:
-            found += invalid_each(f"{path}[{index}]", address, formats.ip_address_errors(address))
+            problems += invalid_each(f"{path}[{index}]", address, formats.ip_address_errors(address))
     if len(new) < 2:
-        return found
-    addresses = [one.get("ip", "") for one in new]
-    wrong = next((index for index, one in enumerate(addresses) if formats.ip_address_errors(one)), None)
-    if wrong is not None:
-        told = f"failed to check for dual stack with error:invalid IP[{wrong}]: {addresses[wrong]}"
-        found.append(FieldProblem(ProblemKind.INTERNAL, path, NO_VALUE, told))
-    if wrong is not None or len({formats.ip_family(one) for one in addresses}) < 2 or len(new) > 2:
-        shown_addresses = [gostruct.go_struct(one, "IP") for one in new]
-        told = "may specify no more than one IP for each IP family"
-        found.append(invalid(path, shown_addresses, told))
-    return found
+        return problems
+    addresses = [entry.get("ip", "") for entry in new]
+    invalid_index = next((index for index, entry in enumerate(addresses) if formats.ip_address_errors(entry)), None)
+    if invalid_index is not None:
+        detail = f"failed to check for dual stack with error:invalid IP[{invalid_index}]: {addresses[invalid_index]}"
+        problems.append(FieldProblem(ProblemKind.INTERNAL, path, NO_VALUE, detail))
+    if invalid_index is not None or len({formats.ip_family(entry) for entry in addresses}) < 2 or len(new) > 2:
+        printed = [gostruct.go_struct(entry, "IP") for entry in new]
+        detail = "may specify no more than one IP for each IP family"
+        problems.append(invalid(path, printed, detail))
+    return problems

@@ -1,10 +1,10 @@
-"""Warnings about pods and pod templates: what is accepted and does not do what it seems to."""
+"""Warnings about pods and pod templates: valid fields that do not do what they seem to."""
 
 from collections.abc import Iterator
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats, quantities
-from gangline.schema.problems import formatted_value
+from gangline.schema.go_text import value_text
 
 _DEPRECATED_ANNOTATIONS = {
     "scheduler.alpha.kubernetes.io/critical-pod": 'non-functional in v1.16+; use the "priorityClassName" field instead',
@@ -37,33 +37,33 @@ _NULL_SELECTOR_WARNING = "a null labelSelector results in matching no pod"
 
 
 def name_warnings(name: str) -> Iterator[str]:
-    """A pod's name becomes its host name."""
-    if said := formats.dns_label_errors(name):
+    """A warning about a pod's name that is no DNS label: it becomes the pod's host name."""
+    if errors := formats.dns_label_errors(name):
         yield (
             "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is "
-            f"recommended: [{' '.join(said)}]"
+            f"recommended: [{' '.join(errors)}]"
         )
 
 
 def pod_warnings(meta: JSON, spec: JSON, prefix: str = "") -> Iterator[str]:
-    """Of a pod, or of a template at `prefix` (`spec.template.`)."""
+    """Warnings about a pod, or about a template at `prefix` (`spec.template.`)."""
     path = f"{prefix}spec"
     if not spec.keys().isdisjoint({"nodeSelector", "affinity", "topologySpreadConstraints"}):
         yield from _placement_warnings(spec, path)
     annotations = meta.get("annotations", {})
-    for key, told in _DEPRECATED_ANNOTATIONS.items():
+    for key, message in _DEPRECATED_ANNOTATIONS.items():
         if key in annotations:
-            yield f"{prefix}metadata.annotations[{key}]: {told}"
+            yield f"{prefix}metadata.annotations[{key}]: {message}"
     if "volumes" in spec:
         yield from _volume_warnings(spec["volumes"], f"{path}.volumes")
     yield from _duplicate_entry_warnings(spec, path)
     if _SECCOMP_POD_ANNOTATION in annotations and "seccompProfile" not in spec.get("securityContext", {}):
         yield f"{prefix}metadata.annotations[{_SECCOMP_POD_ANNOTATION}]: {_SECCOMP_WARNING}"
-    for where, container in _containers_with_paths(spec, path):
+    for container_path, container in _containers_with_paths(spec, path):
         key = _SECCOMP_CONTAINER_PREFIX + container["name"]
         if key in annotations and "seccompProfile" not in container.get("securityContext", {}):
             yield f"{prefix}metadata.annotations[{key}]: {_SECCOMP_WARNING}"
-        yield from _container_warnings(container, where)
+        yield from _container_warnings(container, container_path)
     yield from _port_warnings(spec, path)
     if spec.get("terminationGracePeriodSeconds", 0) < 0:
         yield (
@@ -86,12 +86,12 @@ def _placement_warnings(spec: JSON, path: str) -> Iterator[str]:
     yield from _node_affinity_warnings(
         spec.get("affinity", {}).get("nodeAffinity", {}), f"{path}.affinity.nodeAffinity"
     )
-    for index, one in enumerate(spec.get("topologySpreadConstraints", ())):
-        here, key = f"{path}.topologySpreadConstraints[{index}]", one.get("topologyKey", "")
+    for index, constraint in enumerate(spec.get("topologySpreadConstraints", ())):
+        item_path, key = f"{path}.topologySpreadConstraints[{index}]", constraint.get("topologyKey", "")
         if key in _DEPRECATED_NODE_LABELS:
-            yield f"{here}.topologyKey: {key} is {_DEPRECATED_NODE_LABELS[key]}"
-        if "labelSelector" not in one:
-            yield f"{here}.labelSelector: {_NULL_SELECTOR_WARNING}"
+            yield f"{item_path}.topologyKey: {key} is {_DEPRECATED_NODE_LABELS[key]}"
+        if "labelSelector" not in constraint:
+            yield f"{item_path}.labelSelector: {_NULL_SELECTOR_WARNING}"
 
 
 def _node_affinity_warnings(node: JSON, path: str) -> Iterator[str]:
@@ -104,8 +104,8 @@ def _node_affinity_warnings(node: JSON, path: str) -> Iterator[str]:
 
 
 def _node_term_warnings(term: JSON, path: str) -> Iterator[str]:
-    for index, one in enumerate(term.get("matchExpressions", ())):
-        key = one.get("key", "")
+    for index, requirement in enumerate(term.get("matchExpressions", ())):
+        key = requirement.get("key", "")
         if key in _DEPRECATED_NODE_LABELS:
             yield f"{path}.matchExpressions[{index}].key: {key} is {_DEPRECATED_NODE_LABELS[key]}"
 
@@ -125,28 +125,28 @@ def _pod_affinity_warnings(affinity: JSON, path: str) -> Iterator[str]:
 
 def _volume_warnings(volumes: list[JSON], path: str) -> Iterator[str]:
     for index, volume in enumerate(volumes):
-        for name, shown_name, told in _DEPRECATED_VOLUMES:
+        for name, shown_name, message in _DEPRECATED_VOLUMES:
             if name in volume:
-                yield f"{path}[{index}].{shown_name}: {told}"
+                yield f"{path}[{index}].{shown_name}: {message}"
     for volume in volumes:
         yield from _path_overlap_warnings(volume)
 
 
 def _path_overlap_warnings(volume: JSON) -> Iterator[str]:
-    """Files of one volume that hide each other."""
+    """Warnings about files of one volume that hide each other."""
     for kind, name_field, shown_kind in _FILE_SOURCES:
         source = volume.get(kind, {})
         if "items" in source:
-            called = f"{shown_kind} {formatted_value(source.get(name_field, ''))}" if name_field else shown_kind
-            yield from _overlapping_paths(volume, called, [(item.get("path", ""), "") for item in source["items"]])
+            source_name = f"{shown_kind} {value_text(source.get(name_field, ''))}" if name_field else shown_kind
+            yield from _overlapping_paths(volume, source_name, [(item.get("path", ""), "") for item in source["items"]])
     if "projected" not in volume:
         return
-    placed: list[tuple[str, str]] = []
+    paths_with_sources: list[tuple[str, str]] = []
     for source in volume["projected"].get("sources") or ():
         if not source:
-            yield f"volume {formatted_value(volume.get('name', ''))} (Projected) has no sources provided"
-        placed += _projected_paths(source)
-    yield from _overlapping_paths(volume, "Projected", placed)
+            yield f"volume {value_text(volume.get('name', ''))} (Projected) has no sources provided"
+        paths_with_sources += _projected_paths(source)
+    yield from _overlapping_paths(volume, "Projected", paths_with_sources)
 
 
 _FILE_SOURCES = (
@@ -159,37 +159,37 @@ _FILE_SOURCES = (
 def _projected_paths(source: JSON) -> list[tuple[str, str]]:
     for kind, name_field, shown_kind in _FILE_SOURCES:
         if "items" in source.get(kind, {}):
-            called = f"{shown_kind} {formatted_value(source[kind].get('name', ''))}" if name_field else shown_kind
-            return [(item.get("path", ""), called) for item in source[kind]["items"]]
+            source_name = f"{shown_kind} {value_text(source[kind].get('name', ''))}" if name_field else shown_kind
+            return [(item.get("path", ""), source_name) for item in source[kind]["items"]]
     if "serviceAccountToken" in source:
         return [(source["serviceAccountToken"].get("path", ""), "ServiceAccountToken")]
     return []
 
 
-def _overlapping_paths(volume: JSON, called: str, placed: list[tuple[str, str]]) -> Iterator[str]:
+def _overlapping_paths(volume: JSON, source_name: str, paths_with_sources: list[tuple[str, str]]) -> Iterator[str]:
     def text(place: str, source: str) -> str:
-        return f"{formatted_value(place)} ({source})" if source else formatted_value(place)
+        return f"{value_text(place)} ({source})" if source else value_text(place)
 
-    seen: list[tuple[str, str]] = []
-    for path, source in placed:
+    earlier_paths: list[tuple[str, str]] = []
+    for path, source in paths_with_sources:
         place = path.rstrip("/")
-        for other, origin in seen:
+        for other, origin in earlier_paths:
             if place and other and (f"{other}/".startswith(f"{place}/") or f"{place}/".startswith(f"{other}/")):
-                told = f"{text(place, source)} with {text(other, origin)}"
-                yield f"volume {formatted_value(volume.get('name', ''))} ({called}): overlapping paths: {told}"
-        seen.append((place, source))
+                message = f"{text(place, source)} with {text(other, origin)}"
+                yield f"volume {value_text(volume.get('name', ''))} ({source_name}): overlapping paths: {message}"
+        earlier_paths.append((place, source))
 
 
 def _duplicate_entry_warnings(spec: JSON, path: str) -> Iterator[str]:
     for group, field in (("hostAliases", "ip"), ("imagePullSecrets", "name")):
-        seen: set[str] = set()
-        for index, one in enumerate(spec.get(group, ())):
-            value = one.get(field, "")
-            if value in seen:
-                yield f"{path}.{group}[{index}].{field}: duplicate {field} {formatted_value(value)}"
-            seen.add(value)
-    for index, one in enumerate(spec.get("imagePullSecrets", ())):
-        if not one.get("name"):
+        earlier_values: set[str] = set()
+        for index, entry in enumerate(spec.get(group, ())):
+            value = entry.get(field, "")
+            if value in earlier_values:
+                yield f"{path}.{group}[{index}].{field}: duplicate {field} {value_text(value)}"
+            earlier_values.add(value)
+    for index, entry in enumerate(spec.get("imagePullSecrets", ())):
+        if not entry.get("name"):
             yield f'{path}.imagePullSecrets[{index}].name: invalid empty name ""'
 
 
@@ -200,52 +200,52 @@ def _container_warnings(container: JSON, path: str) -> Iterator[str]:
             text = resources.get(kind, {}).get(name)
             if text is not None and text.endswith("m") and quantities.parse_quantity(text).milli() % 1000:
                 yield (
-                    f"{path}.resources.{kind}[{name}]: fractional byte value {formatted_value(text)} is invalid, must be an "
+                    f"{path}.resources.{kind}[{name}]: fractional byte value {value_text(text)} is invalid, must be an "
                     "integer"
                 )
     variables = container.get("env", ())
-    if len(variables) > 1 and len({one["name"] for one in variables}) < len(variables):
+    if len(variables) > 1 and len({variable["name"] for variable in variables}) < len(variables):
         yield from _duplicate_env_warnings(variables, path)
 
 
 def _duplicate_env_warnings(variables: list[JSON], path: str) -> Iterator[str]:
-    seen: set[str] = set()
-    for index, one in enumerate(variables):
-        name, value = one["name"], one.get("value", "")
+    earlier_names: set[str] = set()
+    for index, variable in enumerate(variables):
+        name, value = variable["name"], variable.get("value", "")
         reference = f"$({name})"
-        if name in seen and ("valueFrom" in one or value == reference or reference not in value):
+        if name in earlier_names and ("valueFrom" in variable or value == reference or reference not in value):
             yield (
-                f"{path}.env[{index}]: hides previous definition of {formatted_value(name)}, which may be dropped when using apply"
+                f"{path}.env[{index}]: hides previous definition of {value_text(name)}, which may be dropped when using apply"
             )
-        seen.add(name)
+        earlier_names.add(name)
 
 
 def _port_warnings(spec: JSON, path: str) -> Iterator[str]:
-    listed = [
-        (f"{where}.ports[{index}]", port)
-        for where, container in _containers_with_paths(spec, path)
+    ports_with_paths = [
+        (f"{port_path}.ports[{index}]", port)
+        for port_path, container in _containers_with_paths(spec, path)
         for index, port in enumerate(container.get("ports", ()))
     ]
-    if len(listed) < 2:
+    if len(ports_with_paths) < 2:
         return
-    seen: dict[tuple[int, str], list[tuple[str, JSON]]] = {}
-    for where, port in listed:
-        others = seen.setdefault((port["containerPort"], port["protocol"]), [])
+    earlier_ports: dict[tuple[int, str], list[tuple[str, JSON]]] = {}
+    for port_path, port in ports_with_paths:
+        others = earlier_ports.setdefault((port["containerPort"], port["protocol"]), [])
         for other, before in others:
-            if told := _port_conflict(port, before):
-                yield f"{where}: {told} port definition with {other}"
-        others.append((where, port))
+            if message := _port_conflict(port, before):
+                yield f"{port_path}: {message} port definition with {other}"
+        others.append((port_path, port))
     names: dict[str, str] = {}
-    for where, port in listed:
+    for port_path, port in ports_with_paths:
         name = port.get("name")
         if name in names:
             first = names[name]
             yield (
-                f"{where}: duplicate port name {formatted_value(name)} with {first}, services and probes that select ports by name "
+                f"{port_path}: duplicate port name {value_text(name)} with {first}, services and probes that select ports by name "
                 f"will use {first}"
             )
         elif name:
-            names[name] = where
+            names[name] = port_path
 
 
 def _port_conflict(port: JSON, other: JSON) -> str:

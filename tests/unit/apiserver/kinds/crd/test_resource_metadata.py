@@ -68,7 +68,7 @@ async def test_last_finalizer_goes_with_the_list(plane: PlaneClient) -> None:
     assert not {"finalizers", "managedFields"} & answer.body["metadata"].keys()
 
 
-async def test_unknown_fields_are_dropped_and_told_of(plane: PlaneClient) -> None:
+async def test_unknown_fields_are_dropped_and_reported_of(plane: PlaneClient) -> None:
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "foo": 1}
     answer = await made(plane, {"name": "w", "foo": 1, "ownerReferences": [owner]})
     assert "foo" not in answer.body["metadata"]

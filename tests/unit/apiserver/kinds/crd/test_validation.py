@@ -1,4 +1,4 @@
-"""What a CRD is refused for. The sentences are those of kube-apiserver 1.34."""
+"""Refused CRDs. The messages are those of kube-apiserver 1.34."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from gangline.apiserver.kinds.crd.strategy import CrdStrategy
 from support.servers.plane import running_plane, widget_crd
 
 
-def told(body: JSON) -> list[str]:
+def problem_texts(body: JSON) -> list[str]:
     kind = CrdStrategy()
     kind.normalize(body)
     kind.prepare_for_create(body, "2026-01-01T00:00:00Z")
@@ -24,7 +24,7 @@ def with_spec(**spec: Any) -> JSON:
 
 def test_good_crd_gets_its_defaults() -> None:
     body = widget_crd()
-    assert told(body) == []
+    assert problem_texts(body) == []
     assert body["spec"]["names"] == {
         "plural": "widgets",
         "singular": "widget",
@@ -32,15 +32,11 @@ def test_good_crd_gets_its_defaults() -> None:
         "listKind": "WidgetList",
     }
     assert body["spec"]["conversion"] == {"strategy": "None"}
-    assert body["status"] == {
-        "conditions": None,
-        "acceptedNames": {"plural": "", "kind": ""},
-        "storedVersions": ["v1"],
-    }
+    assert body["status"] == {"conditions": None, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": ["v1"]}
 
 
-def test_everything_that_is_missing_is_told_in_order() -> None:
-    assert told({"metadata": {"name": "a.b"}, "spec": {}}) == [
+def test_everything_that_is_missing_is_reported_in_order() -> None:
+    assert problem_texts({"metadata": {"name": "a.b"}, "spec": {}}) == [
         'metadata.name: Invalid value: "a.b": must be spec.names.plural+"."+spec.group',
         "spec.group: Required value",
         "spec.scope: Required value",
@@ -97,16 +93,16 @@ def test_everything_that_is_missing_is_told_in_order() -> None:
         ),
     ],
 )
-def test_wrong_parts_are_told(body: JSON, problems: list[str]) -> None:
-    assert told(body) == problems
+def test_wrong_parts_are_reported(body: JSON, problems: list[str]) -> None:
+    assert problem_texts(body) == problems
 
 
-def test_what_differs_between_versions_is_told_of_each() -> None:
+def test_what_differs_between_versions_is_reported_of_each() -> None:
     body = widget_crd()
     wrong = {"type": "object", "properties": {"spec": {"properties": {}}}}
     other = {"name": "v2", "served": True, "storage": False, "schema": {"openAPIV3Schema": wrong}}
     body["spec"]["versions"].append(other)
-    assert told(body) == [
+    assert problem_texts(body) == [
         (
             "spec.versions[1].schema.openAPIV3Schema.properties[spec].type: "
             "Required value: must not be empty for specified object fields"
@@ -144,7 +140,7 @@ def with_schema(schema: Any) -> JSON:
 
 
 @pytest.mark.parametrize(
-    ("items", "status", "told"),
+    ("items", "status", "message"),
     [
         (7, 422, "items: Required value: must be specified"),
         ({"type": "object", "properties": "x"}, 400, "cannot unmarshal string into Go struct field"),
@@ -154,14 +150,14 @@ def with_schema(schema: Any) -> JSON:
         ({"type": "string"}, 201, ""),
     ],
 )
-async def test_schema_of_items_is_read_as_closely_as_any(items: Any, status: int, told: str) -> None:
+async def test_schema_of_items_is_read_as_closely_as_any(items: Any, status: int, message: str) -> None:
     async with running_plane() as plane:
         answer = await plane.call("POST", CRDS, with_schema({"type": "array", "items": items}))
         assert answer.status == status, answer.body
-        assert told in answer.body.get("message", "")
+        assert message in answer.body.get("message", "")
 
 
-async def test_version_without_a_name_is_told_of() -> None:
+async def test_version_without_a_name_is_reported_of() -> None:
     async with running_plane() as plane:
         await plane.call("POST", CRDS, widget_crd())
         made = widget_crd()
@@ -171,5 +167,5 @@ async def test_version_without_a_name_is_told_of() -> None:
         assert answer.status == 422
         assert 'status.storedVersions[0]: Invalid value: "v1": missing' in answer.body["message"]
         columns = widget_crd("other.org", additionalPrinterColumns=[None])
-        told = (await plane.call("POST", CRDS, columns)).body["message"]
-        assert "spec.additionalPrinterColumns[0].name: Required value" in told
+        message = (await plane.call("POST", CRDS, columns)).body["message"]
+        assert "spec.additionalPrinterColumns[0].name: Required value" in message

@@ -1,4 +1,4 @@
-"""Objects as the real server writes them back."""
+"""Objects as kube-apiserver writes them back."""
 
 from typing import Any
 
@@ -9,26 +9,19 @@ from gangline.apiserver.kinds.machinery.canonical import canonical_micro_time, c
 JSON = dict[str, Any]
 
 
-def fitted(struct: str, obj: JSON) -> JSON:
+def canonical(struct: str, obj: JSON) -> JSON:
     canonicalizer(struct).canonicalize(obj)
     return obj
 
 
-def test_zero_values_go_where_nobody_can_tell_them_from_absent() -> None:
-    container: JSON = {
-        "name": "c",
-        "env": [],
-        "args": None,
-        "stdin": False,
-        "workingDir": "",
-        "resources": None,
-    }
-    assert fitted("core.v1.Container", container) == {"name": "c", "resources": {}}
+def test_zero_values_go_where_nobody_can_report_them_from_absent() -> None:
+    container: JSON = {"name": "c", "env": [], "args": None, "stdin": False, "workingDir": "", "resources": None}
+    assert canonical("core.v1.Container", container) == {"name": "c", "resources": {}}
 
 
 def test_zero_values_stay_where_absent_means_something_else() -> None:
     spec = {"containers": [], "terminationGracePeriodSeconds": 0, "enableServiceLinks": False, "affinity": {}}
-    assert fitted("core.v1.PodSpec", spec) == {
+    assert canonical("core.v1.PodSpec", spec) == {
         "containers": None,
         "terminationGracePeriodSeconds": 0,
         "enableServiceLinks": False,
@@ -38,7 +31,7 @@ def test_zero_values_stay_where_absent_means_something_else() -> None:
 
 def test_what_is_always_written_appears() -> None:
     condition = {"type": "Ready", "status": "True"}
-    assert fitted("core.v1.PodCondition", condition) == {
+    assert canonical("core.v1.PodCondition", condition) == {
         "type": "Ready",
         "status": "True",
         "lastProbeTime": None,
@@ -47,16 +40,13 @@ def test_what_is_always_written_appears() -> None:
 
 
 def test_a_time_nobody_set_is_null_or_gone() -> None:
-    assert fitted("core.v1.ContainerStateRunning", {}) == {"startedAt": None}
-    assert fitted("coordination.v1.Lease", {"metadata": {"creationTimestamp": None}}) == {
-        "metadata": {},
-        "spec": {},
-    }
+    assert canonical("core.v1.ContainerStateRunning", {}) == {"startedAt": None}
+    assert canonical("coordination.v1.Lease", {"metadata": {"creationTimestamp": None}}) == {"metadata": {}, "spec": {}}
 
 
 def test_managed_fields_are_left_alone() -> None:
     entry: JSON = {"manager": "", "fieldsV1": {"f:data": {}}, "time": None}
-    assert fitted("core.v1.ConfigMap", {"metadata": {"managedFields": [entry]}}) == {
+    assert canonical("core.v1.ConfigMap", {"metadata": {"managedFields": [entry]}}) == {
         "metadata": {"managedFields": [{"manager": "", "fieldsV1": {"f:data": {}}, "time": None}]}
     }
 
@@ -74,13 +64,13 @@ def test_no_such_struct_is_a_lookup_error() -> None:
 
 
 def test_unknown_fields_go() -> None:
-    assert fitted("core.v1.EnvVar", {"name": "A", "nope": 1}) == {"name": "A"}
+    assert canonical("core.v1.EnvVar", {"name": "A", "nope": 1}) == {"name": "A"}
 
 
 def test_nulls_in_lists_and_maps_become_zeros() -> None:
-    assert fitted("core.v1.Container", {"name": "c", "args": ["a", None]})["args"] == ["a", ""]
-    assert fitted("core.v1.ConfigMap", {"data": {"a": None}})["data"] == {"a": ""}
-    assert fitted("core.v1.PodSpec", {"containers": [None]})["containers"] == [{"name": "", "resources": {}}]
+    assert canonical("core.v1.Container", {"name": "c", "args": ["a", None]})["args"] == ["a", ""]
+    assert canonical("core.v1.ConfigMap", {"data": {"a": None}})["data"] == {"a": ""}
+    assert canonical("core.v1.PodSpec", {"containers": [None]})["containers"] == [{"name": "", "resources": {}}]
 
 
 @pytest.mark.parametrize(

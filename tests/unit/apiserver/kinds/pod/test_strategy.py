@@ -7,11 +7,6 @@ import pytest
 
 from gangline.api.quantity import QuantityError
 from gangline.apiserver.kinds.pod.defaults import default_pull_policy
-from gangline.apiserver.kinds.pod.strategy import (
-    PodStrategy,
-    validate_binding,
-    validate_ephemeral_containers_update,
-)
 from gangline.apiserver.registry.strategies import strategy_for
 
 JSON = dict[str, Any]
@@ -19,14 +14,9 @@ NOW = "2024-01-01T00:00:00Z"
 pods = strategy_for("", "Pod")
 
 
-def made(spec: JSON, **meta: Any) -> JSON:
-    """A pod as the registry hands it to `validate`."""
-    pod: JSON = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "p", "namespace": "n", **meta},
-        "spec": spec,
-    }
+def prepared_pod(spec: JSON, **meta: Any) -> JSON:
+    """A pod as the registry passes it to `validate`."""
+    pod: JSON = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "n", **meta}, "spec": spec}
     pods.normalize(pod)
     pods.prepare_for_create(pod, NOW)
     return pod
@@ -36,12 +26,12 @@ def container(**fields: Any) -> JSON:
     return {"name": "c", "image": "x:1", **fields}
 
 
-def told(pod: JSON) -> list[str]:
+def problem_texts(pod: JSON) -> list[str]:
     return [str(problem) for problem in pods.validate(pod)]
 
 
 def test_plain_pod_gets_every_default() -> None:
-    spec = made({"containers": [container()]})["spec"]
+    spec = prepared_pod({"containers": [container()]})["spec"]
     assert spec == {
         "containers": [
             {
@@ -60,19 +50,14 @@ def test_plain_pod_gets_every_default() -> None:
         "securityContext": {},
         "terminationGracePeriodSeconds": 30,
         "tolerations": [
-            {
-                "effect": "NoExecute",
-                "key": f"node.kubernetes.io/{what}",
-                "operator": "Exists",
-                "tolerationSeconds": 300,
-            }
+            {"effect": "NoExecute", "key": f"node.kubernetes.io/{what}", "operator": "Exists", "tolerationSeconds": 300}
             for what in ("not-ready", "unreachable")
         ],
     }
 
 
 def test_defaults_are_the_same_the_second_time() -> None:
-    pod = made(
+    pod = prepared_pod(
         {
             "containers": [
                 container(
@@ -98,13 +83,15 @@ def test_defaults_are_the_same_the_second_time() -> None:
     ],
 )
 def test_limits_are_canonical_and_become_requests(limits: JSON, stored: JSON) -> None:
-    resources = made({"containers": [container(resources={"limits": limits})]})["spec"]["containers"][0]["resources"]
+    resources = prepared_pod({"containers": [container(resources={"limits": limits})]})["spec"]["containers"][0][
+        "resources"
+    ]
     assert resources == {"limits": stored, "requests": stored}
 
 
 def test_unreadable_amount_is_for_the_caller_to_answer() -> None:
     with pytest.raises(QuantityError):
-        made({"containers": [container(resources={"limits": {"cpu": "much"}})]})
+        prepared_pod({"containers": [container(resources={"limits": {"cpu": "much"}})]})
 
 
 @pytest.mark.parametrize(
@@ -125,7 +112,7 @@ def test_only_the_latest_image_is_always_pulled(image: str, policy: str) -> None
 
 
 def test_status_of_a_new_pod_is_the_servers() -> None:
-    pod = made({"containers": [container()]})
+    pod = prepared_pod({"containers": [container()]})
     assert pod["status"] == {"phase": "Pending", "qosClass": "BestEffort"}
     assert pod["metadata"]["generation"] == 1
 
@@ -142,22 +129,22 @@ def test_status_of_a_new_pod_is_the_servers() -> None:
     ],
 )
 def test_quality_of_service_follows_the_resources(resources: JSON, expected: str) -> None:
-    assert made({"containers": [container(resources=resources)]})["status"]["qosClass"] == expected
+    assert prepared_pod({"containers": [container(resources=resources)]})["status"]["qosClass"] == expected
 
 
 def test_gated_pod_says_why_it_is_not_scheduled() -> None:
-    pod = made({"containers": [container()], "schedulingGates": [{"name": "a.io/b"}]})
+    pod = prepared_pod({"containers": [container()], "schedulingGates": [{"name": "a.io/b"}]})
     [condition] = pod["status"]["conditions"]
     assert (condition["type"], condition["reason"]) == ("PodScheduled", "SchedulingGated")
 
 
 def test_pod_that_tolerates_everything_gets_no_more_tolerations() -> None:
-    pod = made({"containers": [container()], "tolerations": [{"operator": "Exists"}]})
+    pod = prepared_pod({"containers": [container()], "tolerations": [{"operator": "Exists"}]})
     assert pod["spec"]["tolerations"] == [{"operator": "Exists"}]
 
 
 def test_good_pod_has_no_problems() -> None:
-    pod = made(
+    pod = prepared_pod(
         {
             "containers": [
                 container(
@@ -171,11 +158,11 @@ def test_good_pod_has_no_problems() -> None:
         },
         labels={"a.io/b": "c"},
     )
-    assert told(pod) == []
+    assert problem_texts(pod) == []
 
 
 def test_problems_name_the_exact_field() -> None:
-    pod = made(
+    pod = prepared_pod(
         {
             "containers": [
                 container(name="A"),
@@ -197,12 +184,12 @@ def test_problems_name_the_exact_field() -> None:
 
 def test_gpu_requests_need_equal_limits() -> None:
     resources = {"requests": {"nvidia.com/gpu": 1}, "limits": {"nvidia.com/gpu": 2}}
-    assert told(made({"containers": [container(resources=resources)]})) == [
+    assert problem_texts(prepared_pod({"containers": [container(resources=resources)]})) == [
         'spec.containers[0].resources.requests: Invalid value: "1": must be equal to nvidia.com/gpu limit of 2'
     ]
 
 
-def updated(old: JSON, **changes: Any) -> JSON:
+def updated_pod(old: JSON, **changes: Any) -> JSON:
     new = copy.deepcopy(old)
     new["spec"].update(changes)
     return new
@@ -210,11 +197,11 @@ def updated(old: JSON, **changes: Any) -> JSON:
 
 @pytest.fixture
 def stored() -> JSON:
-    return made({"containers": [container()]}, uid="u", resourceVersion="1", creationTimestamp=NOW)
+    return prepared_pod({"containers": [container()]}, uid="u", resourceVersion="1", creationTimestamp=NOW)
 
 
 def test_image_may_change_and_counts_up_the_generation(stored: JSON) -> None:
-    new = updated(stored)
+    new = updated_pod(stored)
     new["spec"]["containers"][0]["image"] = "y:1"
     pods.prepare_for_update(new, stored)
     assert pods.validate_update(new, stored) == []
@@ -222,7 +209,7 @@ def test_image_may_change_and_counts_up_the_generation(stored: JSON) -> None:
 
 
 def test_label_may_change_and_keeps_the_generation(stored: JSON) -> None:
-    new = updated(stored)
+    new = updated_pod(stored)
     new["metadata"]["labels"] = {"a": "b"}
     pods.prepare_for_update(new, stored)
     assert pods.validate_update(new, stored) == []
@@ -230,14 +217,14 @@ def test_label_may_change_and_keeps_the_generation(stored: JSON) -> None:
 
 
 def test_update_does_not_touch_the_status(stored: JSON) -> None:
-    new = updated(stored)
+    new = updated_pod(stored)
     new["status"] = {"phase": "Running"}
     pods.prepare_for_update(new, stored)
     assert new["status"] == stored["status"]
 
 
 def test_other_fields_may_not_change(stored: JSON) -> None:
-    [problem] = pods.validate_update(updated(stored, restartPolicy="Never"), stored)
+    [problem] = pods.validate_update(updated_pod(stored, restartPolicy="Never"), stored)
     assert problem.field == "spec"
     assert problem.message.startswith("Forbidden: pod updates may not change fields other than ")
     assert '- \trestartPolicy: "Always"' in problem.message
@@ -245,15 +232,15 @@ def test_other_fields_may_not_change(stored: JSON) -> None:
 
 def test_containers_may_not_be_added(stored: JSON) -> None:
     more = [*stored["spec"]["containers"], {**stored["spec"]["containers"][0], "name": "d"}]
-    [problem] = pods.validate_update(updated(stored, containers=more), stored)
+    [problem] = pods.validate_update(updated_pod(stored, containers=more), stored)
     assert str(problem) == "spec.containers: Forbidden: pod updates may not add or remove containers"
 
 
 def test_status_update_keeps_spec_and_class(stored: JSON) -> None:
-    new = updated(stored, nodeName="n")
+    new = updated_pod(stored, nodeName="n")
     new["status"] = {"phase": "Running", "podIP": "1.2.3.4"}
     pods.normalize(new)
-    pods.prepare_for_status_update(new, stored)
+    pods.status.prepare_for_update(new, stored)
     assert new["spec"] == stored["spec"]
     assert new["status"] == {
         "phase": "Running",
@@ -261,38 +248,21 @@ def test_status_update_keeps_spec_and_class(stored: JSON) -> None:
         "podIPs": [{"ip": "1.2.3.4"}],
         "qosClass": "BestEffort",
     }
-    assert pods.validate_status_update(new, stored) == []
+    assert pods.status.validate_update(new, stored) == []
 
 
 def test_finished_container_does_not_run_again() -> None:
-    old = made({"restartPolicy": "Never", "containers": [container()]}, uid="u", resourceVersion="1")
+    old = prepared_pod({"restartPolicy": "Never", "containers": [container()]}, uid="u", resourceVersion="1")
     old["status"]["containerStatuses"] = [{"name": "c", "state": {"terminated": {"exitCode": 1}}}]
     new = copy.deepcopy(old)
     new["status"]["containerStatuses"] = [{"name": "c", "state": {"running": {}}}]
-    [problem] = pods.validate_status_update(new, old)
+    [problem] = pods.status.validate_update(new, old)
     assert problem.field == "status.containerStatuses[0].state"
 
 
-def test_ephemeral_containers_may_only_be_added(stored: JSON) -> None:
-    assert isinstance(pods, PodStrategy)
-    debug = {**stored["spec"]["containers"][0], "name": "debug"}
-    new = updated(stored, ephemeralContainers=[debug])
-    assert validate_ephemeral_containers_update(pods, new, stored) == []
-    [problem] = validate_ephemeral_containers_update(pods, stored, new)
-    assert problem.field == "spec.ephemeralContainers"
-
-
-def test_warnings_tell_of_repeated_variables() -> None:
+def test_warnings_name_repeated_variables() -> None:
     twice = [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]
-    pod = made({"containers": [container(env=twice)]})
+    pod = prepared_pod({"containers": [container(env=twice)]})
     expected = 'spec.containers[0].env[1]: hides previous definition of "A", which may be dropped when using apply'
     assert pods.warnings(pod, None) == [expected]
     assert pods.warnings(pod, pod) == []
-
-
-def test_binding_names_a_node() -> None:
-    assert validate_binding({"target": {"kind": "Node", "name": "n"}}) == []
-    assert [problem.field for problem in validate_binding({"target": {"kind": "Pod"}})] == [
-        "target.kind",
-        "target.name",
-    ]

@@ -1,14 +1,14 @@
-"""An old value beside the new one, node by node, so that what did not change can be told from what did."""
+"""Old values beside new ones, node by node, to tell changed values from unchanged ones."""
 
 from typing import Any
 
-from gangline.schema.structural.nodes import SchemaNode
+from gangline.schema.nodes import SchemaNode
 
 _SCALAR_KEY_TYPES = (bool, int, float, str)
 
 
 class CorrelatedValue:
-    """A value and the one it replaces, both of the same schema node."""
+    """A value and the value that it replaces, both of the same schema node."""
 
     __slots__ = ("_children", "_is_unchanged", "_old_by_key", "new", "node", "old")
 
@@ -19,7 +19,7 @@ class CorrelatedValue:
         self._is_unchanged: bool | None = None
 
     def field(self, name: str) -> "CorrelatedValue | None":
-        """The pair of a field; None where either side lacks it or the schema does not name it."""
+        """The pair of a field; None if the new or old object lacks it or the schema does not name it."""
         if name in self._children:
             return self._children[name]
         if not (isinstance(self.old, dict) and isinstance(self.new, dict)):
@@ -27,11 +27,11 @@ class CorrelatedValue:
         child = self.node.field(name)
         if child is None or name not in self.old or name not in self.new:
             return None
-        found = self._children[name] = CorrelatedValue(self.new[name], self.old[name], child)
-        return found
+        pair = self._children[name] = CorrelatedValue(self.new[name], self.old[name], child)
+        return pair
 
     def item(self, index: int) -> "CorrelatedValue | None":
-        """The pair of an element. Only lists that are maps know which old element it was."""
+        """The pair of an element; None if it has no old element. Only list maps identify their elements."""
         if index in self._children:
             return self._children[index]
         if not isinstance(self.new, list) or index >= len(self.new) or self.node.items is None:
@@ -39,8 +39,8 @@ class CorrelatedValue:
         old = self._old_item(self.new[index])
         if old is None:
             return None
-        found = self._children[index] = CorrelatedValue(self.new[index], old, self.node.items)
-        return found
+        pair = self._children[index] = CorrelatedValue(self.new[index], old, self.node.items)
+        return pair
 
     def _old_item(self, element: Any) -> Any:
         if self.node.list_type != "map" or not isinstance(self.old, list):
@@ -51,7 +51,7 @@ class CorrelatedValue:
 
     @property
     def is_unchanged(self) -> bool:
-        """Nothing changed. Lists that are maps are compared by key, all else as it stands."""
+        """Whether nothing changed. List maps are compared by key, all other values as they are."""
         if self._is_unchanged is None:
             self._is_unchanged = self._compare()
         return self._is_unchanged
@@ -73,21 +73,21 @@ class CorrelatedValue:
         return json_equal(new, old)
 
 
-def json_equal(one: Any, other: Any) -> bool:
+def json_equal(left: Any, right: Any) -> bool:
     """Equal as Go compares JSON: 1, 1.0 and true are three different values."""
-    if one.__class__ is not other.__class__:
+    if left.__class__ is not right.__class__:
         return False
-    if isinstance(one, dict):
-        return len(one) == len(other) and all(
-            name in other and json_equal(part, other[name]) for name, part in one.items()
+    if isinstance(left, dict):
+        return len(left) == len(right) and all(
+            name in right and json_equal(part, right[name]) for name, part in left.items()
         )
-    if isinstance(one, list):
-        return len(one) == len(other) and all(map(json_equal, one, other))
-    return bool(one == other)
+    if isinstance(left, list):
+        return len(left) == len(right) and all(map(json_equal, left, right))
+    return bool(left == right)
 
 
 def list_map_key(element: Any, node: SchemaNode) -> object:
-    """What tells an element of a list that is a map from the others; None when it lacks a part of its key."""
+    """The key of an element of a list map; None if a part of the key is missing or not a scalar."""
     if not isinstance(element, dict):
         return None
     parts = tuple((element.get(name).__class__, element.get(name)) for name in node.list_keys)
@@ -95,10 +95,10 @@ def list_map_key(element: Any, node: SchemaNode) -> object:
 
 
 def elements_by_key(elements: list[Any], node: SchemaNode) -> dict[object, Any]:
-    """Elements by key; of several with one key, the first."""
-    found: dict[object, Any] = {}
+    """The elements of a list map by key; of several with one key, the first."""
+    by_key: dict[object, Any] = {}
     if node.type == "array" and node.list_type == "map" and node.list_keys:
         for element in elements:
             if (key := list_map_key(element, node)) is not None:
-                found.setdefault(key, element)
-    return found
+                by_key.setdefault(key, element)
+    return by_key

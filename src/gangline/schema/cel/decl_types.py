@@ -1,4 +1,4 @@
-"""Types of schemas: what `self` is to a rule, and how large it can get."""
+"""CEL types of schemas: the type of `self` in a rule, and how large its values can be."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +18,7 @@ from gangline.schema.cel.types import (
     list_type,
     map_type,
 )
-from gangline.schema.structural.nodes import SchemaNode
+from gangline.schema.nodes import SchemaNode
 
 MAX_REQUEST_BYTES = 3 * 1024 * 1024
 _RESERVED_WORDS = (
@@ -39,7 +39,7 @@ _OBJECT_META_NODES = {name: SchemaNode(schema) for name, schema in OBJECT_META_S
 
 @lru_cache(maxsize=10_000)
 def escaped_name(name: str) -> str | None:
-    """The name of a field in an expression: `x-y` is `x__dash__y`. None when it cannot be written."""
+    """The name of a field in an expression: `x__dash__y` for `x-y`. None when the name cannot be written."""
     if not name or name[0].isdigit() or re.search(r"[^a-zA-Z0-9_./-]", name):
         return None
     if name in _RESERVED_SYMBOLS:
@@ -48,25 +48,25 @@ def escaped_name(name: str) -> str | None:
 
 
 def unescaped_name(name: str) -> str | None:
-    """The field an expression means. None when the escape is not one."""
+    """The field that a name in an expression stands for. None for an invalid escape."""
     if "__" not in name:
         return name
-    wrong = False
+    invalid = False
 
-    def meant(found: re.Match[str]) -> str:
-        nonlocal wrong
-        inner = found[1]
+    def unescape(match: re.Match[str]) -> str:
+        nonlocal invalid
+        inner = match[1]
         if inner in _UNESCAPES:
             return _UNESCAPES[inner]
-        wrong = wrong or inner not in _RESERVED_SYMBOLS or found[0] != name
+        invalid = invalid or inner not in _RESERVED_SYMBOLS or match[0] != name
         return inner
 
-    text = re.sub(r"__([^_]+)__", meant, name)
-    return None if wrong else text
+    text = re.sub(r"__([^_]+)__", unescape, name)
+    return None if invalid else text
 
 
 class DeclType:
-    """A type together with sizes, for the estimate of costs. Lazy: a rule looks at little of a large schema."""
+    """A type with sizes, for cost estimates. Lazy, because a rule uses little of a large schema."""
 
     def __init__(
         self,
@@ -81,52 +81,52 @@ class DeclType:
 
     @cached_property
     def min_serialized_size(self) -> int:
-        """Bytes of the shortest JSON."""
+        """The length of the shortest JSON of this type in bytes."""
         return self._min_serialized_size if isinstance(self._min_serialized_size, int) else self._min_serialized_size()
 
     @cached_property
     def max_elements(self) -> int:
-        """Elements of a list or map, bytes of a text, at most; 0 for what has no size."""
+        """The most elements of a list or map, or bytes of a string; 0 for types without a size."""
         return self._max_elements if isinstance(self._max_elements, int) else self._max_elements()
 
 
 class _DeclFields(Mapping[str, DeclType]):
-    """The fields of an object as rules name them, declared when asked for."""
+    """The fields of an object by their names in rules, declared on first use."""
 
     def __init__(self, node: SchemaNode, name: str) -> None:
         self._node, self._name = node, name
         self._cache: dict[str, DeclType | None] = {}
 
-    def __getitem__(self, known: str) -> DeclType:
-        if known not in self._cache:
-            self._cache[known] = self._field_decl(known)
-        found = self._cache[known]
-        if found is None:
-            raise KeyError(known)
-        return found
+    def __getitem__(self, name: str) -> DeclType:
+        if name not in self._cache:
+            self._cache[name] = self._field_decl(name)
+        declared = self._cache[name]
+        if declared is None:
+            raise KeyError(name)
+        return declared
 
-    def _field_decl(self, known: str) -> DeclType | None:
-        field = unescaped_name(known)
+    def _field_decl(self, name: str) -> DeclType | None:
+        field = unescaped_name(name)
         part = self._node.properties.get(field) if field is not None else None
-        if part is None or field is None or escaped_name(field) != known:
+        if part is None or field is None or escaped_name(field) != name:
             return None
-        return decl_type(part, f"{self._name}.{known}", root=part.embedded)
+        return decl_type(part, f"{self._name}.{name}", root=part.embedded)
 
     def __iter__(self) -> Iterator[str]:
-        return (known for field in self._node.properties if (known := escaped_name(field)) and known in self)
+        return (name for field in self._node.properties if (name := escaped_name(field)) and name in self)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
 
 class _FieldTypes(Mapping[str, CelType]):
-    """The types of fields."""
+    """The CEL types of the fields of an object."""
 
     def __init__(self, fields: _DeclFields) -> None:
         self._fields = fields
 
-    def __getitem__(self, known: str) -> CelType:
-        return self._fields[known].type
+    def __getitem__(self, name: str) -> CelType:
+        return self._fields[name].type
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._fields)
@@ -136,20 +136,20 @@ class _FieldTypes(Mapping[str, CelType]):
 
 
 def with_object_meta(node: SchemaNode) -> SchemaNode:
-    """A resource as rules at its root see it: kind, apiVersion and names are always there."""
+    """A resource as rules at its root see it: always with kind, apiVersion, name and generateName."""
     properties = node.properties
     metadata = properties.get("metadata")
-    wanted = (properties.get("kind"), properties.get("apiVersion"))
+    type_meta = (properties.get("kind"), properties.get("apiVersion"))
     names = [metadata.properties.get(name) if metadata else None for name in ("name", "generateName")]
-    if all(part is not None and part.type == "string" for part in (*wanted, *names)):
+    if all(part is not None and part.type == "string" for part in (*type_meta, *names)):
         return node
-    found = node.with_properties(_OBJECT_META_NODES)
-    found.items = None
-    return found
+    extended = node.with_properties(_OBJECT_META_NODES)
+    extended.items = None
+    return extended
 
 
 def decl_type(node: SchemaNode, name: str, *, root: bool = False) -> DeclType | None:
-    """The type of a schema; None when rules cannot see it (nothing is known about what it holds)."""
+    """The type of a schema; None when rules cannot access the values because their type is unknown."""
     if node.int_or_string:
         most = _max_text_bytes(node) if node.schema.get("maxLength") is not None else MAX_REQUEST_BYTES - 2
         return DeclType(DYN, 1, most)
@@ -208,9 +208,11 @@ def _object_decl(node: SchemaNode, name: str) -> DeclType:
 
 
 def _required_field_size(field: str, part: SchemaNode, name: str) -> int:
-    """Bytes that a required field takes at least."""
-    found = None if part.has_default else decl_type(part, f"{name}.{escaped_name(field) or field}", root=part.embedded)
-    return 0 if found is None else len(field.encode()) + found.min_serialized_size + 4
+    """The least number of bytes that a required field takes."""
+    declared = (
+        None if part.has_default else decl_type(part, f"{name}.{escaped_name(field) or field}", root=part.embedded)
+    )
+    return 0 if declared is None else len(field.encode()) + declared.min_serialized_size + 4
 
 
 def _text_decl(node: SchemaNode) -> DeclType:
@@ -228,10 +230,10 @@ def _text_decl(node: SchemaNode) -> DeclType:
 
 
 def _max_text_bytes(node: SchemaNode) -> int:
-    """Bytes at most. A letter may take four."""
+    """The most bytes of a string. A character may take four."""
     most = node.schema.get("maxLength")
     if most is not None:
         return int(max(most, 0)) * 4
     if node.enum:
-        return max((len(one.encode()) for one in node.enum if isinstance(one, str)), default=0)
+        return max((len(value.encode()) for value in node.enum if isinstance(value, str)), default=0)
     return MAX_REQUEST_BYTES - 2

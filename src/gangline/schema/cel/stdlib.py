@@ -1,6 +1,6 @@
-"""The standard functions of CEL, and a table of all functions by name.
+"""The standard functions of CEL, and the table of all functions by name.
 
-A function gets values that fit one of its signatures, unless a `dyn` hid their types: then it says so.
+A function gets values that fit one of its signatures, unless their type was hidden by `dyn`: then it raises `CelError`.
 """
 
 import math
@@ -54,68 +54,68 @@ def _checked_uint(value: int) -> CelUInt:
 def _arithmetic(
     on_whole: Callable[[int, int], int], on_float: Callable[[float, float], float] | None
 ) -> Callable[..., Any]:
-    def work(one: Any, other: Any) -> Any:
-        kind = one.__class__
-        if kind is not other.__class__:
+    def work(left: Any, right: Any) -> Any:
+        kind = left.__class__
+        if kind is not right.__class__:
             raise CelError(NO_SUCH_OVERLOAD)
         if kind is int:
-            return _checked_int(on_whole(one, other))
+            return _checked_int(on_whole(left, right))
         if kind is CelUInt:
-            return _checked_uint(on_whole(int(one), int(other)))
+            return _checked_uint(on_whole(int(left), int(right)))
         if kind is float and on_float is not None:
-            return on_float(one, other)
+            return on_float(left, right)
         raise CelError(NO_SUCH_OVERLOAD)
 
     return work
 
 
-def _integer_quotient(one: int, other: int) -> int:
-    if other == 0:
+def _integer_quotient(left: int, right: int) -> int:
+    if right == 0:
         raise CelError("division by zero")
-    # Towards zero, as Go does.
-    size = abs(one) // abs(other)
-    return size if (one < 0) == (other < 0) else -size
+    # Rounds towards zero, as Go does.
+    size = abs(left) // abs(right)
+    return size if (left < 0) == (right < 0) else -size
 
 
-def _float_quotient(one: float, other: float) -> float:
-    if other == 0:
-        return math.nan if one == 0 or math.isnan(one) else math.copysign(math.inf, one) * math.copysign(1, other)
-    return one / other
+def _float_quotient(left: float, right: float) -> float:
+    if right == 0:
+        return math.nan if left == 0 or math.isnan(left) else math.copysign(math.inf, left) * math.copysign(1, right)
+    return left / right
 
 
-def _remainder(one: int, other: int) -> int:
-    if other == 0:
+def _remainder(left: int, right: int) -> int:
+    if right == 0:
         raise CelError("modulus by zero")
-    return one - other * _integer_quotient(one, other)
+    return left - right * _integer_quotient(left, right)
 
 
 _add_numbers = _arithmetic(lambda one, other: one + other, lambda one, other: one + other)
 _subtract_numbers = _arithmetic(lambda one, other: one - other, lambda one, other: one - other)
 
 
-def _add(one: Any, other: Any) -> Any:
-    if is_number(one):
-        return _add_numbers(one, other)
-    if one.__class__ is other.__class__ and (one.__class__ is str or one.__class__ is bytes):
-        return one + other
-    if isinstance(one, list | ListView) and isinstance(other, list | ListView):
-        return concatenate_lists(one, other)
-    kinds = (one.__class__, other.__class__)
+def _add(left: Any, right: Any) -> Any:
+    if is_number(left):
+        return _add_numbers(left, right)
+    if left.__class__ is right.__class__ and (left.__class__ is str or left.__class__ is bytes):
+        return left + right
+    if isinstance(left, list | ListView) and isinstance(right, list | ListView):
+        return concatenate_lists(left, right)
+    kinds = (left.__class__, right.__class__)
     if kinds == (CelDuration, CelDuration):
-        return CelDuration(_checked_int(int(one) + int(other)))
+        return CelDuration(_checked_int(int(left) + int(right)))
     if kinds in ((CelTimestamp, CelDuration), (CelDuration, CelTimestamp)):
-        return CelTimestamp(int(one) + int(other))
+        return CelTimestamp(int(left) + int(right))
     raise CelError(NO_SUCH_OVERLOAD)
 
 
-def _subtract(one: Any, other: Any) -> Any:
-    if is_number(one):
-        return _subtract_numbers(one, other)
-    kinds = (one.__class__, other.__class__)
+def _subtract(left: Any, right: Any) -> Any:
+    if is_number(left):
+        return _subtract_numbers(left, right)
+    kinds = (left.__class__, right.__class__)
     if kinds in ((CelDuration, CelDuration), (CelTimestamp, CelTimestamp)):
-        return CelDuration(_checked_int(int(one) - int(other)))
+        return CelDuration(_checked_int(int(left) - int(right)))
     if kinds == (CelTimestamp, CelDuration):
-        return CelTimestamp(int(one) - int(other))
+        return CelTimestamp(int(left) - int(right))
     raise CelError(NO_SUCH_OVERLOAD)
 
 
@@ -133,15 +133,15 @@ def _not(value: Any) -> bool:
     return not value
 
 
-def compare(one: Any, other: Any) -> int:
-    """Negative, zero or positive. Raises `CelError` for what has no order."""
-    if not (is_number(one) and is_number(other)) and (
-        one.__class__ is not other.__class__ or not isinstance(one, _ORDERED_TYPES)
+def compare(left: Any, right: Any) -> int:
+    """Negative, zero or positive. Raises `CelError` for values without an order."""
+    if not (is_number(left) and is_number(right)) and (
+        left.__class__ is not right.__class__ or not isinstance(left, _ORDERED_TYPES)
     ):
         raise CelError(NO_SUCH_OVERLOAD)
-    if one != one or other != other:
+    if left != left or right != right:
         raise CelError("NaN values cannot be ordered")
-    return int(one > other) - int(one < other)
+    return int(left > right) - int(left < right)
 
 
 def _is_contained(value: Any, container: Any) -> bool:
@@ -158,8 +158,8 @@ def _size(value: Any) -> int:
     raise CelError(f"{NO_SUCH_OVERLOAD}: size")
 
 
-def _conversion_error(value: Any, wanted: str) -> CelError:
-    return CelError(f"type conversion error from '{type_name(value)}' to '{wanted}'")
+def _conversion_error(value: Any, type_to: str) -> CelError:
+    return CelError(f"type conversion error from '{type_name(value)}' to '{type_to}'")
 
 
 def _to_int(value: Any) -> int:
@@ -176,9 +176,9 @@ def _to_int(value: Any) -> int:
     raise CelError(NO_SUCH_OVERLOAD)
 
 
-def _parse_int(text: str, wanted: str, pattern: str, least: int, most: int) -> int:
+def _parse_int(text: str, type_to: str, pattern: str, least: int, most: int) -> int:
     if not re.fullmatch(pattern, text, re.ASCII) or not least <= int(text) <= most:
-        raise _conversion_error(text, wanted)
+        raise _conversion_error(text, type_to)
     return int(text)
 
 
@@ -201,10 +201,7 @@ def _to_double(value: Any) -> float:
     raise CelError(NO_SUCH_OVERLOAD)
 
 
-_TRUE_TEXTS, _FALSE_TEXTS = (
-    ("1", "t", "T", "true", "TRUE", "True"),
-    ("0", "f", "F", "false", "FALSE", "False"),
-)
+_TRUE_TEXTS, _FALSE_TEXTS = (("1", "t", "T", "true", "TRUE", "True"), ("0", "f", "F", "false", "FALSE", "False"))
 
 
 def _to_bool(value: Any) -> bool:
@@ -296,9 +293,9 @@ def _optional_of_non_zero(value: Any) -> CelOptional:
     return OPTIONAL_NONE if zero or empty or value is False else CelOptional(value)
 
 
-def _set_contains(one: Any, other: Any) -> bool:
-    ours = list_elements(one)
-    return all(any(values_equal(mine, theirs) for mine in ours) for theirs in list_elements(other))
+def _set_contains(left: Any, right: Any) -> bool:
+    ours = list_elements(left)
+    return all(any(values_equal(mine, theirs) for mine in ours) for theirs in list_elements(right))
 
 
 def _map_insert(into: dict[Any, Any], *entry: Any) -> dict[Any, Any]:
@@ -340,8 +337,8 @@ def _index_of(values: Any, value: Any) -> int:
 
 
 def _last_index_of(values: Any, value: Any) -> int:
-    found = [index for index, part in enumerate(list_elements(values)) if values_equal(part, value)]
-    return found[-1] if found else -1
+    indexes = [index for index, part in enumerate(list_elements(values)) if values_equal(part, value)]
+    return indexes[-1] if indexes else -1
 
 
 def _on_lists_or_texts(on_list: Callable[..., Any], on_text: Callable[..., Any]) -> Callable[..., Any]:
@@ -349,7 +346,7 @@ def _on_lists_or_texts(on_list: Callable[..., Any], on_text: Callable[..., Any])
 
 
 def _method_call(name: str) -> Callable[..., Any]:
-    """Functions that quantities and versions share."""
+    """A function that calls a method of the value: those that quantities and versions share."""
     return lambda value, other: getattr(value, name)(other)
 
 

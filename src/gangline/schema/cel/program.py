@@ -1,15 +1,15 @@
 """Programs: checked expressions as Python functions of their variables.
 
-Each node becomes a closure. Errors are exceptions, except in accumulators of loops, where they wait: a later element
-may still decide an `exists`. Work is counted, and stopped when it is too much.
+Each node becomes a closure. Errors are exceptions, except in accumulators of loops, where they are values: a later
+element may still decide an `exists`. The cost is counted during evaluation, which stops at a limit.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from gangline.schema.cel.check import CheckedExpr
-from gangline.schema.cel.library import FUNCTIONS
+from gangline.schema.cel.checker import CheckedExpr
 from gangline.schema.cel.signatures import TYPE_NAMES
+from gangline.schema.cel.stdlib import FUNCTIONS
 from gangline.schema.cel.syntax import (
     CallExpr,
     ComprehensionExpr,
@@ -42,11 +42,11 @@ _COST_VARIABLE = "@work"
 
 
 class CostLimitExceeded(CelError):
-    """More work than one evaluation may do."""
+    """An evaluation exceeded its cost limit."""
 
 
 class CelProgram:
-    """A runnable expression."""
+    """An expression that can be evaluated."""
 
     def __init__(self, checked: CheckedExpr, limit: int) -> None:
         self.checked_expr = checked
@@ -55,7 +55,7 @@ class CelProgram:
         self._evaluator = _compile_node(checked.parsed.root, checked)
 
     def run(self, variables: Mapping[str, Any]) -> tuple[Any, int]:
-        """The result and the work done. Raises `CelError`, `CostLimitExceeded` among them; both carry the work as `work`."""
+        """The result and the cost. Raises `CelError`; `CostLimitExceeded` is one."""
         scope: Activation = {**variables, _COST_VARIABLE: [self._base_cost, self._cost_limit]}
         try:
             return self._evaluator(scope), scope[_COST_VARIABLE][0]
@@ -64,12 +64,12 @@ class CelProgram:
 
 
 def evaluation_cost(node: Expr) -> int:
-    """Work of evaluating a node once; loops count what they do besides."""
+    """The cost of evaluating a node once. Loops add the cost of their iterations."""
     return sum(1 for one in walk(node) if isinstance(one, CallExpr | IdentExpr | SelectExpr))
 
 
 class ErrorValue:
-    """An error in place of a value: whatever reads it fails so."""
+    """An error in place of a value. Reading the variable that holds it raises the error."""
 
     __slots__ = ("error",)
 
@@ -97,11 +97,9 @@ def _compile_node(node: Expr, checked: CheckedExpr) -> Evaluator:
 
 
 def _compile_ident(name: str, checked: CheckedExpr) -> Evaluator:
-    if name.startswith("@"):
-        return _compile_accumulator(name)
     if name in TYPE_NAMES and name not in checked.variables:
-        named = TypeValue(name)
-        return lambda scope: named
+        type_value = TypeValue(name)
+        return lambda scope: type_value
 
     def variable(scope: Activation) -> Any:
         value = scope[name]
@@ -112,20 +110,10 @@ def _compile_ident(name: str, checked: CheckedExpr) -> Evaluator:
     return variable
 
 
-def _compile_accumulator(name: str) -> Evaluator:
-    def so_far(scope: Activation) -> Any:
-        value = scope[name]
-        if value.__class__ is ErrorValue:
-            raise value.error
-        return value
-
-    return so_far
-
-
 def _compile_select(node: SelectExpr, checked: CheckedExpr) -> Evaluator:
-    if (named := checked.function_names.get(id(node))) is not None:
-        known = TypeValue(named)
-        return lambda scope: known
+    if (type_name := checked.function_names.get(id(node))) is not None:
+        type_value = TypeValue(type_name)
+        return lambda scope: type_value
     operand, field = _compile_node(node.operand, checked), node.field
     if node.test_only:
         return lambda scope: _has_field(operand(scope), field)
@@ -133,9 +121,9 @@ def _compile_select(node: SelectExpr, checked: CheckedExpr) -> Evaluator:
     def select(scope: Activation) -> Any:
         value = operand(scope)
         if value.__class__ is ObjectView:
-            found, there = value.find(field)
-            if there:
-                return found
+            field_value, present = value.find(field)
+            if present:
+                return field_value
             raise CelError(f"no such key: {field}")
         return _select_field(value, field)
 
@@ -146,9 +134,9 @@ def _select_field(value: Any, field: str) -> Any:
     if isinstance(value, CelOptional):
         return _optional_field(value, field)
     if isinstance(value, MapView | dict):
-        found, there = find_value(value, field)
-        if there:
-            return found
+        field_value, present = find_value(value, field)
+        if present:
+            return field_value
     raise CelError(f"no such key: {field}")
 
 
@@ -164,8 +152,8 @@ def _optional_field(value: Any, field: Any) -> CelOptional:
     if isinstance(value, CelOptional):
         return _optional_field(value.value, field) if value.present else OPTIONAL_NONE
     if isinstance(value, ObjectView | MapView | dict):
-        found, there = find_value(value, field)
-        return CelOptional(found) if there else OPTIONAL_NONE
+        field_value, present = find_value(value, field)
+        return CelOptional(field_value) if present else OPTIONAL_NONE
     raise CelError(NO_SUCH_OVERLOAD)
 
 
@@ -189,9 +177,9 @@ def _index_value(value: Any, key: Any) -> Any:
             return value[key]
         raise CelError(f"index out of bounds: {key}")
     if isinstance(value, ObjectView | MapView | dict):
-        found, there = find_value(value, key)
-        if there:
-            return found
+        element, present = find_value(value, key)
+        if present:
+            return element
         raise CelError(f"no such key: {key}")
     if isinstance(value, CelOptional):
         return _optional_index(value, key)
@@ -212,11 +200,11 @@ def _compile_call(node: CallExpr, checked: CheckedExpr) -> Evaluator:
         case "@not_strictly_false":
             return _compile_not_strictly_false(args[0])
         case "_==_":
-            one, other = args
-            return lambda scope: values_equal(one(scope), other(scope))
+            left, right = args
+            return lambda scope: values_equal(left(scope), right(scope))
         case "_!=_":
-            one, other = args
-            return lambda scope: not values_equal(one(scope), other(scope))
+            left, right = args
+            return lambda scope: not values_equal(left(scope), right(scope))
         case "_?._":
             operand, field = args
             return lambda scope: _optional_field(operand(scope), field(scope))
@@ -229,17 +217,17 @@ _INDEXING: dict[str, Callable[[Any, Any], Any]] = {"_[_]": _index_value, "_[?_]"
 def _compile_function(name: str, args: list[Evaluator]) -> Evaluator:
     work: Callable[..., Any] = _INDEXING.get(name) or FUNCTIONS[name]
     if len(args) == 2:
-        one, other = args
-        return lambda scope: work(one(scope), other(scope))
+        left, right = args
+        return lambda scope: work(left(scope), right(scope))
     return lambda scope: work(*[arg(scope) for arg in args])
 
 
-def _compile_logical(left: Evaluator, right: Evaluator, *, decides: bool) -> Evaluator:
-    """The side that decides wins, even over an error of the other."""
+def _compile_logical(first: Evaluator, second: Evaluator, *, decides: bool) -> Evaluator:
+    """The operand that decides the result wins, even over an error of the other operand."""
 
-    def both(scope: Activation) -> bool:
+    def evaluate(scope: Activation) -> bool:
         failed: CelError | None = None
-        for side in (left, right):
+        for side in (first, second):
             try:
                 value = side(scope)
             except CostLimitExceeded:
@@ -256,7 +244,7 @@ def _compile_logical(left: Evaluator, right: Evaluator, *, decides: bool) -> Eva
             raise failed
         return not decides
 
-    return both
+    return evaluate
 
 
 def _compile_conditional(test: Evaluator, yes: Evaluator, no: Evaluator) -> Evaluator:
@@ -287,50 +275,55 @@ def _compile_list(node: ListExpr, checked: CheckedExpr) -> Evaluator:
         return lambda scope: [part(scope) for part in parts]
 
     def build(scope: Activation) -> list[Any]:
-        built = []
+        elements = []
         for index, part in enumerate(parts):
             value = part(scope)
             if index not in node.optional_indices:
-                built.append(value)
+                elements.append(value)
             elif value.present:
-                built.append(value.value)
-        return built
+                elements.append(value.value)
+        return elements
 
     return build
 
 
 def _compile_map(node: MapExpr, checked: CheckedExpr) -> Evaluator:
-    parts = [(_compile_node(one.key, checked), _compile_node(one.value, checked), one.optional) for one in node.entries]
+    parts = [
+        (_compile_node(entry.key, checked), _compile_node(entry.value, checked), entry.optional)
+        for entry in node.entries
+    ]
 
     def build(scope: Activation) -> dict[Any, Any]:
-        built: dict[Any, Any] = {}
+        entries: dict[Any, Any] = {}
         for key, value, optional in parts:
-            found = value(scope)
-            if optional and not found.present:
+            element = value(scope)
+            if optional and not element.present:
                 continue
-            built[key(scope)] = found.value if optional else found
-        return built
+            entries[key(scope)] = element.value if optional else element
+        return entries
 
     return build
 
 
 def _compile_comprehension(node: ComprehensionExpr, checked: CheckedExpr) -> Evaluator:
-    over, start, result = (_compile_node(part, checked) for part in (node.iter_range, node.accu_init, node.result))
+    iter_range, start, result = (
+        _compile_node(part, checked) for part in (node.iter_range, node.accu_init, node.result)
+    )
     condition, step = _compile_node(node.loop_condition, checked), _compile_node(node.loop_step, checked)
     first, second, accumulator = node.iter_var, node.iter_var2, node.accu_var
-    each = evaluation_cost(node.loop_condition) + evaluation_cost(node.loop_step)
+    step_cost = evaluation_cost(node.loop_condition) + evaluation_cost(node.loop_step)
 
     def run(outer: Activation) -> Any:
-        pairs = _iteration_pairs(over(outer), two=bool(second))
+        pairs = _iteration_pairs(iter_range(outer), two=bool(second))
         scope = {**outer, accumulator: start(outer)}
         work = scope[_COST_VARIABLE]
-        for one, other in pairs:
-            scope[first] = one
+        for first_value, second_value in pairs:
+            scope[first] = first_value
             if second:
-                scope[second] = other
+                scope[second] = second_value
             if not condition(scope):
                 break
-            work[0] += each
+            work[0] += step_cost
             if work[0] > work[1]:
                 raise CostLimitExceeded("operation cancelled: actual cost limit exceeded")
             scope[accumulator] = _step_result(step, scope)
@@ -362,13 +355,13 @@ def _iteration_pairs(value: Any, *, two: bool) -> list[tuple[Any, Any]]:
 
 
 def _elements_with_errors(value: Any) -> list[Any]:
-    """Elements, with an error where one cannot be read: it counts only if the loop looks at it."""
+    """The elements, with errors for those that cannot be converted. An error counts only if the loop reads it."""
     if isinstance(value, list):
         return value
-    found: list[Any] = []
+    elements: list[Any] = []
     for index in range(len(value)):
         try:
-            found.append(value[index])
+            elements.append(value[index])
         except CelError as error:
-            found.append(ErrorValue(error))
-    return found
+            elements.append(ErrorValue(error))
+    return elements

@@ -1,4 +1,4 @@
-"""A schema of a custom resource, read once into a tree of nodes with plain attributes."""
+"""The schema of a custom resource as a tree of nodes with plain attributes."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -12,10 +12,10 @@ _INT_OR_STRING_TYPES = ("integer", "string")
 
 
 class SchemaNode:
-    """One level of a schema. What a schema does not say is empty, None or False here.
+    """One level of a schema. Keywords that the schema does not have are empty, None or False.
 
-    Most nodes say one thing, their type; so what is said is read, rather than all that could be. What is empty is
-    shared by all nodes, and must not be changed.
+    Most nodes have one keyword, their type, so only present keywords are read. Empty defaults are shared by all nodes
+    and must not be changed.
     """
 
     type: str = ""
@@ -25,9 +25,9 @@ class SchemaNode:
     default: Any = None
     properties: "Mapping[str, SchemaNode]" = MappingProxyType({})
     additional_properties: "SchemaNode | None" = None
-    """The schema of values of a map; None when there is none, or only a yes or no."""
+    """The schema of the values of a map; None without one, or with a boolean."""
     has_additional_properties: bool = False
-    """Whether additionalProperties is said at all."""
+    """Whether `additionalProperties` is present."""
     rejects_additional: bool = False
     items: "SchemaNode | None" = None
     preserve: bool = False
@@ -47,11 +47,11 @@ class SchemaNode:
     not_: "SchemaNode | None" = None
     pattern: str = ""
     has_rules: bool = False
-    """Whether there are rules here or below."""
+    """Whether this node or one inside has rules."""
     has_embedded: bool = False
-    """Whether there are embedded resources here or below."""
+    """Whether this node or one inside is an embedded resource."""
     has_defaults: bool = False
-    """Whether there are defaults here or below."""
+    """Whether this node or one inside has a default."""
 
     def __init__(self, schema: dict[str, Any]) -> None:
         self.schema = schema
@@ -75,25 +75,25 @@ class SchemaNode:
         self.has_rules, self.has_embedded, self.has_defaults = has_rules, has_embedded, has_defaults
 
     def field(self, name: str) -> "SchemaNode | None":
-        """The schema of a field or of a value of a map."""
+        """The schema of a field or of a map value; None without one."""
         return self.properties.get(name) or self.additional_properties
 
-    def with_properties(self, more: "Mapping[str, SchemaNode]") -> "SchemaNode":
-        """This node with more fields, or others; what it has below is shared."""
-        found = SchemaNode.__new__(SchemaNode)
-        found.__dict__.update(self.__dict__)
-        found.properties = {**self.properties, **more}
-        found.schema = {
+    def with_properties(self, properties: "Mapping[str, SchemaNode]") -> "SchemaNode":
+        """This node with added or replaced fields. Both nodes share what is inside."""
+        extended = SchemaNode.__new__(SchemaNode)
+        extended.__dict__.update(self.__dict__)
+        extended.properties = {**self.properties, **properties}
+        extended.schema = {
             **self.schema,
             "properties": {
                 **(self.schema.get("properties") or {}),
-                **{name: part.schema for name, part in more.items()},
+                **{name: part.schema for name, part in properties.items()},
             },
         }
-        return found
+        return extended
 
     def compiled_pattern(self) -> Re2Pattern | PatternError:
-        """The pattern, or what is wrong with it."""
+        """The compiled pattern, or the error of an invalid one."""
         try:
             return compile_pattern(self.pattern)
         except PatternError as error:

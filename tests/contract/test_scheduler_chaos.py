@@ -22,7 +22,7 @@ from gangline.api.scheduler_views import Node, Pod
 from gangline.api.scheduling import PodGroup
 from gangline.base.clock import SystemClock
 from gangline.jobs.gangs.gangline import GanglineScheduler
-from gangline.jobs.pods.addressing import Site
+from gangline.jobs.site import Site
 from gangline.kube.client import Client
 from gangline.kube.config.connection import Connection
 from gangline.kube.errors import KubeError, NotFound, Unreachable

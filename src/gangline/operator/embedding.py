@@ -13,8 +13,8 @@ from gangline.jobs.executor import Executor
 from gangline.jobs.framework import Framework, J, NeedsCompanions
 from gangline.jobs.gangs.podgroup import GangScheduler
 from gangline.jobs.observer import ORPHAN_INDEX, OWNER_INDEX, JobCaches, Observer, orphan_keys, owner_uid
-from gangline.jobs.pods.addressing import Site
 from gangline.jobs.reconciler import CachedJobReconciler, VerdictRetries
+from gangline.jobs.site import Site
 from gangline.kube.client import Client
 from gangline.kube.errors import NotFound
 from gangline.kube.pods import PodSubresources
@@ -65,8 +65,10 @@ class JobReconciler(Generic[J]):
         observe = Observer(self._framework, caches, expectations, self._site, self._clock)
         executor = Executor(self._client, expectations, self._events)
         logs = PodLogs(PodSubresources(self._client))
-        one = CachedJobReconciler(self._framework, observe, executor, logs, self._clock, setbacks=self._verdict_retries)
-        return await one.reconcile(key)
+        reconciler = CachedJobReconciler(
+            self._framework, observe, executor, logs, self._clock, verdict_retries=self._verdict_retries
+        )
+        return await reconciler.reconcile(key)
 
     async def _read_caches(self, key: Key) -> JobCaches[J] | None:
         model: type[Any] = self._framework.facts.model

@@ -9,7 +9,7 @@ import msgspec
 
 from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.base.errors import InputError
-from gangline.jobs.pods.addressing import ServiceMode
+from gangline.jobs.site import ServiceMode
 from gangline.operator.gang_schedulers import site_from_flag
 from gangline.operator.settings import OperatorProcessSettings, OperatorSettings
 

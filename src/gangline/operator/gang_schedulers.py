@@ -5,13 +5,12 @@ import msgspec
 from gangline.api.scheduling import SCHEDULER_NAME
 from gangline.base.clock import Clock
 from gangline.base.errors import InputError
-from gangline.jobs.gangs.choice import NO_GANG_SCHEDULER
 from gangline.jobs.gangs.gangline import GanglineScheduler
 from gangline.jobs.gangs.kubernetes import KNOWN_VERSIONS, KubernetesWorkloads
 from gangline.jobs.gangs.podgroup import GangScheduler
 from gangline.jobs.gangs.scheduler_plugins import SchedulerPlugins
 from gangline.jobs.gangs.volcano import Volcano
-from gangline.jobs.pods.addressing import Site
+from gangline.jobs.site import NO_GANG_SCHEDULER, Site
 from gangline.kube.client import Client
 from gangline.kube.discovery import is_served
 from gangline.operator.definitions import POLL_INTERVAL

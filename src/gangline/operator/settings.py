@@ -6,7 +6,7 @@ import msgspec
 
 from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.jobs.gangs.gangline import GanglineScheduler
-from gangline.jobs.pods.addressing import Site
+from gangline.jobs.site import Site
 
 LOCAL_MPI_AGENT = '"$GANGLINE_AGENT"'
 """What the local node offers in place of kubectl: a command that runs another in a pod."""

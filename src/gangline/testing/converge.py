@@ -21,7 +21,7 @@ from gangline.api.kubeflow.training import ROUND_ANNOTATION, ConditionType, Rest
 from gangline.api.meta import JSON
 from gangline.jobs.defaults import problems
 from gangline.jobs.framework import Framework, J
-from gangline.jobs.pods.addressing import Site
+from gangline.jobs.site import Site
 from gangline.testing.faults import Fault
 from gangline.testing.happenings import (
     EDITS,

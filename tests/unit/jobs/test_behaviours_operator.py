@@ -12,7 +12,7 @@ from gangline.jobs.gangs.gangline import GanglineScheduler
 from gangline.jobs.plan.actions import Create
 from gangline.jobs.plan.observed import JobChildren, ObservedJob
 from gangline.jobs.plan.plan import reconcile_plan
-from gangline.jobs.pods.addressing import Site
+from gangline.jobs.site import Site
 from gangline.testing.builders import make_job
 from support.builders.observed_jobs import OBSERVED_AT, job_services, plan_actions
 

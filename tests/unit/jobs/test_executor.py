@@ -14,7 +14,7 @@ from gangline.api.meta import JSON, Key
 from gangline.api.scheme import Resource
 from gangline.jobs.executor import INITIAL_CREATES, CreateRejected, Executor
 from gangline.jobs.plan.actions import Adopt, Create, Delete, DeleteJob, JobEvent, JobPlan, Patch
-from gangline.jobs.pods.render import owner_reference
+from gangline.jobs.pods.labels import owner_reference
 from gangline.kube.errors import ApiError, Conflict, Status, error_from_status
 from gangline.runtime.expectations import Expectations
 from gangline.testing.builders import make_tfjob

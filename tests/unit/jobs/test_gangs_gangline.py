@@ -23,14 +23,14 @@ from gangline.frameworks.mpi import Mpi
 from gangline.frameworks.pytorch import PyTorch
 from gangline.frameworks.tensorflow import TensorFlow
 from gangline.jobs.framework import Framework
-from gangline.jobs.gangs.autoscalers import NO_EVICTION_ANNOTATIONS
 from gangline.jobs.gangs.gangline import GanglineScheduler
+from gangline.jobs.gangs.podgroup import NO_EVICTION_ANNOTATIONS
 from gangline.jobs.gangs.scheduler_plugins import SchedulerPlugins
 from gangline.jobs.gangs.volcano import Volcano
 from gangline.jobs.plan.actions import Create, Delete, JobPlan, Patch
 from gangline.jobs.plan.observed import JobChildren, ObservedJob
 from gangline.jobs.plan.plan import reconcile_plan
-from gangline.jobs.pods.addressing import Site
+from gangline.jobs.site import Site
 from gangline.testing.builders import make_job, make_member
 from support.builders.observed_jobs import (
     OBSERVED_AT,

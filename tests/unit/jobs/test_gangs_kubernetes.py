@@ -9,12 +9,12 @@ from gangline.api.kubeflow.pytorchjob import PYTORCHJOB
 from gangline.api.meta import JSON
 from gangline.frameworks.mpi import Mpi
 from gangline.frameworks.pytorch import PyTorch
-from gangline.jobs.gangs.autoscalers import NO_EVICTION_ANNOTATIONS
 from gangline.jobs.gangs.kubernetes import KNOWN_VERSIONS, KubernetesWorkloads
+from gangline.jobs.gangs.podgroup import NO_EVICTION_ANNOTATIONS
 from gangline.jobs.plan.actions import Create, Delete, JobPlan, Patch
 from gangline.jobs.plan.observed import JobChildren, ObservedJob
 from gangline.jobs.plan.plan import reconcile_plan
-from gangline.jobs.pods.addressing import Site
+from gangline.jobs.site import Site
 from gangline.testing.builders import make_job, make_member
 from support.builders.observed_jobs import (
     OBSERVED_AT,

@@ -12,9 +12,10 @@ from gangline.api.meta import Key
 from gangline.frameworks.pytorch import PyTorch
 from gangline.jobs.executor import CreateSlots
 from gangline.jobs.observer import ORPHAN_INDEX, OWNER_INDEX, JobCaches, Observer
+from gangline.jobs.pacing import COUNTER_INTERVAL, PROGRESS_INTERVAL
 from gangline.jobs.plan.actions import JobEvent, JobPlan
-from gangline.jobs.pods.addressing import Site
-from gangline.jobs.reconciler import COUNTER_INTERVAL, PROGRESS_INTERVAL, CachedJobReconciler
+from gangline.jobs.reconciler import CachedJobReconciler
+from gangline.jobs.site import Site
 from gangline.runtime.cache import Cache
 from gangline.runtime.expectations import Expectations
 from gangline.testing.builders import make_job, make_member

@@ -26,15 +26,14 @@ from gangline.api.scheduling import (
     PodGroupReason,
 )
 from gangline.frameworks.pytorch import PyTorch
-from gangline.jobs.gangs.autoscalers import NO_EVICTION_ANNOTATIONS
 from gangline.jobs.gangs.gangline import GanglineScheduler
 from gangline.jobs.gangs.kubernetes import KubernetesWorkloads
-from gangline.jobs.gangs.podgroup import pod_group_resource
+from gangline.jobs.gangs.podgroup import NO_EVICTION_ANNOTATIONS, pod_group_resource
 from gangline.jobs.gangs.scheduler_plugins import SchedulerPlugins
 from gangline.jobs.gangs.volcano import Volcano
 from gangline.jobs.plan.observed import ObservedJob
 from gangline.jobs.plan.plan import reconcile_plan
-from gangline.jobs.pods.addressing import Site
+from gangline.jobs.site import Site
 from gangline.schema.crds.gang_crds import GANG_RESOURCES, gang_schema
 from gangline.schema.structural.nodes import SchemaNode
 from gangline.schema.structural.validation import validate

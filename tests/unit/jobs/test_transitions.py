@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from gangline.api.meta import JSON
-from gangline.jobs.plan.status import current_condition
+from gangline.jobs.plan.conditions import current_condition
 from gangline.testing.happenings import AllStart, AllSucceed, Happening, Kubelets, Troubles, Users
 from gangline.testing.world.invariants import Invariants
 from gangline.testing.world.kubelet import Kubelet

@@ -13,16 +13,12 @@ from gangline.api.meta import Key
 from gangline.frameworks.pytorch import PyTorch
 from gangline.jobs.executor import CreateRejected
 from gangline.jobs.observer import ORPHAN_INDEX, OWNER_INDEX, JobCaches, Observer, orphan_keys, owner_uid
+from gangline.jobs.pacing import MAX_CREATES_BEFORE_STATUS
 from gangline.jobs.plan.actions import Create, JobEvent, JobPlan, Rejection
 from gangline.jobs.plan.conditions import status_with_condition
-from gangline.jobs.pods.addressing import Site
-from gangline.jobs.pods.render import owner_reference
-from gangline.jobs.reconciler import (
-    MAX_CREATES_BEFORE_STATUS,
-    STALE_CACHE_RETRY,
-    CachedJobReconciler,
-    JobBlocked,
-)
+from gangline.jobs.pods.labels import owner_reference
+from gangline.jobs.reconciler import STALE_CACHE_RETRY, CachedJobReconciler, JobBlocked
+from gangline.jobs.site import Site
 from gangline.kube.errors import Conflict, Status
 from gangline.runtime.cache import Cache
 from gangline.runtime.expectations import Expectations

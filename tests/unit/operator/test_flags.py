@@ -9,7 +9,7 @@ import pytest
 
 from gangline.base.errors import InputError
 from gangline.cli.main import run
-from gangline.jobs.pods.addressing import ServiceMode, Site
+from gangline.jobs.site import ServiceMode, Site
 from gangline.operator.flags import settings_from_flags
 from gangline.operator.main import IGNORED_FLAGS, log_level, operator
 from gangline.operator.settings import (

@@ -10,7 +10,7 @@ from aiohttp import web
 from gangline.base.errors import InputError
 from gangline.jobs.gangs.kubernetes import KubernetesWorkloads
 from gangline.jobs.gangs.podgroup import pod_group_resource
-from gangline.jobs.pods.addressing import Site
+from gangline.jobs.site import Site
 from gangline.kube.client import Client
 from gangline.kube.config.connection import Connection
 from gangline.kube.transport.http import HttpTransport

@@ -19,7 +19,7 @@ from gangline.apiserver.store.store import Store
 from gangline.base.clock import SystemClock
 from gangline.base.tasks import background_tasks, unwrap_exception_group
 from gangline.frameworks.jax import Jax
-from gangline.jobs.pods.addressing import ServiceMode, Site
+from gangline.jobs.site import ServiceMode, Site
 from gangline.kube.client import Client
 from gangline.kube.transport.api import Request, Response, Transport
 from gangline.kube.transport.http import HttpTransport

@@ -10,7 +10,7 @@ import yaml
 
 from gangline.api.meta import JSON
 from gangline.jobs.gangs.volcano import Volcano
-from gangline.jobs.pods.addressing import ServiceMode, Site
+from gangline.jobs.site import ServiceMode, Site
 from gangline.operator import Addresses, Gang, JobOutcome, Member, PodEdits, Verdict, variables
 from gangline.testing import Fault, Step, World, assert_converges, assert_survives, random_story
 from gangline.testing.converge import shrunk_story

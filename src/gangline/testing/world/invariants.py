@@ -17,8 +17,8 @@ from gangline.api.meta import JSON
 from gangline.jobs.defaults import is_managed_here
 from gangline.jobs.framework import Framework
 from gangline.jobs.plan.restarts import restart_scope
-from gangline.jobs.pods.addressing import ServiceMode
 from gangline.jobs.pods.replicas import Member, member_name
+from gangline.jobs.site import ServiceMode
 from gangline.testing.world.server import WorldWrite, controller_uid, labels_of
 from gangline.testing.world.world import World
 

@@ -20,8 +20,8 @@ from gangline.jobs.executor import Executor
 from gangline.jobs.framework import Framework, NeedsCompanions
 from gangline.jobs.observer import ExpectationSource, JobCaches, Observer, owning_jobs
 from gangline.jobs.plan.actions import JobEvent
-from gangline.jobs.pods.addressing import Site
 from gangline.jobs.reconciler import CachedJobReconciler
+from gangline.jobs.site import Site
 from gangline.operator.engine import scheme_of
 from gangline.runtime.expectations import Expectations
 from gangline.runtime.sources import InformerSource, KeySource, own_key
@@ -74,9 +74,9 @@ class SimulatedOperator:
             Executor(self.client, self.expectations, self.recorded_events),
             RecordedLogs(world),
             world.clock,
-            # Counters that are written a moment later would only blur what is compared.
-            quiet=timedelta(),
-            abreast=first,
+            # Counters that are written later would make two worlds differ by chance.
+            counter_interval=timedelta(),
+            cache_is_current=first,
         )
         self._sources = ExitStack()
         kind = framework.facts.kind

@@ -26,7 +26,7 @@ from gangline.frameworks.pytorch import PyTorch
 from gangline.frameworks.tensorflow import TensorFlow
 from gangline.jobs.plan.actions import Adopt, Create, DeleteJob, Patch
 from gangline.jobs.plan.plan import reconcile_plan
-from gangline.jobs.pods.addressing import ServiceMode, Site
+from gangline.jobs.site import ServiceMode, Site
 from gangline.testing.builders import make_job, make_member, make_tfjob
 from support.builders.observed_jobs import (
     OBSERVED_AT,

@@ -11,7 +11,7 @@ from gangline.frameworks.pytorch import PyTorch
 from gangline.frameworks.tensorflow import TensorFlow
 from gangline.jobs.framework import Framework
 from gangline.jobs.plan.actions import Create
-from gangline.jobs.pods.addressing import Site
+from gangline.jobs.site import Site
 from gangline.testing.builders import make_job
 from support.builders.observed_jobs import created_body, job_plan
 

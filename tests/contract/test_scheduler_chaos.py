@@ -233,7 +233,7 @@ async def test_whatever_dies_every_gang_is_whole_or_has_nothing(server: Connecti
         town.scheduler_name = "gangline"
         town.client.scheme = town.client.scheme.with_resources(TFJOB.resource)
         await apply_crds(town.client, [TFJOB])
-        await DefinitionWaiter(town.client, [TFJOB], CLOCK).wait_until_served()
+        await DefinitionWaiter(town.client, [TFJOB.resource], CLOCK).wait_until_served()
         for number in range(NODES):
             await town.create_node(f"n{number}", cpu=str(CPUS))
         chaos = Chaos(town, server)

@@ -1,4 +1,4 @@
-"""JAX: equal workers around a coordinator, which is worker 0; success by all."""
+"""JAX: workers around a coordinator, which is worker 0. The job succeeds when all workers have."""
 
 from gangline.api.kubeflow.jaxjob import JAXJOB, JAXJob
 from gangline.frameworks import condition_messages

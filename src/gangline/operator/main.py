@@ -1,4 +1,4 @@
-"""The operator from a command line: `gangline operator`, and custom operators, which take the same flags."""
+"""The command `gangline operator`, and `run` for custom operators, which take the same flags."""
 
 import asyncio
 import os
@@ -24,15 +24,15 @@ IGNORED_FLAGS = (
     "--zap-stacktrace-level",
     "--zap-time-encoding",
 )
-"""Flags of the Kubeflow operator that mean nothing here: no webhook is needed, and logging is another."""
+"""Flags of the Kubeflow operator without effect here: there is no webhook, and logging is another one."""
 
 
 class GoCommand(click.Command):
-    """Takes flags as Go programs do, so that the arguments of an existing Deployment fit; complains in one line."""
+    """A command with Go's flags, so that the arguments of an existing Deployment fit. Usage errors are one line."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         if kwargs.get("help"):
-            # Examples keep their lines, also those of a raw docstring.
+            # Examples keep their line breaks, also in a raw docstring.
             kwargs["help"] = kwargs["help"].replace("\\b\n", "\b\n")
         super().__init__(*args, **kwargs)
 
@@ -44,13 +44,13 @@ class GoCommand(click.Command):
 
 
 def _with_two_dashes(argument: str) -> str:
-    """Go does not tell `-flag` from `--flag`."""
-    long = argument[:1] == "-" and argument[1:2].isalpha() and argument != "-h"
-    return f"-{argument}" if long else argument
+    """The argument with two dashes if it is a long flag with one: for Go both are the same."""
+    is_long = argument[:1] == "-" and argument[1:2].isalpha() and argument != "-h"
+    return f"-{argument}" if is_long else argument
 
 
 def go_flag(name: str, text: str, *, default: bool = False) -> Callable[[F], F]:
-    """A boolean as Go has it: `--x`, `--x=true`, `--x=false`."""
+    """An option for a boolean as in Go: `--x`, `--x=true`, `--x=false`."""
     return click.option(
         name,
         type=bool,
@@ -64,7 +64,7 @@ def go_flag(name: str, text: str, *, default: bool = False) -> Callable[[F], F]:
 
 
 def accept_ignored_flags(command: F) -> F:
-    """Options that are taken and do nothing."""
+    """Add the options of the Kubeflow operator that have no effect here."""
     for name in IGNORED_FLAGS:
         command = click.option(name, is_flag=False, flag_value="true", hidden=True)(command)
     return command
@@ -230,7 +230,7 @@ BUILTIN_KIND_OPTIONS = (
     ),
 )
 
-# What the flags of our own kinds are to an operator of others.
+# The flags of the built-in kinds, for an operator that serves other kinds.
 _CUSTOM_OPERATOR_FLAGS: Mapping[str, Any] = {
     "kinds": (),
     "pytorch_init_container_image": "",
@@ -241,14 +241,14 @@ _CUSTOM_OPERATOR_FLAGS: Mapping[str, Any] = {
 
 
 def with_options(*options: Callable[[Any], Any]) -> Callable[[F], F]:
-    """Gives a command these options, in this order."""
+    """A decorator that adds options to a command, in this order."""
 
-    def decorated(command: F) -> F:
+    def decorate(command: F) -> F:
         for option in reversed(options):
             command = option(command)
         return command
 
-    return decorated
+    return decorate
 
 
 @click.command(cls=GoCommand)
@@ -271,15 +271,15 @@ def operator(context: click.Context, /, **flags: Any) -> int:
 
     Exit codes: 0 interrupted; 1 an error.
     """
-    given = [name for name in IGNORED_FLAGS if flags[name.removeprefix("--").replace("-", "_")] is not None]
-    return asyncio.run(_run_operator(flags, given))
+    ignored = [name for name in IGNORED_FLAGS if flags[name.removeprefix("--").replace("-", "_")] is not None]
+    return asyncio.run(_run_operator(flags, ignored))
 
 
 def run(*wanted: Framework[Any], arguments: Sequence[str] | None = None) -> None:
     """Run the jobs of these frameworks in a cluster until interrupted: the whole program of a custom operator.
 
-    It takes the flags of `gangline operator`, except those of our own kinds (`--help` lists them), from the command
-    line unless given. What is wrong is said in one line, and the exit code is 1.
+    `arguments` are the flags of `gangline operator` without those of the built-in kinds (`--help` lists them); by
+    default those of the command line. An error is printed in one line, and the exit code is 1.
     """
 
     @click.command(cls=GoCommand, help=f"Run {_kind_names(wanted)} of a cluster, until interrupted.")
@@ -292,22 +292,22 @@ def run(*wanted: Framework[Any], arguments: Sequence[str] | None = None) -> None
     try:
         command.main(None if arguments is None else list(arguments), standalone_mode=False)
     except (click.ClickException, GanglineError) as error:
-        told = error.format_message() if isinstance(error, click.ClickException) else str(error)
-        click.echo(f"error: {told}", err=True)
+        message = error.format_message() if isinstance(error, click.ClickException) else str(error)
+        click.echo(f"error: {message}", err=True)
         sys.exit(1)
 
 
 def is_option_given(name: str) -> bool:
-    """Whether an option was written, or is as by default."""
+    """Whether an option was given, on the command line or by a variable, and not left at its default."""
     return click.get_current_context().get_parameter_source(name) is not ParameterSource.DEFAULT
 
 
-def _kind_names(wanted: Sequence[Framework[Any]]) -> str:
-    return ", ".join(framework.facts.kind for framework in wanted)
+def _kind_names(frameworks: Sequence[Framework[Any]]) -> str:
+    return ", ".join(framework.facts.kind for framework in frameworks)
 
 
 async def _run_operator(
-    flags: Mapping[str, Any], without_effect: list[str], wanted: Sequence[Framework[Any]] | None = None
+    flags: Mapping[str, Any], ignored_flags: list[str], frameworks: Sequence[Framework[Any]] | None = None
 ) -> int:
     import logging
 
@@ -318,19 +318,19 @@ async def _run_operator(
     from gangline.operator.operator_process import run_operator
 
     configure_logging(log_level(flags["level"]), LogFormat(_log_format(flags)))
-    if without_effect:
-        told = {"flags": " ".join(without_effect)}
-        logging.getLogger(__name__).warning("flags without effect here", extra=told)
+    if ignored_flags:
+        fields = {"flags": " ".join(ignored_flags)}
+        logging.getLogger(__name__).warning("flags without effect here", extra=fields)
     settings = settings_from_flags(flags, os.environ)
     connection = load_connection(
         kubeconfig=flags["kubeconfig"], context=flags["context"], environ=os.environ, home=Path.home()
     )
-    await run_operator(connection, settings, SystemClock(), wanted)
+    await run_operator(connection, settings, SystemClock(), frameworks)
     return 0
 
 
 def log_level(text: str) -> str:
-    """The standard library's word for one of zap's. Raises `InputError`."""
+    """The level of the standard library for a level of zap. Raises `InputError`."""
     if text.isdecimal():
         return "DEBUG" if int(text) else "INFO"
     if text.lower() not in LOG_LEVELS:
@@ -339,7 +339,7 @@ def log_level(text: str) -> str:
 
 
 def _log_format(flags: Mapping[str, Any]) -> str:
-    asked: str = flags["log_format"]
-    if asked == "auto" and flags["encoder"]:
+    log_format: str = flags["log_format"]
+    if log_format == "auto" and flags["encoder"]:
         return "json" if flags["encoder"] == "json" else "text"
-    return asked
+    return log_format

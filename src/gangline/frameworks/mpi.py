@@ -23,8 +23,6 @@ from gangline.frameworks.mpi_objects import (
 from gangline.frameworks.replica_counts import (
     MASTER_ROLE_LABELS,
     WORKER,
-    all_succeeded,
-    pod_counts,
     replica_count,
 )
 from gangline.frameworks.team_framework import TeamFramework
@@ -36,7 +34,6 @@ from gangline.jobs.framework import (
     EnvTarget,
     PodEdits,
     Problem,
-    Verdict,
     variables,
 )
 from gangline.jobs.pods.replicas import UNINDEXED_TYPE, Gang, Member, is_active, member_name
@@ -123,12 +120,6 @@ class Mpi(TeamFramework[MPIJob]):
 
     def reset_types(self, job: Any, gang: Gang) -> Iterable[str]:
         return (WORKER,) if _launcher_has_ended(gang) else ()
-
-    def verdict(self, job: MPIJob, gang: Gang) -> Verdict:
-        succeeded = all_succeeded(self.replicas(job), gang, LAUNCHER)
-        return condition_messages.job_verdict(
-            job, succeeded=succeeded, running=pod_counts(gang, LAUNCHER).active > 0, led=True
-        )
 
     def failure(self, job: MPIJob, kind: str, count: int) -> ConditionText:
         # v1 writes the kind twice, and clients match on it.

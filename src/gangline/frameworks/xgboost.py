@@ -10,14 +10,12 @@ from gangline.frameworks.replica_counts import (
     MASTER,
     MASTER_ROLE_LABELS,
     WORKER,
-    all_succeeded,
-    pod_counts,
     replica_count,
     total_replicas,
 )
 from gangline.frameworks.team_framework import TeamFramework
-from gangline.jobs.framework import Addresses, ConditionText, EnvTarget, PodEdits, Problem, Verdict, variables
-from gangline.jobs.pods.replicas import Gang, Member
+from gangline.jobs.framework import Addresses, ConditionText, EnvTarget, PodEdits, Problem, variables
+from gangline.jobs.pods.replicas import Member
 
 
 class XGBoost(TeamFramework[XGBoostJob]):
@@ -48,12 +46,6 @@ class XGBoost(TeamFramework[XGBoostJob]):
         labels = MASTER_ROLE_LABELS if member.type == MASTER else {}
         return PodEdits(
             env=(*env, *self._worker_variables(job, member, addresses)), into=EnvTarget.EVERY, labels=labels
-        )
-
-    def verdict(self, job: XGBoostJob, gang: Gang) -> Verdict:
-        succeeded = all_succeeded(self.replicas(job), gang, MASTER)
-        return condition_messages.job_verdict(
-            job, succeeded=succeeded, running=pod_counts(gang, MASTER).active > 0, led=True
         )
 
     def running_text(self, job: XGBoostJob) -> ConditionText:

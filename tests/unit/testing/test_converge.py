@@ -123,5 +123,5 @@ def test_a_history_may_do_anything_and_the_world_it_leaves_can_be_looked_at() ->
 
 
 def test_a_site_with_gangs_is_refused() -> None:
-    with pytest.raises(ValueError, match="leave `gangs` out of the site"):
+    with pytest.raises(ValueError, match="leave `gang_scheduler` out of the site"):
         assert_converges(Relay(), JOB, site=Site(gang_scheduler=Volcano()))

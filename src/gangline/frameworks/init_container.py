@@ -71,9 +71,6 @@ def _default_container(master: str, image: str, tries: int) -> JSON:
         "name": "init-pytorch",
         "image": image,
         "imagePullPolicy": "IfNotPresent",
-        "resources": {
-            "limits": {"cpu": "100m", "memory": "20Mi"},
-            "requests": {"cpu": "50m", "memory": "10Mi"},
-        },
+        "resources": {"limits": {"cpu": "100m", "memory": "20Mi"}, "requests": {"cpu": "50m", "memory": "10Mi"}},
         "command": ["sh", "-c", script],
     }

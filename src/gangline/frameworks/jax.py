@@ -2,13 +2,7 @@
 
 from gangline.api.kubeflow.jaxjob import JAXJOB, JAXJob
 from gangline.frameworks import condition_messages
-from gangline.frameworks.replica_counts import (
-    MASTER_ROLE_LABELS,
-    WORKER,
-    all_succeeded,
-    pod_counts,
-    total_replicas,
-)
+from gangline.frameworks.replica_counts import MASTER_ROLE_LABELS, WORKER, all_succeeded, pod_counts, total_replicas
 from gangline.frameworks.team_framework import TeamFramework
 from gangline.jobs.framework import Addresses, EnvTarget, PodEdits, Verdict, variables
 from gangline.jobs.pods.replicas import Gang, Member

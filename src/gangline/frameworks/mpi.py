@@ -20,22 +20,10 @@ from gangline.frameworks.mpi_objects import (
     config_volume,
     launcher_name,
 )
-from gangline.frameworks.replica_counts import (
-    MASTER_ROLE_LABELS,
-    WORKER,
-    replica_count,
-)
+from gangline.frameworks.replica_counts import MASTER_ROLE_LABELS, WORKER, replica_count
 from gangline.frameworks.team_framework import TeamFramework
 from gangline.jobs.defaults import with_defaults
-from gangline.jobs.framework import (
-    Addresses,
-    Companion,
-    ConditionText,
-    EnvTarget,
-    PodEdits,
-    Problem,
-    variables,
-)
+from gangline.jobs.framework import Addresses, Companion, ConditionText, EnvTarget, PodEdits, Problem, variables
 from gangline.jobs.pods.replicas import UNINDEXED_TYPE, Gang, Member, is_active, member_name
 
 LAUNCHER = UNINDEXED_TYPE
@@ -153,16 +141,14 @@ class Mpi(TeamFramework[MPIJob]):
 
     def _launcher_env(self, template: JSON) -> Iterator[JSON]:
         yield from variables(
-            OMPI_MCA_plm_rsh_agent=config_path(EXEC_SCRIPT),
-            OMPI_MCA_orte_default_hostfile=config_path(HOSTFILE),
+            OMPI_MCA_plm_rsh_agent=config_path(EXEC_SCRIPT), OMPI_MCA_orte_default_hostfile=config_path(HOSTFILE)
         )
         if not _has_gpus(template):
             # Empty: else NVIDIA's runtime gives a launcher without GPUs all those of its node.
             yield {"name": "NVIDIA_VISIBLE_DEVICES"}
             yield {"name": "NVIDIA_DRIVER_CAPABILITIES"}
         yield from _unset_variables(
-            template,
-            INTEL_MPI_VARIABLES if self._agent is None else {**INTEL_MPI_VARIABLES, **LOCAL_MPI_VARIABLES},
+            template, INTEL_MPI_VARIABLES if self._agent is None else {**INTEL_MPI_VARIABLES, **LOCAL_MPI_VARIABLES}
         )
 
     def _delivery_container(self, namespace: str) -> JSON:

@@ -77,12 +77,7 @@ def config_map(job: MPIJob, files: Mapping[str, str]) -> JSON:
 def role(job: MPIJob, workers: Sequence[str]) -> JSON:
     """A role that may read pods, and run commands in the workers."""
     read = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}
-    run = {
-        "apiGroups": [""],
-        "resources": ["pods/exec"],
-        "resourceNames": list(workers),
-        "verbs": ["create"],
-    }
+    run = {"apiGroups": [""], "resources": ["pods/exec"], "resourceNames": list(workers), "verbs": ["create"]}
     # Without names the rule would allow every pod.
     rules = [read, run] if workers else [read]
     return {**_object_body(job, f"{RBAC_GROUP}/v1", "Role", launcher_name(job)), "rules": rules}
@@ -102,8 +97,4 @@ def _config_map_name(job: MPIJob) -> str:
 
 
 def _object_body(job: MPIJob, version: str, kind: str, name: str) -> JSON:
-    return {
-        "apiVersion": version,
-        "kind": kind,
-        "metadata": {"name": name, "labels": {"app": job.metadata.name}},
-    }
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name, "labels": {"app": job.metadata.name}}}

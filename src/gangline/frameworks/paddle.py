@@ -48,9 +48,7 @@ class Paddle(TeamFramework[PaddleJob]):
         replicas, leader = self.replicas(job), self._leader_type(job)
         env = (
             *variables(
-                PYTHONUNBUFFERED="1",
-                PADDLE_JOB_ID=job.metadata.name,
-                PADDLE_NNODES=str(total_replicas(replicas)),
+                PYTHONUNBUFFERED="1", PADDLE_JOB_ID=job.metadata.name, PADDLE_NNODES=str(total_replicas(replicas))
             ),
             *_master_variables(member, Member(leader, 0), addresses),
             *(_role_variables(member) if leader == MASTER else ()),

@@ -26,15 +26,7 @@ from gangline.frameworks.replica_counts import (
 )
 from gangline.frameworks.team_framework import TeamFramework
 from gangline.jobs.defaults import with_defaults
-from gangline.jobs.framework import (
-    Addresses,
-    Companion,
-    EnvTarget,
-    PodEdits,
-    Problem,
-    Verdict,
-    variables,
-)
+from gangline.jobs.framework import Addresses, Companion, EnvTarget, PodEdits, Problem, Verdict, variables
 from gangline.jobs.pods.replicas import Gang, Member
 
 LEADER, FIRST_WORKER = Member(MASTER, 0), Member(WORKER, 0)

@@ -6,13 +6,7 @@ from gangline.api.kubeflow.xgboostjob import XGBOOSTJOB, XGBoostJob
 from gangline.api.meta import JSON
 from gangline.frameworks import condition_messages
 from gangline.frameworks.memo import LastResult
-from gangline.frameworks.replica_counts import (
-    MASTER,
-    MASTER_ROLE_LABELS,
-    WORKER,
-    replica_count,
-    total_replicas,
-)
+from gangline.frameworks.replica_counts import MASTER, MASTER_ROLE_LABELS, WORKER, replica_count, total_replicas
 from gangline.frameworks.team_framework import TeamFramework
 from gangline.jobs.framework import Addresses, ConditionText, EnvTarget, PodEdits, Problem, variables
 from gangline.jobs.pods.replicas import Member

@@ -5,14 +5,7 @@ from typing import Any
 
 import msgspec
 
-from gangline.api.kubeflow.training import (
-    OUR_MANAGER,
-    CleanPodPolicy,
-    JobKind,
-    ReplicaSpec,
-    RestartPolicy,
-    RunPolicy,
-)
+from gangline.api.kubeflow.training import OUR_MANAGER, CleanPodPolicy, JobKind, ReplicaSpec, RestartPolicy, RunPolicy
 from gangline.api.meta import JSON
 from gangline.api.names import MAX_DNS_LABEL_LENGTH
 from gangline.api.scheduling import (
@@ -141,12 +134,10 @@ def _container_problems(job_kind: JobKind, path: str, template: JSON) -> Iterato
 
 def _name_problems(name: str, replicas: Mapping[str, ReplicaSpec]) -> Iterable[Problem]:
     longest = max(
-        (member_name(name, Member(kind, max((spec.replicas or 0) - 1, 0))) for kind, spec in replicas.items()),
-        key=len,
+        (member_name(name, Member(kind, max((spec.replicas or 0) - 1, 0))) for kind, spec in replicas.items()), key=len
     )
     if len(longest) > MAX_DNS_LABEL_LENGTH:
         excess = len(longest) - MAX_DNS_LABEL_LENGTH
         yield Problem(
-            "metadata.name",
-            f'its replica "{longest}" would be {excess} too long; write a name shorter by {excess}',
+            "metadata.name", f'its replica "{longest}" would be {excess} too long; write a name shorter by {excess}'
         )

@@ -122,11 +122,7 @@ class Executor:
     """Carries out actions, and decides none. Every action is safe to repeat."""
 
     def __init__(
-        self,
-        client: ExecutorClient,
-        expectations: Expectations,
-        events: EventSink,
-        slots: CreateSlots | None = None,
+        self, client: ExecutorClient, expectations: Expectations, events: EventSink, slots: CreateSlots | None = None
     ) -> None:
         """All executors of a process should share the same `slots`."""
         self._client, self._expectations, self._events = client, expectations, events
@@ -252,10 +248,7 @@ class Executor:
             case DeleteJob():
                 with suppress(NotFound):
                     await self._client.delete(
-                        type(job),
-                        job.metadata.key,
-                        uid=job.metadata.uid,
-                        propagation=DeletionPropagation.BACKGROUND,
+                        type(job), job.metadata.key, uid=job.metadata.uid, propagation=DeletionPropagation.BACKGROUND
                     )
                     self._events.emit(job, JobEvent("SuccessfulDeleteJob", f"Deleted job: {job.metadata.name}"))
             case _:

@@ -70,12 +70,7 @@ class Observer(Generic[J]):
     """Observes jobs of one kind. Reads the caches, never the server."""
 
     def __init__(
-        self,
-        framework: Framework[J],
-        caches: JobCaches[J],
-        expectations: Expectations,
-        site: Site,
-        clock: Clock,
+        self, framework: Framework[J], caches: JobCaches[J], expectations: Expectations, site: Site, clock: Clock
     ) -> None:
         self._framework, self._caches, self._expectations = framework, caches, expectations
         self._site, self._clock = site, clock

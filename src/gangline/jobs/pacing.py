@@ -63,9 +63,7 @@ class StatusPacer:
     def counters_due_in(self, job: TrainingJob, plan: JobPlan) -> timedelta | None:
         """How long a plan may wait whose only effect is to write new counters; None if it does more, or is due."""
         uncounted = msgspec.structs.replace(
-            plan.status,
-            replica_statuses=job.status.replica_statuses,
-            progress=job.status.progress,
+            plan.status, replica_statuses=job.status.replica_statuses, progress=job.status.progress
         )
         has_actions = bool(plan.before_status) or any(plan.stages)
         if uncounted != job.status or plan.status == job.status or plan.events or has_actions:

@@ -39,10 +39,7 @@ class Site(msgspec.Struct, frozen=True):
     @property
     def gang_schedulers(self) -> tuple[GangScheduler, ...]:
         """All gang schedulers that a job may request."""
-        return (
-            *((self.gang_scheduler,) if self.gang_scheduler is not None else ()),
-            *self.other_gang_schedulers,
-        )
+        return (*((self.gang_scheduler,) if self.gang_scheduler is not None else ()), *self.other_gang_schedulers)
 
 
 class SchedulerChoice(msgspec.Struct, frozen=True):

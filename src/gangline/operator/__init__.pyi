@@ -5,8 +5,8 @@ from gangline.api.kubeflow.training import ReplicaSpec as ReplicaSpec
 from gangline.api.kubeflow.training import RestartPolicy as RestartPolicy
 from gangline.api.kubeflow.training import RunPolicy as RunPolicy
 from gangline.api.kubeflow.training import TrainingJob as TrainingJob
-from gangline.api.meta import ApiStruct as ApiStruct
 from gangline.api.meta import JSON as JSON
+from gangline.api.meta import ApiStruct as ApiStruct
 from gangline.api.meta import Key as Key
 from gangline.frameworks.team_framework import TeamFramework as TeamFramework
 from gangline.jobs.framework import Address as Address

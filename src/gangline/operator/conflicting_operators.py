@@ -118,10 +118,7 @@ async def _conflicts(
 
 
 async def _list_readable(
-    client: Client,
-    kind: Kind[T],
-    selector: Selector,
-    ignored: tuple[type[ApiError], ...] = (Forbidden, NotFound),
+    client: Client, kind: Kind[T], selector: Selector, ignored: tuple[type[ApiError], ...] = (Forbidden, NotFound)
 ) -> list[T]:
     """All objects that are selected; empty if the server answers with one of the ignored errors."""
     try:

@@ -41,8 +41,7 @@ def site_from_flag(text: str, *, protect: bool = True) -> Site:
     first, *others = names or [NO_GANG_SCHEDULER]
     default = None if first.lower() == NO_GANG_SCHEDULER else _gang_scheduler(first, protect=protect)
     return Site(
-        gang_scheduler=default,
-        other_gang_schedulers=tuple(_gang_scheduler(name, protect=protect) for name in others),
+        gang_scheduler=default, other_gang_schedulers=tuple(_gang_scheduler(name, protect=protect) for name in others)
     )
 
 

@@ -63,6 +63,11 @@ def go_flag(name: str, text: str, *, default: bool = False) -> Callable[[F], F]:
     )
 
 
+def text_option(name: str, metavar: str, text: str, *, default: str = "") -> Callable[[F], F]:
+    """An option for a text, whose default is shown unless it is empty."""
+    return click.option(name, default=default, show_default=bool(default), metavar=metavar, help=text)
+
+
 def accept_ignored_flags(command: F) -> F:
     """Add the options of the Kubeflow operator that have no effect here."""
     for name in IGNORED_FLAGS:
@@ -102,8 +107,7 @@ GENERAL_OPTIONS = (
         help="Headless services: one for each replica, or one for each job, which needs far fewer objects.",
     ),
     go_flag(
-        "--legacy-labels",
-        "Label pods also as the operators before 1.4 did: the SDKs of their time find pods by that.",
+        "--legacy-labels", "Label pods also as the operators before 1.4 did: the SDKs of their time find pods by that."
     ),
     click.option(
         "--qps",
@@ -120,48 +124,32 @@ GENERAL_OPTIONS = (
         help="With --qps: most requests at once; 0 is as many as in a second.",
     ),
     go_flag("--leader-elect", "Act only while holding a Lease, so that of several operators one acts."),
-    click.option(
-        "--leader-election-id",
-        default="1ca428e5.training-operator.kubeflow.org",
-        show_default=True,
-        metavar="NAME",
-        help="Name of that Lease.",
+    text_option(
+        "--leader-election-id", "NAME", "Name of that Lease.", default="1ca428e5.training-operator.kubeflow.org"
     ),
-    click.option(
+    text_option(
         "--leader-election-namespace",
-        default="",
-        metavar="NAME",
-        help="Namespace of that Lease; by default the one served, or the operator's own.",
+        "NAME",
+        "Namespace of that Lease; by default the one served, or the operator's own.",
     ),
     go_flag("--take-over", "Act even if another operator for these jobs was found."),
     go_flag("--install-crds", "Bring the definitions of the kinds on the server to this version first."),
-    click.option(
-        "--metrics-bind-address",
-        default=":8080",
-        show_default=True,
-        metavar="ADDRESS",
-        help="Where /metrics is; 0 is nowhere.",
-    ),
-    click.option(
-        "--health-probe-bind-address",
-        default=":8081",
-        show_default=True,
-        metavar="ADDRESS",
-        help="Where /healthz and /readyz are; 0 is nowhere.",
+    text_option("--metrics-bind-address", "ADDRESS", "Where /metrics is; 0 is nowhere.", default=":8080"),
+    text_option(
+        "--health-probe-bind-address", "ADDRESS", "Where /healthz and /readyz are; 0 is nowhere.", default=":8081"
     ),
     click.option(
         "--grace",
         type=click.FloatRange(min=0),
         default=10.0,
         show_default=True,
-        metavar="SECONDS",
         help="How long passes under way may take to finish when the operator is asked to end.",
+        metavar="SECONDS",
     ),
-    click.option(
+    text_option(
         "--gang-scheduler-name",
-        default="",
-        metavar="NAME",
-        help="Gang scheduling: gangline, volcano, kubernetes, or the name under which scheduler-plugins run; off when "
+        "NAME",
+        "Gang scheduling: gangline, volcano, kubernetes, or the name under which scheduler-plugins run; off when "
         "empty or none. Several by commas: the first for all jobs, the others for jobs that ask for them.",
     ),
     go_flag(
@@ -200,19 +188,17 @@ BUILTIN_KIND_OPTIONS = (
         metavar="KIND",
         help="Serve this kind; may be given several times; by default all six.",
     ),
-    click.option(
+    text_option(
         "--pytorch-init-container-image",
+        "IMAGE",
+        "Image with which PyTorch workers wait for their master; empty: they do not.",
         default="alpine:3.10",
-        show_default=True,
-        metavar="IMAGE",
-        help="Image with which PyTorch workers wait for their master; empty: they do not.",
     ),
-    click.option(
+    text_option(
         "--pytorch-init-container-template-file",
+        "FILE",
+        "Template of that container; the default file need not exist.",
         default="/etc/config/initContainer.yaml",
-        show_default=True,
-        metavar="FILE",
-        help="Template of that container; the default file need not exist.",
     ),
     click.option(
         "--pytorch-init-container-max-tries",
@@ -221,12 +207,11 @@ BUILTIN_KIND_OPTIONS = (
         show_default=True,
         help="How often that container looks for the master.",
     ),
-    click.option(
+    text_option(
         "--mpi-kubectl-delivery-image",
+        "IMAGE",
+        "Image that brings kubectl to MPI launchers; empty: no such container.",
         default="kubeflow/kubectl-delivery:latest",
-        show_default=True,
-        metavar="IMAGE",
-        help="Image that brings kubectl to MPI launchers; empty: no such container.",
     ),
 )
 

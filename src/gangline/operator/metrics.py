@@ -95,12 +95,7 @@ class MeteredExecutor(Executor):
     """An executor that counts status changes, and objects created and deleted."""
 
     def __init__(
-        self,
-        client: Client,
-        expectations: Expectations,
-        events: EventSink,
-        slots: CreateSlots,
-        metrics: KindMetrics,
+        self, client: Client, expectations: Expectations, events: EventSink, slots: CreateSlots, metrics: KindMetrics
     ) -> None:
         super().__init__(MeteredClient(client, metrics), expectations, events, slots)
         self._kind_metrics = metrics

@@ -83,10 +83,7 @@ class SchedulerProcess(ControllerProcess):
         leader = leader_elector(client, self._lease, metrics, clock, lease)
         self.manager = Manager(client, clock, leader=leader, recorder=self._recorder, metrics=metrics)
         self.manager.add_runnable(self._run_term)
-        self.readiness_checks = {
-            "definitions": self._definitions.readiness_problem,
-            "caches": self._sync_problem,
-        }
+        self.readiness_checks = {"definitions": self._definitions.readiness_problem, "caches": self._sync_problem}
 
     @property
     def log_fields(self) -> dict[str, str]:

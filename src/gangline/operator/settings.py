@@ -35,10 +35,7 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 LOCAL_SETTINGS = OperatorSettings(
     site=Site(
-        shared_host=True,
-        legacy_labels=True,
-        gang_scheduler=GanglineScheduler(protect=False),
-        gangs_on_request=True,
+        shared_host=True, legacy_labels=True, gang_scheduler=GanglineScheduler(protect=False), gangs_on_request=True
     ),
     workers=8,
     pytorch_init_image="",

@@ -200,10 +200,7 @@ class FaultyTransport:
 def error_response(code: int) -> Response:
     """The answer of a server that fails with this code."""
     status = Status(
-        status="Failure",
-        code=code,
-        reason=STATUS_REASONS.get(code, ""),
-        message=f"the server said {code} (planned)",
+        status="Failure", code=code, reason=STATUS_REASONS.get(code, ""), message=f"the server said {code} (planned)"
     )
     return Response(code, msgspec.json.encode(status), {"content-type": "application/json"})
 

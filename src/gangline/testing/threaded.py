@@ -42,9 +42,7 @@ def threaded_cluster(folder: Path | None = None) -> Iterator[ThreadedCluster]:
     """A cluster until the block ends. Pods run in `folder`, by default the current one. Nothing of it remains."""
     started: Future[ThreadedCluster] = Future()
     thread = threading.Thread(
-        target=lambda: asyncio.run(_serve_cluster(started, folder or Path.cwd())),
-        name="gangline-cluster",
-        daemon=True,
+        target=lambda: asyncio.run(_serve_cluster(started, folder or Path.cwd())), name="gangline-cluster", daemon=True
     )
     thread.start()
     cluster = started.result()

@@ -5,13 +5,7 @@ from typing import Any
 from gangline.api.meta import JSON
 from gangline.api.scheme import Resource
 from gangline.jobs.framework import Companion
-from gangline.jobs.gangs.podgroup import (
-    GangPodEdits,
-    GangSpec,
-    min_available,
-    min_resources,
-    pod_group_companion,
-)
+from gangline.jobs.gangs.podgroup import GangPodEdits, GangSpec, min_available, min_resources, pod_group_companion
 from gangline.jobs.pods.replicas import Member
 
 PODGROUPS: Resource[Any] = Resource("scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroups", dict)

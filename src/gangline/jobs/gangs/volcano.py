@@ -6,13 +6,7 @@ from gangline.api.meta import JSON
 from gangline.api.scheduling import GROUP_NAME_ANNOTATION
 from gangline.api.scheme import Resource
 from gangline.jobs.framework import Companion
-from gangline.jobs.gangs.podgroup import (
-    GangPodEdits,
-    GangSpec,
-    min_available,
-    min_resources,
-    pod_group_companion,
-)
+from gangline.jobs.gangs.podgroup import GangPodEdits, GangSpec, min_available, min_resources, pod_group_companion
 from gangline.jobs.pods.replicas import Member
 
 PODGROUPS: Resource[Any] = Resource("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups", dict)

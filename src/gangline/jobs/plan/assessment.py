@@ -7,13 +7,7 @@ from typing import TypeAlias
 import msgspec
 
 from gangline.api.core import Pod
-from gangline.api.kubeflow.training import (
-    ConditionType,
-    Failure,
-    RestartLedger,
-    RestartPolicy,
-    RestartScope,
-)
+from gangline.api.kubeflow.training import ConditionType, Failure, RestartLedger, RestartPolicy, RestartScope
 from gangline.api.scheduling import PodGroupState
 from gangline.jobs.defaults import is_managed_here
 from gangline.jobs.framework import ConditionText, Framework, J, JobOutcome, Verdict
@@ -187,10 +181,7 @@ def _assess_whole_job(
     if missing or terminating:
         member = (missing or terminating)[0]
         return JobActive(
-            verdict,
-            restarts_all=True,
-            replica_type=member.type,
-            cause=Failure(replica=str(member), reason="Lost"),
+            verdict, restarts_all=True, replica_type=member.type, cause=Failure(replica=str(member), reason="Lost")
         )
     first = first_failed(failures, container, observed.children.log_tails)
     if first is None:

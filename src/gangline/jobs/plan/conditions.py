@@ -9,10 +9,7 @@ from gangline.api.kubeflow.training import ConditionType, JobStatus, TrainingJob
 from gangline.api.meta import Condition
 
 # Setting one of these to True removes the other.
-_SUPERSEDES = {
-    ConditionType.RUNNING: ConditionType.RESTARTING,
-    ConditionType.RESTARTING: ConditionType.RUNNING,
-}
+_SUPERSEDES = {ConditionType.RUNNING: ConditionType.RESTARTING, ConditionType.RESTARTING: ConditionType.RUNNING}
 _TERMINAL_CONDITIONS = (ConditionType.SUCCEEDED, ConditionType.FAILED)
 _FALSE_AFTER_END = (ConditionType.RUNNING, ConditionType.RESTARTING, ConditionType.BLOCKED)
 

@@ -80,10 +80,7 @@ def running_pods_warning(framework: Framework[J], observed: ObservedJob[J]) -> t
 def cleanup_plan(framework: Framework[J], observed: ObservedJob[J], status: JobStatus) -> JobPlan:
     """Clean up as the policy says, then wait for the time to live. Nothing else happens to a finished job."""
     job, gang, policy = observed.job, observed.gang, framework.run_policy(observed.job)
-    everything = status.ledger.clear or policy.clean_pod_policy not in (
-        CleanPodPolicy.NONE,
-        CleanPodPolicy.RUNNING,
-    )
+    everything = status.ledger.clear or policy.clean_pod_policy not in (CleanPodPolicy.NONE, CleanPodPolicy.RUNNING)
     if everything:
         pods: tuple[Pod, ...] = all_pods(gang)
         services: tuple[Service, ...] = observed.children.services
@@ -94,11 +91,7 @@ def cleanup_plan(framework: Framework[J], observed: ObservedJob[J], status: JobS
         services = tuple(service for service in observed.children.services if service.metadata.name not in retained)
     else:
         pods, services = gang.stale, ()
-    stage = (
-        *deletions(observed, PODS, pods),
-        *deletions(observed, SERVICES, services),
-        *companion_deletions(observed),
-    )
+    stage = (*deletions(observed, PODS, pods), *deletions(observed, SERVICES, services), *companion_deletions(observed))
     # Children that the cache shows late are deleted too, but the phase does not leave a terminal one for them.
     terminal = status.phase in (JobPhase.DONE, JobPhase.FAILED)
     pending = any(resource in (PODS, SERVICES) for resource, _ in observed.children.pending_creates)

@@ -5,12 +5,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from gangline.api.kubeflow.training import RestartLedger, RestartScope
-from gangline.api.scheduling import (
-    DEFAULT_SCHEDULE_TIMEOUT,
-    ON_TIMEOUT_ANNOTATION,
-    PodGroupPhase,
-    PodGroupState,
-)
+from gangline.api.scheduling import DEFAULT_SCHEDULE_TIMEOUT, ON_TIMEOUT_ANNOTATION, PodGroupPhase, PodGroupState
 from gangline.jobs.framework import AllOrNothing, Framework, J
 from gangline.jobs.plan.observed import ObservedJob
 from gangline.jobs.plan.restarts import requested_scope

@@ -6,14 +6,7 @@ from typing import Any
 
 import msgspec
 
-from gangline.api.kubeflow.training import (
-    JOB_ROLE,
-    ROUND_ANNOTATION,
-    JobKind,
-    ReplicaSpec,
-    RestartPolicy,
-    TrainingJob,
-)
+from gangline.api.kubeflow.training import JOB_ROLE, ROUND_ANNOTATION, JobKind, ReplicaSpec, RestartPolicy, TrainingJob
 from gangline.api.meta import JSON
 from gangline.jobs.framework import Addresses, EnvTarget, PodEdits
 from gangline.jobs.gangs.podgroup import NO_GANG_EDITS, GangPodEdits
@@ -68,11 +61,7 @@ def _headless_spec(job: TrainingJob, selector: JSON, ports: list[JSON]) -> JSON:
 
 def companion_body(job: TrainingJob, body: JSON) -> JSON:
     """The body of a companion, in the job's namespace and owned by the job."""
-    metadata = {
-        **body["metadata"],
-        "namespace": job.metadata.namespace,
-        "ownerReferences": [owner_reference(job)],
-    }
+    metadata = {**body["metadata"], "namespace": job.metadata.namespace, "ownerReferences": [owner_reference(job)]}
     return {**body, "metadata": metadata}
 
 

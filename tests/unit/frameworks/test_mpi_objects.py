@@ -8,7 +8,7 @@ from gangline.frameworks import mpi_objects
 
 @pytest.fixture
 def agent(tmp_path: Path) -> str:
-    """A command that prints its arguments, one on a line."""
+    """A command that prints its arguments, one per line."""
     path = tmp_path / "agent"
     path.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     path.chmod(0o755)
@@ -22,7 +22,7 @@ def run(script: str, folder: Path, *arguments: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-# Open MPI gives the host first; MPICH and whoever takes the script for ssh give options before it.
+# Open MPI passes the host first; MPICH, and programs that expect ssh, pass options before it.
 @pytest.mark.parametrize("options", [[], ["-x"], ["-x", "-q"]])
 def test_the_agent_is_asked_to_run_a_command_in_a_pod(agent: str, options: list[str], tmp_path: Path) -> None:
     script = mpi_objects.agent_script(agent, "")

@@ -1,4 +1,4 @@
-"""docs/scheduling.md says what the code does: its manifests are what is made of them, its tables are complete."""
+"""docs/scheduling.md is right: its PodGroup is the one of its job, its manifests are valid, its tables complete."""
 
 import re
 from pathlib import Path
@@ -55,12 +55,12 @@ def rows(heading: str) -> list[str]:
 def test_the_group_on_the_page_is_the_one_that_is_made_of_the_job_on_the_page() -> None:
     job = decode(msgspec.json.encode(WRITTEN["PyTorchJob"]), PyTorchJob)
     torch = PyTorch()
-    made = created_body(
+    body = created_body(
         reconcile_plan(torch, ObservedJob.of(torch, job, OBSERVED_AT, site=Site(gang_scheduler=GanglineScheduler()))),
         "bert",
         PODGROUPS.name,
     )
-    assert made["spec"] == WRITTEN["PodGroup"]["spec"]
+    assert body["spec"] == WRITTEN["PodGroup"]["spec"]
 
 
 @pytest.mark.parametrize("resource", GANG_RESOURCES, ids=lambda one: one.kind)

@@ -1,4 +1,4 @@
-"""An operator waits for its kinds; and what it may not read does not keep it from starting."""
+"""An operator waits for its definitions, and starts without the right to read signs of other operators."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ Answer = Callable[[Request], Response]
 
 
 class Answering:
-    """A wire to a server that says what the test wants."""
+    """A transport to a server that answers as the test wants."""
 
     def __init__(self, answer: Answer) -> None:
         self.answer = answer

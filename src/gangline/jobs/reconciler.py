@@ -125,4 +125,4 @@ class CachedJobReconciler(Generic[J]):
             own_fault = isinstance(error, ExceptionGroup) and error.split(KubeError)[1] is not None
             if own_fault or self._verdict_retries.increment(job.metadata.uid) < MAX_VERDICT_RETRIES:
                 raise
-            log.warning("%s %s ends with what is beside it as it was: %s", job.KIND, job.metadata.key, error)
+            log.warning("job ends although its companions could not be updated", extra={"error": str(error)})

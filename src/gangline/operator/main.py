@@ -3,19 +3,17 @@
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from gangline.base.errors import GanglineError, InputError
+from gangline.base.errors import GanglineError
 from gangline.jobs.framework import Framework
+from gangline.operator.go_flags import F, GoCommand, go_flag, log_level, text_option, with_options
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-LOG_LEVELS = {"debug": "DEBUG", "info": "INFO", "warn": "WARNING", "error": "ERROR", "panic": "CRITICAL"}
 IGNORED_FLAGS = (
     "--webhook-server-port",
     "--webhook-service-name",
@@ -25,47 +23,6 @@ IGNORED_FLAGS = (
     "--zap-time-encoding",
 )
 """Flags of the Kubeflow operator without effect here: there is no webhook, and logging is another one."""
-
-
-class GoCommand(click.Command):
-    """A command with Go's flags, so that the arguments of an existing Deployment fit. Usage errors are one line."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        if kwargs.get("help"):
-            # Examples keep their line breaks, also in a raw docstring.
-            kwargs["help"] = kwargs["help"].replace("\\b\n", "\b\n")
-        super().__init__(*args, **kwargs)
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        try:
-            return super().parse_args(ctx, [_with_two_dashes(argument) for argument in args])
-        except click.UsageError as error:
-            raise InputError(f"{error.format_message()} See {ctx.command_path} --help.") from None
-
-
-def _with_two_dashes(argument: str) -> str:
-    """The argument with two dashes if it is a long flag with one: for Go both are the same."""
-    is_long = argument[:1] == "-" and argument[1:2].isalpha() and argument != "-h"
-    return f"-{argument}" if is_long else argument
-
-
-def go_flag(name: str, text: str, *, default: bool = False) -> Callable[[F], F]:
-    """An option for a boolean as in Go: `--x`, `--x=true`, `--x=false`."""
-    return click.option(
-        name,
-        type=bool,
-        is_flag=False,
-        flag_value=True,
-        default=default,
-        show_default=default,
-        metavar="[true|false]",
-        help=text,
-    )
-
-
-def text_option(name: str, metavar: str, text: str, *, default: str = "") -> Callable[[F], F]:
-    """An option for a text, whose default is shown unless it is empty."""
-    return click.option(name, default=default, show_default=bool(default), metavar=metavar, help=text)
 
 
 def accept_ignored_flags(command: F) -> F:
@@ -97,7 +54,7 @@ GENERAL_OPTIONS = (
         type=click.IntRange(min=1),
         default=16,
         show_default=True,
-        help="Jobs of each kind that are worked on at the same time.",
+        help="Jobs of each kind that are reconciled at the same time.",
     ),
     click.option(
         "--services",
@@ -132,7 +89,7 @@ GENERAL_OPTIONS = (
         "NAME",
         "Namespace of that Lease; by default the one served, or the operator's own.",
     ),
-    go_flag("--take-over", "Act even if another operator for these jobs was found."),
+    go_flag("--take-over", "Act even if another operator for these jobs is detected."),
     go_flag("--install-crds", "Bring the definitions of the kinds on the server to this version first."),
     text_option("--metrics-bind-address", "ADDRESS", "Where /metrics is; 0 is nowhere.", default=":8080"),
     text_option(
@@ -143,7 +100,7 @@ GENERAL_OPTIONS = (
         type=click.FloatRange(min=0),
         default=10.0,
         show_default=True,
-        help="How long passes under way may take to finish when the operator is asked to end.",
+        help="How long running reconciles may take to finish when the operator stops.",
         metavar="SECONDS",
     ),
     text_option(
@@ -225,17 +182,6 @@ _CUSTOM_OPERATOR_FLAGS: Mapping[str, Any] = {
 }
 
 
-def with_options(*options: Callable[[Any], Any]) -> Callable[[F], F]:
-    """A decorator that adds options to a command, in this order."""
-
-    def decorate(command: F) -> F:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
-
-
 @click.command(cls=GoCommand)
 @with_options(*GENERAL_OPTIONS, *BUILTIN_KIND_OPTIONS)
 @accept_ignored_flags
@@ -260,19 +206,19 @@ def operator(context: click.Context, /, **flags: Any) -> int:
     return asyncio.run(_run_operator(flags, ignored))
 
 
-def run(*wanted: Framework[Any], arguments: Sequence[str] | None = None) -> None:
+def run(*frameworks: Framework[Any], arguments: Sequence[str] | None = None) -> None:
     """Run the jobs of these frameworks in a cluster until interrupted: the whole program of a custom operator.
 
     `arguments` are the flags of `gangline operator` without those of the built-in kinds (`--help` lists them); by
     default those of the command line. An error is printed in one line, and the exit code is 1.
     """
 
-    @click.command(cls=GoCommand, help=f"Run {_kind_names(wanted)} of a cluster, until interrupted.")
+    @click.command(cls=GoCommand, help=f"Run {_kind_names(frameworks)} of a cluster, until interrupted.")
     @with_options(*GENERAL_OPTIONS)
     def command(**flags: Any) -> int:
         if not is_option_given("leader_election_id"):
-            flags["leader_election_id"] = f"{wanted[0].facts.resource.name}-operator".replace("/", "-")
-        return asyncio.run(_run_operator({**_CUSTOM_OPERATOR_FLAGS, **flags}, [], wanted))
+            flags["leader_election_id"] = f"{frameworks[0].facts.resource.name}-operator".replace("/", "-")
+        return asyncio.run(_run_operator({**_CUSTOM_OPERATOR_FLAGS, **flags}, [], frameworks))
 
     try:
         command.main(None if arguments is None else list(arguments), standalone_mode=False)
@@ -312,15 +258,6 @@ async def _run_operator(
     )
     await run_operator(connection, settings, SystemClock(), frameworks)
     return 0
-
-
-def log_level(text: str) -> str:
-    """The level of the standard library for a level of zap. Raises `InputError`."""
-    if text.isdecimal():
-        return "DEBUG" if int(text) else "INFO"
-    if text.lower() not in LOG_LEVELS:
-        raise InputError(f'--log-level: is "{text}"; write one of {", ".join(LOG_LEVELS)}, or a number')
-    return LOG_LEVELS[text.lower()]
 
 
 def _log_format(flags: Mapping[str, Any]) -> str:

@@ -35,10 +35,10 @@ class JobMetrics:
             return Counter(f"{PREFIX}_{name}_total", text, LABELS, registry=registry)
 
         self.jobs = {
-            "created": counter("jobs_created", "Jobs taken up, once each."),
-            "deleted": counter("jobs_deleted", "Jobs deleted, by whomever."),
+            "created": counter("jobs_created", "Jobs that got their first status, once each."),
+            "deleted": counter("jobs_deleted", "Jobs deleted, by the operator or by users."),
             "successful": counter("jobs_successful", "Jobs that succeeded."),
-            "failed": counter("jobs_failed", "Jobs that failed, for whatever reason."),
+            "failed": counter("jobs_failed", "Jobs that failed, for any reason."),
             "restarted": counter("jobs_restarted", "Restarts of replicas."),
         }
         self.children = {

@@ -11,7 +11,8 @@ from gangline.base.errors import InputError
 from gangline.cli.main import run
 from gangline.jobs.site import ServiceMode, Site
 from gangline.operator.flags import settings_from_flags
-from gangline.operator.main import IGNORED_FLAGS, log_level, operator
+from gangline.operator.go_flags import log_level
+from gangline.operator.main import IGNORED_FLAGS, operator
 from gangline.operator.settings import (
     LOCAL_GANG_SETTINGS,
     LOCAL_SETTINGS,

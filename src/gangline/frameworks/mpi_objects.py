@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
-from gangline.api.kubeflow.mpijob import MPIJob
+from gangline.api.kubeflow.kinds import MPIJob
 from gangline.api.meta import JSON
 
 RBAC_GROUP = "rbac.authorization.k8s.io"

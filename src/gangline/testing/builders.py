@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from gangline.api.core import ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodSpec, PodStatus
-from gangline.api.kubeflow.tfjob import TFJOB, TFJob
+from gangline.api.kubeflow.kinds import TFJOB, TFJob
 from gangline.api.kubeflow.training import (
     JOB_NAME,
     OPERATOR_NAME,

@@ -22,7 +22,7 @@ from gangline.api.scheduler_views import Node, Pod
 from gangline.api.scheduling import PodGroup
 from gangline.base.clock import SystemClock
 from gangline.jobs.gangs.gangline import GanglineScheduler
-from gangline.jobs.pods.addressing import Site
+from gangline.jobs.site import Site
 from gangline.kube.client import Client
 from gangline.kube.config.connection import Connection
 from gangline.kube.errors import KubeError, NotFound, Unreachable
@@ -233,7 +233,7 @@ async def test_whatever_dies_every_gang_is_whole_or_has_nothing(server: Connecti
         town.scheduler_name = "gangline"
         town.client.scheme = town.client.scheme.with_resources(TFJOB.resource)
         await apply_crds(town.client, [TFJOB])
-        await DefinitionWaiter(town.client, [TFJOB], CLOCK).wait_until_served()
+        await DefinitionWaiter(town.client, [TFJOB.resource], CLOCK).wait_until_served()
         for number in range(NODES):
             await town.create_node(f"n{number}", cpu=str(CPUS))
         chaos = Chaos(town, server)

@@ -25,7 +25,7 @@ from gangline.api.scheduling import PodGroup
 from gangline.api.scheme import Resource
 from gangline.base.clock import SystemClock
 from gangline.jobs.gangs.gangline import GanglineScheduler
-from gangline.jobs.pods.addressing import Site
+from gangline.jobs.site import Site
 from gangline.kube.client import Client
 from gangline.kube.config.connection import Connection, Impersonation, load_connection
 from gangline.kube.errors import KubeError

@@ -21,7 +21,7 @@ from gangline.api.scheduling import QUEUES, PodGroup, PodGroupState
 from gangline.apiserver.store.store import Store
 from gangline.base.clock import SystemClock
 from gangline.jobs.gangs.gangline import GanglineScheduler
-from gangline.jobs.pods.addressing import Site
+from gangline.jobs.site import Site
 from gangline.kube.client import Client
 from gangline.kube.errors import Invalid, NotFound
 from gangline.kube.transport.api import Request

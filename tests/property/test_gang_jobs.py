@@ -23,7 +23,7 @@ from gangline.jobs.gangs.gangline import GanglineScheduler
 from gangline.jobs.plan.actions import Create, Delete, Patch
 from gangline.jobs.plan.observed import JobChildren, ObservedJob
 from gangline.jobs.plan.plan import reconcile_plan
-from gangline.jobs.pods.addressing import Site
+from gangline.jobs.site import Site
 from gangline.scheduler.gangs.phase import (
     GangObservation,
     LostMember,

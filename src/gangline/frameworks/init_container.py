@@ -1,7 +1,7 @@
 """The init container with which a PyTorch worker waits until its master's name resolves.
 
-An administrator may give another: a text that becomes a YAML list of containers. It is written as a Go template
-(`{{.MasterAddr}}`), because such files exist; no more of that language than those three variables is understood.
+An administrator may configure another one: a Go template (`{{.MasterAddr}}`) of a YAML list of containers, because such
+files exist. Of the template language only the three variables and comments are supported.
 """
 
 import re
@@ -13,25 +13,25 @@ import yaml
 from gangline.api.meta import JSON
 from gangline.base.errors import InputError
 
-# A dash inside the braces takes the white space on its side away.
+# A dash inside the braces removes the white space on its side.
 _ACTION = re.compile(r"(?:\s*\{\{-\s+|\{\{\s*)(.*?)(?:\s+-\}\}\s*|\s*\}\})", re.DOTALL)
 _COMMENT = re.compile(r"/\*.*\*/", re.DOTALL)
-# As Go's html/template does to values in text. It has no business in YAML, but files may be written for it.
+# As Go's html/template escapes values in text. That is wrong in YAML, but existing files may rely on it.
 _ESCAPES = str.maketrans(
     {'"': "&#34;", "&": "&amp;", "'": "&#39;", "+": "&#43;", "<": "&lt;", ">": "&gt;", "\0": "\ufffd"}
 )
 
 
 class InitContainers:
-    """Makes the containers that wait for a master. Raises `InputError` if the template is no good."""
+    """The init containers that wait for a master. The constructor raises `InputError` for an invalid template."""
 
     def __init__(self, image: str, tries: int, template: str | None = None) -> None:
         self._image, self._tries, self._template = image, tries, template
-        # Better now than at the first pod.
+        # Fails here, and not at the first pod.
         self.waiting_for("master")
 
     def waiting_for(self, master: str) -> tuple[JSON, ...]:
-        """Empty without an image: then nobody waits."""
+        """The containers that wait until the name of the master resolves; none without an image."""
         if not self._image:
             return ()
         if self._template is None:
@@ -41,15 +41,15 @@ class InitContainers:
 
 
 def rendered_template(template: str, values: dict[str, str]) -> str:
-    """The template with its variables filled in. Raises `InputError` for anything else between braces."""
+    """The template with its variables filled in. Raises `InputError` for any other action."""
 
-    def value(found: re.Match[str]) -> str:
-        action = found[1]
+    def value(match: re.Match[str]) -> str:
+        action = match[1]
         if _COMMENT.fullmatch(action):
             return ""
         if action not in values:
-            known = ", ".join(f"{{{{{name}}}}}" for name in values)
-            raise InputError(f"init container template: {{{{{action}}}}} is not known; write one of {known}")
+            variables = ", ".join(f"{{{{{name}}}}}" for name in values)
+            raise InputError(f"init container template: {{{{{action}}}}} is not known; write one of {variables}")
         return values[action].translate(_ESCAPES)
 
     return _ACTION.sub(value, template)
@@ -71,9 +71,6 @@ def _default_container(master: str, image: str, tries: int) -> JSON:
         "name": "init-pytorch",
         "image": image,
         "imagePullPolicy": "IfNotPresent",
-        "resources": {
-            "limits": {"cpu": "100m", "memory": "20Mi"},
-            "requests": {"cpu": "50m", "memory": "10Mi"},
-        },
+        "resources": {"limits": {"cpu": "100m", "memory": "20Mi"}, "requests": {"cpu": "50m", "memory": "10Mi"}},
         "command": ["sh", "-c", script],
     }

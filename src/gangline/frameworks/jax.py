@@ -1,14 +1,8 @@
-"""JAX: equal workers around a coordinator, which is worker 0; success by all."""
+"""JAX: workers around a coordinator, which is worker 0. The job succeeds when all workers have."""
 
 from gangline.api.kubeflow.kinds import JAXJOB, JAXJob
 from gangline.frameworks import condition_messages
-from gangline.frameworks.replica_counts import (
-    MASTER_ROLE_LABELS,
-    WORKER,
-    all_succeeded,
-    pod_counts,
-    total_replicas,
-)
+from gangline.frameworks.replica_counts import MASTER_ROLE_LABELS, WORKER, all_succeeded, pod_counts, total_replicas
 from gangline.frameworks.team_framework import TeamFramework
 from gangline.jobs.framework import Addresses, EnvTarget, PodEdits, Verdict, variables
 from gangline.jobs.pods.replicas import Gang, Member

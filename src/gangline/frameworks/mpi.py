@@ -1,4 +1,4 @@
-"""MPI: a launcher that starts its ranks in workers, by a script instead of ssh; success by the launcher."""
+"""MPI: a launcher that starts its ranks in workers with a script instead of ssh. It decides success."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -8,31 +8,25 @@ import msgspec
 from gangline.api.core import PodPhase
 from gangline.api.kubeflow.kinds import MPIJOB, MPIJob
 from gangline.api.meta import JSON
-from gangline.frameworks import condition_messages, mpi_hosts, mpi_objects
-from gangline.frameworks.mpi_hosts import DISCOVERY_SCRIPT, EXEC_SCRIPT, HOSTFILE, HYDRA_HOSTFILE, config_path
-from gangline.frameworks.mpi_objects import CONFIG_VOLUME, RBAC_GROUP, config_volume, launcher_name
-from gangline.frameworks.replica_counts import (
-    MASTER_ROLE_LABELS,
-    WORKER,
-    all_succeeded,
-    pod_counts,
-    replica_count,
+from gangline.frameworks import condition_messages, mpi_objects
+from gangline.frameworks.mpi_objects import (
+    CONFIG_VOLUME,
+    DISCOVERY_SCRIPT,
+    EXEC_SCRIPT,
+    HOSTFILE,
+    HYDRA_HOSTFILE,
+    RBAC_GROUP,
+    config_path,
+    config_volume,
+    launcher_name,
 )
+from gangline.frameworks.replica_counts import MASTER_ROLE_LABELS, WORKER, replica_count
 from gangline.frameworks.team_framework import TeamFramework
 from gangline.jobs.defaults import with_defaults
-from gangline.jobs.framework import (
-    Addresses,
-    Companion,
-    ConditionText,
-    EnvTarget,
-    PodEdits,
-    Problem,
-    Verdict,
-    variables,
-)
-from gangline.jobs.pods.replicas import Gang, Member, is_active, member_name
+from gangline.jobs.framework import Addresses, Companion, ConditionText, EnvTarget, PodEdits, Problem, variables
+from gangline.jobs.pods.replicas import UNINDEXED_TYPE, Gang, Member, is_active, member_name
 
-LAUNCHER = "Launcher"
+LAUNCHER = UNINDEXED_TYPE
 CONFIG_MAPS, SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS = (
     "configmaps",
     "serviceaccounts",
@@ -40,30 +34,30 @@ CONFIG_MAPS, SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS = (
     f"rolebindings.{RBAC_GROUP}",
 )
 KUBECTL_VOLUME = "mpi-job-kubectl"
-_KUBECTL_MOUNT: JSON = {"name": KUBECTL_VOLUME, "mountPath": mpi_hosts.KUBECTL_FOLDER}
-_CONFIG_MOUNT: JSON = {"name": CONFIG_VOLUME, "mountPath": mpi_hosts.CONFIG_FOLDER}
+_KUBECTL_MOUNT: JSON = {"name": KUBECTL_VOLUME, "mountPath": mpi_objects.KUBECTL_FOLDER}
+_CONFIG_MOUNT: JSON = {"name": CONFIG_VOLUME, "mountPath": mpi_objects.CONFIG_FOLDER}
 _EXECUTABLE_MODE, _READABLE_MODE = 0o555, 0o444
 
 INTEL_MPI_VARIABLES = {"I_MPI_HYDRA_BOOTSTRAP": "rsh", "I_MPI_HYDRA_BOOTSTRAP_EXEC": config_path(EXEC_SCRIPT)}
 LOCAL_MPI_VARIABLES = {
-    # What Open MPI 4 is told under other names, for Open MPI 5 and MPICH.
+    # The variables of Open MPI 4 under their names in Open MPI 5 and MPICH.
     "PRTE_MCA_plm_ssh_agent": config_path(EXEC_SCRIPT),
     "PRTE_MCA_prte_default_hostfile": config_path(HOSTFILE),
     "HYDRA_LAUNCHER_EXEC": config_path(EXEC_SCRIPT),
     "HYDRA_HOST_FILE": config_path(HYDRA_HOSTFILE),
 }
-"""More for the launcher where an agent stands in for kubectl, that is, on one machine.
+"""More variables of the launcher where an agent is used instead of kubectl, that is, on one machine.
 
-What pods that share its cores, host name and network must be told comes from the node, which knows what they share.
+The node sets what pods need that share its cores, host name and network.
 """
 
 
 class Mpi(TeamFramework[MPIJob]):
     """MPIJob.
 
-    In a cluster the launcher reaches its workers by a kubectl that an init container of `delivery_image` brings.
-    An empty image brings none. `agent` is a command that is there already and runs another in a pod: with it there is
-    no init container, and Open MPI 5 and MPICH are told their hosts too.
+    In a cluster the launcher reaches its workers with a kubectl that an init container of `delivery_image` copies;
+    an empty image means no init container. `agent` is a command on the node that runs another command in a pod: with
+    it there is no init container either, and Open MPI 5 and MPICH get their hosts too.
     """
 
     facts = MPIJOB
@@ -75,14 +69,14 @@ class Mpi(TeamFramework[MPIJob]):
         self._delivery_image, self._agent = delivery_image, agent
 
     def default(self, job: MPIJob) -> MPIJob:
-        written = job.spec
-        policy = written.run_policy.clean_pod_policy or written.clean_pod_policy
-        run_policy = msgspec.structs.replace(written.run_policy, clean_pod_policy=policy)
-        slots = 1 if written.slots_per_worker is None else written.slots_per_worker
-        spec = msgspec.structs.replace(written, run_policy=run_policy, slots_per_worker=slots)
+        spec = job.spec
+        policy = spec.run_policy.clean_pod_policy or spec.clean_pod_policy
+        run_policy = msgspec.structs.replace(spec.run_policy, clean_pod_policy=policy)
+        slots = 1 if spec.slots_per_worker is None else spec.slots_per_worker
+        spec = msgspec.structs.replace(spec, run_policy=run_policy, slots_per_worker=slots)
         job = with_defaults(msgspec.structs.replace(job, spec=spec), MPIJOB)
-        agreed = job.spec.run_policy.clean_pod_policy
-        return msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, clean_pod_policy=agreed))
+        policy = job.spec.run_policy.clean_pod_policy
+        return msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, clean_pod_policy=policy))
 
     def validate(self, job: MPIJob) -> Iterable[Problem]:
         replicas = self.replicas(job)
@@ -99,10 +93,10 @@ class Mpi(TeamFramework[MPIJob]):
         """The files for launcher and workers, and the right to run commands in the workers."""
         assert isinstance(job, MPIJob)
         if _launcher_has_ended(gang):
-            # As v1: nothing is written any more, so that what the launcher last saw stays to be read.
+            # As in v1 nothing is written any more, so that the files show what the launcher saw last.
             return ()
         account = (_template(job, LAUNCHER).get("spec") or {}).get("serviceAccountName") or launcher_name(job)
-        workers = [member_name(job.metadata.name, seat) for seat in gang.seats if seat.type == WORKER]
+        workers = [member_name(job.metadata.name, member) for member in gang.seats if member.type == WORKER]
         running = [pod.metadata.name for _, pod in gang.of_type(WORKER) if is_active(pod)]
         files = self._config_files(job, workers, running)
         return (
@@ -115,14 +109,8 @@ class Mpi(TeamFramework[MPIJob]):
     def reset_types(self, job: Any, gang: Gang) -> Iterable[str]:
         return (WORKER,) if _launcher_has_ended(gang) else ()
 
-    def verdict(self, job: MPIJob, gang: Gang) -> Verdict:
-        succeeded = all_succeeded(self.replicas(job), gang, LAUNCHER)
-        return condition_messages.job_verdict(
-            job, succeeded=succeeded, running=pod_counts(gang, LAUNCHER).active > 0, led=True
-        )
-
     def failure(self, job: MPIJob, kind: str, count: int) -> ConditionText:
-        # Twice the kind: v1 says so, and clients match on it.
+        # v1 writes the kind twice, and clients match on it.
         return msgspec.structs.replace(condition_messages.failure_text(job, kind, count), reason="MPIJobMPIJobFailed")
 
     def restart_message(self, job: MPIJob, kind: str, count: int) -> str:
@@ -130,7 +118,7 @@ class Mpi(TeamFramework[MPIJob]):
 
     def _worker_edits(self, job: MPIJob) -> PodEdits:
         volume = config_volume(job, {EXEC_SCRIPT: _EXECUTABLE_MODE})
-        # Until somebody runs a command in it.
+        # The worker sleeps; the launcher runs commands in it.
         return PodEdits(mounts=(_CONFIG_MOUNT,), volumes=(volume,), command=("sleep",), args=("365d",))
 
     def _launcher_edits(self, job: MPIJob) -> PodEdits:
@@ -153,16 +141,14 @@ class Mpi(TeamFramework[MPIJob]):
 
     def _launcher_env(self, template: JSON) -> Iterator[JSON]:
         yield from variables(
-            OMPI_MCA_plm_rsh_agent=config_path(EXEC_SCRIPT),
-            OMPI_MCA_orte_default_hostfile=config_path(HOSTFILE),
+            OMPI_MCA_plm_rsh_agent=config_path(EXEC_SCRIPT), OMPI_MCA_orte_default_hostfile=config_path(HOSTFILE)
         )
         if not _has_gpus(template):
-            # There, and empty: else NVIDIA's runtime gives a launcher that asked for no GPU those of its node.
+            # Empty: else NVIDIA's runtime gives a launcher without GPUs all those of its node.
             yield {"name": "NVIDIA_VISIBLE_DEVICES"}
             yield {"name": "NVIDIA_DRIVER_CAPABILITIES"}
         yield from _unset_variables(
-            template,
-            INTEL_MPI_VARIABLES if self._agent is None else {**INTEL_MPI_VARIABLES, **LOCAL_MPI_VARIABLES},
+            template, INTEL_MPI_VARIABLES if self._agent is None else {**INTEL_MPI_VARIABLES, **LOCAL_MPI_VARIABLES}
         )
 
     def _delivery_container(self, namespace: str) -> JSON:
@@ -171,7 +157,7 @@ class Mpi(TeamFramework[MPIJob]):
             "name": "kubectl-delivery",
             "image": self._delivery_image,
             "imagePullPolicy": "IfNotPresent",
-            "env": list(variables(TARGET_DIR=mpi_hosts.KUBECTL_FOLDER, NAMESPACE=namespace)),
+            "env": list(variables(TARGET_DIR=mpi_objects.KUBECTL_FOLDER, NAMESPACE=namespace)),
             "volumeMounts": [_KUBECTL_MOUNT, _CONFIG_MOUNT],
             "resources": {"limits": amounts, "requests": amounts},
         }
@@ -181,13 +167,13 @@ class Mpi(TeamFramework[MPIJob]):
         launcher = launcher_name(job) if _has_gpus(_template(job, LAUNCHER)) else ""
         hosts = [launcher, *workers] if launcher else workers
         files = {
-            HOSTFILE: mpi_hosts.hostfile(hosts, slots),
-            DISCOVERY_SCRIPT: mpi_hosts.discovery_script(launcher, running, slots),
+            HOSTFILE: mpi_objects.hostfile(hosts, slots),
+            DISCOVERY_SCRIPT: mpi_objects.discovery_script(launcher, running, slots),
         }
         if self._agent is None:
-            return {**files, EXEC_SCRIPT: mpi_hosts.kubectl_script(job.spec.main_container)}
-        script = mpi_hosts.agent_script(self._agent, job.spec.main_container)
-        return {**files, EXEC_SCRIPT: script, HYDRA_HOSTFILE: mpi_hosts.hydra_hostfile(hosts, slots)}
+            return {**files, EXEC_SCRIPT: mpi_objects.kubectl_script(job.spec.main_container)}
+        script = mpi_objects.agent_script(self._agent, job.spec.main_container)
+        return {**files, EXEC_SCRIPT: script, HYDRA_HOSTFILE: mpi_objects.hydra_hostfile(hosts, slots)}
 
 
 def _launcher_has_ended(gang: Gang) -> bool:
@@ -200,11 +186,11 @@ def _template(job: MPIJob, kind: str) -> JSON:
     return spec.template if spec is not None else {}
 
 
-def _unset_variables(template: JSON, wanted: Mapping[str, str]) -> tuple[JSON, ...]:
-    """Variables for the first container, but for those that the user set there."""
+def _unset_variables(template: JSON, values: Mapping[str, str]) -> tuple[JSON, ...]:
+    """These variables without those that the template sets in its first container."""
     first = (_containers(template) or [{}])[0]
-    given = {each.get("name") for each in first.get("env") or []}
-    return variables(**{name: value for name, value in wanted.items() if name not in given})
+    names = {variable.get("name") for variable in first.get("env") or []}
+    return variables(**{name: value for name, value in values.items() if name not in names})
 
 
 def _containers(template: JSON) -> list[JSON]:
@@ -213,5 +199,5 @@ def _containers(template: JSON) -> list[JSON]:
 
 def _has_gpus(template: JSON) -> bool:
     """Whether the launcher has GPUs, and so computes like a worker."""
-    limits = ((found.get("resources") or {}).get("limits") or {} for found in _containers(template))
-    return any("gpu" in name for each in limits for name in each)
+    limits = ((container.get("resources") or {}).get("limits") or {} for container in _containers(template))
+    return any("gpu" in name for names in limits for name in names)

@@ -1,21 +1,67 @@
-"""The objects beside an MPI job's pods, as bodies: files for launcher and workers, and the right to run commands."""
+"""The files and objects of an MPI job beside its pods: host lists, scripts, and the right to run commands in workers."""
 
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 
 from gangline.api.kubeflow.kinds import MPIJob
 from gangline.api.meta import JSON
 
 RBAC_GROUP = "rbac.authorization.k8s.io"
 CONFIG_VOLUME = "mpi-job-config"
+KUBECTL_FOLDER, CONFIG_FOLDER = "/opt/kube", "/etc/mpi"
+EXEC_SCRIPT, HOSTFILE, DISCOVERY_SCRIPT, HYDRA_HOSTFILE = (
+    "kubexec.sh",
+    "hostfile",
+    "discover_hosts.sh",
+    "hydra-hostfile",
+)
+
+
+def config_path(name: str) -> str:
+    """The path of a configuration file in the containers."""
+    return f"{CONFIG_FOLDER}/{name}"
+
+
+def hostfile(hosts: Iterable[str], slots: int) -> str:
+    """The host file of Open MPI and Intel MPI, with all hosts, whether they run yet or not."""
+    return "".join(f"{host} slots={slots}\n" for host in hosts)
+
+
+def hydra_hostfile(hosts: Iterable[str], slots: int) -> str:
+    """The host file of MPICH."""
+    return "".join(f"{host}:{slots}\n" for host in hosts)
+
+
+def discovery_script(launcher: str, running: Iterable[str], slots: int) -> str:
+    """A script that prints the hosts that run now, for elastic Horovod. `launcher` is empty unless it computes too."""
+    first = f"\necho {launcher}:{slots}\n" if launcher else ""
+    return "#!/bin/sh" + first + "".join(f"\necho {host}:{slots}" for host in sorted(running))
+
+
+def kubectl_script(container: str) -> str:
+    """A script that runs a command in a pod with the kubectl that the init container copied."""
+    option = f" --container {container}" if container else ""
+    return (
+        f'#!/bin/sh\nset -x\nPOD_NAME=$1\nshift\n{KUBECTL_FOLDER}/kubectl exec ${{POD_NAME}}{option} -- /bin/sh -c "$*"'
+    )
+
+
+def agent_script(agent: str, container: str) -> str:
+    """A script that runs a command in a pod with an agent. MPICH puts options before the host, which are dropped."""
+    option = f" --container {shlex.quote(container)}" if container else ""
+    return (
+        '#!/bin/sh\nwhile [ "${1#-}" != "$1" ]; do shift; done\nPOD_NAME=$1\nshift\n'
+        f'exec {agent}{option} "$POD_NAME" "$@"\n'
+    )
 
 
 def launcher_name(job: MPIJob) -> str:
-    """What the launcher's pod, service account, role and its binding are called."""
+    """The name of the launcher's pod, service account, role and role binding."""
     return f"{job.metadata.name}-launcher"
 
 
 def config_volume(job: MPIJob, modes: Mapping[str, int]) -> JSON:
-    """Some of the files, by name, with who may read or run them."""
+    """A volume with some of the configuration files, by name, with their modes."""
     items = [{"key": name, "path": name, "mode": mode} for name, mode in modes.items()]
     return {"name": CONFIG_VOLUME, "configMap": {"name": _config_map_name(job), "items": items}}
 
@@ -29,16 +75,11 @@ def config_map(job: MPIJob, files: Mapping[str, str]) -> JSON:
 
 
 def role(job: MPIJob, workers: Sequence[str]) -> JSON:
-    """May look at pods, and run commands in these."""
-    look = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}
-    run = {
-        "apiGroups": [""],
-        "resources": ["pods/exec"],
-        "resourceNames": list(workers),
-        "verbs": ["create"],
-    }
-    # Without names the rule would speak of every pod.
-    rules = [look, run] if workers else [look]
+    """A role that may read pods, and run commands in the workers."""
+    read = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}
+    run = {"apiGroups": [""], "resources": ["pods/exec"], "resourceNames": list(workers), "verbs": ["create"]}
+    # Without names the rule would allow every pod.
+    rules = [read, run] if workers else [read]
     return {**_object_body(job, f"{RBAC_GROUP}/v1", "Role", launcher_name(job)), "rules": rules}
 
 
@@ -56,8 +97,4 @@ def _config_map_name(job: MPIJob) -> str:
 
 
 def _object_body(job: MPIJob, version: str, kind: str, name: str) -> JSON:
-    return {
-        "apiVersion": version,
-        "kind": kind,
-        "metadata": {"name": name, "labels": {"app": job.metadata.name}},
-    }
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name, "labels": {"app": job.metadata.name}}}

@@ -1,4 +1,4 @@
-"""PaddlePaddle: collective with workers alone, or parameter servers (masters) and workers."""
+"""PaddlePaddle: collective training with workers alone, or parameter servers (masters) and workers."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -48,9 +48,7 @@ class Paddle(TeamFramework[PaddleJob]):
         replicas, leader = self.replicas(job), self._leader_type(job)
         env = (
             *variables(
-                PYTHONUNBUFFERED="1",
-                PADDLE_JOB_ID=job.metadata.name,
-                PADDLE_NNODES=str(total_replicas(replicas)),
+                PYTHONUNBUFFERED="1", PADDLE_JOB_ID=job.metadata.name, PADDLE_NNODES=str(total_replicas(replicas))
             ),
             *_master_variables(member, Member(leader, 0), addresses),
             *(_role_variables(member) if leader == MASTER else ()),
@@ -74,15 +72,15 @@ class Paddle(TeamFramework[PaddleJob]):
 
 
 def _master_variables(member: Member, leader: Member, addresses: Addresses) -> tuple[JSON, ...]:
-    """Where all meet. The leader listens there, on its own number: its name may not resolve yet."""
-    place = addresses.of(leader)
+    """The address of the leader. The leader itself gets its pod's IP: its name may not resolve yet."""
+    address = addresses.of(leader)
     if member == leader:
-        return (_POD_IP_VARIABLE, *variables(PADDLE_MASTER=f"$(POD_IP_DUMMY):{place.port}"))
-    return variables(PADDLE_MASTER=f"{place.name}:{place.port}")
+        return (_POD_IP_VARIABLE, *variables(PADDLE_MASTER=f"$(POD_IP_DUMMY):{address.port}"))
+    return variables(PADDLE_MASTER=f"{address.name}:{address.port}")
 
 
 def _role_variables(member: Member) -> tuple[JSON, ...]:
-    """Each pod is one server or one trainer."""
+    """Each pod runs one parameter server or one trainer."""
     if member.type == MASTER:
         return variables(PADDLE_SERVER_NUM="1")
     return variables(PADDLE_TRAINER_NUM="1")

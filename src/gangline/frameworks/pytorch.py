@@ -1,4 +1,7 @@
-"""PyTorch: torch.distributed's variables and torchrun's (`PET_`), and success by the master, or by workers alone."""
+"""PyTorch: the variables of torch.distributed and torchrun (`PET_`). The job succeeds when the master has.
+
+Without a master it succeeds when all workers have; an elastic one when one worker has.
+"""
 
 import re
 from collections.abc import Iterable
@@ -23,15 +26,7 @@ from gangline.frameworks.replica_counts import (
 )
 from gangline.frameworks.team_framework import TeamFramework
 from gangline.jobs.defaults import with_defaults
-from gangline.jobs.framework import (
-    Addresses,
-    Companion,
-    EnvTarget,
-    PodEdits,
-    Problem,
-    Verdict,
-    variables,
-)
+from gangline.jobs.framework import Addresses, Companion, EnvTarget, PodEdits, Problem, Verdict, variables
 from gangline.jobs.pods.replicas import Gang, Member
 
 LEADER, FIRST_WORKER = Member(MASTER, 0), Member(WORKER, 0)
@@ -40,7 +35,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]+")
 
 
 class PyTorch(TeamFramework[PyTorchJob]):
-    """PyTorchJob. Workers wait for their master's name with `init_image`, unless that is empty."""
+    """PyTorchJob. Workers wait in an init container of `init_image` for their master's name, unless that is empty."""
 
     facts = PYTORCHJOB
 
@@ -86,11 +81,13 @@ class PyTorch(TeamFramework[PyTorchJob]):
             *(variables(PET_NPROC_PER_NODE=job.spec.nproc_per_node) if job.spec.nproc_per_node else ()),
             *self._torchrun_variables(job, member, addresses),
         )
-        leads = member == (LEADER if led else FIRST_WORKER)
-        return PodEdits(env=env, into=EnvTarget.EVERY, labels=MASTER_ROLE_LABELS if leads else {}, init_containers=init)
+        is_leader = member == (LEADER if led else FIRST_WORKER)
+        return PodEdits(
+            env=env, into=EnvTarget.EVERY, labels=MASTER_ROLE_LABELS if is_leader else {}, init_containers=init
+        )
 
     def min_members(self, job: Any) -> int | None:
-        """Elastic jobs train with as few workers as their policy says."""
+        """An elastic job can train with its master and the minimum of workers in its policy."""
         assert isinstance(job, PyTorchJob)
         elastic = job.spec.elastic_policy
         if elastic is None or elastic.min_replicas is None:
@@ -98,7 +95,7 @@ class PyTorch(TeamFramework[PyTorchJob]):
         return elastic.min_replicas + replica_count(self.replicas(job), MASTER)
 
     def companions(self, job: Any, gang: Gang) -> tuple[Companion, ...]:
-        """The autoscaler of an elastic job that says by which metrics, if only that by the server's."""
+        """The autoscaler of an elastic job with `metrics`; an empty list means the default metrics of the server."""
         assert isinstance(job, PyTorchJob)
         elastic = job.spec.elastic_policy
         if elastic is None or elastic.metrics is None:
@@ -110,7 +107,7 @@ class PyTorch(TeamFramework[PyTorchJob]):
         leader = MASTER if led else WORKER
         succeeded = all_succeeded(self.replicas(job), gang, leader)
         if job.spec.elastic_policy is not None and not led:
-            # The others have nothing left to do once one is through.
+            # Once one worker is done, the others have nothing left to do.
             succeeded = pod_counts(gang, WORKER).succeeded > 0
         return condition_messages.job_verdict(
             job, succeeded=succeeded, running=pod_counts(gang, leader).active > 0, led=led
@@ -142,25 +139,25 @@ class PyTorch(TeamFramework[PyTorchJob]):
         elastic = job.spec.elastic_policy
         if elastic is None:
             return variables(PET_NNODES=str(total_replicas(self.replicas(job))))
-        # With no workers left a master is alone, and meets itself.
-        place = addresses.known.get(FIRST_WORKER) or addresses.of(member)
-        port = place.port if elastic.rdzv_port is None else elastic.rdzv_port
-        written = {
-            "PET_RDZV_ENDPOINT": f"{elastic.rdzv_host or place.name}:{port}",
+        # A master without workers is its own rendezvous.
+        rendezvous = addresses.known.get(FIRST_WORKER) or addresses.of(member)
+        port = rendezvous.port if elastic.rdzv_port is None else elastic.rdzv_port
+        values = {
+            "PET_RDZV_ENDPOINT": f"{elastic.rdzv_host or rendezvous.name}:{port}",
             "PET_RDZV_BACKEND": elastic.rdzv_backend or "c10d",
             "PET_NNODES": f"{elastic.min_replicas}:{elastic.max_replicas}",
             "PET_MAX_RESTARTS": _optional_text(elastic.max_restarts),
             "PET_NPROC_PER_NODE": _optional_text(elastic.nproc_per_node),
             "PET_RDZV_ID": elastic.rdzv_id or None,
-            "PET_RDZV_CONF": ",".join(f"{each.key}={each.value}" for each in elastic.rdzv_conf) or None,
+            "PET_RDZV_CONF": ",".join(f"{entry.key}={entry.value}" for entry in elastic.rdzv_conf) or None,
             "PET_STANDALONE": "" if elastic.standalone else None,
         }
-        return variables(**{name: value for name, value in written.items() if value is not None})
+        return variables(**{name: value for name, value in values.items() if value is not None})
 
 
-def _process_count(written: str | None) -> int:
+def _process_count(nproc_per_node: str | None) -> int:
     """Processes per node, as far as the operator can know: `auto` and `gpu` count as one."""
-    return int(written) if written and _INTEGER.fullmatch(written) else 1
+    return int(nproc_per_node) if nproc_per_node and _INTEGER.fullmatch(nproc_per_node) else 1
 
 
 def _optional_text(value: int | None) -> str | None:

@@ -1,4 +1,4 @@
-"""What most frameworks say alike: a new kind says only what is its own, which is at least its wiring."""
+"""A base class for frameworks, with everything that most of them have in common."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Generic
@@ -12,9 +12,9 @@ from gangline.jobs.pods.replicas import Gang, Member
 
 
 class TeamFramework(Generic[J]):
-    """A team led by its first replica type: the job runs while that type does, and succeeds when all of it has.
+    """A framework led by its first replica type: a job runs while that type does, and succeeds when all of it has.
 
-    A subclass sets `facts` and writes `wiring`. Everything else may be written anew.
+    A subclass sets `facts` and defines `wiring`. It may override everything else.
     """
 
     facts: JobKind
@@ -26,12 +26,12 @@ class TeamFramework(Generic[J]):
         return ()
 
     def replicas(self, job: J) -> Mapping[str, ReplicaSpec]:
-        found: Mapping[str, ReplicaSpec] = getattr(_spec(job), self.facts.attribute)
-        return found
+        replicas: Mapping[str, ReplicaSpec] = getattr(_spec(job), self.facts.attribute)
+        return replicas
 
     def run_policy(self, job: J) -> RunPolicy:
-        found: RunPolicy = _spec(job).run_policy
-        return found
+        policy: RunPolicy = _spec(job).run_policy
+        return policy
 
     def wiring(self, job: J, member: Member, addresses: Addresses) -> PodEdits:
         raise NotImplementedError(f"{type(self).__name__} must say how a member finds the others")
@@ -44,7 +44,7 @@ class TeamFramework(Generic[J]):
         )
 
     def leader(self, job: J) -> str:
-        """The replica type that speaks for the job."""
+        """The replica type by which the job is judged."""
         return self.facts.needed or self.facts.types[0]
 
     def failure(self, job: J, kind: str, count: int) -> ConditionText:

@@ -1,4 +1,4 @@
-"""TensorFlow: TF_CONFIG, and success by the chief or by worker 0."""
+"""TensorFlow: TF_CONFIG. The job succeeds when the chief has, or without a chief worker 0."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -25,7 +25,7 @@ from gangline.jobs.pods.replicas import Gang, Member, terminated_state
 
 CHIEF, PS = "Chief", "PS"
 LEADER_TYPES = (CHIEF, MASTER)
-"""Two names of one role."""
+"""Two names of the same role."""
 FIRST_WORKER = Member(WORKER, 0)
 ALL_WORKERS = "AllWorkers"
 
@@ -49,8 +49,8 @@ class TensorFlow(TeamFramework[TFJob]):
 
     def wiring(self, job: TFJob, member: Member, addresses: Addresses) -> PodEdits:
         chief = self._chief_type(job)
-        leads = member.type == chief if chief else member == FIRST_WORKER
-        return PodEdits(env=self._env(job, member, addresses), labels=MASTER_ROLE_LABELS if leads else {})
+        is_leader = member.type == chief if chief else member == FIRST_WORKER
+        return PodEdits(env=self._env(job, member, addresses), labels=MASTER_ROLE_LABELS if is_leader else {})
 
     def verdict(self, job: TFJob, gang: Gang) -> Verdict:
         chief = self._chief_type(job)
@@ -68,20 +68,20 @@ class TensorFlow(TeamFramework[TFJob]):
         return job.spec.enable_dynamic_worker and kind == WORKER
 
     def _chief_type(self, job: TFJob) -> str:
-        """The replica type in charge; empty if worker 0 is."""
+        """The replica type of the chief; empty if worker 0 is the chief."""
         return next((kind for kind in LEADER_TYPES if replica_count(self.replicas(job), kind)), "")
 
     def _first_worker_succeeded(self, gang: Gang) -> bool:
         pod = gang.pods.get(FIRST_WORKER)
         if pod is None or pod.status.phase != PodPhase.SUCCEEDED:
             return False
-        ended = terminated_state(pod, TFJOB.container)
-        return ended is not None and ended.exit_code == 0
+        state = terminated_state(pod, TFJOB.container)
+        return state is not None and state.exit_code == 0
 
     def _env(self, job: TFJob, member: Member, addresses: Addresses) -> tuple[JSON, ...]:
         replicas = self.replicas(job)
         if sum(replica_count(replicas, kind) for kind in TFJOB.types) == 1:
-            # Alone: TensorFlow trains locally when it is told of no cluster.
+            # Without TF_CONFIG a single replica trains locally.
             return ()
         config: JSON
         if job.spec.enable_dynamic_worker:
@@ -93,12 +93,15 @@ class TensorFlow(TeamFramework[TFJob]):
 
 
 def _cluster_spec(replicas: Mapping[str, ReplicaSpec], addresses: Addresses) -> msgspec.Raw:
-    listed = {kind.lower(): _type_addresses(replicas, kind, addresses) for kind in sorted(replicas, key=str.lower)}
-    return msgspec.Raw(msgspec.json.encode(listed))
+    cluster = {kind.lower(): _type_addresses(replicas, kind, addresses) for kind in sorted(replicas, key=str.lower)}
+    return msgspec.Raw(msgspec.json.encode(cluster))
 
 
 def _sparse_config(replicas: Mapping[str, ReplicaSpec], member: Member, addresses: Addresses) -> JSON:
-    """What stays true while workers come and go: each knows itself, and a worker the parameter servers."""
+    """A TF_CONFIG that stays valid when the number of workers changes.
+
+    Each replica gets its own address, and a worker those of the parameter servers.
+    """
     workers: dict[str, str] = {}
     servers: list[str] = []
     if member.type == WORKER:

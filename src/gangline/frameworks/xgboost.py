@@ -1,4 +1,4 @@
-"""XGBoost, and LightGBM: a master that tracks, and success by it."""
+"""XGBoost and LightGBM: a master that runs the tracker, and workers. The job succeeds when the master has."""
 
 from collections.abc import Iterable
 
@@ -6,18 +6,10 @@ from gangline.api.kubeflow.kinds import XGBOOSTJOB, XGBoostJob
 from gangline.api.meta import JSON
 from gangline.frameworks import condition_messages
 from gangline.frameworks.memo import LastResult
-from gangline.frameworks.replica_counts import (
-    MASTER,
-    MASTER_ROLE_LABELS,
-    WORKER,
-    all_succeeded,
-    pod_counts,
-    replica_count,
-    total_replicas,
-)
+from gangline.frameworks.replica_counts import MASTER, MASTER_ROLE_LABELS, WORKER, replica_count, total_replicas
 from gangline.frameworks.team_framework import TeamFramework
-from gangline.jobs.framework import Addresses, ConditionText, EnvTarget, PodEdits, Problem, Verdict, variables
-from gangline.jobs.pods.replicas import Gang, Member
+from gangline.jobs.framework import Addresses, ConditionText, EnvTarget, PodEdits, Problem, variables
+from gangline.jobs.pods.replicas import Member
 
 
 class XGBoost(TeamFramework[XGBoostJob]):
@@ -37,12 +29,12 @@ class XGBoost(TeamFramework[XGBoostJob]):
 
     def wiring(self, job: XGBoostJob, member: Member, addresses: Addresses) -> PodEdits:
         replicas, leader = self.replicas(job), addresses.of(Member(MASTER, 0))
-        before = 0 if member.type == MASTER else replica_count(replicas, MASTER)
+        first_rank = 0 if member.type == MASTER else replica_count(replicas, MASTER)
         env = variables(
             MASTER_PORT=str(leader.port),
             MASTER_ADDR=leader.name,
             WORLD_SIZE=str(total_replicas(replicas)),
-            RANK=str(before + member.index),
+            RANK=str(first_rank + member.index),
             PYTHONUNBUFFERED="1",
         )
         labels = MASTER_ROLE_LABELS if member.type == MASTER else {}
@@ -50,25 +42,19 @@ class XGBoost(TeamFramework[XGBoostJob]):
             env=(*env, *self._worker_variables(job, member, addresses)), into=EnvTarget.EVERY, labels=labels
         )
 
-    def verdict(self, job: XGBoostJob, gang: Gang) -> Verdict:
-        succeeded = all_succeeded(self.replicas(job), gang, MASTER)
-        return condition_messages.job_verdict(
-            job, succeeded=succeeded, running=pod_counts(gang, MASTER).active > 0, led=True
-        )
-
     def running_text(self, job: XGBoostJob) -> ConditionText:
-        """v1 says so at the end of every job, of this kind alone."""
+        """v1 sets condition Running at the end of every job of this kind, and of no other."""
         return condition_messages.running_text(job)
 
     def restart_message(self, job: XGBoostJob, kind: str, count: int) -> str:
         return condition_messages.restart_message(job, kind, count)
 
     def _worker_variables(self, job: XGBoostJob, member: Member, addresses: Addresses) -> tuple[JSON, ...]:
-        """What LightGBM wants to know."""
+        """The variables for LightGBM: port and names of the workers."""
         count = replica_count(self.replicas(job), WORKER)
         if not count:
             return ()
-        # One port stands for all workers. Where each has its own, a worker is told the one to listen on.
+        # One port stands for all workers. Where each worker has its own, it gets the port on which it listens.
         port = addresses.of(member if member.type == WORKER else Member(WORKER, 0)).port
         names = self._last_worker_names.result_for(lambda: _joined_names(count, addresses), job, addresses)
         return variables(WORKER_PORT=str(port), WORKER_ADDRS=names)

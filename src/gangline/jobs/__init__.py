@@ -1,1 +1,1 @@
-"""The reusable job library: what is true of every kind of training job."""
+"""The job engine: everything that holds for all kinds of training jobs."""

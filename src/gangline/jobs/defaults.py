@@ -1,18 +1,11 @@
-"""What was written becomes what is meant: defaults, and whether it can run at all. The same everywhere."""
+"""Defaults and validation of jobs: the same in the operator, the command line and the admission of the local server."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
-from gangline.api.kubeflow.training import (
-    OUR_MANAGER,
-    CleanPodPolicy,
-    JobKind,
-    ReplicaSpec,
-    RestartPolicy,
-    RunPolicy,
-)
+from gangline.api.kubeflow.training import OUR_MANAGER, CleanPodPolicy, JobKind, ReplicaSpec, RestartPolicy, RunPolicy
 from gangline.api.meta import JSON
 from gangline.api.names import MAX_DNS_LABEL_LENGTH
 from gangline.api.scheduling import (
@@ -26,72 +19,72 @@ from gangline.api.scheduling import (
 )
 from gangline.api.scheduling import GROUP as SCHEDULING
 from gangline.jobs.framework import Framework, IgnoresFields, J, Problem
-from gangline.jobs.plan.actions import JobEvent
 from gangline.jobs.pods.replicas import Member, member_name
 
 
-def with_defaults(job: J, facts: JobKind) -> J:
+def with_defaults(job: J, job_kind: JobKind) -> J:
     """The job with replica types in their usual spelling, and replicas and policies filled in."""
     spec: Any = job.spec  # type: ignore[attr-defined]
-    written: Mapping[str, ReplicaSpec] = getattr(spec, facts.attribute)
+    replicas: Mapping[str, ReplicaSpec] = getattr(spec, job_kind.attribute)
     policy: RunPolicy = spec.run_policy
     if not policy.clean_pod_policy:
         policy = msgspec.structs.replace(policy, clean_pod_policy=CleanPodPolicy.NONE.value)
-    changed = {facts.attribute: _replicas_with_defaults(written, facts), "run_policy": policy}
-    return msgspec.structs.replace(job, spec=msgspec.structs.replace(spec, **changed))
+    changes = {job_kind.attribute: _replicas_with_defaults(replicas, job_kind), "run_policy": policy}
+    return msgspec.structs.replace(job, spec=msgspec.structs.replace(spec, **changes))
 
 
-def _replicas_with_defaults(written: Mapping[str, ReplicaSpec], facts: JobKind) -> dict[str, ReplicaSpec]:
-    """In the kind's own order; types it does not know come last, as they are."""
-    spelled = {kind.lower(): kind for kind in facts.types}
-    folded = {spelled.get(kind.lower(), kind): spec for kind, spec in written.items()}
-    order = [*(kind for kind in facts.types if kind in folded), *(k for k in folded if k not in facts.types)]
-    return {kind: _replica_with_defaults(folded[kind], facts, kind) for kind in order}
+def _replicas_with_defaults(replicas: Mapping[str, ReplicaSpec], job_kind: JobKind) -> dict[str, ReplicaSpec]:
+    """The replica specs in the order of the kind; unknown types come last, unchanged."""
+    spelling = {kind.lower(): kind for kind in job_kind.types}
+    specs = {spelling.get(kind.lower(), kind): spec for kind, spec in replicas.items()}
+    order = [
+        *(kind for kind in job_kind.types if kind in specs),
+        *(kind for kind in specs if kind not in job_kind.types),
+    ]
+    return {kind: _replica_with_defaults(specs[kind], job_kind, kind) for kind in order}
 
 
-def _replica_with_defaults(spec: ReplicaSpec, facts: JobKind, kind: str) -> ReplicaSpec:
-    replicas = facts.default_replicas.get(kind, 1) if spec.replicas is None else spec.replicas
-    policy = spec.restart_policy or facts.restart_policy.value
+def _replica_with_defaults(spec: ReplicaSpec, job_kind: JobKind, kind: str) -> ReplicaSpec:
+    replicas = job_kind.default_replicas.get(kind, 1) if spec.replicas is None else spec.replicas
+    policy = spec.restart_policy or job_kind.restart_policy.value
     return msgspec.structs.replace(spec, replicas=replicas, restart_policy=policy)
 
 
 def is_managed_here(policy: RunPolicy) -> bool:
-    """Whether the job is this operator's to run."""
+    """Whether this operator runs the job: `managedBy` names no other controller."""
     return policy.managed_by in (None, "", OUR_MANAGER)
 
 
 def problems(framework: Framework[J], job: J) -> tuple[Problem, ...]:
-    """Why a (defaulted) job cannot run, whoever let it in; empty if it can."""
-    facts = framework.facts
+    """Why a job with its defaults cannot run; empty if it can. Also checks what admission should have rejected."""
+    job_kind = framework.facts
     replicas = framework.replicas(job)
-    path = f"spec.{facts.replicas}"
+    path = f"spec.{job_kind.replicas}"
     if not replicas:
-        return (Problem(path, f"is empty; write at least one of {', '.join(facts.types)}"),)
-    found: list[Problem] = []
+        return (Problem(path, f"is empty; write at least one of {', '.join(job_kind.types)}"),)
+    invalid: list[Problem] = []
     for kind, spec in replicas.items():
-        found.extend(_replica_problems(facts, f"{path}.{kind}", kind, spec))
-    if facts.port is not None:
-        found.extend(_name_problems(job.metadata.name, replicas))
-    found.extend(framework.validate(job))
-    return tuple(found)
+        invalid.extend(_replica_problems(job_kind, f"{path}.{kind}", kind, spec))
+    if job_kind.port is not None:
+        invalid.extend(_name_problems(job.metadata.name, replicas))
+    invalid.extend(framework.validate(job))
+    return tuple(invalid)
 
 
-def ignored_field_events(framework: Framework[J], job: J) -> Iterator[JobEvent]:
-    """What was written and has no effect: told once, as a warning."""
+def ignored_fields(framework: Framework[J], job: J) -> Iterator[Problem]:
+    """The fields and annotations of a job that have no effect."""
     path = f"spec.{framework.facts.replicas}"
     for kind, spec in framework.replicas(job).items():
         metadata = spec.template.get("metadata") or {}
         for name in ("name", "namespace"):
             if metadata.get(name):
-                told = f"{path}.{kind}.template.metadata.{name}: has no effect; pods are named after the job"
-                yield JobEvent("FieldIgnored", told, warning=True)
-    yield from _annotation_events(job.metadata.annotations)
+                yield Problem(f"{path}.{kind}.template.metadata.{name}", "has no effect; pods are named after the job")
+    yield from _ignored_annotations(job.metadata.annotations)
     if isinstance(framework, IgnoresFields):
-        for problem in framework.ignored_fields(job):
-            yield JobEvent("FieldIgnored", str(problem), warning=True)
+        yield from framework.ignored_fields(job)
 
 
-# What a job may say of scheduling; with the values, where they are few.
+# The scheduling annotations of a job, with their values where there are only a few.
 _SCHEDULING_ANNOTATIONS: Mapping[str, tuple[str, ...]] = {
     COMMIT_ANNOTATION: (COMMIT_BIND, COMMIT_PIN),
     ON_TIMEOUT_ANNOTATION: ("Fail", "Wait"),
@@ -101,32 +94,32 @@ _SCHEDULING_ANNOTATIONS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def _annotation_events(annotations: Mapping[str, str]) -> Iterator[JobEvent]:
+def _ignored_annotations(annotations: Mapping[str, str]) -> Iterator[Problem]:
     for name, value in annotations.items():
         if not name.startswith(f"{SCHEDULING}/"):
             continue
-        known = _SCHEDULING_ANNOTATIONS.get(name)
-        if known is None:
-            told = f"has no effect; write one of {', '.join(_SCHEDULING_ANNOTATIONS)}"
-        elif known and value.lower() not in [each.lower() for each in known]:
-            told = f'is "{value}", which has no effect; write one of {", ".join(known)}'
+        values = _SCHEDULING_ANNOTATIONS.get(name)
+        if values is None:
+            message = f"has no effect; write one of {', '.join(_SCHEDULING_ANNOTATIONS)}"
+        elif values and value.lower() not in [allowed.lower() for allowed in values]:
+            message = f'is "{value}", which has no effect; write one of {", ".join(values)}'
         else:
             continue
-        yield JobEvent("FieldIgnored", f"metadata.annotations[{name}]: {told}", warning=True)
+        yield Problem(f"metadata.annotations[{name}]", message)
 
 
-def _replica_problems(facts: JobKind, path: str, kind: str, spec: ReplicaSpec) -> Iterator[Problem]:
-    if kind not in facts.types:
-        yield Problem(path, f"is no replica type of a {facts.kind}; write one of {', '.join(facts.types)}")
+def _replica_problems(job_kind: JobKind, path: str, kind: str, spec: ReplicaSpec) -> Iterator[Problem]:
+    if kind not in job_kind.types:
+        yield Problem(path, f"is no replica type of a {job_kind.kind}; write one of {', '.join(job_kind.types)}")
     if (spec.replicas or 0) < 0:
         yield Problem(f"{path}.replicas", f"is {spec.replicas}; write 0 or more")
     if spec.restart_policy not in list(RestartPolicy):
-        known = ", ".join(RestartPolicy)
-        yield Problem(f"{path}.restartPolicy", f'is "{spec.restart_policy}"; write one of {known}')
-    yield from _container_problems(facts, f"{path}.template.spec.containers", spec.template)
+        policies = ", ".join(RestartPolicy)
+        yield Problem(f"{path}.restartPolicy", f'is "{spec.restart_policy}"; write one of {policies}')
+    yield from _container_problems(job_kind, f"{path}.template.spec.containers", spec.template)
 
 
-def _container_problems(facts: JobKind, path: str, template: JSON) -> Iterator[Problem]:
+def _container_problems(job_kind: JobKind, path: str, template: JSON) -> Iterator[Problem]:
     containers = (template.get("spec") or {}).get("containers") or []
     if not containers:
         yield Problem(path, "is empty; write at least one container")
@@ -134,19 +127,17 @@ def _container_problems(facts: JobKind, path: str, template: JSON) -> Iterator[P
     for index, container in enumerate(containers):
         if not container.get("image"):
             yield Problem(f"{path}[{index}].image", "is missing")
-    # An MPIJob trains in its first container, whatever that is called.
-    if facts.port is not None and all(found.get("name") != facts.container for found in containers):
-        yield Problem(path, f'has no container named "{facts.container}"; that is the one that trains')
+    # An MPIJob trains in its first container, whatever its name.
+    if job_kind.port is not None and all(container.get("name") != job_kind.container for container in containers):
+        yield Problem(path, f'has no container named "{job_kind.container}"; that is the one that trains')
 
 
 def _name_problems(name: str, replicas: Mapping[str, ReplicaSpec]) -> Iterable[Problem]:
     longest = max(
-        (member_name(name, Member(kind, max((spec.replicas or 0) - 1, 0))) for kind, spec in replicas.items()),
-        key=len,
+        (member_name(name, Member(kind, max((spec.replicas or 0) - 1, 0))) for kind, spec in replicas.items()), key=len
     )
     if len(longest) > MAX_DNS_LABEL_LENGTH:
-        over = len(longest) - MAX_DNS_LABEL_LENGTH
+        excess = len(longest) - MAX_DNS_LABEL_LENGTH
         yield Problem(
-            "metadata.name",
-            f'its replica "{longest}" would be {over} too long; write a name shorter by {over}',
+            "metadata.name", f'its replica "{longest}" would be {excess} too long; write a name shorter by {excess}'
         )

@@ -1,9 +1,9 @@
-"""What is told about a job: an Event and a log line, once."""
+"""Kubernetes Events and log lines about jobs."""
 
 import logging
-from collections import OrderedDict
 
 from gangline.api.kubeflow.training import TrainingJob
+from gangline.jobs.bounded import BoundedDict
 from gangline.jobs.plan.actions import JobEvent
 from gangline.runtime.events import EventRecorder, EventType
 
@@ -13,24 +13,24 @@ MAX_REMEMBERED = 10_000
 
 
 class JobEvents:
-    """Tells each thing once: passes repeat themselves, people should not have to read it twice."""
+    """Emits each event of a job once, although every reconcile plans it again."""
 
     def __init__(self, recorder: EventRecorder) -> None:
         self._recorder = recorder
-        # Only saves calls: after a restart of the operator things may be told again.
-        self._emitted: OrderedDict[tuple[str, str, str], None] = OrderedDict()
+        # Only in memory: after a restart of the operator an event may be emitted again.
+        self._emitted: BoundedDict[tuple[str, str, str], None] = BoundedDict(MAX_REMEMBERED)
 
-    def emit(self, job: TrainingJob, note: JobEvent) -> None:
-        key = (job.metadata.uid, note.reason, note.message)
+    def emit(self, job: TrainingJob, event: JobEvent) -> None:
+        """Log and record the event, unless the same one was emitted for this job."""
+        key = (job.metadata.uid, event.reason, event.message)
         if key in self._emitted:
             self._emitted.move_to_end(key)
             return
         self._emitted[key] = None
-        while len(self._emitted) > MAX_REMEMBERED:
-            self._emitted.popitem(last=False)
         log.log(
-            logging.WARNING if note.warning else logging.INFO,
+            logging.WARNING if event.warning else logging.INFO,
             "noted",
-            extra={"reason": note.reason, "note": note.message},
+            extra={"reason": event.reason, "note": event.message},
         )
-        self._recorder.record(job, EventType.WARNING if note.warning else EventType.NORMAL, note.reason, note.message)
+        event_type = EventType.WARNING if event.warning else EventType.NORMAL
+        self._recorder.record(job, event_type, event.reason, event.message)

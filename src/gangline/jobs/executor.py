@@ -1,4 +1,4 @@
-"""Plans become calls. The only writes of the job engine."""
+"""Carries out plans. All writes of the job engine are here."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -26,20 +26,21 @@ from gangline.jobs.plan.actions import (
     Patch,
     Rejection,
 )
-from gangline.jobs.pods.render import owner_reference
+from gangline.jobs.plan.observed import is_owned_by
+from gangline.jobs.pods.labels import owner_reference
 from gangline.kube.client import ApiWriter, Kind, T
 from gangline.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, Status
 from gangline.kube.options import DeletionPropagation
 from gangline.runtime.expectations import Expectations
 
 INITIAL_CREATES, MAX_CREATES = 2, 24
-"""Objects that are made at the same time: of one job before the first is known to be welcome, and of all jobs."""
+"""Objects created at the same time: of one job until the first is accepted, and of all jobs together."""
 
 
 class CreateSlots:
-    """How many objects one job may make at once: all, or its part while others make some too.
+    """How many objects a job may create at the same time: its share among the jobs that create some now.
 
-    So a job of thousands does not keep the server from those of two.
+    So a job of thousands of pods does not delay one of two.
     """
 
     def __init__(self, total: int = MAX_CREATES) -> None:
@@ -47,6 +48,7 @@ class CreateSlots:
 
     @contextmanager
     def reserve(self) -> Iterator[Callable[[], int]]:
+        """Take part until the block ends. Yields a function that returns the share of one job at that moment."""
         self._busy_jobs += 1
         try:
             yield self._slots_per_job
@@ -55,14 +57,14 @@ class CreateSlots:
 
     @property
     def busy(self) -> bool:
-        """Whether objects of any job are being made."""
+        """Whether objects of any job are being created."""
         return self._busy_jobs > 0
 
     def _slots_per_job(self) -> int:
         return max(INITIAL_CREATES, self._total // max(self._busy_jobs, 1))
 
 
-# What is told of a resource: the word for it in the reason of an event.
+# The kind of a resource, as event reasons and messages name it.
 _KIND_NAMES = {
     "pods": "Pod",
     "services": "Service",
@@ -80,7 +82,7 @@ _KIND_NAMES = {
 
 
 class ExecutorClient(ApiWriter, Protocol):
-    """What executing needs of a client."""
+    """The part of a client that the executor uses."""
 
     @property
     def scheme(self) -> Scheme: ...
@@ -89,26 +91,26 @@ class ExecutorClient(ApiWriter, Protocol):
 
 
 class EventSink(Protocol):
-    """Takes notes of what happened to a job."""
+    """Takes the events of jobs."""
 
-    def emit(self, job: TrainingJob, note: JobEvent) -> None: ...
+    def emit(self, job: TrainingJob, event: JobEvent) -> None: ...
 
 
 class CreateRejected(GanglineError):
-    """The server does not want what a job needs."""
+    """The server rejects an object that a job needs."""
 
-    def __init__(self, refusal: Rejection) -> None:
-        super().__init__(refusal.message)
-        self.rejection = refusal
+    def __init__(self, rejection: Rejection) -> None:
+        super().__init__(rejection.message)
+        self.rejection = rejection
 
 
 def kind_name(resource: str) -> str:
-    """What a resource is called in reasons: `Pod`, `Service`."""
+    """The kind of a resource as event reasons name it: `Pod`, `Service`."""
     return _KIND_NAMES.get(resource, resource)
 
 
 def rejections(error: BaseException) -> Iterator[Rejection]:
-    """All refusals among what went wrong."""
+    """All rejections in an error or in a group of errors."""
     if isinstance(error, BaseExceptionGroup):
         for inner in error.exceptions:
             yield from rejections(inner)
@@ -117,23 +119,19 @@ def rejections(error: BaseException) -> Iterator[Rejection]:
 
 
 class Executor:
-    """Knows how, never whether. Safe to repeat."""
+    """Carries out actions, and decides none. Every action is safe to repeat."""
 
     def __init__(
-        self,
-        client: ExecutorClient,
-        expectations: Expectations,
-        teller: EventSink,
-        shares: CreateSlots | None = None,
+        self, client: ExecutorClient, expectations: Expectations, events: EventSink, slots: CreateSlots | None = None
     ) -> None:
-        """Executors of one process should have the same shares."""
-        self._client, self._expectations, self._events = client, expectations, teller
-        self._slots = shares or CreateSlots()
+        """All executors of a process should share the same `slots`."""
+        self._client, self._expectations, self._events = client, expectations, events
+        self._slots = slots or CreateSlots()
 
     async def write_status(self, job: J, status: JobStatus) -> J:
-        """Write a status down, if it is another one, and give the job that has it.
+        """Write the status of a job if it changed. Returns the job with the new status and resourceVersion.
 
-        Raises `Conflict`, before anything happened, if the job seen is not the newest.
+        Raises `Conflict`, without an effect, if `job` is not the newest version.
         """
         if status == job.status:
             return job
@@ -146,26 +144,27 @@ class Executor:
         )
         return msgspec.structs.replace(job, status=status, metadata=written.metadata)
 
-    async def run_before_status(self, job: TrainingJob, intent: JobPlan) -> None:
-        """Do what a plan wants done before its status is written, if the job is still the one that was seen.
+    async def run_before_status(self, job: TrainingJob, plan: JobPlan) -> None:
+        """Run the actions of a plan that come before its status.
 
-        Else raises `Conflict`: the verdict may have been written, and pods may be gone for it. Raises as `run_all` does.
+        Raises `Conflict` if `job` is not the newest version: the verdict may have been written, and pods deleted
+        because of it. Raises as `run_all` does.
         """
-        # What is done after a status is written needs no such look: a status that is not the newest is not taken.
-        now = await self._client.get(type(job), job.metadata.key)
-        if now.metadata.resource_version != job.metadata.resource_version:
+        # Actions after the status need no such check: writing a status over a newer version fails.
+        newest = await self._client.get(type(job), job.metadata.key)
+        if newest.metadata.resource_version != job.metadata.resource_version:
             raise Conflict(Status(code=409, message=f"{job.KIND} {job.metadata.key} has changed"))
-        await run_all(self._perform(job, action) for action in intent.before_status)
+        await run_all(self._perform(job, action) for action in plan.before_status)
 
-    async def run_stages(self, job: TrainingJob, intent: JobPlan) -> None:
-        """Tell and do what a plan says. Raises `CreateRejected` for what the server does not want, alone or in a group."""
-        for note in intent.events:
-            self._events.emit(job, note)
-        for stage in intent.stages:
+    async def run_stages(self, job: TrainingJob, plan: JobPlan) -> None:
+        """Emit the events and run the stages of a plan. Raises `CreateRejected`, alone or in a group, for rejected objects."""
+        for event in plan.events:
+            self._events.emit(job, event)
+        for stage in plan.stages:
             await self._run_stage(job, stage)
 
     def recheck_after(self, job: TrainingJob) -> timedelta | None:
-        """When to look again even if nothing happens: the cache may never show what we did. None if it has."""
+        """After how long to reconcile again in case the cache never shows what we did; None if it shows everything."""
         return self._expectations.expires_in(job.metadata.uid) or None
 
     async def _run_stage(self, job: TrainingJob, stage: Iterable[JobAction]) -> None:
@@ -177,29 +176,29 @@ class Executor:
             return
         uid = job.metadata.uid
         self._expectations.expect_created(uid, ((action.resource, action.name) for action in creates))
-        made: list[Create] = []
+        created: list[Create] = []
         try:
-            with self._slots.reserve() as part:
-                work = (self._create(job, action, made) for action in creates)
-                await slow_start(work, first=INITIAL_CREATES, at_once=part)
+            with self._slots.reserve() as share:
+                work = (self._create(job, action, created) for action in creates)
+                await slow_start(work, first=INITIAL_CREATES, at_once=share)
         finally:
-            done = {id(action) for action in made}
+            done = {id(action) for action in created}
             for action in creates:
                 if id(action) not in done:
                     self._expectations.observe_created(uid, (action.resource, action.name))
-            # In the order of their seats, whichever was made first.
+            # In the order of the plan, whichever was created first.
             self._emit_created(job, [action for action in creates if id(action) in done])
 
-    def _emit_created(self, job: TrainingJob, made: list[Create]) -> None:
-        """Pods are told, all in one note. What is made for them is not news: only that it could not be made is."""
-        names = [action.name for action in made if action.resource == PODS]
+    def _emit_created(self, job: TrainingJob, created: list[Create]) -> None:
+        """One event for all pods created. Other objects get an event only when creating them fails."""
+        names = [action.name for action in created if action.resource == PODS]
         if names:
-            told = f"Created pod: {names[0]}"
+            message = f"Created pod: {names[0]}"
             if len(names) > 1:
-                told = f"Created {len(names)} pods: {names[0]} to {names[-1]}"
-            self._events.emit(job, JobEvent("SuccessfulCreatePod", told))
+                message = f"Created {len(names)} pods: {names[0]} to {names[-1]}"
+            self._events.emit(job, JobEvent("SuccessfulCreatePod", message))
 
-    async def _create(self, job: TrainingJob, action: Create, made: list[Create]) -> None:
+    async def _create(self, job: TrainingJob, action: Create, created: list[Create]) -> None:
         resource = self._client.unstructured(self._client.scheme.find(action.resource))
         try:
             await self._client.create(resource, action.body, namespace=job.metadata.namespace)
@@ -207,36 +206,33 @@ class Executor:
             await self._resolve_existing(job, action, resource)
             return
         except (Invalid, Forbidden) as error:
-            note = JobEvent(f"FailedCreate{kind_name(action.resource)}", f"Error creating: {error}", warning=True)
-            self._events.emit(job, note)
-            why = f"{kind_name(action.resource).lower()} {action.name} is refused: {error}"
-            raise CreateRejected(
-                Rejection(kind_name(action.resource), why, permanent=isinstance(error, Invalid))
-            ) from error
-        made.append(action)
+            kind = kind_name(action.resource)
+            self._events.emit(job, JobEvent(f"FailedCreate{kind}", f"Error creating: {error}", warning=True))
+            message = f"{kind.lower()} {action.name} is refused: {error}"
+            raise CreateRejected(Rejection(kind, message, permanent=isinstance(error, Invalid))) from error
+        created.append(action)
 
     async def _resolve_existing(self, job: TrainingJob, action: Create, resource: Resource[JSON]) -> None:
-        """The name is taken: by our own object, which the cache has yet to show, or by a stranger's."""
-        key = Key(job.metadata.namespace, action.name)
+        """Handle a name that is taken: by the job's own object, which the cache does not show yet, or by another one.
+
+        Restores the labels of the job's own object. Raises `NameBeingFreed` or `CreateRejected` for another one.
+        """
+        key, kind = Key(job.metadata.namespace, action.name), kind_name(action.resource)
         try:
-            found = await self._client.get(resource, key)
+            existing = await self._client.get(resource, key)
         except NotFound:
-            raise NameBeingFreed(f"{kind_name(action.resource)} {key} came and went") from None
-        metadata = found["metadata"]
-        owners = metadata.get("ownerReferences") or []
-        if any(owner.get("uid") == job.metadata.uid for owner in owners):
-            wanted = action.body["metadata"].get("labels") or {}
-            if not wanted.items() <= (metadata.get("labels") or {}).items():
-                await self._client.patch(resource, key, {"metadata": {"labels": wanted, "uid": metadata["uid"]}})
+            raise NameBeingFreed(f"{kind} {key} came and went") from None
+        metadata = existing["metadata"]
+        if is_owned_by(existing, job.metadata.uid):
+            labels = action.body["metadata"].get("labels") or {}
+            if not labels.items() <= (metadata.get("labels") or {}).items():
+                await self._client.patch(resource, key, {"metadata": {"labels": labels, "uid": metadata["uid"]}})
             return
         if metadata.get("deletionTimestamp"):
-            raise NameBeingFreed(f"{kind_name(action.resource)} {key} is on its way out")
-        why = (
-            f'Resource "{action.name}" of Kind "{kind_name(action.resource)}" already exists'
-            f" and is not managed by {job.KIND}"
-        )
-        self._events.emit(job, JobEvent("ErrResourceExists", why, warning=True))
-        raise CreateRejected(Rejection(kind_name(action.resource), why, name_conflict=True))
+            raise NameBeingFreed(f"{kind} {key} is on its way out")
+        message = f'Resource "{action.name}" of Kind "{kind}" already exists and is not managed by {job.KIND}'
+        self._events.emit(job, JobEvent("ErrResourceExists", message, warning=True))
+        raise CreateRejected(Rejection(kind, message, name_conflict=True))
 
     async def _perform(self, job: TrainingJob, action: Adopt | Patch | Delete | DeleteJob) -> None:
         match action:
@@ -252,17 +248,14 @@ class Executor:
             case DeleteJob():
                 with suppress(NotFound):
                     await self._client.delete(
-                        type(job),
-                        job.metadata.key,
-                        uid=job.metadata.uid,
-                        propagation=DeletionPropagation.BACKGROUND,
+                        type(job), job.metadata.key, uid=job.metadata.uid, propagation=DeletionPropagation.BACKGROUND
                     )
                     self._events.emit(job, JobEvent("SuccessfulDeleteJob", f"Deleted job: {job.metadata.name}"))
             case _:
                 assert_never(action)
 
     async def _delete(self, job: TrainingJob, action: Delete) -> None:
-        uid, what = job.metadata.uid, kind_name(action.resource)
+        uid, kind = job.metadata.uid, kind_name(action.resource)
         key = Key(job.metadata.namespace, action.name)
         self._expectations.expect_deleted(uid, (action.uid,))
         try:
@@ -270,24 +263,24 @@ class Executor:
         except NotFound:
             self._expectations.observe_deleted(uid, action.uid)
         except Conflict:
-            # Another one of that name, or contention: the next look will tell which.
+            # Another object of that name, or contention: the next reconcile sees which.
             self._expectations.observe_deleted(uid, action.uid)
             raise
         except ApiError as error:
             self._expectations.observe_deleted(uid, action.uid)
-            self._events.emit(job, JobEvent(f"FailedDelete{what}", f"Error deleting: {error}", warning=True))
+            self._events.emit(job, JobEvent(f"FailedDelete{kind}", f"Error deleting: {error}", warning=True))
             raise
         except BaseException:
             self._expectations.observe_deleted(uid, action.uid)
             raise
         else:
-            self._events.emit(job, JobEvent(f"SuccessfulDelete{what}", f"Deleted {what.lower()}: {action.name}"))
+            self._events.emit(job, JobEvent(f"SuccessfulDelete{kind}", f"Deleted {kind.lower()}: {action.name}"))
 
     async def _adopt(self, job: TrainingJob, action: Adopt) -> None:
-        """Only after asking the server: the cache may not know yet that the job is going away."""
+        """Adopt an object if the server, unlike the cache, says that the job is not being deleted."""
         with suppress(NotFound):
-            now = await self._client.get(type(job), job.metadata.key)
-            if now.metadata.uid != job.metadata.uid or now.metadata.deletion_timestamp is not None:
+            newest = await self._client.get(type(job), job.metadata.key)
+            if newest.metadata.uid != job.metadata.uid or newest.metadata.deletion_timestamp is not None:
                 return
             key = Key(job.metadata.namespace, action.name)
             body = {"metadata": {"uid": action.uid, "ownerReferences": [owner_reference(job)]}}
@@ -298,18 +291,18 @@ class Executor:
 
 
 class NameBeingFreed(GanglineError):
-    """A name was taken a moment ago and is about to be free."""
+    """The name of an object to create is still taken by one that is being deleted. Tried again later."""
 
 
 def merge_patch_between(before: JSON, after: JSON) -> JSON:
-    """A merge patch: what is there no more is null, for what a merge patch leaves out stays as it is."""
-    made: JSON = dict.fromkeys(before.keys() - after.keys())
+    """The merge patch that turns `before` into `after`. Removed fields are null in it."""
+    patch: JSON = dict.fromkeys(before.keys() - after.keys())
     for name, value in after.items():
-        was = before.get(name)
-        if isinstance(value, dict) and isinstance(was, dict):
-            inner = merge_patch_between(was, value)
-            if inner:
-                made[name] = inner
-        elif value != was:
-            made[name] = value
-    return made
+        old = before.get(name)
+        if isinstance(value, dict) and isinstance(old, dict):
+            nested = merge_patch_between(old, value)
+            if nested:
+                patch[name] = nested
+        elif value != old:
+            patch[name] = value
+    return patch

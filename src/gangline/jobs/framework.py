@@ -1,7 +1,7 @@
-"""All a framework must say about its kind. Values in, values out.
+"""What a framework defines about its kind of job. Values in, values out.
 
-A framework is a small class: the facts of its kind (`JobKind`), how one member is wired to the others, and when the
-job runs, has succeeded or has failed. What is true of every kind of job is the engine's business.
+A framework is a small class: the facts of its kind (`JobKind`), how a replica is wired to the others, and when the job
+runs and has succeeded. Everything that holds for all kinds of jobs is in the engine.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ J = TypeVar("J", bound=TrainingJob)
 
 
 class Address(msgspec.Struct, frozen=True):
-    """Where one member is found: by its bare name within the namespace, by its full name, at a port."""
+    """Where a replica is reached: its name within the namespace, its full name, and its port."""
 
     name: str
     full: str
@@ -29,21 +29,23 @@ class Address(msgspec.Struct, frozen=True):
 
 
 class Addresses(msgspec.Struct, frozen=True):
-    """Where the members are found, by seat."""
+    """The addresses of a job's replicas, as far as they are known."""
 
     known: Mapping[Member, Address] = {}
-    # On one machine: every member has a port of its own, and is told those of all the others.
+    # All replicas run on one machine: each has its own port, and is given the ports of all others.
     shared_host: bool = False
 
     def of(self, member: Member) -> Address:
+        """The address of a replica. Raises `KeyError` if it is not known."""
         return self.known[member]
 
     def covers(self, members: Iterable[Member]) -> bool:
+        """Whether the addresses of all these replicas are known."""
         return all(member in self.known for member in members)
 
 
 class EnvTarget(StrEnum):
-    """Which containers of a pod get the variables."""
+    """Which containers of a pod get the environment variables."""
 
     DEFAULT = "default"
     EVERY = "every"
@@ -51,43 +53,45 @@ class EnvTarget(StrEnum):
 
 
 class PodEdits(msgspec.Struct, frozen=True):
-    """What a framework adds to one member's template."""
+    """What a framework adds to the pod template of a replica."""
 
-    # As Kubernetes writes them: name and value, or name and valueFrom. Appended, in this order.
+    # As in a container spec: name and value, or name and valueFrom. Appended in this order.
     env: tuple[JSON, ...] = ()
     into: EnvTarget = EnvTarget.DEFAULT
     labels: Mapping[str, str] = {}
     init_containers: tuple[JSON, ...] = ()
     volumes: tuple[JSON, ...] = ()
-    # Of the first container.
+    # Volume mounts of the first container.
     mounts: tuple[JSON, ...] = ()
-    # Of the first container, if the template gives it no command.
+    # Command and arguments of the first container, if the template gives it no command.
     command: tuple[str, ...] = ()
     args: tuple[str, ...] = ()
-    # If the template names none.
+    # Used if the template names none.
     service_account: str = ""
 
 
 def variables(**values: str) -> tuple[JSON, ...]:
-    """Environment variables in the order given."""
+    """Environment variables in the order of the arguments."""
     return tuple({"name": name, "value": value} for name, value in values.items())
 
 
 class JobOutcome(StrEnum):
+    """How far a job is, by its framework's rule."""
+
     PENDING = "Pending"
     RUNNING = "Running"
     SUCCEEDED = "Succeeded"
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """How the job stands, by its framework's own rule. Failures are judged by the engine."""
+    """The outcome of a job by its framework's rule, and the message of its condition. The engine judges failures."""
 
     outcome: JobOutcome
     message: str = ""
 
 
 class ConditionText(msgspec.Struct, frozen=True):
-    """A condition's reason and message."""
+    """The reason and the message of a condition."""
 
     reason: str
     message: str
@@ -104,47 +108,47 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class Framework(Protocol[J]):
-    """Values in, values out: no client, no template to mutate, no status to write."""
+    """A kind of job. Values in, values out: no client, no template to change, no status to write."""
 
     @property
     def facts(self) -> JobKind: ...
     def default(self, job: J) -> J:
-        """The job with everything filled in that may be left out."""
+        """The job with all fields filled in that may be left out."""
         ...
 
     def validate(self, job: J) -> Iterable[Problem]:
-        """What of this kind makes the (defaulted) job impossible to run."""
+        """Why a job of this kind, with its defaults, cannot run."""
         ...
 
     def replicas(self, job: J) -> Mapping[str, ReplicaSpec]: ...
     def run_policy(self, job: J) -> RunPolicy: ...
     def wiring(self, job: J, member: Member, addresses: Addresses) -> PodEdits:
-        """What one member's pod needs to find the others."""
+        """What the pod of a replica needs to find the other replicas."""
         ...
 
     def verdict(self, job: J, gang: Gang) -> Verdict: ...
     def failure(self, job: J, kind: str, count: int) -> ConditionText:
-        """How to say that so many replicas of a type failed for good."""
+        """The condition Failed of a job of which `count` replicas of a type failed permanently."""
         ...
 
     def tolerates(self, job: J, kind: str) -> bool:
-        """Whether replicas of a type may fail for good without failing the job."""
+        """Whether replicas of a type may fail permanently without failing the job."""
         ...
 
 
 class Companion(msgspec.Struct, frozen=True):
     """An object that a job needs beside its pods and services."""
 
-    # As kubectl names it: "configmaps", "horizontalpodautoscalers.autoscaling".
+    # As in kubectl: "configmaps", "horizontalpodautoscalers.autoscaling".
     resource: str
     body: JSON
-    # The parts that are kept as the framework says; the rest is left to whoever wrote it.
+    # The top-level fields that are kept as in `body`. All others are left to other writers.
     parts: tuple[str, ...] = ()
-    # Goes when the job is suspended or has ended.
+    # Deleted when the job is suspended or has finished.
     only_active: bool = False
-    # Somebody else's of that name will do as well.
+    # An object of that name that the job does not own is used as it is.
     anyones: bool = False
-    # Is there before all others.
+    # Created before all others.
     first: bool = False
 
     @property
@@ -155,9 +159,9 @@ class Companion(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class NeedsCompanions(Protocol):
-    """A framework whose jobs have more objects than pods and services."""
+    """A framework whose jobs need more objects than pods and services."""
 
-    # What to watch for them.
+    # The resources of these objects, which are watched.
     resources: tuple[str, ...]
 
     def companions(self, job: Any, gang: Gang) -> tuple[Companion, ...]: ...
@@ -165,18 +169,18 @@ class NeedsCompanions(Protocol):
 
 @runtime_checkable
 class Elastic(Protocol):
-    """A framework some of whose jobs can go on with fewer replicas."""
+    """A framework some of whose jobs can train with fewer replicas."""
 
     def min_members(self, job: Any) -> int | None:
-        """With how many, of all types together; None: of this job with all only."""
+        """The least number of replicas of all types together; None if this job needs all of them."""
         ...
 
 
 @runtime_checkable
 class AllOrNothing(Protocol):
-    """A framework whose teams cannot go on without any one of their members: collectives of a fixed size.
+    """A framework whose jobs cannot go on without any one of their replicas: collectives of a fixed size.
 
-    If there is no room to replace one, all start anew.
+    If there is no room to replace one replica, all restart.
     """
 
     all_or_nothing: bool
@@ -184,29 +188,29 @@ class AllOrNothing(Protocol):
 
 @runtime_checkable
 class ResetsReplicaCounts(Protocol):
-    """A framework that forgets the counters of some replica types once the job has ended."""
+    """A framework that resets the counters of some replica types when the job has finished."""
 
     def reset_types(self, job: Any, gang: Gang) -> Iterable[str]: ...
 
 
 @runtime_checkable
 class RunningBeforeEnd(Protocol):
-    """A framework whose jobs are said to have run before they succeed or fail, even if nobody saw them run."""
+    """A framework whose jobs get condition Running before they succeed or fail, even if they were not seen running."""
 
     def running_text(self, job: Any) -> ConditionText:
-        """The condition Running."""
+        """The text of condition Running."""
         ...
 
 
 @runtime_checkable
 class RestartMessage(Protocol):
-    """A framework whose condition Restarting says how many replicas failed, in the words of its kind."""
+    """A framework whose condition Restarting says how many replicas failed, in the wording of its kind."""
 
     def restart_message(self, job: Any, kind: str, count: int) -> str: ...
 
 
 @runtime_checkable
 class IgnoresFields(Protocol):
-    """A framework whose kind has fields on which nothing acts, as in v1."""
+    """A framework whose kind has fields without effect, as in v1."""
 
     def ignored_fields(self, job: Any) -> Iterable[Problem]: ...

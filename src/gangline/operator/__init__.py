@@ -1,8 +1,8 @@
-"""The operator; and for authors of new kinds of job, everything they need in one place.
+"""The operator; and in one place everything that authors of new kinds of jobs need.
 
     from gangline.operator import JobKind, PodEdits, Port, TeamFramework, run
 
-Names are looked up when first used: importing this package imports nothing else.
+Names are imported when first used: importing this package imports nothing else.
 """
 
 from gangline.base.lazy_exports import lazy_exports

@@ -1,12 +1,12 @@
-"""Is there another operator for the same jobs? Two of them would act twice on each.
+"""Detects another operator that serves the same jobs: two of them would act twice on each job.
 
-There is no sure sign, so three are looked for: a Lease that somebody keeps renewing, a Deployment or a pod that looks
-like an operator, and a status that somebody else wrote a moment ago. Of these what may not be read is passed over: an
-operator with few rights sees less, and the others tell. The jobs themselves must be readable: who cannot see them yet
-cannot act yet, and would act unasked if the rights came later.
+There is no sure sign, so three are checked: a Lease that is being renewed, a Deployment or a pod that looks like an
+operator, and a status that another program wrote a moment ago. Resources that may not be read are skipped: an operator
+with few rights sees less, and relies on the other signs. The jobs themselves must be readable: without that right the
+operator cannot act yet, and would act unchecked if it got the right later.
 
-In namespaced mode only that namespace is looked at. An operator elsewhere may serve other namespaces; one that serves
-this one too shows itself by what it writes.
+In namespaced mode only that namespace is checked. An operator elsewhere may serve other namespaces; one that serves
+this one too is detected by what it writes.
 """
 
 import logging
@@ -31,55 +31,55 @@ log = logging.getLogger(__name__)
 
 ROLE_LABEL = "control-plane"
 KUBEFLOW_ROLE, GANGLINE_ROLE = "kubeflow-training-operator", "gangline-operator"
-"""Values of that label on the pods of the two operators."""
+"""Values of `ROLE_LABEL` on the pods of the two operators."""
 
 RECENT_WRITE = timedelta(minutes=3)
-"""A status that somebody else wrote so recently says that they are still there."""
+"""A status that another program wrote within this time shows that the program is still running."""
 POLL_INTERVAL = timedelta(seconds=2)
-"""How often to look whether jobs may be read by now."""
+"""How often to check whether jobs may be read by now."""
 CLOCK_SKEW = timedelta(seconds=5)
 """By how much clocks may differ."""
 _OPERATOR_IMAGE = re.compile(r"(?:.*/)?training-operator(?:[:@].*)?")
-# They write for a person, not in place of an operator.
+# Field managers of command-line tools, which are no operators.
 _HUMAN_MANAGERS = ("kubectl", "gangline")
 
 
 class OperatorConflict(GanglineError):
-    """Another operator acts on the same jobs."""
+    """Another operator serves the same jobs."""
 
 
 class ConflictingOperator(msgspec.Struct, frozen=True):
-    """What was found, and how to end it."""
+    """A sign of another operator, and how to stop that operator."""
 
     description: str
     remedy: str
 
 
 class OperatorIdentity(msgspec.Struct, frozen=True):
-    """By what an operator knows itself among what it finds."""
+    """How an operator recognizes its own pod, writes and Lease."""
 
-    # The pod it runs in, if it does.
+    # The pod in which it runs, if it does.
     pod: Key
     field_manager: str
-    # The Lease it competes for: whoever else does so acts only when we do not.
+    # The Lease for which it competes. Other operators that compete for it act only when this one does not.
     lease: Key | None = None
 
 
 async def ensure_no_conflict(
     client: Client, kinds: Iterable[JobKind], namespace: str, me: OperatorIdentity, clock: Clock
 ) -> None:
-    """Return if nobody else acts on these jobs, as far as can be seen; waits for the right to read them.
+    """Return if no other operator is detected. Waits for the right to read the jobs.
 
-    Raises `OperatorConflict`, in one line.
+    Raises `OperatorConflict` with a message of one line.
     """
-    told = ""
+    logged = ""
     while True:
         try:
             await check_conflicts(client, kinds, namespace, me, clock)
         except Forbidden as error:
-            if str(error) != told:
+            if str(error) != logged:
                 log.warning("jobs may not be read, waiting for the right", extra={"error": str(error)})
-            told = str(error)
+            logged = str(error)
             await clock.sleep(POLL_INTERVAL)
         else:
             return
@@ -88,46 +88,42 @@ async def ensure_no_conflict(
 async def check_conflicts(
     client: Client, kinds: Iterable[JobKind], namespace: str, me: OperatorIdentity, clock: Clock
 ) -> None:
-    """Raise `OperatorConflict`, in one line, if another operator is found; `Forbidden` if even jobs may not be read."""
-    for rival in await _conflicts(client, kinds, namespace, me, clock.now()):
+    """Raise `OperatorConflict` if another operator is detected, and `Forbidden` if the jobs may not be read."""
+    for conflict in await _conflicts(client, kinds, namespace, me, clock.now()):
         raise OperatorConflict(
-            f"another operator serves these jobs: {rival.description}; two would act twice on each:"
-            f" {rival.remedy}, or start this one with --take-over"
+            f"another operator serves these jobs: {conflict.description}; two would act twice on each:"
+            f" {conflict.remedy}, or start this one with --take-over"
         )
 
 
 async def _conflicts(
     client: Client, kinds: Iterable[JobKind], namespace: str, me: OperatorIdentity, now: datetime
 ) -> list[ConflictingOperator]:
-    """The surest signs first."""
-    here = Selector(namespace=namespace)
+    """All signs of other operators, the surest first."""
+    everything = Selector(namespace=namespace)
     operators = Selector(namespace=namespace, labels=f"{ROLE_LABEL} in ({KUBEFLOW_ROLE},{GANGLINE_ROLE})")
-    found: list[ConflictingOperator] = []
+    conflicts: list[ConflictingOperator] = []
     for name in {KUBEFLOW_LEASE, me.lease.name if me.lease else KUBEFLOW_LEASE}:
         named = Selector(namespace=namespace, fields=f"metadata.name={name}")
-        found += [
-            rival for lease in await _list_readable(client, Lease, named) for rival in lease_conflicts(lease, me, now)
-        ]
-    found += [
-        rival for one in await _list_readable(client, DEPLOYMENTS, here) for rival in deployment_conflicts(one, me)
-    ]
-    found += [rival for pod in await _list_readable(client, Pod, operators) for rival in pod_conflicts(pod, me)]
+        for lease in await _list_readable(client, Lease, named):
+            conflicts.extend(lease_conflicts(lease, me, now))
+    for deployment in await _list_readable(client, DEPLOYMENTS, everything):
+        conflicts.extend(deployment_conflicts(deployment, me))
+    for pod in await _list_readable(client, Pod, operators):
+        conflicts.extend(pod_conflicts(pod, me))
     for kind in kinds:
-        jobs = await _list_readable(client, _managed_resource(kind), here, unseen=(NotFound,))
-        found += [rival for job in jobs for rival in status_writer_conflicts(kind, job, me, now)]
-    return found
+        for job in await _list_readable(client, _managed_resource(kind), everything, ignored=(NotFound,)):
+            conflicts.extend(status_writer_conflicts(kind, job, me, now))
+    return conflicts
 
 
 async def _list_readable(
-    client: Client,
-    kind: Kind[T],
-    where: Selector,
-    unseen: tuple[type[ApiError], ...] = (Forbidden, NotFound),
+    client: Client, kind: Kind[T], selector: Selector, ignored: tuple[type[ApiError], ...] = (Forbidden, NotFound)
 ) -> list[T]:
-    """All there are; none if the server says one of these."""
+    """All objects that are selected; empty if the server answers with one of the ignored errors."""
     try:
-        return [found async for found in client.iterate(kind, where)]
-    except unseen as error:
+        return [item async for item in client.iterate(kind, selector)]
+    except ignored as error:
         log.debug("cannot look for other operators", extra={"error": str(error)})
         return []
 
@@ -136,59 +132,60 @@ async def _list_readable(
 
 
 def lease_conflicts(lease: Lease, me: OperatorIdentity, now: datetime) -> Iterator[ConflictingOperator]:
-    """A Lease that somebody holds and renews."""
+    """A Lease that another operator holds and renews."""
     key, spec = lease.metadata.key, lease.spec
     if key == me.lease or not spec.holder_identity or spec.renew_time is None:
         return
     if now - spec.renew_time < timedelta(seconds=spec.lease_duration_seconds) + CLOCK_SKEW:
-        what = f"{spec.holder_identity} holds lease {key}"
-        yield ConflictingOperator(what, "stop that operator, or start both with --leader-elect in one namespace")
+        description = f"{spec.holder_identity} holds lease {key}"
+        yield ConflictingOperator(description, "stop that operator, or start both with --leader-elect in one namespace")
 
 
-def deployment_conflicts(found: "Deployment", me: OperatorIdentity) -> Iterator[ConflictingOperator]:
+def deployment_conflicts(deployment: "Deployment", me: OperatorIdentity) -> Iterator[ConflictingOperator]:
     """A Deployment that runs the Kubeflow operator."""
-    metadata, spec = found.metadata, found.spec
+    metadata, spec = deployment.metadata, deployment.spec
     template = spec.template
-    images = [one.image for one in template.spec.containers if _OPERATOR_IMAGE.fullmatch(one.image)]
+    images = [container.image for container in template.spec.containers if _OPERATOR_IMAGE.fullmatch(container.image)]
     labelled = template.metadata.labels.get(ROLE_LABEL) == KUBEFLOW_ROLE
     if not spec.replicas or not (images or labelled) or _runs_in(me, metadata.key):
         return
-    what = f"deployment {metadata.key}" + (f" with image {images[0]}" if images else "")
-    yield ConflictingOperator(what, f"kubectl -n {metadata.namespace} scale deployment {metadata.name} --replicas=0")
+    description = f"deployment {metadata.key}" + (f" with image {images[0]}" if images else "")
+    remedy = f"kubectl -n {metadata.namespace} scale deployment {metadata.name} --replicas=0"
+    yield ConflictingOperator(description, remedy)
 
 
 def _runs_in(me: OperatorIdentity, deployment: Key) -> bool:
-    """Whether we are one of its pods: somebody has put our image into the Deployment that was there."""
+    """Whether this operator is a pod of the Deployment: its image was put into the Deployment of the other operator."""
     return me.pod.namespace == deployment.namespace and me.pod.name.startswith(f"{deployment.name}-")
 
 
-def pod_conflicts(found: Pod, me: OperatorIdentity) -> Iterator[ConflictingOperator]:
-    """A pod of either operator that runs, or will."""
-    metadata = found.metadata
-    over = found.status.phase in ("Succeeded", "Failed")
-    allied = metadata.labels.get(ROLE_LABEL) == GANGLINE_ROLE and me.lease is not None
-    if over or allied or metadata.key == me.pod:
+def pod_conflicts(pod: Pod, me: OperatorIdentity) -> Iterator[ConflictingOperator]:
+    """A pod of either operator that has not ended."""
+    metadata = pod.metadata
+    ended = pod.status.phase in ("Succeeded", "Failed")
+    shares_lease = metadata.labels.get(ROLE_LABEL) == GANGLINE_ROLE and me.lease is not None
+    if ended or shares_lease or metadata.key == me.pod:
         return
     yield ConflictingOperator(f"pod {metadata.key}", f"kubectl -n {metadata.namespace} delete pod {metadata.name}")
 
 
 def status_writer_conflicts(
-    kind: JobKind, found: "ManagedJob", me: OperatorIdentity, now: datetime
+    kind: JobKind, job: "ManagedJob", me: OperatorIdentity, now: datetime
 ) -> Iterator[ConflictingOperator]:
-    """A status that somebody else wrote just now, of a job that is ours to run: of others it is theirs to write."""
-    if not is_managed_here(RunPolicy(managed_by=found.spec.run_policy.managed_by)):
+    """A status that another program wrote just now, of a job that no other controller manages."""
+    if not is_managed_here(RunPolicy(managed_by=job.spec.run_policy.managed_by)):
         return
-    for entry in found.metadata.managed_fields:
+    for entry in job.metadata.managed_fields:
         if entry.subresource != "status" or entry.time is None or now - entry.time > RECENT_WRITE:
             continue
         if entry.manager != me.field_manager and not entry.manager.startswith(_HUMAN_MANAGERS):
             ago = max(0, int((now - entry.time).total_seconds()))
-            key = Key(found.metadata.namespace, found.metadata.name)
-            what = f"{entry.manager or 'somebody'} wrote the status of {kind.kind} {key} {ago} s ago"
-            yield ConflictingOperator(what, f"stop it and wait {int(RECENT_WRITE.total_seconds())} s")
+            key = Key(job.metadata.namespace, job.metadata.name)
+            description = f"{entry.manager or 'somebody'} wrote the status of {kind.kind} {key} {ago} s ago"
+            yield ConflictingOperator(description, f"stop it and wait {int(RECENT_WRITE.total_seconds())} s")
 
 
-# What is read: only what decides
+# The parts of objects that are read
 
 
 class _LabelledMeta(ApiStruct, frozen=True):
@@ -214,7 +211,7 @@ class _DeploymentSpec(ApiStruct, frozen=True):
 
 
 class Deployment(Object, frozen=True):
-    """What runs in it, and how often."""
+    """The replicas of a Deployment, and the images of its pods."""
 
     spec: _DeploymentSpec = _DeploymentSpec()
 
@@ -240,7 +237,7 @@ class _ManagedBySpec(ApiStruct, frozen=True):
 
 
 class ManagedJob(ApiStruct, frozen=True):
-    """A job, as far as who wrote it and who runs it."""
+    """The part of a job that tells who wrote it and which controller manages it."""
 
     metadata: ManagedMeta = ManagedMeta()
     spec: _ManagedBySpec = _ManagedBySpec()
@@ -250,5 +247,5 @@ DEPLOYMENTS = Resource("apps", "v1", "Deployment", "deployments", Deployment)
 
 
 def _managed_resource(kind: JobKind) -> Resource[ManagedJob]:
-    known = kind.resource
-    return Resource(known.group, known.version, known.kind, known.plural, ManagedJob)
+    resource = kind.resource
+    return Resource(resource.group, resource.version, resource.kind, resource.plural, ManagedJob)

@@ -1,10 +1,10 @@
-"""The kinds that the operator serves, on the server: whether they are there, and how they get there."""
+"""CustomResourceDefinitions on the server: install them, or wait until they are installed."""
 
 import logging
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any
 
 from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.api.kubeflow.training import JobKind
@@ -32,24 +32,24 @@ INSTALL_COMMAND = "gangline crds | kubectl apply -f -"
 
 SERVED_POLL_INTERVAL = timedelta(milliseconds=10)
 POLL_INTERVAL = timedelta(seconds=2)
-"""How often to look for definitions that somebody else must bring."""
+"""How often to look for definitions that must be installed by other means."""
 
 
 async def create_crds(client: Client, clock: Clock, kinds: Sequence[JobKind] = TRAINING_KINDS) -> None:
-    """Make kinds known to a server that is ours, PodGroups and Queues with them, and wait until they are.
+    """Create the definitions of these kinds, PodGroups and Queues, and wait until they are served.
 
-    What is there stays as it is.
+    Existing definitions stay as they are.
     """
     for definition in _crd_bodies(kinds):
         with suppress(AlreadyExists):
             await client.create(CRDS, definition)
-    wanted = (*(kind.resource for kind in kinds), *GANG_RESOURCES)
-    while not all([await is_served(client, resource) for resource in wanted]):
+    resources = (*(kind.resource for kind in kinds), *GANG_RESOURCES)
+    while await missing_definitions(client, resources):
         await clock.sleep(SERVED_POLL_INTERVAL)
 
 
 async def apply_crds(client: Client, kinds: Iterable[JobKind]) -> None:
-    """Make these kinds, PodGroups and Queues as this version has them, whoever made them before. Idempotent."""
+    """Bring the definitions of these kinds, PodGroups and Queues to this version, whoever installed them. Idempotent."""
     for definition in _crd_bodies(kinds):
         await client.apply(CRDS, definition, owner=FIELD_OWNER, force=True)
 
@@ -58,41 +58,34 @@ def _crd_bodies(kinds: Iterable[JobKind]) -> Iterable[JSON]:
     return (*map(crd, kinds), *map(gang_crd, GANG_RESOURCES))
 
 
-class HasResource(Protocol):
-    """What is served somewhere: a kind of job, or another one of ours."""
-
-    @property
-    def resource(self) -> Resource[Any]: ...
-
-
-async def missing_definitions(client: Client, kinds: Iterable[HasResource]) -> tuple[HasResource, ...]:
-    """Which of them the server does not serve."""
-    return tuple([kind for kind in kinds if not await is_served(client, kind.resource)])
+async def missing_definitions(client: Client, resources: Iterable[Resource[Any]]) -> tuple[Resource[Any], ...]:
+    """The resources that the server does not serve."""
+    return tuple([resource for resource in resources if not await is_served(client, resource)])
 
 
 class DefinitionWaiter:
-    """Waits for the kinds that a process needs. `problem` is a readiness check."""
+    """Waits for the resources that a process needs. `readiness_problem` is a readiness check."""
 
-    def __init__(self, client: Client, kinds: Sequence[HasResource], clock: Clock) -> None:
-        self._client, self._kinds, self._clock = client, kinds, clock
+    def __init__(self, client: Client, resources: Sequence[Resource[Any]], clock: Clock) -> None:
+        self._client, self._resources, self._clock = client, resources, clock
         # None: not looked for yet.
-        self._missing: tuple[HasResource, ...] | None = None
+        self._missing: tuple[Resource[Any], ...] | None = None
 
     def readiness_problem(self) -> str:
-        """What is not there, in words; empty when all is."""
+        """The resources that are not served, as text; empty if all are."""
         if self._missing is None:
             return "not looked for yet"
         return f"not served: {resource_names(self._missing)}" if self._missing else ""
 
     async def wait_until_served(self) -> None:
-        """Return when the server has all of them. Says once, and again when that changes, which it waits for.
+        """Return when the server serves all resources. Logs the missing ones, and again when they change.
 
-        Raises the errors of the first look; later ones are logged, for a server may be away for a while.
+        Raises the errors of the first attempt; later ones are logged, for a server may be away for a while.
         """
-        self._missing = await missing_definitions(self._client, self._kinds)
+        self._missing = await missing_definitions(self._client, self._resources)
         while self._missing:
-            told = {"missing": resource_names(self._missing), "install": INSTALL_COMMAND}
-            log.warning("the server lacks definitions, waiting for them", extra=told)
+            fields = {"missing": resource_names(self._missing), "install": INSTALL_COMMAND}
+            log.warning("the server lacks definitions, waiting for them", extra=fields)
             await self._wait_for_change()
 
     async def _wait_for_change(self) -> None:
@@ -100,10 +93,11 @@ class DefinitionWaiter:
         while self._missing == before:
             await self._clock.sleep(POLL_INTERVAL)
             try:
-                self._missing = await missing_definitions(self._client, self._kinds)
+                self._missing = await missing_definitions(self._client, self._resources)
             except KubeError as error:
                 log.warning("cannot look for definitions", extra={"error": str(error)})
 
 
-def resource_names(kinds: Iterable[HasResource]) -> str:
-    return ", ".join(kind.resource.name for kind in kinds)
+def resource_names(resources: Iterable[Resource[Any]]) -> str:
+    """The names of resources as in kubectl, joined by commas."""
+    return ", ".join(resource.name for resource in resources)

@@ -1,4 +1,4 @@
-"""The job engine on a manager: one controller per kind, over shared caches."""
+"""The job engine on a manager: one controller per kind of job, over shared caches."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
@@ -37,6 +37,7 @@ from gangline.jobs.observer import (
 )
 from gangline.jobs.plan.actions import PODS, SERVICES
 from gangline.jobs.reconciler import CachedJobReconciler
+from gangline.jobs.site import Site
 from gangline.kube.client import Client
 from gangline.kube.errors import KubeError
 from gangline.kube.pods import PodSubresources
@@ -56,21 +57,21 @@ COMPANION_RESOURCES: tuple[Resource[Any], ...] = (
     *Volcano.kinds,
     *SchedulerPlugins.kinds,
 )
-"""Kinds that some jobs need beside pods and services, and that the client does not know by itself."""
+"""Resources that some jobs need beside pods and services, and that are not in the client's own scheme."""
 
 OPERATOR_SCHEME: Scheme = JOB_SCHEME.with_resources(PODGROUPS, QUEUES, *COMPANION_RESOURCES, CRDS)
-"""All that an operator reads and writes."""
+"""All resources that an operator reads and writes."""
 
 
 MAX_RETRY_DELAY = timedelta(minutes=1)
-"""The longest pause after failures: a quota that was raised, or a name that is free again, tells nobody."""
+"""The longest delay after errors: no event tells that a quota was raised or that a name is free again."""
 EVENT_DELAY = timedelta(seconds=1)
-"""Events are for people, who are slower than jobs: pods are made first."""
+"""Events wait this long, so that creating pods comes first."""
 
 
 def enabled_frameworks(settings: OperatorSettings) -> tuple[Framework[Any], ...]:
-    """The frameworks of the kinds asked for."""
-    known: tuple[Framework[Any], ...] = (
+    """The built-in frameworks of the kinds that are enabled."""
+    frameworks: tuple[Framework[Any], ...] = (
         TensorFlow(),
         PyTorch(settings.pytorch_init_image, settings.pytorch_init_tries, settings.pytorch_init_template),
         XGBoost(),
@@ -78,11 +79,11 @@ def enabled_frameworks(settings: OperatorSettings) -> tuple[Framework[Any], ...]
         Paddle(),
         Jax(),
     )
-    return tuple(framework for framework in known if framework.facts.kind in settings.kinds)
+    return tuple(framework for framework in frameworks if framework.facts.kind in settings.kinds)
 
 
 class JobEngine:
-    """Adds what jobs need to a manager. Inert: the manager runs it."""
+    """Adds controllers, informers and event recorders for jobs to a manager, which runs them."""
 
     def __init__(
         self,
@@ -93,37 +94,37 @@ class JobEngine:
         clock: Clock,
         *,
         metrics: JobMetrics | None = None,
-        count: Callable[[RecordResult], object] = lambda outcome: None,
+        count: Callable[[RecordResult], object] = lambda result: None,
     ) -> None:
-        """`instance` is this process; `count` is told what becomes of events."""
+        """`instance` names this process in events; `count` is called with the result of every event."""
         self._manager, self._client, self._settings = manager, client, settings
         self._instance, self._clock = instance, clock
         self._metrics, self._count_event = metrics, count
         self._expectations = Expectations(clock)
-        where = Selector(namespace=settings.namespace, labels=JOB_NAME)
-        self._pods = manager.informer(Pod, where, {OWNER_INDEX: owner_uid, ORPHAN_INDEX: orphan_keys})
-        self._services = manager.informer(Service, where, {OWNER_INDEX: owner_uid, ORPHAN_INDEX: orphan_keys})
+        labelled = Selector(namespace=settings.namespace, labels=JOB_NAME)
+        self._pods = manager.informer(Pod, labelled, {OWNER_INDEX: owner_uid, ORPHAN_INDEX: orphan_keys})
+        self._services = manager.informer(Service, labelled, {OWNER_INDEX: owner_uid, ORPHAN_INDEX: orphan_keys})
         self._companions: dict[str, Informer[JSON]] = {}
-        self._claimed_resources: set[str] = set()
-        # The kinds served, as owners are known by.
+        # Resources whose informer reports to the expectations. These are shared, so the first kind's source does it.
+        self._reported_resources: set[str] = set()
+        # API version and kind of the jobs, as in owner references.
         self._kinds: set[tuple[str, str]] = set()
         self._slots = CreateSlots()
 
-    def add_frameworks(self, wanted: Sequence[Framework[Any]]) -> None:
-        """One controller per framework."""
-        for framework in wanted:
+    def add_frameworks(self, frameworks: Sequence[Framework[Any]]) -> None:
+        """Add one controller per framework."""
+        for framework in frameworks:
             self._add_framework(framework)
 
     def _add_framework(self, framework: Framework[Any]) -> None:
-        facts, settings = framework.facts, self._settings
-        self._kinds.add((facts.model.API_VERSION, facts.kind))
-        jobs: Informer[Any] = self._manager.informer(facts.model, Selector(namespace=settings.namespace))
-        needed = framework.resources if isinstance(framework, NeedsCompanions) else ()
-        groups = tuple(kind.name for gangs in settings.site.gang_schedulers for kind in gangs.kinds)
-        companions = {name: self._companion_informer(name) for name in (*groups, *needed)}
+        job_kind, settings = framework.facts, self._settings
+        self._kinds.add((job_kind.model.API_VERSION, job_kind.kind))
+        jobs: Informer[Any] = self._manager.informer(job_kind.model, Selector(namespace=settings.namespace))
+        resources = companion_resources(framework, settings.site)
+        companions = {name: self._companion_informer(name) for name in resources}
         recorder = EventRecorder(
             self._client,
-            facts.controller,
+            job_kind.controller,
             self._instance,
             self._clock,
             scheme=self._client.scheme,
@@ -141,85 +142,86 @@ class JobEngine:
         reconciler = CachedJobReconciler(
             framework,
             Observer(framework, caches, self._expectations, settings.site, self._clock),
-            self._executor(facts, JobEvents(recorder)),
+            self._executor(job_kind, JobEvents(recorder)),
             PodLogs(PodSubresources(self._client)),
             self._clock,
         )
         self._manager.new_controller(
-            facts.controller,
+            job_kind.controller,
             reconciler,
-            self._sources(facts, jobs, companions),
+            self._sources(job_kind, jobs, companions),
             ControllerOptions(workers=settings.workers, ceiling=MAX_RETRY_DELAY),
         )
 
-    def _executor(self, facts: JobKind, notes: JobEvents) -> Executor:
+    def _executor(self, job_kind: JobKind, events: JobEvents) -> Executor:
         if self._metrics is None:
-            return Executor(self._client, self._expectations, notes, self._slots)
-        return MeteredExecutor(self._client, self._expectations, notes, self._slots, self._metrics.for_kind(facts))
+            return Executor(self._client, self._expectations, events, self._slots)
+        return MeteredExecutor(self._client, self._expectations, events, self._slots, self._metrics.for_kind(job_kind))
 
     def _sources(
-        self, facts: JobKind, jobs: Informer[Any], companions: Mapping[str, Informer[JSON]]
+        self, job_kind: JobKind, jobs: Informer[Any], companions: Mapping[str, Informer[JSON]]
     ) -> Sequence[KeySource]:
         children: dict[str, Informer[Any]] = {PODS: self._pods, SERVICES: self._services, **companions}
+        unreported = children.keys() - self._reported_resources
+        self._reported_resources |= unreported
         return [
             InformerSource(jobs, own_key),
             *(
-                self._expectation_source(name, informer)
-                for name, informer in children.items()
-                if self._claim_resource(name)
+                ExpectationSource(informer, resource, self._expectations)
+                for resource, informer in children.items()
+                if resource in unreported
             ),
-            *(InformerSource(informer, owning_jobs(facts.kind)) for informer in children.values()),
-            *([DeletedJobsCounter(jobs, self._metrics.for_kind(facts))] if self._metrics is not None else []),
+            *(InformerSource(informer, owning_jobs(job_kind.kind)) for informer in children.values()),
+            *([DeletedJobsCounter(jobs, self._metrics.for_kind(job_kind))] if self._metrics is not None else []),
         ]
 
-    def _claim_resource(self, resource: str) -> bool:
-        """Whether nobody tells expectations of a resource yet: they are shared, so the first kind's source does."""
-        fresh = resource not in self._claimed_resources
-        self._claimed_resources.add(resource)
-        return fresh
-
-    def _expectation_source(self, resource: str, informer: Informer[Any]) -> KeySource:
-        return ExpectationSource(informer, resource, self._expectations)
-
     def _companion_informer(self, name: str) -> Informer[JSON]:
-        """The informer of a resource of which only what jobs own is kept whole."""
-        known = self._companions.get(name)
-        if known is None:
+        """The informer of a resource, shared by all kinds. Objects that no job owns are stripped to their metadata."""
+        informer = self._companions.get(name)
+        if informer is None:
             resource = self._client.unstructured(self._client.scheme.find(name))
-            where = Selector(namespace=self._settings.namespace)
+            selector = Selector(namespace=self._settings.namespace)
             trim = partial(metadata_if_foreign, self._kinds)
-            known = Informer(self._client, resource, where, clock=self._clock, trim=trim)
-            self._manager.add_informer(known)
-            self._companions[name] = known
-        return known
+            informer = Informer(self._client, resource, selector, clock=self._clock, trim=trim)
+            self._manager.add_informer(informer)
+            self._companions[name] = informer
+        return informer
 
 
-def metadata_if_foreign(kinds: Collection[tuple[str, str]], found: JSON) -> JSON:
-    """Of an object that no job of these kinds owns, only that it is there."""
-    metadata = found["metadata"]
+def companion_resources(framework: Framework[Any], site: Site) -> tuple[str, ...]:
+    """The resources of a job's companions, as in kubectl: those of gang schedulers, then those of the framework."""
+    return (
+        *(kind.name for scheduler in site.gang_schedulers for kind in scheduler.kinds),
+        *(framework.resources if isinstance(framework, NeedsCompanions) else ()),
+    )
+
+
+def metadata_if_foreign(kinds: Collection[tuple[str, str]], body: JSON) -> JSON:
+    """The object, stripped to its identity and owners if no job of these kinds owns it."""
+    metadata = body["metadata"]
     owners = metadata.get("ownerReferences") or []
     if any((owner.get("apiVersion"), owner.get("kind")) in kinds for owner in owners):
-        return found
-    kept = ("name", "namespace", "uid", "resourceVersion", "ownerReferences")
-    return {"metadata": {name: metadata[name] for name in kept if name in metadata}}
+        return body
+    fields = ("name", "namespace", "uid", "resourceVersion", "ownerReferences")
+    return {"metadata": {name: metadata[name] for name in fields if name in metadata}}
 
 
 def scheme_of(wanted: Iterable[Framework[Any]], gangs: Iterable[GangScheduler] = ()) -> Scheme:
-    """All that an operator of these frameworks reads and writes, with these gang schedulers."""
-    kinds = (kind for each in gangs for kind in each.kinds)
+    """All resources that an operator of these frameworks reads and writes, with these gang schedulers."""
+    kinds = (kind for scheduler in gangs for kind in scheduler.kinds)
     return OPERATOR_SCHEME.with_resources(*(framework.facts.resource for framework in wanted), *kinds)
 
 
 class PodLogs:
-    """The end of a container's log, from the server."""
+    """Reads the end of a container's log from the server."""
 
     def __init__(self, pods: PodSubresources) -> None:
         self._pods = pods
 
     async def tail(self, pod: Key, container: str, lines: int) -> tuple[str, ...]:
         try:
-            async with aclosing(self._pods.logs(pod, container=container, tail=lines, limit_bytes=8192)) as found:
-                return tuple([line.decode(errors="replace") async for line in found])
+            async with aclosing(self._pods.logs(pod, container=container, tail=lines, limit_bytes=8192)) as log:
+                return tuple([line.decode(errors="replace") async for line in log])
         except KubeError:
-            # Not ours to read, or gone with its node: the failure is told without it.
+            # Not allowed, or gone with its node: the failure is reported without it.
             return ()

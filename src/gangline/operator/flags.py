@@ -1,4 +1,4 @@
-"""What the flags of `gangline operator` mean."""
+"""Turns the flags of `gangline operator` into settings."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -9,16 +9,16 @@ import msgspec
 
 from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.base.errors import InputError
-from gangline.jobs.pods.addressing import ServiceMode
+from gangline.jobs.site import ServiceMode
 from gangline.operator.gang_schedulers import site_from_flag
 from gangline.operator.settings import OperatorProcessSettings, OperatorSettings
 
 INIT_TEMPLATE_FILE = Path("/etc/config/initContainer.yaml")
-"""Where a template for PyTorch's init container may be; the Kubeflow operator looks there too."""
+"""The default path of the template of PyTorch's init container, as in the Kubeflow operator."""
 
 
 def settings_from_flags(flags: Mapping[str, Any], environ: Mapping[str, str]) -> OperatorProcessSettings:
-    """Raises `InputError`. `flags` by their names, with underscores, as `gangline operator` has them."""
+    """The settings that flags and environment describe. `flags` are by name, with underscores. Raises `InputError`."""
     site = msgspec.structs.replace(
         site_from_flag(flags["gang_scheduler_name"], protect=flags["protect_gangs"]),
         services=ServiceMode(flags["services"]),
@@ -51,20 +51,23 @@ def settings_from_flags(flags: Mapping[str, Any], environ: Mapping[str, str]) ->
     )
 
 
-def canonical_kinds(asked: tuple[str, ...]) -> tuple[str, ...]:
-    """The kinds by their proper names, in our order; all if none is asked for. Raises `InputError`."""
-    known = {kind.kind.lower(): kind.kind for kind in TRAINING_KINDS}
-    for name in asked:
-        if name.lower() not in known:
+def canonical_kinds(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The kinds with these names in any case, in canonical spelling and order; all if there are no names.
+
+    Raises `InputError` for an unknown kind.
+    """
+    kinds = {kind.kind.lower(): kind.kind for kind in TRAINING_KINDS}
+    for name in names:
+        if name.lower() not in kinds:
             raise InputError(
-                f"--enable-scheme: scheme {name} is not supported yet; write one of {', '.join(known.values())}"
+                f"--enable-scheme: scheme {name} is not supported yet; write one of {', '.join(kinds.values())}"
             )
-    wanted = {name.lower() for name in asked} or known.keys()
-    return tuple(kind for name, kind in known.items() if name in wanted)
+    enabled = {name.lower() for name in names} or kinds.keys()
+    return tuple(kind for name, kind in kinds.items() if name in enabled)
 
 
 def init_template(file: Path) -> str | None:
-    """The text of the file; None if it is the default one and does not exist. Raises `InputError`."""
+    """The text of the file; None if it is the default file and does not exist. Raises `InputError`."""
     try:
         return file.read_text()
     except FileNotFoundError:
@@ -72,5 +75,5 @@ def init_template(file: Path) -> str | None:
             return None
         raise InputError(f"--pytorch-init-container-template-file: {file}: no such file") from None
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "is not text"
-        raise InputError(f"--pytorch-init-container-template-file: {file}: {why}") from error
+        reason = error.strerror if isinstance(error, OSError) else "is not text"
+        raise InputError(f"--pytorch-init-container-template-file: {file}: {reason}") from error

@@ -1,20 +1,18 @@
-"""Which gang schedulers an operator uses: named by a flag, found on the server."""
+"""The gang schedulers that an operator uses: named by a flag, and checked against the server."""
 
 import msgspec
 
 from gangline.api.scheduling import SCHEDULER_NAME
 from gangline.base.clock import Clock
 from gangline.base.errors import InputError
-from gangline.jobs.gangs.choice import NO_GANG_SCHEDULER
 from gangline.jobs.gangs.gangline import GanglineScheduler
 from gangline.jobs.gangs.kubernetes import KNOWN_VERSIONS, KubernetesWorkloads
 from gangline.jobs.gangs.podgroup import GangScheduler
 from gangline.jobs.gangs.scheduler_plugins import SchedulerPlugins
 from gangline.jobs.gangs.volcano import Volcano
-from gangline.jobs.pods.addressing import Site
+from gangline.jobs.site import NO_GANG_SCHEDULER, Site
 from gangline.kube.client import Client
-from gangline.kube.discovery import is_served
-from gangline.operator.definitions import POLL_INTERVAL
+from gangline.operator.definitions import POLL_INTERVAL, missing_definitions
 
 SCHEDULER_FLAG = "--gang-scheduler-name"
 
@@ -29,9 +27,9 @@ _REMEDIES = {
 
 
 def site_from_flag(text: str, *, protect: bool = True) -> Site:
-    """A site with the gang schedulers that the flag names, by commas: the first for all jobs, the others on request.
+    """A site with the gang schedulers in the flag, separated by commas: the first for all jobs, the others on request.
 
-    As v1 reads it, a name that is none of ours is the one under which scheduler-plugins run. Raises `InputError`.
+    As in v1, an unknown name is the one under which scheduler-plugins run. Raises `InputError`.
     """
     names = [name.strip() for name in text.split(",")] if text.strip() else []
     if "" in names or len({name.lower() for name in names}) < len(names):
@@ -40,11 +38,10 @@ def site_from_flag(text: str, *, protect: bool = True) -> Site:
         raise InputError(
             f'{SCHEDULER_FLAG}: "{text}": write {NO_GANG_SCHEDULER} first, or not at all: jobs may always ask for it'
         )
-    first, *more = names or [NO_GANG_SCHEDULER]
+    first, *others = names or [NO_GANG_SCHEDULER]
     default = None if first.lower() == NO_GANG_SCHEDULER else _gang_scheduler(first, protect=protect)
     return Site(
-        gang_scheduler=default,
-        other_gang_schedulers=tuple(_gang_scheduler(name, protect=protect) for name in more),
+        gang_scheduler=default, other_gang_schedulers=tuple(_gang_scheduler(name, protect=protect) for name in others)
     )
 
 
@@ -60,31 +57,28 @@ def _gang_scheduler(name: str, *, protect: bool) -> GangScheduler:
 
 
 async def with_served_versions(client: Client, site: Site) -> Site:
-    """The site with Kubernetes' own scheduler in the version that the server has. The client needs no scheme for it."""
-    if not any(isinstance(gangs, KubernetesWorkloads) for gangs in site.gang_schedulers):
-        return site
-    found = (
-        site.gang_scheduler
-        if not isinstance(site.gang_scheduler, KubernetesWorkloads)
-        else await _with_served_version(client, site.gang_scheduler)
-    )
-    more = [
-        await _with_served_version(client, each) if isinstance(each, KubernetesWorkloads) else each
-        for each in site.other_gang_schedulers
-    ]
-    return msgspec.structs.replace(site, gang_scheduler=found, other_gang_schedulers=tuple(more))
+    """The site with Kubernetes' own scheduler in the API version that the server has, if one is served.
+
+    The client's scheme need not know its kinds.
+    """
+    default = site.gang_scheduler
+    if default is not None:
+        default = await _with_served_version(client, default)
+    others = [await _with_served_version(client, scheduler) for scheduler in site.other_gang_schedulers]
+    return msgspec.structs.replace(site, gang_scheduler=default, other_gang_schedulers=tuple(others))
 
 
-async def _with_served_version(client: Client, gangs: KubernetesWorkloads) -> KubernetesWorkloads:
-    for version in KNOWN_VERSIONS:
-        known = gangs.with_version(version)
-        if all([await is_served(client, kind) for kind in known.kinds]):
-            return known
-    return gangs
+async def _with_served_version(client: Client, scheduler: GangScheduler) -> GangScheduler:
+    if isinstance(scheduler, KubernetesWorkloads):
+        for version in KNOWN_VERSIONS:
+            candidate = scheduler.with_version(version)
+            if not await missing_definitions(client, candidate.kinds):
+                return candidate
+    return scheduler
 
 
 async def check_with_retry(client: Client, site: Site, clock: Clock) -> None:
-    """As `check_installed`, with a second look: definitions that are just being installed come one by one, PodGroups last."""
+    """As `check_installed`, and once more after a pause: definitions are installed one by one, PodGroups last."""
     try:
         await check_installed(client, site)
     except InputError:
@@ -93,11 +87,11 @@ async def check_with_retry(client: Client, site: Site, clock: Clock) -> None:
 
 
 async def check_installed(client: Client, site: Site) -> None:
-    """Raises `InputError` for one that the server lacks."""
-    for gangs in site.gang_schedulers:
-        for kind in gangs.kinds:
-            if not await is_served(client, kind):
-                remedy = _REMEDIES.get(gangs.name, "install scheduler-plugins with that scheduler")
-                raise InputError(
-                    f"{SCHEDULER_FLAG}: the server has no {kind.name}, which {gangs.name} needs: {remedy}; or leave the name out"
-                )
+    """Raise `InputError` if the server does not serve a resource of one of the gang schedulers."""
+    for scheduler in site.gang_schedulers:
+        for kind in await missing_definitions(client, scheduler.kinds):
+            remedy = _REMEDIES.get(scheduler.name, "install scheduler-plugins with that scheduler")
+            raise InputError(
+                f"{SCHEDULER_FLAG}: the server has no {kind.name}, which {scheduler.name} needs: {remedy};"
+                " or leave the name out"
+            )

@@ -1,21 +1,19 @@
-"""The operator from a command line: `gangline operator`, and custom operators, which take the same flags."""
+"""The command `gangline operator`, and `run` for custom operators, which take the same flags."""
 
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from gangline.base.errors import GanglineError, InputError
+from gangline.base.errors import GanglineError
 from gangline.jobs.framework import Framework
+from gangline.operator.go_flags import F, GoCommand, go_flag, log_level, text_option, with_options
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-LOG_LEVELS = {"debug": "DEBUG", "info": "INFO", "warn": "WARNING", "error": "ERROR", "panic": "CRITICAL"}
 IGNORED_FLAGS = (
     "--webhook-server-port",
     "--webhook-service-name",
@@ -24,47 +22,11 @@ IGNORED_FLAGS = (
     "--zap-stacktrace-level",
     "--zap-time-encoding",
 )
-"""Flags of the Kubeflow operator that mean nothing here: no webhook is needed, and logging is another."""
-
-
-class GoCommand(click.Command):
-    """Takes flags as Go programs do, so that the arguments of an existing Deployment fit; complains in one line."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        if kwargs.get("help"):
-            # Examples keep their lines, also those of a raw docstring.
-            kwargs["help"] = kwargs["help"].replace("\\b\n", "\b\n")
-        super().__init__(*args, **kwargs)
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        try:
-            return super().parse_args(ctx, [_with_two_dashes(argument) for argument in args])
-        except click.UsageError as error:
-            raise InputError(f"{error.format_message()} See {ctx.command_path} --help.") from None
-
-
-def _with_two_dashes(argument: str) -> str:
-    """Go does not tell `-flag` from `--flag`."""
-    long = argument[:1] == "-" and argument[1:2].isalpha() and argument != "-h"
-    return f"-{argument}" if long else argument
-
-
-def go_flag(name: str, text: str, *, default: bool = False) -> Callable[[F], F]:
-    """A boolean as Go has it: `--x`, `--x=true`, `--x=false`."""
-    return click.option(
-        name,
-        type=bool,
-        is_flag=False,
-        flag_value=True,
-        default=default,
-        show_default=default,
-        metavar="[true|false]",
-        help=text,
-    )
+"""Flags of the Kubeflow operator without effect here: there is no webhook, and logging is another one."""
 
 
 def accept_ignored_flags(command: F) -> F:
-    """Options that are taken and do nothing."""
+    """Add the options of the Kubeflow operator that have no effect here."""
     for name in IGNORED_FLAGS:
         command = click.option(name, is_flag=False, flag_value="true", hidden=True)(command)
     return command
@@ -92,7 +54,7 @@ GENERAL_OPTIONS = (
         type=click.IntRange(min=1),
         default=16,
         show_default=True,
-        help="Jobs of each kind that are worked on at the same time.",
+        help="Jobs of each kind that are reconciled at the same time.",
     ),
     click.option(
         "--services",
@@ -102,8 +64,7 @@ GENERAL_OPTIONS = (
         help="Headless services: one for each replica, or one for each job, which needs far fewer objects.",
     ),
     go_flag(
-        "--legacy-labels",
-        "Label pods also as the operators before 1.4 did: the SDKs of their time find pods by that.",
+        "--legacy-labels", "Label pods also as the operators before 1.4 did: the SDKs of their time find pods by that."
     ),
     click.option(
         "--qps",
@@ -120,48 +81,32 @@ GENERAL_OPTIONS = (
         help="With --qps: most requests at once; 0 is as many as in a second.",
     ),
     go_flag("--leader-elect", "Act only while holding a Lease, so that of several operators one acts."),
-    click.option(
-        "--leader-election-id",
-        default="1ca428e5.training-operator.kubeflow.org",
-        show_default=True,
-        metavar="NAME",
-        help="Name of that Lease.",
+    text_option(
+        "--leader-election-id", "NAME", "Name of that Lease.", default="1ca428e5.training-operator.kubeflow.org"
     ),
-    click.option(
+    text_option(
         "--leader-election-namespace",
-        default="",
-        metavar="NAME",
-        help="Namespace of that Lease; by default the one served, or the operator's own.",
+        "NAME",
+        "Namespace of that Lease; by default the one served, or the operator's own.",
     ),
-    go_flag("--take-over", "Act even if another operator for these jobs was found."),
+    go_flag("--take-over", "Act even if another operator for these jobs is detected."),
     go_flag("--install-crds", "Bring the definitions of the kinds on the server to this version first."),
-    click.option(
-        "--metrics-bind-address",
-        default=":8080",
-        show_default=True,
-        metavar="ADDRESS",
-        help="Where /metrics is; 0 is nowhere.",
-    ),
-    click.option(
-        "--health-probe-bind-address",
-        default=":8081",
-        show_default=True,
-        metavar="ADDRESS",
-        help="Where /healthz and /readyz are; 0 is nowhere.",
+    text_option("--metrics-bind-address", "ADDRESS", "Where /metrics is; 0 is nowhere.", default=":8080"),
+    text_option(
+        "--health-probe-bind-address", "ADDRESS", "Where /healthz and /readyz are; 0 is nowhere.", default=":8081"
     ),
     click.option(
         "--grace",
         type=click.FloatRange(min=0),
         default=10.0,
         show_default=True,
+        help="How long running reconciles may take to finish when the operator stops.",
         metavar="SECONDS",
-        help="How long passes under way may take to finish when the operator is asked to end.",
     ),
-    click.option(
+    text_option(
         "--gang-scheduler-name",
-        default="",
-        metavar="NAME",
-        help="Gang scheduling: gangline, volcano, kubernetes, or the name under which scheduler-plugins run; off when "
+        "NAME",
+        "Gang scheduling: gangline, volcano, kubernetes, or the name under which scheduler-plugins run; off when "
         "empty or none. Several by commas: the first for all jobs, the others for jobs that ask for them.",
     ),
     go_flag(
@@ -200,19 +145,17 @@ BUILTIN_KIND_OPTIONS = (
         metavar="KIND",
         help="Serve this kind; may be given several times; by default all six.",
     ),
-    click.option(
+    text_option(
         "--pytorch-init-container-image",
+        "IMAGE",
+        "Image with which PyTorch workers wait for their master; empty: they do not.",
         default="alpine:3.10",
-        show_default=True,
-        metavar="IMAGE",
-        help="Image with which PyTorch workers wait for their master; empty: they do not.",
     ),
-    click.option(
+    text_option(
         "--pytorch-init-container-template-file",
+        "FILE",
+        "Template of that container; the default file need not exist.",
         default="/etc/config/initContainer.yaml",
-        show_default=True,
-        metavar="FILE",
-        help="Template of that container; the default file need not exist.",
     ),
     click.option(
         "--pytorch-init-container-max-tries",
@@ -221,16 +164,15 @@ BUILTIN_KIND_OPTIONS = (
         show_default=True,
         help="How often that container looks for the master.",
     ),
-    click.option(
+    text_option(
         "--mpi-kubectl-delivery-image",
+        "IMAGE",
+        "Image that brings kubectl to MPI launchers; empty: no such container.",
         default="kubeflow/kubectl-delivery:latest",
-        show_default=True,
-        metavar="IMAGE",
-        help="Image that brings kubectl to MPI launchers; empty: no such container.",
     ),
 )
 
-# What the flags of our own kinds are to an operator of others.
+# The flags of the built-in kinds, for an operator that serves other kinds.
 _CUSTOM_OPERATOR_FLAGS: Mapping[str, Any] = {
     "kinds": (),
     "pytorch_init_container_image": "",
@@ -238,17 +180,6 @@ _CUSTOM_OPERATOR_FLAGS: Mapping[str, Any] = {
     "pytorch_init_container_max_tries": 1,
     "mpi_kubectl_delivery_image": "",
 }
-
-
-def with_options(*options: Callable[[Any], Any]) -> Callable[[F], F]:
-    """Gives a command these options, in this order."""
-
-    def decorated(command: F) -> F:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorated
 
 
 @click.command(cls=GoCommand)
@@ -271,43 +202,43 @@ def operator(context: click.Context, /, **flags: Any) -> int:
 
     Exit codes: 0 interrupted; 1 an error.
     """
-    given = [name for name in IGNORED_FLAGS if flags[name.removeprefix("--").replace("-", "_")] is not None]
-    return asyncio.run(_run_operator(flags, given))
+    ignored = [name for name in IGNORED_FLAGS if flags[name.removeprefix("--").replace("-", "_")] is not None]
+    return asyncio.run(_run_operator(flags, ignored))
 
 
-def run(*wanted: Framework[Any], arguments: Sequence[str] | None = None) -> None:
+def run(*frameworks: Framework[Any], arguments: Sequence[str] | None = None) -> None:
     """Run the jobs of these frameworks in a cluster until interrupted: the whole program of a custom operator.
 
-    It takes the flags of `gangline operator`, except those of our own kinds (`--help` lists them), from the command
-    line unless given. What is wrong is said in one line, and the exit code is 1.
+    `arguments` are the flags of `gangline operator` without those of the built-in kinds (`--help` lists them); by
+    default those of the command line. An error is printed in one line, and the exit code is 1.
     """
 
-    @click.command(cls=GoCommand, help=f"Run {_kind_names(wanted)} of a cluster, until interrupted.")
+    @click.command(cls=GoCommand, help=f"Run {_kind_names(frameworks)} of a cluster, until interrupted.")
     @with_options(*GENERAL_OPTIONS)
     def command(**flags: Any) -> int:
         if not is_option_given("leader_election_id"):
-            flags["leader_election_id"] = f"{wanted[0].facts.resource.name}-operator".replace("/", "-")
-        return asyncio.run(_run_operator({**_CUSTOM_OPERATOR_FLAGS, **flags}, [], wanted))
+            flags["leader_election_id"] = f"{frameworks[0].facts.resource.name}-operator".replace("/", "-")
+        return asyncio.run(_run_operator({**_CUSTOM_OPERATOR_FLAGS, **flags}, [], frameworks))
 
     try:
         command.main(None if arguments is None else list(arguments), standalone_mode=False)
     except (click.ClickException, GanglineError) as error:
-        told = error.format_message() if isinstance(error, click.ClickException) else str(error)
-        click.echo(f"error: {told}", err=True)
+        message = error.format_message() if isinstance(error, click.ClickException) else str(error)
+        click.echo(f"error: {message}", err=True)
         sys.exit(1)
 
 
 def is_option_given(name: str) -> bool:
-    """Whether an option was written, or is as by default."""
+    """Whether an option was given, on the command line or by a variable, and not left at its default."""
     return click.get_current_context().get_parameter_source(name) is not ParameterSource.DEFAULT
 
 
-def _kind_names(wanted: Sequence[Framework[Any]]) -> str:
-    return ", ".join(framework.facts.kind for framework in wanted)
+def _kind_names(frameworks: Sequence[Framework[Any]]) -> str:
+    return ", ".join(framework.facts.kind for framework in frameworks)
 
 
 async def _run_operator(
-    flags: Mapping[str, Any], without_effect: list[str], wanted: Sequence[Framework[Any]] | None = None
+    flags: Mapping[str, Any], ignored_flags: list[str], frameworks: Sequence[Framework[Any]] | None = None
 ) -> int:
     import logging
 
@@ -318,28 +249,19 @@ async def _run_operator(
     from gangline.operator.operator_process import run_operator
 
     configure_logging(log_level(flags["level"]), LogFormat(_log_format(flags)))
-    if without_effect:
-        told = {"flags": " ".join(without_effect)}
-        logging.getLogger(__name__).warning("flags without effect here", extra=told)
+    if ignored_flags:
+        fields = {"flags": " ".join(ignored_flags)}
+        logging.getLogger(__name__).warning("flags without effect here", extra=fields)
     settings = settings_from_flags(flags, os.environ)
     connection = load_connection(
         kubeconfig=flags["kubeconfig"], context=flags["context"], environ=os.environ, home=Path.home()
     )
-    await run_operator(connection, settings, SystemClock(), wanted)
+    await run_operator(connection, settings, SystemClock(), frameworks)
     return 0
 
 
-def log_level(text: str) -> str:
-    """The standard library's word for one of zap's. Raises `InputError`."""
-    if text.isdecimal():
-        return "DEBUG" if int(text) else "INFO"
-    if text.lower() not in LOG_LEVELS:
-        raise InputError(f'--log-level: is "{text}"; write one of {", ".join(LOG_LEVELS)}, or a number')
-    return LOG_LEVELS[text.lower()]
-
-
 def _log_format(flags: Mapping[str, Any]) -> str:
-    asked: str = flags["log_format"]
-    if asked == "auto" and flags["encoder"]:
+    log_format: str = flags["log_format"]
+    if log_format == "auto" and flags["encoder"]:
         return "json" if flags["encoder"] == "json" else "text"
-    return asked
+    return log_format

@@ -1,8 +1,8 @@
-"""What an operator counts of jobs, under the names of the Kubeflow operator, so that dashboards and alerts fit.
+"""Metrics about jobs, under the names of the Kubeflow operator, so that dashboards and alerts fit.
 
-Counted is what was written down, not what was seen: a status goes from one state to the next once in the life of a
-job, however often a pass is repeated and the operator restarted. A pass that wrote and was killed before it counted is
-not counted; nothing is counted twice.
+Status writes are counted, not observations: a status changes from one state to the next once in the life of a job,
+however often a reconcile is repeated and the operator restarted. A write whose process is killed before it is counted
+is lost; nothing is counted twice.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,17 +28,17 @@ LABELS = ("job_namespace", "framework")
 
 
 class JobMetrics:
-    """All counters, in one registry. Hands each kind what it reports to."""
+    """All counters of the operator, in one registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        def counter(name: str, what: str) -> Counter:
-            return Counter(f"{PREFIX}_{name}_total", what, LABELS, registry=registry)
+        def counter(name: str, text: str) -> Counter:
+            return Counter(f"{PREFIX}_{name}_total", text, LABELS, registry=registry)
 
         self.jobs = {
-            "created": counter("jobs_created", "Jobs taken up, once each."),
-            "deleted": counter("jobs_deleted", "Jobs deleted, by whomever."),
+            "created": counter("jobs_created", "Jobs that got their first status, once each."),
+            "deleted": counter("jobs_deleted", "Jobs deleted, by the operator or by users."),
             "successful": counter("jobs_successful", "Jobs that succeeded."),
-            "failed": counter("jobs_failed", "Jobs that failed, for whatever reason."),
+            "failed": counter("jobs_failed", "Jobs that failed, for any reason."),
             "restarted": counter("jobs_restarted", "Restarts of replicas."),
         }
         self.children = {
@@ -51,19 +51,19 @@ class JobMetrics:
         }
 
     def for_kind(self, kind: JobKind) -> "KindMetrics":
-        """For the jobs of one kind."""
-        # The container is named after the framework, and so is this label in v1.
+        """The counters of one kind of job."""
+        # As in v1 the label `framework` is the name of the training container.
         return KindMetrics(self, kind.container)
 
 
 class KindMetrics:
-    """What jobs of one kind report to."""
+    """The counters of one kind of job."""
 
     def __init__(self, metrics: JobMetrics, framework: str) -> None:
         self._metrics, self._framework = metrics, framework
 
     def count_transitions(self, namespace: str, before: JobStatus, after: JobStatus) -> None:
-        """A status took the place of another one."""
+        """Count what happened between two statuses that were written one after the other."""
         for event, count in transitions(before, after).items():
             self.count_job(namespace, event, count)
 
@@ -77,14 +77,14 @@ class KindMetrics:
 
 
 def transitions(before: JobStatus, after: JobStatus) -> dict[str, int]:
-    """What happened to a job between two of its statuses, and how often."""
-    happened = {
+    """The events between two statuses of a job, and how often each happened."""
+    counts = {
         "created": int(not before.conditions and bool(after.conditions)),
         "successful": _became_true(ConditionType.SUCCEEDED, before, after),
         "failed": _became_true(ConditionType.FAILED, before, after),
         "restarted": max(0, after.restarts - before.restarts),
     }
-    return {event: count for event, count in happened.items() if count}
+    return {event: count for event, count in counts.items() if count}
 
 
 def _became_true(kind: ConditionType, before: JobStatus, after: JobStatus) -> int:
@@ -92,18 +92,13 @@ def _became_true(kind: ConditionType, before: JobStatus, after: JobStatus) -> in
 
 
 class MeteredExecutor(Executor):
-    """An executor that counts what it has done."""
+    """An executor that counts status changes, and objects created and deleted."""
 
     def __init__(
-        self,
-        client: Client,
-        expectations: Expectations,
-        teller: EventSink,
-        shares: CreateSlots,
-        report: KindMetrics,
+        self, client: Client, expectations: Expectations, events: EventSink, slots: CreateSlots, metrics: KindMetrics
     ) -> None:
-        super().__init__(MeteredClient(client, report), expectations, teller, shares)
-        self._kind_metrics = report
+        super().__init__(MeteredClient(client, metrics), expectations, events, slots)
+        self._kind_metrics = metrics
 
     async def write_status(self, job: J, status: JobStatus) -> J:
         written = await super().write_status(job, status)
@@ -113,11 +108,11 @@ class MeteredExecutor(Executor):
 
 
 class MeteredClient:
-    """A client that counts the children it makes and ends."""
+    """A client that counts the objects it creates and deletes."""
 
-    def __init__(self, client: Client, report: KindMetrics) -> None:
-        self._client, self._kind_metrics = client, report
-        # Nothing to count in these.
+    def __init__(self, client: Client, metrics: KindMetrics) -> None:
+        self._client, self._kind_metrics = client, metrics
+        # Not counted.
         self.get, self.patch, self.apply, self.unstructured = (
             client.get,
             client.patch,
@@ -132,25 +127,25 @@ class MeteredClient:
     async def create(self, kind: Kind[T], body: JSON, *, namespace: str = "") -> T:
         plural = self.scheme.of(kind).plural
         try:
-            made = await self._client.create(kind, body, namespace=namespace)
+            created = await self._client.create(kind, body, namespace=namespace)
         except AlreadyExists:
             raise
         except KubeError:
             self._kind_metrics.count_child(namespace, plural, "failures")
             raise
         self._kind_metrics.count_child(namespace, plural, "created")
-        return made
+        return created
 
-    async def delete(self, kind: Kind[Any], key: Key, **how: Any) -> None:
-        await self._client.delete(kind, key, **how)
+    async def delete(self, kind: Kind[Any], key: Key, **options: Any) -> None:
+        await self._client.delete(kind, key, **options)
         self._kind_metrics.count_child(key.namespace, self.scheme.of(kind).plural, "deleted")
 
 
 class DeletedJobsCounter:
-    """A source that adds no keys: it counts the jobs that go, while this process acts on them."""
+    """A source that adds no keys: it counts the jobs that are deleted while this process leads."""
 
-    def __init__(self, jobs: Informer[Any], report: KindMetrics) -> None:
-        self._jobs, self._kind_metrics = jobs, report
+    def __init__(self, jobs: Informer[Any], metrics: KindMetrics) -> None:
+        self._jobs, self._kind_metrics = jobs, metrics
 
     @contextmanager
     def attach(self, add: Callable[[Key], None]) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""So many requests under way at the same time, and no slow one keeps others out."""
+"""Limits the requests in flight, without letting slow ones block the others."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,14 +9,14 @@ from gangline.base.clock import Clock
 from gangline.kube.transport.api import Request, Response, ResponseStream, Transport, WebSocket
 
 MAX_IN_FLIGHT = 12
-"""Two cores of an API server do no more, and each connection costs memory and a handshake."""
+"""An API server with two cores does no more at a time, and each connection costs memory and a handshake."""
 SLOT_TIMEOUT = timedelta(milliseconds=500)
-"""A request that takes longer waits for something else than the server's cores: a webhook, say, that hangs for one
-namespace. It goes on without its place, which then is another's."""
+"""A request that takes longer does not wait for the server's cores, but for a webhook, say, that hangs in one namespace.
+It goes on, and its slot becomes free."""
 
 
 class RequestGate:
-    """A transport that carries so many requests of another's at once. Watches, logs and the like are not counted."""
+    """A transport that passes at most `at_once` requests to another one. Watches, logs and WebSockets are not limited."""
 
     def __init__(
         self,
@@ -24,9 +24,9 @@ class RequestGate:
         clock: Clock,
         *,
         at_once: int = MAX_IN_FLIGHT,
-        patience: timedelta = SLOT_TIMEOUT,
+        slot_timeout: timedelta = SLOT_TIMEOUT,
     ) -> None:
-        self._transport, self._clock, self._slot_timeout = transport, clock, patience
+        self._transport, self._clock, self._slot_timeout = transport, clock, slot_timeout
         self._slots = asyncio.Semaphore(at_once)
 
     async def send(self, request: Request, *, timeout: timedelta | None = None) -> Response:
@@ -41,19 +41,19 @@ class RequestGate:
 
     @asynccontextmanager
     async def _slot(self) -> AsyncIterator[None]:
-        """One of the places, until the block ends or patience does."""
+        """Hold a slot until the block ends or the slot timeout has passed."""
         await self._slots.acquire()
-        held = True
+        holds_slot = True
 
-        def leave() -> None:
-            nonlocal held
-            if held:
-                held = False
+        def release() -> None:
+            nonlocal holds_slot
+            if holds_slot:
+                holds_slot = False
                 self._slots.release()
 
-        timer = self._clock.call_later(self._slot_timeout, leave)
+        timer = self._clock.call_later(self._slot_timeout, release)
         try:
             yield
         finally:
             timer.cancel()
-            leave()
+            release()

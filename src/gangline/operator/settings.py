@@ -1,4 +1,4 @@
-"""Everything about the operator that can be set, as one value."""
+"""The settings of the operator."""
 
 from datetime import timedelta
 
@@ -6,69 +6,66 @@ import msgspec
 
 from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.jobs.gangs.gangline import GanglineScheduler
-from gangline.jobs.pods.addressing import Site
+from gangline.jobs.site import Site
 
 LOCAL_MPI_AGENT = '"$GANGLINE_AGENT"'
-"""What the local node offers in place of kubectl: a command that runs another in a pod."""
+"""The command of the local node that runs another command in a pod, as `kubectl exec` does in a cluster."""
 
 KUBEFLOW_LEASE = "1ca428e5.training-operator.kubeflow.org"
-"""The Lease of the Kubeflow operator, and by default ours: of those that compete for it one acts."""
+"""The Lease of the Kubeflow operator, and by default ours: of all operators that compete for it, one acts."""
 
 
 class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Which kinds to run, where, and how."""
+    """Which kinds of jobs to run, where, and how."""
 
     kinds: tuple[str, ...] = tuple(kind.kind for kind in TRAINING_KINDS)
     # Empty: all namespaces.
     namespace: str = ""
     site: Site = Site()
-    # Jobs of one kind that are worked on at the same time.
+    # Jobs of one kind that are reconciled at the same time.
     workers: int = 16
-    # Empty images: no such container.
+    # An empty image: no such init container.
     pytorch_init_image: str = "alpine:3.10"
     pytorch_init_tries: int = 100
     pytorch_init_template: str | None = None
     mpi_delivery_image: str = "kubeflow/kubectl-delivery:latest"
-    # The command that starts a process in an MPI worker, where there is no kubectl.
+    # The command that starts a process in an MPI worker where there is no kubectl.
     mpi_agent: str | None = None
 
 
 LOCAL_SETTINGS = OperatorSettings(
     site=Site(
-        shared_host=True,
-        legacy_labels=True,
-        gang_scheduler=GanglineScheduler(protect=False),
-        gangs_on_request=True,
+        shared_host=True, legacy_labels=True, gang_scheduler=GanglineScheduler(protect=False), gangs_on_request=True
     ),
     workers=8,
     pytorch_init_image="",
     mpi_delivery_image="",
     mpi_agent=LOCAL_MPI_AGENT,
 )
-"""On one machine: no images are pulled, so nothing is added that needs one. A job that asks for it starts as a gang."""
+"""On one machine no images are pulled, so no init containers are added. Gang scheduling is on request."""
 
 
 LOCAL_GANG_SETTINGS = msgspec.structs.replace(
     LOCAL_SETTINGS, site=msgspec.structs.replace(LOCAL_SETTINGS.site, gangs_on_request=False)
 )
-"""The same, with every job as a gang."""
+"""The same with gang scheduling for every job."""
 
 
 class OperatorProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What only an operator with a process of its own needs."""
+    """The settings of an operator that runs as a process of its own."""
 
     operator: OperatorSettings = OperatorSettings()
     metrics_address: str = ":8080"
     probe_address: str = ":8081"
     leader_elect: bool = False
     lease: str = KUBEFLOW_LEASE
-    # Empty: the namespace that is watched, else the one of the connection.
+    # Empty: the namespace of `operator`, else that of the connection.
     lease_namespace: str = ""
-    # Requests per second; 0 is no limit but the server's own.
+    # Requests per second; 0: no limit on our side.
     qps: float = 0.0
     burst: int = 0
     grace: timedelta = timedelta(seconds=10)
     take_over: bool = False
-    # The pod this process runs in, by which it knows itself; empty: named like the host, as pods are.
+    # The name of the pod in which this process runs; empty: the host name.
     pod: str = ""
     install_crds: bool = False

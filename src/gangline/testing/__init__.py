@@ -1,6 +1,6 @@
-"""For tests of controllers and operators: a cluster in milliseconds, time moved by hand, objects, faults.
+"""Tools to test controllers and operators: a cluster that starts in milliseconds, a fake clock, objects, faults.
 
-Names are looked up when first used: importing this package imports nothing else.
+Names are imported when first used: importing this package imports nothing else.
 """
 
 from gangline.base.lazy_exports import lazy_exports

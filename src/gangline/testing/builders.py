@@ -1,4 +1,4 @@
-"""Objects for tests, named by what matters in them."""
+"""Builders of objects for tests. Their arguments are what tests care about."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -6,14 +6,7 @@ from typing import Any
 
 import msgspec
 
-from gangline.api.core import (
-    ContainerState,
-    ContainerStateTerminated,
-    ContainerStatus,
-    Pod,
-    PodSpec,
-    PodStatus,
-)
+from gangline.api.core import ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodSpec, PodStatus
 from gangline.api.kubeflow.kinds import TFJOB, TFJob
 from gangline.api.kubeflow.training import (
     JOB_NAME,
@@ -43,12 +36,12 @@ def make_pod(
     uid: str = "",
     annotations: Mapping[str, str] | None = None,
 ) -> Pod:
-    """A pod as a controller sees it. With an exit code, its container has ended; `leaving`, it is being deleted."""
+    """A pod as a controller sees it. With `exit_code` its container has ended; with `leaving` it is being deleted."""
     state = ContainerState()
     if exit_code is not None:
-        ended = ContainerStateTerminated(exit_code=exit_code, finished_at=finished_at)
-        state = ContainerState(terminated=ended)
-    told = exit_code is not None or restarts
+        terminated = ContainerStateTerminated(exit_code=exit_code, finished_at=finished_at)
+        state = ContainerState(terminated=terminated)
+    has_status = exit_code is not None or restarts
     return Pod(
         metadata=ObjectMeta(
             name=name,
@@ -64,7 +57,7 @@ def make_pod(
             phase=phase,
             reason=reason,
             container_statuses=(
-                (ContainerStatus(name=container, state=state, restart_count=restarts),) if told else ()
+                (ContainerStatus(name=container, state=state, restart_count=restarts),) if has_status else ()
             ),
         ),
     )
@@ -80,7 +73,7 @@ def make_member(
     number: int = 0,
     **more: Any,
 ) -> Pod:
-    """A pod that fills one seat of a job, in a round of its team. Takes what `make_pod` takes."""
+    """The pod of one replica of a job; `number` is the round of its gang. Takes the arguments of `make_pod` too."""
     labels = {JOB_NAME: job, OPERATOR_NAME: of.controller, REPLICA_TYPE: kind.lower()}
     name = f"{job}-{kind.lower()}"
     if kind != "Launcher":
@@ -112,9 +105,9 @@ def make_job(
 
     `policy` is its runPolicy and `spec` the rest of its spec, both as written in YAML.
     """
-    spelled = {kind.lower(): kind for kind in of.types}
+    spelling = {kind.lower(): kind for kind in of.types}
     specs = {
-        spelled.get(kind, kind): {
+        spelling.get(kind, kind): {
             "replicas": count,
             "template": make_template("true", container=of.container),
             **({"restartPolicy": restart} if restart is not None else {}),
@@ -138,6 +131,6 @@ def make_job(
 
 
 def make_tfjob(name: str = "job", *, clean: str = "Running", **replicas: Any) -> TFJob:
-    """A TFJob whose replicas are never restarted: `make_tfjob(ps=1, worker=3)`."""
+    """A TFJob with restart policy Never: `make_tfjob(ps=1, worker=3)`."""
     job: TFJob = make_job(TFJOB, name, restart="Never", policy={"cleanPodPolicy": clean}, **replicas)
     return job

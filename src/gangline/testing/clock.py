@@ -1,4 +1,4 @@
-"""Time that tests move by hand."""
+"""A clock that tests move by hand."""
 
 import asyncio
 import heapq
@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 
 class FakeTimer:
-    """A callback waiting for its moment."""
+    """A callback that is due at some time."""
 
     def __init__(self, callback: Callable[[], object]) -> None:
         self._callback: Callable[[], object] | None = callback
@@ -27,7 +27,7 @@ class FakeTimer:
 
 
 class FakeClock:
-    """A `Clock` that stands still until `advance`. Wall time and steady time move together."""
+    """A `Clock` that stands still until `advance`. Wall time and monotonic time move together."""
 
     def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
         self._start = start
@@ -50,20 +50,20 @@ class FakeClock:
         if duration <= timedelta():
             await asyncio.sleep(0)
             return
-        woken = asyncio.get_running_loop().create_future()
-        timer = self.call_later(duration, lambda: None if woken.done() else woken.set_result(None))
+        due = asyncio.get_running_loop().create_future()
+        timer = self.call_later(duration, lambda: None if due.done() else due.set_result(None))
         try:
-            await woken
+            await due
         finally:
             timer.cancel()
 
     @property
     def waiting(self) -> int:
-        """How many timers are pending: a test can wait for code to reach its sleep."""
+        """The number of pending timers: with it a test can wait until code sleeps."""
         return sum(timer.pending for _, _, timer in self._timers)
 
     async def advance(self, duration: timedelta) -> None:
-        """Move time, firing what falls due in order and letting woken tasks run in between."""
+        """Move time forward: fire the timers that are due in order, and let tasks run after each."""
         target = self._elapsed + duration
         await settle()
         while self._timers and self._timers[0][0] <= target:
@@ -75,7 +75,7 @@ class FakeClock:
         await settle()
 
     def skip(self, duration: timedelta) -> None:
-        """Move time, back too, and fire nothing: for what looks at the clock only when it is told to."""
+        """Move time, also backwards, without firing timers: for code that only reads the clock."""
         self._elapsed += duration
 
     def jump(self, duration: timedelta) -> None:
@@ -85,12 +85,12 @@ class FakeClock:
 
 async def settle(rounds: int = 20) -> None:
     """Let every runnable task run until it waits for something other than the loop."""
-    # What asyncio's own loops have ready; of any other loop all rounds are taken.
+    # The callbacks that asyncio's own loops have ready; on any other loop all rounds are run.
     ready = getattr(asyncio.get_running_loop(), "_ready", None)
     idle = 0
     for _ in range(rounds):
         await asyncio.sleep(0)
-        # Once more after nothing was left: the loop looks at sockets before each round.
+        # One more round when none is ready: the loop polls sockets before each round.
         idle = idle + 1 if ready is not None and not ready else 0
         if idle == 2:
             return

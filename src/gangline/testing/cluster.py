@@ -1,4 +1,4 @@
-"""An API server with a node, in milliseconds, for tests of controllers and operators."""
+"""An API server with a node that starts in milliseconds, for tests of controllers and operators."""
 
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -24,9 +24,9 @@ from gangline.runtime.informer import Informer
 
 @asynccontextmanager
 async def local_cluster(*, scheme: Scheme = CORE_SCHEME, clock: Clock | None = None) -> AsyncIterator[LocalCluster]:
-    """A running embedded plane: `.client` speaks to it over HTTP, `.url` is for other clients. Leaves nothing.
+    """A running embedded plane: `.client` uses it over HTTP, `.url` is for other clients. Nothing of it remains.
 
-    An error of the block, as a failed assertion, is raised as it is.
+    An error in the block, such as a failed assertion, is raised unchanged.
     """
     with unwrap_exception_group(), plane_settings(Path.cwd()) as settings:
         async with cluster.local_cluster(settings, scheme, clock or SystemClock()) as plane:
@@ -38,52 +38,59 @@ class OperatorCluster(msgspec.Struct, Generic[J], frozen=True):
 
     url: str
     client: Client
-    # For other clients, as kubectl. Gone when the plane ends.
+    # For other clients, such as kubectl. Deleted when the plane ends.
     kubeconfig: Path
     framework: Framework[J]
     clock: Clock
 
     async def run(self, body: JSON, namespace: str = "default") -> J:
-        """Create a job and wait for its end; gives it as it is then. Put a time limit around it."""
+        """Create a job, wait until it has finished, and return it. Has no time limit: add one around the call."""
         model: type[Any] = self.framework.facts.model
         created = await self.client.create(model, body, namespace=namespace)
         return await self.until(created.metadata.key, lambda job: job.status.finished)
 
     async def logs(self, pod: str, namespace: str = "default") -> list[str]:
-        """What the training container of a pod has said so far, line by line."""
-        found = PodSubresources(self.client).logs(Key(namespace, pod), container=self.framework.facts.container)
-        async with aclosing(found) as lines:
+        """The lines that the training container of a pod has logged so far."""
+        stream = PodSubresources(self.client).logs(Key(namespace, pod), container=self.framework.facts.container)
+        async with aclosing(stream) as lines:
             return [line.decode() async for line in lines]
 
     async def until(self, key: Key, holds: Callable[[J], bool]) -> J:
-        """The job, as soon as something is true of it."""
+        """Wait until `holds(job)` is true, and return the job."""
         model: type[Any] = self.framework.facts.model
-        where = Selector(namespace=key.namespace, fields=f"metadata.name={key.name}")
-        informer: Informer[J] = Informer(self.client, model, where, clock=self.clock)
+        selector = Selector(namespace=key.namespace, fields=f"metadata.name={key.name}")
+        informer: Informer[J] = Informer(self.client, model, selector, clock=self.clock)
         async with background_tasks(informer.run()):
             await informer.wait_until(lambda cache: (job := cache.get(key)) is not None and holds(job))
-            found = informer.cache.get(key)
-            assert found is not None
-            return found
+            job = informer.cache.get(key)
+            assert job is not None
+            return job
 
 
 @asynccontextmanager
 async def operator_cluster(framework: Framework[J], *, folder: Path | None = None) -> AsyncIterator[OperatorCluster[J]]:
-    """A plane with an operator of this framework: what a job's replicas do, they do as processes in `folder`.
+    """A plane with an operator of this framework. The replicas of jobs run as processes in `folder`.
 
-    The server knows the kind. Nothing is left when the block ends, whose errors are raised as they are.
+    The server has the definition of the kind. Nothing of it remains when the block ends; errors in the block are raised
+    unchanged.
     """
     clock = SystemClock()
     with unwrap_exception_group(), plane_settings(folder or Path.cwd()) as settings:
-        only = msgspec.structs.replace(LOCAL_SETTINGS, kinds=())
-        async with embedded_plane(settings, clock, only, [framework]) as plane:
-            kubeconfig = settings.logs.parent / "kubeconfig"
-            kubeconfig.write_bytes(msgspec.json.encode(plane.access.kubeconfig()))
+        no_builtin_kinds = msgspec.structs.replace(LOCAL_SETTINGS, kinds=())
+        async with embedded_plane(settings, clock, no_builtin_kinds, [framework]) as plane:
+            kubeconfig = write_kubeconfig(plane, settings)
             yield OperatorCluster(plane.url, plane.client, kubeconfig, framework, clock)
 
 
 @contextmanager
 def plane_settings(folder: Path) -> Iterator[LocalSettings]:
-    """A plane that keeps everything in memory or in a folder that goes with it."""
+    """Settings of a plane whose pods run in `folder`. Its state is in memory and in a temporary directory."""
     with tempfile.TemporaryDirectory(prefix="gangline-") as state:
         yield LocalSettings(folder=folder, logs=Path(state) / "logs")
+
+
+def write_kubeconfig(plane: LocalCluster, settings: LocalSettings) -> Path:
+    """Write the kubeconfig of a plane into its temporary directory, and return its path."""
+    file = settings.logs.parent / "kubeconfig"
+    file.write_bytes(msgspec.json.encode(plane.access.kubeconfig()))
+    return file

@@ -1,4 +1,4 @@
-"""Whatever happens to a controller, it ends with the same: for controllers of any kind, on a server in this process."""
+"""Asserts that a controller of any kind comes to the same result whatever fails, on a server in this process."""
 
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import timedelta
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 POLL_INTERVAL = timedelta(milliseconds=20)
 IGNORED_PATHS = ("/leases", "/events")
-"""Leaders renew and recorders tell, whether there is work or not."""
+"""Writes to these paths do not show that the controller is busy: leaders renew Leases, recorders write Events."""
 
 
 async def assert_controller_converges(
@@ -32,28 +32,28 @@ async def assert_controller_converges(
     quiet: timedelta = timedelta(seconds=0.3),
     within: timedelta = timedelta(seconds=30),
 ) -> T:
-    """Play a story twice, on a calm server and on one where the controller's requests fail and it dies: `look` is the same.
+    """Run a story twice, without faults and with requests that fail and crashes: `look` must return the same.
 
-    `controller` runs until cancelled and makes all its requests with the client it is given; when it dies it is called
-    again. `story` is what people do. `look` gives what is compared: leave out uids, versions and times. The controller
-    is done when it has written nothing for so long as `quiet`; then what it wrote is looked at, and that is returned.
-    Faults come by a seed, at a rate, or as a `plan`; they cease when the story is over and the controller is done with
-    it. Raises `AssertionError` if the rough end is another one, with the faults that were met; the same seed gives the
-    same ones as far as the controller makes the same requests in the same order.
+    `controller` runs until cancelled and makes all its requests with the client it is given; after a crash it is called
+    again. `story` is what users do. `look` returns what is compared, without uids, versions and times. The controller
+    is done when it has written nothing for the time `quiet`; then `look` is called, and its result returned. Faults are
+    random by `seed` and `rate`, or those of `plan`; they cease when the story is over and the controller is done. Raises
+    `AssertionError` with the faults that occurred if the results differ. The same seed gives the same faults as long as
+    the controller makes the same requests in the same order.
     """
     calm = _ControllerRun(controller, Faults(), scheme, quiet)
-    wanted = await calm.run_story(story, look, lambda found: True, within)
+    expected = await calm.run_story(story, look, lambda result: True, within)
     faults = Faults(plan) if plan is not None else Faults.seeded(seed, rate)
     rough = _ControllerRun(controller, faults, scheme, quiet)
-    found = await rough.run_story(story, look, lambda found: found == wanted, within)
+    result = await rough.run_story(story, look, lambda result: result == expected, within)
     met = "\n  ".join(rough.faults.met)
-    named = f"seed {seed}" if plan is None else "the plan"
-    assert found == wanted, f"{named}: in the calm world {wanted!r}, in the rough one {found!r} after\n  {met}"
-    return found
+    origin = f"seed {seed}" if plan is None else "the plan"
+    assert result == expected, f"{origin}: in the calm world {expected!r}, in the rough one {result!r} after\n  {met}"
+    return result
 
 
 class _ControllerRun:
-    """One server, and a controller that lives on it as often as it takes."""
+    """One server, and a controller that is started again after every crash."""
 
     def __init__(
         self,
@@ -70,43 +70,37 @@ class _ControllerRun:
         self,
         story: Callable[[Client], Awaitable[object]],
         look: Callable[[Client], Awaitable[T]],
-        right: Callable[[T], bool],
+        is_expected: Callable[[T], bool],
         within: timedelta,
     ) -> T:
-        """How it stands when the story is over, faults have ceased and the controller is done."""
-        with unwrap_exception_group():
-            return await self._run_story(story, look, right, within)
+        """The result of `look` when the story is over, faults have ceased and the controller is done.
 
-    async def _run_story(
-        self,
-        story: Callable[[Client], Awaitable[object]],
-        look: Callable[[Client], Awaitable[T]],
-        right: Callable[[T], bool],
-        within: timedelta,
-    ) -> T:
-        async with (
-            local_cluster(scheme=self._scheme, clock=self._clock) as cluster,
-            background_tasks(self._keep_running(cluster.client.transport)),
-        ):
-            await story(cluster.client)
-            await self._wait_until_quiet(within)
-            self.faults.clear()
-            deadline = self._clock.monotonic() + within.total_seconds()
-            while True:
+        Waits up to `within` for an expected result.
+        """
+        with unwrap_exception_group():
+            async with (
+                local_cluster(scheme=self._scheme, clock=self._clock) as cluster,
+                background_tasks(self._keep_running(cluster.client.transport)),
+            ):
+                await story(cluster.client)
                 await self._wait_until_quiet(within)
-                found = await look(cluster.client)
-                if right(found) or self._clock.monotonic() > deadline:
-                    return found
+                self.faults.clear()
+                deadline = self._clock.monotonic() + within.total_seconds()
+                while True:
+                    await self._wait_until_quiet(within)
+                    result = await look(cluster.client)
+                    if is_expected(result) or self._clock.monotonic() > deadline:
+                        return result
 
     async def _keep_running(self, transport: Transport) -> None:
         while True:
-            life = FaultyTransport(transport, self.faults, clock=self._clock)
-            self._transports.append(life)
+            faulty = FaultyTransport(transport, self.faults, clock=self._clock)
+            self._transports.append(faulty)
             try:
-                await self._controller(Client(life, scheme=self._scheme, clock=self._clock))
+                await self._controller(Client(faulty, scheme=self._scheme, clock=self._clock))
             except (SimulatedCrash, GanglineError, BaseExceptionGroup) as error:
-                # Whoever runs it starts it again, as a Deployment does. A mistake of its own is no death.
-                if not _is_expected(error):
+                # Started again, as a Deployment does. An error in the controller's own code is raised.
+                if not _is_crash(error):
                     raise
             else:
                 raise AssertionError("the controller ended by itself")
@@ -114,12 +108,12 @@ class _ControllerRun:
 
     async def _wait_until_quiet(self, within: timedelta) -> None:
         deadline = self._clock.monotonic() + within.total_seconds()
-        seen, calm = self._activity(), 0
-        # Counted in looks and not in seconds: on a busy machine server and controller get no more turns than this does.
-        while calm < self._quiet / POLL_INTERVAL:
+        activity, quiet_polls = self._activity(), 0
+        # Counted in polls, not in seconds: on a busy machine server and controller run no more often than this does.
+        while quiet_polls < self._quiet / POLL_INTERVAL:
             await self._clock.sleep(POLL_INTERVAL)
-            before, seen = seen, self._activity()
-            calm = calm + 1 if seen == before and not self._transports[-1].unanswered else 0
+            before, activity = activity, self._activity()
+            quiet_polls = quiet_polls + 1 if activity == before and not self._transports[-1].unanswered else 0
             assert self._clock.monotonic() < deadline, f"the controller is never done: {self._last_writes()}"
 
     def _activity(self) -> tuple[int, int]:
@@ -128,16 +122,17 @@ class _ControllerRun:
     def _writes(self) -> list[str]:
         return [
             str(request)
-            for life in self._transports
-            for request in life.requests
-            if request.method != "GET" and not any(each in request.path for each in IGNORED_PATHS)
+            for transport in self._transports
+            for request in transport.requests
+            if request.method != "GET" and not any(path in request.path for path in IGNORED_PATHS)
         ]
 
     def _last_writes(self) -> str:
         return ", ".join(self._writes()[-3:]) or "it does not stay alive"
 
 
-def _is_expected(error: BaseException) -> bool:
+def _is_crash(error: BaseException) -> bool:
+    """Whether the error is a planned crash, or one that a controller may end with when requests fail."""
     if isinstance(error, BaseExceptionGroup):
-        return all(map(_is_expected, error.exceptions))
+        return all(map(_is_crash, error.exceptions))
     return isinstance(error, SimulatedCrash | GanglineError)

@@ -1,8 +1,8 @@
-"""Whatever happens to the operator, a job comes to the same end: shown for any framework, by stories.
+"""Asserts for any framework that a job comes to the same end whatever happens to the operator.
 
-In a story one thing happens to a job at a time, and then the operator works until it is done. It is played twice: in a
-calm world, and in a rough one where the operator dies between any two calls, the server answers wrongly or not at all,
-and caches show one change at a time.
+In a story one thing happens to a job at a time, and then the operator reconciles until it is done. A story is played
+twice: in a calm world, and in a rough one where the operator crashes between any two requests, requests fail, and caches
+receive one event at a time.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from gangline.api.kubeflow.training import ROUND_ANNOTATION, ConditionType, Rest
 from gangline.api.meta import JSON
 from gangline.jobs.defaults import problems
 from gangline.jobs.framework import Framework, J
-from gangline.jobs.pods.addressing import Site
+from gangline.jobs.site import Site
 from gangline.testing.faults import Fault
 from gangline.testing.happenings import (
     EDITS,
@@ -45,15 +45,15 @@ from gangline.testing.world.world import World
 T = TypeVar("T")
 
 STORY_LENGTH = 14
-"""Steps of a story that a seed makes."""
+"""Steps of a random story."""
 MAX_DIFFERENCES = 8
-"""Differences of two worlds that are told; more are of no help."""
+"""Differences of two worlds that are printed; more are of no help."""
 RETRY_HORIZON = timedelta(minutes=6)
-"""By then the operator's alarms have tried again what was refused, and gave up waiting for what caches never showed."""
+"""After this time all retries and all timeouts of expectations are due."""
 
 
 class Step(NamedTuple):
-    """What happens, and what goes wrong while the operator sees to it."""
+    """A happening, and the faults and cache lags while the operator reacts to it."""
 
     happens: Happening
     wrong: tuple[Fault, ...] = ()
@@ -70,23 +70,23 @@ def assert_converges(
     site: Site = Site(),  # noqa: B008 - frozen
     edits: Sequence[str] = STEADY_EDITS,
 ) -> None:
-    """Play stories of a job, calmly and roughly: the operator does right at every write, and both come to the same end.
+    """Play stories of a job in a calm and in a rough world: every write is right, and both worlds end the same.
 
-    Raises `AssertionError` with the shortest story found that goes wrong; the same seed finds it again, and `story`
-    plays one of your own (`random_story`, or a list of `Step`). `job` is a manifest that can run; `edits` are what
-    people may do to it, of `gangline.testing.happenings.EDITS`. Needs no server; may be called with
-    an event loop and without. A story takes about 50 ms.
+    Raises `AssertionError` with the shortest story found that fails. The same seed finds it again; `story` plays one of
+    your own (`random_story`, or a list of `Step`). `job` is a manifest that can run; `edits` are the edits of users that
+    may happen, of `gangline.testing.happenings.EDITS`. Needs no server, and works with and without an event loop. A
+    story takes about 50 ms.
     """
     _assert_can_run(framework, job)
     if story is None:
         _assert_succeeds(framework, job, site)
-    told = [story] if story is not None else [random_story(each, edits) for each in range(seed, seed + stories)]
-    for number, steps in enumerate(told):
-        which = f"the story of seed {seed + number}" if story is None else "the story"
-        wrong = _story_failure(framework, job, site, steps)
-        if wrong is not None:
-            short, wrong = shrunk_story(lambda steps: _story_failure(framework, job, site, steps), steps, wrong)
-            raise AssertionError(f"{wrong}\n{which}, as short as it gets:\n{_story_text(short)}") from wrong
+    played = [story] if story is not None else [random_story(number, edits) for number in range(seed, seed + stories)]
+    for number, steps in enumerate(played):
+        title = f"the story of seed {seed + number}" if story is None else "the story"
+        error = _story_failure(framework, job, site, steps)
+        if error is not None:
+            short, error = shrunk_story(lambda steps: _story_failure(framework, job, site, steps), steps, error)
+            raise AssertionError(f"{error}\n{title}, as short as it gets:\n{_story_text(short)}") from error
 
 
 def assert_survives(
@@ -96,10 +96,10 @@ def assert_survives(
     *,
     site: Site = Site(),  # noqa: B008 - frozen
 ) -> World:
-    """Let things happen in any order, none waiting for another: every write is right, and in the end the operator rests.
+    """Play a history, without waiting for the operator: every write is right, and in the end the operator is done.
 
-    Gives the world as it is then. A history may hold what a story may not: caches that lag and skip, faults at any
-    moment, and a job that is made anew.
+    Returns the world at the end. A history may contain what a story may not: caches that lag and miss events, faults at
+    any moment, and a job that is deleted and created again.
     """
 
     async def survive() -> World:
@@ -114,15 +114,15 @@ def assert_survives(
 
 
 def random_story(seed: int, edits: Sequence[str] = STEADY_EDITS, length: int = STORY_LENGTH) -> list[Step]:
-    """A story by a seed: pods move, people edit, time goes by, and things go wrong."""
-    dice = Random(seed)  # noqa: S311 - a seed is to be repeatable
+    """A random story by a seed: pods change, users edit, time passes, and requests fail."""
+    dice = Random(seed)  # noqa: S311 - repeatable
     steps = [_random_step(dice, edits) for _ in range(length)]
-    # Most of what can happen happens to pods that run.
+    # Most happenings need running pods.
     return [steps[0]._replace(happens=AllStart()), *steps[1:]]
 
 
 def run_blocking(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Something asynchronous on a loop of its own; in a thread of its own, where a loop runs already."""
+    """Run a coroutine on a new event loop; in a new thread if a loop is running already."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -133,8 +133,8 @@ def run_blocking(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 
 async def play_story(world: World, steps: Sequence[Step], *, calm: bool) -> list[str]:
-    """A picture of the world after each step; everything must be right at the end."""
-    pictures = []
+    """Play a story. Returns the comparable state of the world after each step, and checks the world at the end."""
+    states = []
     for step in (Step(Passes()), *steps):
         lags = () if calm else step.lags
         world.faults.add(*(() if calm else step.wrong))
@@ -145,18 +145,18 @@ async def play_story(world: World, steps: Sequence[Step], *, calm: bool) -> list
             await world.settle(lags)
         world.faults.clear()
         check_restart_count(world)
-        pictures.append(comparable_state(world))
+        states.append(comparable_state(world))
     await world.pass_time(RETRY_HORIZON)
     for _ in range(3):
         Kubelet(world).finish()
         await world.settle()
     await check_at_rest(world)
-    pictures.append(comparable_state(world))
-    return pictures
+    states.append(comparable_state(world))
+    return states
 
 
 async def bring_to_rest(world: World) -> None:
-    """No more faults: the operator, the kubelet and the garbage collector come to an end of it."""
+    """Drop all faults, and let the operator, the kubelet and the garbage collector finish."""
     world.faults.clear()
     EDITS["squatters leave"](world, 0)
     for _ in range(4):
@@ -169,106 +169,108 @@ async def bring_to_rest(world: World) -> None:
 
 
 def comparable_state(world: World) -> str:
-    """The job's status and all objects, as JSON, without what is accidental: uids and versions."""
+    """The job's status and all objects as JSON, without what differs by chance: uids and versions."""
     objects = {
-        f"{kind}/{name}": _comparable_object(world, kind, found) for (kind, name), found in world.server.objects.items()
+        f"{kind}/{name}": _comparable_object(world, kind, body) for (kind, name), body in world.server.objects.items()
     }
     status = dict((world.body or {}).get("status") or {})
     if "conditions" in status:
-        # When a job was blocked last, and by what first, is the server's doing.
-        status["conditions"] = [each for each in status["conditions"] if each["type"] != "Blocked"]
-    found = {"status": status, "objects": objects, "alarm": str(world.alarm)}
-    text = msgspec.json.encode(found, order="deterministic").decode()
-    return re.sub(r"uid-\d+", lambda uid: _uid_name(world, uid[0]), text)
+        # When a job was blocked last, and by what first, depends on the faults.
+        status["conditions"] = [condition for condition in status["conditions"] if condition["type"] != "Blocked"]
+    state = {"status": status, "objects": objects, "alarm": str(world.alarm)}
+    text = msgspec.json.encode(state, order="deterministic").decode()
+    return re.sub(r"uid-\d+", lambda match: _uid_name(world, match[0]), text)
 
 
 def _uid_name(world: World, uid: str) -> str:
-    """What a uid was, and of jobs which one of that name."""
-    # Of a job's objects there may have been one more, which did nothing: made by an operator that began with an old
-    # view of the job, and sent away when it saw the new one.
-    named = world.server.names_by_uid[uid]
-    return named if named.startswith(f"{world.plural}/") else named.partition("#")[0]
+    """The name of the object with that uid; for jobs also its number among the jobs of that name."""
+    # Not for other objects: one more may have existed, created by an operator that started with an old view of the job
+    # and deleted when it saw the new one.
+    name = world.server.names_by_uid[uid]
+    return name if name.startswith(f"{world.plural}/") else name.partition("#")[0]
 
 
-def _comparable_object(world: World, kind: str, found: JSON) -> JSON:
-    metadata = found["metadata"]
+def _comparable_object(world: World, kind: str, body: JSON) -> JSON:
+    metadata = body["metadata"]
     return {
         "uid": metadata["uid"],
-        "owner": controller_uid(found),
+        "owner": controller_uid(body),
         "labels": metadata.get("labels"),
         "round": (metadata.get("annotations") or {}).get(ROUND_ANNOTATION),
         "going": "deletionTimestamp" in metadata,
-        "data": found.get("data"),
-        "phase": found["status"]["phase"] if kind == "pods" else None,
+        "data": body.get("data"),
+        "phase": body["status"]["phase"] if kind == "pods" else None,
         "lives": world.server.start_counts[metadata["name"]] if kind == "pods" else None,
-        # On one machine the ports that pods are told are whatever was free.
-        "spec": found.get("spec") if kind == "pods" and not world.site.shared_host else None,
+        # On one machine the ports of the replicas are whatever was free.
+        "spec": body.get("spec") if kind == "pods" and not world.site.shared_host else None,
     }
 
 
 def differences(calm: str, rough: str) -> Iterator[str]:
-    """Where two pictures differ."""
+    """The differences of two comparable states, as text."""
     if calm != rough:
         yield from _differences(json.loads(calm), json.loads(rough), "")
 
 
-def _differences(one: Any, other: Any, path: str) -> Iterator[str]:
-    if isinstance(one, dict) and isinstance(other, dict):
-        for name in sorted({*one, *other}):
-            yield from _differences(one.get(name), other.get(name), f"{path}.{name}" if path else name)
-    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        for index, (left, right) in enumerate(zip(one, other, strict=True)):
+def _differences(calm: Any, rough: Any, path: str) -> Iterator[str]:
+    if isinstance(calm, dict) and isinstance(rough, dict):
+        for name in sorted({*calm, *rough}):
+            yield from _differences(calm.get(name), rough.get(name), f"{path}.{name}" if path else name)
+    elif isinstance(calm, list) and isinstance(rough, list) and len(calm) == len(rough):
+        for index, (left, right) in enumerate(zip(calm, rough, strict=True)):
             yield from _differences(left, right, f"{path}[{index}]")
-    elif one != other:
-        yield f"{path}: {json.dumps(one)} in the calm world, {json.dumps(other)} in the rough one"
+    elif calm != rough:
+        yield f"{path}: {json.dumps(calm)} in the calm world, {json.dumps(rough)} in the rough one"
 
 
 def _assert_can_run(framework: Framework[Any], job: JSON) -> None:
-    facts = framework.facts
-    named, expected = (job.get("apiVersion"), job.get("kind")), (facts.model.API_VERSION, facts.kind)
-    assert named == expected, f"the job is {named[1]} of {named[0]}; the framework runs {expected[1]} of {expected[0]}"
+    job_kind = framework.facts
+    actual, expected = (job.get("apiVersion"), job.get("kind")), (job_kind.model.API_VERSION, job_kind.kind)
+    assert actual == expected, (
+        f"the job is {actual[1]} of {actual[0]}; the framework runs {expected[1]} of {expected[0]}"
+    )
     try:
-        meant = framework.default(msgspec.convert(job, facts.model))
+        defaulted = framework.default(msgspec.convert(job, job_kind.model))
     except msgspec.ValidationError as error:
         raise AssertionError(f"the job cannot be read: {error}") from None
-    wrong = "; ".join(map(str, problems(framework, meant)))
-    assert not wrong, f"the job cannot run: {wrong}"
+    invalid = "; ".join(map(str, problems(framework, defaulted)))
+    assert not invalid, f"the job cannot run: {invalid}"
 
 
 def _assert_succeeds(framework: Framework[Any], job: JSON, site: Site) -> None:
-    """When all its pods succeed, the job does: unless they would be started again, or never are."""
-    meant = framework.default(msgspec.convert(job, framework.facts.model))
-    policies = {spec.restart_policy for spec in framework.replicas(meant).values()}
-    if framework.run_policy(meant).suspend or RestartPolicy.ALWAYS in policies:
+    """Assert that the job succeeds when all its pods do; not for suspended jobs and restart policy Always."""
+    defaulted = framework.default(msgspec.convert(job, framework.facts.model))
+    policies = {spec.restart_policy for spec in framework.replicas(defaulted).values()}
+    if framework.run_policy(defaulted).suspend or RestartPolicy.ALWAYS in policies:
         return
 
     async def all_succeed() -> None:
         world = World(framework, job, site, Invariants().judge)
         await play_story(world, [Step(AllStart()), Step(AllSucceed())], calm=True)
-        gone = world.body is None  # by its time to live
-        assert gone or world.job.status.holds(ConditionType.SUCCEEDED), "all pods succeeded, and the job did not"
+        expired = world.body is None  # deleted after its time to live
+        assert expired or world.job.status.holds(ConditionType.SUCCEEDED), "all pods succeeded, and the job did not"
 
     run_blocking(all_succeed)
 
 
 def _story_failure(framework: Framework[Any], job: JSON, site: Site, steps: Sequence[Step]) -> AssertionError | None:
-    async def both() -> None:
+    async def play_both() -> None:
         calm = await play_story(World(framework, job, site, Invariants().judge), steps, calm=True)
         rough = await play_story(World(framework, job, site, Invariants().judge), steps, calm=False)
-        for number, (one, other) in enumerate(zip(calm, rough, strict=True)):
-            differ = "\n  ".join(islice(differences(one, other), MAX_DIFFERENCES))
+        for number, states in enumerate(zip(calm, rough, strict=True)):
+            different = "\n  ".join(islice(differences(*states), MAX_DIFFERENCES))
             after = "in the end" if number > len(steps) else f"after step {number}"
-            assert not differ, f"{after} the worlds differ:\n  {differ}"
+            assert not different, f"{after} the worlds differ:\n  {different}"
 
     try:
-        run_blocking(both)
+        run_blocking(play_both)
     except AssertionError as error:
         return error
     except BaseException as error:
-        # A judge objects inside the task that writes; all else is the framework's own mistake.
-        found = error.subgroup(AssertionError) if isinstance(error, BaseExceptionGroup) else None
-        if found is not None:
-            return _first_assertion(found)
+        # Invariants are asserted inside the task that writes; any other error is the framework's own.
+        assertions = error.subgroup(AssertionError) if isinstance(error, BaseExceptionGroup) else None
+        if assertions is not None:
+            return _first_assertion(assertions)
         error.add_note(f"in this story:\n{_story_text(steps)}")
         raise
     return None
@@ -282,18 +284,18 @@ def _first_assertion(error: BaseException) -> AssertionError:
 
 
 def shrunk_story(
-    failure: Callable[[Sequence[Step]], AssertionError | None], steps: Sequence[Step], wrong: AssertionError
+    failure: Callable[[Sequence[Step]], AssertionError | None], steps: Sequence[Step], error: AssertionError
 ) -> tuple[Sequence[Step], AssertionError]:
-    """Without the steps, and without the troubles of steps, that do not matter."""
+    """The story without steps, and without faults of steps, that do not matter; and how it fails."""
     for index in reversed(range(len(steps))):
         without = [*steps[:index], *steps[index + 1 :]]
         calmer = [*steps[:index], Step(steps[index].happens), *steps[index + 1 :]]
         for shorter in (without, calmer):
-            found = failure(shorter)
-            if found is not None:
-                steps, wrong = shorter, found
+            shorter_error = failure(shorter)
+            if shorter_error is not None:
+                steps, error = shorter, shorter_error
                 break
-    return steps, wrong
+    return steps, error
 
 
 def _story_text(steps: Sequence[Step]) -> str:
@@ -310,5 +312,5 @@ def _random_step(dice: Random, edits: Sequence[str]) -> Step:
             happens = Users(dice.choice(edits), dice.randrange(6))
         case _:
             happens = Waits(dice.choice(WAIT_SECONDS))
-    wrong = tuple(Fault(dice.randrange(6), dice.choice(STORY_FAULTS)) for _ in range(dice.randrange(3)))
-    return Step(happens, wrong, tuple(dice.randrange(6) for _ in range(dice.randrange(7))))
+    faults = tuple(Fault(dice.randrange(6), dice.choice(STORY_FAULTS)) for _ in range(dice.randrange(3)))
+    return Step(happens, faults, tuple(dice.randrange(6) for _ in range(dice.randrange(7))))

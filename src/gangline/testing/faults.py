@@ -1,4 +1,4 @@
-"""What goes wrong between a program and a server, as values: the same plan gives the same trouble every time.
+"""Faults between a program and a server, as values: the same plan gives the same faults every time.
 
 faults = Faults([Fault(2, "lost", method="POST"), Fault(0, 409, path="/status")])
 client = Client(FaultyTransport(cluster.client.transport, faults))
@@ -18,7 +18,7 @@ from gangline.kube.errors import Status, StreamBroken, Unreachable
 from gangline.kube.transport.api import Request, Response, ResponseStream, Transport, WebSocket
 
 FAULT_KINDS: tuple[int | str, ...] = ("unreachable", "lost", "slow", "dies", "dies after", 409, 429, 500, 503)
-"""What a seed chooses from."""
+"""The faults from which a seed chooses."""
 
 STATUS_REASONS = {
     401: "Unauthorized",
@@ -35,19 +35,19 @@ STATUS_REASONS = {
 
 
 class SimulatedCrash(BaseException):
-    """The program ended in the middle of a request. Not an `Exception`: nothing may go on after it."""
+    """The program crashed in the middle of a request. Not an `Exception`, so that no handler goes on after it."""
 
 
 class Fault(NamedTuple):
-    """What happens to one request: the one so many from now, of those with that method and that in their path.
+    """A fault of one request, after `after` other ones with that method and that part in their path.
 
-    `what` is one of these, or the code of the answer that is given instead of carrying the request out:
+    `what` is one of these, or the status code with which the server answers instead of carrying the request out:
 
-    - `unreachable`: it never arrives;
-    - `lost`: it is carried out, and the answer never arrives; a watch or log is cut off after its first piece;
-    - `slow`: it is carried out `seconds` later, and what a watch says comes as late;
-    - `dies`: the program ends before it is sent (`SimulatedCrash`);
-    - `dies after`: the program ends when it was carried out, before it knows.
+    - `unreachable`: the request never arrives;
+    - `lost`: it is carried out, and the answer never arrives; a watch or log breaks after its first chunk;
+    - `slow`: it is carried out `seconds` later, and the chunks of a watch are as late;
+    - `dies`: the program crashes before the request is sent (`SimulatedCrash`);
+    - `dies after`: the program crashes after the request is carried out, before the answer arrives.
     """
 
     after: int
@@ -57,63 +57,65 @@ class Fault(NamedTuple):
     seconds: float = 0.1
 
     def about(self, method: str, path: str) -> bool:
+        """Whether the fault is for such a request."""
         return self.method in ("", method) and self.path in path
 
 
 class Faults:
-    """A plan of faults, used up as requests are made. Shared by all lives of a program: what is left, its next one gets."""
+    """A plan of faults, used up by requests. Shared by all runs of a program: after a crash the next run gets the rest."""
 
     def __init__(self, plan: Iterable[Fault] = ()) -> None:
         self._plan = list(plan)
         self._random: Random | None = None
         self._rate, self._choice = 0.0, FAULT_KINDS
         self.met: list[str] = []
-        """What happened so far, to which request."""
+        """The faults that occurred, each with its request."""
 
     @classmethod
     def seeded(cls, seed: int, rate: float = 0.1, choice: Sequence[int | str] = FAULT_KINDS) -> Self:
-        """Of so many requests this part goes wrong, by a seed: the same for the same requests in the same order."""
-        made = cls()
-        # Which faults there are is no secret.
-        made._random, made._rate, made._choice = Random(seed), rate, tuple(choice)  # noqa: S311
-        return made
+        """Random faults at a rate. The same seed gives the same faults for the same requests in the same order."""
+        faults = cls()
+        # S311: faults need no cryptographic randomness.
+        faults._random, faults._rate, faults._choice = Random(seed), rate, tuple(choice)  # noqa: S311
+        return faults
 
     def add(self, *faults: Fault) -> None:
         self._plan.extend(faults)
 
     def clear(self) -> None:
-        """From now on nothing goes wrong."""
+        """Drop all faults, also the random ones."""
         self._plan.clear()
         self._random = None
 
     @property
     def left(self) -> tuple[Fault, ...]:
+        """The planned faults that have not occurred yet."""
         return tuple(self._plan)
 
     def due(self, method: str, path: str) -> Fault | None:
-        """What happens to this request; for all like it there is one less to wait for."""
-        found = self._take_due(method, path)
-        if found is not None:
-            self.met.append(f"{found.what}: {method} {path}")
-        return found
+        """The fault of this request, if there is one. Counts the request for all faults that are for such requests."""
+        fault = self._take_due(method, path)
+        if fault is not None:
+            self.met.append(f"{fault.what}: {method} {path}")
+        return fault
 
     def _take_due(self, method: str, path: str) -> Fault | None:
         if self._random is not None and self._random.random() < self._rate:
             return Fault(0, self._random.choice(self._choice))
-        found, kept = None, []
-        for each in self._plan:
-            if not each.about(method, path):
-                kept.append(each)
-            elif each.after:
-                kept.append(each._replace(after=each.after - 1))
+        due, remaining = None, []
+        for fault in self._plan:
+            if not fault.about(method, path):
+                remaining.append(fault)
+            elif fault.after:
+                remaining.append(fault._replace(after=fault.after - 1))
             else:
-                found = found or each
-        self._plan = kept
-        return found
+                due = due or fault
+        self._plan = remaining
+        return due
 
 
 class FaultyTransport:
-    """A transport on which requests go wrong as planned. Once the program died on it, every request is its death."""
+    """A transport on which requests fail as planned. After a simulated crash every request raises `SimulatedCrash`."""
 
     def __init__(self, transport: Transport, faults: Faults, *, clock: Clock | None = None) -> None:
         self._transport, self._faults = transport, faults
@@ -121,12 +123,12 @@ class FaultyTransport:
         self._open_streams: set[_BreakableStream] = set()
         self.dead = False
         self.requests: list[Request] = []
-        """All that the program asked for in this life."""
+        """All requests of this run of the program."""
         self.unanswered = 0
-        """How many of them wait for their answer; watches and logs are none of these."""
+        """The number of requests that wait for their answer, watches and logs not included."""
 
     def cut(self) -> None:
-        """Break every watch and log that is open now, in the middle."""
+        """Break all watches and logs that are open now."""
         for stream in self._open_streams:
             stream.break_off()
 
@@ -134,24 +136,24 @@ class FaultyTransport:
         fault = self._next_fault(request)
         self.unanswered += 1
         try:
-            refused = await self._apply_before(request, fault)
-            if refused is not None:
-                return refused
-            answer = await self._transport.send(request, timeout=timeout)
+            error = await self._apply_before(request, fault)
+            if error is not None:
+                return error
+            response = await self._transport.send(request, timeout=timeout)
             self._apply_after(request, fault)
-            return answer
+            return response
         finally:
             self.unanswered -= 1
 
     @asynccontextmanager
     async def stream(self, request: Request, *, idle: timedelta | None = None) -> AsyncIterator[ResponseStream]:
         fault = self._next_fault(request)
-        refused = await self._apply_before(request, fault)
-        if refused is not None:
-            yield _ErrorStream(refused)
+        error = await self._apply_before(request, fault)
+        if error is not None:
+            yield _ErrorStream(error)
             return
-        async with self._transport.stream(request, idle=idle) as found:
-            stream = _BreakableStream(found, lambda: self._apply_after(request, fault))
+        async with self._transport.stream(request, idle=idle) as original:
+            stream = _BreakableStream(original, lambda: self._apply_after(request, fault))
             self._open_streams.add(stream)
             try:
                 yield stream
@@ -159,7 +161,7 @@ class FaultyTransport:
                 self._open_streams.discard(stream)
 
     def frames(self, request: Request, protocols: tuple[str, ...]) -> AbstractAsyncContextManager[WebSocket]:
-        """As they are: nothing goes wrong here."""
+        """Pass WebSockets through, without faults."""
         return self._transport.frames(request, protocols)
 
     def _next_fault(self, request: Request) -> Fault | None:
@@ -196,12 +198,9 @@ class FaultyTransport:
 
 
 def error_response(code: int) -> Response:
-    """The answer of a server that says no, with this code."""
+    """The answer of a server that fails with this code."""
     status = Status(
-        status="Failure",
-        code=code,
-        reason=STATUS_REASONS.get(code, ""),
-        message=f"the server said {code} (planned)",
+        status="Failure", code=code, reason=STATUS_REASONS.get(code, ""), message=f"the server said {code} (planned)"
     )
     return Response(code, msgspec.json.encode(status), {"content-type": "application/json"})
 
@@ -214,7 +213,7 @@ class _ErrorStream(msgspec.Struct, frozen=True):
 
 
 class _BreakableStream:
-    """A stream that may be broken from outside, or after its first piece."""
+    """A stream that can be broken from outside, and that calls `after` after each chunk."""
 
     def __init__(self, stream: ResponseStream, after: Callable[[], None]) -> None:
         self._stream, self._after = stream, after
@@ -231,23 +230,23 @@ class _BreakableStream:
         self._broken = True
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        pieces = self._stream.chunks()
+        chunks = self._stream.chunks()
         while not self._broken:
             try:
-                piece = await self._next(pieces)
+                chunk = await self._next(chunks)
             except StopAsyncIteration:
                 return
-            yield piece
+            yield chunk
             try:
                 self._after()
             except Unreachable as error:
                 raise StreamBroken(str(error)) from None
         raise StreamBroken("cut off (planned)")
 
-    async def _next(self, pieces: AsyncIterator[bytes]) -> bytes:
+    async def _next(self, chunks: AsyncIterator[bytes]) -> bytes:
         try:
             async with asyncio.timeout(None) as self._pending_read:
-                return await anext(pieces)
+                return await anext(chunks)
         except TimeoutError:
             raise StreamBroken("cut off (planned)") from None
         finally:

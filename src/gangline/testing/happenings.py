@@ -1,4 +1,4 @@
-"""What may happen to a job, as values that print well: a list of them is a history."""
+"""What can happen to a job in a `World`, as values that print well. A list of them is a history."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -6,24 +6,23 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from gangline.api.kubeflow.training import JOB_NAME, REPLICA_INDEX
 from gangline.api.meta import JSON
-from gangline.jobs.pods.replicas import member_name
+from gangline.jobs.pods.replicas import job_members, member_name
 from gangline.testing.faults import Fault
-from gangline.testing.world.invariants import expected_members
 from gangline.testing.world.kubelet import Kubelet
 from gangline.testing.world.world import World
 
 
 class Kubelets(NamedTuple):
-    """A pod moves: the one of that number, modulo how many there are."""
+    """The kubelet does something with a pod: the one with that index, modulo the number of pods."""
 
     does: str
     pod: int
 
     async def happen(self, world: World) -> None:
-        found = world.pods()
-        if not found:
+        pods = world.pods()
+        if not pods:
             return
-        pod, kubelet = found[self.pod % len(found)], Kubelet(world)
+        pod, kubelet = pods[self.pod % len(pods)], Kubelet(world)
         verb, _, code = self.does.partition(" ")
         match verb:
             case "fail":
@@ -35,7 +34,7 @@ class Kubelets(NamedTuple):
 
 
 class AllStart(NamedTuple):
-    """Every pod that waits starts."""
+    """Every pending pod starts."""
 
     async def happen(self, world: World) -> None:
         for pod in world.pods():
@@ -43,7 +42,7 @@ class AllStart(NamedTuple):
 
 
 class AllSucceed(NamedTuple):
-    """Every pod that runs succeeds."""
+    """Every running pod succeeds."""
 
     async def happen(self, world: World) -> None:
         for pod in world.pods():
@@ -51,7 +50,7 @@ class AllSucceed(NamedTuple):
 
 
 class Users(NamedTuple):
-    """Somebody edits something; `which` is a number of one, modulo how many there are."""
+    """A user makes one of the `EDITS`; `which` selects the object, modulo the number of objects."""
 
     does: str
     which: int = 0
@@ -61,7 +60,7 @@ class Users(NamedTuple):
 
 
 class Delivers(NamedTuple):
-    """One cache shows its next changes, or all of them."""
+    """One cache receives its next `most` events; None: all of them."""
 
     view: int
     most: int | None
@@ -72,7 +71,7 @@ class Delivers(NamedTuple):
 
 
 class Relists(NamedTuple):
-    """One cache was cut off for a while, and begins anew."""
+    """One cache has missed events, and lists its objects anew."""
 
     view: int
 
@@ -82,7 +81,7 @@ class Relists(NamedTuple):
 
 
 class Passes(NamedTuple):
-    """The operator looks, if anything makes it look."""
+    """The operator reconciles if a reconcile is due."""
 
     async def happen(self, world: World) -> None:
         if world.due:
@@ -90,7 +89,7 @@ class Passes(NamedTuple):
 
 
 class Looks(NamedTuple):
-    """All caches are up to date and the operator looks."""
+    """All caches receive all events, and the operator reconciles if that is due."""
 
     async def happen(self, world: World) -> None:
         world.node()
@@ -100,14 +99,14 @@ class Looks(NamedTuple):
 
 
 class Crashes(NamedTuple):
-    """The operator's process ends, and another one begins."""
+    """The operator's process is replaced by a new one."""
 
     async def happen(self, world: World) -> None:
         world.crash()
 
 
 class Troubles(NamedTuple):
-    """The operator's call of that number from now on goes wrong."""
+    """A request of the operator fails, after `after` other ones."""
 
     after: int
     what: int | str
@@ -117,7 +116,7 @@ class Troubles(NamedTuple):
 
 
 class Waits(NamedTuple):
-    """Time goes by."""
+    """Time passes."""
 
     seconds: int
 
@@ -126,14 +125,14 @@ class Waits(NamedTuple):
 
 
 class Collects(NamedTuple):
-    """The garbage collector comes by."""
+    """The garbage collector runs."""
 
     async def happen(self, world: World) -> None:
         world.server.collect_garbage()
 
 
 class Happening(Protocol):
-    """One thing that happens."""
+    """One thing that happens to a job."""
 
     async def happen(self, world: World) -> None: ...
 
@@ -141,24 +140,24 @@ class Happening(Protocol):
 History: TypeAlias = list[Happening]
 
 
-# What users do
+# The edits of users
 
 
 def _nth_child(world: World, resource: str, which: int) -> JSON | None:
-    found = [each for kind, each in world.owned() if kind == resource]
-    return found[which % len(found)] if found else None
+    children = [body for kind, body in world.owned() if kind == resource]
+    return children[which % len(children)] if children else None
 
 
 def _scale(world: World, which: int) -> None:
-    """The last type of which there may be several; never to none of those that the job cannot do without."""
+    """Scale the last replica type that may have several replicas; not to 0 if the job needs the type."""
     if world.body is None:
         return
-    facts, replicas = world.framework.facts, world.framework.replicas(world.job)
-    kind = next((kind for kind in reversed(list(replicas)) if kind not in facts.single), None)
+    job_kind, replicas = world.framework.facts, world.framework.replicas(world.job)
+    kind = next((kind for kind in reversed(list(replicas)) if kind not in job_kind.single), None)
     if kind is None:
         return
-    least = 1 if len(replicas) == 1 or kind in (facts.needed, facts.types[0]) else 0
-    change = {facts.replicas: {kind: {"replicas": least + which % (4 - least)}}}
+    least = 1 if len(replicas) == 1 or kind in (job_kind.needed, job_kind.types[0]) else 0
+    change = {job_kind.replicas: {kind: {"replicas": least + which % (4 - least)}}}
     world.server.patch(world.plural, world.key.name, {"spec": change})
 
 
@@ -171,62 +170,65 @@ def _edit_run_policy(**change: Any) -> Callable[[World, int], None]:
 
 
 def _edit_child(resource: str, change: JSON, *, loses: bool = False) -> Callable[[World, int], None]:
-    """`loses`: a team may take it for a loss."""
+    """`loses`: the operator may take the edit for the loss of a pod."""
 
     def edit(world: World, which: int) -> None:
-        found = _nth_child(world, resource, which)
-        if found is not None:
+        child = _nth_child(world, resource, which)
+        if child is not None:
             world.incidents += loses
-            world.server.patch(resource, found["metadata"]["name"], change)
+            world.server.patch(resource, child["metadata"]["name"], change)
 
     return edit
 
 
 def _delete_child(resource: str) -> Callable[[World, int], None]:
     def delete(world: World, which: int) -> None:
-        found = _nth_child(world, resource, which)
-        if found is not None:
+        child = _nth_child(world, resource, which)
+        if child is not None:
             world.incidents += 1
-            world.server.delete(resource, found["metadata"]["name"])
+            world.server.delete(resource, child["metadata"]["name"])
 
     return delete
 
 
 def _take_name(resource: str) -> Callable[[World, int], None]:
-    """Somebody else takes a name that the job will want."""
+    """Create an object that is not the job's, with a name that the job needs."""
 
     def squat(world: World, which: int) -> None:
         if world.body is None:
             return
-        names = [member_name(world.key.name, seat) for seat in expected_members(world.framework, world.job)]
+        names = [member_name(world.key.name, member) for member in job_members(world.framework.replicas(world.job))]
         if not names:
             return
         name = names[which % len(names)]
         if world.server.find(resource, name) is None:
-            body = {"metadata": {"name": name}, "spec": {"restartPolicy": "Never"}}
-            world.strangers.add(world.server.create(resource, body)["metadata"]["uid"])
+            _create_stranger(world, resource, name)
 
     return squat
 
 
 def _replace_with_stranger(resource: str) -> Callable[[World, int], None]:
-    """Somebody puts an object of their own in the place of one of the job's, in one breath."""
+    """Replace one of the job's objects by one of the same name that is not the job's."""
 
     def usurp(world: World, which: int) -> None:
-        found = _nth_child(world, resource, which)
-        if found is not None:
+        child = _nth_child(world, resource, which)
+        if child is not None:
             world.incidents += 1
-            world.server.remove(resource, found["metadata"]["name"])
-            body = {"metadata": {"name": found["metadata"]["name"]}, "spec": {"restartPolicy": "Never"}}
-            world.strangers.add(world.server.create(resource, body)["metadata"]["uid"])
+            world.server.remove(resource, child["metadata"]["name"])
+            _create_stranger(world, resource, child["metadata"]["name"])
 
     return usurp
 
 
+def _create_stranger(world: World, resource: str, name: str) -> None:
+    body = {"metadata": {"name": name}, "spec": {"restartPolicy": "Never"}}
+    world.strangers.add(world.server.create(resource, body)["metadata"]["uid"])
+
+
 def _remove_squatters(world: World, which: int) -> None:
-    """Squatters go."""
-    for (resource, name), found in list(world.server.objects.items()):
-        if not found["metadata"].get("ownerReferences") and resource in ("pods", "services"):
+    """Remove all pods and services without an owner."""
+    for (resource, name), body in list(world.server.objects.items()):
+        if not body["metadata"].get("ownerReferences") and resource in ("pods", "services"):
             world.server.remove(resource, name)
 
 
@@ -263,8 +265,10 @@ EDITS: dict[str, Callable[[World, int], None]] = {
 }
 
 POD_MOVES = ("start", "succeed", "fail 1", "fail 137", "fail 137", "echo", "evict", "clash", "vanish")
-"""What a kubelet may do to a pod; what is there twice happens more often, here and below."""
+"""What a kubelet can do with a pod. Repeated entries are drawn more often, here and below."""
 STEADY_EDITS = ("resume", *(name for name in EDITS if name != "make job anew"))
-"""What people do to one and the same job."""
+"""The edits that do not replace the job."""
 STORY_FAULTS: tuple[int | str, ...] = ("dies", "dies after", "lost", 403, 409, 429, 500, "dies", "dies after")
 WAIT_SECONDS = (1, 5, 30, 60, 700)
+# The names of these until 0.2.0; removed in 0.4.0.
+MOVES, STEADY, WRONG, SECONDS = POD_MOVES, STEADY_EDITS, STORY_FAULTS, WAIT_SECONDS

@@ -1,4 +1,4 @@
-"""Fixtures for pytest, there wherever gangline is installed. Nothing is imported or started until a test asks for one."""
+"""Fixtures for pytest, available wherever gangline is installed. Nothing is imported or started before a test uses one."""
 
 import re
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from gangline import testing
 def gangline_cluster(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[testing.ThreadedCluster]":
     """A running cluster, shared by the session: API server, operator for the six kinds, and a node that runs pods.
 
-    `.url` and `.kubeconfig` are for any client; `.run` is for ours. Keep tests apart with `gangline_namespace`.
+    `.url` and `.kubeconfig` are for any client; `.run` is for ours. Separate tests with `gangline_namespace`.
     """
     with testing.threaded_cluster(tmp_path_factory.mktemp("gangline")) as cluster:
         yield cluster
@@ -20,18 +20,18 @@ def gangline_cluster(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[test
 
 @pytest.fixture
 def gangline_namespace(gangline_cluster: "testing.ThreadedCluster", request: pytest.FixtureRequest) -> Iterator[str]:
-    """The name of a new namespace on the cluster, which goes with everything in it when the test ends."""
+    """The name of a new namespace of the cluster. It is deleted, with everything in it, when the test ends."""
     from gangline.api.core import Namespace
     from gangline.api.meta import Key
 
-    spelled = re.sub("[^a-z0-9]+", "-", request.node.name.lower())[:40]
-    body = {"metadata": {"generateName": f"{spelled.strip('-')}-"}}
-    made = gangline_cluster.run(lambda client: client.create(Namespace, body))
-    yield made.metadata.name
-    gangline_cluster.run(lambda client: client.delete(Namespace, Key("", made.metadata.name)))
+    prefix = re.sub("[^a-z0-9]+", "-", request.node.name.lower())[:40].strip("-")
+    body = {"metadata": {"generateName": f"{prefix}-"}}
+    namespace = gangline_cluster.run(lambda client: client.create(Namespace, body))
+    yield namespace.metadata.name
+    gangline_cluster.run(lambda client: client.delete(Namespace, Key("", namespace.metadata.name)))
 
 
 @pytest.fixture
 def fake_clock() -> "testing.FakeClock":
-    """Time that the test moves by hand."""
+    """A clock that the test moves by hand."""
     return testing.FakeClock()

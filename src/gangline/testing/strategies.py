@@ -2,7 +2,7 @@
 
 @given(stories())
 def test_any_story(story):
-assert_converges(Relay(), JOB, story=story)
+    assert_converges(Relay(), JOB, story=story)
 """
 
 from collections.abc import Sequence
@@ -39,12 +39,12 @@ KUBELET_STRATEGY: st.SearchStrategy[Happening] = st.one_of(
 LOOK_STRATEGY: st.SearchStrategy[Happening] = st.just(Looks())
 WAIT_STRATEGY: st.SearchStrategy[Happening] = st.builds(Waits, st.sampled_from(WAIT_SECONDS))
 FAULT_KIND_STRATEGY = st.sampled_from(STORY_FAULTS)
-# Not `builds`, which would make up a method and a path too.
+# Not `builds`, which would also draw a method and a path.
 FAULT_STRATEGY = st.tuples(st.integers(0, 5), FAULT_KIND_STRATEGY).map(lambda drawn: Fault(*drawn))
 
 
 def stories(edits: Sequence[str] = STEADY_EDITS) -> st.SearchStrategy[list[Step]]:
-    """For `assert_converges`: one thing at a time, and what goes wrong while the operator sees to it."""
+    """Stories for `assert_converges`: one happening at a time, with faults while the operator reacts to it."""
     users = st.builds(Users, st.sampled_from(list(edits)), INDEX_STRATEGY) if edits else WAIT_STRATEGY
     steps = st.builds(
         Step,
@@ -56,7 +56,7 @@ def stories(edits: Sequence[str] = STEADY_EDITS) -> st.SearchStrategy[list[Step]
 
 
 def histories(edits: Sequence[str] = ("resume", *EDITS)) -> st.SearchStrategy[History]:
-    """For `assert_survives`: anything, in any order."""
+    """Histories for `assert_survives`: any happenings in any order."""
     users = st.builds(Users, st.sampled_from(list(edits)), INDEX_STRATEGY) if edits else WAIT_STRATEGY
     anything = st.one_of(
         LOOK_STRATEGY,
@@ -75,6 +75,8 @@ def histories(edits: Sequence[str] = ("resume", *EDITS)) -> st.SearchStrategy[Hi
         WAIT_STRATEGY,
         st.just(Collects()),
     )
-    # Most jobs are running before anything else happens to them.
-    begins: st.SearchStrategy[History] = st.sampled_from([[], *3 * [[Looks(), AllStart(), Looks()]]])
-    return st.builds(lambda first, goes_on: [*first, *goes_on], begins, st.lists(anything, min_size=15, max_size=40))
+    # Most jobs run before anything else happens to them.
+    beginnings: st.SearchStrategy[History] = st.sampled_from([[], *3 * [[Looks(), AllStart(), Looks()]]])
+    return st.builds(
+        lambda beginning, rest: [*beginning, *rest], beginnings, st.lists(anything, min_size=15, max_size=40)
+    )

@@ -1,4 +1,4 @@
-"""A cluster in a thread of its own, for tests that have no event loop."""
+"""A cluster in a thread of its own, for tests without an event loop."""
 
 import asyncio
 import threading
@@ -8,12 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-import msgspec
-
 from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
 from gangline.operator.wiring import embedded_plane
-from gangline.testing.cluster import plane_settings
+from gangline.testing.cluster import plane_settings, write_kubeconfig
 
 T = TypeVar("T")
 
@@ -26,30 +24,28 @@ class ThreadedCluster:
     ) -> None:
         self.url = url
         self.kubeconfig = kubeconfig
-        """For any client, as `TrainingClient(config_file=str(cluster.kubeconfig))`. Gone when the cluster ends."""
+        """For any client, such as `TrainingClient(config_file=str(cluster.kubeconfig))`. Deleted when the cluster ends."""
         self._client, self._loop, self._stop = client, loop, stop
 
     def run(self, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
-        """What something asynchronous gives, with a client of the cluster: `cluster.run(lambda c: c.get(Pod, key))`."""
+        """Run a coroutine with a client of the cluster, and return its result: `cluster.run(lambda c: c.get(Pod, key))`."""
         return asyncio.run_coroutine_threadsafe(work(self._client), self._loop).result()
 
     def stop(self) -> None:
-        """Ask it to end. Idempotent."""
+        """Ask the cluster to stop, without waiting for it. Idempotent."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._stop.set)
 
 
 @contextmanager
 def threaded_cluster(folder: Path | None = None) -> Iterator[ThreadedCluster]:
-    """A cluster until the block ends; pods run in `folder`, or in this one. Nothing is left of it."""
-    up: Future[ThreadedCluster] = Future()
+    """A cluster until the block ends. Pods run in `folder`, by default the current one. Nothing of it remains."""
+    started: Future[ThreadedCluster] = Future()
     thread = threading.Thread(
-        target=lambda: asyncio.run(_serve_cluster(up, folder or Path.cwd())),
-        name="gangline-cluster",
-        daemon=True,
+        target=lambda: asyncio.run(_serve_cluster(started, folder or Path.cwd())), name="gangline-cluster", daemon=True
     )
     thread.start()
-    cluster = up.result()
+    cluster = started.result()
     try:
         yield cluster
     finally:
@@ -57,17 +53,16 @@ def threaded_cluster(folder: Path | None = None) -> Iterator[ThreadedCluster]:
         thread.join()
 
 
-async def _serve_cluster(up: "Future[ThreadedCluster]", folder: Path) -> None:
+async def _serve_cluster(started: "Future[ThreadedCluster]", folder: Path) -> None:
     stop = asyncio.Event()
     try:
         with plane_settings(folder) as settings:
             async with embedded_plane(settings, SystemClock()) as plane:
-                kubeconfig = settings.logs.parent / "kubeconfig"
-                kubeconfig.write_bytes(msgspec.json.encode(plane.access.kubeconfig()))
+                kubeconfig = write_kubeconfig(plane, settings)
                 loop = asyncio.get_running_loop()
-                up.set_result(ThreadedCluster(plane.url, kubeconfig, plane.client, loop, stop))
+                started.set_result(ThreadedCluster(plane.url, kubeconfig, plane.client, loop, stop))
                 await stop.wait()
     except BaseException as error:
-        if up.done():
+        if started.done():
             raise
-        up.set_exception(error)
+        started.set_exception(error)

@@ -13,8 +13,8 @@ from gangline.jobs.framework import Framework
 from gangline.jobs.plan.actions import Create, Delete, JobAction, JobPlan
 from gangline.jobs.plan.observed import JobChildren, ObservedJob
 from gangline.jobs.plan.plan import reconcile_plan
-from gangline.jobs.pods.addressing import Site
 from gangline.jobs.pods.replicas import Gang, member_name
+from gangline.jobs.site import Site
 
 OBSERVED_AT = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 

@@ -14,7 +14,7 @@ from gangline.frameworks.pytorch import PyTorch
 from gangline.frameworks.tensorflow import TensorFlow
 from gangline.frameworks.xgboost import XGBoost
 from gangline.jobs.framework import Framework
-from gangline.jobs.pods.addressing import ServiceMode, Site
+from gangline.jobs.site import ServiceMode, Site
 from gangline.testing.world.invariants import Invariants
 from gangline.testing.world.world import World
 

@@ -44,20 +44,20 @@ def test_defaults_filled_in_twice_are_the_same(framework: Framework[Any]) -> Non
 def test_variables_are_text_and_none_is_told_twice(framework: Framework[Any]) -> None:
     job = make(framework)
     for addresses in (cluster_addresses(framework, job), local_addresses(framework, job)):
-        for seat in job_members(framework, job):
-            told = framework.wiring(job, seat, addresses).env
-            names = [variable["name"] for variable in told]
+        for member in job_members(framework, job):
+            env = framework.wiring(job, member, addresses).env
+            names = [variable["name"] for variable in env]
             assert len(names) == len(set(names))
-            assert all(isinstance(variable.get("value", ""), str) for variable in told)
+            assert all(isinstance(variable.get("value", ""), str) for variable in env)
 
 
 @each
 def test_a_member_is_wired_alike_every_time(framework: Framework[Any]) -> None:
     job = make(framework)
     addresses: Addresses = cluster_addresses(framework, job)
-    told = {seat: framework.wiring(job, seat, addresses) for seat in job_members(framework, job)}
+    edits = {member: framework.wiring(job, member, addresses) for member in job_members(framework, job)}
     again = cluster_addresses(framework, make(framework))
-    assert {seat: framework.wiring(job, seat, again) for seat in reversed(list(told))} == told
+    assert {member: framework.wiring(job, member, again) for member in reversed(list(edits))} == edits
 
 
 @each

@@ -37,12 +37,12 @@ def gpus(name: str = "nvidia.com/gpu") -> JSON:
 
 
 def wired(job: MPIJob, kind: str, index: int = 0, framework: Mpi = CLUSTER) -> PodEdits:
-    """Nobody needs an address: pods are reached through the API server."""
+    """The edits of a pod. No addresses are needed: pods are reached through the API server."""
     return framework.wiring(job, Member(kind, index), Addresses())
 
 
 def companions(job: MPIJob, framework: Mpi = CLUSTER, **phases: str) -> dict[str, Companion]:
-    return {found.resource: found for found in framework.companions(job, make_gang(MPI, job, **phases))}
+    return {companion.resource: companion for companion in framework.companions(job, make_gang(MPI, job, **phases))}
 
 
 def files(job: MPIJob, framework: Mpi = CLUSTER, **phases: str) -> dict[str, str]:
@@ -154,16 +154,16 @@ def test_a_launcher_with_gpus_computes_too(resource: str, works: bool) -> None:
 
 
 def test_the_launcher_may_run_commands_in_its_workers_and_nowhere_else() -> None:
-    found = companions(pi())
-    assert tuple(found) == (
+    objects = companions(pi())
+    assert tuple(objects) == (
         "serviceaccounts",
         "configmaps",
         "roles.rbac.authorization.k8s.io",
         "rolebindings.rbac.authorization.k8s.io",
     )
-    assert set(found) == set(CLUSTER.resources)
+    assert set(objects) == set(CLUSTER.resources)
     assert isinstance(CLUSTER, NeedsCompanions)
-    account, role, binding = (found[name] for name in (*CLUSTER.resources[1:],))
+    account, role, binding = (objects[name] for name in (*CLUSTER.resources[1:],))
     assert (account.name, account.parts, account.anyones) == ("pi-launcher", (), True)
     assert (role.name, role.parts, role.anyones) == ("pi-launcher", ("rules",), False)
     assert role.body["rules"] == [
@@ -185,7 +185,7 @@ def test_the_launcher_may_run_commands_in_its_workers_and_nowhere_else() -> None
 
 
 def test_companions_are_labelled_and_say_what_they_are() -> None:
-    bodies = [found.body for found in companions(pi()).values()]
+    bodies = [companion.body for companion in companions(pi()).values()]
     assert [(body["apiVersion"], body["kind"]) for body in bodies] == [
         ("v1", "ServiceAccount"),
         ("v1", "ConfigMap"),
@@ -198,16 +198,16 @@ def test_companions_are_labelled_and_say_what_they_are() -> None:
 
 
 def test_a_launcher_without_workers_may_run_commands_nowhere() -> None:
-    found = companions(pi({"Launcher": 1}))
-    assert [rule["resources"] for rule in found["roles.rbac.authorization.k8s.io"].body["rules"]] == [["pods"]]
+    objects = companions(pi({"Launcher": 1}))
+    assert [rule["resources"] for rule in objects["roles.rbac.authorization.k8s.io"].body["rules"]] == [["pods"]]
 
 
 def test_the_users_own_service_account_is_bound() -> None:
     own = trainer_template("mpi")
     own["spec"]["serviceAccountName"] = "mine"
-    found = companions(pi({"Launcher": {"template": own}, "Worker": 1}))
-    assert found["serviceaccounts"].name == "mine"
-    assert found["rolebindings.rbac.authorization.k8s.io"].body["subjects"][0]["name"] == "mine"
+    objects = companions(pi({"Launcher": {"template": own}, "Worker": 1}))
+    assert objects["serviceaccounts"].name == "mine"
+    assert objects["rolebindings.rbac.authorization.k8s.io"].body["subjects"][0]["name"] == "mine"
 
 
 def test_hosts_are_those_that_will_be_and_discovery_those_that_are() -> None:
@@ -248,9 +248,9 @@ def test_with_an_agent_no_kubectl_is_brought() -> None:
 
 
 def test_with_an_agent_open_mpi_5_and_mpich_are_told_too() -> None:
-    told = env_pairs(wired(pi(), "Launcher", framework=LOCAL))
-    assert told[:6] == env_pairs(wired(pi(), "Launcher"))
-    assert told[6:] == [
+    env = env_pairs(wired(pi(), "Launcher", framework=LOCAL))
+    assert env[:6] == env_pairs(wired(pi(), "Launcher"))
+    assert env[6:] == [
         ("PRTE_MCA_plm_ssh_agent", "/etc/mpi/kubexec.sh"),
         ("PRTE_MCA_prte_default_hostfile", "/etc/mpi/hostfile"),
         ("HYDRA_LAUNCHER_EXEC", "/etc/mpi/kubexec.sh"),
@@ -305,7 +305,7 @@ def test_what_an_ended_launcher_saw_last_is_left_to_be_read() -> None:
     assert CLUSTER.companions(pi(), make_gang(MPI, pi(), launcher="Failed")) == ()
 
 
-# Defaults and what cannot run
+# Defaults and validation
 
 
 def test_one_launcher_no_worker_and_one_slot_unless_the_job_says_otherwise() -> None:

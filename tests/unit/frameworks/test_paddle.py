@@ -57,9 +57,9 @@ def test_the_port_is_that_of_the_meeting_place() -> None:
 
 def test_on_one_machine_the_meeting_place_has_a_port_of_its_own() -> None:
     job = make_framework_job(PADDLE, COLLECTIVE)
-    told = [env_pairs(PADDLE.wiring(job, Member("Worker", index), local_addresses(PADDLE, job))) for index in (0, 1)]
-    assert told[0][-1] == ("PADDLE_MASTER", "$(POD_IP_DUMMY):7000")
-    assert told[1][-1] == ("PADDLE_MASTER", "127.0.0.1:7000")
+    env = [env_pairs(PADDLE.wiring(job, Member("Worker", index), local_addresses(PADDLE, job))) for index in (0, 1)]
+    assert env[0][-1] == ("PADDLE_MASTER", "$(POD_IP_DUMMY):7000")
+    assert env[1][-1] == ("PADDLE_MASTER", "127.0.0.1:7000")
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_only_masters_have_the_master_role(replicas: dict[str, int], kind: str, 
             {"worker_0": "Succeeded", "worker_1": "Succeeded"},
             "PaddleJob ml/job successfully completed.",
         ),
-        # No master asked for is no master.
+        # A Master with 0 replicas is the same as no Master.
         ({"Master": 0, "Worker": 2}, {"worker_0": "Running"}, "PaddleJob ml/job is running."),
     ],
 )

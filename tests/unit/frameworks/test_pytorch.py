@@ -39,9 +39,9 @@ def test_workers_alone_are_told_no_ranks() -> None:
 @pytest.mark.parametrize(("written", "size"), [("4", 8), ("auto", 2), ("gpu", 2), ("4 ", 2), ("٤", 2), ("+3", 6)])
 def test_a_number_of_processes_multiplies_the_world(written: str, size: int) -> None:
     job = make_framework_job(PT, {"Master": 1, "Worker": 1}, nprocPerNode=written)
-    told = env_text(member_pod_edits(PT, job, "Worker"))
-    assert f" WORLD_SIZE={size} RANK=1 " in told
-    assert told.endswith(f" PET_NPROC_PER_NODE={written} PET_NNODES=2")
+    env = env_text(member_pod_edits(PT, job, "Worker"))
+    assert f" WORLD_SIZE={size} RANK=1 " in env
+    assert env.endswith(f" PET_NPROC_PER_NODE={written} PET_NNODES=2")
 
 
 def test_no_processes_are_told_if_the_job_says_nothing() -> None:
@@ -52,8 +52,8 @@ def test_no_processes_are_told_if_the_job_says_nothing() -> None:
 
 
 def test_the_masters_own_port_is_told() -> None:
-    told = env_text(member_pod_edits(PT, make_framework_job(PT, LED), "Worker", master=1111, worker=2222))
-    assert " MASTER_PORT=1111 PET_MASTER_PORT=1111 " in told
+    env = env_text(member_pod_edits(PT, make_framework_job(PT, LED), "Worker", master=1111, worker=2222))
+    assert " MASTER_PORT=1111 PET_MASTER_PORT=1111 " in env
 
 
 def test_on_one_machine_the_master_has_a_port_of_its_own() -> None:
@@ -195,7 +195,7 @@ def test_an_elastic_job_with_metrics_is_scaled() -> None:
 def test_an_elastic_job_with_an_empty_list_of_metrics_is_scaled_by_those_of_the_server() -> None:
     job = make_framework_job(PT, ALONE, "el", elasticPolicy={"maxReplicas": 4, "metrics": []})
     (scaler,) = PLAIN.companions(job, make_gang(PT, job))
-    # Not an empty list: the server fills it in, and it would be emptied again for ever.
+    # Not an empty list: the server would fill it in, and we would empty it again for ever.
     assert "metrics" not in scaler.body["spec"]
     assert scaler.body["spec"]["maxReplicas"] == 4
 
@@ -243,7 +243,7 @@ def test_failure_is_told_by_name() -> None:
     assert not PT.tolerates(job, "Worker")
 
 
-# Defaults and what cannot run
+# Defaults and validation
 
 TWICE = "is deprecated and stands beside spec.nprocPerNode; write the latter alone"
 

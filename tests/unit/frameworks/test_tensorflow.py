@@ -112,7 +112,7 @@ def test_variables_go_into_the_training_container_alone() -> None:
     assert member_pod_edits(TF, make_framework_job(TF, {"Worker": 2}), "Worker").into is EnvTarget.DEFAULT
 
 
-# Who leads
+# The leader
 
 
 @pytest.mark.parametrize(
@@ -128,8 +128,8 @@ def test_variables_go_into_the_training_container_alone() -> None:
 )
 def test_one_pod_has_the_master_role(replicas: dict[str, int], leader: Member | None) -> None:
     job = make_framework_job(TF, replicas)
-    known = cluster_addresses(TF, job)
-    marked = [seat for seat in known.known if TF.wiring(job, seat, known).labels == {JOB_ROLE: "master"}]
+    addresses = cluster_addresses(TF, job)
+    marked = [member for member in addresses.known if TF.wiring(job, member, addresses).labels == {JOB_ROLE: "master"}]
     assert marked == ([leader] if leader else [])
 
 
@@ -158,7 +158,7 @@ FOUR = {"Worker": 4, "PS": 1}
         (FOUR, {"worker_0": "Running", "worker_1": "Succeeded"}, RUNNING),
         (FOUR, {"worker_0": "Failed", "worker_1": "Succeeded"}, PENDING),
         (FOUR, {f"worker_{index}": "Succeeded" for index in range(4)}, SUCCEEDED),
-        # No worker was asked for, so none can have succeeded.
+        # There is no worker, so none can have succeeded.
         ({"Worker": 0, "PS": 1}, {"ps_0": "Running"}, PENDING),
     ],
 )
@@ -201,7 +201,7 @@ def test_only_dynamic_workers_may_fail(dynamic: bool, kind: str, tolerated: bool
     assert TF.tolerates(job, kind) is tolerated
 
 
-# Defaults and what cannot run
+# Defaults and validation
 
 
 def test_types_are_folded_and_defaults_filled_in() -> None:

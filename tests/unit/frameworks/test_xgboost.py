@@ -33,24 +33,24 @@ def test_a_master_alone_is_told_of_no_workers(replicas: dict[str, int]) -> None:
 
 def test_master_and_workers_have_their_own_ports() -> None:
     job = make_framework_job(XGB, {"Master": 1, "Worker": 1})
-    told = env_text(member_pod_edits(XGB, job, "Worker", master=1111, worker=2222))
-    assert told.startswith("MASTER_PORT=1111 ")
-    assert " WORKER_PORT=2222 " in told
+    env = env_text(member_pod_edits(XGB, job, "Worker", master=1111, worker=2222))
+    assert env.startswith("MASTER_PORT=1111 ")
+    assert " WORKER_PORT=2222 " in env
 
 
 @pytest.mark.parametrize(("kind", "index", "port"), [("Master", 0, 7001), ("Worker", 0, 7001), ("Worker", 1, 7002)])
 def test_on_one_machine_a_worker_is_told_the_port_to_listen_on(kind: str, index: int, port: int) -> None:
     job = make_framework_job(XGB, {"Master": 1, "Worker": 2})
-    told = env_text(XGB.wiring(job, Member(kind, index), local_addresses(XGB, job)))
-    assert told.startswith("MASTER_PORT=7000 MASTER_ADDR=127.0.0.1 ")
-    assert f" WORKER_PORT={port} " in told
+    env = env_text(XGB.wiring(job, Member(kind, index), local_addresses(XGB, job)))
+    assert env.startswith("MASTER_PORT=7000 MASTER_ADDR=127.0.0.1 ")
+    assert f" WORKER_PORT={port} " in env
 
 
 @pytest.mark.parametrize(
     ("phases", "told"),
     [
         ({"master_0": "Pending", "worker_0": "Running"}, ""),
-        # v1 calls a job running because something failed.
+        # In v1 a job with a failed replica counts as running.
         ({"master_0": "Pending", "worker_0": "Failed"}, ""),
         ({"master_0": "Running", "worker_0": "Failed"}, "XGBoostJob job is running."),
         ({"master_0": "Running", "worker_0": "Succeeded"}, "XGBoostJob job is running."),

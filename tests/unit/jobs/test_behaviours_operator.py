@@ -1,4 +1,4 @@
-"""What the operator owes the scheduler, whatever kind of job it is."""
+"""What the scheduler relies on from the operator, for every kind of job."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from gangline.jobs.gangs.gangline import GanglineScheduler
 from gangline.jobs.plan.actions import Create
 from gangline.jobs.plan.observed import JobChildren, ObservedJob
 from gangline.jobs.plan.plan import reconcile_plan
-from gangline.jobs.pods.addressing import Site
+from gangline.jobs.site import Site
 from gangline.testing.builders import make_job
 from support.builders.observed_jobs import OBSERVED_AT, job_services, plan_actions
 
@@ -24,8 +24,8 @@ JOBS = (
 def made(framework: Any, job: Any) -> list[Create]:
     children = JobChildren(pods=(), services=job_services(framework, job))
     site = Site(gang_scheduler=GanglineScheduler())
-    found = reconcile_plan(framework, ObservedJob.of(framework, job, OBSERVED_AT, children, site, lambda *_: None))
-    return [action for action in plan_actions(found) if isinstance(action, Create)]
+    observed = reconcile_plan(framework, ObservedJob.of(framework, job, OBSERVED_AT, children, site, lambda *_: None))
+    return [action for action in plan_actions(observed) if isinstance(action, Create)]
 
 
 def test_l9_all_roles_of_a_job_are_one_group_so_no_two_groups_can_wait_for_each_other() -> None:

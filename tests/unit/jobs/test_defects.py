@@ -67,30 +67,30 @@ def failed(of: JobKind, code: int, kind: str = "Worker", index: int = 1) -> Any:
 def test_d1_an_elastic_policy_without_workers_fails_one_job_and_not_the_operator(of: JobKind) -> None:
     status = job_plan(BY_KIND[of.kind], make_job(of, master=1, spec={"elasticPolicy": {}})).status
     assert status.holds(ConditionType.FAILED)
-    told = status.condition(ConditionType.FAILED)
-    assert told is not None
-    assert "Worker" in told.message
+    condition = status.condition(ConditionType.FAILED)
+    assert condition is not None
+    assert "Worker" in condition.message
 
 
 @every_kind
 def test_d2_seats_beyond_the_replicas_are_never_filled(of: JobKind) -> None:
     framework = BY_KIND[of.kind]
     replicas: dict[str, Any] = {leader(of).lower(): 1, "worker": 1}
-    wanted = make_job(of, **replicas)
-    # Index 1 has vanished before index 2: only 2 is there to go, and nothing is to be made.
+    job = make_job(of, **replicas)
+    # Index 1 vanished before index 2: only 2 is deleted, and nothing is created.
     pods = [
         make_member(leader(of), 0, of=of),
         make_member("Worker", 0, of=of),
         make_member("Worker", 2, of=of),
     ]
-    intent = job_plan(framework, wanted, *{pod.metadata.name: pod for pod in pods}.values())
-    assert deleted_names(intent) == ["job-worker-2"]
-    assert created_names(intent) == []
+    plan = job_plan(framework, job, *{pod.metadata.name: pod for pod in pods}.values())
+    assert deleted_names(plan) == ["job-worker-2"]
+    assert created_names(plan) == []
 
 
 def test_d2_no_replicas_means_no_pods() -> None:
-    wanted = make_job(PYTORCHJOB, master=1, worker=0)
-    assert created_names(job_plan(PyTorch(), wanted)) == ["job-master-0"]
+    job = make_job(PYTORCHJOB, master=1, worker=0)
+    assert created_names(job_plan(PyTorch(), job)) == ["job-master-0"]
 
 
 @every_kind
@@ -113,21 +113,21 @@ def test_d3_replaced_pods_count_against_the_limit(of: JobKind) -> None:
         assert not status.finished
         pod = make_member("Worker", 1, of=of, phase="Failed", exit_code=137, uid=f"attempt-{attempt}")
         status = job_plan(framework, with_status(wanted, status), *team(of, pod)).status
-    told = status.condition(ConditionType.FAILED)
-    assert told is not None
-    assert told.message.endswith("it has reached the specified backoff limit")
+    condition = status.condition(ConditionType.FAILED)
+    assert condition is not None
+    assert condition.message.endswith("it has reached the specified backoff limit")
 
 
 @every_kind
 def test_d4_a_permanent_exit_code_ends_the_job_properly(of: JobKind) -> None:
     framework = BY_KIND[of.kind]
     wanted = one_of_each(of, restart="ExitCode", policy={"ttlSecondsAfterFinished": 10})
-    intent = job_plan(framework, wanted, *team(of, failed(of, 1)))
-    assert intent.status.holds(ConditionType.FAILED)
-    assert intent.status.completion_time == OBSERVED_AT
-    assert intent.requeue_after == timedelta(seconds=10)
-    assert [note.reason for note in intent.events] == [f"{of.kind}Failed", "ExitedWithCode"]
-    assert not intent.status.condition(ConditionType.RESTARTING)
+    plan = job_plan(framework, wanted, *team(of, failed(of, 1)))
+    assert plan.status.holds(ConditionType.FAILED)
+    assert plan.status.completion_time == OBSERVED_AT
+    assert plan.requeue_after == timedelta(seconds=10)
+    assert [note.reason for note in plan.events] == [f"{of.kind}Failed", "ExitedWithCode"]
+    assert not plan.status.condition(ConditionType.RESTARTING)
 
 
 @every_kind
@@ -139,24 +139,24 @@ def test_d5_created_is_there_whoever_touched_the_job_first(of: JobKind) -> None:
 @pytest.mark.parametrize("policy", ["OnFailure", "Always"])
 def test_d6_an_xgboost_replica_that_may_restart_does_not_fail_the_job(policy: str) -> None:
     wanted = one_of_each(XGBOOSTJOB, restart=policy)
-    intent = job_plan(XGBoost(), wanted, *team(XGBOOSTJOB, failed(XGBOOSTJOB, 1)))
-    assert not intent.status.finished
-    assert deleted_names(intent) == ["job-worker-1"]
+    plan = job_plan(XGBoost(), wanted, *team(XGBOOSTJOB, failed(XGBOOSTJOB, 1)))
+    assert not plan.status.finished
+    assert deleted_names(plan) == ["job-worker-1"]
 
 
 @pytest.mark.parametrize(("kind", "name"), [("Worker", "job-worker-1"), ("Launcher", "job-launcher")])
 def test_d7_mpi_replicas_restart_under_exit_code(kind: str, name: str) -> None:
     wanted = one_of_each(MPIJOB, restart="ExitCode")
-    intent = job_plan(Mpi(), wanted, *team(MPIJOB, failed(MPIJOB, 137, kind)))
-    assert deleted_names(intent) == [name]
-    assert not intent.status.finished
+    plan = job_plan(Mpi(), wanted, *team(MPIJOB, failed(MPIJOB, 137, kind)))
+    assert deleted_names(plan) == [name]
+    assert not plan.status.finished
     assert job_plan(Mpi(), wanted, *team(MPIJOB, failed(MPIJOB, 1, kind))).status.holds(ConditionType.FAILED)
 
 
 def test_d7_an_evicted_launcher_is_made_anew() -> None:
     evicted = make_member("Launcher", of=MPIJOB, phase="Failed", reason="Evicted")
-    intent = job_plan(Mpi(), one_of_each(MPIJOB, restart="OnFailure"), *team(MPIJOB, evicted))
-    assert deleted_names(intent) == ["job-launcher"]
+    plan = job_plan(Mpi(), one_of_each(MPIJOB, restart="OnFailure"), *team(MPIJOB, evicted))
+    assert deleted_names(plan) == ["job-launcher"]
 
 
 @pytest.mark.parametrize(("code", "verdict"), [(1, ConditionType.FAILED), (137, ConditionType.RESTARTING)])
@@ -167,10 +167,10 @@ def test_d7_an_exit_code_counts_whatever_an_mpi_job_calls_its_container(code: in
     )
     containers = (Container(name="mpi-launcher"), Container(name="proxy"))
     pod = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, containers=containers))
-    intent = job_plan(Mpi(), one_of_each(of, restart="ExitCode"), *team(of, pod))
-    assert intent.status.holds(verdict)
-    assert intent.status.first_failure is not None
-    assert intent.status.first_failure.exit_code == code
+    plan = job_plan(Mpi(), one_of_each(of, restart="ExitCode"), *team(of, pod))
+    assert plan.status.holds(verdict)
+    assert plan.status.first_failure is not None
+    assert plan.status.first_failure.exit_code == code
 
 
 @every_kind
@@ -191,9 +191,9 @@ def test_d9_an_unnamed_port_gets_a_name_in_the_service(of: JobKind) -> None:
         {"containerPort": 8080},
         {"containerPort": 9090},
     ]
-    made = created_body(job_plan(BY_KIND[of.kind], wanted, services=()), "job-worker-1", "services")
+    body = created_body(job_plan(BY_KIND[of.kind], wanted, services=()), "job-worker-1", "services")
     assert of.port is not None
-    assert made["spec"]["ports"] == [
+    assert body["spec"]["ports"] == [
         {"name": "port-8080", "port": 8080},
         {"name": "port-9090", "port": 9090},
         {"name": of.port.name, "port": of.port.number},
@@ -204,15 +204,15 @@ def test_d9_an_unnamed_port_gets_a_name_in_the_service(of: JobKind) -> None:
 def test_d10_a_bad_restart_policy_fails_the_job_once(of: JobKind) -> None:
     framework = BY_KIND[of.kind]
     wanted = one_of_each(of, restart="Sometimes")
-    intent = job_plan(framework, wanted, services=())
-    told = intent.status.condition(ConditionType.FAILED)
-    assert told is not None
-    assert told.reason == f"{of.kind}FailedValidation"
-    assert 'restartPolicy: is "Sometimes"; write one of Always, OnFailure, Never, ExitCode' in told.message
-    assert not created_names(intent)
-    again = job_plan(framework, with_status(wanted, intent.status), services=())
-    assert again.status == intent.status
-    assert not plan_actions(again)
+    plan = job_plan(framework, wanted, services=())
+    condition = plan.status.condition(ConditionType.FAILED)
+    assert condition is not None
+    assert condition.reason == f"{of.kind}FailedValidation"
+    assert 'restartPolicy: is "Sometimes"; write one of Always, OnFailure, Never, ExitCode' in condition.message
+    assert not created_names(plan)
+    job = job_plan(framework, with_status(wanted, plan.status), services=())
+    assert job.status == plan.status
+    assert not plan_actions(job)
 
 
 @every_kind
@@ -240,15 +240,15 @@ def test_d10_what_can_never_be_made_fails_the_job(of: JobKind) -> None:
     status = rejected_status(framework, view, wanted, [Rejection("Pod", "spec.x: Invalid value", permanent=True)])
     assert status.holds(ConditionType.FAILED)
     assert status.completion_time == OBSERVED_AT
-    left = job_plan(framework, with_status(wanted, status), make_member("Worker", 0, of=of))
-    assert deleted_names(left) == ["job-worker-0"]
+    job = job_plan(framework, with_status(wanted, status), make_member("Worker", 0, of=of))
+    assert deleted_names(job) == ["job-worker-0"]
 
 
 @every_kind
 def test_d14_services_are_made_before_pods_and_types_in_a_fixed_order(of: JobKind) -> None:
     framework = BY_KIND[of.kind]
     plans = [job_plan(framework, one_of_each(of), services=()) for _ in range(3)]
-    assert len({msgspec.json.encode(intent) for intent in plans}) == 1
+    assert len({msgspec.json.encode(plan) for plan in plans}) == 1
     if of.port is not None:
         assert created_names(plans[0], "services") == created_names(plans[0])
 
@@ -256,9 +256,9 @@ def test_d14_services_are_made_before_pods_and_types_in_a_fixed_order(of: JobKin
 @every_kind
 def test_d18_a_job_managed_by_another_is_left_alone_by_every_kind(of: JobKind) -> None:
     wanted = one_of_each(of, policy={"managedBy": "kueue.x-k8s.io/multikueue"})
-    intent = job_plan(BY_KIND[of.kind], wanted, services=())
-    assert intent.status == JobStatus()
-    assert not plan_actions(intent)
+    plan = job_plan(BY_KIND[of.kind], wanted, services=())
+    assert plan.status == JobStatus()
+    assert not plan_actions(plan)
 
 
 @pytest.mark.parametrize("of", [PYTORCHJOB, XGBOOSTJOB], ids=lambda kind: kind.kind)
@@ -270,30 +270,30 @@ def test_d19_a_master_without_replicas_is_one_master(of: JobKind) -> None:
 
 
 def test_d20_an_unknown_replica_type_is_told_not_ignored() -> None:
-    wanted = make_job(TFJOB, worker=1, Boss=1)
-    told = job_plan(TensorFlow(), wanted).status.condition(ConditionType.FAILED)
-    assert told is not None
-    assert "spec.tfReplicaSpecs.Boss: is no replica type of a TFJob" in told.message
+    job = make_job(TFJOB, worker=1, Boss=1)
+    condition = job_plan(TensorFlow(), job).status.condition(ConditionType.FAILED)
+    assert condition is not None
+    assert "spec.tfReplicaSpecs.Boss: is no replica type of a TFJob" in condition.message
 
 
 def test_d11_pods_that_hold_their_resources_after_success_are_told() -> None:
     done = [make_member("Worker", 0, phase="Succeeded"), make_member("PS", 0)]
-    intent = job_plan(TensorFlow(), make_job(TFJOB, ps=1, worker=1), *done)
-    assert [note.reason for note in intent.events] == ["PodsLeftRunning", "TFJobSucceeded"]
+    plan = job_plan(TensorFlow(), make_job(TFJOB, ps=1, worker=1), *done)
+    assert [note.reason for note in plan.events] == ["PodsLeftRunning", "TFJobSucceeded"]
     tidy = make_job(TFJOB, ps=1, worker=1, policy={"cleanPodPolicy": "Running"})
     assert [note.reason for note in job_plan(TensorFlow(), tidy, *done).events] == ["TFJobSucceeded"]
 
 
 def test_d20_fields_without_effect_are_told_once() -> None:
-    wanted = make_job(PADDLEJOB, worker=1, spec={"elasticPolicy": {"minReplicas": 1}})
-    wanted.spec.paddle_replica_specs["Worker"].template["metadata"] = {"name": "mine"}
-    first = job_plan(Paddle(), wanted)
-    told = [note.message for note in first.events if note.reason == "FieldIgnored"]
-    assert [text.partition(":")[0] for text in told] == [
+    job = make_job(PADDLEJOB, worker=1, spec={"elasticPolicy": {"minReplicas": 1}})
+    job.spec.paddle_replica_specs["Worker"].template["metadata"] = {"name": "mine"}
+    first = job_plan(Paddle(), job)
+    messages = [note.message for note in first.events if note.reason == "FieldIgnored"]
+    assert [text.partition(":")[0] for text in messages] == [
         "spec.paddleReplicaSpecs.Worker.template.metadata.name",
         "spec.elasticPolicy",
     ]
-    assert not job_plan(Paddle(), with_status(wanted, first.status)).events
+    assert not job_plan(Paddle(), with_status(job, first.status)).events
 
 
 def test_d20_types_in_another_case_are_meant() -> None:
@@ -314,8 +314,8 @@ def test_d22_suspending_is_told_once(of: JobKind) -> None:
 
 @every_kind
 def test_d22_a_failure_is_told_as_a_warning(of: JobKind) -> None:
-    intent = job_plan(BY_KIND[of.kind], one_of_each(of, restart="Never"), *team(of, failed(of, 1)))
-    assert [(note.reason, note.warning) for note in intent.events] == [
+    plan = job_plan(BY_KIND[of.kind], one_of_each(of, restart="Never"), *team(of, failed(of, 1)))
+    assert [(note.reason, note.warning) for note in plan.events] == [
         (f"{of.kind}Failed", True),
         ("ExitedWithCode", False),
     ]
@@ -337,7 +337,7 @@ def test_d22_the_exit_code_of_a_failure_is_told_once(of: JobKind, policy: dict[s
 def test_d25_the_autoscaler_goes_with_the_work(suspended: bool) -> None:
     torch = PyTorch()
     metrics = [{"type": "Resource", "resource": {"name": "cpu"}}]
-    wanted = make_job(
+    job = make_job(
         PYTORCHJOB,
         worker=2,
         spec={"elasticPolicy": {"minReplicas": 1, "maxReplicas": 3, "metrics": metrics}},
@@ -348,7 +348,7 @@ def test_d25_the_autoscaler_goes_with_the_work(suspended: bool) -> None:
     from gangline.jobs.plan.plan import reconcile_plan
 
     pods = () if suspended else (make_member("Worker", 0, of=PYTORCHJOB, phase="Succeeded"),)
-    view = ObservedJob.of(torch, wanted, OBSERVED_AT, JobChildren(pods=pods), find=lambda resource, name: autoscaler)
+    view = ObservedJob.of(torch, job, OBSERVED_AT, JobChildren(pods=pods), find=lambda resource, name: autoscaler)
     assert deleted_names(reconcile_plan(torch, view), "horizontalpodautoscalers.autoscaling") == ["job"]
 
 
@@ -379,7 +379,7 @@ def test_d28_restarting_does_not_survive_the_end(of: JobKind) -> None:
         *(make_member("Worker", n, of=of, phase="Succeeded") for n in range(2)),
     ]
     done = job_plan(framework, with_status(wanted, restarting), *{p.metadata.name: p for p in pods}.values()).status
-    assert [found.type for found in done.conditions if found.status == "True"] == ["Created", "Succeeded"]
+    assert [condition.type for condition in done.conditions if condition.status == "True"] == ["Created", "Succeeded"]
 
 
 @every_kind
@@ -400,13 +400,13 @@ def test_d29_nothing_counts_as_active_once_a_limit_ended_the_job(of: JobKind) ->
     wanted = one_of_each(of, policy={"activeDeadlineSeconds": 1})
     running = job_plan(framework, wanted, *team(of)).status
     over = job_plan(framework, with_status(wanted, running), *team(of), after=timedelta(seconds=1)).status
-    assert all(found.active == 0 for found in over.replica_statuses.values())
+    assert all(replica.active == 0 for replica in over.replica_statuses.values())
 
 
 @pytest.mark.parametrize("of", [kind for kind in TRAINING_KINDS if kind.port], ids=lambda kind: kind.kind)
 def test_d30_a_name_too_long_for_its_services_is_told(of: JobKind) -> None:
     wanted = one_of_each(of, name="x" * 60)
-    told = job_plan(BY_KIND[of.kind], wanted).status.condition(ConditionType.FAILED)
-    assert told is not None
-    assert "metadata.name" in told.message
-    assert "shorter by" in told.message
+    condition = job_plan(BY_KIND[of.kind], wanted).status.condition(ConditionType.FAILED)
+    assert condition is not None
+    assert "metadata.name" in condition.message
+    assert "shorter by" in condition.message

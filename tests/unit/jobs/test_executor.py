@@ -1,4 +1,4 @@
-"""Plans become calls."""
+"""The executor turns actions into requests."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ from gangline.api.meta import JSON, Key
 from gangline.api.scheme import Resource
 from gangline.jobs.executor import INITIAL_CREATES, CreateRejected, Executor
 from gangline.jobs.plan.actions import Adopt, Create, Delete, DeleteJob, JobEvent, JobPlan, Patch
-from gangline.jobs.pods.render import owner_reference
+from gangline.jobs.pods.labels import owner_reference
 from gangline.kube.errors import ApiError, Conflict, Status, error_from_status
 from gangline.runtime.expectations import Expectations
 from gangline.testing.builders import make_tfjob
@@ -27,7 +27,7 @@ def failure(code: int, reason: str) -> ApiError:
 
 
 class World:
-    """A server with a few objects, that notes calls and refuses what it is told to."""
+    """A server with a few objects that records requests and rejects some."""
 
     def __init__(self, *there: JSON) -> None:
         self.scheme = JOB_SCHEME
@@ -127,7 +127,7 @@ async def test_many_pods_are_told_in_one_note() -> None:
 
 
 class Overtaken(World):
-    """One that answers for the first pod only once the next one is there."""
+    """A server that answers for the first pod only when the next one exists."""
 
     async def create(self, kind: Any, body: JSON, *, namespace: str = "") -> Any:
         if body["metadata"]["name"] == "p-0":
@@ -193,7 +193,7 @@ async def test_only_the_very_object_is_deleted() -> None:
     expectations = await world.act(Delete("pods", "a", "uid-a"), Delete("pods", "c", "x"))
     assert list(world.objects) == ["b"]
     assert expectations.pending("uid-job")[1] == {"uid-a"}
-    # Contention or another one of that name: looked at again.
+    # Contention, or another object of that name: the reconcile is repeated.
     with pytest.raises(Conflict):
         await world.act(Delete("pods", "b", "older"))
     assert list(world.objects) == ["b"]

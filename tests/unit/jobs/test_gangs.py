@@ -1,4 +1,4 @@
-"""Gang scheduling by other people's schedulers (contract, section 6)."""
+"""Gang scheduling by Volcano and scheduler-plugins (contract, section 6)."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from gangline.jobs.gangs.volcano import Volcano
 from gangline.jobs.plan.actions import Create, Delete, JobPlan, Patch
 from gangline.jobs.plan.observed import JobChildren, ObservedJob
 from gangline.jobs.plan.plan import reconcile_plan
-from gangline.jobs.pods.addressing import Site
+from gangline.jobs.site import Site
 from gangline.testing.builders import make_job, make_member
 from support.builders.observed_jobs import (
     OBSERVED_AT,
@@ -30,13 +30,13 @@ POLICY = {"queue": "q1", "priorityClass": "high", "minAvailable": 2, "scheduleTi
 
 
 def job(policy: dict[str, Any] | None = None, **run_policy: Any) -> Any:
-    """A master that requests, and two workers with limits only."""
-    made = make_job(PYTORCHJOB, master=1, worker=2, policy={"schedulingPolicy": policy or {}, **run_policy})
-    specs = made.spec.pytorch_replica_specs
+    """A job of a master with requests and two workers with limits only."""
+    job = make_job(PYTORCHJOB, master=1, worker=2, policy={"schedulingPolicy": policy or {}, **run_policy})
+    specs = job.spec.pytorch_replica_specs
     master, worker = (specs[kind].template["spec"]["containers"][0] for kind in ("Master", "Worker"))
     master["resources"] = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "9"}}
     worker["resources"] = {"limits": {"cpu": "2", "nvidia.com/gpu": "1"}}
-    return made
+    return job
 
 
 def planned(gangs: GangScheduler, wanted: Any, found: Any = None, *pods: Any) -> JobPlan:
@@ -56,19 +56,19 @@ def group(spec: Any, phase: str = "Inqueue") -> Any:
 
 
 def test_k47_volcano_gets_a_group_with_queue_and_priority() -> None:
-    made = created_body(planned(VOLCANO, job(POLICY)), "job", pod_group_resource(VOLCANO))
-    assert made["spec"] == {
+    body = created_body(planned(VOLCANO, job(POLICY)), "job", pod_group_resource(VOLCANO))
+    assert body["spec"] == {
         "minMember": 2,
         "minResources": {"cpu": "3", "memory": "1Gi", "nvidia.com/gpu": "1"},
         "priorityClassName": "high",
         "queue": "q1",
     }
-    assert made["metadata"]["ownerReferences"][0]["uid"] == "uid-job"
+    assert body["metadata"]["ownerReferences"][0]["uid"] == "uid-job"
 
 
 def test_k48_scheduler_plugins_get_a_group_with_a_timeout() -> None:
-    made = created_body(planned(PLUGINS, job(POLICY)), "job", pod_group_resource(PLUGINS))
-    assert made["spec"] == {
+    body = created_body(planned(PLUGINS, job(POLICY)), "job", pod_group_resource(PLUGINS))
+    assert body["spec"] == {
         "minMember": 2,
         "minResources": {"cpu": "3", "memory": "1Gi", "nvidia.com/gpu": "1"},
         "scheduleTimeoutSeconds": 30,
@@ -85,7 +85,7 @@ def test_by_default_all_must_fit(gangs: GangScheduler) -> None:
 @both
 def test_d12_a_group_that_is_right_is_left_alone(gangs: GangScheduler) -> None:
     spec = created_body(planned(gangs, job(POLICY)), "job", pod_group_resource(gangs))["spec"]
-    # Somebody else's field is somebody else's.
+    # A field that another writer added stays.
     settled = planned(gangs, job(POLICY), group({**spec, "minTaskMember": {"worker": 1}}))
     touching = [
         a for a in plan_actions(settled) if isinstance(a, (Patch, Create)) and a.resource == pod_group_resource(gangs)
@@ -128,32 +128,32 @@ def test_k48_scheduler_plugins_see_pods_at_once() -> None:
 
 
 def test_volcano_knows_pods_by_annotations() -> None:
-    made = created_body(planned(VOLCANO, job(), group({})), "job-worker-0")
-    assert made["spec"]["schedulerName"] == "volcano"
-    assert made["metadata"]["annotations"] == {
+    body = created_body(planned(VOLCANO, job(), group({})), "job-worker-0")
+    assert body["spec"]["schedulerName"] == "volcano"
+    assert body["metadata"]["annotations"] == {
         "scheduling.k8s.io/group-name": "job",
         "volcano.sh/task-spec": "worker",
     }
 
 
 def test_k48_scheduler_plugins_know_pods_by_a_label() -> None:
-    made = created_body(planned(PLUGINS, job()), "job-worker-0")
-    assert made["spec"]["schedulerName"] == "scheduler-plugins-scheduler"
-    assert made["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] == "job"
+    body = created_body(planned(PLUGINS, job()), "job-worker-0")
+    assert body["spec"]["schedulerName"] == "scheduler-plugins-scheduler"
+    assert body["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] == "job"
 
 
 def test_a_templates_own_scheduler_is_respected_and_told() -> None:
-    wanted = job()
-    wanted.spec.pytorch_replica_specs["Worker"].template["spec"]["schedulerName"] = "mine"
-    intent = planned(PLUGINS, wanted)
-    assert created_body(intent, "job-worker-0")["spec"]["schedulerName"] == "mine"
-    assert [note.reason for note in intent.events if note.warning] == ["SetPodTemplateSchedulerName"]
+    training_job = job()
+    training_job.spec.pytorch_replica_specs["Worker"].template["spec"]["schedulerName"] = "mine"
+    plan = planned(PLUGINS, training_job)
+    assert created_body(plan, "job-worker-0")["spec"]["schedulerName"] == "mine"
+    assert [note.reason for note in plan.events if note.warning] == ["SetPodTemplateSchedulerName"]
 
 
 @both
 @pytest.mark.parametrize("ends", ["suspended", "succeeded"])
 def test_the_group_goes_with_the_work(gangs: GangScheduler, ends: str) -> None:
-    wanted = job(suspend=ends == "suspended")
+    training_job = job(suspend=ends == "suspended")
     pods = () if ends == "suspended" else (make_member("Master", of=PYTORCHJOB, phase="Succeeded"),)
-    intent = planned(gangs, wanted, group({}), *pods)
-    assert Delete(pod_group_resource(gangs), "job", "g") in plan_actions(intent)
+    plan = planned(gangs, training_job, group({}), *pods)
+    assert Delete(pod_group_resource(gangs), "job", "g") in plan_actions(plan)

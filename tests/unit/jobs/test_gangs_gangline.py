@@ -1,4 +1,4 @@
-"""Our own scheduler: the group it gets, the pods it knows, and what the job does when its gang is in trouble."""
+"""Our own scheduler: PodGroup and pods, and what a job does when its gang cannot be placed."""
 
 from datetime import timedelta
 from typing import Any
@@ -21,14 +21,14 @@ from gangline.frameworks.mpi import Mpi
 from gangline.frameworks.pytorch import PyTorch
 from gangline.frameworks.tensorflow import TensorFlow
 from gangline.jobs.framework import Framework
-from gangline.jobs.gangs.autoscalers import NO_EVICTION_ANNOTATIONS
 from gangline.jobs.gangs.gangline import GanglineScheduler
+from gangline.jobs.gangs.podgroup import NO_EVICTION_ANNOTATIONS
 from gangline.jobs.gangs.scheduler_plugins import SchedulerPlugins
 from gangline.jobs.gangs.volcano import Volcano
 from gangline.jobs.plan.actions import Create, Delete, JobPlan, Patch
 from gangline.jobs.plan.observed import JobChildren, ObservedJob
 from gangline.jobs.plan.plan import reconcile_plan
-from gangline.jobs.pods.addressing import Site
+from gangline.jobs.site import Site
 from gangline.testing.builders import make_job, make_member
 from support.builders.observed_jobs import (
     OBSERVED_AT,
@@ -62,7 +62,7 @@ def look(
 
 
 def group(phase: str = "", spec: JSON | None = None, message: str = "", running: int = 0) -> JSON:
-    """The group of a job, that has been in its phase since NOW."""
+    """The PodGroup of a job, in its phase since NOW."""
     state = PodGroupState(phase=phase, message=message, last_probe_time=OBSERVED_AT, last_transition_time=OBSERVED_AT)
     return {
         "metadata": {"name": "job", "uid": "g", "ownerReferences": [{"uid": "uid-job"}]},
@@ -75,8 +75,8 @@ def group(phase: str = "", spec: JSON | None = None, message: str = "", running:
 
 
 def spec_of(framework: Framework[Any], job: Any, **more: Any) -> JSON:
-    found: JSON = created_body(look(framework, job, **more), "job", GROUPS)["spec"]
-    return found
+    spec: JSON = created_body(look(framework, job, **more), "job", GROUPS)["spec"]
+    return spec
 
 
 def torch(policy: JSON | None = None, master: int = 1, worker: int = 3, **more: Any) -> Any:
@@ -85,7 +85,7 @@ def torch(policy: JSON | None = None, master: int = 1, worker: int = 3, **more: 
     return make_job(PYTORCHJOB, master=master, worker=worker, policy=run_policy, **more)
 
 
-# --- the group
+# --- the PodGroup
 
 
 def test_the_group_says_all_that_the_policy_says() -> None:
@@ -127,8 +127,8 @@ def test_a_minimum_below_those_who_are_needed_is_taken_as_written() -> None:
 def test_an_elastic_job_needs_as_few_as_it_can_train_with() -> None:
     job = make_job(PYTORCHJOB, worker=6, spec=ELASTIC)
     assert spec_of(TORCH, job) == {"minMember": 2}
-    asked = make_job(PYTORCHJOB, worker=6, spec=ELASTIC, policy={"schedulingPolicy": {"minAvailable": 5}})
-    assert spec_of(TORCH, asked) == {"minMember": 5}
+    training_job = make_job(PYTORCHJOB, worker=6, spec=ELASTIC, policy={"schedulingPolicy": {"minAvailable": 5}})
+    assert spec_of(TORCH, training_job) == {"minMember": 5}
 
 
 def test_a_minimum_of_none_is_one() -> None:
@@ -157,88 +157,88 @@ def test_the_group_has_the_jobs_labels_and_what_it_says_of_scheduling() -> None:
 
 def test_a_group_that_is_right_is_left_alone() -> None:
     settled = look(TORCH, torch({"queue": "a"}), group=group(spec={"minMember": 4, "queue": "a"}))
-    assert not [each for each in plan_actions(settled) if isinstance(each, Patch)]
+    assert not [action for action in plan_actions(settled) if isinstance(action, Patch)]
 
 
 def test_a_group_moved_to_another_queue_stays_there() -> None:
     moved = look(TORCH, torch({"queue": "a"}), group=group(spec={"minMember": 4, "queue": "b"}))
-    assert not [each for each in plan_actions(moved) if isinstance(each, Patch)]
+    assert not [action for action in plan_actions(moved) if isinstance(action, Patch)]
 
 
 # --- the pods
 
 
 def test_all_pods_are_made_at_once_after_their_group() -> None:
-    intent = look(TORCH, torch())
-    stages = [[each.resource for each in stage if isinstance(each, Create)] for stage in intent.stages]
+    plan = look(TORCH, torch())
+    stages = [[action.resource for action in stage if isinstance(action, Create)] for stage in plan.stages]
     assert stages == [[GROUPS], ["pods"] * 4]
 
 
 def test_pods_name_their_group_and_its_scheduler() -> None:
-    made = created_body(look(TORCH, torch()), "job-worker-2")
-    assert made["spec"]["schedulerName"] == "gangline"
-    assert "schedulingGates" not in made["spec"]
-    assert made["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == "job"
-    assert made["metadata"]["labels"]["training.kubeflow.org/replica-type"] == "worker"
+    job = created_body(look(TORCH, torch()), "job-worker-2")
+    assert job["spec"]["schedulerName"] == "gangline"
+    assert "schedulingGates" not in job["spec"]
+    assert job["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == "job"
+    assert job["metadata"]["labels"]["training.kubeflow.org/replica-type"] == "worker"
 
 
 def test_pods_that_are_pinned_wait_at_a_gate_for_kube_scheduler() -> None:
     job = torch(annotations={COMMIT_ANNOTATION: "pin"})
     job.spec.pytorch_replica_specs["Worker"].template["spec"]["schedulingGates"] = [{"name": "mine"}]
-    made = created_body(look(TORCH, job), "job-worker-0")
-    assert made["spec"]["schedulingGates"] == [{"name": "mine"}, {"name": GANG_GATE}]
-    assert "schedulerName" not in made["spec"]
+    body = created_body(look(TORCH, job), "job-worker-0")
+    assert body["spec"]["schedulingGates"] == [{"name": "mine"}, {"name": GANG_GATE}]
+    assert "schedulerName" not in body["spec"]
 
 
 @pytest.mark.parametrize(("commit", "warned"), [("bind", True), ("pin", False)])
 def test_a_templates_own_scheduler_is_kept(commit: str, warned: bool) -> None:
     job = torch(annotations={COMMIT_ANNOTATION: commit})
     job.spec.pytorch_replica_specs["Worker"].template["spec"]["schedulerName"] = "mine"
-    intent = look(TORCH, job)
-    assert created_body(intent, "job-worker-0")["spec"]["schedulerName"] == "mine"
-    # At a gate, whoever is behind it is told where.
-    told = [note.reason for note in intent.events if note.warning]
-    assert told == (["SetPodTemplateSchedulerName"] if warned else [])
+    plan = look(TORCH, job)
+    assert created_body(plan, "job-worker-0")["spec"]["schedulerName"] == "mine"
+    # With a gate, the annotation names the PodGroup.
+    messages = [note.reason for note in plan.events if note.warning]
+    assert messages == (["SetPodTemplateSchedulerName"] if warned else [])
 
 
 def test_autoscalers_are_asked_to_leave_members_where_they_are() -> None:
-    made = created_body(look(TORCH, torch()), "job-worker-0")
-    assert NO_EVICTION_ANNOTATIONS.items() <= made["metadata"]["annotations"].items()
+    job = created_body(look(TORCH, torch()), "job-worker-0")
+    assert NO_EVICTION_ANNOTATIONS.items() <= job["metadata"]["annotations"].items()
 
 
 def test_what_the_user_says_of_evictions_stands() -> None:
     job, mine = torch(), {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}
     job.spec.pytorch_replica_specs["Worker"].template["metadata"] = {"annotations": mine}
-    made = created_body(look(TORCH, job), "job-worker-0")["metadata"]["annotations"]
-    assert mine.items() <= made.items()
-    assert made["karpenter.sh/do-not-disrupt"] == "true"
+    annotations = created_body(look(TORCH, job), "job-worker-0")["metadata"]["annotations"]
+    assert mine.items() <= annotations.items()
+    assert annotations["karpenter.sh/do-not-disrupt"] == "true"
 
 
 def test_elastic_members_above_the_minimum_may_be_evicted() -> None:
-    intent = look(TORCH, make_job(PYTORCHJOB, worker=4, spec=ELASTIC))
+    plan = look(TORCH, make_job(PYTORCHJOB, worker=4, spec=ELASTIC))
     stays = [
-        NO_EVICTION_ANNOTATIONS.keys() <= created_body(intent, f"job-worker-{index}")["metadata"]["annotations"].keys()
+        NO_EVICTION_ANNOTATIONS.keys() <= created_body(plan, f"job-worker-{index}")["metadata"]["annotations"].keys()
         for index in range(4)
     ]
     assert stays == [True, True, False, False]
 
 
 def test_the_protection_can_be_switched_off() -> None:
-    made = created_body(
+    body = created_body(
         look(TORCH, torch(), site=Site(gang_scheduler=GanglineScheduler(protect=False))), "job-worker-0"
     )
-    assert not NO_EVICTION_ANNOTATIONS.keys() & made["metadata"]["annotations"].keys()
+    assert not NO_EVICTION_ANNOTATIONS.keys() & body["metadata"]["annotations"].keys()
 
 
-# --- who gets one
+# --- which jobs get a PodGroup
 
 
 def test_on_request_only_jobs_with_a_policy_get_a_group() -> None:
     site = Site(gang_scheduler=GanglineScheduler(), gangs_on_request=True)
     assert created_names(look(TORCH, torch(), site=site), GROUPS) == []
     assert created_names(look(TORCH, torch({}), site=site), GROUPS) == ["job"]
-    asked = torch(annotations={GANG_SCHEDULER_ANNOTATION: "Gangline"})
-    assert created_names(look(TORCH, asked, site=site), GROUPS) == ["job"]
+    job = torch(annotations={GANG_SCHEDULER_ANNOTATION: "Gangline"})
+    assert created_names(look(TORCH, job, site=site), GROUPS) == ["job"]
 
 
 def test_a_job_may_ask_for_nobody_or_for_another() -> None:
@@ -252,10 +252,10 @@ def test_a_job_may_ask_for_nobody_or_for_another() -> None:
 
 
 def test_a_job_that_asks_for_one_who_is_not_there_is_told_what_to_install() -> None:
-    intent = look(TORCH, torch(annotations={GANG_SCHEDULER_ANNOTATION: "volcano"}))
-    assert created_names(intent) == created_names(intent, GROUPS) == []
-    assert condition_pairs(intent.status) == [("Created", "True"), ("Blocked", "True")]
-    (note,) = intent.events
+    plan = look(TORCH, torch(annotations={GANG_SCHEDULER_ANNOTATION: "volcano"}))
+    assert created_names(plan) == created_names(plan, GROUPS) == []
+    assert condition_pairs(plan.status) == [("Created", "True"), ("Blocked", "True")]
+    (note,) = plan.events
     assert note == type(note)(
         "GangSchedulerMissing",
         'annotation scheduling.gangline.dev/gang-scheduler asks for "volcano", which this operator does not use; '
@@ -325,25 +325,25 @@ NO_ROOM = "3/4 members running; 0/12 nodes: 8 lack nvidia.com/gpu, 4 tainted"
 
 def test_k35_an_mpi_job_without_room_for_all_starts_anew() -> None:
     stuck = group("Unschedulable", message=NO_ROOM)
-    intent = look(MPI, mpi(), *mpi_team(), group=stuck)
-    gone = {each.name for each in plan_actions(intent) if isinstance(each, Delete) and each.resource == "pods"}
-    assert gone == {"job-launcher", "job-worker-0", "job-worker-1", "job-worker-2"}
-    assert intent.status.ledger.round == 1
-    # Nobody failed: it is no restart of the job's own, and costs nothing of its budget.
-    assert intent.status.restarts == 0
-    told = intent.status.conditions[-1]
-    assert (told.type, told.reason) == ("Restarting", "MPIJobRestarting")
-    assert NO_ROOM in told.message
+    plan = look(MPI, mpi(), *mpi_team(), group=stuck)
+    deletes = {action.name for action in plan_actions(plan) if isinstance(action, Delete) and action.resource == "pods"}
+    assert deletes == {"job-launcher", "job-worker-0", "job-worker-1", "job-worker-2"}
+    assert plan.status.ledger.round == 1
+    # No replica failed: the restart does not count against the backoff limit.
+    assert plan.status.restarts == 0
+    condition = plan.status.conditions[-1]
+    assert (condition.type, condition.reason) == ("Restarting", "MPIJobRestarting")
+    assert NO_ROOM in condition.message
 
 
 def test_k35_once_for_each_time_it_comes_to_that() -> None:
     stuck = group("Unschedulable", message=NO_ROOM)
     first = look(MPI, mpi(), *mpi_team(), group=stuck)
     job = with_status(mpi(), first.status)
-    # The scheduler has not seen them all go; the new ones wait.
+    # The scheduler has not seen all pods deleted; the new ones wait.
     second = look(MPI, job, *mpi_team(number=1, waiting=True), group=stuck)
     assert second.status.ledger.round == 1
-    assert not [each for each in plan_actions(second) if isinstance(each, Delete)]
+    assert not [action for action in plan_actions(second) if isinstance(action, Delete)]
     later = group("Unschedulable")
     later["status"]["state"]["lastTransitionTime"] = "2026-01-01T13:00:00Z"
     third = look(MPI, job, *mpi_team(number=1), group=later)
@@ -352,9 +352,9 @@ def test_k35_once_for_each_time_it_comes_to_that() -> None:
 
 def test_k35_a_budget_of_none_does_not_end_it() -> None:
     job = mpi(policy={"backoffLimit": 0})
-    intent = look(MPI, job, *mpi_team(), group=group("Unschedulable"))
-    assert intent.status.ledger.round == 1
-    assert not intent.status.finished
+    plan = look(MPI, job, *mpi_team(), group=group("Unschedulable"))
+    assert plan.status.ledger.round == 1
+    assert not plan.status.finished
 
 
 def test_a_team_that_starts_anew_for_room_waits_longer_every_time() -> None:
@@ -367,8 +367,8 @@ def test_a_team_that_starts_anew_for_room_waits_longer_every_time() -> None:
 
 @pytest.mark.parametrize("phase", ["", "Pending", "Running", "Recovering"])
 def test_in_no_other_phase_does_a_team_start_anew(phase: str) -> None:
-    intent = look(MPI, mpi(), *mpi_team(), group=group(phase))
-    assert intent.status.ledger.round == 0
+    plan = look(MPI, mpi(), *mpi_team(), group=group(phase))
+    assert plan.status.ledger.round == 0
 
 
 def test_whoever_asks_starts_anew_and_others_wait() -> None:
@@ -383,8 +383,8 @@ def test_whoever_asks_starts_anew_and_others_wait() -> None:
     assert rounds() == 0
     assert rounds(policy={"restartScope": "Job"}) == 1
     assert rounds(annotations={RESTART_SCOPE_ANNOTATION: "Job"}) == 1
-    asked = mpi(annotations={RESTART_SCOPE_ANNOTATION: "Replica"})
-    assert look(MPI, asked, *mpi_team(), group=group("Unschedulable")).status.ledger.round == 0
+    training_job = mpi(annotations={RESTART_SCOPE_ANNOTATION: "Replica"})
+    assert look(MPI, training_job, *mpi_team(), group=group("Unschedulable")).status.ledger.round == 0
 
 
 def test_the_state_of_somebody_elses_group_counts_for_nothing() -> None:
@@ -393,18 +393,18 @@ def test_the_state_of_somebody_elses_group_counts_for_nothing() -> None:
     assert look(MPI, mpi(), *mpi_team(), group=stranger).status.ledger.round == 0
 
 
-# --- A6: elastic teams shrink
+# --- A6: elastic jobs shrink
 
 
 def elastic(running: int, minimum: int, phase: str, asked: int = 5) -> int | None:
-    """The minimum that an elastic job of six (at least two) gives its group now; None: it leaves it."""
+    """The new minimum of the PodGroup of an elastic job of six (at least two); None: it is not changed."""
     job = make_job(PYTORCHJOB, worker=6, spec=ELASTIC, policy={"schedulingPolicy": {"minAvailable": asked}})
     there = group(phase, {"minMember": minimum}, running=running)
     pods = [
         make_member("Worker", index, of=PYTORCHJOB, phase="Running" if index < running else "Pending")
         for index in range(6)
     ]
-    changes = [each for each in plan_actions(look(TORCH, job, *pods, group=there)) if isinstance(each, Patch)]
+    changes = [action for action in plan_actions(look(TORCH, job, *pods, group=there)) if isinstance(action, Patch)]
     return changes[0].body["spec"]["minMember"] if changes else None
 
 
@@ -451,21 +451,21 @@ def test_k40_a_gang_that_finds_no_place_in_time_is_told_once() -> None:
         "its gang found no place within 30 s: 0/2 members running; 0/3 nodes: 3 lack cpu; it goes on waiting"
     )
     assert not after.status.finished
-    again = waiting(with_status(patient(), after.status), 31)
-    assert not again.events
-    assert again.requeue_after is None
+    job = waiting(with_status(patient(), after.status), 31)
+    assert not job.events
+    assert job.requeue_after is None
 
 
 def test_k40_the_job_fails_if_it_says_so() -> None:
     job = patient(annotations={ON_TIMEOUT_ANNOTATION: "Fail"})
     assert not waiting(job, 29).status.finished
     failed = waiting(job, 30)
-    told = failed.status.conditions[-1]
-    assert (told.type, told.message.partition(":")[0]) == (
+    condition = failed.status.conditions[-1]
+    assert (condition.type, condition.message.partition(":")[0]) == (
         "Failed",
         "Job job has failed because its gang found no place within 30 s",
     )
-    assert {each.resource for each in plan_actions(failed) if isinstance(each, Delete)} >= {"pods", GROUPS}
+    assert {action.resource for action in plan_actions(failed) if isinstance(action, Delete)} >= {"pods", GROUPS}
 
 
 def test_k40_without_a_time_it_is_a_minute() -> None:
@@ -488,5 +488,5 @@ def test_why_a_gang_waits_is_not_told_for_each_of_its_pods() -> None:
 def test_a_gang_that_runs_is_not_late() -> None:
     job = patient(annotations={ON_TIMEOUT_ANNOTATION: "Fail"})
     pods = [make_member("Worker", index, of=PYTORCHJOB) for index in range(2)]
-    intent = look(TORCH, job, *pods, group=group("Running"), after=timedelta(hours=1))
-    assert not intent.status.finished
+    plan = look(TORCH, job, *pods, group=group("Running"), after=timedelta(hours=1))
+    assert not plan.status.finished

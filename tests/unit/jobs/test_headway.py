@@ -1,4 +1,4 @@
-"""What is written down of a team's progress."""
+"""The progress in a job's status."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -34,8 +34,8 @@ def team(*pods: Pod, **replicas: int) -> Gang:
 
 
 def member(kind: str, index: int = 0, text: str = "") -> Pod:
-    made = make_member(kind, index, of=TFJOB)
-    return reporting(made, text) if text else made
+    pod = make_member(kind, index, of=TFJOB)
+    return reporting(pod, text) if text else pod
 
 
 def test_nobody_who_reports_is_nothing() -> None:
@@ -59,24 +59,24 @@ def test_a_report_is_written_down_with_who_and_when() -> None:
 )
 def test_the_lead_speaks_for_the_team(who: list[str], replica: str) -> None:
     pods = [member(kind, text=line(1)) for kind in who]
-    found = training_progress(team(*pods, PS=1, Worker=1, Evaluator=1, Chief=1), None, NOW)
-    assert found is not None
-    assert found.replica == replica
+    progress = training_progress(team(*pods, PS=1, Worker=1, Evaluator=1, Chief=1), None, NOW)
+    assert progress is not None
+    assert progress.replica == replica
 
 
 def test_where_the_first_is_silent_the_next_one_speaks() -> None:
     gang = team(member("Worker", 0), member("Worker", 1, line(7)), member("Worker", 2, line(9)), Worker=3)
-    found = training_progress(gang, None, NOW)
-    assert found is not None
-    assert (found.replica, found.step) == ("worker-1", 7)
+    progress = training_progress(gang, None, NOW)
+    assert progress is not None
+    assert (progress.replica, progress.step) == ("worker-1", 7)
 
 
 @pytest.mark.parametrize("text", ["", "nonsense", "{}", '{"progress": {"step": "x"}}', line(1) + "x" * 20_000])
 def test_what_is_no_report_is_passed_over(text: str) -> None:
     gang = team(member("Worker", 0, text or " "), member("Worker", 1, line(2)), Worker=2)
-    found = training_progress(gang, None, NOW)
-    assert found is not None
-    assert found.replica == "worker-1"
+    progress = training_progress(gang, None, NOW)
+    assert progress is not None
+    assert progress.replica == "worker-1"
     assert training_progress(team(member("Worker", 0, text or " "), Worker=1), None, NOW) is None
 
 
@@ -96,10 +96,10 @@ def test_when_pods_are_gone_the_last_report_stays() -> None:
 
 def test_reports_are_kept_small() -> None:
     many = {f"m{number:03}": number for number in range(100)} | {"n" * 64: 1}
-    found = training_progress(team(member("Worker", text=line(2**60, **many)), Worker=1), None, NOW)
-    assert found is not None
-    assert list(found.metrics) == [f"m{number:03}" for number in range(16)]
-    assert isinstance(found.step, float)
+    progress = training_progress(team(member("Worker", text=line(2**60, **many)), Worker=1), None, NOW)
+    assert progress is not None
+    assert list(progress.metrics) == [f"m{number:03}" for number in range(16)]
+    assert isinstance(progress.step, float)
 
 
 def test_the_verdict_comes_with_the_last_report() -> None:

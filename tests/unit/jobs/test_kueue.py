@@ -16,7 +16,7 @@ from gangline.jobs.gangs.gangline import GanglineScheduler
 from gangline.jobs.plan.actions import Delete, DeleteJob, JobPlan
 from gangline.jobs.plan.observed import JobChildren, ObservedJob
 from gangline.jobs.plan.plan import reconcile_plan
-from gangline.jobs.pods.addressing import Site
+from gangline.jobs.site import Site
 from gangline.testing.builders import make_job, make_member
 from support.builders.observed_jobs import (
     OBSERVED_AT,
@@ -36,14 +36,14 @@ TOLERATED = {"key": "gpu", "operator": "Exists"}
 
 def job(*, suspend: bool, admitted: bool = False, **policy: Any) -> Any:
     """A job with a queue label. Kueue's webhook suspends it; on admission Kueue changes its templates."""
-    made = make_job(PYTORCHJOB, master=1, worker=2, policy={"suspend": suspend, **policy})
+    job = make_job(PYTORCHJOB, master=1, worker=2, policy={"suspend": suspend, **policy})
     if admitted:
-        for spec in made.spec.pytorch_replica_specs.values():
+        for spec in job.spec.pytorch_replica_specs.values():
             spec.template["spec"] |= {"nodeSelector": GIVEN, "tolerations": [TOLERATED]}
             spec.template["metadata"] = {"labels": {"kueue.x-k8s.io/podset": "worker"}}
     return msgspec.structs.replace(
-        made,
-        metadata=msgspec.structs.replace(made.metadata, labels={"kueue.x-k8s.io/queue-name": "team-a"}),
+        job,
+        metadata=msgspec.structs.replace(job.metadata, labels={"kueue.x-k8s.io/queue-name": "team-a"}),
     )
 
 
@@ -66,65 +66,65 @@ def team(phase: str = "Running") -> list[Pod]:
 
 
 def test_k50_a_suspended_job_has_no_pods_and_no_group() -> None:
-    intent = look(job(suspend=True))
-    assert plan_actions(intent) == []
-    assert condition_pairs(intent.status) == [("Created", "True"), ("Suspended", "True")]
-    assert intent.status.start_time is None
+    plan = look(job(suspend=True))
+    assert plan_actions(plan) == []
+    assert condition_pairs(plan.status) == [("Created", "True"), ("Suspended", "True")]
+    assert plan.status.start_time is None
 
 
 def test_k50_on_admission_pods_get_what_was_put_into_the_template() -> None:
     waiting = look(job(suspend=True))
     admitted = with_status(job(suspend=False, admitted=True), waiting.status)
-    intent = look(admitted, after=timedelta(hours=1))
-    assert created_names(intent) == ["job-master-0", "job-worker-0", "job-worker-1"]
-    pod = created_body(intent, "job-worker-1")
+    plan = look(admitted, after=timedelta(hours=1))
+    assert created_names(plan) == ["job-master-0", "job-worker-0", "job-worker-1"]
+    pod = created_body(plan, "job-worker-1")
     assert pod["spec"]["nodeSelector"] == GIVEN
     assert pod["spec"]["tolerations"] == [TOLERATED]
     assert pod["metadata"]["labels"]["kueue.x-k8s.io/podset"] == "worker"
-    assert intent.status.start_time == OBSERVED_AT + timedelta(hours=1)
-    assert ("Suspended", "False") in condition_pairs(intent.status)
+    assert plan.status.start_time == OBSERVED_AT + timedelta(hours=1)
+    assert ("Suspended", "False") in condition_pairs(plan.status)
 
 
 def test_k50_a_gate_that_kueue_put_into_the_template_is_on_the_pods() -> None:
-    wanted = job(suspend=False)
+    training_job = job(suspend=False)
     gate = [{"name": "kueue.x-k8s.io/topology"}]
-    wanted.spec.pytorch_replica_specs["Worker"].template["spec"]["schedulingGates"] = gate
-    assert created_body(look(wanted), "job-worker-0")["spec"]["schedulingGates"] == gate
+    training_job.spec.pytorch_replica_specs["Worker"].template["spec"]["schedulingGates"] = gate
+    assert created_body(look(training_job), "job-worker-0")["spec"]["schedulingGates"] == gate
 
 
 def evicted() -> tuple[Any, JobPlan]:
     running = look(job(suspend=False, admitted=True), *team(), group=GROUP)
-    # The templates are as the user wrote them again.
-    wanted = with_status(job(suspend=True), running.status)
-    return wanted, look(wanted, *team(), group=GROUP, after=timedelta(minutes=5))
+    # Kueue has restored the user's templates.
+    training_job = with_status(job(suspend=True), running.status)
+    return training_job, look(training_job, *team(), group=GROUP, after=timedelta(minutes=5))
 
 
 def test_k50_on_eviction_all_pods_and_the_group_go_and_the_job_stays() -> None:
-    _, intent = evicted()
-    gone = [each for each in plan_actions(intent) if isinstance(each, Delete)]
-    assert {each.name for each in gone if each.resource == "pods"} == {
+    _, plan = evicted()
+    deletes = [action for action in plan_actions(plan) if isinstance(action, Delete)]
+    assert {action.name for action in deletes if action.resource == "pods"} == {
         "job-master-0",
         "job-worker-0",
         "job-worker-1",
     }
-    assert Delete(PODGROUPS.name, "job", "g") in gone
-    assert not [each for each in plan_actions(intent) if isinstance(each, DeleteJob)]
+    assert Delete(PODGROUPS.name, "job", "g") in deletes
+    assert not [action for action in plan_actions(plan) if isinstance(action, DeleteJob)]
 
 
 def test_k50_after_an_eviction_kueue_sees_nothing_active_and_not_running() -> None:
-    _, intent = evicted()
-    assert [found.active for found in intent.status.replica_statuses.values()] == [0, 0]
-    assert ("Running", "False") in condition_pairs(intent.status)
-    assert ("Suspended", "True") in condition_pairs(intent.status)
-    assert not intent.status.finished
+    _, plan = evicted()
+    assert [replica.active for replica in plan.status.replica_statuses.values()] == [0, 0]
+    assert ("Running", "False") in condition_pairs(plan.status)
+    assert ("Suspended", "True") in condition_pairs(plan.status)
+    assert not plan.status.finished
 
 
 def test_k50_the_next_admission_starts_the_clock_and_takes_the_new_template() -> None:
     wanted, released = evicted()
-    again = with_status(job(suspend=False, admitted=True), released.status)
-    intent = look(again, after=timedelta(hours=2))
-    assert intent.status.start_time == OBSERVED_AT + timedelta(hours=2)
-    assert created_body(intent, "job-master-0")["spec"]["nodeSelector"] == GIVEN
+    training_job = with_status(job(suspend=False, admitted=True), released.status)
+    plan = look(training_job, after=timedelta(hours=2))
+    assert plan.status.start_time == OBSERVED_AT + timedelta(hours=2)
+    assert created_body(plan, "job-master-0")["spec"]["nodeSelector"] == GIVEN
     assert "nodeSelector" not in wanted.spec.pytorch_replica_specs["Master"].template["spec"]
 
 
@@ -139,5 +139,5 @@ def test_k50_what_kueue_reads_is_in_the_conditions(phase: str, seen: tuple[str, 
 
 
 def test_k50_a_job_of_another_cluster_is_left_alone() -> None:
-    intent = look(job(suspend=False, managedBy=MULTIKUEUE_MANAGER))
-    assert (plan_actions(intent), intent.status) == ([], job(suspend=False).status)
+    plan = look(job(suspend=False, managedBy=MULTIKUEUE_MANAGER))
+    assert (plan_actions(plan), plan.status) == ([], job(suspend=False).status)

@@ -1,4 +1,4 @@
-"""Observe, plan, apply: what a pass does beside that."""
+"""The reconciler paces status writes."""
 
 from datetime import timedelta
 from typing import Any
@@ -12,9 +12,10 @@ from gangline.api.meta import Key
 from gangline.frameworks.pytorch import PyTorch
 from gangline.jobs.executor import CreateSlots
 from gangline.jobs.observer import ORPHAN_INDEX, OWNER_INDEX, JobCaches, Observer
+from gangline.jobs.pacing import COUNTER_INTERVAL, PROGRESS_INTERVAL
 from gangline.jobs.plan.actions import JobEvent, JobPlan
-from gangline.jobs.pods.addressing import Site
-from gangline.jobs.reconciler import COUNTER_INTERVAL, PROGRESS_INTERVAL, CachedJobReconciler
+from gangline.jobs.reconciler import CachedJobReconciler
+from gangline.jobs.site import Site
 from gangline.runtime.cache import Cache
 from gangline.runtime.expectations import Expectations
 from gangline.testing.builders import make_job, make_member
@@ -25,7 +26,7 @@ TORCH = PyTorch()
 
 
 class Desk:
-    """Takes what a pass writes, and shows it to the next one."""
+    """An executor whose writes the next reconcile sees at once."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()
@@ -35,8 +36,8 @@ class Desk:
         self.services: Cache[Service] = Cache({OWNER_INDEX: lambda found: ("uid-job",), ORPHAN_INDEX: lambda found: ()})
         self.writes: list[JobStatus] = []
         self.jobs.put(self.job)
-        for found in job_services(TORCH, self.job):
-            self.services.put(found)
+        for service in job_services(TORCH, self.job):
+            self.services.put(service)
         caches: JobCaches[Any] = JobCaches(
             self.jobs, self.pods, self.services, {"horizontalpodautoscalers.autoscaling": Cache()}
         )
@@ -56,7 +57,7 @@ class Desk:
         self.jobs.put(self.job)
         return self.job
 
-    async def run_stages(self, job: Any, intent: JobPlan) -> None:
+    async def run_stages(self, job: Any, plan: JobPlan) -> None:
         pass
 
     def recheck_after(self, job: Any) -> timedelta | None:
@@ -101,7 +102,7 @@ async def test_a_condition_never_waits() -> None:
     await desk.look()
     desk.run(make_member("Master", of=PYTORCHJOB))
     await desk.look()
-    assert [found.type for found in desk.job.status.conditions] == ["Created", "Running"]
+    assert [condition.type for condition in desk.job.status.conditions] == ["Created", "Running"]
 
 
 def test_a_job_has_all_the_room_until_others_need_some() -> None:
@@ -118,9 +119,9 @@ def test_a_job_has_all_the_room_until_others_need_some() -> None:
 
 
 def reporting(step: int) -> Pod:
-    made = make_member("Master", of=PYTORCHJOB)
+    pod = make_member("Master", of=PYTORCHJOB)
     notes = {PROGRESS_ANNOTATION: f'{{"progress": {{"step": {step}}}}}'}
-    return msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, annotations=notes))
+    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, annotations=notes))
 
 
 def at(desk: Desk) -> float:

@@ -1,4 +1,4 @@
-"""docs/scheduling.md says what the code does: its manifests are what is made of them, its tables are complete."""
+"""docs/scheduling.md is right: its PodGroup is the one of its job, its manifests are valid, its tables complete."""
 
 import re
 from pathlib import Path
@@ -26,15 +26,14 @@ from gangline.api.scheduling import (
     PodGroupReason,
 )
 from gangline.frameworks.pytorch import PyTorch
-from gangline.jobs.gangs.autoscalers import NO_EVICTION_ANNOTATIONS
 from gangline.jobs.gangs.gangline import GanglineScheduler
 from gangline.jobs.gangs.kubernetes import KubernetesWorkloads
-from gangline.jobs.gangs.podgroup import pod_group_resource
+from gangline.jobs.gangs.podgroup import NO_EVICTION_ANNOTATIONS, pod_group_resource
 from gangline.jobs.gangs.scheduler_plugins import SchedulerPlugins
 from gangline.jobs.gangs.volcano import Volcano
 from gangline.jobs.plan.observed import ObservedJob
 from gangline.jobs.plan.plan import reconcile_plan
-from gangline.jobs.pods.addressing import Site
+from gangline.jobs.site import Site
 from gangline.schema.crds.gang_crds import GANG_RESOURCES, gang_schema
 from gangline.schema.nodes import SchemaNode
 from gangline.schema.structural.validation import validate
@@ -56,12 +55,12 @@ def rows(heading: str) -> list[str]:
 def test_the_group_on_the_page_is_the_one_that_is_made_of_the_job_on_the_page() -> None:
     job = decode(msgspec.json.encode(WRITTEN["PyTorchJob"]), PyTorchJob)
     torch = PyTorch()
-    made = created_body(
+    body = created_body(
         reconcile_plan(torch, ObservedJob.of(torch, job, OBSERVED_AT, site=Site(gang_scheduler=GanglineScheduler()))),
         "bert",
         PODGROUPS.name,
     )
-    assert made["spec"] == WRITTEN["PodGroup"]["spec"]
+    assert body["spec"] == WRITTEN["PodGroup"]["spec"]
 
 
 @pytest.mark.parametrize("resource", GANG_RESOURCES, ids=lambda one: one.kind)

@@ -1,4 +1,4 @@
-"""The table of transitions in docs/jobs.md: every row is played, by every kind of job, through the real engine."""
+"""The table of transitions in docs/jobs.md: every row is played for every kind of job with the real engine."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from gangline.api.meta import JSON
-from gangline.jobs.plan.status import current_condition
+from gangline.jobs.plan.conditions import current_condition
 from gangline.testing.happenings import AllStart, AllSucceed, Happening, Kubelets, Troubles, Users
 from gangline.testing.world.invariants import Invariants
 from gangline.testing.world.kubelet import Kubelet
@@ -28,11 +28,11 @@ TEAMS = {
     "JAXJob": {"Worker": 2},
 }
 LAST = 1
-"""The number of the pod that things happen to: it is not the one by which the job runs or succeeds."""
+"""The index of the pod to which things happen: not the pod that decides whether the job runs or succeeds."""
 
 
 class After(NamedTuple):
-    """Time goes by, and alarms ring."""
+    """Time passes, with the reconciles that become due."""
 
     seconds: int
 
@@ -41,7 +41,7 @@ class After(NamedTuple):
 
 
 class Both(NamedTuple):
-    """Things that happen at once."""
+    """Several happenings before the next reconcile."""
 
     happenings: tuple[Any, ...]
 
@@ -51,21 +51,21 @@ class Both(NamedTuple):
 
 
 class Gone(NamedTuple):
-    """Pods on their way out are gone."""
+    """All pods that are being deleted are removed."""
 
     async def happen(self, world: World) -> None:
         Kubelet(world).finish()
 
 
 class LeadersSucceed(NamedTuple):
-    """All but the last pod: enough where one speaks for all."""
+    """All pods but the last succeed: enough where one pod decides."""
 
     async def happen(self, world: World) -> None:
         Kubelet(world).succeed(world.pods()[0])
 
 
 class Row(NamedTuple):
-    """What the table says, and how to see it."""
+    """A row of the table, and how to play it."""
 
     state: str
     event: str
@@ -73,7 +73,7 @@ class Row(NamedTuple):
     condition: str
     reason: str
     done: str
-    # How the job is written, and how it comes to be in its state; the event, in code.
+    # The job's policies, what brings it into its state, and the event.
     policy: JSON = {}
     restart: str = "Never"
     way: Sequence[Any] = ()
@@ -81,7 +81,7 @@ class Row(NamedTuple):
     spec: JSON = {}
     kinds: tuple[str, ...] = tuple(TEAMS)
     site: str = "cluster"
-    # The event is the job's coming to be.
+    # The event is the creation of the job.
     first: bool = False
 
 
@@ -98,7 +98,7 @@ def fails(code: int) -> Happening:
 
 
 ROWS = (
-    # Beginning
+    # Start
     Row("", "the job is seen", "Creating", "Created", "<K>Created", "makes all services and pods", first=True),
     Row("", "seen, `suspend: true`", "", "Suspended", "<K>Suspended", "nothing", {"suspend": True}, first=True),
     Row("", "seen, `managedBy` names another operator", "", "none", "", "nothing",
@@ -107,7 +107,7 @@ ROWS = (
         restart="Sometimes", first=True),
     Row("Creating", "the pods that count run", "Running", "Running", "<K>Running", "nothing", way=CREATING,
         do=AllStart()),
-    # Refusals
+    # Rejections
     Row("", "the server forbids a pod (quota, pod security)", "Creating", "Blocked", "FailedCreate<what>",
         "tries again", do=Troubles(1, 403), first=True),
     Row("Creating", "Blocked, and now the server allows it", "Creating", "Created", "<K>Created", "makes what is missing",
@@ -136,7 +136,7 @@ ROWS = (
         do=Both((Users("delete pod", LAST), Gone()))),
     Row("Running", "a service is deleted by somebody else", "Running", "Running", "<K>Running", "makes 1 service",
         way=RUNNING, do=Users("delete service", LAST), kinds=tuple(kind for kind in TEAMS if kind != "MPIJob")),
-    # Failures of a team that restarts together
+    # Failures that restart all replicas
     Row("Running", "a replica fails retryably, scope `Job`", "Creating", "Restarting", "<K>Restarting",
         "deletes all pods, makes all pods when they are gone", TOGETHER, "ExitCode", RUNNING, Both((fails(137),))),
     Row("Running", "a pod is lost, scope `Job`", "Creating", "Restarting", "<K>Restarting",
@@ -197,10 +197,10 @@ ROWS = (
 
 
 class Played(NamedTuple):
-    """What was seen of a row."""
+    """The observed result of a row."""
 
     before: str
-    # As it was written at some time after the event, or as it still is.
+    # As written at some time after the event, or as it still is.
     condition: str
     reason: str
     after: str
@@ -233,7 +233,7 @@ async def play(row: Row, kind: str) -> tuple[World, Played]:
     await row.do.happen(world)
     await world.settle()
     after = phase(world)
-    # A restart is over as soon as the job runs again, and a refusal is told when the server has answered.
+    # A restart is over when the job runs again, and a rejection is written when the server has answered.
     condition, reason = next((each for each in told if each[0] == row.condition), said(world))
     if "when they are gone" in row.done:
         await Gone().happen(world)
@@ -246,8 +246,8 @@ def said(world: World) -> tuple[str, str]:
         return "", ""
     status = world.job.status
     kind = current_condition(status)
-    found = next((each for each in status.conditions if each.type == kind), None)
-    return (kind, found.reason) if found is not None else ("none", "")
+    condition = next((each for each in status.conditions if each.type == kind), None)
+    return (kind, condition.reason) if condition is not None else ("none", "")
 
 
 def phase(world: World) -> str:
@@ -259,7 +259,7 @@ def counted(deeds: Sequence[WorldWrite]) -> tuple[tuple[str, str, int], ...]:
     return tuple((verb, resource, pairs.count((verb, resource))) for verb, resource in dict.fromkeys(pairs))
 
 
-# What the words of the last column mean, of a team of two: verb, resource, how many.
+# What the words of the last column mean for a job of two replicas: verb, resource, count.
 MADE = (("create", "services", 2), ("create", "pods", 2))
 ENDED = (("delete", "pods", 2), ("delete", "services", 2))
 DEEDS: dict[str, tuple[tuple[str, str, int], ...]] = {
@@ -299,14 +299,14 @@ async def test_every_row_of_the_table_is_so(row: Row, kind: str) -> None:
     if row.done in DEEDS:
         wanted = DEEDS[row.done]
         if kind == "MPIJob":
-            # Its members are found without services.
+            # This kind has no services.
             wanted = tuple(deed for deed in wanted if deed[1] != "services")
         assert sorted(played.deeds) == sorted(wanted)
     check_done(row, world, played)
 
 
 def check_done(row: Row, world: World, played: Played) -> None:
-    """The words that are no mere count."""
+    """The words that are more than a count."""
     match row.done:
         case "tries again":
             assert world.alarm is not None or not any(verb == "delete" for verb, _, _ in played.deeds)

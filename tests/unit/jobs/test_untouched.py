@@ -1,4 +1,4 @@
-"""A job that nobody has touched has its objects before its first status: when, and when not."""
+"""When the objects of a new job are created before its first status is written, and when not."""
 
 from datetime import timedelta
 from typing import Any
@@ -13,16 +13,12 @@ from gangline.api.meta import Key
 from gangline.frameworks.pytorch import PyTorch
 from gangline.jobs.executor import CreateRejected
 from gangline.jobs.observer import ORPHAN_INDEX, OWNER_INDEX, JobCaches, Observer, orphan_keys, owner_uid
+from gangline.jobs.pacing import MAX_CREATES_BEFORE_STATUS
 from gangline.jobs.plan.actions import Create, JobEvent, JobPlan, Rejection
 from gangline.jobs.plan.conditions import status_with_condition
-from gangline.jobs.pods.addressing import Site
-from gangline.jobs.pods.render import owner_reference
-from gangline.jobs.reconciler import (
-    MAX_CREATES_BEFORE_STATUS,
-    STALE_CACHE_RETRY,
-    CachedJobReconciler,
-    JobBlocked,
-)
+from gangline.jobs.pods.labels import owner_reference
+from gangline.jobs.reconciler import STALE_CACHE_RETRY, CachedJobReconciler, JobBlocked
+from gangline.jobs.site import Site
 from gangline.kube.errors import Conflict, Status
 from gangline.runtime.cache import Cache
 from gangline.runtime.expectations import Expectations
@@ -34,7 +30,7 @@ TORCH = PyTorch()
 
 
 class World:
-    """A server that keeps statuses, and a cache of it that lags behind as long as a test likes."""
+    """A server that stores statuses, and a cache that lags until a test calls `show`."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()
@@ -58,20 +54,20 @@ class World:
         )
 
     def submit(self, name: str, workers: int = 1) -> None:
-        made = make_job(PYTORCHJOB, name, master=1, worker=workers)
+        job = make_job(PYTORCHJOB, name, master=1, worker=workers)
         uid = f"uid-{name}"
-        made = msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, uid=uid))
-        self.stored[name] = made
-        self.jobs.put(made)
+        job = msgspec.structs.replace(job, metadata=msgspec.structs.replace(job.metadata, uid=uid))
+        self.stored[name] = job
+        self.jobs.put(job)
 
     def show(self, name: str) -> None:
-        """The watch brings what is stored."""
+        """Let the cache receive the stored job."""
         self.jobs.put(self.stored[name])
 
     async def look(self, name: str) -> timedelta | None:
         return await self.reconciler.reconcile(Key("default", name))
 
-    # What an executor does
+    # The executor
 
     async def write_status(self, job: Any, status: JobStatus) -> Any:
         if status == job.status:
@@ -84,8 +80,8 @@ class World:
         self.stored[name] = with_status(self.stored[name], status, resource_version=version)
         return with_status(job, status, resource_version=version)
 
-    async def run_stages(self, job: Any, intent: JobPlan) -> None:
-        creates = [action for stage in intent.stages for action in stage if isinstance(action, Create)]
+    async def run_stages(self, job: Any, plan: JobPlan) -> None:
+        creates = [action for stage in plan.stages for action in stage if isinstance(action, Create)]
         if creates:
             self.done.append(f"{job.metadata.name}: made {len(creates)}")
         if self.trouble is not None:
@@ -102,7 +98,7 @@ class World:
 
 @pytest.fixture
 async def world() -> World:
-    """The cache has shown our own first write."""
+    """Let the cache show our first write."""
     world = World()
     world.submit("first")
     await world.look("first")
@@ -123,7 +119,7 @@ async def test_a_cache_that_has_not_shown_our_first_write_may_be_old() -> None:
     world = World()
     world.submit("first")
     world.submit("over")
-    # Who led before us has ended it, and the cache does not know.
+    # The operator that led before finished the job, and the cache does not show it yet.
     world.stored["over"] = with_status(world.stored["over"], JobStatus(), resource_version="9")
     await world.look("first")
     assert await world.look("first") == STALE_CACHE_RETRY
@@ -165,13 +161,13 @@ async def test_a_refusal_is_told_with_everything_else_in_one_write(world: World,
         with pytest.raises(JobBlocked):
             await world.look("refused")
     status = world.stored["refused"].status
-    assert [found.type for found in status.conditions] == ["Created", "Failed" if permanent else "Blocked"]
+    assert [condition.type for condition in status.conditions] == ["Created", "Failed" if permanent else "Blocked"]
     assert status.start_time is not None
     assert len(world.done) == 2
 
 
 async def test_a_job_that_was_touched_has_its_status_first(world: World) -> None:
-    """It was suspended: that it goes on is written before it does."""
+    """The job was suspended: that it resumes is written before its pods are created."""
     world.submit("old")
     was = status_with_condition(
         world.stored["first"].status, ConditionType.SUSPENDED, "PyTorchJobSuspended", "", world.clock.now()
@@ -183,7 +179,7 @@ async def test_a_job_that_was_touched_has_its_status_first(world: World) -> None
 
 
 async def test_a_job_that_somebody_began_has_its_status_first(world: World) -> None:
-    """Who led before us made a service of it, and was gone."""
+    """The operator that led before created a service of the job, and crashed."""
     world.submit("begun")
     owner = owner_reference(world.stored["begun"])
     made = {"name": "begun-master-0", "namespace": "default", "uid": "s", "ownerReferences": [owner]}

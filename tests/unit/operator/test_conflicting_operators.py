@@ -1,4 +1,4 @@
-"""What is taken for another operator, and what is not."""
+"""What is detected as another operator, and what is not."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -144,7 +144,7 @@ def test_who_writes_statuses_is_an_operator(manager: str, managed_by: str) -> No
         written("kubectl-edit"),
         written("training-operator", age=600),
         written("kueue", subresource=""),
-        # It runs elsewhere, and who sent it there writes down here how it gets on.
+        # The job runs in another cluster, and its controller writes the status here.
         written("kueue", managed_by="kueue.x-k8s.io/multikueue"),
     ],
     ids=["ourselves", "a person", "long ago", "not the status", "not our job"],
@@ -153,11 +153,11 @@ def test_other_writes_are_nothing_to_fear(found: ManagedJob) -> None:
     assert not list(status_writer_conflicts(TRAINING_KINDS[0], found, ALONE, NOW))
 
 
-# What may not be read
+# Missing rights
 
 
 class Server:
-    """One with nothing on it but a Deployment, on which some resources may not be read."""
+    """A server with one Deployment, on which some resources may not be read."""
 
     def __init__(self, *forbidden: str) -> None:
         self.forbidden = set(forbidden)
@@ -177,7 +177,7 @@ async def test_signs_that_may_not_be_read_are_passed_over() -> None:
 
 
 async def test_who_may_not_read_jobs_yet_looks_again_when_it_may() -> None:
-    """Else it would act beside another one as soon as the rights are there."""
+    """Else it would act beside another operator as soon as it has the right."""
     server, clock = Server("deployments", "jaxjobs"), FakeClock()
 
     async def refuses() -> None:

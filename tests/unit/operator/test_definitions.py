@@ -1,4 +1,4 @@
-"""An operator waits for its kinds; and what it may not read does not keep it from starting."""
+"""An operator waits for its definitions, and starts without the right to read signs of other operators."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ Answer = Callable[[Request], Response]
 
 
 class Answering:
-    """A wire to a server that says what the test wants."""
+    """A transport to a server that answers as the test wants."""
 
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
@@ -50,10 +50,11 @@ def failing(code: int, reason: str) -> Answer:
 
 
 ALL = tuple(kind.plural for kind in TRAINING_KINDS)
+RESOURCES = [kind.resource for kind in TRAINING_KINDS]
 
 
 async def test_with_everything_there_it_does_not_wait() -> None:
-    definitions = DefinitionWaiter(Client(Answering(serving(*ALL))), TRAINING_KINDS, FakeClock())
+    definitions = DefinitionWaiter(Client(Answering(serving(*ALL))), RESOURCES, FakeClock())
     assert definitions.readiness_problem() == "not looked for yet"
     await definitions.wait_until_served()
     assert definitions.readiness_problem() == ""
@@ -63,7 +64,7 @@ async def test_it_says_what_is_missing_once_and_goes_on_when_it_is_there(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     clock, wire = FakeClock(), Answering(serving(*ALL[:-2]))
-    definitions = DefinitionWaiter(Client(wire), TRAINING_KINDS, clock)
+    definitions = DefinitionWaiter(Client(wire), RESOURCES, clock)
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(definitions.wait_until_served())
         for _ in range(3):
@@ -84,7 +85,7 @@ async def test_it_says_what_is_missing_once_and_goes_on_when_it_is_there(
 
 async def test_a_server_without_the_group_lacks_all_of_them() -> None:
     clock, wire = FakeClock(), Answering(failing(404, "NotFound"))
-    definitions = DefinitionWaiter(Client(wire), TRAINING_KINDS, clock)
+    definitions = DefinitionWaiter(Client(wire), RESOURCES, clock)
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(definitions.wait_until_served())
         await settle()
@@ -95,10 +96,10 @@ async def test_a_server_without_the_group_lacks_all_of_them() -> None:
 async def test_a_server_that_is_away_for_a_while_is_waited_for_but_not_at_the_start() -> None:
     clock, wire = FakeClock(), Answering(failing(500, "InternalError"))
     with pytest.raises(ServerError):
-        await DefinitionWaiter(Client(wire), TRAINING_KINDS, clock).wait_until_served()
+        await DefinitionWaiter(Client(wire), RESOURCES, clock).wait_until_served()
     wire.answer = serving(*ALL[1:])
     async with asyncio.TaskGroup() as group:
-        waiting = group.create_task(DefinitionWaiter(Client(wire), TRAINING_KINDS, clock).wait_until_served())
+        waiting = group.create_task(DefinitionWaiter(Client(wire), RESOURCES, clock).wait_until_served())
         await settle()
         wire.answer = failing(500, "InternalError")
         await clock.advance(POLL_INTERVAL)

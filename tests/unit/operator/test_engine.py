@@ -1,4 +1,4 @@
-"""How the engine wires its parts: what each of them does by itself is tested where it is."""
+"""How the engine joins its parts."""
 
 import asyncio
 from collections import Counter
@@ -38,7 +38,7 @@ def job(name: str) -> JSON:
 
 
 class Held(ForwardingTransport):
-    """A transport that counts what is created, and makes pods only while it is open."""
+    """A transport that counts creates, and lets pods be created only while it is open."""
 
     def __init__(self, transport: Transport) -> None:
         super().__init__(transport)
@@ -68,7 +68,7 @@ class Held(ForwardingTransport):
 
 @asynccontextmanager
 async def operating(clock: FakeClock) -> AsyncIterator[tuple[Client, Held]]:
-    """A server, and the operator on it, whose clock is not the server's. An error of the block is raised as it is."""
+    """A server, and an operator with a clock of its own. An error in the block is raised unchanged."""
     wall = SystemClock()
     with unwrap_exception_group():
         async with (
@@ -93,7 +93,7 @@ async def test_an_event_waits_while_pods_of_any_job_are_made_and_is_written_then
         held.open.clear()
         await client.create(JAXJob, job("under-way"))
         await held.until(held.asked, "pods", 2 * WORKERS)
-        # It is due now, and does not wait for ever: what follows is before that.
+        # Events are due now, but wait up to MAX_BUSY_WAIT while pods are being created.
         await clock.advance(EVENT_DELAY)
         await clock.advance(MAX_BUSY_WAIT - EVENT_DELAY - 2 * BUSY_POLL_INTERVAL)
         assert held.asked["events"] == 0

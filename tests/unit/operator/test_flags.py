@@ -9,9 +9,10 @@ import pytest
 
 from gangline.base.errors import InputError
 from gangline.cli.main import run
-from gangline.jobs.pods.addressing import ServiceMode, Site
+from gangline.jobs.site import ServiceMode, Site
 from gangline.operator.flags import settings_from_flags
-from gangline.operator.main import IGNORED_FLAGS, log_level, operator
+from gangline.operator.go_flags import log_level
+from gangline.operator.main import IGNORED_FLAGS, operator
 from gangline.operator.settings import (
     LOCAL_GANG_SETTINGS,
     LOCAL_SETTINGS,
@@ -22,7 +23,7 @@ from gangline.operator.settings import (
 
 @pytest.fixture(autouse=True)
 def logging_as_it_was() -> Iterator[None]:
-    """The command sets logging up for the whole process."""
+    """Undo the logging set-up of the command, which is for the whole process."""
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     yield
@@ -44,7 +45,7 @@ def test_without_flags_the_settings_are_the_defaults() -> None:
 
 
 def test_the_flags_of_the_kubeflow_operator_are_understood() -> None:
-    found = settings(
+    parsed = settings(
         "--metrics-bind-address=:1",
         "--health-probe-bind-address=:2",
         "--leader-elect=true",
@@ -65,7 +66,7 @@ def test_the_flags_of_the_kubeflow_operator_are_understood() -> None:
         "--zap-stacktrace-level=error",
         "--zap-time-encoding=iso8601",
     )
-    assert found == OperatorProcessSettings(
+    assert parsed == OperatorProcessSettings(
         operator=OperatorSettings(
             kinds=("TFJob", "PyTorchJob"),
             namespace="team",
@@ -82,9 +83,9 @@ def test_the_flags_of_the_kubeflow_operator_are_understood() -> None:
 
 
 def test_what_comes_from_the_environment() -> None:
-    found = settings("--services=per-job", CUSTOM_CLUSTER_DOMAIN="cluster.local", POD_NAME="operator-1")
-    assert found.operator.site == Site(services=ServiceMode.PER_JOB, domain="cluster.local")
-    assert found.pod == "operator-1"
+    parsed = settings("--services=per-job", CUSTOM_CLUSTER_DOMAIN="cluster.local", POD_NAME="operator-1")
+    assert parsed.operator.site == Site(services=ServiceMode.PER_JOB, domain="cluster.local")
+    assert parsed.pod == "operator-1"
 
 
 def test_the_labels_of_earlier_operators_are_off_in_a_cluster_and_on_locally() -> None:

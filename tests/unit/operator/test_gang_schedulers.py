@@ -1,4 +1,4 @@
-"""Which gang schedulers an operator uses, and what it says when one is not there."""
+"""Which gang schedulers an operator uses, and its error when one is not installed."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -10,7 +10,7 @@ from aiohttp import web
 from gangline.base.errors import InputError
 from gangline.jobs.gangs.kubernetes import KubernetesWorkloads
 from gangline.jobs.gangs.podgroup import pod_group_resource
-from gangline.jobs.pods.addressing import Site
+from gangline.jobs.site import Site
 from gangline.kube.client import Client
 from gangline.kube.config.connection import Connection
 from gangline.kube.transport.http import HttpTransport
@@ -36,9 +36,9 @@ from support.servers.http import http_server
     ],
 )
 def test_a_gang_scheduler_is_known_by_its_name(text: str, name: str, groups: str) -> None:
-    found = site_from_flag(text).gang_scheduler
-    assert found is not None
-    assert (found.name, pod_group_resource(found)) == (name, groups)
+    scheduler = site_from_flag(text).gang_scheduler
+    assert scheduler is not None
+    assert (scheduler.name, pod_group_resource(scheduler)) == (name, groups)
 
 
 @pytest.mark.parametrize("text", ["", " ", "none", "None"])
@@ -93,9 +93,9 @@ async def test_of_several_versions_the_newest_is_used_also_on_request() -> None:
     served = {"scheduling.k8s.io/v1beta1": NATIVE, "scheduling.k8s.io/v1alpha3": NATIVE}
     async with serving_kinds(served) as client:
         site = await with_served_versions(client, site_from_flag("none,kubernetes"))
-    (found,) = site.gang_schedulers
-    assert isinstance(found, KubernetesWorkloads)
-    assert found.kinds[0].version == "v1beta1"
+    (scheduler,) = site.gang_schedulers
+    assert isinstance(scheduler, KubernetesWorkloads)
+    assert scheduler.kinds[0].version == "v1beta1"
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ async def test_what_is_not_installed_is_refused_in_one_line(text: str, told: str
 
 
 class Meanwhile(FakeClock):
-    """Something is installed while others sleep."""
+    """A clock whose sleep installs something."""
 
     def __init__(self, install: Callable[[], None]) -> None:
         super().__init__()
@@ -142,7 +142,7 @@ class Meanwhile(FakeClock):
 
 
 async def test_definitions_that_are_just_being_installed_are_looked_for_once_more() -> None:
-    """Those of jobs come first: whoever has waited for them would else end because PodGroups are not there yet."""
+    """The definitions of jobs come first: an operator that waited for them must not fail because PodGroups come later."""
     kinds: dict[str, tuple[str, ...]] = {}
     clock = Meanwhile(lambda: kinds.update({"scheduling.gangline.dev/v1alpha1": ("podgroups", "queues")}))
     async with serving_kinds(kinds) as client:

@@ -1,4 +1,4 @@
-"""What authors of custom operators import: all of it there, nothing imported before it is used, few lines."""
+"""The public names for authors of custom operators exist, and are imported only when used."""
 
 import ast
 import subprocess

@@ -1,4 +1,4 @@
-"""The manifests say the same thing everywhere, and what the operator needs."""
+"""The manifests agree with each other, and with what the operator needs."""
 
 from pathlib import Path
 from typing import Any
@@ -18,15 +18,15 @@ SCALABLE = [kind.plural for kind in TRAINING_KINDS if kind.scalable]
 
 
 def documents(name: str) -> dict[tuple[str, str], Any]:
-    found = yaml.safe_load_all((MANIFESTS / name).read_text())
-    return {(document["kind"], document["metadata"]["name"]): document for document in found}
+    manifests = yaml.safe_load_all((MANIFESTS / name).read_text())
+    return {(document["kind"], document["metadata"]["name"]): document for document in manifests}
 
 
 RBAC = documents("rbac.yaml")
 
 
 def rights(role: str, group: str = GROUP) -> dict[str, set[str]]:
-    """Verbs by resource of a group of ours."""
+    """Verbs by resource of a role, for our API group."""
     rules = [rule for rule in RBAC["ClusterRole", role]["rules"] if group in rule["apiGroups"]]
     return {resource: set(rule["verbs"]) for rule in rules for resource in rule["resources"]}
 
@@ -66,15 +66,15 @@ def test_in_one_namespace_the_rights_are_the_same() -> None:
 
 
 def test_definitions_may_be_installed_of_our_kinds_alone() -> None:
-    found = documents("rbac-install-crds.yaml")["ClusterRole", "gangline-operator-install-crds"]
-    (patching,) = [rule for rule in found["rules"] if "patch" in rule["verbs"]]
+    manifests = documents("rbac-install-crds.yaml")["ClusterRole", "gangline-operator-install-crds"]
+    (patching,) = [rule for rule in manifests["rules"] if "patch" in rule["verbs"]]
     gangs = [resource.name for resource in GANG_RESOURCES]
     assert patching["resourceNames"] == [*(f"{plural}.{GROUP}" for plural in PLURALS), *gangs]
 
 
 def test_the_deployment_runs_a_command_that_exists_with_the_account_that_has_the_role() -> None:
-    found = documents("operator.yaml")
-    deployment = found["Deployment", "gangline-operator"]
+    manifests = documents("operator.yaml")
+    deployment = manifests["Deployment", "gangline-operator"]
     pod = deployment["spec"]["template"]
     assert pod["metadata"]["labels"][ROLE_LABEL] == GANGLINE_ROLE
     account = RBAC["ServiceAccount", "gangline-operator"]["metadata"]
@@ -88,9 +88,9 @@ def test_the_deployment_runs_a_command_that_exists_with_the_account_that_has_the
 
 
 def test_the_service_leads_to_the_pods_metrics() -> None:
-    found = documents("operator.yaml")
-    pod = found["Deployment", "gangline-operator"]["spec"]["template"]
-    service = found["Service", "gangline-operator"]["spec"]
+    manifests = documents("operator.yaml")
+    pod = manifests["Deployment", "gangline-operator"]["spec"]["template"]
+    service = manifests["Service", "gangline-operator"]["spec"]
     assert service["selector"].items() <= pod["metadata"]["labels"].items()
     (port,) = service["ports"]
     names = {named["name"]: named["containerPort"] for named in pod["spec"]["containers"][0]["ports"]}

@@ -1,4 +1,4 @@
-"""Jobs are counted by what is written down of them: once each, whatever is repeated."""
+"""Jobs are counted by their status writes: once each, whatever is repeated."""
 
 from prometheus_client import CollectorRegistry
 

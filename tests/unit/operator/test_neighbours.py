@@ -19,7 +19,7 @@ from gangline.apiserver.store.store import Store
 from gangline.base.clock import SystemClock
 from gangline.base.tasks import background_tasks, unwrap_exception_group
 from gangline.frameworks.jax import Jax
-from gangline.jobs.pods.addressing import ServiceMode, Site
+from gangline.jobs.site import ServiceMode, Site
 from gangline.kube.client import Client
 from gangline.kube.transport.api import Request, Response, Transport
 from gangline.kube.transport.http import HttpTransport
@@ -35,12 +35,12 @@ from support.servers.scripted import ForwardingTransport, refusal_response
 TROUBLED, CALM = "troubled", "calm"
 HUGE = 2_000
 GIVE_UP = 60.0  # seconds: only a test that fails takes so long
-# One service for the whole job: what is of interest here are pods.
+# One service per job: only pods matter here.
 SETTINGS = OperatorSettings(kinds=("JAXJob",), site=Site(services=ServiceMode.PER_JOB))
 
 
 class Trouble(ForwardingTransport):
-    """A transport on which some requests of one namespace go wrong, and all others do not."""
+    """A transport on which some requests of one namespace fail."""
 
     def __init__(self, transport: Transport) -> None:
         super().__init__(transport)
@@ -51,14 +51,14 @@ class Trouble(ForwardingTransport):
         self.passed, self.met, self.hanging = 0, 0, 0
 
     def begin(self, method: str, ending: str, *, after: int = 0, answer: Response | None = None) -> None:
-        """From the request of that number on they are answered so, or not at all."""
+        """From the request of that number on, answer with this response, or never."""
         self._about = lambda request: (
             request.method == method and f"/namespaces/{TROUBLED}/" in request.path and ending in f"{request.path}/"
         )
         self._after, self._answer = after, answer
 
     async def until(self, met: int) -> None:
-        """So many went wrong."""
+        """Wait until so many requests have failed."""
         async with self._changed:
             await self._changed.wait_for(lambda: self.met >= met)
 
@@ -82,7 +82,7 @@ class Trouble(ForwardingTransport):
 
 
 class Town:
-    """Who writes jobs and moves pods, and what they see."""
+    """A user who creates jobs, and a kubelet that changes their pods."""
 
     def __init__(self, client: Client, trouble: Trouble) -> None:
         self.client, self.trouble = client, trouble
@@ -118,7 +118,7 @@ class Town:
             await self.client.patch(Pod, pod.metadata.key, {"status": {"phase": phase}}, subresource="status")
 
     async def live(self) -> None:
-        """A job of two goes from its beginning to its end."""
+        """Run a job of two replicas from start to end."""
         await self.submit(CALM, 2)
         await self.until_pods(CALM, 2)
         await self.until_job(CALM, ConditionType.CREATED)
@@ -131,7 +131,7 @@ class Town:
 
 @asynccontextmanager
 async def inhabited() -> AsyncIterator[Town]:
-    """A server, and the operator on it. An error of the block is raised as it is."""
+    """A server with an operator. An error in the block is raised unchanged."""
     with unwrap_exception_group():
         async with asyncio.timeout(GIVE_UP), served(SystemClock()) as town:
             yield town
@@ -149,7 +149,7 @@ async def served(clock: SystemClock) -> AsyncIterator[Town]:
             await client.create(Namespace, {"metadata": {"name": namespace}})
         await create_crds(client, clock, [JAXJOB])
         town = Town(client, Trouble(transport))
-        # As the process has it: what hangs there hangs behind the gate.
+        # As in the operator process: requests that hang do so behind the gate.
         operator = Client(RequestGate(town.trouble, clock), scheme=OPERATOR_SCHEME, clock=clock)
         async with background_tasks(town.jobs.run(), town.pods.run(), run_engine(operator, SETTINGS, [Jax()], clock)):
             yield town
@@ -164,7 +164,7 @@ async def test_a_huge_job_that_is_under_way() -> None:
 
 
 async def test_a_huge_job_whose_pods_are_not_answered_for() -> None:
-    """As many of its requests hang as there are places for requests, and more."""
+    """More requests of the job hang than the gate has slots."""
     async with inhabited() as town:
         town.trouble.begin("POST", "/pods/", after=40)
         await town.submit(TROUBLED, HUGE)
@@ -202,7 +202,7 @@ DOWN = refusal_response(500, 'failed calling webhook "pods.example.com"', "Inter
 
 @pytest.mark.parametrize("answer", [QUOTA, DOWN], ids=["quota", "500"])
 async def test_a_huge_job_whose_pods_are_refused(answer: Response) -> None:
-    """It is tried again and again, but never with all its pods."""
+    """The job is retried, but never with all its pods at once."""
     async with inhabited() as town:
         town.trouble.begin("POST", "/pods/", after=3, answer=answer)
         await town.submit(TROUBLED, HUGE)

@@ -1,4 +1,4 @@
-"""docs/operator.md says what the command and the metrics are."""
+"""docs/operator.md lists all flags and metrics."""
 
 import re
 from pathlib import Path
@@ -15,7 +15,7 @@ OPTIONS = [option for option in operator.params if isinstance(option, click.Opti
 
 
 def default(option: click.Option) -> str:
-    """As it is written in the table: nothing for none."""
+    """The default as in the table: empty if there is none."""
     value = option.default
     if isinstance(value, bool):
         return str(value).lower()

@@ -1,4 +1,4 @@
-"""So many requests at once, and none that hangs keeps the others out."""
+"""The gate limits requests in flight, and slow ones do not block the others."""
 
 import asyncio
 from datetime import timedelta
@@ -13,7 +13,7 @@ from support.servers.scripted import ScriptedTransport, json_response
 
 
 class Server:
-    """Answers a request when a test says so, by its path."""
+    """A transport that answers a request when a test says so, by its path."""
 
     def __init__(self) -> None:
         self.under_way: list[str] = []
@@ -67,7 +67,7 @@ async def test_one_that_hangs_gives_its_place_to_another_once() -> None:
         await settle()
         assert world.server.under_way == ["/hangs", "/c", "/d", "/e"]
         assert not hanging.done()
-        # Its late answer frees nothing: the place is another's by now.
+        # The late answer frees no slot: the slot belongs to another request by now.
         world.server.answer("/hangs")
         await world.ask(group, "/f", "/g")
         assert hanging.done()

@@ -1,4 +1,4 @@
-"""A scheduler with a process of its own is ready when it knows the cluster, and not before."""
+"""A scheduler process is ready when its caches are listed, and not before."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ from gangline.scheduler.settings import SchedulerProcessSettings
 from gangline.testing.clock import FakeClock, settle
 
 SERVED = ("podgroups", "queues", "csinodes")
-"""Asked for before they are listed."""
+"""Resources whose discovery is requested before they are listed."""
 
 
 class Silent:
@@ -34,7 +34,7 @@ class Silent:
 
 
 class Hanging:
-    """A wire to an empty server that answers a list only when the test says so."""
+    """A transport to an empty server that answers a list only when the test says so."""
 
     def __init__(self) -> None:
         self.listed: dict[str, asyncio.Event] = defaultdict(asyncio.Event)

@@ -1,4 +1,4 @@
-"""Clusters for tests: what goes wrong in a test is told as it is, and nothing is left behind."""
+"""Clusters for tests raise errors unchanged, and nothing of them remains."""
 
 import threading
 

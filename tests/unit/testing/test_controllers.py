@@ -1,4 +1,4 @@
-"""A controller is tried with faults on a server of its own: one that can repeat itself passes, others do not."""
+"""`assert_controller_converges` passes controllers whose reconcile is idempotent, and no others."""
 
 from datetime import timedelta
 
@@ -17,7 +17,7 @@ ASKS = "example.dev/copy"
 
 
 class Copies:
-    """A copy of every ConfigMap that asks for one, under a name of its own."""
+    """Copies every ConfigMap that asks for it."""
 
     def __init__(self, maps: Cache[ConfigMap], client: Client) -> None:
         self._maps, self._client = maps, client
@@ -31,7 +31,7 @@ class Copies:
 
 
 class Remembers(Copies):
-    """Knows which copies it has made, as long as it lives."""
+    """Remembers in memory which copies it has created."""
 
     def __init__(self, maps: Cache[ConfigMap], client: Client) -> None:
         super().__init__(maps, client)
@@ -60,8 +60,8 @@ async def story(client: Client) -> None:
 
 
 async def look(client: Client) -> list[str]:
-    found = (await client.list(ConfigMap, Selector(namespace="default"))).items
-    return sorted(each.data["of"] for each in found if "of" in each.data)
+    items = (await client.list(ConfigMap, Selector(namespace="default"))).items
+    return sorted(each.data["of"] for each in items if "of" in each.data)
 
 
 async def test_a_controller_that_can_repeat_itself_ends_the_same() -> None:

@@ -1,4 +1,4 @@
-"""`assert_converges` passes what is right, and of what is wrong it gives a short story that anybody can play again."""
+"""`assert_converges` passes correct frameworks, and reports a short, repeatable story for others."""
 
 import itertools
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ import yaml
 
 from gangline.api.meta import JSON
 from gangline.jobs.gangs.volcano import Volcano
-from gangline.jobs.pods.addressing import ServiceMode, Site
+from gangline.jobs.site import ServiceMode, Site
 from gangline.operator import Addresses, Gang, JobOutcome, Member, PodEdits, Verdict, variables
 from gangline.testing import Fault, Step, World, assert_converges, assert_survives, random_story
 from gangline.testing.converge import shrunk_story
@@ -36,7 +36,7 @@ async def test_it_may_be_called_where_an_event_loop_runs() -> None:
 
 
 class Counting(Relay):
-    """Tells every pod a number that it counts up: the pods of an operator that died get others."""
+    """Numbers the pods with a counter in memory: after a crash of the operator the numbers differ."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count()
@@ -47,16 +47,16 @@ class Counting(Relay):
 
 
 def test_a_framework_that_remembers_is_found_out_by_a_short_story() -> None:
-    with pytest.raises(AssertionError) as told:
+    with pytest.raises(AssertionError) as error:
         assert_converges(Counting(), JOB, seed=7)
-    text = str(told.value)
+    text = str(error.value)
     assert "objects.pods/relay-coordinator-0.spec.containers[0].env[4].value" in text
     assert text.endswith("the story of seed 7, as short as it gets:\n  0. the operator sees the job")
 
 
 def test_the_shortest_story_has_only_what_matters() -> None:
     def failure(steps: Sequence[Step]) -> AssertionError | None:
-        """Goes wrong if a pod fails after an hour, and the operator dies of it."""
+        """Fails if a pod fails after the wait and the operator crashes."""
         happened = [(step.happens, bool(step.wrong)) for step in steps]
         if (HOUR, False) in happened and (FAILS, True) in happened:
             return AssertionError(f"{len(steps)} steps")
@@ -82,9 +82,9 @@ def test_a_mistake_in_the_framework_is_raised_with_its_story() -> None:
         def wiring(self, job: RelayJob, member: Member, addresses: Addresses) -> PodEdits:
             return PodEdits(env=variables(NEXT=str(addresses.of(Member("Nobody", 0)))))
 
-    with pytest.raises(KeyError) as told:
+    with pytest.raises(KeyError) as error:
         assert_converges(Broken(), JOB, story=random_story(1))
-    assert told.value.__notes__[0].startswith("in this story:\n  0. the operator sees the job")
+    assert error.value.__notes__[0].startswith("in this story:\n  0. the operator sees the job")
 
 
 def test_a_job_that_never_succeeds_is_told() -> None:
@@ -123,5 +123,5 @@ def test_a_history_may_do_anything_and_the_world_it_leaves_can_be_looked_at() ->
 
 
 def test_a_site_with_gangs_is_refused() -> None:
-    with pytest.raises(ValueError, match="leave `gangs` out of the site"):
+    with pytest.raises(ValueError, match="leave `gang_scheduler` out of the site"):
         assert_converges(Relay(), JOB, site=Site(gang_scheduler=Volcano()))

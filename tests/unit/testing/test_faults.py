@@ -1,4 +1,4 @@
-"""Requests go wrong as planned: what was carried out is on the server, whatever the program was told."""
+"""Requests fail as planned; the server has what was carried out, whatever answer the program got."""
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -21,8 +21,8 @@ WHERE = Selector(namespace="default")
 
 @pytest.fixture
 async def cluster() -> AsyncIterator[LocalCluster]:
-    async with local_cluster() as found:
-        yield found
+    async with local_cluster() as plane:
+        yield plane
 
 
 def faulty(cluster: LocalCluster, *plan: Fault) -> Client:
@@ -34,7 +34,7 @@ async def create(client: Client, name: str) -> None:
 
 
 async def names(cluster: LocalCluster) -> list[str]:
-    return [found.metadata.name for found in (await cluster.client.list(ConfigMap, WHERE)).items]
+    return [item.metadata.name for item in (await cluster.client.list(ConfigMap, WHERE)).items]
 
 
 @pytest.mark.parametrize(

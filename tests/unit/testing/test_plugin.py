@@ -1,4 +1,4 @@
-"""The fixtures for pytest: there without any configuration, started only when a test asks."""
+"""The fixtures for pytest need no configuration, and start only when a test uses them."""
 
 import subprocess
 import sys
@@ -16,13 +16,13 @@ def test_a_test_without_an_event_loop_uses_the_cluster(
 ) -> None:
     body = {"metadata": {"name": "a"}, "data": {"told": "yes"}}
     gangline_cluster.run(lambda client: client.create(ConfigMap, body, namespace=gangline_namespace))
-    found = gangline_cluster.run(lambda client: client.get(ConfigMap, Key(gangline_namespace, "a")))
-    assert found.data == {"told": "yes"}
+    stored = gangline_cluster.run(lambda client: client.get(ConfigMap, Key(gangline_namespace, "a")))
+    assert stored.data == {"told": "yes"}
 
 
 async def test_so_does_one_that_has_a_loop(gangline_cluster: ThreadedCluster, gangline_namespace: str) -> None:
-    found = gangline_cluster.run(lambda client: client.get(Namespace, Key("", gangline_namespace)))
-    assert found.metadata.name.startswith("test-so-does-one-that-has-a-loop-")
+    stored = gangline_cluster.run(lambda client: client.get(Namespace, Key("", gangline_namespace)))
+    assert stored.metadata.name.startswith("test-so-does-one-that-has-a-loop-")
     assert not gangline_cluster.run(lambda client: client.list(Pod)).items
 
 
@@ -31,7 +31,7 @@ def test_the_clock_stands_still(fake_clock: FakeClock) -> None:
 
 
 def outside(folder: Path, *options: str) -> "subprocess.CompletedProcess[str]":
-    """Tests of somebody else's, in a folder that is not ours. pytest-asyncio is not there: it would want settings."""
+    """Tests of another project in a folder of their own, without pytest-asyncio, which would need settings."""
     command = [
         sys.executable,
         "-W",

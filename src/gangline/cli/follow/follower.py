@@ -25,7 +25,7 @@ from gangline.cli.follow.view import (
     updated_history,
 )
 from gangline.cli.output.curve import Point
-from gangline.jobs.plan.status import current_condition
+from gangline.jobs.plan.conditions import current_condition
 from gangline.jobs.pods.replicas import Member
 from gangline.kube.client import Client
 from gangline.kube.errors import AlreadyExists, KubeError

@@ -23,7 +23,7 @@ from gangline.base.clock import SystemClock
 from gangline.cli.manifests.files import path_steps, value_at
 from gangline.jobs.framework import Framework
 from gangline.jobs.plan.observed import ObservedJob
-from gangline.jobs.pods.render import pod_body
+from gangline.jobs.plan.render import pod_body
 from gangline.jobs.pods.replicas import Member
 from gangline.schema.problems import FieldProblem, ProblemKind
 

@@ -216,7 +216,7 @@ def observed_job(
 def _operator_settings(gangs: GangMode, *, local: bool) -> Any:
     """Of the operator for which is planned."""
     from gangline.jobs.gangs.gangline import GanglineScheduler
-    from gangline.jobs.pods.addressing import Site
+    from gangline.jobs.site import Site
     from gangline.operator.settings import LOCAL_GANG_SETTINGS, LOCAL_SETTINGS, OperatorSettings
 
     if local:

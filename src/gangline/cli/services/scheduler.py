@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from gangline.operator.main import GoCommand, go_flag, log_level
+from gangline.operator.go_flags import GoCommand, go_flag, log_level
 
 
 @click.command(cls=GoCommand)

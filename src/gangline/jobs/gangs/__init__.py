@@ -1,1 +1,1 @@
-"""Other people's gang schedulers: the PodGroup each wants, and how it knows its pods."""
+"""Gang schedulers: the PodGroups that each one reads, and what it needs on the pods."""

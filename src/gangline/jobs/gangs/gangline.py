@@ -1,4 +1,4 @@
-"""Our own scheduler: `gangline scheduler`, or the one in the local plane."""
+"""PodGroups of our own scheduler: `gangline scheduler`, or the one in the local plane."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,19 +21,18 @@ from gangline.api.scheduling import (
 )
 from gangline.api.scheme import Resource
 from gangline.jobs.framework import Companion
-from gangline.jobs.gangs.autoscalers import NO_EVICTION_ANNOTATIONS
-from gangline.jobs.gangs.podgroup import GangPodEdits, GangSpec, min_available, min_resources
-from gangline.jobs.pods.render import job_labels
+from gangline.jobs.gangs.podgroup import NO_EVICTION_ANNOTATIONS, GangPodEdits, GangSpec, min_available, min_resources
+from gangline.jobs.pods.labels import job_labels
 from gangline.jobs.pods.replicas import Member
 
-# Of these any few may do; of every other type all are needed, whoever else is there.
+# An elastic job can train with some replicas of these types; it needs all replicas of every other type.
 _OPTIONAL_TYPES = ("Worker", "Evaluator")
 
 
 class GanglineScheduler:
-    """`scheduling.gangline.dev/v1alpha1`. Pods are made at once and wait in the scheduler.
+    """`scheduling.gangline.dev/v1alpha1`. Pods are created at once and wait in the scheduler.
 
-    `protect`: ask autoscalers to leave the members that the gang needs where they are.
+    `protect`: keep autoscalers from moving the pods that the gang needs.
     """
 
     name = SCHEDULER_NAME
@@ -42,82 +41,79 @@ class GanglineScheduler:
     def __init__(self, *, protect: bool = True) -> None:
         self._protect = protect
 
-    def group_companions(self, team: GangSpec, found: JSON | None) -> tuple[Companion, ...]:
-        policy, least = team.policy, _min_member(team, found)
-        spec: JSON = {"minMember": least}
-        # Whoever moved the group to another queue meant it.
-        if queue := ((found or {}).get("spec") or {}).get("queue") or policy.queue:
+    def group_companions(self, gang: GangSpec, pod_group: JSON | None) -> tuple[Companion, ...]:
+        policy, min_member = gang.policy, _min_member(gang, pod_group)
+        spec: JSON = {"minMember": min_member}
+        # A queue set on the PodGroup by a user stays.
+        if queue := ((pod_group or {}).get("spec") or {}).get("queue") or policy.queue:
             spec["queue"] = queue
         if policy.priority_class:
             spec["priorityClassName"] = policy.priority_class
-        if needed := min_resources(team, least):
+        if needed := min_resources(gang, min_member):
             spec["minResources"] = needed
         if policy.schedule_timeout_seconds:
             spec["scheduleTimeoutSeconds"] = policy.schedule_timeout_seconds
-        if roles := _min_task_member(team, least):
+        if roles := _min_task_member(gang, min_member):
             spec["minTaskMember"] = roles
-        if topology := _topology_spec(team.job.metadata.annotations):
+        if topology := _topology_spec(gang.job.metadata.annotations):
             spec["topology"] = topology
-        metadata: JSON = {"name": team.job.metadata.name, "labels": job_labels(team.job)}
-        about = {key: value for key, value in team.job.metadata.annotations.items() if _is_scheduling_annotation(key)}
-        if about:
-            metadata["annotations"] = about
+        metadata: JSON = {"name": gang.job.metadata.name, "labels": job_labels(gang.job)}
+        prefix = f"{GROUP}/"
+        annotations = {key: value for key, value in gang.job.metadata.annotations.items() if key.startswith(prefix)}
+        if annotations:
+            metadata["annotations"] = annotations
         body: JSON = {"metadata": metadata, "spec": spec}
         return (Companion(PODGROUPS.name, body, ("spec",), only_active=True),)
 
-    def pod_edits(self, team: GangSpec, member: Member, found: JSON | None) -> GangPodEdits:
-        pinned = team.job.metadata.annotations.get(COMMIT_ANNOTATION, "").lower() == COMMIT_PIN
-        needed = team.rank(member) < _full_min_member(team)
+    def pod_edits(self, gang: GangSpec, member: Member, pod_group: JSON | None) -> GangPodEdits:
+        pinned = gang.job.metadata.annotations.get(COMMIT_ANNOTATION, "").lower() == COMMIT_PIN
+        needed = gang.rank(member) < _full_min_member(gang)
         return GangPodEdits(
             scheduler_name="" if pinned else SCHEDULER_NAME,
-            annotations={GROUP_NAME_ANNOTATION: team.job.metadata.name},
+            annotations={GROUP_NAME_ANNOTATION: gang.job.metadata.name},
             default_annotations=NO_EVICTION_ANNOTATIONS if self._protect and needed else {},
             scheduling_gates=(GANG_GATE,) if pinned else (),
         )
 
-    def admits(self, found: JSON | None) -> bool:
+    def admits(self, pod_group: JSON | None) -> bool:
         return True
 
-    def gang_state(self, found: JSON) -> PodGroupState:
-        written = (found.get("status") or {}).get("state") or {}
-        return msgspec.convert(written, PodGroupState)
+    def gang_state(self, pod_group: JSON) -> PodGroupState:
+        state = (pod_group.get("status") or {}).get("state") or {}
+        return msgspec.convert(state, PodGroupState)
 
 
-def _is_scheduling_annotation(annotation: str) -> bool:
-    return annotation.startswith(f"{GROUP}/")
+def _full_min_member(gang: GangSpec) -> int:
+    """How many pods must fit at once: as the policy says, else the least number that can train."""
+    if gang.policy.min_available is None and gang.min_members is not None:
+        return max(min(gang.min_members, gang.size), 1)
+    return max(min_available(gang), 1)
 
 
-def _full_min_member(team: GangSpec) -> int:
-    """How many must fit at once: as asked for, else as few as can train."""
-    if team.policy.min_available is None and team.min_members is not None:
-        return max(min(team.min_members, team.size), 1)
-    return max(min_available(team), 1)
+def _min_member(gang: GangSpec, pod_group: JSON | None) -> int:
+    """The minimum of the PodGroup; for an elastic gang that cannot get lost pods back, the number of those that remain.
 
-
-def _min_member(team: GangSpec, found: JSON | None) -> int:
-    """The same; of a team that may shrink and lost members for good, as many as are left.
-
-    What was lowered is raised again when so many run. Raised before, the gang would at once be short of members.
+    A lowered minimum is raised again only when enough pods run; else the gang would be short of pods at once.
     """
-    wanted = _full_min_member(team)
-    if team.min_members is None or found is None:
-        return wanted
-    status = found.get("status") or {}
+    full = _full_min_member(gang)
+    if gang.min_members is None or pod_group is None:
+        return full
+    status = pod_group.get("status") or {}
     phase = (status.get("state") or {}).get("phase", "")
-    left = status.get("running", 0) + status.get("succeeded", 0)
-    now: int = (found.get("spec") or {}).get("minMember", wanted)
-    if phase == PodGroupPhase.UNSCHEDULABLE and team.min_members <= left < now:
-        return int(left)
-    lowered = team.min_members <= now < wanted and left < wanted
-    return now if lowered and phase != PodGroupPhase.PENDING else wanted
+    remaining = status.get("running", 0) + status.get("succeeded", 0)
+    current: int = (pod_group.get("spec") or {}).get("minMember", full)
+    if phase == PodGroupPhase.UNSCHEDULABLE and gang.min_members <= remaining < current:
+        return int(remaining)
+    lowered = gang.min_members <= current < full and remaining < full
+    return current if lowered and phase != PodGroupPhase.PENDING else full
 
 
-def _min_task_member(team: GangSpec, least: int) -> dict[str, int]:
-    """Whom the team cannot do without, where fewer than all must fit: workers alone would wait for their master."""
-    if least >= team.size:
+def _min_task_member(gang: GangSpec, min_member: int) -> dict[str, int]:
+    """The replica types that must be complete if fewer than all pods must fit: workers would wait for their master."""
+    if min_member >= gang.size:
         return {}
-    needed = {kind.lower(): spec.replicas or 0 for kind, spec in team.replicas.items() if kind not in _OPTIONAL_TYPES}
-    return {kind: count for kind, count in needed.items() if count} if sum(needed.values()) <= least else {}
+    needed = {kind.lower(): spec.replicas or 0 for kind, spec in gang.replicas.items() if kind not in _OPTIONAL_TYPES}
+    return {kind: count for kind, count in needed.items() if count} if sum(needed.values()) <= min_member else {}
 
 
 def _topology_spec(annotations: Mapping[str, str]) -> JSON | None:

@@ -1,4 +1,4 @@
-"""Kubernetes' own gang scheduling (1.36 and later): a Workload, a PodGroup made from it, and pods that name the group."""
+"""Gang scheduling of Kubernetes 1.36 and later: a Workload, a PodGroup created from it, and pods that name the group."""
 
 from typing import Any
 
@@ -6,21 +6,20 @@ from gangline.api.kubeflow.training import ReplicaSpec, TrainingJob
 from gangline.api.meta import JSON
 from gangline.api.scheme import Resource
 from gangline.jobs.framework import Companion
-from gangline.jobs.gangs.autoscalers import NO_EVICTION_ANNOTATIONS
-from gangline.jobs.gangs.podgroup import GangPodEdits, GangSpec, min_available
+from gangline.jobs.gangs.podgroup import NO_EVICTION_ANNOTATIONS, GangPodEdits, GangSpec, min_available
 from gangline.jobs.pods.replicas import Member
 
 API_GROUP = "scheduling.k8s.io"
 KNOWN_VERSIONS = ("v1beta1", "v1alpha3", "v1alpha2")
-"""Those we can write, the newest first. Of one server at most one or two are served, and none unless asked for."""
+"""The API versions that we can write, newest first. A server has one or two of them, if they are switched on."""
 _TEMPLATE_NAME = "team"
 
 
 class KubernetesWorkloads:
     """`scheduling.k8s.io`, in the version that the server has.
 
-    Both objects are copies of a policy that can hardly be changed: what can is the number of pods, from 1.37 on. A
-    group that is on its way out is held until its last pod has ended; new pods wait for a new one.
+    Both objects contain the policy, of which only the number of pods can be changed, from 1.37 on. A PodGroup that is
+    being deleted stays until its last pod has ended; new pods wait for a new PodGroup.
     """
 
     name = "kubernetes"
@@ -33,16 +32,16 @@ class KubernetesWorkloads:
         self.kinds: tuple[Resource[Any], ...] = (workloads, groups)
 
     def with_version(self, version: str) -> "KubernetesWorkloads":
-        """The same in another version."""
+        """The same scheduler with objects of another API version."""
         return KubernetesWorkloads(version, protect=self._protect)
 
-    def group_companions(self, team: GangSpec, found: JSON | None) -> tuple[Companion, ...]:
-        job, name = team.job, team.job.metadata.name
-        policy: JSON = {"schedulingPolicy": {"gang": {"minCount": _min_count(team)}}}
-        if max(min_available(team), 1) >= team.size:
-            # Nobody can be spared: whoever needs room takes all of it, or none.
+    def group_companions(self, gang: GangSpec, pod_group: JSON | None) -> tuple[Companion, ...]:
+        job, name = gang.job, gang.job.metadata.name
+        policy: JSON = {"schedulingPolicy": {"gang": {"minCount": _min_count(gang)}}}
+        if max(min_available(gang), 1) >= gang.size:
+            # No pod can be spared: preemption takes all of them, or none.
             policy["disruptionMode"] = "PodGroup" if self._is_v1alpha2 else {"all": {}}
-        if shared := _shared_priority_class(team):
+        if shared := _shared_priority_class(gang):
             policy["priorityClassName"] = shared
         workload: JSON = {
             "metadata": {"name": name},
@@ -52,9 +51,9 @@ class KubernetesWorkloads:
             },
         }
         spec: JSON = {**self._template_reference(name), **policy}
-        if found is not None:
-            # The server refuses every other change.
-            spec = {**(found.get("spec") or {}), "schedulingPolicy": policy["schedulingPolicy"]}
+        if pod_group is not None:
+            # The server rejects every other change.
+            spec = {**(pod_group.get("spec") or {}), "schedulingPolicy": policy["schedulingPolicy"]}
         group: JSON = {"metadata": {"name": name}, "spec": spec}
         workloads, groups = self.kinds
         return (
@@ -67,46 +66,46 @@ class KubernetesWorkloads:
             return {"podGroupTemplateRef": {"workload": {"workloadName": name, "podGroupTemplateName": _TEMPLATE_NAME}}}
         return {"workloadRef": {"workloadName": name, "templateName": _TEMPLATE_NAME}}
 
-    def pod_edits(self, team: GangSpec, member: Member, found: JSON | None) -> GangPodEdits:
-        needed = team.rank(member) < min_available(team)
-        spec: JSON = {"schedulingGroup": {"podGroupName": team.job.metadata.name}}
-        if self._is_v1alpha2 and _is_too_large(team, found):
-            # That group cannot be changed, and would wait for members that do not come.
+    def pod_edits(self, gang: GangSpec, member: Member, pod_group: JSON | None) -> GangPodEdits:
+        needed = gang.rank(member) < min_available(gang)
+        spec: JSON = {"schedulingGroup": {"podGroupName": gang.job.metadata.name}}
+        if self._is_v1alpha2 and _is_too_large(gang, pod_group):
+            # That PodGroup cannot be changed, and would wait for pods that are not created.
             spec = {}
-        shared = self._group_priority_class(team, found)
-        if shared and not _template_priority_class(team.replicas[member.type]):
+        shared = self._group_priority_class(gang, pod_group)
+        if shared and not _template_priority_class(gang.replicas[member.type]):
             spec["priorityClassName"] = shared
         return GangPodEdits(
             default_annotations=NO_EVICTION_ANNOTATIONS if self._protect and needed else {}, spec_fields=spec
         )
 
-    def _group_priority_class(self, team: GangSpec, found: JSON | None) -> str:
-        """From 1.37 on nobody is placed whose priority is not the group's, and that one stays what it was."""
-        if found is None or self._is_v1alpha2:
-            return _shared_priority_class(team)
-        return (found.get("spec") or {}).get("priorityClassName") or ""
+    def _group_priority_class(self, gang: GangSpec, pod_group: JSON | None) -> str:
+        """The priority class that pods must have: from 1.37 on that of the PodGroup, which cannot be changed."""
+        if pod_group is None or self._is_v1alpha2:
+            return _shared_priority_class(gang)
+        return (pod_group.get("spec") or {}).get("priorityClassName") or ""
 
-    def admits(self, found: JSON | None) -> bool:
-        return found is None or not found["metadata"].get("deletionTimestamp")
-
-
-def _min_count(team: GangSpec) -> int:
-    """How many must fit at once. Those who have ended are not counted there, and are not waited for."""
-    least = min_available(team)
-    return max(min(least, team.size - team.succeeded) if team.succeeded else least, 1)
+    def admits(self, pod_group: JSON | None) -> bool:
+        return pod_group is None or not pod_group["metadata"].get("deletionTimestamp")
 
 
-def _is_too_large(team: GangSpec, found: JSON | None) -> bool:
-    """Whether the group that is there wants more members than the team has now, or asks for."""
-    policy = ((found or {}).get("spec") or {}).get("schedulingPolicy") or {}
-    wanted: int = (policy.get("gang") or {}).get("minCount", 0)
-    return wanted > max(_min_count(team), team.size - team.succeeded)
+def _min_count(gang: GangSpec) -> int:
+    """How many pods must fit at once. The scheduler does not count pods that have ended, so they are left out."""
+    count = min_available(gang)
+    return max(min(count, gang.size - gang.succeeded) if gang.succeeded else count, 1)
 
 
-def _shared_priority_class(team: GangSpec) -> str:
-    """One for the group and all its pods: as asked for, else the one that all templates name."""
-    named = {_template_priority_class(spec) for spec in team.replicas.values() if spec.replicas}
-    return team.policy.priority_class or (named.pop() if len(named) == 1 else "")
+def _is_too_large(gang: GangSpec, pod_group: JSON | None) -> bool:
+    """Whether the existing PodGroup requires more pods than the gang has now."""
+    policy = ((pod_group or {}).get("spec") or {}).get("schedulingPolicy") or {}
+    min_count: int = (policy.get("gang") or {}).get("minCount", 0)
+    return min_count > max(_min_count(gang), gang.size - gang.succeeded)
+
+
+def _shared_priority_class(gang: GangSpec) -> str:
+    """The priority class of the PodGroup and its pods: as the policy says, else the one that all templates name."""
+    names = {_template_priority_class(spec) for spec in gang.replicas.values() if spec.replicas}
+    return gang.policy.priority_class or (names.pop() if len(names) == 1 else "")
 
 
 def _template_priority_class(spec: ReplicaSpec) -> str:

@@ -1,4 +1,4 @@
-"""What the engine asks of a gang scheduler, and what a PodGroup holds whichever it is."""
+"""The interface of a gang scheduler, and what all PodGroups have in common."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
@@ -13,17 +13,24 @@ from gangline.api.scheme import Resource
 from gangline.jobs.framework import Companion
 from gangline.jobs.pods.replicas import Member
 
+NO_EVICTION_ANNOTATIONS: Mapping[str, str] = {
+    "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+    "karpenter.sh/do-not-disrupt": "true",
+}
+"""Annotations of a pod that keep Cluster Autoscaler and Karpenter from removing its node: if one pod of a gang is moved,
+all replicas restart."""
+
 
 class GangSpec(msgspec.Struct, frozen=True):
-    """All pods of a job, as a scheduler of gangs sees them."""
+    """All replicas of a job, as a gang scheduler sees them."""
 
     job: TrainingJob
-    # In the order in which they are made.
+    # In the order in which their pods are created.
     replicas: Mapping[str, ReplicaSpec]
     policy: SchedulingPolicy = SchedulingPolicy()
-    # With how many it can still train; None: its size is fixed.
+    # The least number of replicas with which the job can train; None: its size is fixed.
     min_members: int | None = None
-    # How many have succeeded while others wait for a place. Some schedulers no longer see those.
+    # Replicas that have succeeded while others wait for placement. Some schedulers no longer count them.
     succeeded: int = 0
 
     @property
@@ -31,7 +38,7 @@ class GangSpec(msgspec.Struct, frozen=True):
         return sum(spec.replicas or 0 for spec in self.replicas.values())
 
     def rank(self, member: Member) -> int:
-        """A member's place in that order."""
+        """The index of a replica in that order."""
         before = 0
         for kind, spec in self.replicas.items():
             if kind == member.type:
@@ -41,17 +48,17 @@ class GangSpec(msgspec.Struct, frozen=True):
 
 
 class GangPodEdits(msgspec.Struct, frozen=True):
-    """How a scheduler knows a pod of a gang."""
+    """What a gang scheduler adds to the pods of a gang."""
 
-    # Empty: whichever places pods otherwise.
+    # Empty: the scheduler of the template, or the default one.
     scheduler_name: str = ""
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
-    # Annotations that give way to the template's own.
+    # Annotations that the template may override.
     default_annotations: Mapping[str, str] = {}
-    # More fields of the pod's spec.
+    # Fields that are set in the pod's spec.
     spec_fields: Mapping[str, Any] = {}
-    # Scheduling gates, beside the template's own.
+    # Scheduling gates in addition to those of the template.
     scheduling_gates: tuple[str, ...] = ()
 
 
@@ -59,71 +66,71 @@ NO_GANG_EDITS = GangPodEdits()
 
 
 class GangScheduler(Protocol):
-    """All or none of a job's pods, by somebody's scheduler."""
+    """A scheduler that places all pods of a job or none."""
 
     @property
     def name(self) -> str:
-        """By which it is asked for."""
+        """The name by which jobs and the operator's flag request it."""
         ...
 
     @property
     def kinds(self) -> tuple[Resource[Any], ...]:
-        """What it reads, its PodGroups last. These must be served."""
+        """The resources that it reads, its PodGroups last. The server must serve them."""
         ...
 
-    def group_companions(self, team: GangSpec, found: JSON | None) -> tuple[Companion, ...]:
-        """The PodGroup of a team, given the one there is; last, after what must be there before it."""
+    def group_companions(self, gang: GangSpec, pod_group: JSON | None) -> tuple[Companion, ...]:
+        """The objects of a gang, given its PodGroup if that exists: the PodGroup last, after its prerequisites."""
         ...
 
-    def pod_edits(self, team: GangSpec, member: Member, found: JSON | None) -> GangPodEdits:
-        """What a new pod of the team carries, given the PodGroup there is."""
+    def pod_edits(self, gang: GangSpec, member: Member, pod_group: JSON | None) -> GangPodEdits:
+        """What to add to the pod of a replica, given the PodGroup if it exists."""
         ...
 
-    def admits(self, found: JSON | None) -> bool:
-        """Whether pods may be made, given the PodGroup there is."""
+    def admits(self, pod_group: JSON | None) -> bool:
+        """Whether pods may be created, given the PodGroup if it exists."""
         ...
 
 
-def pod_group_resource(gangs: GangScheduler) -> str:
-    """Its PodGroups, as kubectl names them."""
-    return gangs.kinds[-1].name
+def pod_group_resource(scheduler: GangScheduler) -> str:
+    """The resource of the scheduler's PodGroups, as in kubectl."""
+    return scheduler.kinds[-1].name
 
 
 @runtime_checkable
 class ReportsGangState(Protocol):
-    """A gang scheduler that says how a gang is doing, in the words of `scheduling.gangline.dev`."""
+    """A gang scheduler that reports the state of a gang as `scheduling.gangline.dev` defines it."""
 
-    def gang_state(self, found: JSON) -> PodGroupState: ...
-
-
-def min_available(team: GangSpec) -> int:
-    """How many pods must fit at once: as asked for, else all."""
-    return team.size if team.policy.min_available is None else team.policy.min_available
+    def gang_state(self, pod_group: JSON) -> PodGroupState: ...
 
 
-def min_resources(team: GangSpec, least: int | None = None) -> dict[str, str]:
-    """What so many pods need: as asked for, else what the first of them request, in the order in which they are made.
+def min_available(gang: GangSpec) -> int:
+    """How many pods must fit at once: as the policy says, else all."""
+    return gang.size if gang.policy.min_available is None else gang.policy.min_available
 
-    v1 takes them in random order, so that with fewer than all its sum changes from look to look.
+
+def min_resources(gang: GangSpec, count: int | None = None) -> dict[str, str]:
+    """The resources of `count` pods: as the policy says, else what the first of them request, in order of creation.
+
+    v1 sums them in random order, so that with fewer than all pods its sum changes at every reconcile.
     """
-    if team.policy.min_resources is not None:
-        return dict(team.policy.min_resources)
+    if gang.policy.min_resources is not None:
+        return dict(gang.policy.min_resources)
     total: dict[str, Quantity] = {}
-    left = min_available(team) if least is None else least
-    for spec in team.replicas.values():
-        count = min(left, spec.replicas or 0)
-        left -= count
-        each = _template_requests(spec.template)
-        total = add_resources(total, {name: amount * count for name, amount in each.items()})
+    remaining = min_available(gang) if count is None else count
+    for spec in gang.replicas.values():
+        replicas = min(remaining, spec.replicas or 0)
+        remaining -= replicas
+        requests = _template_requests(spec.template)
+        total = add_resources(total, {name: amount * replicas for name, amount in requests.items()})
     return {name: str(amount) for name, amount in sorted(total.items()) if amount}
 
 
 def _template_requests(template: JSON) -> dict[str, Quantity]:
-    """Of all containers; limits stand in where a container requests nothing."""
+    """The requests of all containers; the limits of a container that requests nothing."""
     total: dict[str, Quantity] = {}
     for container in (template.get("spec") or {}).get("containers") or []:
-        written: Mapping[str, Any] = container.get("resources") or {}
-        total = add_resources(total, parse_resources(written.get("requests") or written.get("limits") or {}))
+        resources: Mapping[str, Any] = container.get("resources") or {}
+        total = add_resources(total, parse_resources(resources.get("requests") or resources.get("limits") or {}))
     return total
 
 

@@ -1,1 +1,1 @@
-"""What to do about a job, decided on values. Pure."""
+"""Decides what to do for a job: values in, a plan out. Pure."""

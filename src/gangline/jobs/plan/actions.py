@@ -1,4 +1,4 @@
-"""What a plan is: a status to write, and actions of a closed union; all frozen values, so that it prints as JSON."""
+"""What a plan consists of: a status to write, and actions of a closed union. Frozen values, so a plan prints as JSON."""
 
 from datetime import timedelta
 from typing import TypeAlias
@@ -12,7 +12,7 @@ PODS, SERVICES = "pods", "services"
 
 
 class Create(msgspec.Struct, frozen=True, tag=True):
-    """Make an object that is not there. `resource` as kubectl names it."""
+    """Create an object of the job. `resource` is named as in kubectl."""
 
     resource: str
     body: JSON
@@ -24,17 +24,17 @@ class Create(msgspec.Struct, frozen=True, tag=True):
 
 
 class Patch(msgspec.Struct, frozen=True, tag=True):
-    """Merge into an object of the job's."""
+    """Apply a merge patch to an object of the job."""
 
     resource: str
     name: str
     body: JSON
-    # Only this very object.
+    # A precondition: another object of the same name is not patched.
     uid: str
 
 
 class Adopt(msgspec.Struct, frozen=True, tag=True):
-    """Make an object of nobody's the job's own, unless the job is going away."""
+    """Make the job the owner of an object without an owner, unless the job is being deleted."""
 
     resource: str
     name: str
@@ -42,23 +42,23 @@ class Adopt(msgspec.Struct, frozen=True, tag=True):
 
 
 class Delete(msgspec.Struct, frozen=True, tag=True):
-    """End an object of the job's."""
+    """Delete an object of the job."""
 
     resource: str
     name: str
-    # Only this very one: a replacement of the same name must not die for its predecessor.
+    # A precondition: a replacement of the same name is not deleted.
     uid: str
 
 
 class DeleteJob(msgspec.Struct, frozen=True, tag=True):
-    """End the job itself; everything it owns goes with it."""
+    """Delete the job itself; the garbage collector deletes everything it owns."""
 
 
 JobAction: TypeAlias = Create | Patch | Adopt | Delete | DeleteJob
 
 
 class JobEvent(msgspec.Struct, frozen=True):
-    """Something a person should see: becomes an Event and a log line."""
+    """Something a person should know about a job. It becomes an Event and a log line."""
 
     reason: str
     message: str
@@ -66,20 +66,20 @@ class JobEvent(msgspec.Struct, frozen=True):
 
 
 class Rejection(msgspec.Struct, frozen=True):
-    """What the server does not want: `what` in a word such as Pod, and why."""
+    """The server rejects an object that the job needs: its kind, such as Pod, and why."""
 
     kind: str
     message: str
-    # It never will: the object is wrong.
+    # The object is invalid, so trying again does not help.
     permanent: bool = False
-    # Because somebody else has one of that name.
+    # An object of that name exists, and the job does not own it.
     name_conflict: bool = False
 
 
 class JobPlan(msgspec.Struct, frozen=True):
-    """What to write down, and what to do then: stages in order, actions within a stage in any order.
+    """The status to write, and the actions that follow: stages in order, actions within a stage in any order.
 
-    `before` comes first of all: what nobody would know to be owed once the status is written.
+    `before_status` runs first of all: actions of which nothing would tell any more once the status is written.
     """
 
     status: JobStatus

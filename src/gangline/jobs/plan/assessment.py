@@ -1,4 +1,4 @@
-"""Where a job stands: one of a few closed cases."""
+"""What state a job is in: one of a few closed cases."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -7,14 +7,7 @@ from typing import TypeAlias
 import msgspec
 
 from gangline.api.core import Pod
-from gangline.api.kubeflow.training import (
-    Failure,
-    JobStatus,
-    ReplicaSpec,
-    RestartLedger,
-    RestartPolicy,
-    RestartScope,
-)
+from gangline.api.kubeflow.training import ConditionType, Failure, RestartLedger, RestartPolicy, RestartScope
 from gangline.api.scheduling import PodGroupState
 from gangline.jobs.defaults import is_managed_here
 from gangline.jobs.framework import ConditionText, Framework, J, JobOutcome, Verdict
@@ -24,6 +17,7 @@ from gangline.jobs.plan.restarts import (
     PEER_VERDICT_DELAY,
     PORT_CLASH,
     VERDICT_DELAY,
+    RestartTally,
     any_terminating,
     blames_peer,
     exceeds_backoff_limit,
@@ -34,7 +28,6 @@ from gangline.jobs.plan.restarts import (
     is_permanent,
     most_restarted_failure,
     restart_scope,
-    with_kubelet_restarts,
 )
 from gangline.jobs.pods.replicas import Member, terminated_state
 
@@ -42,24 +35,28 @@ BACKOFF_LIMIT_REACHED = "it has reached the specified backoff limit"
 
 
 class ManagedElsewhere(msgspec.Struct, frozen=True):
-    """Somebody else's to run."""
+    """`managedBy` names another controller."""
 
 
 class AlreadyFinished(msgspec.Struct, frozen=True):
-    """The verdict is written down."""
+    """The verdict is in the status."""
 
 
 class JobSuspended(msgspec.Struct, frozen=True):
-    """Nothing may run."""
+    """No pod may run."""
 
 
 class JobSucceeding(msgspec.Struct, frozen=True):
+    """The job has succeeded, and the status does not say so yet."""
+
     message: str
 
 
 class JobFailing(msgspec.Struct, frozen=True):
+    """The job has failed, and the status does not say so yet."""
+
     text: ConditionText
-    # A limit was reached: every pod goes.
+    # A limit was reached: every pod is deleted.
     deletes_all_pods: bool = False
     cause: Failure | None = None
     # Replicas failed, by the framework's own rule.
@@ -67,93 +64,77 @@ class JobFailing(msgspec.Struct, frozen=True):
 
 
 class JobActive(msgspec.Struct, frozen=True):
-    """To be kept going."""
+    """The job goes on: replicas are created, and restarted where necessary."""
 
     verdict: Verdict
     # Failed pods to be replaced one by one.
     pods_to_replace: tuple[Pod, ...] = ()
-    # The whole team is to be started anew; and with new addresses.
+    # All replicas restart; and with new addresses.
     restarts_all: bool = False
     renews_addresses: bool = False
-    # Nobody failed: there is no room for all who are missing.
+    # No replica failed: there is no room for the missing ones.
     stranded_state: PodGroupState | None = None
-    # The replica type to blame for it, and what happened.
+    # The replica type that caused the restart, and its failure.
     replica_type: str = ""
     cause: Failure | None = None
-    # A verdict waits so long for an earlier failure to be told.
+    # How long the verdict waits for an earlier failure to be reported.
     verdict_delay: timedelta | None = None
 
 
 Assessment: TypeAlias = ManagedElsewhere | AlreadyFinished | JobSuspended | JobSucceeding | JobFailing | JobActive
 
 
-class RestartTally(msgspec.Struct, frozen=True):
-    """The restarts so far, and the ledger they are in: with what kubelets did meanwhile."""
-
-    restarts: int
-    ledger: RestartLedger
-
-
-def restart_tally(status: JobStatus, seen: ObservedJob[J], replicas: Mapping[str, ReplicaSpec]) -> RestartTally:
-    # We write down which generation we saw, and v1 does not.
-    taken_over = status.start_time is not None and not status.observed_generation
-    ledger = with_kubelet_restarts(status.ledger, seen.gang, replicas, taken_over=taken_over)
-    return RestartTally(status.restarts + ledger.in_place - status.ledger.in_place, ledger)
-
-
-def assess(framework: Framework[J], seen: ObservedJob[J], so_far: RestartTally) -> Assessment:
-    """Judge what is seen. Success comes first, then failures for good, then limits."""
-    job = seen.job
+def assess(framework: Framework[J], observed: ObservedJob[J], restarts: RestartTally) -> Assessment:
+    """Assess an observed job. Success comes before permanent failures, and those before limits."""
+    job = observed.job
     policy = framework.run_policy(job)
     if not is_managed_here(policy):
         return ManagedElsewhere()
     if job.status.finished:
         return AlreadyFinished()
-    if seen.problems:
-        told = "; ".join(map(str, seen.problems))
-        return JobFailing(
-            ConditionText(f"{job.KIND}FailedValidation", f"{job.KIND} {job.metadata.name} cannot run: {told}")
-        )
+    if observed.problems:
+        problems = "; ".join(map(str, observed.problems))
+        message = f"{job.KIND} {job.metadata.name} cannot run: {problems}"
+        return JobFailing(ConditionText(f"{job.KIND}FailedValidation", message))
     if policy.suspend:
         return JobSuspended()
-    verdict = framework.verdict(job, seen.gang)
+    verdict = framework.verdict(job, observed.gang)
     if verdict.outcome is JobOutcome.SUCCEEDED:
         return JobSucceeding(verdict.message)
-    if policy.backoff_limit == 0 and failed_pods(seen.gang):
-        # As in v1: with no restart allowed, any failure is one too many, whatever the restart policy.
-        found = first_failed(failed_pods(seen.gang), framework.facts.container, seen.children.log_tails)
-        assert found is not None
-        cause = failure_record(*found, framework.facts.container, seen.children.log_tails)
-        return _limit_failure(job, BACKOFF_LIMIT_REACHED, cause)
-    standing = _assess_replicas(framework, seen, so_far, verdict)
-    if not isinstance(standing, JobActive):
-        return standing
-    if not standing.restarts_all and not standing.pods_to_replace:
-        state = stranded_state(framework, seen, so_far.ledger)
-        standing = JobActive(verdict, restarts_all=True, stranded_state=state) if state is not None else standing
-    return _with_limits(framework, seen, so_far, standing)
+    if policy.backoff_limit == 0 and (failures := failed_pods(observed.gang)):
+        # As in v1: if no restart is allowed, any failure ends the job, whatever the restart policy.
+        return _limit_failure(job, BACKOFF_LIMIT_REACHED, _first_failure(framework, observed, failures))
+    assessment = _assess_replicas(framework, observed, restarts, verdict)
+    if not isinstance(assessment, JobActive):
+        return assessment
+    if not assessment.restarts_all and not assessment.pods_to_replace:
+        state = stranded_state(framework, observed, restarts.ledger)
+        assessment = JobActive(verdict, restarts_all=True, stranded_state=state) if state is not None else assessment
+    return _with_limits(framework, observed, restarts, assessment)
 
 
 def _assess_replicas(
-    framework: Framework[J], seen: ObservedJob[J], so_far: RestartTally, verdict: Verdict
+    framework: Framework[J], observed: ObservedJob[J], restarts: RestartTally, verdict: Verdict
 ) -> JobActive | JobFailing:
     container = framework.facts.container
     failures = {
-        seat: pod for seat, pod in failed_pods(seen.gang).items() if not _is_tolerated(framework, seen.job, seat, pod)
+        member: pod
+        for member, pod in failed_pods(observed.gang).items()
+        if not _is_tolerated(framework, observed.job, member)
     }
-    clashed = {seat: pod for seat, pod in failures.items() if _has_port_clash(pod, container)}
+    clashed = {member: pod for member, pod in failures.items() if _has_port_clash(pod, container)}
     if clashed:
-        seat, pod = next(iter(clashed.items()))
-        cause = failure_record(seat, pod, container, seen.children.log_tails)
-        return JobActive(verdict, restarts_all=True, renews_addresses=True, replica_type=seat.type, cause=cause)
-    if restart_scope(seen.job, framework.run_policy(seen.job)) is RestartScope.JOB:
-        return _assess_whole_job(framework, seen, so_far.ledger, failures, verdict)
-    return _assess_one_by_one(framework, seen, failures, verdict)
+        member, pod = next(iter(clashed.items()))
+        cause = failure_record(member, pod, container, observed.children.log_tails)
+        return JobActive(verdict, restarts_all=True, renews_addresses=True, replica_type=member.type, cause=cause)
+    if restart_scope(observed.job, framework.run_policy(observed.job)) is RestartScope.JOB:
+        return _assess_whole_job(framework, observed, restarts.ledger, failures, verdict)
+    return _assess_one_by_one(framework, observed, failures, verdict)
 
 
-def _is_tolerated(framework: Framework[J], job: J, seat: Member, pod: Pod) -> bool:
-    policy = framework.replicas(job)[seat.type].restart_policy
-    return policy == RestartPolicy.NEVER and framework.tolerates(job, seat.type)
+def _is_tolerated(framework: Framework[J], job: J, member: Member) -> bool:
+    policy = framework.replicas(job)[member.type].restart_policy
+    return policy == RestartPolicy.NEVER and framework.tolerates(job, member.type)
 
 
 def _has_port_clash(pod: Pod, container: str) -> bool:
@@ -162,117 +143,117 @@ def _has_port_clash(pod: Pod, container: str) -> bool:
 
 
 def _assess_one_by_one(
-    framework: Framework[J], seen: ObservedJob[J], failures: Mapping[Member, Pod], verdict: Verdict
+    framework: Framework[J], observed: ObservedJob[J], failures: Mapping[Member, Pod], verdict: Verdict
 ) -> JobActive | JobFailing:
-    """As v1: every replica by itself."""
+    """As in v1, each replica restarts by itself."""
     if not failures:
         return JobActive(verdict)
-    container, replicas = framework.facts.container, framework.replicas(seen.job)
-    for_good = {
-        seat: pod for seat, pod in failures.items() if is_permanent(pod, replicas[seat.type].restart_policy, container)
+    container, replicas = framework.facts.container, framework.replicas(observed.job)
+    permanent = {
+        member: pod
+        for member, pod in failures.items()
+        if is_permanent(pod, replicas[member.type].restart_policy, container)
     }
-    if for_good:
-        return _replica_failure(framework, seen, next(iter(for_good)), for_good)
-    found = first_failed(failures, container, seen.children.log_tails)
-    assert found is not None
+    if permanent:
+        return _replica_failure(framework, observed, next(iter(permanent)), permanent)
+    first = first_failed(failures, container, observed.children.log_tails)
+    assert first is not None
     return JobActive(
         verdict,
         pods_to_replace=tuple(failures.values()),
-        replica_type=found[0].type,
-        cause=failure_record(*found, container, seen.children.log_tails),
+        replica_type=first[0].type,
+        cause=failure_record(*first, container, observed.children.log_tails),
     )
 
 
 def _assess_whole_job(
     framework: Framework[J],
-    seen: ObservedJob[J],
+    observed: ObservedJob[J],
     ledger: RestartLedger,
     failures: Mapping[Member, Pod],
     verdict: Verdict,
 ) -> JobActive | JobFailing:
-    """All for one: whoever failed first decides, and the others' failures are its consequences."""
-    gang, container = seen.gang, framework.facts.container
-    settled = ledger.complete and seen.job.metadata.generation == seen.job.status.observed_generation
-    gone = [seat for seat in gang.seats if seat not in gang.pods] if settled else []
-    leaving = [seat for seat, pod in gang.pods.items() if any_terminating((pod,))] if settled else []
-    if gone or leaving:
-        seat = (gone or leaving)[0]
+    """All replicas restart together: the first failure decides, and the others are its consequences."""
+    gang, container = observed.gang, framework.facts.container
+    settled = ledger.complete and observed.job.metadata.generation == observed.job.status.observed_generation
+    missing = [member for member in gang.seats if member not in gang.pods] if settled else []
+    terminating = [member for member, pod in gang.pods.items() if any_terminating((pod,))] if settled else []
+    if missing or terminating:
+        member = (missing or terminating)[0]
         return JobActive(
-            verdict,
-            restarts_all=True,
-            replica_type=seat.type,
-            cause=Failure(replica=str(seat), reason="Lost"),
+            verdict, restarts_all=True, replica_type=member.type, cause=Failure(replica=str(member), reason="Lost")
         )
-    found = first_failed(failures, container, seen.children.log_tails)
-    if found is None:
+    first = first_failed(failures, container, observed.children.log_tails)
+    if first is None:
         return JobActive(verdict)
-    seat, pod = found
-    policy = framework.replicas(seen.job)[seat.type].restart_policy
-    again = JobActive(
+    member, pod = first
+    policy = framework.replicas(observed.job)[member.type].restart_policy
+    restart = JobActive(
         verdict,
         restarts_all=True,
-        replica_type=seat.type,
-        cause=failure_record(seat, pod, container, seen.children.log_tails),
+        replica_type=member.type,
+        cause=failure_record(member, pod, container, observed.children.log_tails),
     )
     if not is_permanent(pod, policy, container):
-        return again
+        return restart
     if policy == RestartPolicy.EXIT_CODE:
-        # Its exit code may be the echo of a failure that is not told yet, such as that of a lost node.
-        echo = blames_peer(pod, container, seen.children.log_tails)
-        left = _remaining(failure_time(pod, container), PEER_VERDICT_DELAY if echo else VERDICT_DELAY, seen.now)
-        if left > timedelta():
-            return JobActive(verdict, verdict_delay=left)
-        if echo:
-            return again
-    return _replica_failure(framework, seen, seat, failures)
+        # The exit code may be the consequence of a failure that is not reported yet, such as that of a lost node.
+        by_peer = blames_peer(pod, container, observed.children.log_tails)
+        delay = PEER_VERDICT_DELAY if by_peer else VERDICT_DELAY
+        remaining = _remaining(failure_time(pod, container), delay, observed.now)
+        if remaining > timedelta():
+            return JobActive(verdict, verdict_delay=remaining)
+        if by_peer:
+            return restart
+    return _replica_failure(framework, observed, member, failures)
 
 
 def _remaining(since: datetime | None, wait: timedelta, now: datetime) -> timedelta:
     return wait - (now - since) if since is not None else timedelta()
 
 
+def _first_failure(framework: Framework[J], observed: ObservedJob[J], failures: Mapping[Member, Pod]) -> Failure | None:
+    """The record of the first of these failures."""
+    container, log_tails = framework.facts.container, observed.children.log_tails
+    first = first_failed(failures, container, log_tails)
+    return failure_record(*first, container, log_tails) if first is not None else None
+
+
 def _replica_failure(
-    framework: Framework[J], seen: ObservedJob[J], seat: Member, failures: Mapping[Member, Pod]
+    framework: Framework[J], observed: ObservedJob[J], member: Member, failures: Mapping[Member, Pod]
 ) -> JobFailing:
-    job, container = seen.job, framework.facts.container
-    found = first_failed(failures, container, seen.children.log_tails)
-    cause = failure_record(*found, container, seen.children.log_tails) if found is not None else None
-    if framework.replicas(job)[seat.type].restart_policy == RestartPolicy.EXIT_CODE:
-        told = ConditionText(
-            f"{job.KIND}Failed",
-            f'job "{job.metadata.name}" is failing because "{seat.type}" replica(s) failed.',
-        )
-        return JobFailing(told, cause=cause)
-    told = framework.failure(job, seat.type, seen.gang.counts[seat.type].failed)
-    return JobFailing(told, cause=cause, by_framework=True)
+    job, cause = observed.job, _first_failure(framework, observed, failures)
+    if framework.replicas(job)[member.type].restart_policy == RestartPolicy.EXIT_CODE:
+        message = f'job "{job.metadata.name}" is failing because "{member.type}" replica(s) failed.'
+        return JobFailing(ConditionText(f"{job.KIND}Failed", message), cause=cause)
+    text = framework.failure(job, member.type, observed.gang.counts[member.type].failed)
+    return JobFailing(text, cause=cause, by_framework=True)
 
 
 def _with_limits(
-    framework: Framework[J], seen: ObservedJob[J], so_far: RestartTally, standing: JobActive
+    framework: Framework[J], observed: ObservedJob[J], restarts: RestartTally, assessment: JobActive
 ) -> JobActive | JobFailing:
-    job, policy = seen.job, framework.run_policy(seen.job)
-    known = so_far.ledger.replaced
-    # A port that somebody else took is no fault of the job's, nor is a lack of room.
-    own = standing.restarts_all and not standing.renews_addresses and standing.stranded_state is None
-    wanted = int(own) or sum(pod.metadata.uid not in known for pod in standing.pods_to_replace)
-    if exceeds_backoff_limit(policy.backoff_limit, so_far.restarts, so_far.ledger, wanted):
-        cause = standing.cause or most_restarted_failure(seen.gang, framework.facts.container, seen.children.log_tails)
+    """The assessment, or the failure of a job that exceeds its backoff limit, its deadline or its gang timeout."""
+    job, policy = observed.job, framework.run_policy(observed.job)
+    replaced = restarts.ledger.replaced
+    # Neither a port taken by another process nor a lack of room is charged to the job.
+    charged = assessment.restarts_all and not assessment.renews_addresses and assessment.stranded_state is None
+    requested = int(charged) or sum(pod.metadata.uid not in replaced for pod in assessment.pods_to_replace)
+    if exceeds_backoff_limit(policy.backoff_limit, restarts.total, restarts.ledger, requested):
+        cause = assessment.cause or most_restarted_failure(
+            observed.gang, framework.facts.container, observed.children.log_tails
+        )
         return _limit_failure(job, BACKOFF_LIMIT_REACHED, cause)
-    started = None if is_marked_suspended(job.status) else job.status.start_time
+    started = None if job.status.holds(ConditionType.SUSPENDED) else job.status.start_time
     deadline = policy.active_deadline_seconds
-    if started is not None and deadline is not None and seen.now - started >= timedelta(seconds=deadline):
-        return _limit_failure(job, "it was active longer than specified deadline", standing.cause)
-    late = expired_wait(seen)
-    if late is not None:
-        return _limit_failure(job, late.timeout_message, standing.cause)
-    return standing
+    if started is not None and deadline is not None and observed.now - started >= timedelta(seconds=deadline):
+        return _limit_failure(job, "it was active longer than specified deadline", assessment.cause)
+    expired = expired_wait(observed)
+    if expired is not None:
+        return _limit_failure(job, expired.timeout_message, assessment.cause)
+    return assessment
 
 
-def _limit_failure(job: J, why: str, cause: Failure | None) -> JobFailing:
-    told = ConditionText(f"{job.KIND}Failed", f"Job {job.metadata.name} has failed because {why}")
-    return JobFailing(told, deletes_all_pods=True, cause=cause)
-
-
-def is_marked_suspended(status: JobStatus) -> bool:
-    """Whether the status still says suspended."""
-    return any(found.type == "Suspended" and found.status == "True" for found in status.conditions)
+def _limit_failure(job: J, reason: str, cause: Failure | None) -> JobFailing:
+    text = ConditionText(f"{job.KIND}Failed", f"Job {job.metadata.name} has failed because {reason}")
+    return JobFailing(text, deletes_all_pods=True, cause=cause)

@@ -1,71 +1,75 @@
-"""The status as it stands: what is counted of a job, and how conditions are set."""
+"""The conditions of a job's status."""
 
+from collections.abc import Iterable
 from datetime import datetime
 
 import msgspec
 
-from gangline.api.kubeflow.training import (
-    REPLICA_TYPE,
-    ConditionType,
-    JobStatus,
-    ReplicaStatus,
-    RunState,
-    TrainingJob,
-)
-from gangline.jobs.framework import Framework, J
-from gangline.jobs.plan.assessment import RestartTally
-from gangline.jobs.plan.observed import ObservedJob
-from gangline.jobs.plan.status import replica_statuses, training_progress, with_condition, without_condition
-from gangline.jobs.pods.render import job_labels
+from gangline.api.kubeflow.training import ConditionType, JobStatus, TrainingJob
+from gangline.api.meta import Condition
+
+# Setting one of these to True removes the other.
+_SUPERSEDES = {ConditionType.RUNNING: ConditionType.RESTARTING, ConditionType.RESTARTING: ConditionType.RUNNING}
+_TERMINAL_CONDITIONS = (ConditionType.SUCCEEDED, ConditionType.FAILED)
+_FALSE_AFTER_END = (ConditionType.RUNNING, ConditionType.RESTARTING, ConditionType.BLOCKED)
 
 
-def active_status(framework: Framework[J], seen: ObservedJob[J], so_far: RestartTally) -> JobStatus:
-    """The status of a job that is neither suspended nor over, as far as counting goes."""
-    job, now = seen.job, seen.now
-    return msgspec.structs.replace(
-        created_status(job, now),
-        replica_statuses=_replica_statuses(framework, seen),
-        start_time=job.status.start_time or timestamp(now),
-        observed_generation=job.metadata.generation,
-        restarts=so_far.restarts,
-        progress=training_progress(seen.gang, job.status.progress, now),
-        ledger=so_far.ledger,
-    )
-
-
-def created_status(job: TrainingJob, now: datetime) -> JobStatus:
-    """The status with the first of all conditions."""
-    told = f"{job.KIND} {job.metadata.name} is created."
-    return status_with_condition(job.status, ConditionType.CREATED, f"{job.KIND}Created", told, now)
-
-
-def _replica_statuses(framework: Framework[J], seen: ObservedJob[J]) -> dict[str, ReplicaStatus]:
-    replicas, facts = framework.replicas(seen.job), framework.facts
-    selectors = {kind: replica_selector(seen.job, kind) for kind in replicas} if facts.scalable else dict[str, str]()
-    found = replica_statuses(seen.gang, replicas, facts.container, selectors)
-    # v1 counts the types that may be left out as well.
-    left_out = (kind for kind in facts.default_replicas if kind not in found)
-    return {**found, **{kind: ReplicaStatus(state=RunState.UNKNOWN.value) for kind in left_out}}
-
-
-def replica_selector(job: TrainingJob, kind: str) -> str:
-    """Which pods are those of a replica type, for whoever scales them."""
-    labels = {**job_labels(job), REPLICA_TYPE: kind.lower()}
-    return ",".join(f"{key}={labels[key]}" for key in sorted(labels))
+def current_condition(status: JobStatus) -> str:
+    """The state of a job in one word: the type of the newest condition that is True."""
+    return next((condition.type for condition in reversed(status.conditions) if condition.status == "True"), "Pending")
 
 
 def status_with_condition(
     status: JobStatus, kind: ConditionType, reason: str, message: str, now: datetime, *, value: str = "True"
 ) -> JobStatus:
-    conditions = with_condition(status.conditions, kind, reason, message, now, status=value)
+    """The status with that condition as its last one; unchanged if it has it with the same value and reason."""
+    conditions = _with_condition(status.conditions, kind, reason, message, timestamp(now), value)
     return msgspec.structs.replace(status, conditions=conditions)
 
 
+def created_status(job: TrainingJob, now: datetime) -> JobStatus:
+    """The job's status with condition Created, which is the first of all."""
+    message = f"{job.KIND} {job.metadata.name} is created."
+    return status_with_condition(job.status, ConditionType.CREATED, f"{job.KIND}Created", message, now)
+
+
 def status_without_blocked(status: JobStatus) -> JobStatus:
+    """The status without condition Blocked."""
     if status.condition(ConditionType.BLOCKED) is None:
         return status
-    return msgspec.structs.replace(status, conditions=without_condition(status.conditions, ConditionType.BLOCKED))
+    conditions = tuple(condition for condition in status.conditions if condition.type != ConditionType.BLOCKED)
+    return msgspec.structs.replace(status, conditions=conditions)
 
 
 def timestamp(now: datetime) -> datetime:
+    """The time as Kubernetes writes it: in whole seconds."""
     return now.replace(microsecond=0)
+
+
+def _with_condition(
+    conditions: tuple[Condition, ...], kind: ConditionType, reason: str, message: str, stamp: datetime, value: str
+) -> tuple[Condition, ...]:
+    """Running and Restarting replace each other. A terminal condition turns both, and Blocked, to False."""
+    before = next((condition for condition in conditions if condition.type == kind), None)
+    if before is not None and before.status == value and before.reason == reason:
+        return conditions
+    same_value = before is not None and before.status == value
+    after = Condition(
+        type=kind,
+        status=value,
+        reason=reason,
+        message=message,
+        last_update_time=stamp,
+        last_transition_time=before.last_transition_time if before is not None and same_value else stamp,
+    )
+    removed = {kind, _SUPERSEDES[kind] if value == "True" and kind in _SUPERSEDES else kind}
+    others: Iterable[Condition] = (condition for condition in conditions if condition.type not in removed)
+    if kind in _TERMINAL_CONDITIONS:
+        others = (_after_end(condition, stamp) for condition in others)
+    return (*others, after)
+
+
+def _after_end(condition: Condition, stamp: datetime) -> Condition:
+    if condition.type in _FALSE_AFTER_END and condition.status == "True":
+        return msgspec.structs.replace(condition, status="False", last_update_time=stamp, last_transition_time=stamp)
+    return condition

@@ -1,26 +1,27 @@
-"""Seats without a pod are filled: companions and services first, then pods."""
+"""Creates what a job lacks: companions and services first, then pods. Deletes what it has too much of."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
 import msgspec
 
 from gangline.api.core import Pod, Service
-from gangline.api.kubeflow.training import ROUND_ANNOTATION, RestartLedger, RestartPolicy, RestartScope
+from gangline.api.kubeflow.training import RestartLedger, RestartPolicy, RestartScope
 from gangline.api.meta import JSON
 from gangline.jobs.framework import Companion, Framework, J
 from gangline.jobs.gangs.podgroup import NO_GANG_EDITS
 from gangline.jobs.plan.actions import PODS, SERVICES, Adopt, Create, Delete, JobAction, JobEvent, Patch
-from gangline.jobs.plan.observed import ObservedJob, is_owned_by
+from gangline.jobs.plan.observed import ObservedJob, ResourceName, is_owned_by
+from gangline.jobs.plan.render import companion_body, job_service_body, pod_body, service_body
 from gangline.jobs.plan.restarts import restart_scope
-from gangline.jobs.pods.addressing import ServiceMode
-from gangline.jobs.pods.render import companion_body, job_service_body, member_labels, pod_body, service_body
-from gangline.jobs.pods.replicas import Member, member_name
+from gangline.jobs.pods.labels import member_labels
+from gangline.jobs.pods.replicas import Member, member_name, round_number
+from gangline.jobs.site import ServiceMode
 
 
 class ChildActions(msgspec.Struct, frozen=True):
-    """What to make, when to look again, and whether anything is still wanting."""
+    """The actions on a job's children, when to look again, and whether any child is still missing."""
 
     stages: tuple[tuple[JobAction, ...], ...]
     events: tuple[JobEvent, ...] = ()
@@ -28,220 +29,224 @@ class ChildActions(msgspec.Struct, frozen=True):
     incomplete: bool = False
 
 
-def child_actions(framework: Framework[J], seen: ObservedJob[J], ledger: RestartLedger) -> ChildActions:
-    """Make what is missing and send away what is too much."""
-    if not seen.is_admitted:
-        return ChildActions(
-            (*_prerequisite_stage(seen), (*surplus_deletions(seen), *companion_actions(seen))),
-            incomplete=True,
-        )
-    adopted = _adoptions(seen)
-    spared = {(action.resource, action.name) for action in adopted}
-    first = (
-        *adopted,
-        *surplus_deletions(seen),
-        *_label_patches(seen),
-        *companion_actions(seen),
-        *_service_actions(framework, seen, ledger, spared),
+def child_actions(framework: Framework[J], observed: ObservedJob[J], ledger: RestartLedger) -> ChildActions:
+    """Create the missing children of a job, and delete the surplus ones."""
+    prerequisites = _prerequisite_stage(observed)
+    if not observed.is_admitted:
+        stage = (*surplus_deletions(observed), *companion_actions(observed))
+        return ChildActions((*prerequisites, stage), incomplete=True)
+    adoptions = _adoptions(observed)
+    adopted = {(action.resource, action.name) for action in adoptions}
+    preparation = (
+        *adoptions,
+        *surplus_deletions(observed),
+        *_label_patches(observed),
+        *companion_actions(observed),
+        *_service_actions(framework, observed, ledger, adopted),
     )
     missing = [
-        seat
-        for seat in seen.gang.missing()
-        if (PODS, name := member_name(seen.job.metadata.name, seat)) not in spared
-        and (PODS, name) not in seen.children.pending_creates
+        member
+        for member in observed.gang.missing()
+        if (PODS, name := member_name(observed.job.metadata.name, member)) not in adopted
+        and (PODS, name) not in observed.children.pending_creates
     ]
-    ahead = _prerequisite_stage(seen)
-    wanting = bool(missing or any(isinstance(action, Create) for action in first) or ahead)
-    wait = _remaining_backoff(seen, ledger)
-    # A member is told where all the others are, so none starts before every address is known, and none is of an
-    # earlier round: a service that is being deleted still says the port that was lost.
-    outdated = any(_service_round(found) < ledger.addresses for found in seen.children.services)
-    ready = framework.facts.port is None or (seen.addresses.covers(seen.gang.seats) and not outdated)
-    if wait is not None or not ready or not missing:
-        return ChildActions((*ahead, first), requeue_after=wait if missing else None, incomplete=wanting)
-    pods = tuple(_pod_create(framework, seen, seat, ledger) for seat in missing)
-    return ChildActions((*ahead, first, pods), _template_warnings(framework, seen, missing), incomplete=wanting)
+    creates = any(isinstance(action, Create) for action in preparation)
+    incomplete = bool(missing or creates or prerequisites)
+    backoff = _remaining_backoff(observed, ledger)
+    # A replica is given the addresses of all others. So none starts before every address is known, and none while a
+    # service of an earlier round exists: while that is being deleted it still has the port that was lost.
+    outdated = any(round_number(service.metadata) < ledger.addresses for service in observed.children.services)
+    ready = framework.facts.port is None or (observed.addresses.covers(observed.gang.seats) and not outdated)
+    if backoff is not None or not ready or not missing:
+        requeue_after = backoff if missing else None
+        return ChildActions((*prerequisites, preparation), requeue_after=requeue_after, incomplete=incomplete)
+    pods = tuple(_pod_create(framework, observed, member, ledger) for member in missing)
+    events = _template_warnings(framework, observed, missing)
+    return ChildActions((*prerequisites, preparation, pods), events, incomplete=incomplete)
 
 
-def _remaining_backoff(seen: ObservedJob[J], ledger: RestartLedger) -> timedelta | None:
-    if ledger.not_before is None or ledger.not_before <= seen.now:
+def _remaining_backoff(observed: ObservedJob[J], ledger: RestartLedger) -> timedelta | None:
+    if ledger.not_before is None or ledger.not_before <= observed.now:
         return None
-    return ledger.not_before - seen.now
+    return ledger.not_before - observed.now
 
 
-def _pod_create(framework: Framework[J], seen: ObservedJob[J], seat: Member, ledger: RestartLedger) -> Create:
-    job, spec = seen.job, framework.replicas(seen.job)[seat.type]
-    edits = framework.wiring(job, seat, seen.addresses)
+def _pod_create(framework: Framework[J], observed: ObservedJob[J], member: Member, ledger: RestartLedger) -> Create:
+    job, spec = observed.job, framework.replicas(observed.job)[member.type]
+    edits = framework.wiring(job, member, observed.addresses)
     together = restart_scope(job, framework.run_policy(job)) is RestartScope.JOB
-    gangs = seen.scheduler_choice.gang_scheduler
+    scheduler = observed.scheduler_choice.gang_scheduler
+    gang_edits = NO_GANG_EDITS
+    if scheduler is not None:
+        gang_edits = scheduler.pod_edits(observed.gang_spec, member, observed.pod_group)
     body = pod_body(
         job,
-        seat,
+        member,
         spec,
         edits,
-        seen.addresses,
+        observed.addresses,
         framework.facts,
-        seen.site,
+        observed.site,
         number=ledger.round,
         restarts_together=together and spec.restart_policy != RestartPolicy.NEVER,
-        marks=gangs.pod_edits(seen.gang_spec, seat, seen.pod_group) if gangs is not None else NO_GANG_EDITS,
+        gang_edits=gang_edits,
     )
     return Create(PODS, body)
 
 
-def _template_warnings(framework: Framework[J], seen: ObservedJob[J], missing: list[Member]) -> tuple[JobEvent, ...]:
-    """A template's own restart policy never counts."""
-    replicas = framework.replicas(seen.job)
-    templates = {seat.type: replicas[seat.type].template for seat in missing}
-    return tuple(
-        JobEvent(
-            "SetPodTemplateRestartPolicy",
-            f"Restart policy in the pod template of {kind} is overwritten by the one of the replica spec",
-            warning=True,
-        )
+def _template_warnings(
+    framework: Framework[J], observed: ObservedJob[J], missing: list[Member]
+) -> tuple[JobEvent, ...]:
+    """Warnings about templates of new pods: their restart policy is ignored, their scheduler knows no gangs."""
+    replicas = framework.replicas(observed.job)
+    templates = {member.type: replicas[member.type].template for member in missing}
+    overwritten = [
+        f"Restart policy in the pod template of {kind} is overwritten by the one of the replica spec"
         for kind, template in templates.items()
         if (template.get("spec") or {}).get("restartPolicy")
-    ) + _scheduler_warnings(seen, templates)
-
-
-def _scheduler_warnings(seen: ObservedJob[J], templates: Mapping[str, JSON]) -> tuple[JobEvent, ...]:
-    """A template's own scheduler is respected, and knows nothing of the gang."""
-    gangs = seen.scheduler_choice.gang_scheduler
-    if gangs is None:
-        return ()
-    return tuple(
-        JobEvent(
-            "SetPodTemplateSchedulerName",
-            f"Another scheduler is specified in the pod template of {kind}: {name} places it, not with its gang",
-            warning=True,
-        )
-        for kind, template in templates.items()
-        if (name := (template.get("spec") or {}).get("schedulerName"))
-        and name != (gangs.pod_edits(seen.gang_spec, Member(kind, 0), seen.pod_group).scheduler_name or name)
+    ]
+    return (
+        *(JobEvent("SetPodTemplateRestartPolicy", message, warning=True) for message in overwritten),
+        *_scheduler_warnings(observed, templates),
     )
+
+
+def _scheduler_warnings(observed: ObservedJob[J], templates: Mapping[str, JSON]) -> tuple[JobEvent, ...]:
+    """The scheduler that a template names is used, and places the pod without regard to its gang."""
+    scheduler = observed.scheduler_choice.gang_scheduler
+    if scheduler is None:
+        return ()
+    events = []
+    for kind, template in templates.items():
+        name = (template.get("spec") or {}).get("schedulerName")
+        if not name:
+            continue
+        edits = scheduler.pod_edits(observed.gang_spec, Member(kind, 0), observed.pod_group)
+        if name != (edits.scheduler_name or name):
+            message = (
+                f"Another scheduler is specified in the pod template of {kind}: {name} places it, not with its gang"
+            )
+            events.append(JobEvent("SetPodTemplateSchedulerName", message, warning=True))
+    return tuple(events)
 
 
 def _service_actions(
-    framework: Framework[J], seen: ObservedJob[J], ledger: RestartLedger, spared: set[tuple[str, str]]
+    framework: Framework[J], observed: ObservedJob[J], ledger: RestartLedger, adopted: set[ResourceName]
 ) -> tuple[JobAction, ...]:
-    facts, job = framework.facts, seen.job
-    if facts.port is None or not seen.gang.seats:
+    job_kind, job, members = framework.facts, observed.job, observed.gang.seats
+    if job_kind.port is None or not members:
         return ()
     replicas = framework.replicas(job)
-    there = seen.existing_names(SERVICES) | {name for resource, name in spared if resource == SERVICES}
-    if seen.site.services is ServiceMode.PER_JOB:
-        body = job_service_body(job, replicas[seen.gang.seats[0].type].template, facts)
-        return (Create(SERVICES, body),) if job.metadata.name not in there else ()
-    # New addresses come with new services.
-    outdated = tuple(
-        Delete(SERVICES, found.metadata.name, found.metadata.uid)
-        for found in seen.children.services
-        if _service_round(found) < ledger.addresses and found.metadata.uid not in seen.children.pending_deletes
+    existing = observed.existing_names(SERVICES) | {name for resource, name in adopted if resource == SERVICES}
+    if observed.site.services is ServiceMode.PER_JOB:
+        body = job_service_body(job, replicas[members[0].type].template, job_kind)
+        return (Create(SERVICES, body),) if job.metadata.name not in existing else ()
+    # New addresses need new services.
+    deletes = tuple(
+        Delete(SERVICES, service.metadata.name, service.metadata.uid)
+        for service in observed.children.services
+        if round_number(service.metadata) < ledger.addresses
+        and service.metadata.uid not in observed.children.pending_deletes
     )
-    made = tuple(
-        Create(SERVICES, service_body(job, seat, replicas[seat.type].template, facts, ledger.addresses))
-        for seat in seen.gang.seats
-        if member_name(job.metadata.name, seat) not in there
+    creates = tuple(
+        Create(SERVICES, service_body(job, member, replicas[member.type].template, job_kind, ledger.addresses))
+        for member in members
+        if member_name(job.metadata.name, member) not in existing
     )
-    return (*outdated, *made)
+    return (*deletes, *creates)
 
 
-def _service_round(service: Service) -> int:
-    written = service.metadata.annotations.get(ROUND_ANNOTATION, "0")
-    return int(written) if written.isdigit() else 0
-
-
-def surplus_deletions(seen: ObservedJob[J]) -> tuple[Delete, ...]:
-    """Pods beyond the replicas asked for or of an earlier round, and services without a seat."""
-    job = seen.job.metadata.name
-    wanted = {member_name(job, seat) for seat in seen.gang.seats} | {job}
-    pods = ((PODS, pod) for pod in (*seen.gang.stale, *seen.gang.extra))
-    services = ((SERVICES, found) for found in seen.children.services if found.metadata.name not in wanted)
+def deletions(observed: ObservedJob[J], resource: str, children: Iterable[Pod | Service]) -> tuple[Delete, ...]:
+    """Delete those of the children that are not being deleted already."""
     return tuple(
-        Delete(resource, found.metadata.name, found.metadata.uid)
-        for resource, found in (*pods, *services)
-        if found.metadata.deletion_timestamp is None and found.metadata.uid not in seen.children.pending_deletes
+        Delete(resource, child.metadata.name, child.metadata.uid)
+        for child in children
+        if not observed.is_being_deleted(child)
     )
 
 
-def _adoptions(seen: ObservedJob[J]) -> tuple[Adopt, ...]:
-    """Objects with our labels and at our names that nobody owns."""
-    job = seen.job.metadata.name
-    names = {(kind, member_name(job, seat)) for seat in seen.gang.seats for kind in (PODS, SERVICES)}
-    if seen.site.services is ServiceMode.PER_JOB:
+def surplus_deletions(observed: ObservedJob[J]) -> tuple[Delete, ...]:
+    """Delete pods beyond the number of replicas or of an earlier round, and services without a replica."""
+    job, gang = observed.job.metadata.name, observed.gang
+    names = {member_name(job, member) for member in gang.seats} | {job}
+    services = (service for service in observed.children.services if service.metadata.name not in names)
+    return (*deletions(observed, PODS, (*gang.stale, *gang.extra)), *deletions(observed, SERVICES, services))
+
+
+def _adoptions(observed: ObservedJob[J]) -> tuple[Adopt, ...]:
+    """Adopt objects without an owner that have the job's labels and the name of one of its children."""
+    job = observed.job.metadata.name
+    names = {(kind, member_name(job, member)) for member in observed.gang.seats for kind in (PODS, SERVICES)}
+    if observed.site.services is ServiceMode.PER_JOB:
         names.add((SERVICES, job))
     return tuple(
-        Adopt(resource, found.metadata.name, found.metadata.uid)
-        for resource, found in seen.children.orphans
-        if (resource, found.metadata.name) in names and found.metadata.deletion_timestamp is None
+        Adopt(resource, orphan.metadata.name, orphan.metadata.uid)
+        for resource, orphan in observed.children.orphans
+        if (resource, orphan.metadata.name) in names and orphan.metadata.deletion_timestamp is None
     )
 
 
-def _label_patches(seen: ObservedJob[J]) -> tuple[JobAction, ...]:
-    """Pods that are ours by owner and name, but lost the labels by which others find them."""
+def _label_patches(observed: ObservedJob[J]) -> tuple[JobAction, ...]:
+    """Restore the labels of pods that the job owns, by which clients select them."""
     return tuple(
-        Patch(PODS, pod.metadata.name, {"metadata": {"labels": wanted}}, pod.metadata.uid)
-        for seat, pod in seen.gang.pods.items()
-        if not _has_labels(pod, wanted := member_labels(seen.job, seat)) and pod.metadata.deletion_timestamp is None
+        Patch(PODS, pod.metadata.name, {"metadata": {"labels": labels}}, pod.metadata.uid)
+        for member, pod in observed.gang.pods.items()
+        if not (labels := member_labels(observed.job, member)).items() <= pod.metadata.labels.items()
+        and pod.metadata.deletion_timestamp is None
     )
 
 
-def _has_labels(pod: Pod, labels: dict[str, str]) -> bool:
-    return labels.items() <= pod.metadata.labels.items()
-
-
-def _prerequisite_stage(seen: ObservedJob[J]) -> tuple[tuple[JobAction, ...], ...]:
-    """A stage of its own for companions that others refer to, if they need anything."""
-    stage = companion_actions(seen, first=True)
+def _prerequisite_stage(observed: ObservedJob[J]) -> tuple[tuple[JobAction, ...], ...]:
+    """A stage of its own for companions to which others refer, if they need any action."""
+    stage = companion_actions(observed, first=True)
     return (stage,) if stage else ()
 
 
-def companion_actions(seen: ObservedJob[J], *, first: bool = False) -> tuple[JobAction, ...]:
-    """Make the companions that are missing, and put right those that are not."""
-    stage: list[JobAction] = []
-    for companion, found in seen.companions:
+def companion_actions(observed: ObservedJob[J], *, first: bool = False) -> tuple[JobAction, ...]:
+    """Create the companions that are missing, and correct the others. `first`: only those marked `first`."""
+    actions: list[JobAction] = []
+    for companion, body in observed.companions:
         if companion.first != first:
             continue
-        if found is None:
-            if (companion.resource, companion.name) not in seen.children.pending_creates:
-                stage.append(Create(companion.resource, companion_body(seen.job, companion.body)))
-            continue
-        if not is_owned_by(found, seen.job.metadata.uid):
-            if not companion.anyones:
-                # Met by name: the refusal tells whose it is.
-                stage.append(Create(companion.resource, companion_body(seen.job, companion.body)))
-            continue
-        stage.extend(_companion_patches(companion, found))
-    return tuple(stage)
+        create = Create(companion.resource, companion_body(observed.job, companion.body))
+        if body is None:
+            if (companion.resource, companion.name) not in observed.children.pending_creates:
+                actions.append(create)
+        elif is_owned_by(body, observed.job.metadata.uid):
+            actions.extend(_companion_patches(companion, body))
+        elif not companion.anyones:
+            # The create fails, and its rejection names the object that is in the way.
+            actions.append(create)
+    return tuple(actions)
 
 
-def retained_companion_patches(seen: ObservedJob[J]) -> tuple[Patch, ...]:
-    """Put right the companions that stay when the job ends. None is made any more."""
+def retained_companion_patches(observed: ObservedJob[J]) -> tuple[Patch, ...]:
+    """Correct the companions that stay when the job ends. Missing ones are not created."""
     return tuple(
-        change
-        for companion, found in seen.companions
-        if not companion.only_active and found is not None and is_owned_by(found, seen.job.metadata.uid)
-        for change in _companion_patches(companion, found)
+        patch
+        for companion, body in observed.companions
+        if not companion.only_active and body is not None and is_owned_by(body, observed.job.metadata.uid)
+        for patch in _companion_patches(companion, body)
     )
 
 
-def _companion_patches(companion: Companion, found: JSON) -> tuple[Patch, ...]:
+def _companion_patches(companion: Companion, body: JSON) -> tuple[Patch, ...]:
     changes = {
-        part: companion.body[part] for part in companion.parts if not covers(found.get(part), companion.body[part])
+        part: companion.body[part] for part in companion.parts if not covers(body.get(part), companion.body[part])
     }
     if not changes:
         return ()
-    return (Patch(companion.resource, companion.name, changes, found["metadata"].get("uid", "")),)
+    return (Patch(companion.resource, companion.name, changes, body["metadata"].get("uid", "")),)
 
 
-def covers(found: Any, wanted: Any) -> bool:
-    """Whether everything wanted is there; a server may have added to it."""
-    if isinstance(wanted, dict):
-        return isinstance(found, dict) and all(covers(found.get(name), value) for name, value in wanted.items())
-    if isinstance(wanted, list):
+def covers(actual: Any, desired: Any) -> bool:
+    """Whether everything desired is in the actual value; a server may have added fields to it."""
+    if isinstance(desired, dict):
+        return isinstance(actual, dict) and all(covers(actual.get(name), value) for name, value in desired.items())
+    if isinstance(desired, list):
         return (
-            isinstance(found, list)
-            and len(found) == len(wanted)
-            and all(covers(one, other) for one, other in zip(found, wanted, strict=True))
+            isinstance(actual, list)
+            and len(actual) == len(desired)
+            and all(covers(have, want) for have, want in zip(actual, desired, strict=True))
         )
-    return bool(found == wanted)
+    return bool(actual == desired)

@@ -1,23 +1,18 @@
-"""What the state of its gang asks of a job's owner: start all anew, give up, or tell somebody."""
+"""What a job does about the state that its gang scheduler reports: restart all replicas, fail, or warn."""
 
 from datetime import datetime, timedelta
 
 import msgspec
 
 from gangline.api.kubeflow.training import RestartLedger, RestartScope
-from gangline.api.scheduling import (
-    DEFAULT_SCHEDULE_TIMEOUT,
-    ON_TIMEOUT_ANNOTATION,
-    PodGroupPhase,
-    PodGroupState,
-)
+from gangline.api.scheduling import DEFAULT_SCHEDULE_TIMEOUT, ON_TIMEOUT_ANNOTATION, PodGroupPhase, PodGroupState
 from gangline.jobs.framework import AllOrNothing, Framework, J
 from gangline.jobs.plan.observed import ObservedJob
 from gangline.jobs.plan.restarts import requested_scope
 
 
 class GangWait(msgspec.Struct, frozen=True):
-    """A gang that waits for its places: since when, for how long it may, and what its scheduler says."""
+    """A gang that waits for placement: since when, how long it may still wait, and what its scheduler says."""
 
     since: datetime
     remaining: timedelta
@@ -26,39 +21,39 @@ class GangWait(msgspec.Struct, frozen=True):
 
     @property
     def timeout_message(self) -> str:
-        why = f": {self.message}" if self.message else ""
-        return f"its gang found no place within {self.limit_seconds} s{why}"
+        reason = f": {self.message}" if self.message else ""
+        return f"its gang found no place within {self.limit_seconds} s{reason}"
 
 
-def stranded_state(framework: Framework[J], seen: ObservedJob[J], ledger: RestartLedger) -> PodGroupState | None:
-    """The state of a gang that must start anew: some run, there is no room for the others, and none can do alone.
+def stranded_state(framework: Framework[J], observed: ObservedJob[J], ledger: RestartLedger) -> PodGroupState | None:
+    """The state of a gang that must restart: some replicas run, the others do not fit, and none can work without them.
 
-    Once for each time that it comes to this: until the scheduler has seen them all go, the state stays.
+    None if the job has restarted for this state already: it stays until the scheduler has seen all pods deleted.
     """
-    state = seen.gang_state
+    state = observed.gang_state
     if state is None or state.phase != PodGroupPhase.UNSCHEDULABLE:
         return None
-    if state.last_transition_time == ledger.regrouped or seen.gang_spec.min_members is not None:
+    if state.last_transition_time == ledger.regrouped or observed.gang_spec.min_members is not None:
         return None
-    asked = requested_scope(seen.job, framework.run_policy(seen.job))
-    inseparable = isinstance(framework, AllOrNothing) and framework.all_or_nothing
-    whole = asked is RestartScope.JOB or (asked is None and inseparable)
-    return state if whole else None
+    scope = requested_scope(observed.job, framework.run_policy(observed.job))
+    all_or_nothing = isinstance(framework, AllOrNothing) and framework.all_or_nothing
+    restarts_together = scope is RestartScope.JOB or (scope is None and all_or_nothing)
+    return state if restarts_together else None
 
 
-def placement_wait(seen: ObservedJob[J]) -> GangWait | None:
-    """How a gang stands that is still to be placed."""
-    state = seen.gang_state
+def placement_wait(observed: ObservedJob[J]) -> GangWait | None:
+    """The wait of a gang that is not placed yet."""
+    state = observed.gang_state
     if state is None or state.phase != PodGroupPhase.PENDING or state.last_transition_time is None:
         return None
-    limit = seen.gang_spec.policy.schedule_timeout_seconds or DEFAULT_SCHEDULE_TIMEOUT
-    left = state.last_transition_time + timedelta(seconds=limit) - seen.now
-    return GangWait(state.last_transition_time, left, limit, state.message)
+    limit = observed.gang_spec.policy.schedule_timeout_seconds or DEFAULT_SCHEDULE_TIMEOUT
+    remaining = state.last_transition_time + timedelta(seconds=limit) - observed.now
+    return GangWait(state.last_transition_time, remaining, limit, state.message)
 
 
-def expired_wait(seen: ObservedJob[J]) -> GangWait | None:
-    """The same of one that found no place in time, if its job is to fail then."""
-    if seen.job.metadata.annotations.get(ON_TIMEOUT_ANNOTATION, "").lower() != "fail":
+def expired_wait(observed: ObservedJob[J]) -> GangWait | None:
+    """The wait of a gang that was not placed in time, if its job is to fail then."""
+    if observed.job.metadata.annotations.get(ON_TIMEOUT_ANNOTATION, "").lower() != "fail":
         return None
-    waits = placement_wait(seen)
-    return waits if waits is not None and waits.remaining <= timedelta() else None
+    wait = placement_wait(observed)
+    return wait if wait is not None and wait.remaining <= timedelta() else None

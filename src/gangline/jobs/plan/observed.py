@@ -1,6 +1,6 @@
-"""Everything a decision may depend on, at one moment."""
+"""Everything that a plan may depend on, at one moment."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Generic
 
@@ -12,17 +12,17 @@ from gangline.api.meta import JSON
 from gangline.api.scheduling import PodGroupState
 from gangline.jobs.defaults import problems
 from gangline.jobs.framework import Addresses, Companion, Elastic, Framework, J, NeedsCompanions, Problem
-from gangline.jobs.gangs.choice import SchedulerChoice, choose_scheduler
-from gangline.jobs.gangs.podgroup import GangScheduler, GangSpec, ReportsGangState, pod_group_resource
+from gangline.jobs.gangs.podgroup import GangSpec, ReportsGangState, pod_group_resource
 from gangline.jobs.plan.actions import PODS
-from gangline.jobs.pods.addressing import Site, member_addresses
-from gangline.jobs.pods.render import port_number
+from gangline.jobs.plan.addressing import member_addresses
+from gangline.jobs.plan.render import port_number
 from gangline.jobs.pods.replicas import Gang
+from gangline.jobs.site import SchedulerChoice, Site, choose_scheduler
 
 ResourceName = tuple[str, str]
 """Resource and name of an object in the job's namespace."""
 ObjectLookup = Callable[[str, str], JSON | None]
-"""Gives the object of a resource and name in the job's namespace, if the cache has one."""
+"""Returns the object of a resource and name in the job's namespace, if the cache has it."""
 
 
 class JobChildren(msgspec.Struct, frozen=True):
@@ -30,32 +30,32 @@ class JobChildren(msgspec.Struct, frozen=True):
 
     pods: tuple[Pod, ...] = ()
     services: tuple[Service, ...] = ()
-    # Objects with the job's labels and no owner.
+    # Objects with the job's labels and without an owner, by resource.
     orphans: tuple[tuple[str, Pod | Service], ...] = ()
-    # Made and ended by us, and not shown by the cache yet.
+    # Objects that we created or deleted, which the cache does not show yet.
     pending_creates: frozenset[ResourceName] = frozenset()
     pending_deletes: frozenset[str] = frozenset()
-    # The end of failed pods' logs, by uid, where they could be had.
+    # The last log lines of failed pods by uid, where they could be read.
     log_tails: Mapping[str, tuple[str, ...]] = {}
 
 
 class ObservedJob(msgspec.Struct, Generic[J], frozen=True):
-    """A job, defaulted; its children, seated; where its members are found; what it needs besides; and when."""
+    """A job with its defaults, its children, and the time."""
 
     job: J
     children: JobChildren
-    # Why it cannot run, if it cannot; the rest is then as good as it gets.
+    # Why the job cannot run. If there are any, the fields below may be incomplete.
     problems: tuple[Problem, ...]
     gang: Gang
     addresses: Addresses
-    # Each with the object of that name, whoever owns it, if there is one.
+    # Each with the object of that name, if there is one, even if the job does not own it.
     companions: tuple[tuple[Companion, JSON | None], ...]
     now: datetime
     site: Site
-    # Who places its pods, and what that one is told of them.
+    # The gang scheduler, and what it must know about the gang.
     scheduler_choice: SchedulerChoice
     gang_spec: GangSpec
-    # The PodGroup there is, and how its gang is doing, where its scheduler says so.
+    # The PodGroup that exists, and the state of the gang if its scheduler reports one.
     pod_group: JSON | None
     gang_state: PodGroupState | None
 
@@ -69,80 +69,75 @@ class ObservedJob(msgspec.Struct, Generic[J], frozen=True):
         site: Site = Site(),  # noqa: B008 - frozen
         find: ObjectLookup = lambda resource, name: None,
     ) -> "ObservedJob[J]":
+        """Apply the defaults, assign pods to replicas, and look up the companions of the job."""
         job = framework.default(job)
-        replicas, facts = framework.replicas(job), framework.facts
-        wrong = problems(framework, job)
+        replicas, job_kind = framework.replicas(job), framework.facts
+        invalid = problems(framework, job)
         gang = Gang.of(job.metadata.name, replicas, children.pods, job.status.ledger.round)
         policy = framework.run_policy(job).scheduling_policy
-        placed_by = choose_scheduler(site, job, policy=policy is not None)
-        fewest = framework.min_members(job) if not wrong and isinstance(framework, Elastic) else None
-        team = GangSpec(job, replicas, policy or SchedulingPolicy(), fewest, _succeeded_members(gang))
-        gangs = placed_by.gang_scheduler
-        group = find(pod_group_resource(gangs), job.metadata.name) if gangs is not None and not wrong else None
-        ports = {kind: port_number(spec.template, facts) for kind, spec in replicas.items()}
+        choice = choose_scheduler(site, job, policy=policy is not None)
+        min_members = framework.min_members(job) if not invalid and isinstance(framework, Elastic) else None
+        spec = GangSpec(job, replicas, policy or SchedulingPolicy(), min_members, _succeeded_members(gang))
+        scheduler = choice.gang_scheduler
+        pod_group, companions = None, list[Companion]()
+        if not invalid and scheduler is not None:
+            pod_group = find(pod_group_resource(scheduler), job.metadata.name)
+            companions.extend(scheduler.group_companions(spec, pod_group))
+        if not invalid and isinstance(framework, NeedsCompanions):
+            companions.extend(framework.companions(job, gang))
+        ports = {kind: port_number(replica_spec.template, job_kind) for kind, replica_spec in replicas.items()}
         return cls(
             job=job,
             children=children,
             gang=gang,
-            addresses=member_addresses(site, job, ports, replicas, children.services, facts),
-            problems=wrong,
-            companions=(
-                ()
-                if wrong
-                else (
-                    *(_pod_group_companions(gangs, team, group, find) if gangs is not None else ()),
-                    *(
-                        (found, find(found.resource, found.name))
-                        for found in _framework_companions(framework, job, gang)
-                    ),
-                )
-            ),
+            addresses=member_addresses(site, job, ports, replicas, children.services, job_kind),
+            problems=invalid,
+            companions=_with_existing(companions, find),
             now=now,
             site=site,
-            scheduler_choice=placed_by,
-            gang_spec=team,
-            pod_group=group,
-            gang_state=_pod_group_state(gangs, group, job.metadata.uid),
+            scheduler_choice=choice,
+            gang_spec=spec,
+            pod_group=pod_group,
+            gang_state=_pod_group_state(scheduler, pod_group, job.metadata.uid),
         )
 
     @property
     def is_admitted(self) -> bool:
-        """Whether pods may be made: whoever places whole gangs may want to be asked first."""
-        gangs = self.scheduler_choice.gang_scheduler
-        if gangs is None:
+        """Whether pods may be created: some gang schedulers admit a PodGroup first."""
+        scheduler = self.scheduler_choice.gang_scheduler
+        if scheduler is None:
             return not self.scheduler_choice.missing_name
-        return gangs.admits(self.pod_group)
+        return scheduler.admits(self.pod_group)
 
     def existing_names(self, resource: str) -> set[str]:
-        """Names of the pods or services that are there, or will be as soon as the cache has caught up."""
-        found = self.children.pods if resource == PODS else self.children.services
-        names = {child.metadata.name for child in found}
+        """Names of the pods or services that exist, with those that the cache does not show yet."""
+        children: Iterable[Pod | Service] = self.children.pods if resource == PODS else self.children.services
+        names = {child.metadata.name for child in children}
         return names | {name for kind, name in self.children.pending_creates if kind == resource}
 
+    def is_being_deleted(self, child: Pod | Service) -> bool:
+        """Whether a child is terminating, or we deleted it and the cache does not show that yet."""
+        metadata = child.metadata
+        return metadata.deletion_timestamp is not None or metadata.uid in self.children.pending_deletes
 
-def is_owned_by(found: JSON, uid: str) -> bool:
-    """Whether an object is the job's of that uid."""
-    return any(owner.get("uid") == uid for owner in found["metadata"].get("ownerReferences") or [])
+
+def is_owned_by(body: JSON, uid: str) -> bool:
+    """Whether one of the owners of an object has that uid."""
+    return any(owner.get("uid") == uid for owner in body["metadata"].get("ownerReferences") or [])
 
 
 def _succeeded_members(gang: Gang) -> int:
-    """0 where it is of no interest: nobody is told of every member that ends while no other waits for a place."""
-    ended = sum(counts.succeeded for counts in gang.counts.values())
-    placed = sum(bool(pod.spec.node_name) for pod in gang.pods.values()) if ended else 0
-    return ended if placed < len(gang.seats) else 0
+    """Succeeded replicas, or 0 when all others are placed, so that the PodGroup is not patched at every completion."""
+    succeeded = sum(counts.succeeded for counts in gang.counts.values())
+    placed = sum(bool(pod.spec.node_name) for pod in gang.pods.values()) if succeeded else 0
+    return succeeded if placed < len(gang.seats) else 0
 
 
-def _pod_group_companions(
-    gangs: GangScheduler, team: GangSpec, group: JSON | None, find: ObjectLookup
-) -> tuple[tuple[Companion, JSON | None], ...]:
-    return tuple((each, find(each.resource, each.name)) for each in gangs.group_companions(team, group))
+def _with_existing(companions: Iterable[Companion], find: ObjectLookup) -> tuple[tuple[Companion, JSON | None], ...]:
+    return tuple((companion, find(companion.resource, companion.name)) for companion in companions)
 
 
-def _pod_group_state(gangs: object, group: JSON | None, uid: str) -> PodGroupState | None:
-    if group is None or not is_owned_by(group, uid) or not isinstance(gangs, ReportsGangState):
+def _pod_group_state(scheduler: object, pod_group: JSON | None, uid: str) -> PodGroupState | None:
+    if pod_group is None or not is_owned_by(pod_group, uid) or not isinstance(scheduler, ReportsGangState):
         return None
-    return gangs.gang_state(group)
-
-
-def _framework_companions(framework: Framework[J], job: J, gang: Gang) -> tuple[Companion, ...]:
-    return framework.companions(job, gang) if isinstance(framework, NeedsCompanions) else ()
+    return scheduler.gang_state(pod_group)

@@ -1,4 +1,4 @@
-"""Pods that do not get on: what a person should see under the job."""
+"""Events of a job about its pods: containers that wait or failed, and exit codes."""
 
 from collections.abc import Iterable, Iterator
 
@@ -8,12 +8,15 @@ from gangline.jobs.pods.replicas import terminated_state
 
 
 def pod_warnings(pods: Iterable[Pod]) -> tuple[JobEvent, ...]:
-    """One warning per container that waits for a reason, or ended badly in a pod that goes on; else per pod."""
-    return tuple(note for pod in pods for note in _warnings(pod))
+    """Warnings about pods that are pending or running.
+
+    One for each container that waits with a message or has failed; else, for a pod without a node, its conditions.
+    """
+    return tuple(warning for pod in pods for warning in _warnings(pod))
 
 
 def exit_events(pods: Iterable[Pod], container: str) -> Iterator[JobEvent]:
-    """With what the training containers of pods that are through have ended."""
+    """The exit codes of training containers that have ended."""
     for pod in pods:
         state = terminated_state(pod, container)
         if state is not None:
@@ -24,21 +27,21 @@ def exit_events(pods: Iterable[Pod], container: str) -> Iterator[JobEvent]:
 def _warnings(pod: Pod) -> Iterator[JobEvent]:
     if pod.status.phase not in (PodPhase.PENDING, PodPhase.RUNNING):
         return
-    name, told = pod.metadata.name, False
-    for found in (*pod.status.init_container_statuses, *pod.status.container_statuses):
-        waiting, ended = found.state.waiting, found.state.terminated
+    name, warned = pod.metadata.name, False
+    for container in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+        waiting, terminated = container.state.waiting, container.state.terminated
         if waiting is not None and waiting.message:
-            told = True
-            message = f"Error pod {name} container {found.name} waiting message: {waiting.message}"
+            warned = True
+            message = f"Error pod {name} container {container.name} waiting message: {waiting.message}"
             yield JobEvent(waiting.reason or "Waiting", message, warning=True)
-        elif ended is not None and ended.exit_code:
-            told = True
+        elif terminated is not None and terminated.exit_code:
+            warned = True
             message = (
-                f"Error pod {name} container {found.name} exitCode: {ended.exit_code}"
-                f" terminated message: {ended.message}"
+                f"Error pod {name} container {container.name} exitCode: {terminated.exit_code}"
+                f" terminated message: {terminated.message}"
             )
-            yield JobEvent(ended.reason or "Error", message, warning=True)
-    if not told and not pod.spec.node_name:
+            yield JobEvent(terminated.reason or "Error", message, warning=True)
+    if not warned and not pod.spec.node_name:
         for condition in pod.status.conditions:
             if condition.status == "False" and condition.message:
                 message = f"Error pod {name} condition message: {condition.message}"

@@ -1,4 +1,4 @@
-"""Exit codes, who failed first, and the budget of restarts."""
+"""Exit codes, which replica failed first, and how many restarts are allowed."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -10,6 +10,7 @@ from gangline.api.core import ContainerStateTerminated, Pod, PodPhase
 from gangline.api.kubeflow.training import (
     RESTART_SCOPE_ANNOTATION,
     Failure,
+    JobStatus,
     ReplicaSpec,
     RestartLedger,
     RestartPolicy,
@@ -17,26 +18,27 @@ from gangline.api.kubeflow.training import (
     RunPolicy,
     TrainingJob,
 )
-from gangline.jobs.pods.replicas import Gang, Member, terminated_state, training_container_name
+from gangline.jobs.pods.replicas import Gang, Member, all_pods, terminated_state, training_container_name
 
 PORT_CLASH = "PortClash"
-"""Why a pod of the local plane failed whose port somebody else took: its peers were told that port."""
+"""Reason of a failed pod on the local plane whose port was taken by another process. Its peers know that port only."""
 
 MIN_RETRYABLE_CODE = 128
-"""From this exit code on a container was ended from outside, or asked to be tried again."""
+"""From this exit code on a container was ended from outside, or asked to be restarted."""
 
 UNDELAYED_RESTARTS = {RestartScope.REPLICA: 5, RestartScope.JOB: 1}
-"""Restarts in a row that are not delayed: v1 never delays the restart of one replica."""
+"""Consecutive restarts without a delay: v1 never delays the restart of one replica."""
 MIN_RESTART_DELAY, MAX_RESTART_DELAY = timedelta(seconds=10), timedelta(minutes=5)
 STREAK_RESET_AFTER = timedelta(minutes=10)
-"""A restart after which this long nothing failed ends the row."""
+"""If nothing fails for this long after a restart, the next one counts as the first of a new streak."""
 
 VERDICT_DELAY, PEER_VERDICT_DELAY = timedelta(seconds=3), timedelta(seconds=60)
-"""How long a team's verdict waits for an earlier failure to be told; the longer one if the log blames a peer."""
+"""How long a verdict waits for an earlier failure to be reported; the longer one if the log blames a peer."""
 
 FAILURE_LOG_LINES = 20
+MAX_MESSAGE_LENGTH = 1000
 
-# What frameworks say when it was a peer that went: gloo, NCCL, gRPC, Rabit, LightGBM, MPI, sockets.
+# What frameworks log when the connection to a peer breaks: gloo, NCCL, gRPC, Rabit, LightGBM, MPI, sockets.
 PEER_FAILURE_PATTERN = re.compile(
     r"connection (reset|closed|refused|aborted)|closed by (the )?(remote )?peer|broken pipe|socket closed"
     r"|remote (end|host|process) (closed|has)|peer (closed|left|is (gone|down))|ncclremoteerror|nccl.*remote"
@@ -46,40 +48,55 @@ PEER_FAILURE_PATTERN = re.compile(
 )
 
 
+class RestartTally(msgspec.Struct, frozen=True):
+    """The restarts of a job up to now, those by kubelets included, and the ledger in which they are counted."""
+
+    total: int
+    ledger: RestartLedger
+
+
+def restart_tally(status: JobStatus, gang: Gang, replicas: Mapping[str, ReplicaSpec]) -> RestartTally:
+    """The restarts in the status, with those that kubelets have done since it was written."""
+    # We write the observed generation down, and v1 does not.
+    taken_over = status.start_time is not None and not status.observed_generation
+    ledger = with_kubelet_restarts(status.ledger, gang, replicas, taken_over=taken_over)
+    return RestartTally(status.restarts + ledger.in_place - status.ledger.in_place, ledger)
+
+
 def is_retryable(code: int | None) -> bool:
-    """Whether ExitCode tries again: after a signal or an eviction, never after an error of the program's own."""
+    """Whether policy ExitCode restarts: after a signal or an eviction (None), never after an error of the program."""
     return code is None or code >= MIN_RETRYABLE_CODE
 
 
 def restart_scope(job: TrainingJob, policy: RunPolicy) -> RestartScope:
-    """Whether one replica restarts or the whole team."""
+    """Whether a failure restarts one replica or all of them."""
     return requested_scope(job, policy) or RestartScope.REPLICA
 
 
 def requested_scope(job: TrainingJob, policy: RunPolicy) -> RestartScope | None:
-    """The same, if the job says so; the field wins over the annotation."""
-    written = policy.restart_scope or job.metadata.annotations.get(RESTART_SCOPE_ANNOTATION, "")
-    return RestartScope(written) if written in list(RestartScope) else None
+    """The restart scope that the job requests, if it does. The field wins over the annotation."""
+    text = policy.restart_scope or job.metadata.annotations.get(RESTART_SCOPE_ANNOTATION, "")
+    return RestartScope(text) if text in list(RestartScope) else None
 
 
 def exit_code(pod: Pod, container: str) -> int | None:
-    """With what the training container ended; None when nobody can say (evicted, lost)."""
+    """The exit code of the training container; None if it is unknown (the pod was evicted, or its node lost)."""
     state = terminated_state(pod, container)
     return state.exit_code if state is not None else None
 
 
 def is_permanent(pod: Pod, policy: str, container: str) -> bool:
-    """Whether a failed pod stays failed under its replica type's policy."""
+    """Whether a failed pod is not restarted under the policy of its replica type."""
     if policy == RestartPolicy.EXIT_CODE:
         return not is_retryable(exit_code(pod, container))
     return policy == RestartPolicy.NEVER
 
 
 def failed_pods(gang: Gang) -> dict[Member, Pod]:
-    """Who failed. A pod that somebody sent away dies of that, and it is nobody's failure."""
+    """The failed pods by replica. A pod that fails while it is being deleted is not one of them."""
     return {
-        seat: pod
-        for seat, pod in gang.pods.items()
+        member: pod
+        for member, pod in gang.pods.items()
         if pod.status.phase == PodPhase.FAILED and pod.metadata.deletion_timestamp is None
     }
 
@@ -87,143 +104,149 @@ def failed_pods(gang: Gang) -> dict[Member, Pod]:
 def first_failed(
     pods: Mapping[Member, Pod], container: str, logs: Mapping[str, tuple[str, ...]]
 ) -> tuple[Member, Pod] | None:
-    """Who failed first: by time; within one second whoever was ended from outside, then whose log blames no peer."""
+    """The replica that failed first, with its pod.
 
-    def order(found: tuple[Member, Pod]) -> tuple[float, bool, bool, Member]:
-        seat, pod = found
-        at = failure_time(pod, container)
+    By time; within the same second pods ended from outside come first, then those whose log blames no peer.
+    """
+
+    def order(item: tuple[Member, Pod]) -> tuple[float, bool, bool, Member]:
+        member, pod = item
+        time = failure_time(pod, container)
         code = exit_code(pod, container)
         return (
-            at.timestamp() if at is not None else float("inf"),
+            time.timestamp() if time is not None else float("inf"),
             not is_retryable(code),
             blames_peer(pod, container, logs),
-            seat,
+            member,
         )
 
     return min(pods.items(), key=order, default=None)
 
 
 def failure_time(pod: Pod, container: str) -> datetime | None:
-    """When a failed pod failed: its training container's end, else the last end of any, else its last transition."""
+    """When a failed pod failed.
+
+    The end of its training container, else that of its last container, else the last change of a condition.
+    """
     state = terminated_state(pod, container)
     if state is not None and state.finished_at is not None:
         return state.finished_at
     ends = [
-        found.state.terminated.finished_at
-        for found in pod.status.container_statuses
-        if found.state.terminated is not None and found.state.terminated.finished_at is not None
+        status.state.terminated.finished_at
+        for status in pod.status.container_statuses
+        if status.state.terminated is not None and status.state.terminated.finished_at is not None
     ]
-    changes = [found.last_transition_time for found in pod.status.conditions if found.last_transition_time]
-    return max(ends or changes, default=None)
+    transitions = [
+        condition.last_transition_time for condition in pod.status.conditions if condition.last_transition_time
+    ]
+    return max(ends or transitions, default=None)
 
 
 def blames_peer(pod: Pod, container: str, logs: Mapping[str, tuple[str, ...]]) -> bool:
-    """Whether the end of the log says that it was somebody else who went first."""
+    """Whether the end of the log says that the connection to a peer broke: the peer then failed first."""
     state = terminated_state(pod, container)
-    told = (*logs.get(pod.metadata.uid, ()), state.message if state is not None else "")
-    return any(PEER_FAILURE_PATTERN.search(line) for line in told)
+    lines = (*logs.get(pod.metadata.uid, ()), state.message if state is not None else "")
+    return any(PEER_FAILURE_PATTERN.search(line) for line in lines)
 
 
-def failure_record(seat: Member, pod: Pod, container: str, logs: Mapping[str, tuple[str, ...]]) -> Failure:
-    """What is written down of a failure."""
+def failure_record(member: Member, pod: Pod, container: str, logs: Mapping[str, tuple[str, ...]]) -> Failure:
+    """The failure of a pod as it is written in the job's status."""
     state = terminated_state(pod, container) or _failed_container_state(pod) or ContainerStateTerminated()
-    known = state != ContainerStateTerminated()
+    has_state = state != ContainerStateTerminated()
     return Failure(
-        replica=str(seat),
+        replica=str(member),
         pod=pod.metadata.name,
-        exit_code=state.exit_code if known else None,
+        exit_code=state.exit_code if has_state else None,
         signal=state.signal
         or (state.exit_code - MIN_RETRYABLE_CODE if MIN_RETRYABLE_CODE < state.exit_code < 160 else 0),
         reason=pod.status.reason or state.reason,
-        message=(pod.status.message or state.message)[:1000],
+        message=(pod.status.message or state.message)[:MAX_MESSAGE_LENGTH],
         time=failure_time(pod, container),
         log=logs.get(pod.metadata.uid, ())[-FAILURE_LOG_LINES:],
     )
 
 
 def most_restarted_failure(gang: Gang, container: str, logs: Mapping[str, tuple[str, ...]]) -> Failure | None:
-    """How the training container ended that its kubelet restarted most often: what wore the budget out."""
-    tried = [
-        (found.restart_count, seat, pod, found.last_state.terminated)
-        for seat, pod in gang.pods.items()
-        for found in pod.status.container_statuses
-        if found.name == training_container_name(pod, container) and found.last_state.terminated is not None
+    """The last end of the training container that its kubelet restarted most often: it used up the backoff limit."""
+    restarted = [
+        (status.restart_count, member, pod, status.last_state.terminated)
+        for member, pod in gang.pods.items()
+        for status in pod.status.container_statuses
+        if status.name == training_container_name(pod, container) and status.last_state.terminated is not None
     ]
-    if not tried:
+    if not restarted:
         return None
-    _, seat, pod, ended = max(tried, key=lambda found: (found[0], found[1]))
+    _, member, pod, state = max(restarted, key=lambda item: (item[0], item[1]))
     return Failure(
-        replica=str(seat),
+        replica=str(member),
         pod=pod.metadata.name,
-        exit_code=ended.exit_code,
-        signal=ended.signal,
-        reason=ended.reason,
-        message=ended.message[:1000],
-        time=ended.finished_at,
+        exit_code=state.exit_code,
+        signal=state.signal,
+        reason=state.reason,
+        message=state.message[:MAX_MESSAGE_LENGTH],
+        time=state.finished_at,
         log=logs.get(pod.metadata.uid, ())[-FAILURE_LOG_LINES:],
     )
 
 
 def _failed_container_state(pod: Pod) -> ContainerStateTerminated | None:
-    states = (found.state.terminated for found in (*pod.status.init_container_statuses, *pod.status.container_statuses))
+    statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
+    states = (status.state.terminated for status in statuses)
     return next((state for state in states if state is not None and state.exit_code), None)
 
 
 def with_kubelet_restarts(
     ledger: RestartLedger, gang: Gang, replicas: Mapping[str, ReplicaSpec], *, taken_over: bool = False
 ) -> RestartLedger:
-    """The ledger with the restarts that kubelets did, each counted once; pods that are gone are dropped.
+    """The ledger with the restarts by kubelets, each counted once, and without pods that are gone.
 
-    Of a job that v1 began, at the first look, only those that v1 counts: of pods that run. Else a job that is within
-    its limit would be over it because another operator looks after it.
+    `taken_over`: the job was started by v1. Then only restarts of running pods are counted, as v1 does; else a job
+    within its limit would exceed it by a change of the operator.
     """
-    seen = {
+    restarts = {
         pod.metadata.uid: _kubelet_restarts(pod)
-        for seat, pod in gang.pods.items()
-        if replicas[seat.type].restart_policy != RestartPolicy.NEVER
+        for member, pod in gang.pods.items()
+        if replicas[member.type].restart_policy != RestartPolicy.NEVER
     }
-    over = {pod.metadata.uid for pod in gang.pods.values() if taken_over and pod.status.phase != PodPhase.RUNNING}
-    more = sum(max(0, number - ledger.counted.get(uid, 0)) for uid, number in seen.items() if uid not in over)
-    here = {pod.metadata.uid for pod in (*gang.pods.values(), *gang.stale, *gang.extra)}
-    # One that was scaled away and is not gone yet may get its seat back.
-    kept = {uid: number for uid, number in ledger.counted.items() if uid in here}
-    kept |= {uid: max(number, ledger.counted.get(uid, 0)) for uid, number in seen.items()}
+    ignored = {pod.metadata.uid for pod in gang.pods.values() if taken_over and pod.status.phase != PodPhase.RUNNING}
+    increase = sum(max(0, count - ledger.counted.get(uid, 0)) for uid, count in restarts.items() if uid not in ignored)
+    existing = {pod.metadata.uid for pod in all_pods(gang)}
+    # A surplus pod that still exists may become a replica's pod again.
+    counted = {uid: count for uid, count in ledger.counted.items() if uid in existing}
+    counted |= {uid: max(count, ledger.counted.get(uid, 0)) for uid, count in restarts.items()}
     if gang.missing():
-        # Only when every seat has its pod is one that is not seen surely gone: it may just have lost its labels.
-        here.update(ledger.replaced)
-        kept = {**ledger.counted, **kept}
+        # A pod that is not observed is surely gone only if every replica has a pod: it may have lost its labels.
+        existing.update(ledger.replaced)
+        counted = {**ledger.counted, **counted}
     return msgspec.structs.replace(
         ledger,
-        counted={uid: number for uid, number in sorted(kept.items()) if number},
-        in_place=ledger.in_place + more,
-        replaced=tuple(uid for uid in ledger.replaced if uid in here),
+        counted={uid: count for uid, count in sorted(counted.items()) if count},
+        in_place=ledger.in_place + increase,
+        replaced=tuple(uid for uid in ledger.replaced if uid in existing),
     )
 
 
 def _kubelet_restarts(pod: Pod) -> int:
     statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
-    return sum(found.restart_count for found in statuses)
+    return sum(status.restart_count for status in statuses)
 
 
-def exceeds_backoff_limit(limit: int | None, restarts: int, ledger: RestartLedger, wanted: int) -> bool:
-    """Whether the budget does not allow what is wanted.
-
-    `limit` restarts are allowed. As in v1 the job also ends when the kubelets alone have used them up.
-    """
+def exceeds_backoff_limit(limit: int | None, restarts: int, ledger: RestartLedger, requested: int) -> bool:
+    """Whether `requested` more restarts exceed the limit. As in v1, also if kubelets alone have used it up."""
     if limit is None:
         return False
-    return ledger.in_place >= max(limit, 1) or restarts + wanted > limit
+    return ledger.in_place >= max(limit, 1) or restarts + requested > limit
 
 
-def with_backoff(ledger: RestartLedger, which: RestartScope, now: datetime) -> RestartLedger:
-    """The ledger after one more restart: how many in a row, and when the next pods may come."""
-    fresh = ledger.not_before is None or now - ledger.not_before >= STREAK_RESET_AFTER
-    streak = 1 if fresh else ledger.streak + 1
-    late = streak - UNDELAYED_RESTARTS[which]
-    wait = min(MIN_RESTART_DELAY * 2 ** (min(late, 10) - 1), MAX_RESTART_DELAY) if late > 0 else timedelta()
-    return msgspec.structs.replace(ledger, streak=streak, not_before=now.replace(microsecond=0) + wait)
+def with_backoff(ledger: RestartLedger, scope: RestartScope, now: datetime) -> RestartLedger:
+    """The ledger after one more restart: the length of the streak, and when new pods may be created."""
+    starts_streak = ledger.not_before is None or now - ledger.not_before >= STREAK_RESET_AFTER
+    streak = 1 if starts_streak else ledger.streak + 1
+    delayed = streak - UNDELAYED_RESTARTS[scope]
+    delay = min(MIN_RESTART_DELAY * 2 ** (min(delayed, 10) - 1), MAX_RESTART_DELAY) if delayed > 0 else timedelta()
+    return msgspec.structs.replace(ledger, streak=streak, not_before=now.replace(microsecond=0) + delay)
 
 
 def any_terminating(pods: Iterable[Pod]) -> bool:
-    """Whether a pod of a team is on its way out, though nobody of us sent it."""
+    """Whether one of the pods is being deleted."""
     return any(pod.metadata.deletion_timestamp is not None for pod in pods)

@@ -1,6 +1,6 @@
-"""Conditions, counts and the life cycle: how a job's state is written down."""
+"""Counters, phase and progress of a job's status."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 
 import msgspec
@@ -8,6 +8,7 @@ import msgspec
 from gangline.api.core import PodPhase
 from gangline.api.kubeflow.training import (
     PROGRESS_ANNOTATION,
+    REPLICA_TYPE,
     ConditionType,
     JobPhase,
     JobProgress,
@@ -15,92 +16,63 @@ from gangline.api.kubeflow.training import (
     ReplicaSpec,
     ReplicaStatus,
     RunState,
+    TrainingJob,
 )
-from gangline.api.meta import Condition
-from gangline.jobs.plan.restarts import is_permanent
+from gangline.jobs.framework import Framework, J
+from gangline.jobs.plan.conditions import created_status, timestamp
+from gangline.jobs.plan.observed import ObservedJob
+from gangline.jobs.plan.restarts import RestartTally, is_permanent
+from gangline.jobs.pods.labels import job_labels
 from gangline.jobs.pods.replicas import UNINDEXED_TYPE, Gang, Member, is_active
 from gangline.progress.line import bounded_progress, parse_progress
 
-# A condition that is set takes the place of these.
-_SUPERSEDES = {
-    ConditionType.RUNNING: ConditionType.RESTARTING,
-    ConditionType.RESTARTING: ConditionType.RUNNING,
-}
-_TERMINAL_CONDITIONS = (ConditionType.SUCCEEDED, ConditionType.FAILED)
 _LEADER_TYPES = ("Chief", "Master", UNINDEXED_TYPE)
 
 
-def with_condition(
-    conditions: Iterable[Condition],
-    kind: ConditionType,
-    reason: str,
-    message: str,
-    now: datetime,
-    *,
-    status: str = "True",
-) -> tuple[Condition, ...]:
-    """The condition last; the same one with the same status and reason is left as it is.
-
-    Running and Restarting take each other's place. An end turns both False, where they are.
-    """
-    kept = tuple(conditions)
-    before = next((found for found in kept if found.type == kind), None)
-    if before is not None and before.status == status and before.reason == reason:
-        return kept
-    stamp = now.replace(microsecond=0)
-    same = before is not None and before.status == status
-    fresh = Condition(
-        type=kind,
-        status=status,
-        reason=reason,
-        message=message,
-        last_update_time=stamp,
-        last_transition_time=before.last_transition_time if before is not None and same else stamp,
+def active_status(framework: Framework[J], observed: ObservedJob[J], restarts: RestartTally) -> JobStatus:
+    """The status of a job that is neither suspended nor finished, with all counters but without new conditions."""
+    job, now = observed.job, observed.now
+    return msgspec.structs.replace(
+        created_status(job, now),
+        replica_statuses=_replica_statuses(framework, observed),
+        start_time=job.status.start_time or timestamp(now),
+        observed_generation=job.metadata.generation,
+        restarts=restarts.total,
+        progress=training_progress(observed.gang, job.status.progress, now),
+        ledger=restarts.ledger,
     )
-    gone = {kind, _SUPERSEDES[kind] if status == "True" and kind in _SUPERSEDES else kind}
-    others: Iterable[Condition] = (found for found in kept if found.type not in gone)
-    if kind in _TERMINAL_CONDITIONS:
-        others = (condition_after_end(found, stamp) for found in others)
-    return (*others, fresh)
 
 
-def without_condition(conditions: Iterable[Condition], kind: ConditionType) -> tuple[Condition, ...]:
-    return tuple(found for found in conditions if found.type != kind)
+def _replica_statuses(framework: Framework[J], observed: ObservedJob[J]) -> dict[str, ReplicaStatus]:
+    replicas, job_kind = framework.replicas(observed.job), framework.facts
+    statuses = {}
+    for kind, spec in replicas.items():
+        selector = _replica_selector(observed.job, kind) if job_kind.scalable else ""
+        statuses[kind] = _replica_status(observed.gang, kind, spec, job_kind.container, selector)
+    # v1 also counts the types that the job leaves out.
+    omitted = (kind for kind in job_kind.default_replicas if kind not in statuses)
+    return {**statuses, **{kind: ReplicaStatus(state=RunState.UNKNOWN.value) for kind in omitted}}
 
 
-def condition_after_end(found: Condition, stamp: datetime) -> Condition:
-    """What is no longer so once the job has ended."""
-    over = (ConditionType.RUNNING, ConditionType.RESTARTING, ConditionType.BLOCKED)
-    if found.type in over and found.status == "True":
-        return msgspec.structs.replace(found, status="False", last_update_time=stamp, last_transition_time=stamp)
-    return found
-
-
-def replica_statuses(
-    gang: Gang,
-    replicas: Mapping[str, ReplicaSpec],
-    container: str,
-    selectors: Mapping[str, str],
-) -> dict[str, ReplicaStatus]:
-    """Counters, state and states of every replica type."""
-    return {
-        kind: _replica_status(gang, kind, spec, container, selectors.get(kind, "")) for kind, spec in replicas.items()
-    }
+def _replica_selector(job: TrainingJob, kind: str) -> str:
+    """The label selector of the pods of a replica type, for autoscalers."""
+    labels = {**job_labels(job), REPLICA_TYPE: kind.lower()}
+    return ",".join(f"{key}={labels[key]}" for key in sorted(labels))
 
 
 def _replica_status(gang: Gang, kind: str, spec: ReplicaSpec, container: str, selector: str) -> ReplicaStatus:
     counts = gang.counts[kind]
-    wanted = spec.replicas or 0
-    for_good = 0
+    replicas = spec.replicas or 0
+    permanently_failed = 0
     if counts.failed:
-        for_good = sum(
+        permanently_failed = sum(
             pod.status.phase == PodPhase.FAILED and is_permanent(pod, spec.restart_policy, container)
             for _, pod in gang.of_type(kind)
         )
     states = {
-        RunState.UNKNOWN: wanted - counts.active - counts.succeeded - for_good,
+        RunState.UNKNOWN: replicas - counts.active - counts.succeeded - permanently_failed,
         RunState.RUNNING: counts.active,
-        RunState.FAILED: for_good,
+        RunState.FAILED: permanently_failed,
         RunState.SUCCEEDED: counts.succeeded,
     }
     return ReplicaStatus(
@@ -108,53 +80,53 @@ def _replica_status(gang: Gang, kind: str, spec: ReplicaSpec, container: str, se
         succeeded=counts.succeeded,
         failed=counts.failed,
         selector=selector,
-        state=_replica_state(states, wanted),
-        states={state.value: number for state, number in states.items() if number},
+        state=_replica_state(states, replicas),
+        states={state.value: count for state, count in states.items() if count},
     )
 
 
-def _replica_state(states: Mapping[RunState, int], wanted: int) -> str:
+def _replica_state(states: Mapping[RunState, int], replicas: int) -> str:
     if states[RunState.FAILED]:
         return RunState.FAILED.value
     if states[RunState.RUNNING]:
         return RunState.RUNNING.value
-    if wanted and states[RunState.SUCCEEDED] == wanted:
+    if replicas and states[RunState.SUCCEEDED] == replicas:
         return RunState.SUCCEEDED.value
     return RunState.UNKNOWN.value
 
 
 def succeeded_counters(statuses: Mapping[str, ReplicaStatus]) -> dict[str, ReplicaStatus]:
-    """As v1 has it: when the job has succeeded, what is still running counts as succeeded."""
+    """As in v1: when the job has succeeded, replicas that still run count as succeeded."""
     return {
-        kind: msgspec.structs.replace(found, active=0, succeeded=found.succeeded + found.active)
-        for kind, found in statuses.items()
+        kind: msgspec.structs.replace(status, active=0, succeeded=status.succeeded + status.active)
+        for kind, status in statuses.items()
     }
 
 
 def idle_counters(statuses: Mapping[str, ReplicaStatus]) -> dict[str, ReplicaStatus]:
-    """Nothing runs; what was counted otherwise stays."""
-    return {kind: _idle_status(found) for kind, found in statuses.items()}
+    """The counters of a job none of whose replicas runs any more; the other counters stay."""
+    return {kind: _idle_status(status) for kind, status in statuses.items()}
 
 
 def suspended_counters(
     statuses: Mapping[str, ReplicaStatus], replicas: Mapping[str, ReplicaSpec]
 ) -> dict[str, ReplicaStatus]:
-    """As v1 has it, nothing is active and the other counters stay; no replica is in any state."""
-    made: dict[str, ReplicaStatus] = {}
-    for kind, found in statuses.items():
-        wanted = replicas[kind].replicas if kind in replicas else 0
-        states = {RunState.UNKNOWN.value: wanted} if wanted else {}
-        made[kind] = msgspec.structs.replace(found, active=0, state=RunState.UNKNOWN.value, states=states)
-    return made
+    """As in v1: no replica is active and the other counters stay. The state of every replica is unknown."""
+    counters: dict[str, ReplicaStatus] = {}
+    for kind, status in statuses.items():
+        count = replicas[kind].replicas if kind in replicas else 0
+        states = {RunState.UNKNOWN.value: count} if count else {}
+        counters[kind] = msgspec.structs.replace(status, active=0, state=RunState.UNKNOWN.value, states=states)
+    return counters
 
 
-def _idle_status(found: ReplicaStatus) -> ReplicaStatus:
-    running = found.states.get(RunState.RUNNING, 0)
-    states = {state: number for state, number in found.states.items() if state != RunState.RUNNING}
+def _idle_status(status: ReplicaStatus) -> ReplicaStatus:
+    running = status.states.get(RunState.RUNNING, 0)
+    states = {state: count for state, count in status.states.items() if state != RunState.RUNNING}
     if running:
         states[RunState.UNKNOWN.value] = states.get(RunState.UNKNOWN, 0) + running
-    state = RunState.UNKNOWN.value if found.state == RunState.RUNNING else found.state
-    return msgspec.structs.replace(found, active=0, state=state, states=states)
+    state = RunState.UNKNOWN.value if status.state == RunState.RUNNING else status.state
+    return msgspec.structs.replace(status, active=0, state=state, states=states)
 
 
 def status_with_phase(status: JobStatus, phase: JobPhase, gang: Gang) -> JobStatus:
@@ -172,35 +144,28 @@ def _job_state(status: JobStatus, phase: JobPhase, gang: Gang) -> RunState:
     return RunState.UNKNOWN
 
 
-def current_condition(status: JobStatus) -> str:
-    """The state in one word: the newest condition that is True."""
-    return next((found.type for found in reversed(status.conditions) if found.status == "True"), "Pending")
-
-
 def training_progress(gang: Gang, before: JobProgress | None, now: datetime) -> JobProgress | None:
-    """How far the training is: what the team's lead reports, and if it does not, whoever comes after it.
+    """The progress that the leader reports, else the next replica in order of rank that reports any.
 
-    While nobody reports it is what it was, and so it is when what is reported is the same. Whatever is no report is
-    passed over.
+    `before` if no pod reports progress, or if the report says the same. Annotations that are no report are skipped.
     """
-    reporting = (seat for seat, pod in gang.pods.items() if PROGRESS_ANNOTATION in pod.metadata.annotations)
-    for seat in sorted(reporting, key=_reporter_rank):
-        said = parse_progress(gang.pods[seat].metadata.annotations[PROGRESS_ANNOTATION])
-        if said is None:
+    reporting = (member for member, pod in gang.pods.items() if PROGRESS_ANNOTATION in pod.metadata.annotations)
+    for member in sorted(reporting, key=_reporter_rank):
+        parsed = parse_progress(gang.pods[member].metadata.annotations[PROGRESS_ANNOTATION])
+        if parsed is None:
             continue
-        found = bounded_progress(said)
-        stamp = before.updated if before is not None else None
-        same = JobProgress(
-            step=found.step,
-            total=found.total,
-            metrics=dict(found.metrics),
-            replica=str(seat),
-            updated=stamp,
+        report = bounded_progress(parsed)
+        progress = JobProgress(
+            step=report.step,
+            total=report.total,
+            metrics=dict(report.metrics),
+            replica=str(member),
+            updated=before.updated if before is not None else None,
         )
-        return same if same == before else msgspec.structs.replace(same, updated=now.replace(microsecond=0))
+        return progress if progress == before else msgspec.structs.replace(progress, updated=timestamp(now))
     return before
 
 
-def _reporter_rank(seat: Member) -> tuple[int, int]:
-    """Chief, master or launcher first, then workers by number, then everyone else."""
-    return (0 if seat.type in _LEADER_TYPES else 1 if seat.type == "Worker" else 2), seat.index
+def _reporter_rank(member: Member) -> tuple[int, int]:
+    """Chief, master or launcher first, then workers by index, then all others."""
+    return (0 if member.type in _LEADER_TYPES else 1 if member.type == "Worker" else 2), member.index

@@ -1,1 +1,1 @@
-"""The replicas of a job, and the bodies of their pods and services. Pure."""
+"""The replicas of a job, their pods, and the labels of these. Pure."""

@@ -1,4 +1,4 @@
-"""Seats and the pods that fill them."""
+"""The replicas of a job, and the pods that run them."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
@@ -7,13 +7,14 @@ import msgspec
 
 from gangline.api.core import ContainerStateTerminated, Pod, PodPhase
 from gangline.api.kubeflow.training import ROUND_ANNOTATION, ReplicaSpec
+from gangline.api.meta import ObjectMeta
 
 UNINDEXED_TYPE = "Launcher"
-"""The one replica type of which there is exactly one, whose pod has no number in its name."""
+"""The one replica type with exactly one replica, whose pod has no index in its name."""
 
 
 class Member(msgspec.Struct, frozen=True, order=True, gc=False):
-    """One seat of the team: replica type and index."""
+    """One replica of a job: its type and its index."""
 
     type: str
     index: int
@@ -23,12 +24,17 @@ class Member(msgspec.Struct, frozen=True, order=True, gc=False):
 
 
 def member_name(job: str, member: Member) -> str:
-    """The name of a member's pod and service: the same every time, so that a second attempt meets the first."""
+    """The name of the pod and the service of a replica. Always the same, so that a repeated create finds the first."""
     return f"{job}-{member}".replace("/", "-")
 
 
+def job_members(replicas: Mapping[str, ReplicaSpec]) -> tuple[Member, ...]:
+    """All replicas that a job asks for, in the order in which they are created."""
+    return tuple(Member(kind, index) for kind, spec in replicas.items() for index in range(spec.replicas or 0))
+
+
 class Counts(NamedTuple):
-    """Replicas of one type, as v1 counts them: a pod that is pending or on its way out is in none."""
+    """Replicas of one type, counted as in v1: a pod that is pending or terminating is in no counter."""
 
     active: int = 0
     succeeded: int = 0
@@ -36,79 +42,85 @@ class Counts(NamedTuple):
 
 
 class Gang(msgspec.Struct, frozen=True):
-    """The team: every seat in order, who sits there, and who should go."""
+    """All replicas of a job in order, the pods that run them, and the pods to delete."""
 
     seats: tuple[Member, ...]
-    # Pods of the present round, by seat.
+    # Pods of the current round, by replica.
     pods: Mapping[Member, Pod]
-    # Names of seats under which some pod still exists, whatever becomes of it.
+    # Replicas for which a pod of that name exists, of whatever round.
     taken: Collection[Member]
     # Pods of an earlier round.
     stale: tuple[Pod, ...]
-    # Pods beyond the replicas asked for.
+    # Pods beyond the number of replicas.
     extra: tuple[Pod, ...]
     counts: Mapping[str, Counts]
 
     @classmethod
     def of(cls, job: str, replicas: Mapping[str, ReplicaSpec], pods: Iterable[Pod], number: int = 0) -> "Gang":
-        """Seat the pods that a job owns, in its round `number`."""
-        seats = tuple(Member(kind, index) for kind, spec in replicas.items() for index in range(spec.replicas or 0))
-        named = {member_name(job, seat): seat for seat in seats}
-        seated: dict[Member, Pod] = {}
+        """Assign the pods that a job owns to its replicas. `number` is the job's current round."""
+        members = job_members(replicas)
+        by_name = {member_name(job, member): member for member in members}
+        current: dict[Member, Pod] = {}
         taken: set[Member] = set()
         stale: list[Pod] = []
         extra: list[Pod] = []
         for pod in pods:
-            seat = named.get(pod.metadata.name)
-            if seat is None:
+            member = by_name.get(pod.metadata.name)
+            if member is None:
                 extra.append(pod)
                 continue
-            taken.add(seat)
-            if restart_round(pod) < number:
+            taken.add(member)
+            if round_number(pod.metadata) < number:
                 stale.append(pod)
             else:
-                seated[seat] = pod
-        ordered = {seat: seated[seat] for seat in seats if seat in seated}
-        return cls(seats, ordered, taken, tuple(stale), tuple(extra), _counts_by_type(replicas, ordered))
+                current[member] = pod
+        ordered = {member: current[member] for member in members if member in current}
+        return cls(members, ordered, taken, tuple(stale), tuple(extra), _counts_by_type(replicas, ordered))
 
     def missing(self) -> tuple[Member, ...]:
-        """Seats whose name is free."""
-        return tuple(seat for seat in self.seats if seat not in self.taken)
+        """The replicas without a pod, of whatever round: their names are free."""
+        return tuple(member for member in self.seats if member not in self.taken)
 
     def of_type(self, kind: str) -> Iterable[tuple[Member, Pod]]:
-        return ((seat, pod) for seat, pod in self.pods.items() if seat.type == kind)
+        """The replicas of one type that have a pod, with it."""
+        return ((member, pod) for member, pod in self.pods.items() if member.type == kind)
 
 
-def restart_round(pod: Pod) -> int:
-    """In which round of its team a pod was made."""
-    written = pod.metadata.annotations.get(ROUND_ANNOTATION, "0")
-    return int(written) if written.isdigit() else 0
+def all_pods(gang: Gang) -> tuple[Pod, ...]:
+    """The pods of all rounds, surplus pods included."""
+    return (*gang.pods.values(), *gang.stale, *gang.extra)
+
+
+def round_number(metadata: ObjectMeta) -> int:
+    """The round of its gang in which a pod or service was created."""
+    annotation = metadata.annotations.get(ROUND_ANNOTATION, "0")
+    return int(annotation) if annotation.isdigit() else 0
 
 
 def _counts_by_type(replicas: Mapping[str, ReplicaSpec], pods: Mapping[Member, Pod]) -> dict[str, Counts]:
     tally = {kind: [0, 0, 0] for kind in replicas}
-    for seat, pod in pods.items():
+    for member, pod in pods.items():
         if is_active(pod):
-            tally[seat.type][0] += 1
+            tally[member.type][0] += 1
         elif pod.status.phase == PodPhase.SUCCEEDED:
-            tally[seat.type][1] += 1
+            tally[member.type][1] += 1
         elif pod.status.phase == PodPhase.FAILED:
-            tally[seat.type][2] += 1
+            tally[member.type][2] += 1
     return {kind: Counts(*numbers) for kind, numbers in tally.items()}
 
 
 def is_active(pod: Pod) -> bool:
-    """Running, and not on its way out."""
+    """Whether a pod runs and is not terminating."""
     return pod.status.phase == PodPhase.RUNNING and pod.metadata.deletion_timestamp is None
 
 
 def training_container_name(pod: Pod, container: str) -> str:
-    """The name of the container that trains: the one given, else the first. An MPIJob may call its own as it likes."""
-    names = [found.name for found in pod.spec.containers]
+    """The name of the container that trains: `container`, else the first. An MPIJob may name it freely."""
+    names = [spec.name for spec in pod.spec.containers]
     return names[0] if names and container not in names else container
 
 
 def terminated_state(pod: Pod, container: str) -> ContainerStateTerminated | None:
-    """How the container that trains ended, if it has; `container` is what its kind calls it."""
+    """How the training container ended, if it has; `container` is its usual name in that kind of job."""
     name = training_container_name(pod, container)
-    return next((found.state.terminated for found in pod.status.container_statuses if found.name == name), None)
+    return next((status.state.terminated for status in pod.status.container_statuses if status.name == name), None)

@@ -1,4 +1,4 @@
-"""What must hold of a job, whatever happens: judged at every change that the operator makes, and when it is quiet."""
+"""Invariants of a job in a `World`: checked at every write of the operator, and when it is done."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -15,10 +15,9 @@ from gangline.api.kubeflow.training import (
 )
 from gangline.api.meta import JSON
 from gangline.jobs.defaults import is_managed_here
-from gangline.jobs.framework import Framework
 from gangline.jobs.plan.restarts import restart_scope
-from gangline.jobs.pods.addressing import ServiceMode
-from gangline.jobs.pods.replicas import Member, member_name
+from gangline.jobs.pods.replicas import Member, job_members, member_name
+from gangline.jobs.site import ServiceMode
 from gangline.testing.world.server import WorldWrite, controller_uid, labels_of
 from gangline.testing.world.world import World
 
@@ -26,7 +25,7 @@ LABELLED_RESOURCES = ("pods", "services")
 
 
 class Invariants:
-    """Follows one job, until another one of its name takes its place."""
+    """Checks every write of the operator for one job. Starts anew when another job of that name is created."""
 
     def __init__(self) -> None:
         self._uid = ""
@@ -37,21 +36,19 @@ class Invariants:
         self._status = JobStatus()
         self._replaced: set[str] = set()
         self._services: set[str] = set()
-        # When each condition was last written, by type: a count of writes.
+        # By condition type: the number of the status write that last changed it, and its status and reason.
         self._condition_writes: dict[str, tuple[int, Any]] = {}
         self._status_writes = 0
-        # The clean-up policy under which the job came to its end.
-        self._policy = ""
 
     def judge(self, world: World, write: WorldWrite) -> None:
-        """One change of the operator's."""
+        """Check one write of the operator."""
         if write.resource == world.plural:
             if write.verb == "status":
                 self._judge_status(world)
             return
         if write.before is not None:
-            touched = write.before["metadata"]["uid"]
-            assert touched not in world.strangers, f"touched a stranger's {world.server.names_by_uid[touched]}"
+            uid = write.before["metadata"]["uid"]
+            assert uid not in world.strangers, f"touched a stranger's {world.server.names_by_uid[uid]}"
         if write.verb == "create":
             self._judge_create(world, write)
         if write.verb == "patch" and write.before is not None and controller_uid(write.before) is None:
@@ -64,35 +61,31 @@ class Invariants:
     # Writes
 
     def _judge_create(self, world: World, write: WorldWrite) -> None:
-        facts, name = world.framework.facts, write.newest["metadata"]["name"]
+        job_kind, name = world.framework.facts, write.newest["metadata"]["name"]
         owner = controller_uid(write.newest)
         assert owner is not None, f"{write.resource} {name} has no owner"
         body = world.body
         if owner != self._uid and body is not None and owner == body["metadata"]["uid"]:
-            # The objects of a new job may come before its status.
+            # The objects of a new job may be created before its status.
             self._reset(owner)
         if write.resource == "services":
             self._services.add(name)
-        elif write.resource == "pods" and facts.port is not None:
+        elif write.resource == "pods" and job_kind.port is not None:
             needed = world.key.name if world.site.services is ServiceMode.PER_JOB else name
-            found = world.server.find("services", needed)
-            assert needed in self._services or found is not None, f"pod {name} came before its service"
+            service = world.server.find("services", needed)
+            assert needed in self._services or service is not None, f"pod {name} came before its service"
 
     def _judge_deleted_pod(self, world: World, write: WorldWrite) -> None:
-        """A failed pod is the only proof of its restart: that must be written down before the pod goes."""
+        """A failed pod is the only proof of its restart: the restart must be counted before the pod is deleted."""
         body, pod = world.body, write.before
         assert pod is not None
         if body is None or controller_uid(pod) != body["metadata"]["uid"]:
             return
         job, uid = world.job, pod["metadata"]["uid"]
         status: JobStatus = job.status
-        names = {
-            member_name(world.key.name, seat)
-            for seat in expected_members(world.framework, job)
-            if int((pod["metadata"].get("annotations") or {}).get(ROUND_ANNOTATION, "0")) >= status.ledger.round
-        }
-        stays = pod["metadata"]["name"] in names and not status.finished
-        if pod["status"]["phase"] == "Failed" and stays and not world.framework.run_policy(job).suspend:
+        is_current = pod["metadata"]["name"] in _members_by_name(world, job) and _round(pod) >= status.ledger.round
+        restarts = is_current and not status.finished and not world.framework.run_policy(job).suspend
+        if pod["status"]["phase"] == "Failed" and restarts:
             assert uid in self._replaced, f"{world.server.names_by_uid[uid]} was deleted before it was counted"
 
     def _judge_status(self, world: World) -> None:
@@ -108,22 +101,22 @@ class Invariants:
 
     def _judge_conditions(self, status: JobStatus) -> None:
         self._status_writes += 1
-        for found in status.conditions:
-            known = self._condition_writes.get(found.type)
-            if known is None or known[1] != (found.status, found.reason):
-                self._condition_writes[found.type] = (self._status_writes, (found.status, found.reason))
-        kinds = [found.type for found in status.conditions]
+        for condition in status.conditions:
+            last = self._condition_writes.get(condition.type)
+            value = (condition.status, condition.reason)
+            if last is None or last[1] != value:
+                self._condition_writes[condition.type] = (self._status_writes, value)
+        kinds = [condition.type for condition in status.conditions]
         assert len(set(kinds)) == len(kinds), f"{kinds}: a condition is there twice"
-        true = [found for found in status.conditions if found.status == "True"]
-        order = [self._condition_writes[found.type][0] for found in true]
+        true = [condition.type for condition in status.conditions if condition.status == "True"]
+        order = [self._condition_writes[kind][0] for kind in true]
         assert order[-1:] == [max(order)] if order else True, f"{kinds}: the newest True condition is not the last"
         for kind in set(self._condition_writes) - set(kinds):
             del self._condition_writes[kind]
-        held = {found.type for found in true}
-        assert not {"Succeeded", "Failed"} <= held
-        assert not {"Running", "Restarting"} <= held
-        assert not ({"Succeeded", "Failed"} & held and {"Running", "Restarting", "Blocked"} & held)
-        assert not {"Suspended", "Running"} <= held
+        assert not {"Succeeded", "Failed"} <= set(true)
+        assert not {"Running", "Restarting"} <= set(true)
+        assert not ({"Succeeded", "Failed"} & set(true) and {"Running", "Restarting", "Blocked"} & set(true))
+        assert not {"Suspended", "Running"} <= set(true)
 
     def _judge_end(self, world: World, before: JobStatus, after: JobStatus) -> None:
         assert after.finished == (after.completion_time is not None)
@@ -143,34 +136,34 @@ class Invariants:
             assert after.phase == before.phase, f"{before.phase} is terminal, and became {after.phase}"
 
     def _judge_restarts(self, world: World, before: JobStatus, after: JobStatus) -> None:
-        fresh = set(after.ledger.replaced) - self._replaced
-        for uid in fresh:
+        newly_replaced = set(after.ledger.replaced) - self._replaced
+        for uid in newly_replaced:
             assert uid in world.failures, f"{world.server.names_by_uid[uid]} never failed"
-        self._replaced |= fresh
+        self._replaced |= newly_replaced
         assert after.ledger.round - before.ledger.round in (0, 1)
-        made = len(self._replaced) + after.ledger.round - after.ledger.renewals
-        assert after.restarts == made + after.ledger.in_place, (
+        by_operator = len(self._replaced) + after.ledger.round - after.ledger.renewals
+        assert after.restarts == by_operator + after.ledger.in_place, (
             f"{after.restarts} restarts, of which {len(self._replaced)} replaced, {after.ledger.round} rounds"
             f" and {after.ledger.in_place} in place"
         )
         assert after.restarts >= before.restarts
-        there_were = sum(world.in_place.values())
-        assert after.ledger.in_place <= there_were, (
-            f"{after.ledger.in_place} restarts in place were counted, {there_were} there were"
+        in_place = sum(world.in_place.values())
+        assert after.ledger.in_place <= in_place, (
+            f"{after.ledger.in_place} restarts in place were counted, {in_place} there were"
         )
         assert after.ledger.round <= world.incidents, "the team restarted for nothing"
         limit = world.framework.run_policy(world.job).backoff_limit
-        assert limit is None or made <= limit, f"{made} restarts, of {limit} allowed"
+        assert limit is None or by_operator <= limit, f"{by_operator} restarts, of {limit} allowed"
 
     def _judge_lifecycle(self, world: World, before: JobStatus, after: JobStatus) -> None:
-        """The tables of docs/jobs.md."""
+        """Check phase and state against the tables of docs/jobs.md."""
         suspended, running = after.holds(ConditionType.SUSPENDED), after.holds(ConditionType.RUNNING)
         succeeded, failed = after.holds(ConditionType.SUCCEEDED), after.holds(ConditionType.FAILED)
-        going = not suspended and not after.finished
+        active = not suspended and not after.finished
         allowed = {
             JobPhase.NONE: suspended and not after.finished,
-            JobPhase.CREATING: going and not running,
-            JobPhase.RUNNING: going and (running or before.phase == JobPhase.RUNNING),
+            JobPhase.CREATING: active and not running,
+            JobPhase.RUNNING: active and (running or before.phase == JobPhase.RUNNING),
             JobPhase.CLEAN_UP: after.finished,
             JobPhase.DONE: succeeded,
             JobPhase.FAILED: failed,
@@ -190,123 +183,125 @@ class Invariants:
         for kind, spec in world.framework.replicas(world.job).items():
             if suspended and kind not in status.replica_statuses:
                 continue
-            found = status.replica_statuses[kind]
-            assert sum(found.states.values()) == spec.replicas, f"{kind}: {spec.replicas} replicas, {found.states}"
-            assert all(number > 0 for number in found.states.values())
-            assert found.state == RunState.UNKNOWN or found.states.get(found.state), f"{kind} is {found}"
+            replica = status.replica_statuses[kind]
+            assert sum(replica.states.values()) == spec.replicas, f"{kind}: {spec.replicas} replicas, {replica.states}"
+            assert all(count > 0 for count in replica.states.values())
+            assert replica.state == RunState.UNKNOWN or replica.states.get(replica.state), f"{kind} is {replica}"
 
 
-def expected_members(framework: Framework[Any], job: Any) -> list[Member]:
-    return [
-        Member(kind, index) for kind, spec in framework.replicas(job).items() for index in range(spec.replicas or 0)
-    ]
+def _members_by_name(world: World, job: Any) -> dict[str, Member]:
+    """The replicas that the job asks for, by the names of their pods."""
+    return {member_name(world.key.name, member): member for member in job_members(world.framework.replicas(job))}
+
+
+def _round(pod: JSON) -> int:
+    return int((pod["metadata"].get("annotations") or {}).get(ROUND_ANNOTATION, "0"))
 
 
 async def check_at_rest(world: World) -> None:
-    """The caches show everything and nothing wakes the operator: it must be right as it is, and stay so."""
+    """Check a world whose caches have received all events and in which no reconcile is due."""
     await check_nothing_left_to_do(world)
     body = world.body
     if body is None:
-        left = [
-            (kind, found["metadata"]["name"]) for kind, found in world.server.objects.items() if controller_uid(found)
+        owned = [
+            (kind, body["metadata"]["name"]) for kind, body in world.server.objects.items() if controller_uid(body)
         ]
-        assert not left, f"the job is gone, and left behind {left}"
+        assert not owned, f"the job is gone, and left behind {owned}"
         return
     job, status = world.job, world.job.status
     policy = world.framework.run_policy(job)
     if not is_managed_here(policy):
         return
-    # Without its label nobody sees an object, unless its name is needed.
-    mine = [
-        (kind, found) for kind, found in world.owned() if kind not in LABELLED_RESOURCES or JOB_NAME in labels_of(found)
+    # The caches do not contain objects that lost the label.
+    owned_objects = [
+        (kind, body) for kind, body in world.owned() if kind not in LABELLED_RESOURCES or JOB_NAME in labels_of(body)
     ]
-    pods = [found for kind, found in mine if kind == "pods"]
+    pods = [body for kind, body in owned_objects if kind == "pods"]
+    services = [body for kind, body in owned_objects if kind == "services"]
     live = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
     if status.finished:
-        _check_finished(world, status, policy.clean_pod_policy, mine, live)
+        _check_finished(status, policy.clean_pod_policy, pods, services, live)
     elif policy.suspend:
         assert status.holds(ConditionType.SUSPENDED)
         assert status.phase == ""
         assert not live
-        assert not [found for kind, found in mine if kind == "services"]
-        assert all(found.active == 0 for found in status.replica_statuses.values())
+        assert not services
+        assert all(replica.active == 0 for replica in status.replica_statuses.values())
     elif not status.holds(ConditionType.BLOCKED):
         _check_active(world, job, pods)
 
 
-def _check_finished(world: World, status: JobStatus, policy: str, mine: Any, live: list[JSON]) -> None:
-    services = [found for kind, found in mine if kind == "services"]
+def _check_finished(status: JobStatus, policy: str, pods: list[JSON], services: list[JSON], live: list[JSON]) -> None:
     if policy == "All" or status.ledger.clear:
         assert not live, [pod["metadata"]["name"] for pod in live]
         assert not services
     if policy == "Running":
         assert all(pod["status"]["phase"] in ("Succeeded", "Failed") for pod in live)
     failed = status.holds(ConditionType.FAILED)
-    if not [found for kind, found in mine if kind == "pods" and "deletionTimestamp" in found["metadata"]]:
+    if len(live) == len(pods):
         assert status.phase == (JobPhase.FAILED if failed else JobPhase.DONE)
     assert status.state == (RunState.FAILED if failed else RunState.SUCCEEDED)
 
 
 def _check_active(world: World, job: Any, pods: list[JSON]) -> None:
     status: JobStatus = job.status
-    wanted = {member_name(world.key.name, seat): seat for seat in expected_members(world.framework, job)}
-    there = {pod["metadata"]["name"]: pod for pod in pods}
+    members = _members_by_name(world, job)
+    by_name = {pod["metadata"]["name"]: pod for pod in pods}
     replicas = world.framework.replicas(job)
     waits = world.alarm is not None
-    strangers = {name for (kind, name), found in world.server.objects.items() if kind == "pods"} - set(there)
-    for name, seat in wanted.items():
-        assert name in there or waits or strangers or _any_terminating(pods), f"nobody sits at {name}"
-        pod = there.get(name)
+    strangers = {name for kind, name in world.server.objects if kind == "pods"} - set(by_name)
+    for name, member in members.items():
+        assert name in by_name or waits or strangers or _any_terminating(pods), f"{name} has no pod"
+        pod = by_name.get(name)
         if pod is None or pod["status"]["phase"] != "Failed" or "deletionTimestamp" in pod["metadata"]:
             continue
-        never = replicas[seat.type].restart_policy == RestartPolicy.NEVER
-        tolerated = never and world.framework.tolerates(job, seat.type)
+        never = replicas[member.type].restart_policy == RestartPolicy.NEVER
+        tolerated = never and world.framework.tolerates(job, member.type)
         assert waits or tolerated, f"{name} failed, and nothing is done"
-    extra = [name for name, pod in there.items() if name not in wanted and "deletionTimestamp" not in pod["metadata"]]
+    extra = [
+        name for name, pod in by_name.items() if name not in members and "deletionTimestamp" not in pod["metadata"]
+    ]
     assert not extra, f"{extra} are too many"
-    if world.framework.facts.port is not None and wanted:
-        services = {found["metadata"]["name"] for found in world.server.list_objects("services")}
-        needed = {world.key.name} if world.site.services is ServiceMode.PER_JOB else set(wanted)
+    if world.framework.facts.port is not None and members:
+        services = {service["metadata"]["name"] for service in world.server.list_objects("services")}
+        needed = {world.key.name} if world.site.services is ServiceMode.PER_JOB else set(members)
         assert needed <= services, f"services {needed - services} are missing"
-    _check_counters(world, job, there, wanted)
-    _check_in_place(world, status, pods, replicas, wanted)
+    _check_counters(status, by_name, members)
+    _check_in_place(world, status, pods, members)
 
 
-def _check_counters(world: World, job: Any, there: dict[str, JSON], wanted: dict[str, Any]) -> None:
-    """At rest the counters are those of the pods."""
-    number = job.status.ledger.round
-    for kind, counts in job.status.replica_statuses.items():
-        seen = [
+def _check_counters(status: JobStatus, pods: dict[str, JSON], members: dict[str, Member]) -> None:
+    """Check that the counters of the status are those of the pods."""
+    for kind, counts in status.replica_statuses.items():
+        phases = [
             pod["status"]["phase"]
-            for name, pod in there.items()
-            if name in wanted
-            and wanted[name].type == kind
-            and int((pod["metadata"].get("annotations") or {}).get(ROUND_ANNOTATION, "0")) >= number
+            for name, pod in pods.items()
+            if name in members
+            and members[name].type == kind
+            and _round(pod) >= status.ledger.round
             and not (pod["status"]["phase"] == "Running" and "deletionTimestamp" in pod["metadata"])
         ]
-        told = (counts.active, counts.succeeded, counts.failed)
-        assert told == (seen.count("Running"), seen.count("Succeeded"), seen.count("Failed")), (
-            kind,
-            told,
-            seen,
-        )
+        counters = (counts.active, counts.succeeded, counts.failed)
+        expected = (phases.count("Running"), phases.count("Succeeded"), phases.count("Failed"))
+        assert counters == expected, (kind, counters, phases)
 
 
-def _check_in_place(world: World, status: JobStatus, pods: list[JSON], replicas: Any, wanted: Any) -> None:
-    """What kubelets did to the pods that are there is counted to the last."""
+def _check_in_place(world: World, status: JobStatus, pods: list[JSON], members: dict[str, Member]) -> None:
+    """Check that all restarts by kubelets of pods that exist are counted."""
+    replicas = world.framework.replicas(world.job)
     for pod in pods:
-        uid, seat = pod["metadata"]["uid"], wanted.get(pod["metadata"]["name"])
-        if seat is not None and replicas[seat.type].restart_policy != RestartPolicy.NEVER:
-            number = int((pod["metadata"].get("annotations") or {}).get(ROUND_ANNOTATION, "0"))
-            if number >= status.ledger.round:
-                assert status.ledger.counted.get(uid, 0) == world.in_place.get(uid, 0)
+        uid, member = pod["metadata"]["uid"], members.get(pod["metadata"]["name"])
+        if member is None or replicas[member.type].restart_policy == RestartPolicy.NEVER:
+            continue
+        if _round(pod) >= status.ledger.round:
+            assert status.ledger.counted.get(uid, 0) == world.in_place.get(uid, 0)
 
 
 def check_restart_count(world: World) -> None:
-    """When the operator has seen everything: single restarts, one for each that there was.
+    """Check that every restart is counted once, when the operator has seen everything.
 
-    Of a job that restarts replicas one by one, goes on, and whose name was never another job's. While one is blocked,
-    only an alarm makes the operator look at what its caches do not show.
+    Only for an active job that restarts replicas one by one, and whose name no other job had. Not while it is blocked:
+    then only an alarm lets the operator see what its caches do not contain.
     """
     if world.body is None or world.job.status.finished or world.job.status.holds(ConditionType.BLOCKED):
         return
@@ -315,7 +310,7 @@ def check_restart_count(world: World) -> None:
         world.framework.run_policy(job)
     ):
         return
-    again = {
+    restarted_types = {
         kind.lower()
         for kind, spec in world.framework.replicas(job).items()
         if spec.restart_policy != RestartPolicy.NEVER
@@ -323,10 +318,10 @@ def check_restart_count(world: World) -> None:
     replaced = [
         name
         for uid, name in world.failures.items()
-        if uid not in world.strangers and _replica_type(world, name) in again
+        if uid not in world.strangers and _replica_type(world, name) in restarted_types
     ]
-    happened = len(replaced) + sum(world.in_place.values())
-    assert job.status.restarts == happened, f"{job.status.restarts} restarts were counted, {happened} there were"
+    restarts = len(replaced) + sum(world.in_place.values())
+    assert job.status.restarts == restarts, f"{job.status.restarts} restarts were counted, {restarts} there were"
 
 
 def _replica_type(world: World, pod: str) -> str:
@@ -339,7 +334,7 @@ def _any_terminating(pods: list[JSON]) -> bool:
 
 
 async def check_nothing_left_to_do(world: World) -> None:
-    """The plan is empty now; and until the alarm, or for ever if there is none, it stays empty."""
+    """Check that a reconcile writes nothing now, and nothing until the alarm, or ever if there is none."""
     writes = world.writes
     alarm = world.alarm
     await world.look()

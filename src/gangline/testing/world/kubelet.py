@@ -1,20 +1,22 @@
-"""A kubelet for the world of jobs: it moves pods along, as far as the engine can tell."""
+"""The kubelet of a `World`."""
 
 from gangline.api.meta import JSON
 from gangline.testing.world.world import World
 
 
 class Kubelet:
-    """Moves pods along."""
+    """Changes the status of pods as a kubelet does, when a test says so."""
 
     def __init__(self, world: World) -> None:
         self._world, self._server = world, world.server
 
     def start(self, pod: JSON) -> None:
+        """Start a pending pod."""
         if pod["status"]["phase"] == "Pending":
             self._write_status(pod, "Running", {"running": {}})
 
     def succeed(self, pod: JSON) -> None:
+        """End the training container of a running pod with exit code 0. With policy Always it is restarted."""
         if pod["status"]["phase"] != "Running":
             return
         if pod["spec"]["restartPolicy"] == "Always" and "deletionTimestamp" not in pod["metadata"]:
@@ -23,7 +25,7 @@ class Kubelet:
             self._write_status(pod, "Succeeded", self._terminated_state(0, "Completed"))
 
     def fail(self, pod: JSON, code: int, reason: str = "Error", log: str = "") -> None:
-        """The training container ends; where the pod's policy says so it is started again, in its place."""
+        """End the training container with an exit code. If the pod's restart policy says so, it is restarted in place."""
         if pod["status"]["phase"] not in ("Pending", "Running"):
             return
         if pod["spec"]["restartPolicy"] != "Never" and "deletionTimestamp" not in pod["metadata"]:
@@ -34,25 +36,25 @@ class Kubelet:
         self._write_status(pod, "Failed", self._terminated_state(code, reason))
 
     def evict(self, pod: JSON) -> None:
-        """Nobody can say with what exit code."""
+        """Fail a pod by eviction: its exit code is unknown."""
         if pod["status"]["phase"] in ("Pending", "Running"):
             self._record_failure(pod)
             status = {"phase": "Failed", "reason": "Evicted", "containerStatuses": None}
             self._server.patch("pods", pod["metadata"]["name"], {"status": status})
 
     def clash(self, pod: JSON) -> None:
-        """The port that the pod's peers were told is taken: only where members share a machine."""
+        """Fail a pod because its port is taken by another process. Only if all replicas share a machine."""
         if pod["status"]["phase"] in ("Pending", "Running") and self._world.site.shared_host:
             self._world.incidents += 1
             self._server.patch("pods", pod["metadata"]["name"], {"status": {"phase": "Failed", "reason": "PortClash"}})
 
     def vanish(self, pod: JSON) -> None:
-        """A pod on its way out is gone."""
+        """Remove a pod that is being deleted."""
         if "deletionTimestamp" in pod["metadata"]:
             self._server.remove("pods", pod["metadata"]["name"])
 
     def finish(self) -> None:
-        """All pods on their way out are gone."""
+        """Remove all pods that are being deleted."""
         for pod in self._world.pods():
             self.vanish(pod)
 
@@ -62,7 +64,7 @@ class Kubelet:
         self._write_status(pod, "Running", {"running": {}}, count)
 
     def _record_failure(self, pod: JSON) -> None:
-        """One that is on its way out dies of that, which is nobody's failure."""
+        """Record the failure of a pod, unless it is being deleted: then it is no failure."""
         if "deletionTimestamp" not in pod["metadata"]:
             self._world.failures[pod["metadata"]["uid"]] = pod["metadata"]["name"]
             self._world.incidents += 1

@@ -1,11 +1,11 @@
-"""The server of a `World`: one namespace, in memory, as far as the job engine can tell it from a real one.
+"""The server of a `World`: one namespace in memory, which the job engine cannot tell from a real one.
 
-uids and resourceVersions, preconditions, graceful deletion of pods, owner references with a garbage collector, and
-watch events that wait until somebody delivers them. Whoever calls may be answered wrongly: see `Fault`.
+It has uids and resourceVersions, preconditions, graceful deletion of pods, a garbage collector, and watch events that
+wait until a test delivers them. Requests may fail: see `Fault`.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class WorldWrite(NamedTuple):
-    """A change that was carried out: by whom, what it was, and the object before and after."""
+    """A write of the operator: verb, resource, and the object before and after."""
 
     verb: str
     resource: str
@@ -33,35 +33,35 @@ class WorldWrite(NamedTuple):
 
     @property
     def newest(self) -> JSON:
-        found = self.after if self.after is not None else self.before
-        assert found is not None
-        return found
+        body = self.after if self.after is not None else self.before
+        assert body is not None
+        return body
 
 
 class WorldServer:
-    """Objects by resource (its plural) and name, and what watchers have yet to be told."""
+    """Objects by resource (its plural) and name, and the watch events that are not delivered yet."""
 
     def __init__(self, scheme: Scheme, clock: Clock, namespace: str) -> None:
         self.scheme, self._clock, self._namespace = scheme, clock, namespace
         self.objects: dict[tuple[str, str], JSON] = {}
         self.pending_events: list[tuple[str, JSON | None, JSON | None]] = []
-        # How many objects of a name there have been, and which one a uid was: for people, and to compare two worlds.
+        # The name of every uid, numbered among the objects of that name: for messages, and to compare two worlds.
         self.names_by_uid: dict[str, str] = {}
         self._incarnations: dict[tuple[str, str], int] = {}
-        # How many pods of a name did more than wait.
+        # How many pods of a name have started.
         self.start_counts: Counter[str] = Counter()
         self._revision = 0
-        # Pods that are deleted stay until the kubelet has ended them, even if they have ended by themselves.
+        # Deleted pods stay until the kubelet removes them, even if they have ended.
         self.hold_deleted_pods = False
 
     def find(self, resource: str, name: str) -> JSON | None:
         return self.objects.get((resource, name))
 
     def list_objects(self, resource: str) -> list[JSON]:
-        return [found for (kind, _), found in sorted(self.objects.items()) if kind == resource]
+        return [body for (kind, _), body in sorted(self.objects.items()) if kind == resource]
 
     def owned_by(self, uid: str) -> list[tuple[str, JSON]]:
-        return [(kind, found) for (kind, _), found in sorted(self.objects.items()) if controller_uid(found) == uid]
+        return [(kind, body) for (kind, _), body in sorted(self.objects.items()) if controller_uid(body) == uid]
 
     def create(self, resource: str, body: JSON) -> JSON:
         name = body["metadata"]["name"]
@@ -73,13 +73,13 @@ class WorldServer:
         self.names_by_uid[uid] = f"{resource}/{name}#{number}"
         metadata = {**body["metadata"], "namespace": self._namespace, "uid": uid, "generation": 1}
         metadata["creationTimestamp"] = self.timestamp()
-        made = {**body, "metadata": metadata}
+        created = {**body, "metadata": metadata}
         if resource == "pods":
-            made["status"] = {"phase": "Pending"}
-        return self._store(resource, name, made)
+            created["status"] = {"phase": "Pending"}
+        return self._store(resource, name, created)
 
     def patch(self, resource: str, name: str, patch: JSON, version: str | None = None) -> JSON:
-        """RFC 7396. A uid in the patch is a precondition, as is the version."""
+        """Apply a merge patch (RFC 7396). `version`, and a uid in the patch, are preconditions."""
         before = self.get(resource, name)
         metadata = before["metadata"]
         if version is not None and version != metadata["resourceVersion"]:
@@ -96,7 +96,7 @@ class WorldServer:
         return self._store(resource, name, after)
 
     def delete(self, resource: str, name: str, uid: str | None = None) -> JSON:
-        """Pods that run are given time; `end` is their end."""
+        """Delete an object. A running pod only gets a deletionTimestamp; `remove` ends it."""
         before = self.get(resource, name)
         if uid is not None and uid != before["metadata"]["uid"]:
             raise status_error(409, "Conflict", "the UID in the precondition is another")
@@ -108,21 +108,21 @@ class WorldServer:
         return self._store(resource, name, {**before, "metadata": metadata})
 
     def remove(self, resource: str, name: str) -> JSON:
-        """Gone, at once."""
-        found = self.objects.pop((resource, name))
+        """Remove an object at once."""
+        removed = self.objects.pop((resource, name))
         self._revision += 1
-        self.pending_events.append((resource, found, None))
-        return found
+        self.pending_events.append((resource, removed, None))
+        return removed
 
     def collect_garbage(self) -> bool:
-        """The garbage collector: what is owned by somebody who is no more goes. Whether there was any."""
-        uids = {found["metadata"]["uid"] for found in self.objects.values()}
+        """Delete objects whose owner does not exist any more. Returns whether there were any."""
+        uids = {body["metadata"]["uid"] for body in self.objects.values()}
         doomed = [
             (resource, name)
-            for (resource, name), found in self.objects.items()
-            if (owner := controller_uid(found)) is not None
+            for (resource, name), body in self.objects.items()
+            if (owner := controller_uid(body)) is not None
             and owner not in uids
-            and "deletionTimestamp" not in found["metadata"]
+            and "deletionTimestamp" not in body["metadata"]
         ]
         for resource, name in doomed:
             self.delete(resource, name)
@@ -132,10 +132,10 @@ class WorldServer:
         return self.hold_deleted_pods or pod["status"]["phase"] == "Running"
 
     def get(self, resource: str, name: str) -> JSON:
-        found = self.objects.get((resource, name))
-        if found is None:
+        body = self.objects.get((resource, name))
+        if body is None:
             raise status_error(404, "NotFound", f'{resource} "{name}" not found')
-        return found
+        return body
 
     def _store(self, resource: str, name: str, body: JSON) -> JSON:
         self._revision += 1
@@ -149,10 +149,10 @@ class WorldServer:
 
 
 class WorldClient:
-    """The calls that the engine makes, with faults. Every change it makes is shown to `watch`, before and after."""
+    """The client of the engine, with faults. Every write is passed to `on_write`."""
 
-    def __init__(self, server: WorldServer, watch: Callable[[WorldWrite], None], faults: Faults) -> None:
-        self._server, self._on_write, self._faults = server, watch, faults
+    def __init__(self, server: WorldServer, on_write: Callable[[WorldWrite], None], faults: Faults) -> None:
+        self._server, self._on_write, self._faults = server, on_write, faults
         self._dead = False
 
     @property
@@ -212,15 +212,15 @@ class WorldClient:
     update = apply
 
     def _write(self, verb: str, resource: Resource[T], name: str, perform: Callable[[], JSON]) -> T:
-        def watched() -> JSON:
+        def perform_and_report() -> JSON:
             before = self._server.find(resource.plural, name)
-            made = perform()
+            result = perform()
             after = self._server.find(resource.plural, name)
             if after is not before:
                 self._on_write(WorldWrite(verb, resource.plural, before, after))
-            return made
+            return result
 
-        return self._call(_HTTP_METHODS[verb], resource, name, watched)
+        return self._call(_HTTP_METHODS[verb], resource, name, perform_and_report)
 
     def _call(self, method: str, resource: Resource[T], name: str, perform: Callable[[], JSON]) -> T:
         if self._dead:
@@ -253,25 +253,20 @@ def status_error(code: int, reason: str, message: str) -> KubeError:
 
 
 def decode_as(body: JSON, model: type[T]) -> T:
-    """As the client and the informers do it."""
+    """Decode an object as the client and the informers do."""
     if model is dict:
         return body  # type: ignore[return-value]
     return msgspec.convert(body, model)
 
 
-def controller_uid(found: Mapping[str, Any]) -> str | None:
+def controller_uid(body: Mapping[str, Any]) -> str | None:
     """The uid of the controlling owner."""
-    for reference in found["metadata"].get("ownerReferences") or []:
+    for reference in body["metadata"].get("ownerReferences") or []:
         if reference.get("controller"):
             uid: str = reference["uid"]
             return uid
     return None
 
 
-def labels_of(found: Mapping[str, Any]) -> dict[str, str]:
-    return found["metadata"].get("labels") or {}
-
-
-def conditions_of(job: JSON) -> Iterator[tuple[str, str, str]]:
-    for found in (job.get("status") or {}).get("conditions") or []:
-        yield found["type"], found["status"], found.get("reason", "")
+def labels_of(body: Mapping[str, Any]) -> dict[str, str]:
+    return body["metadata"].get("labels") or {}

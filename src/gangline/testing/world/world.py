@@ -1,8 +1,8 @@
 """A small deterministic world for one job: a server, caches that lag, a kubelet, users and the operator.
 
-The engine in it is the real one. Everything happens when a test says so, in memory and by a clock that stands still;
-the operator looks only when something wakes it, as it would: a change that its caches show, an error, or an alarm that
-its last look asked for.
+The job engine in it is the real one. Everything happens when a test says so, in memory and with a fake clock. The
+operator reconciles only when it would in a cluster: after an event that its caches receive, after an error, or at the
+time that its last reconcile returned (the alarm).
 """
 
 from collections.abc import Callable, Sequence
@@ -20,8 +20,8 @@ from gangline.jobs.executor import Executor
 from gangline.jobs.framework import Framework, NeedsCompanions
 from gangline.jobs.observer import ExpectationSource, JobCaches, Observer, owning_jobs
 from gangline.jobs.plan.actions import JobEvent
-from gangline.jobs.pods.addressing import Site
 from gangline.jobs.reconciler import CachedJobReconciler
+from gangline.jobs.site import Site
 from gangline.operator.engine import scheme_of
 from gangline.runtime.expectations import Expectations
 from gangline.runtime.sources import InformerSource, KeySource, own_key
@@ -32,32 +32,33 @@ from gangline.testing.world.server import WorldClient, WorldServer, WorldWrite, 
 
 IMMEDIATE_RETRIES, RETRY_DELAY = 8, timedelta(seconds=60)
 MAX_LOOKS = 60
-"""More looks without a change of the world than this, and the operator will never be done."""
+"""The operator must be done after so many reconciles while nothing else happens."""
 
 
 class RecordedEvents(NamedTuple):
-    """Takes notes."""
+    """The events that the engine emits."""
 
     events: list[JobEvent]
 
-    def emit(self, job: TrainingJob, note: JobEvent) -> None:
-        self.events.append(note)
+    def emit(self, job: TrainingJob, event: JobEvent) -> None:
+        self.events.append(event)
 
 
 class RecordedLogs(NamedTuple):
-    """What pods said last, by uid."""
+    """Reads the log tails that the kubelet of the world recorded."""
 
     world: "World"
 
     async def tail(self, pod: Key, container: str, lines: int) -> tuple[str, ...]:
-        found = self.world.server.find("pods", pod.name)
-        return self.world.logs.get(found["metadata"]["uid"], ()) if found is not None else ()
+        body = self.world.server.find("pods", pod.name)
+        return self.world.logs.get(body["metadata"]["uid"], ()) if body is not None else ()
 
 
 class SimulatedOperator:
-    """The engine's parts, wired as `operator.engine` wires them, and all that they remember."""
+    """The parts of the engine, joined as in `operator.engine`, with everything that they remember."""
 
     def __init__(self, world: "World", wake: Callable[[Key], None], *, first: bool) -> None:
+        """`first`: no operator ran before this one."""
         framework, views = world.framework, world.views
         self.expectations = Expectations(world.clock)
         self.client = WorldClient(world.server, world.wrote, world.faults)
@@ -74,14 +75,14 @@ class SimulatedOperator:
             Executor(self.client, self.expectations, self.recorded_events),
             RecordedLogs(world),
             world.clock,
-            # Counters that are written a moment later would only blur what is compared.
-            quiet=timedelta(),
-            abreast=first,
+            # Counters that are written later would make two worlds differ by chance.
+            counter_interval=timedelta(),
+            cache_is_current=first,
         )
         self._sources = ExitStack()
         kind = framework.facts.kind
-        named = {"pods": "pods", "services": "services", **world.companions}
-        informers: list[tuple[str, Any]] = [(name, views[plural]) for name, plural in named.items()]
+        resources = {"pods": "pods", "services": "services", **world.companions}
+        informers: list[tuple[str, Any]] = [(name, views[plural]) for name, plural in resources.items()]
         jobs: Any = views[world.plural]
         sources: list[KeySource] = [
             InformerSource(jobs, own_key),
@@ -96,10 +97,10 @@ class SimulatedOperator:
 
 
 class World:
-    """One job and all that happens to it.
+    """One job, and everything around it.
 
-    `judge` is shown every change that the operator makes. Nothing happens by itself: tell the world what happens, let
-    a `Kubelet` move its pods, and `settle` it.
+    `judge` is called with every write of the operator. Nothing happens by itself: call the methods of the world, change
+    its pods with a `Kubelet`, and then call `settle`.
     """
 
     def __init__(
@@ -109,9 +110,9 @@ class World:
         site: Site = Site(),  # noqa: B008 - frozen
         judge: Callable[["World", WorldWrite], None] | None = None,
     ) -> None:
-        """`job` is a manifest, as written in YAML. Its namespace is the only one."""
+        """`job` is a manifest, as in YAML. The world has no other namespace than the job's."""
         if site.gang_schedulers:
-            raise ValueError("nobody places gangs in this world: leave `gangs` out of the site")
+            raise ValueError("a World has no gang scheduler: leave `gang_scheduler` out of the site")
         self.framework, self.site, self._judge = framework, site, judge
         self.plural = framework.facts.plural
         metadata = job["metadata"]
@@ -120,15 +121,15 @@ class World:
         self.faults = Faults()
         scheme = scheme_of([framework])
         self.server = WorldServer(scheme, self.clock, self.key.namespace)
-        needed = framework.resources if isinstance(framework, NeedsCompanions) else ()
-        # Plural by the name that the framework uses.
-        self.companions = {name: scheme.find(name).plural for name in needed}
+        resources = framework.resources if isinstance(framework, NeedsCompanions) else ()
+        # Plurals by the resource names of the framework.
+        self.companions = {name: scheme.find(name).plural for name in resources}
         self.logs: dict[str, tuple[str, ...]] = {}
-        # Pods that failed by themselves: name by uid. And how many things happened that a team might restart for.
+        # Pods that failed by themselves: name by uid. And the number of happenings that may restart all replicas.
         self.failures: dict[str, str] = {}
         self.incidents = 0
         self.in_place: dict[str, int] = {}
-        # Objects, by uid, that were never the job's.
+        # The uids of objects that the job never owned.
         self.strangers: set[str] = set()
         self.views = {
             self.plural: LaggingInformer(self.plural, framework.facts.model),
@@ -144,74 +145,79 @@ class World:
         self._errors = 0
         self.alarm: datetime | None = None
         self.operator = SimulatedOperator(self, self._mark_dirty, first=True)
-        # Looks, and changes that the operator made.
+        # The number of reconciles, and of writes of the operator.
         self.looks = 0
         self.writes = 0
 
-    # What there is
+    # State
 
     @property
     def body(self) -> JSON | None:
-        """The job as it is stored."""
+        """The job as it is stored; None if it does not exist."""
         return self.server.find(self.plural, self.key.name)
 
     @property
     def job(self) -> Any:
-        """The job with its defaults. There must be one."""
+        """The job with its defaults. It must exist."""
         body = self.body
         assert body is not None
         return self.framework.default(decode_as(body, self.framework.facts.model))
 
     def pods(self) -> list[JSON]:
+        """All pods, sorted by name."""
         return self.server.list_objects("pods")
 
     def owned(self) -> list[tuple[str, JSON]]:
+        """The objects that the job owns, each with its resource."""
         body = self.body
         return self.server.owned_by(body["metadata"]["uid"]) if body is not None else []
 
     @property
     def late(self) -> bool:
-        """Whether the caches do not show everything yet."""
+        """Whether a cache has not received all events yet."""
         self._dispatch_events()
         return any(view.backlog for view in self.views.values())
 
     @property
     def due(self) -> bool:
-        """Whether anything makes the operator look now."""
+        """Whether a reconcile is due."""
         return self._dirty or self._retry_now or (self.alarm is not None and self.alarm <= self.clock.now())
 
-    # What happens
+    # Happenings
 
     def wrote(self, write: WorldWrite) -> None:
+        """Count a write of the operator, and pass it to the judge."""
         self.writes += 1
         if self._judge is not None:
             self._judge(self, write)
 
     def deliver(self, resource: str | None = None, count: int | None = None) -> None:
+        """Let the cache of a resource, or all caches, receive `count` events, or all."""
         self._dispatch_events()
         for name, view in self.views.items():
             if resource in (None, name):
                 view.deliver(count)
 
     def relist(self, resource: str) -> None:
+        """Let the cache of a resource list its objects anew, without the events in between."""
         self._dispatch_events()
         self.views[resource].relist(self.server.list_objects(resource))
 
     def crash(self) -> None:
-        """The operator's process is replaced. The caches of the new one are no newer than those of the old one."""
+        """Replace the operator's process. The caches of the new one are as late as those of the old one."""
         self.operator.detach()
         self.alarm, self._dirty, self._retry_now, self._errors = None, True, False, 0
         self.operator = SimulatedOperator(self, self._mark_dirty, first=False)
 
     async def look(self) -> None:
-        """One pass of the operator's, whether it is due or not."""
+        """Reconcile once, whether it is due or not."""
         self.looks += 1
         self._dirty, self._retry_now, self.alarm = False, False, None
-        met = len(self.faults.met)
+        faults_before = len(self.faults.met)
         try:
-            wake = await self.operator.reconciler.reconcile(self.key)
+            requeue_after = await self.operator.reconciler.reconcile(self.key)
         except GanglineError:
-            self._schedule_retry(troubled=len(self.faults.met) > met)
+            self._schedule_retry(faulted=len(self.faults.met) > faults_before)
         except (SimulatedCrash, BaseExceptionGroup) as error:
             if _is_crash(error):
                 self.crash()
@@ -219,36 +225,35 @@ class World:
                 _, other = error.split(GanglineError)
                 if other is not None:
                     raise other from None
-                self._schedule_retry(troubled=len(self.faults.met) > met)
+                self._schedule_retry(faulted=len(self.faults.met) > faults_before)
             else:
                 raise
         else:
             self._errors = 0
-            if wake is not None:
-                assert wake >= timedelta()
-                self.alarm = self.clock.now() + wake
+            if requeue_after is not None:
+                assert requeue_after >= timedelta()
+                self.alarm = self.clock.now() + requeue_after
 
-    def _schedule_retry(self, *, troubled: bool) -> None:
-        """Tried again: at once a few times, then by an alarm."""
+    def _schedule_retry(self, *, faulted: bool) -> None:
+        """Retry at once a few times, and always after a planned fault; then by an alarm."""
         self._errors += 1
-        if self._errors < IMMEDIATE_RETRIES or troubled:
+        if self._errors < IMMEDIATE_RETRIES or faulted:
             self._retry_now = True
         else:
             self.alarm = self.clock.now() + RETRY_DELAY
 
     async def settle(self, lags: Sequence[int] = ()) -> int:
-        """Until nothing makes the operator look any more, at this moment. Gives how many looks that took.
+        """Deliver events and reconcile until no reconcile is due at this moment. Returns the number of reconciles.
 
-        A lag shows, before a look, only the next change of one of the caches instead of all that they owe.
+        For each of `lags` only one cache receives only its next event before a reconcile, instead of all.
         """
-        before, late = self.looks, list(lags)
+        before, remaining = self.looks, list(lags)
         while True:
             self.node()
             self.server.collect_garbage()
-            if late and self.late:
-                lag = late.pop()
-                names = [name for name, view in self.views.items() if view.backlog]
-                self.deliver(names[lag % len(names)], 1)
+            if remaining and self.late:
+                late = [name for name, view in self.views.items() if view.backlog]
+                self.deliver(late[remaining.pop() % len(late)], 1)
             else:
                 self.deliver()
             if self.due:
@@ -258,35 +263,32 @@ class World:
                 return self.looks - before
 
     async def pass_time(self, duration: timedelta, lags: Sequence[int] = ()) -> None:
-        """Time goes by; the operator's alarms wake it."""
+        """Let time pass, and settle at each alarm."""
         until = self.clock.now() + duration
-        rings = 0
+        alarms = 0
         while self.alarm is not None and self.alarm <= until:
-            rings += 1
-            assert rings < MAX_LOOKS, "the operator wakes for nothing"
+            alarms += 1
+            assert alarms < MAX_LOOKS, "the operator wakes for nothing"
             self.advance(max(self.alarm - self.clock.now(), timedelta()))
             await self.settle(lags)
         self.advance(max(until - self.clock.now(), timedelta()))
 
     def advance(self, duration: timedelta) -> None:
-        """Only the clock moves."""
+        """Move the clock, without a reconcile."""
         self.clock.skip(duration)
 
     def node(self) -> None:
-        """On one machine, services get their addresses."""
+        """On one machine, give the services their addresses, as the local node does."""
         if not self.site.shared_host or self.framework.facts.port is None:
             return
         port = self.framework.facts.port.name
-        for number, found in enumerate(self.server.list_objects("services")):
-            if ADDRESSES_ANNOTATION not in (found["metadata"].get("annotations") or {}) and JOB_NAME in labels_of(
-                found
-            ):
-                book = msgspec.json.encode({port: f"127.0.0.1:{7000 + number}"}).decode()
-                self.server.patch(
-                    "services",
-                    found["metadata"]["name"],
-                    {"metadata": {"annotations": {ADDRESSES_ANNOTATION: book}}},
-                )
+        for number, service in enumerate(self.server.list_objects("services")):
+            metadata = service["metadata"]
+            if ADDRESSES_ANNOTATION in (metadata.get("annotations") or {}) or JOB_NAME not in labels_of(service):
+                continue
+            addresses = msgspec.json.encode({port: f"127.0.0.1:{7000 + number}"}).decode()
+            patch = {"metadata": {"annotations": {ADDRESSES_ANNOTATION: addresses}}}
+            self.server.patch("services", metadata["name"], patch)
 
     def _mark_dirty(self, key: Key) -> None:
         if key == self.key:

@@ -15,7 +15,7 @@ from gangline.api.meta import JSON, Condition
 from gangline.api.scheduling import GROUP as SCHEDULING
 from gangline.jobs.defaults import problems
 from gangline.jobs.framework import Framework
-from gangline.jobs.plan.status import current_condition
+from gangline.jobs.plan.conditions import current_condition
 from gangline.why.diagnosis.case import (
     ClaimFact,
     EventFact,

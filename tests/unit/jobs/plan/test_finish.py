@@ -1,4 +1,4 @@
-"""What is left beside a job that ended: the same whatever happens to the operator while it ends."""
+"""The objects that remain of a finished job are the same, whatever happens to the operator while it finishes."""
 
 from datetime import timedelta
 from typing import Any
@@ -26,7 +26,7 @@ BOTH, ONE = "#!/bin/sh\necho job-worker-0:1\necho job-worker-1:1", "#!/bin/sh\ne
 
 
 async def running(policy: JSON, restart: str = "Never") -> World:
-    """A launcher and two workers, all of which run."""
+    """A job of a launcher and two workers, all running."""
     replicas: dict[str, Any] = {
         "Launcher": {"replicas": 1, "restartPolicy": restart},
         "Worker": {"replicas": 2, "restartPolicy": restart},
@@ -41,16 +41,16 @@ async def running(policy: JSON, restart: str = "Never") -> World:
 
 
 def hosts(world: World) -> str:
-    found = world.server.find("configmaps", "job-config")
-    assert found is not None
-    told: str = found["data"]["discover_hosts.sh"]
+    body = world.server.find("configmaps", "job-config")
+    assert body is not None
+    told: str = body["data"]["discover_hosts.sh"]
     return told
 
 
 def evict_a_worker(world: World) -> None:
-    found = world.server.find("pods", "job-worker-1")
-    assert found is not None
-    Kubelet(world).evict(found)
+    body = world.server.find("pods", "job-worker-1")
+    assert body is not None
+    Kubelet(world).evict(body)
 
 
 async def lose_a_worker(world: World) -> None:
@@ -64,7 +64,7 @@ async def lose_a_worker(world: World) -> None:
 async def test_the_host_list_shows_what_the_verdict_was_based_on_whatever_goes_wrong(
     wrong: int | str, call: int, policy: str
 ) -> None:
-    """v1 brings it up to date before it writes the verdict, and never after."""
+    """v1 updates the host list before it writes the verdict, and never after."""
     world = await running({"cleanPodPolicy": policy})
     world.faults.add(Fault(call, wrong))
     await lose_a_worker(world)
@@ -73,22 +73,22 @@ async def test_the_host_list_shows_what_the_verdict_was_based_on_whatever_goes_w
 
 
 async def test_an_operator_with_an_old_view_of_a_job_that_has_ended_leaves_its_host_list_alone() -> None:
-    """It died when pods were deleted for the verdict; its successor sees them gone, and not yet the verdict."""
+    """It crashed after pods were deleted because of the verdict; the next one sees them gone, but not yet the verdict."""
     world = await running({"cleanPodPolicy": "Running"})
     evict_a_worker(world)
     world.deliver()
     world.faults.add(Fault(1, "dies after", "DELETE"))
     await world.look()
     world.deliver("pods")
-    seen = world.views["mpijobs"].cache.get(world.key)
-    assert seen is not None
-    assert (world.job.status.finished, seen.status.finished) == (True, False)
+    observed = world.views["mpijobs"].cache.get(world.key)
+    assert observed is not None
+    assert (world.job.status.finished, observed.status.finished) == (True, False)
     await world.look()
     assert hosts(world) == ONE
 
 
 async def test_a_limit_ends_a_job_with_its_host_list_as_it_was() -> None:
-    """v1 looks at the limits before it looks at anything else."""
+    """v1 checks the limits before everything else."""
     world = await running({"backoffLimit": 0}, restart="OnFailure")
     await lose_a_worker(world)
     assert "backoff limit" in world.job.status.condition(ConditionType.FAILED).message
@@ -97,7 +97,7 @@ async def test_a_limit_ends_a_job_with_its_host_list_as_it_was() -> None:
 
 @pytest.mark.parametrize("wrong", [403, 422, 500])
 async def test_a_host_list_that_cannot_be_changed_does_not_keep_the_verdict_away(wrong: int) -> None:
-    """Somebody made it immutable, say, or a webhook for config maps is down."""
+    """The ConfigMap may be immutable, or a webhook down."""
     world = await running({})
     world.faults.add(*(Fault(number, wrong, "PATCH", "configmaps") for number in range(30)))
     await lose_a_worker(world)
@@ -111,13 +111,13 @@ async def test_the_host_list_of_an_ended_job_is_left_to_whoever_edits_it() -> No
     EDITS["edit config map"](world, 0)
     writes = world.writes
     await world.settle()
-    found = world.server.find("configmaps", "job-config")
-    assert found is not None
-    assert (found["data"]["hostfile"], world.writes) == ("mine", writes)
+    body = world.server.find("configmaps", "job-config")
+    assert body is not None
+    assert (body["data"]["hostfile"], world.writes) == ("mine", writes)
 
 
 def test_a_failure_whose_time_v1_forgot_lives_as_long_as_others_after_its_verdict() -> None:
-    """D4: the Kubeflow operator leaves such jobs behind, and they stay for ever."""
+    """D4: the Kubeflow operator never deletes such jobs."""
     framework = PyTorch()
     job = make_job(PYTORCHJOB, master=1, policy={"ttlSecondsAfterFinished": 60})
     failed = Condition(
@@ -127,11 +127,11 @@ def test_a_failure_whose_time_v1_forgot_lives_as_long_as_others_after_its_verdic
         last_transition_time=OBSERVED_AT,
         last_update_time=OBSERVED_AT,
     )
-    left = with_status(job, JobStatus(conditions=(failed,)))
-    early = job_plan(framework, left, after=timedelta(seconds=59))
+    training_job = with_status(job, JobStatus(conditions=(failed,)))
+    early = job_plan(framework, training_job, after=timedelta(seconds=59))
     assert (early.status.completion_time, early.requeue_after) == (OBSERVED_AT, timedelta(seconds=1))
     assert DeleteJob() not in plan_actions(early)
-    assert DeleteJob() in plan_actions(job_plan(framework, left, after=timedelta(seconds=60)))
+    assert DeleteJob() in plan_actions(job_plan(framework, training_job, after=timedelta(seconds=60)))
 
 
 @pytest.mark.parametrize("policy", ["None", "Running", "All"])
@@ -140,7 +140,7 @@ def test_a_failure_whose_time_v1_forgot_lives_as_long_as_others_after_its_verdic
 async def test_a_worker_that_an_edit_made_superfluous_goes_although_the_edit_ended_the_job(
     wrong: int | str, call: int, policy: str
 ) -> None:
-    """The two that are left have succeeded. Without clean-up the third would hold its place for ever."""
+    """The two remaining workers have succeeded. Without clean-up the third would run for ever."""
     framework = TensorFlow()
     body = job_manifest(
         framework, {"Worker": {"replicas": 3}}, {"cleanPodPolicy": policy}, {"successPolicy": "AllWorkers"}
@@ -181,7 +181,7 @@ async def test_an_ended_job_keeps_its_pods_however_few_it_asks_for_then() -> Non
     ],
 )
 async def test_an_xgboost_job_that_ended_at_once_is_said_to_have_run(restart: str, code: int, told: list[str]) -> None:
-    """As in v1, of this kind alone: not where an exit code ended it, which v1 looks at before."""
+    """As in v1, for this kind alone, and not if an exit code ended the job, which v1 checks first."""
     framework = XGBoost()
     replicas = {
         "Master": {"replicas": 1, "restartPolicy": restart},
@@ -196,11 +196,11 @@ async def test_an_xgboost_job_that_ended_at_once_is_said_to_have_run(restart: st
     else:
         kubelet.succeed(_master(world))
     await world.settle()
-    assert [found.type for found in world.job.status.conditions] == told
+    assert [condition.type for condition in world.job.status.conditions] == told
     assert not world.job.status.holds(ConditionType.RUNNING)
 
 
 def _master(world: World) -> JSON:
-    found = world.server.find("pods", "job-master-0")
-    assert found is not None
-    return found
+    body = world.server.find("pods", "job-master-0")
+    assert body is not None
+    return body

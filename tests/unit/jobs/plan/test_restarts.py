@@ -1,4 +1,4 @@
-"""Restarts: who is replaced, who failed first, what it costs, and how long it waits."""
+"""Restarts: which pods are replaced, which failed first, what counts against the limit, and the delays."""
 
 from datetime import timedelta
 from typing import Any
@@ -51,7 +51,7 @@ def member(kind: str, index: int = 0, code: int | None = None, at: float = 0, **
 
 
 def team(*changed: Any, number: int = 0) -> list[Any]:
-    """All three members; those given instead of the running ones."""
+    """The pods of all three replicas: `changed`, and running ones for the others."""
     names = {pod.metadata.name for pod in changed}
     running = (member("Master", number=number), *(member("Worker", n, number=number) for n in range(2)))
     return [*changed, *(pod for pod in running if pod.metadata.name not in names)]
@@ -67,17 +67,17 @@ def test_signals_and_unknown_ends_are_retryable(code: int | None) -> None:
     assert is_retryable(code)
 
 
-# One by one
+# One replica at a time
 
 
 @pytest.mark.parametrize(("policy", "code"), [("OnFailure", 1), ("Always", 1), ("ExitCode", 137), ("ExitCode", 143)])
 def test_a_failed_replica_is_sent_away_and_counted_before_it_goes(policy: str, code: int) -> None:
-    intent = job_plan(TORCH, job(restart=policy), *team(member("Worker", 1, code)))
-    assert deleted_names(intent) == ["job-worker-1"]
-    assert created_names(intent) == []
-    assert intent.status.restarts == 1
-    assert intent.status.ledger.replaced == ("uid-job-worker-1",)
-    assert condition_pairs(intent.status) == [("Created", "True"), ("Restarting", "True")]
+    plan = job_plan(TORCH, job(restart=policy), *team(member("Worker", 1, code)))
+    assert deleted_names(plan) == ["job-worker-1"]
+    assert created_names(plan) == []
+    assert plan.status.restarts == 1
+    assert plan.status.ledger.replaced == ("uid-job-worker-1",)
+    assert condition_pairs(plan.status) == [("Created", "True"), ("Restarting", "True")]
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_a_failed_replica_is_sent_away_and_counted_before_it_goes(policy: str, c
     [
         (TORCH, "job job is restarting because Worker replica(s) failed."),
         (TF, "job job is restarting because Worker replica(s) failed."),
-        # v1 judges these by their counters, and says so.
+        # v1 judges these kinds by their counters, and its message says so.
         (XGBoost(), "XGBoostJob job is restarting because 2 Worker replica(s) failed."),
         (Mpi(), "MPIJob job is restarting because 2 Worker replica(s) failed."),
     ],
@@ -94,39 +94,39 @@ def test_a_failed_replica_is_sent_away_and_counted_before_it_goes(policy: str, c
 def test_a_restart_is_told_in_the_words_of_its_kind(framework: Framework[Any], told: str) -> None:
     of = framework.facts
     replicas: dict[str, Any] = {"launcher" if of is MPIJOB else "master": 1, "worker": 2}
-    gone = [make_member("Worker", n, of=of, phase="Failed", exit_code=143) for n in range(2)]
-    status = job_plan(framework, make_job(of, restart="ExitCode", **replicas), *gone).status
+    pod = [make_member("Worker", n, of=of, phase="Failed", exit_code=143) for n in range(2)]
+    status = job_plan(framework, make_job(of, restart="ExitCode", **replicas), *pod).status
     assert status.conditions[-1].message == told
 
 
 def test_a_lost_pod_is_no_replica_that_failed() -> None:
-    # A team that restarts together because one of it is gone: there is nothing to count.
-    wanted = make_job(XGBOOSTJOB, master=1, worker=1, policy=TOGETHER, restart="OnFailure")
+    # All replicas restart because one pod is lost: no replica has failed.
+    job = make_job(XGBOOSTJOB, master=1, worker=1, policy=TOGETHER, restart="OnFailure")
     pods = [make_member("Master", of=XGBOOSTJOB), make_member("Worker", of=XGBOOSTJOB)]
-    full = job_plan(XGBoost(), wanted, *pods).status
-    lost = job_plan(XGBoost(), with_status(wanted, full), pods[0]).status
+    full = job_plan(XGBoost(), job, *pods).status
+    lost = job_plan(XGBoost(), with_status(job, full), pods[0]).status
     assert lost.conditions[-1].message == "job job is restarting because Worker replica(s) failed."
 
 
 def test_a_restart_is_counted_once_however_often_it_is_seen() -> None:
-    wanted, pods = job(restart="OnFailure"), team(member("Worker", 1, 1))
-    once = job_plan(TORCH, wanted, *pods).status
-    twice = job_plan(TORCH, with_status(wanted, once), *pods, after=SECOND).status
+    training_job, pods = job(restart="OnFailure"), team(member("Worker", 1, 1))
+    once = job_plan(TORCH, training_job, *pods).status
+    twice = job_plan(TORCH, with_status(training_job, once), *pods, after=SECOND).status
     assert twice == once
 
 
 def test_the_second_failure_of_a_seat_is_another_restart() -> None:
-    wanted = job(restart="OnFailure")
-    once = job_plan(TORCH, wanted, *team(member("Worker", 1, 1))).status
-    again = job_plan(TORCH, with_status(wanted, once), *team(member("Worker", 1, 1, uid="second"))).status
+    training_job = job(restart="OnFailure")
+    once = job_plan(TORCH, training_job, *team(member("Worker", 1, 1))).status
+    again = job_plan(TORCH, with_status(training_job, once), *team(member("Worker", 1, 1, uid="second"))).status
     assert again.restarts == 2
     assert again.ledger.replaced == ("second",)
 
 
 def test_a_seat_is_filled_when_its_failed_pod_is_gone_and_the_job_runs_again() -> None:
-    wanted = job(restart="OnFailure")
-    once = job_plan(TORCH, wanted, *team(member("Worker", 1, 1))).status
-    then = job_plan(TORCH, with_status(wanted, once), member("Master"), member("Worker", 0))
+    training_job = job(restart="OnFailure")
+    once = job_plan(TORCH, training_job, *team(member("Worker", 1, 1))).status
+    then = job_plan(TORCH, with_status(training_job, once), member("Master"), member("Worker", 0))
     assert created_names(then) == ["job-worker-1"]
     assert condition_pairs(then.status) == [("Created", "True"), ("Running", "True")]
     assert then.status.restarts == 1
@@ -140,12 +140,12 @@ def test_never_and_a_permanent_exit_code_fail_the_job() -> None:
 
 
 def test_an_evicted_pod_without_an_exit_code_is_retried() -> None:
-    gone = make_member("Worker", 1, of=PYTORCHJOB, phase="Failed", reason="Evicted")
-    intent = job_plan(TORCH, job(restart="ExitCode"), *team(gone))
-    assert deleted_names(intent) == ["job-worker-1"]
-    assert intent.status.first_failure is not None
-    assert intent.status.first_failure.reason == "Evicted"
-    assert intent.status.first_failure.exit_code is None
+    pod = make_member("Worker", 1, of=PYTORCHJOB, phase="Failed", reason="Evicted")
+    plan = job_plan(TORCH, job(restart="ExitCode"), *team(pod))
+    assert deleted_names(plan) == ["job-worker-1"]
+    assert plan.status.first_failure is not None
+    assert plan.status.first_failure.reason == "Evicted"
+    assert plan.status.first_failure.exit_code is None
 
 
 @pytest.mark.parametrize("policy", ["Never", "OnFailure", "ExitCode"])
@@ -157,18 +157,18 @@ def test_a_pod_that_dies_of_being_sent_away_is_nobodys_failure(policy: str) -> N
 
 
 def test_dynamic_workers_that_failed_for_good_are_left() -> None:
-    wanted = make_job(TFJOB, ps=1, worker=2, restart="Never", spec={"enableDynamicWorker": True})
+    job = make_job(TFJOB, ps=1, worker=2, restart="Never", spec={"enableDynamicWorker": True})
     pods = [
         make_member("PS"),
         make_member("Worker", 0),
         make_member("Worker", 1, phase="Failed", exit_code=1),
     ]
-    intent = job_plan(TF, wanted, *pods)
-    assert not intent.status.finished
-    assert deleted_names(intent) == []
+    plan = job_plan(TF, job, *pods)
+    assert not plan.status.finished
+    assert deleted_names(plan) == []
 
 
-# The budget
+# The backoff limit
 
 
 @pytest.mark.parametrize(
@@ -180,10 +180,10 @@ def test_dynamic_workers_that_failed_for_good_are_left() -> None:
         (2, 1, 0, 1, False),
         (2, 2, 0, 0, False),
         (2, 2, 0, 1, True),
-        # As in v1: kubelets alone may use it up, and then it is.
+        # As in v1, restarts by kubelets alone can reach the limit.
         (2, 2, 2, 0, True),
         (0, 1, 1, 0, True),
-        # One budget for both.
+        # Both kinds of restarts count.
         (3, 2, 1, 2, True),
     ],
 )
@@ -194,15 +194,15 @@ def test_the_budget_is_one_for_all_policies(
 
 
 def test_restarts_inside_a_pod_are_counted_once_and_stay_counted_when_it_goes() -> None:
-    wanted = job(restart="OnFailure")
-    one = job_plan(TORCH, wanted, *team(member("Worker", 1, restarts=2))).status
+    training_job = job(restart="OnFailure")
+    one = job_plan(TORCH, training_job, *team(member("Worker", 1, restarts=2))).status
     assert (one.restarts, one.ledger.in_place) == (2, 2)
-    two = job_plan(TORCH, with_status(wanted, one), *team(member("Worker", 1, restarts=3))).status
+    two = job_plan(TORCH, with_status(training_job, one), *team(member("Worker", 1, restarts=3))).status
     assert (two.restarts, two.ledger.counted) == (3, {"uid-job-worker-1": 3})
-    away = job_plan(TORCH, with_status(wanted, two), member("Master"), member("Worker", 0)).status
-    back = job_plan(TORCH, with_status(wanted, away), *team(member("Worker", 1, restarts=3))).status
+    away = job_plan(TORCH, with_status(training_job, two), member("Master"), member("Worker", 0)).status
+    back = job_plan(TORCH, with_status(training_job, away), *team(member("Worker", 1, restarts=3))).status
     assert (back.restarts, back.ledger.in_place) == (3, 3)
-    gone = job_plan(TORCH, with_status(wanted, away), *team(member("Worker", 1, uid="another"))).status
+    gone = job_plan(TORCH, with_status(training_job, away), *team(member("Worker", 1, uid="another"))).status
     assert (gone.restarts, gone.ledger.counted) == (3, {})
 
 
@@ -218,24 +218,24 @@ def test_of_a_job_that_v1_began_only_the_restarts_that_v1_counts_are_counted() -
 
 
 def test_a_job_over_its_budget_fails_and_every_pod_goes() -> None:
-    wanted = job(restart="OnFailure", policy={"backoffLimit": 1})
+    training_job = job(restart="OnFailure", policy={"backoffLimit": 1})
     spent = JobStatus(restarts=1)
-    intent = job_plan(TORCH, with_status(wanted, spent), *team(member("Worker", 1, 1)))
-    failed = intent.status.condition(ConditionType.FAILED)
+    plan = job_plan(TORCH, with_status(training_job, spent), *team(member("Worker", 1, 1)))
+    failed = plan.status.condition(ConditionType.FAILED)
     assert failed is not None
     assert failed.message == "Job job has failed because it has reached the specified backoff limit"
-    assert len(deleted_names(intent)) == 3
-    assert intent.status.replica_statuses["Worker"].active == 0
+    assert len(deleted_names(plan)) == 3
+    assert plan.status.replica_statuses["Worker"].active == 0
 
 
 @pytest.mark.parametrize("policy", ["Never", "OnFailure", "ExitCode"])
 def test_with_no_restart_allowed_any_failure_is_one_too_many(policy: str) -> None:
-    wanted = job(restart=policy, policy={"backoffLimit": 0})
-    intent = job_plan(TORCH, wanted, *team(member("Worker", 1, 1)))
-    told = intent.status.condition(ConditionType.FAILED)
-    assert told is not None
-    assert told.message.endswith("reached the specified backoff limit")
-    assert len(deleted_names(intent)) == 3
+    training_job = job(restart=policy, policy={"backoffLimit": 0})
+    plan = job_plan(TORCH, training_job, *team(member("Worker", 1, 1)))
+    condition = plan.status.condition(ConditionType.FAILED)
+    assert condition is not None
+    assert condition.message.endswith("reached the specified backoff limit")
+    assert len(deleted_names(plan)) == 3
 
 
 def test_suspending_a_restarting_job_does_not_hide_that() -> None:
@@ -245,9 +245,9 @@ def test_suspending_a_restarting_job_does_not_hide_that() -> None:
 
 
 def test_a_crash_between_verdict_and_clean_up_of_a_limit_changes_nothing() -> None:
-    wanted = job(restart="OnFailure", policy={"backoffLimit": 0})
-    failed = job_plan(TORCH, wanted, *team(member("Worker", 1, 1))).status
-    assert len(deleted_names(job_plan(TORCH, with_status(wanted, failed), *team(member("Worker", 1, 1))))) == 3
+    training_job = job(restart="OnFailure", policy={"backoffLimit": 0})
+    failed = job_plan(TORCH, training_job, *team(member("Worker", 1, 1))).status
+    assert len(deleted_names(job_plan(TORCH, with_status(training_job, failed), *team(member("Worker", 1, 1))))) == 3
 
 
 # Delays
@@ -275,71 +275,71 @@ def test_a_restart_that_held_ends_the_row() -> None:
 
 def test_seats_stay_empty_until_the_delay_is_over() -> None:
     waiting = JobStatus(restarts=9, ledger=RestartLedger(streak=9, not_before=OBSERVED_AT + 30 * SECOND))
-    wanted = with_status(job(restart="OnFailure"), waiting)
-    early = job_plan(TORCH, wanted, member("Master"))
+    training_job = with_status(job(restart="OnFailure"), waiting)
+    early = job_plan(TORCH, training_job, member("Master"))
     assert created_names(early) == []
     assert early.requeue_after == 30 * SECOND
-    assert created_names(job_plan(TORCH, wanted, member("Master"), after=30 * SECOND)) == [
+    assert created_names(job_plan(TORCH, training_job, member("Master"), after=30 * SECOND)) == [
         "job-worker-0",
         "job-worker-1",
     ]
 
 
-# The whole team
+# All replicas together
 
 
 def test_the_whole_team_is_started_anew() -> None:
-    wanted = job(restart="OnFailure", policy=TOGETHER)
-    intent = job_plan(TORCH, wanted, *team(member("Worker", 1, 1)))
-    assert sorted(deleted_names(intent)) == ["job-master-0", "job-worker-0", "job-worker-1"]
-    assert created_names(intent) == []
-    assert (intent.status.restarts, intent.status.ledger.round) == (1, 1)
-    assert intent.status.phase == "Creating"
-    stale = job_plan(TORCH, with_status(wanted, intent.status), member("Master"))
+    training_job = job(restart="OnFailure", policy=TOGETHER)
+    plan = job_plan(TORCH, training_job, *team(member("Worker", 1, 1)))
+    assert sorted(deleted_names(plan)) == ["job-master-0", "job-worker-0", "job-worker-1"]
+    assert created_names(plan) == []
+    assert (plan.status.restarts, plan.status.ledger.round) == (1, 1)
+    assert plan.status.phase == "Creating"
+    stale = job_plan(TORCH, with_status(training_job, plan.status), member("Master"))
     assert deleted_names(stale) == ["job-master-0"]
     assert created_names(stale) == ["job-worker-0", "job-worker-1"]
     assert stale.status.restarts == 1
 
 
 def test_the_annotation_asks_for_it_as_well() -> None:
-    wanted = job(restart="OnFailure", annotations={"training.gangline.dev/restart-scope": "Job"})
-    assert len(deleted_names(job_plan(TORCH, wanted, *team(member("Worker", 1, 1))))) == 3
+    training_job = job(restart="OnFailure", annotations={"training.gangline.dev/restart-scope": "Job"})
+    assert len(deleted_names(job_plan(TORCH, training_job, *team(member("Worker", 1, 1))))) == 3
 
 
 def test_pods_of_a_team_leave_no_restart_to_the_kubelet_and_know_their_round() -> None:
-    wanted = with_status(job(restart="OnFailure", policy=TOGETHER), JobStatus(ledger=RestartLedger(round=2)))
-    intent = job_plan(TORCH, wanted)
+    training_job = with_status(job(restart="OnFailure", policy=TOGETHER), JobStatus(ledger=RestartLedger(round=2)))
+    plan = job_plan(TORCH, training_job)
     from support.builders.observed_jobs import created_body
 
-    made = created_body(intent, "job-worker-0")
-    assert made["spec"]["restartPolicy"] == "Never"
-    assert made["metadata"]["annotations"] == {"training.gangline.dev/round": "2"}
+    body = created_body(plan, "job-worker-0")
+    assert body["spec"]["restartPolicy"] == "Never"
+    assert body["metadata"]["annotations"] == {"training.gangline.dev/round": "2"}
 
 
 def test_what_an_earlier_round_left_is_not_counted_again() -> None:
-    wanted = with_status(
+    training_job = with_status(
         job(restart="OnFailure", policy=TOGETHER), JobStatus(restarts=1, ledger=RestartLedger(round=1))
     )
-    intent = job_plan(TORCH, wanted, *team(member("Worker", 1, 1)))
-    assert intent.status.restarts == 1
-    assert intent.status.ledger.round == 1
+    plan = job_plan(TORCH, training_job, *team(member("Worker", 1, 1)))
+    assert plan.status.restarts == 1
+    assert plan.status.ledger.round == 1
 
 
 def test_whoever_failed_first_decides_for_the_team() -> None:
-    wanted = job(restart="ExitCode", policy=TOGETHER)
+    training_job = job(restart="ExitCode", policy=TOGETHER)
     killed, echo = member("Worker", 1, 137, at=0), member("Worker", 0, 1, at=1)
-    intent = job_plan(TORCH, wanted, *team(killed, echo), after=10 * SECOND)
-    assert not intent.status.finished
-    assert intent.status.ledger.round == 1
-    assert intent.status.first_failure is not None
-    assert intent.status.first_failure.replica == "worker-1"
+    plan = job_plan(TORCH, training_job, *team(killed, echo), after=10 * SECOND)
+    assert not plan.status.finished
+    assert plan.status.ledger.round == 1
+    assert plan.status.first_failure is not None
+    assert plan.status.first_failure.replica == "worker-1"
 
 
 def test_within_one_second_the_one_killed_from_outside_was_first() -> None:
     pods = {Member("Worker", 0): member("Worker", 0, 1), Member("Worker", 1): member("Worker", 1, 137)}
-    found = first_failed(pods, "pytorch", {})
-    assert found is not None
-    assert found[0] == Member("Worker", 1)
+    first = first_failed(pods, "pytorch", {})
+    assert first is not None
+    assert first[0] == Member("Worker", 1)
 
 
 def test_within_one_second_and_class_the_one_whose_log_blames_no_peer_was_first() -> None:
@@ -348,9 +348,9 @@ def test_within_one_second_and_class_the_one_whose_log_blames_no_peer_was_first(
         "uid-job-worker-0": ("RuntimeError: [../gloo/transport/tcp/pair.cc] Connection closed by peer [10.0.0.2]:1",),
         "uid-job-worker-1": ("ValueError: shapes (3,) and (4,) not aligned",),
     }
-    found = first_failed(pods, "pytorch", logs)
-    assert found is not None
-    assert found[0] == Member("Worker", 1)
+    first = first_failed(pods, "pytorch", logs)
+    assert first is not None
+    assert first[0] == Member("Worker", 1)
 
 
 @pytest.mark.parametrize(
@@ -369,83 +369,83 @@ def test_frameworks_words_for_a_lost_peer_are_known(line: str) -> None:
 
 
 def test_a_lone_permanent_failure_of_a_team_waits_a_moment_for_an_earlier_one() -> None:
-    wanted = job(restart="ExitCode", policy=TOGETHER)
+    training_job = job(restart="ExitCode", policy=TOGETHER)
     pods = team(member("Worker", 0, 1))
-    early = job_plan(TORCH, wanted, *pods, after=SECOND)
+    early = job_plan(TORCH, training_job, *pods, after=SECOND)
     assert not early.status.finished
     assert early.requeue_after == 2 * SECOND
-    assert job_plan(TORCH, wanted, *pods, after=4 * SECOND).status.holds(ConditionType.FAILED)
+    assert job_plan(TORCH, training_job, *pods, after=4 * SECOND).status.holds(ConditionType.FAILED)
 
 
 def test_a_failure_that_blames_a_peer_nobody_hears_of_restarts_the_team() -> None:
-    wanted = job(restart="ExitCode", policy=TOGETHER)
+    training_job = job(restart="ExitCode", policy=TOGETHER)
     pods = team(member("Worker", 0, 1))
     logs = {"uid-job-worker-0": ("Connection closed by peer",)}
-    assert not job_plan(TORCH, wanted, *pods, after=30 * SECOND, log_tails=logs).status.ledger.round
-    late = job_plan(TORCH, wanted, *pods, after=61 * SECOND, log_tails=logs)
+    assert not job_plan(TORCH, training_job, *pods, after=30 * SECOND, log_tails=logs).status.ledger.round
+    late = job_plan(TORCH, training_job, *pods, after=61 * SECOND, log_tails=logs)
     assert late.status.ledger.round == 1
     assert not late.status.finished
 
 
 def test_a_member_that_is_drained_takes_the_team_with_it() -> None:
-    wanted = job(restart="ExitCode", policy=TOGETHER)
-    complete = job_plan(TORCH, wanted, *team()).status
-    intent = job_plan(TORCH, with_status(wanted, complete), *team(member("Worker", 1, leaving=OBSERVED_AT)))
-    assert intent.status.ledger.round == 1
-    assert sorted(deleted_names(intent)) == ["job-master-0", "job-worker-0"]
+    training_job = job(restart="ExitCode", policy=TOGETHER)
+    complete = job_plan(TORCH, training_job, *team()).status
+    plan = job_plan(TORCH, with_status(training_job, complete), *team(member("Worker", 1, leaving=OBSERVED_AT)))
+    assert plan.status.ledger.round == 1
+    assert sorted(deleted_names(plan)) == ["job-master-0", "job-worker-0"]
 
 
 def test_resuming_a_team_whose_old_pods_are_still_leaving_is_no_restart() -> None:
-    wanted = job(restart="ExitCode", policy=TOGETHER)
-    complete = job_plan(TORCH, wanted, *team()).status
+    training_job = job(restart="ExitCode", policy=TOGETHER)
+    complete = job_plan(TORCH, training_job, *team()).status
     suspended = job_plan(TORCH, with_status(job(policy={**TOGETHER, "suspend": True}), complete), *team()).status
     leaving = [
         member("Master", leaving=OBSERVED_AT),
         *(member("Worker", n, leaving=OBSERVED_AT) for n in range(2)),
     ]
-    resumed = job_plan(TORCH, with_status(wanted, suspended), *leaving).status
+    resumed = job_plan(TORCH, with_status(training_job, suspended), *leaving).status
     assert (resumed.restarts, resumed.ledger.round, resumed.ledger.complete) == (0, 0, False)
 
 
 def test_a_member_that_vanished_takes_the_team_with_it_once_all_were_there() -> None:
-    wanted = job(restart="ExitCode", policy=TOGETHER)
-    complete = job_plan(TORCH, wanted, *team()).status
+    training_job = job(restart="ExitCode", policy=TOGETHER)
+    complete = job_plan(TORCH, training_job, *team()).status
     assert complete.ledger.complete
-    intent = job_plan(TORCH, with_status(wanted, complete), member("Master"), member("Worker", 0))
-    assert intent.status.ledger.round == 1
-    fresh = job_plan(TORCH, wanted, member("Master"), member("Worker", 0))
+    plan = job_plan(TORCH, with_status(training_job, complete), member("Master"), member("Worker", 0))
+    assert plan.status.ledger.round == 1
+    fresh = job_plan(TORCH, training_job, member("Master"), member("Worker", 0))
     assert created_names(fresh) == ["job-worker-1"]
 
 
 def test_a_scaled_up_team_is_not_taken_for_one_that_lost_members() -> None:
-    wanted = job(restart="ExitCode", policy=TOGETHER)
-    complete = job_plan(TORCH, wanted, *team()).status
+    training_job = job(restart="ExitCode", policy=TOGETHER)
+    complete = job_plan(TORCH, training_job, *team()).status
     larger = make_job(PYTORCHJOB, master=1, worker=3, restart="ExitCode", policy=TOGETHER, generation=2)
-    intent = job_plan(TORCH, with_status(larger, complete), *team())
-    assert intent.status.ledger.round == 0
-    assert created_names(intent) == ["job-worker-2"]
+    plan = job_plan(TORCH, with_status(larger, complete), *team())
+    assert plan.status.ledger.round == 0
+    assert created_names(plan) == ["job-worker-2"]
 
 
 def test_a_port_clash_restarts_the_team_with_new_addresses_whatever_the_policy() -> None:
     clash = make_member("Worker", 1, of=PYTORCHJOB, phase="Failed", exit_code=128, reason="PortClash")
-    wanted = job(restart="Never")
-    intent = job_plan(TORCH, wanted, *team(clash))
-    assert len(deleted_names(intent)) == 3
-    assert (intent.status.ledger.round, intent.status.ledger.addresses) == (1, 1)
-    assert intent.status.restarts == 0
-    after = job_plan(TORCH, with_status(wanted, intent.status))
+    training_job = job(restart="Never")
+    plan = job_plan(TORCH, training_job, *team(clash))
+    assert len(deleted_names(plan)) == 3
+    assert (plan.status.ledger.round, plan.status.ledger.addresses) == (1, 1)
+    assert plan.status.restarts == 0
+    after = job_plan(TORCH, with_status(training_job, plan.status))
     assert len(deleted_names(after, "services")) == 3
 
 
-# What is written down
+# The failure in the status
 
 
 def test_a_failure_is_written_down_with_its_last_words() -> None:
     pod = member("Worker", 1, 137, at=3)
-    found = failure_record(Member("Worker", 1), pod, "pytorch", {pod.metadata.uid: ("a", "b")})
-    assert (found.replica, found.pod, found.exit_code, found.signal) == ("worker-1", "job-worker-1", 137, 9)
-    assert found.time == OBSERVED_AT + 3 * SECOND
-    assert found.log == ("a", "b")
+    failure = failure_record(Member("Worker", 1), pod, "pytorch", {pod.metadata.uid: ("a", "b")})
+    assert (failure.replica, failure.pod, failure.exit_code, failure.signal) == ("worker-1", "job-worker-1", 137, 9)
+    assert failure.time == OBSERVED_AT + 3 * SECOND
+    assert failure.log == ("a", "b")
 
 
 def test_a_budget_worn_out_in_place_says_by_whom() -> None:
@@ -465,11 +465,11 @@ def test_the_status_keeps_the_failure_that_ended_the_job() -> None:
 
 
 def test_a_restarted_job_that_succeeds_says_how_often_it_was_restarted() -> None:
-    wanted = job(restart="OnFailure")
-    once = job_plan(TORCH, wanted, *team(member("Worker", 1, 1))).status
+    training_job = job(restart="OnFailure")
+    once = job_plan(TORCH, training_job, *team(member("Worker", 1, 1))).status
     done = job_plan(
         TORCH,
-        with_status(wanted, once),
+        with_status(training_job, once),
         member("Master", phase="Succeeded"),
         member("Worker", 0),
         member("Worker", 1, uid="b"),

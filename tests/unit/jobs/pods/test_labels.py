@@ -1,4 +1,4 @@
-"""Pods that the SDKs of earlier operators find, if that is switched on."""
+"""Legacy labels, by which the SDKs of earlier operators find pods."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from gangline.frameworks.pytorch import PyTorch
 from gangline.frameworks.tensorflow import TensorFlow
 from gangline.jobs.framework import Framework
 from gangline.jobs.plan.actions import Create
-from gangline.jobs.pods.addressing import Site
+from gangline.jobs.site import Site
 from gangline.testing.builders import make_job
 from support.builders.observed_jobs import created_body, job_plan
 
@@ -19,15 +19,15 @@ OLD = Site(legacy_labels=True)
 
 
 def labels(framework: Framework[Any], site: Site, pod: str, **replicas: Any) -> dict[str, str]:
-    """Those of a pod of a new job."""
-    found: dict[str, str] = created_body(job_plan(framework, make_job(framework.facts, **replicas), site=site), pod)[
+    """The labels of a pod of a new job."""
+    job: dict[str, str] = created_body(job_plan(framework, make_job(framework.facts, **replicas), site=site), pod)[
         "metadata"
     ]["labels"]
-    return found
+    return job
 
 
 def added(framework: Framework[Any], pod: str, **replicas: Any) -> dict[str, str]:
-    """What the switch adds. It takes nothing away."""
+    """The labels that `legacy_labels` adds. It removes none."""
     before = labels(framework, Site(), pod, **replicas)
     after = labels(framework, OLD, pod, **replicas)
     assert before.items() <= after.items()
@@ -72,10 +72,10 @@ def test_a_launcher_has_no_index() -> None:
 
 @pytest.mark.parametrize("site", [Site(), OLD])
 def test_services_select_by_todays_labels_alone(site: Site) -> None:
-    intent = job_plan(TensorFlow(), make_job(TensorFlow().facts, worker=1), services=(), site=site)
+    plan = job_plan(TensorFlow(), make_job(TensorFlow().facts, worker=1), services=(), site=site)
     made: list[JSON] = [
         action.body
-        for stage in intent.stages
+        for stage in plan.stages
         for action in stage
         if isinstance(action, Create) and action.resource == "services"
     ]
@@ -89,5 +89,5 @@ def test_a_label_of_the_template_wins() -> None:
     framework = TensorFlow()
     job = make_job(framework.facts, worker=1)
     framework.replicas(job)["Worker"].template["metadata"] = {"labels": {"job-name": "mine"}}
-    found = created_body(job_plan(framework, job, site=OLD), "job-worker-0")["metadata"]["labels"]
-    assert (found["job-name"], found["tf-job-name"]) == ("mine", "job")
+    labels = created_body(job_plan(framework, job, site=OLD), "job-worker-0")["metadata"]["labels"]
+    assert (labels["job-name"], labels["tf-job-name"]) == ("mine", "job")

@@ -1,0 +1,73 @@
+"""Command-line flags as Go programs have them, so that the arguments of an existing Deployment fit."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from gangline.base.errors import InputError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+LOG_LEVELS = {"debug": "DEBUG", "info": "INFO", "warn": "WARNING", "error": "ERROR", "panic": "CRITICAL"}
+
+
+class GoCommand(click.Command):
+    """A command with Go's flags, so that the arguments of an existing Deployment fit. Usage errors are one line."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if kwargs.get("help"):
+            # Examples keep their line breaks, also in a raw docstring.
+            kwargs["help"] = kwargs["help"].replace("\\b\n", "\b\n")
+        super().__init__(*args, **kwargs)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, [_with_two_dashes(argument) for argument in args])
+        except click.UsageError as error:
+            raise InputError(f"{error.format_message()} See {ctx.command_path} --help.") from None
+
+
+def _with_two_dashes(argument: str) -> str:
+    """The argument with two dashes if it is a long flag with one: for Go both are the same."""
+    is_long = argument[:1] == "-" and argument[1:2].isalpha() and argument != "-h"
+    return f"-{argument}" if is_long else argument
+
+
+def go_flag(name: str, text: str, *, default: bool = False) -> Callable[[F], F]:
+    """An option for a boolean as in Go: `--x`, `--x=true`, `--x=false`."""
+    return click.option(
+        name,
+        type=bool,
+        is_flag=False,
+        flag_value=True,
+        default=default,
+        show_default=default,
+        metavar="[true|false]",
+        help=text,
+    )
+
+
+def text_option(name: str, metavar: str, text: str, *, default: str = "") -> Callable[[F], F]:
+    """An option for a text, whose default is shown unless it is empty."""
+    return click.option(name, default=default, show_default=bool(default), metavar=metavar, help=text)
+
+
+def with_options(*options: Callable[[Any], Any]) -> Callable[[F], F]:
+    """A decorator that adds options to a command, in this order."""
+
+    def decorate(command: F) -> F:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def log_level(text: str) -> str:
+    """The level of the standard library for a level of zap. Raises `InputError`."""
+    if text.isdecimal():
+        return "DEBUG" if int(text) else "INFO"
+    if text.lower() not in LOG_LEVELS:
+        raise InputError(f'--log-level: is "{text}"; write one of {", ".join(LOG_LEVELS)}, or a number')
+    return LOG_LEVELS[text.lower()]

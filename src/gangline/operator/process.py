@@ -1,0 +1,81 @@
+"""What the operator and the gang scheduler have in common as processes: connection, probes, election, start and stop."""
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+
+from gangline.api.meta import Key
+from gangline.base.clock import Clock
+from gangline.base.tasks import run_until_first, unwrap_exception_group
+from gangline.kube.client import Client
+from gangline.kube.config.connection import Connection
+from gangline.kube.transport.http import HttpTransport
+from gangline.kube.transport.raw.pool import RawPool, raw_pool
+from gangline.runtime.health import HealthServer
+from gangline.runtime.leader_election import DEFAULT_LEASE_SETTINGS, LeaderElector, LeaseSettings, unique_identity
+from gangline.runtime.manager import Manager, stop_on_signals
+from gangline.runtime.metrics import PrometheusMetrics
+
+log = logging.getLogger(__name__)
+
+
+class ControllerProcess(ABC):
+    """A process that prepares itself, and then runs a manager until it is stopped.
+
+    A subclass sets `manager` and `readiness_checks` in its constructor.
+    """
+
+    manager: Manager
+    readiness_checks: Mapping[str, Callable[[], str]]
+
+    @property
+    @abstractmethod
+    def log_fields(self) -> dict[str, str]:
+        """The fields of the log line at the start."""
+
+    @abstractmethod
+    async def prepare(self) -> None:
+        """Return when the manager may run."""
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Prepare, then run the manager, until the event is set."""
+        with unwrap_exception_group():
+            await run_until_first(self.prepare(), stop.wait())
+        if not stop.is_set():
+            await self.manager.run(stop, signals=False)
+
+    async def serve(self, health: HealthServer, connection: Connection, started: str) -> None:
+        """Run until a signal, with probes and metrics. `started` is the event of the log line at the start.
+
+        Probes answer from the beginning: a process that still waits for something is alive, and not ready.
+        """
+        for name, check in self.readiness_checks.items():
+            health.add_readyz_check(name, check)
+        stop = asyncio.Event()
+        async with health:
+            log.info(started, extra=self.log_fields | {"server": connection.server})
+            with stop_on_signals(stop):
+                await self.run(stop)
+
+
+@asynccontextmanager
+async def api_transport(connection: Connection, agent: str) -> AsyncIterator[RawPool]:
+    """A transport to the server, on raw connections where possible."""
+    async with HttpTransport(connection, agent=agent) as http, raw_pool(http, connection, agent=agent) as pool:
+        yield pool
+
+
+def leader_elector(
+    client: Client,
+    lease: Key | None,
+    metrics: PrometheusMetrics,
+    clock: Clock,
+    settings: LeaseSettings = DEFAULT_LEASE_SETTINGS,
+) -> LeaderElector | None:
+    """The election for a Lease; None without a Lease: then the process acts at once."""
+    if lease is None:
+        return None
+    report = metrics.leader_gauge(lease.name)
+    return LeaderElector(client, lease, unique_identity(), clock, settings, report=report)

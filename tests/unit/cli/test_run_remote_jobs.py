@@ -9,7 +9,7 @@ import pytest
 from gangline.api.kubeflow.tfjob import TFJOB
 from gangline.api.kubeflow.training import JobStatus
 from gangline.api.meta import Condition
-from gangline.cli.follow.follower import JobView
+from gangline.cli.follow.job_view import JobView
 from gangline.cli.run.remote_jobs import OPERATOR_WARNING_AFTER, warn_without_operator
 from gangline.testing.builders import make_job
 from gangline.testing.clock import FakeClock

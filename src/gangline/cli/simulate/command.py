@@ -1,16 +1,13 @@
-"""`gangline simulate`: the scheduler's engine on virtual time, on jobs of a trace or made-up ones."""
+"""`gangline simulate`: runs the scheduler's engine on virtual time, with the jobs of a trace or generated ones."""
 
 import sys
 from pathlib import Path
 
 import click
 
-from gangline.base.errors import InputError
 from gangline.cli.flags.commands import cli_command
 from gangline.cli.flags.durations import DURATION
-
-NODE_CAPACITY = "cpu=96,memory=1Ti,nvidia.com/gpu=8"
-MAX_NODES = 100_000
+from gangline.cli.simulate.defaults import MAX_NODES, NODE_CAPACITY
 
 
 @cli_command()
@@ -87,7 +84,7 @@ MAX_NODES = 100_000
     help="Draw use and waiting over time there, as SVG.",
 )
 @click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", help="How to print.")
-def simulate(**given: object) -> int:
+def simulate(**options: object) -> int:
     r"""See how long gangs wait and how full the nodes are, without a cluster: hours of it in seconds.
 
     The decisions are those of the scheduler, on virtual time: whole gangs, priorities, queues with weights and caps,
@@ -104,19 +101,12 @@ def simulate(**given: object) -> int:
     Exit codes: 0; 1 an error of input.
     """
     # Imported here: the engine and numpy take a while to load.
-    from gangline.cli.simulate import run
+    from gangline.cli.simulate.report import as_json, as_text, write_plots
+    from gangline.cli.simulate.request import simulate_request
+    from gangline.cli.simulate.run import run_simulation
 
-    wanted = run.simulate_request(given)
-    done = run.run_simulation(wanted, Path(str(given["log"])) if given["log"] else None)
-    if given["plots"]:
-        run.write_plots(done, Path(str(given["plots"])))
-    sys.stdout.write(run.as_json(done) if given["form"] == "json" else run.as_text(done))
+    result = run_simulation(simulate_request(options), Path(str(options["log"])) if options["log"] else None)
+    if options["plots"]:
+        write_plots(result, Path(str(options["plots"])))
+    sys.stdout.write(as_json(result) if options["form"] == "json" else as_text(result))
     return 0
-
-
-def parse_count(text: object) -> int:
-    """A count in front of `*`. Raises `InputError`."""
-    try:
-        return int(str(text))
-    except ValueError as error:
-        raise InputError(f"--node: {text!r} is not a number of nodes") from error

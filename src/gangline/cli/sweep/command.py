@@ -1,8 +1,8 @@
-"""`gangline sweep`: one job with many values, tried on this machine; a leaderboard says which are best."""
+"""`gangline sweep`: runs one job with many values on this machine, and ranks them on a leaderboard."""
 
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
@@ -10,19 +10,8 @@ from gangline.base.errors import InputError
 from gangline.cli.flags.commands import cli_command
 from gangline.cli.flags.durations import DURATION
 from gangline.cli.flags.node_options import NodeOptions, node_options
-from gangline.cli.run.command import DEFAULT_CAPACITY, DEFAULT_RUNS_FOLDER
-
-
-class SweepRequest(NamedTuple):
-    """A sweep as it was asked for: how its trials are run and judged."""
-
-    metric: str
-    maximize: bool
-    parallel: int
-    timeout: float | None
-    runs: Path
-    output: str
-    node: NodeOptions
+from gangline.cli.run.request import DEFAULT_CAPACITY, DEFAULT_RUNS_FOLDER
+from gangline.cli.sweep.request import SweepRequest, SweepSource
 
 
 @cli_command("sweep")
@@ -61,7 +50,7 @@ def sweep(
     kind: str,
     goal: str,
     output: str | None,
-    **rest: Any,
+    **options: Any,
 ) -> int:
     r"""Try a job with many values, some at a time, and say which are best.
 
@@ -77,24 +66,12 @@ def sweep(
 
     Exit codes: 0 a trial succeeded, 100 none did, 130 interrupted, 1 an error.
     """
-    options = {name: rest.pop(name) for name in NodeOptions._fields}
-    node = NodeOptions(**options)
-    limit: timedelta | None = rest.pop("timeout")
-    asked = SweepRequest(
-        maximize=goal == "max",
-        output=output or "",
-        timeout=limit.total_seconds() if limit is not None else None,
-        node=node._replace(capacity=(*DEFAULT_CAPACITY, *node.capacity)),
-        **rest,
-    )
-    if asked.parallel < 1:
-        raise InputError(f"--parallel {asked.parallel}: expected 1 or more")
+    node = NodeOptions(**{name: options.pop(name) for name in NodeOptions._fields})
+    timeout: timedelta | None = options.pop("timeout")
+    if options["parallel"] < 1:
+        raise InputError(f"--parallel {options['parallel']}: expected 1 or more")
     if not settings:
         raise InputError("nothing to try; write: --set lr=0.1,0.01")
-    # Imported here: help and mistakes must come fast.
-    from gangline.cli.sweep.space import parse_parameters, trial_values
-    from gangline.cli.sweep.trial_jobs import SweepSource, trial_jobs
-
     if nproc is not None:
         source = SweepSource(command=words, nproc=nproc, kind=kind)
     elif len(words) == 1:
@@ -103,8 +80,20 @@ def sweep(
         raise InputError(
             "expected one FILE; or for a script: gangline sweep --nproc 2 --set lr=0.1,0.01 -- python train.py"
         )
-    found = trial_values(parse_parameters(settings), draws, seed)
-    facts, bodies = trial_jobs(source, found)
+    request = SweepRequest(
+        source=source,
+        maximize=goal == "max",
+        output=output or "",
+        timeout=timeout.total_seconds() if timeout is not None else None,
+        node=node._replace(capacity=(*DEFAULT_CAPACITY, *node.capacity)),
+        **options,
+    )
+    # Imported here: --help and mistakes in the flags must be fast.
+    from gangline.cli.sweep.space import parse_parameters, trial_values
+    from gangline.cli.sweep.trial_jobs import trial_jobs
+
+    values = trial_values(parse_parameters(settings), draws, seed)
+    job_kind, bodies = trial_jobs(source, values)
     from gangline.cli.sweep.run import run_sweep
 
-    return run_sweep(asked, source, facts, bodies, found)
+    return run_sweep(request, job_kind, bodies, values)

@@ -1,4 +1,4 @@
-"""Where a sweep is shown while it goes on: a leaderboard drawn in place on a terminal, else a line per change."""
+"""Screens that show a running sweep: a leaderboard redrawn in place on a terminal, else one line per change."""
 
 from collections.abc import Sequence
 from types import TracebackType
@@ -6,8 +6,8 @@ from typing import IO, Any, Protocol, Self
 
 import click
 
-from gangline.cli.follow.view import Span, StyledLine, clip_line, duration_text, number_text
 from gangline.cli.output.tables import is_ansi_terminal
+from gangline.cli.output.text import Span, StyledLine, clip_line, duration_text, number_text
 from gangline.cli.sweep.leaderboard import (
     Leaderboard,
     TrialRow,
@@ -30,31 +30,31 @@ COLUMN_GAP = 2
 
 
 class SweepScreen(Protocol):
-    """Left with `with`, so that a terminal is never left in disorder."""
+    """Shows a sweep. A context manager, so that the terminal is always restored."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None: ...
     def show_trial(self, board: Leaderboard, row: TrialRow) -> None:
-        """A trial has begun or ended."""
+        """A trial has started or finished."""
 
     def draw(self, board: Leaderboard) -> None:
-        """All there is to know now. Called again and again."""
+        """Redraw the leaderboard. Called several times a second."""
 
     def say(self, text: str) -> None:
-        """A line for people."""
+        """Print a line for the user."""
 
 
 def choose_sweep_screen(stream: IO[str]) -> SweepScreen:
-    """A live board for a terminal that can move its cursor, else plain lines."""
+    """A live leaderboard for a terminal that can move its cursor, else plain lines."""
     if is_ansi_terminal(stream):
         return LiveSweepScreen(stream)
     return PlainSweepScreen(stream)
 
 
 class PlainSweepScreen:
-    """One line per change."""
+    """Prints one line per change."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
@@ -69,14 +69,14 @@ class PlainSweepScreen:
         self.say(trial_line(board, row))
 
     def draw(self, board: Leaderboard) -> None:
-        """Every change was told already."""
+        """Does nothing: every change is printed when it happens."""
 
     def say(self, text: str) -> None:
         click.echo(text, file=self._stream)
 
 
 class LiveSweepScreen:
-    """The leaderboard, drawn anew in place, and gone at the end: then it is printed once and for all."""
+    """Redraws the leaderboard in place, and erases it at the end: the final one is printed to stdout."""
 
     def __init__(self, stream: IO[str]) -> None:
         # Imported here: only a terminal needs it.
@@ -106,8 +106,8 @@ class LiveSweepScreen:
         from rich.text import Text
 
         width, height = self._console.size
-        drawn = leaderboard_lines(board, width - 1, max(4, height - 4))
-        styled = [Text.assemble(*((span.text, span.style) for span in each)) for each in drawn]
+        lines = leaderboard_lines(board, width - 1, max(4, height - 4))
+        styled = [Text.assemble(*((span.text, span.style) for span in line)) for line in lines]
         self._live.update(Text("\n").join(styled), refresh=True)
 
     def say(self, text: str) -> None:
@@ -117,8 +117,8 @@ class LiveSweepScreen:
 def trial_line(board: Leaderboard, row: TrialRow) -> str:
     """`trial 3 of 4  lr=0.01 batch=32  Succeeded in 2.1 s  loss 0.113  best so far`."""
     parts = [f"trial {row.number} of {len(board.rows)}", trial_label(row, parameter_labels(board.rows))]
-    took = f" in {duration_text(row.seconds)}" if row.seconds is not None and row.state.is_over else ""
-    parts.append(f"{row.state}{took}")
+    duration = f" in {duration_text(row.seconds)}" if row.seconds is not None and row.state.is_over else ""
+    parts.append(f"{row.state}{duration}")
     if row.value is not None and row.state.is_over:
         parts.append(f"{board.objective.metric} {number_text(row.value)}")
     best = board.best_row()
@@ -128,24 +128,24 @@ def trial_line(board: Leaderboard, row: TrialRow) -> str:
 
 
 def leaderboard_lines(board: Leaderboard, width: int = 100, rows: int = 40) -> list[StyledLine]:
-    """The head, then one line per trial: at most `rows` in all, from the best downwards."""
+    """The header, then one line per trial, best first: at most `rows` lines in all."""
     done = sum(row.state.is_over for row in board.rows)
-    aim = f"{'highest' if board.objective.maximize else 'lowest'} {board.objective.metric}"
-    going = board.count(TrialState.RUNNING)
-    head = (
+    objective = f"{'highest' if board.objective.maximize else 'lowest'} {board.objective.metric}"
+    running = board.count(TrialState.RUNNING)
+    header = (
         Span("sweep", "bold"),
-        Span(f"  {done} of {len(board.rows)} trials done · {going} running · {aim}"),
+        Span(f"  {done} of {len(board.rows)} trials done · {running} running · {objective}"),
     )
     table = _aligned_rows([leaderboard_header(board), *leaderboard_rows(board)])
     ordered = board.sorted_rows()
     best = board.best_row()
-    shown = [(Span(table[0], "dim"),)]
+    lines = [(Span(table[0], "dim"),)]
     for row, text in list(zip(ordered, table[1:], strict=True))[: max(1, rows - 3)]:
         style = "bold green" if best is not None and row.number == best.number else STATE_STYLES[row.state]
-        shown.append((Span(text, style),))
-    left = len(ordered) - (len(shown) - 1)
-    more: list[StyledLine] = [(Span(f"… and {left} more", "dim"),)] if left else []
-    return [clip_line(each, width) for each in (head, *shown, *more)]
+        lines.append((Span(text, style),))
+    hidden = len(ordered) - (len(lines) - 1)
+    more: list[StyledLine] = [(Span(f"… and {hidden} more", "dim"),)] if hidden else []
+    return [clip_line(line, width) for line in (header, *lines, *more)]
 
 
 def _aligned_rows(table: Sequence[Sequence[str]]) -> list[str]:

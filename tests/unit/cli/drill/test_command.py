@@ -12,7 +12,8 @@ from gangline.api.meta import JSON, Key
 from gangline.base.errors import InputError
 from gangline.cli.connect import live_runs
 from gangline.cli.connect.server import ServerOptions
-from gangline.cli.drill.command import server_for_job, victim_pods
+from gangline.cli.drill.report import json_report, summary
+from gangline.cli.drill.run import server_for_job, victim_pods
 from gangline.cli.drill.timeline import DrillTimeline, InjectedFault, container_attempt, end_text
 from gangline.cli.exit_codes import CANCELLED, FAILED, SUCCEEDED, UNFINISHED
 from gangline.cli.main import run
@@ -137,7 +138,7 @@ def test_who_runs_again_for_long_enough_has_survived() -> None:
     assert told.exit_code(102.0 + HOLD) is None
     assert told.exit_code(102.2 + HOLD) == SUCCEEDED
     assert told.drain_lines() == ["  2.1 s  worker-1 ended: exit 137", "  2.1 s  worker-1 runs again"]
-    assert told.summary(SUCCEEDED, 107.2) == (
+    assert summary(told.outcome(SUCCEEDED, 107.2)) == (
         "worker-1 killed (exit 137) · restarted after 2.1 s · job Running · training survived"
     )
 
@@ -151,7 +152,7 @@ def test_who_falls_again_begins_to_count_anew() -> None:
     told.update_pod(pod("worker-0", GOING, uid="new"), 107.0)
     assert told.exit_code(107.0) is None
     assert told.exit_code(107.0 + HOLD) == SUCCEEDED
-    assert "worker-0 restarted too" in told.summary(SUCCEEDED, 112.0)
+    assert "worker-0 restarted too" in summary(told.outcome(SUCCEEDED, 112.0))
 
 
 def test_one_that_is_held_back_before_its_next_start_has_ended_and_is_not_back() -> None:
@@ -160,7 +161,7 @@ def test_one_that_is_held_back_before_its_next_start_has_ended_and_is_not_back()
     told.update_pod(pod("worker-1", waiting, last=ended(137, "OOMKilled")), 101.0)
     assert told.drain_lines() == ["  1.0 s  worker-1 ended: OOMKilled, exit 137"]
     assert told.exit_code(200.0) is None
-    assert told.summary(UNFINISHED, 160.0).endswith("not restarted · job Running · not clear after 60 s")
+    assert summary(told.outcome(UNFINISHED, 160.0)).endswith("not restarted · job Running · not clear after 60 s")
 
 
 def test_a_pod_that_is_replaced_is_back_once_the_new_one_runs() -> None:
@@ -172,14 +173,14 @@ def test_a_pod_that_is_replaced_is_back_once_the_new_one_runs() -> None:
     told.update_pod(pod("worker-1", GOING, uid="new"), 152.0)
     assert told.exit_code(152.0) is None
     assert told.exit_code(152.0 + HOLD) == SUCCEEDED
-    assert "worker-1 out of disk (Evicted, exit 143) · restarted after 52.0 s" in told.summary(0, 157.0)
+    assert "worker-1 out of disk (Evicted, exit 143) · restarted after 52.0 s" in summary(told.outcome(0, 157.0))
 
 
 def test_the_end_of_the_job_is_the_verdict() -> None:
     told = story()
     told.update_job(body("Failed", firstFailure={"replica": "worker-1", "exitCode": 137, "signal": 9}), 101.0)
     assert told.exit_code(101.0) == FAILED
-    assert told.summary(FAILED, 101.0) == (
+    assert summary(told.outcome(FAILED, 101.0)) == (
         "worker-1 killed (killed by signal 9) · not restarted · job Failed · training did not survive"
     )
     told = story()
@@ -201,7 +202,7 @@ def test_where_a_training_goes_on_is_told(step: int, words: str) -> None:
     assert told.exit_code(102.0 + HOLD) is None, "it reported before, so its next report is waited for"
     told.update_pod(pod("worker-1", GOING, restarts=1, last=ended(137), step=step), 103.0 + HOLD)
     assert told.exit_code(103.0 + HOLD) == SUCCEEDED
-    assert f"{words} (it was at 120)" in told.summary(SUCCEEDED, 110.0)
+    assert f"{words} (it was at 120)" in summary(told.outcome(SUCCEEDED, 110.0))
 
 
 def test_a_report_that_never_comes_is_not_waited_for_for_ever() -> None:
@@ -216,13 +217,15 @@ def test_a_slow_replica_need_not_be_another_one() -> None:
     assert told.exit_code(105.0) is None
     assert told.exit_code(110.0) is None
     assert told.exit_code(110.0 + HOLD) == SUCCEEDED
-    assert told.summary(SUCCEEDED, 115.0) == ("worker-1 slowed down (for 10 s) · job Running · training survived")
+    assert summary(told.outcome(SUCCEEDED, 115.0)) == (
+        "worker-1 slowed down (for 10 s) · job Running · training survived"
+    )
 
 
 def test_programs_get_the_same() -> None:
     told = story()
     told.update_pod(pod("worker-1", GOING, restarts=1, last=ended(137)), 102.0)
-    found: Mapping[str, object] = told.json_report(SUCCEEDED, 107.0)
+    found: Mapping[str, object] = json_report(told.outcome(SUCCEEDED, 107.0))
     assert found == {
         "job": "toy",
         "fault": "kill",
@@ -232,7 +235,7 @@ def test_programs_get_the_same() -> None:
         "ends": {"worker-1": ["exit 137"]},
         "restartedAfter": {"worker-1": 2.0},
         "seconds": 7.0,
-        "message": told.summary(SUCCEEDED, 107.0),
+        "message": summary(told.outcome(SUCCEEDED, 107.0)),
     }
 
 

@@ -6,8 +6,8 @@ from gangline.api.kubeflow.tfjob import TFJOB
 from gangline.api.kubeflow.training import Failure, TrainingJob
 from gangline.api.meta import Condition
 from gangline.cli.follow.outcome import RunOutcome, live_summary, plain_summary
-from gangline.cli.follow.view import StyledLine, plain_text
 from gangline.cli.output.curve import Point
+from gangline.cli.output.text import StyledLine, plain_text
 from gangline.testing.builders import make_job
 from gangline.why.diagnosis.wording import exit_code_meaning
 

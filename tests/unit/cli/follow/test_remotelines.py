@@ -1,6 +1,7 @@
 """A log that is read again where it was left: no line twice, none lost."""
 
 import asyncio
+from functools import partial
 
 import msgspec
 import pytest
@@ -10,6 +11,7 @@ from gangline.api.core import Pod
 from gangline.base.clock import SystemClock
 from gangline.cli.follow.log_sources import LogPosition, ResumeFilter, ServerLogSource
 from gangline.cli.output.log_lines import TimedLine
+from gangline.jobs.pods.replicas import training_container_name
 from gangline.kube.client import Client
 from gangline.kube.config.connection import Connection
 from gangline.kube.transport.http import HttpTransport
@@ -69,7 +71,7 @@ async def test_the_container_that_trains_is_read_whatever_it_is_called() -> None
         return web.Response(body=b"2026-01-02T03:04:05.000000000Z trained\n")
 
     async with http_server(log) as url, HttpTransport(Connection(server=url)) as transport:
-        found = ServerLogSource(Client(transport), "mpi", SystemClock())
+        found = ServerLogSource(Client(transport), partial(training_container_name, container="mpi"), SystemClock())
         found.update_pod(pod)
         reading = asyncio.ensure_future(found.run())
         await found.drain()

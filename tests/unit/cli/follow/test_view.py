@@ -12,16 +12,13 @@ from gangline.cli.follow.view import (
     ReplicaState,
     ReplicaUsage,
     RestartHistory,
-    duration_text,
-    elapsed_text,
     job_lines,
-    number_text,
     plain_progress,
-    plain_text,
     replica_condition,
     replica_line,
     updated_history,
 )
+from gangline.cli.output.text import duration_text, elapsed_text, number_text, plain_text
 from gangline.progress.line import Progress
 from gangline.testing.builders import make_member
 

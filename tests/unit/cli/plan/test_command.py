@@ -7,7 +7,8 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from gangline.cli.plan.command import differences, plan
+from gangline.cli.plan.command import plan
+from gangline.cli.plan.diff import differences
 
 EXAMPLES = Path(__file__).parents[4] / "examples"
 

@@ -20,6 +20,7 @@ from gangline.cli.plan.fit import (
     read_cluster,
     with_default_requests,
 )
+from gangline.cli.plan.objects import PlanTarget
 from gangline.kube.client import Client
 from gangline.kube.errors import Forbidden, Status
 from gangline.runtime.informer import Delta
@@ -195,7 +196,7 @@ async def test_on_this_machine_a_launcher_needs_no_more_than_it_says() -> None:
     async with local_cluster() as plane:
         await node_with(plane.client, 3)
         (cluster,) = await check_fit(plane.client, [known(MPI)])
-        (here,) = await check_fit(plane.client, [known(MPI)], here=True)
+        (here,) = await check_fit(plane.client, [known(MPI)], PlanTarget(bare=True))
     assert (cluster.fits, cluster.reasons) == (
         False,
         {"lack ephemeral-storage": 1, "lack example.com/slot": 1},

@@ -9,7 +9,7 @@ from gangline.api.codec.codec import decode
 from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.api.kubeflow.training import JobStatus
 from gangline.cli.follow.outcome import RunOutcome
-from gangline.cli.follow.view import Span
+from gangline.cli.output.text import Span
 from gangline.cli.run.result import failure_hints, next_commands
 
 SUCCEEDED = msgspec.convert({"conditions": [{"type": "Succeeded", "status": "True"}]}, JobStatus)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from gangline.cli.follow.view import plain_text
 from gangline.cli.output.curve import Point
+from gangline.cli.output.text import plain_text
 from gangline.cli.sweep.leaderboard import (
     Leaderboard,
     Objective,

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from gangline.base.errors import InputError
-from gangline.cli.sweep.trial_jobs import SweepSource, trial_job, trial_jobs
+from gangline.cli.sweep.request import SweepSource
+from gangline.cli.sweep.trial_jobs import trial_job, trial_jobs
 
 FILE = """\
 apiVersion: kubeflow.org/v1

@@ -33,18 +33,18 @@ def _fault_option(name: str, text: str) -> Callable[[F], F]:
 @cli_command()
 @click.argument("job", required=False, metavar="JOB", shell_complete=completed_by("jobs"))
 @_fault_option("--kill", "Kill its processes (SIGKILL).")
-@_fault_option("--oom", "Have its node kill it for its memory (OOMKilled).")
+@_fault_option("--oom", "Have its node kill it as out of memory (OOMKilled).")
 @_fault_option("--port", "Kill it, and take its port before it starts again.")
 @_fault_option("--disk", "Fill its emptyDir that has a sizeLimit; without one, evict it as for a full disk.")
-@_fault_option("--node-lost", "Lose the node with it for a while; without a name, with all of the job's.")
-@click.option("--slow", type=DURATION, metavar="PAUSE", help="Let it stand still for PAUSE, again and again.")
-@click.option("--replica", "chosen", metavar="REPLICA", help="Whom to slow down; the last worker by default.")
+@_fault_option("--node-lost", "Lose its node for a while; without a name, the replicas of one node.")
+@click.option("--slow", type=DURATION, metavar="PAUSE", help="Stop its processes for PAUSE, again and again.")
+@click.option("--replica", "chosen", metavar="REPLICA", help="The replica to slow down; by default the last worker.")
 @click.option(
     "--for",
     "lasts",
     type=DURATION,
     metavar="DURATION",
-    help="How long a fault lasts that lasts: 10s; a taken port 30s.",
+    help="The duration of --port (30s by default), --node-lost and --slow (10s).",
 )
 @click.option(
     "--hold",
@@ -52,10 +52,17 @@ def _fault_option(name: str, text: str) -> Callable[[F], F]:
     default="5s",
     show_default=True,
     metavar="DURATION",
-    help="Survived is who runs for so long.",
+    help="The job has survived once all replicas run for this time.",
 )
-@click.option("--timeout", type=DURATION, default="2m", show_default=True, metavar="DURATION", help="Give up after.")
-@click.option("-o", "--output", type=click.Choice(["json"]), help="The outcome for programs.")
+@click.option(
+    "--timeout",
+    type=DURATION,
+    default="2m",
+    show_default=True,
+    metavar="DURATION",
+    help="Give up after this time (exit code 101).",
+)
+@click.option("-o", "--output", type=click.Choice(["json"]), help="Print the outcome as JSON.")
 @server_options
 def drill(
     job: str | None,
@@ -72,10 +79,10 @@ def drill(
     output: str | None,
     server: ServerOptions,
 ) -> int:
-    r"""Provoke a fault in a job of this machine, and tell whether its training survives.
+    r"""Inject a fault into a job on this machine, and tell whether the training survives it.
 
-    The job may be one of `gangline up`, or of a `gangline run` that goes on in another terminal. The faults are real:
-    processes die, ports are taken, volumes fill up. Nothing is done to a cluster: only gangline's own node obeys.
+    The job may run on the plane of `gangline up`, or in a `gangline run` in another terminal. The faults are real:
+    processes die, ports are taken, volumes fill up. Only gangline's own node injects faults, so a cluster is safe.
 
     \b
       gangline drill linear --kill worker-1

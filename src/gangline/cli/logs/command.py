@@ -24,19 +24,24 @@ from gangline.kube.client import Client
 
 @cli_command()
 @click.argument("job", shell_complete=completed_by("jobs"))
-@click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended; replicas yet to come too.")
+@click.option(
+    "-f",
+    "--follow",
+    is_flag=True,
+    help="Follow the logs until the job has finished, also of replicas that start later.",
+)
 @click.option("--replica", "chosen", multiple=True, metavar="TYPE[/INDEX]", help="Only worker/0, or all of worker.")
-@click.option("-c", "--container", default="", metavar="NAME", help="Container; by default the one that trains.")
-@click.option("--tail", type=int, metavar="LINES", help="Only so many last lines of each replica.")
-@click.option("--since", type=DURATION, metavar="DURATION", help="Only what is newer: 10s, 5m, 2h.")
-@click.option("--since-time", metavar="TIME", help="Only what is newer than 2026-01-02T15:04:05Z.")
-@click.option("--timestamps", is_flag=True, help="The time before each line.")
-@click.option("-p", "--previous", is_flag=True, help="Of the run before, where a container was started again.")
-@click.option("--prefix/--no-prefix", default=True, help="Whether the replica's name stands before each line.")
+@click.option("-c", "--container", default="", metavar="NAME", help="The container; by default the training container.")
+@click.option("--tail", type=int, metavar="LINES", help="Only the last lines of each replica.")
+@click.option("--since", type=DURATION, metavar="DURATION", help="Only lines of the last 10s, 5m, 2h.")
+@click.option("--since-time", metavar="TIME", help="Only lines after a time such as 2026-01-02T15:04:05Z.")
+@click.option("--timestamps", is_flag=True, help="Print the time before each line.")
+@click.option("-p", "--previous", is_flag=True, help="The logs before the last restart of each container.")
+@click.option("--prefix/--no-prefix", default=True, help="Whether to print the replica's name before each line.")
 @click.option("--exit-code", is_flag=True, help="Exit with the verdict: 0 succeeded, 100 failed, 101 not finished.")
 @server_options
 def logs(job: str, server: ServerOptions, chosen: tuple[str, ...], since_time: str | None, **flags: Any) -> int:
-    r"""Print what all replicas of a job said, in order of time, with `worker-1|` before each line.
+    r"""Print the logs of all replicas of a job in order of time, with `worker-1|` before each line.
 
     JOB is a name, or KIND/NAME where several kinds have a job of that name.
 

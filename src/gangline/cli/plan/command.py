@@ -16,10 +16,10 @@ EXIT_SAME, EXIT_DIFFERENT, EXIT_ERROR = 0, 1, 2
 @cli_command()
 @click.argument("files", nargs=-1, metavar="FILE...", type=click.Path())
 @click.option("-f", "--filename", "more", multiple=True, metavar="FILE", help="A file or folder; - is stdin.")
-@click.option("-R", "--recursive", is_flag=True, help="Look into folders below those given.")
+@click.option("-R", "--recursive", is_flag=True, help="Also read subfolders.")
 @click.option("-o", "--output", "form", type=click.Choice(["tree", "yaml", "json", "name"]), default="tree")
 @click.option("--diff", is_flag=True, help="Compare with what is on the server.")
-@click.option("--fit", is_flag=True, help="Say whether the nodes have room for it now, and if not, what is missing.")
+@click.option("--fit", is_flag=True, help="Say whether the jobs fit on the nodes now, and if not, what is missing.")
 @click.option(
     "--gang",
     is_flag=True,

@@ -1,4 +1,4 @@
-"""`gangline run`: jobs from files or a script, here or in a cluster; their verdict is the exit code."""
+"""`gangline run`: runs jobs from files or a command, here or in a cluster; the exit code is their verdict."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -26,29 +26,29 @@ FLAG_SPELLINGS = {"as_user": "--as", "as_groups": "--as-group"}
     "more",
     multiple=True,
     metavar="FILE",
-    help="A file, as for kubectl; - is standard input.",
+    help="A manifest file; - is standard input.",
 )
 @click.option("--nproc", type=int, metavar="N", help="Run COMMAND as a job of N processes; no file is needed.")
-@click.option("--kind", default="PyTorchJob", show_default=True, help="What kind of job a COMMAND becomes.")
-@click.option("--image", default="", metavar="IMAGE", help="The image that COMMAND runs in; with --context.")
+@click.option("--kind", default="PyTorchJob", show_default=True, help="The kind of job that is made from COMMAND.")
+@click.option("--image", default="", metavar="IMAGE", help="The image of COMMAND; with --context.")
 @click.option(
     "--limit",
     "limits",
     multiple=True,
     metavar="NAME=AMOUNT",
-    help="What each process of COMMAND may take, as nvidia.com/gpu=1.",
+    help="A resource limit of each process of COMMAND, such as nvidia.com/gpu=1.",
 )
 @click.option(
     "--set",
     "settings",
     multiple=True,
     metavar="PATH=VALUE",
-    help="Change a value of every job, as spec.runPolicy.backoffLimit=2.",
+    help="Change a value of every job, such as spec.runPolicy.backoffLimit=2.",
 )
 @click.option(
     "--keep",
     is_flag=True,
-    help="Leave logs, the job and its curve in runs/<job>/; in a cluster let the job go on after Ctrl-C.",
+    help="Keep logs, the job and its curve in runs/<job>/; in a cluster leave the job running after Ctrl-C.",
 )
 @click.option(
     "--runs",
@@ -56,33 +56,43 @@ FLAG_SPELLINGS = {"as_user": "--as", "as_groups": "--as-group"}
     default=DEFAULT_RUNS_FOLDER,
     show_default=True,
     metavar="FOLDER",
-    help="Where --keep keeps.",
+    help="The folder of --keep.",
 )
 @click.option(
     "--timeout",
     type=DURATION,
     metavar="DURATION",
-    help="Give up after so long, as 90s or 5m (exit code 101).",
+    help="Stop the run after this time, such as 90s or 5m (exit code 101).",
 )
 @click.option(
     "--gang",
     is_flag=True,
     help="Start every job as a gang: all of its pods or none. Without, jobs with a schedulingPolicy.",
 )
-@click.option("-o", "--output", type=click.Choice(["json"]), help="Print the job as it ended; all else goes to stderr.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["json"]),
+    help="Print the finished job as JSON; everything else goes to stderr.",
+)
 @click.option(
     "--ship/--no-ship",
     default=None,
-    help="Whether the folder goes along to the cluster; by default if the command names a file of it.",
+    help="Whether the folder is shipped to the cluster; by default if the command mentions a file of it.",
 )
 @click.option(
     "--ship-limit",
     default="1Gi",
     show_default=True,
     metavar="SIZE",
-    help="How large a folder may be to be shipped.",
+    help="The largest folder that is shipped.",
 )
-@click.option("--storage-class", default="", metavar="NAME", help="Of the claim that carries a large folder.")
+@click.option(
+    "--storage-class",
+    default="",
+    metavar="NAME",
+    help="The storage class of the claim that a large folder is shipped in.",
+)
 @node_options
 @server_options
 def run(
@@ -109,9 +119,9 @@ def run(
     gangline run --context prod --image IMAGE --nproc 4 --limit nvidia.com/gpu=1 -- python train.py
     gangline run --context prod job.yaml
 
-    Here every replica becomes a process with the variables it would have in a cluster. Ctrl-C stops all of them;
-    once more kills them. With --context the job runs in that cluster, the folder goes along (without what .gitignore
-    names), and Ctrl-C deletes the job.
+    On this machine every replica becomes a process with the variables it would have in a cluster. Ctrl-C stops all of
+    them; a second Ctrl-C kills them. With --context the job runs in that cluster, the folder is shipped along (without
+    what .gitignore names), and Ctrl-C deletes the job.
 
     Exit codes: 0 succeeded, 100 failed (one of them is enough), 101 not finished in time, 103 deleted by somebody
     else, 130 interrupted, 1 an error.

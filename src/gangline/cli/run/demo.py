@@ -27,7 +27,7 @@ TIMEOUT_SECONDS = 300.0
     type=click.Path(path_type=Path),
     default=DEFAULT_RUNS_FOLDER,
     metavar="FOLDER",
-    help="Where logs and curve go.",
+    help="The folder for logs and curve.",
 )
 @click.option(
     "--pace",
@@ -35,12 +35,12 @@ TIMEOUT_SECONDS = 300.0
     default=STEP_SECONDS,
     show_default=True,
     metavar="SECONDS",
-    help="What a step takes at least.",
+    help="The minimal duration of a step.",
 )
 def demo(runs: Path, pace: float) -> int:
-    r"""Watch a training job survive: a parameter server, three workers, one of which is killed on the way.
+    r"""Watch a training job survive a failure: one of its three workers is killed and restarted.
 
-    It really trains (linear regression, numpy alone) and takes about 15 seconds. Curve and logs stay in runs/linear/.
+    It really trains (a linear regression with numpy) and takes about 15 seconds. Curve and logs are kept in runs/linear/.
 
     \b
       gangline demo

@@ -23,23 +23,38 @@ from gangline.cli.sweep.request import SweepRequest, SweepSource
     metavar="NAME=VALUES",
     help="What to try: lr=0.1,0.01; or with --random also a range: lr=log(1e-4..1e-1), batch=16..256.",
 )
-@click.option("--random", "draws", type=int, metavar="N", help="Draw N combinations instead of trying all.")
-@click.option("--seed", type=int, default=0, show_default=True, metavar="S", help="The same seed draws the same.")
-@click.option("--parallel", type=int, default=1, show_default=True, metavar="N", help="So many jobs at once.")
-@click.option("--metric", default="loss", show_default=True, metavar="NAME", help="The reported number that counts.")
-@click.option("--goal", type=click.Choice(["min", "max"]), default="min", show_default=True, help="What is better.")
+@click.option("--random", "draws", type=int, metavar="N", help="Draw N random combinations instead of trying all.")
+@click.option("--seed", type=int, default=0, show_default=True, metavar="S", help="The seed of --random.")
+@click.option(
+    "--parallel",
+    type=int,
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="The number of trials that run at the same time.",
+)
+@click.option(
+    "--metric", default="loss", show_default=True, metavar="NAME", help="The reported metric that trials are ranked by."
+)
+@click.option(
+    "--goal",
+    type=click.Choice(["min", "max"]),
+    default="min",
+    show_default=True,
+    help="Whether small or large values are better.",
+)
 @click.option("--nproc", type=int, metavar="N", help="Try COMMAND as a job of N processes; no file is needed.")
-@click.option("--kind", default="PyTorchJob", show_default=True, help="What kind of job a COMMAND becomes.")
-@click.option("--timeout", type=DURATION, metavar="DURATION", help="Give up a trial after so long, as 90s or 5m.")
+@click.option("--kind", default="PyTorchJob", show_default=True, help="The kind of job that is made from COMMAND.")
+@click.option("--timeout", type=DURATION, metavar="DURATION", help="Stop a trial after this time, such as 90s or 5m.")
 @click.option(
     "--runs",
     type=click.Path(path_type=Path),
     default=DEFAULT_RUNS_FOLDER,
     show_default=True,
     metavar="FOLDER",
-    help="Where <job>-sweep/ is made.",
+    help="The folder in which <job>-sweep/ is created.",
 )
-@click.option("-o", "--output", type=click.Choice(["json"]), help="Print the leaderboard for programs, not for people.")
+@click.option("-o", "--output", type=click.Choice(["json"]), help="Print the leaderboard as JSON.")
 @node_options
 def sweep(
     words: tuple[str, ...],
@@ -52,7 +67,7 @@ def sweep(
     output: str | None,
     **options: Any,
 ) -> int:
-    r"""Try a job with many values, some at a time, and say which are best.
+    r"""Run a job with many values, and rank them.
 
     \b
       gangline sweep job.yaml --set lr=0.1,0.01 --set batch=32,64 --parallel 2
@@ -61,8 +76,8 @@ def sweep(
       gangline sweep --nproc 2 --set lr=0.1,0.01 --metric accuracy --goal max -- python train.py --lr {lr}
 
     A NAME without dots is a variable of every replica, which its command may use as $(lr); in a COMMAND, {lr} stands
-    for it. One with dots is a place in the job, as in run. What counts is what a trial reported last
-    (docs/progress.md). Table, picture and logs go to runs/<job>-sweep/, also when you stop it with Ctrl-C.
+    for it. One with dots is a path in the job, as in run. Trials are ranked by the value that they reported last
+    (docs/progress.md). Table, picture and logs are written to runs/<job>-sweep/, also if you stop it with Ctrl-C.
 
     Exit codes: 0 a trial succeeded, 100 none did, 130 interrupted, 1 an error.
     """

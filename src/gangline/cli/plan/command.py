@@ -36,10 +36,11 @@ def plan(
     gang: bool,
     server: ServerOptions,
 ) -> int:
-    r"""Show what the jobs in files would create: services, pods with all that is added to them, and the rest.
+    r"""Show the objects that the jobs in files would create: services, complete pods, and others.
 
-    A gang has a PodGroup, for the scheduler of gangline; with --diff only if you say --gang, or on a plane of this
-    machine: an operator need not use it. No server is asked, except with --diff and --fit. With --fit a FILE may also be the name of a job on the server.
+    A gang has a PodGroup for gangline's scheduler. With --diff a PodGroup is planned only with --gang or for a plane of
+    this machine, because the operator of a cluster may use another scheduler. A server is needed only for --diff and
+    --fit. With --fit a FILE may also be the name of a job on the server.
 
     \b
       gangline plan job.yaml
@@ -48,8 +49,8 @@ def plan(
       gangline plan job.yaml --gang
       gangline plan job.yaml --fit
 
-    Exit codes: 0; 1 an error. With --diff: 0 all is there as planned, 1 something differs, 2 an error. With --fit: 0
-    there is room, 100 there is not.
+    Exit codes: 0; 1 an error. With --diff: 0 everything is as planned, 1 something differs, 2 an error. With --fit: 0
+    the jobs fit, 100 they do not.
     """
     if fit and diff:
         raise InputError("--fit and --diff are two questions; ask one of them")

@@ -67,7 +67,7 @@ def sweep(
     output: str | None,
     **options: Any,
 ) -> int:
-    r"""Run a job with many values, and rank them.
+    r"""Try a job with many values, and rank them.
 
     \b
       gangline sweep job.yaml --set lr=0.1,0.01 --set batch=32,64 --parallel 2

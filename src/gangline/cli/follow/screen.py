@@ -62,21 +62,34 @@ def choose_screen(stream: IO[str], clock: Clock) -> Screen:
     return PlainScreen(stream, clock)
 
 
-class PlainScreen:
-    """Prints one line per change, without colour and without clipping."""
+class NullScreen:
+    """Shows nothing. The base of the other screens, which override what they show."""
 
     shows_usage = False
-
-    def __init__(self, stream: IO[str], clock: Clock) -> None:
-        self._stream, self._clock = stream, clock
-        # For each replica the part of the progress last reported, and when.
-        self._last_progress: dict[str, tuple[int, float]] = {}
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         return None
+
+    def show_ready(self, url: str, seconds: float) -> None: ...
+    def show_state(self, job: str, state: str) -> None: ...
+    def show_phase(self, replica: str, phase: str) -> None: ...
+    def show_log(self, replica: str, line: str) -> None: ...
+    def show_progress(self, replica: str, progress: Progress) -> None: ...
+    def draw(self, *jobs: JobFrame) -> None: ...
+    def say(self, *lines: StyledLine) -> None: ...
+    def show_outcome(self, outcome: RunOutcome) -> None: ...
+
+
+class PlainScreen(NullScreen):
+    """Prints one line per change when it happens, without colour and without clipping."""
+
+    def __init__(self, stream: IO[str], clock: Clock) -> None:
+        self._stream, self._clock = stream, clock
+        # For each replica the part of the progress last reported, and when.
+        self._last_progress: dict[str, tuple[int, float]] = {}
 
     def show_ready(self, url: str, seconds: float) -> None:
         # On stderr: programs may read stdout.
@@ -102,9 +115,6 @@ class PlainScreen:
             self._last_progress[replica] = (part, now)
             self._echo(f"  {replica:<10} {plain_progress(progress)}")
 
-    def draw(self, *jobs: JobFrame) -> None:
-        """Does nothing: every change is printed when it happens."""
-
     def say(self, *lines: StyledLine) -> None:
         for line in lines:
             self._echo(plain_text(line))
@@ -114,27 +124,6 @@ class PlainScreen:
 
     def _echo(self, line: str) -> None:
         click.echo(line, file=self._stream)
-
-
-class NullScreen:
-    """Shows nothing: a sweep shows trials, not the replicas of each."""
-
-    shows_usage = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-    def show_ready(self, url: str, seconds: float) -> None: ...
-    def show_state(self, job: str, state: str) -> None: ...
-    def show_phase(self, replica: str, phase: str) -> None: ...
-    def show_log(self, replica: str, line: str) -> None: ...
-    def show_progress(self, replica: str, progress: Progress) -> None: ...
-    def draw(self, *jobs: JobFrame) -> None: ...
-    def say(self, *lines: StyledLine) -> None: ...
-    def show_outcome(self, outcome: RunOutcome) -> None: ...
 
 
 class RepeatCollapser:
@@ -178,8 +167,8 @@ class _RawText:
         yield Segment(self._text + "\n")
 
 
-class LiveScreen:
-    """Prints logs, and redraws a block with all replicas in place under them."""
+class LiveScreen(NullScreen):
+    """Prints logs, and redraws a block under them that shows the state and progress of all replicas."""
 
     shows_usage = True
 
@@ -210,15 +199,6 @@ class LiveScreen:
 
         text = f"gangline {__version__} · local control plane ready in {seconds:.1f} s · {url}"
         self.say((Span(text, "dim"),))
-
-    def show_state(self, job: str, state: str) -> None:
-        """Does nothing: the block shows it."""
-
-    def show_phase(self, replica: str, phase: str) -> None:
-        """Does nothing: the block shows it."""
-
-    def show_progress(self, replica: str, progress: Progress) -> None:
-        """Does nothing: the block shows it."""
 
     def show_log(self, replica: str, line: str) -> None:
         for text in self._repeats.add(replica, line):
@@ -287,20 +267,15 @@ class SplitScreen:
         self.screen.draw(*self._frames.values())
 
 
-class JobPane:
-    """The part of a shared screen that belongs to one job: its `worker-0` is shown as `linear/worker-0`."""
+class JobPane(NullScreen):
+    """The part of a shared screen that belongs to one job: its `worker-0` is shown as `linear/worker-0`.
+
+    Entering and leaving it does nothing: the owner of the screen closes that.
+    """
 
     def __init__(self, split_screen: SplitScreen, job: str) -> None:
         self._split_screen, self._screen, self._job = split_screen, split_screen.screen, job
         self.shows_usage = self._screen.shows_usage
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None:
-        """Does nothing: the owner of the screen closes it."""
 
     def show_ready(self, url: str, seconds: float) -> None:
         self._screen.show_ready(url, seconds)

@@ -71,10 +71,7 @@ def updated_history(history: RestartHistory, pod: Pod) -> RestartHistory:
     restarts = sum(status.restart_count for status in pod.status.container_statuses)
     codes = [code for status in pod.status.container_statuses if (code := _failure_exit_code(status)) is not None]
     return RestartHistory(
-        {
-            **history.restarts_by_pod,
-            pod.metadata.uid: max(restarts, history.restarts_by_pod.get(pod.metadata.uid, 0)),
-        },
+        {**history.restarts_by_pod, pod.metadata.uid: max(restarts, history.restarts_by_pod.get(pod.metadata.uid, 0))},
         codes[-1] if codes else history.exit_code,
     )
 
@@ -197,10 +194,7 @@ def progress_bar(progress: Progress, room: int = 100) -> Iterable[Span]:
 def plain_progress(progress: Progress) -> str:
     """The progress without a bar: `step 240/400  60 %  loss 0.113`."""
     share = progress.fraction
-    parts = [
-        step_text(progress),
-        *([f"{share:.0%}".replace("%", " %")] if share is not None else []),
-    ]
+    parts = [step_text(progress), *([f"{share:.0%}".replace("%", " %")] if share is not None else [])]
     return "  ".join([*parts, *(f"{name} {number_text(value)}" for name, value in progress.metrics.items())])
 
 

@@ -9,13 +9,7 @@ from gangline.base.errors import InputError
 from gangline.cli.exit_codes import NOT_FOUND, job_exit_code
 from gangline.cli.flags.commands import cli_command, completed_by
 from gangline.cli.flags.durations import DURATION
-from gangline.cli.flags.server_options import (
-    ServerOptions,
-    ServerTarget,
-    run_async,
-    run_blocking,
-    server_options,
-)
+from gangline.cli.flags.server_options import ServerOptions, ServerTarget, run_async, run_blocking, server_options
 from gangline.cli.logs.print import LogOptions, print_logs
 from gangline.cli.resources.lookup import find_job
 from gangline.cli.resources.replicas import replica_selector

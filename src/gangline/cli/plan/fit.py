@@ -34,15 +34,7 @@ from gangline.scheduler.cache.cache import SchedulerCache
 from gangline.scheduler.cycle.cycle import schedule
 from gangline.scheduler.pods.decode import ShapeCache
 from gangline.scheduler.settings import SchedulerSettings
-from gangline.scheduler.types.cycle import (
-    Bind,
-    Decision,
-    GangRequest,
-    Pending,
-    PodSet,
-    Preempt,
-    SchedulerPolicy,
-)
+from gangline.scheduler.types.cycle import Bind, Decision, GangRequest, Pending, PodSet, Preempt, SchedulerPolicy
 from gangline.scheduler.types.requests import member_count, minimal_request, requested_amounts
 from gangline.scheduler.types.resources import as_quantity
 
@@ -308,11 +300,7 @@ def _fit_result(request: GangRequest, placed: int, decision: Decision | None, fr
             pods = f"{len(victims)} {'pod' if len(victims) == 1 else 'pods'}"
             message = f"not now; {pods} of {names} would have to leave, less important or beyond its share"
             return FitResult(
-                fits=False,
-                message=message,
-                cause="Victims",
-                nodes=_placement(request, decision.nodes),
-                **fields,
+                fits=False, message=message, cause="Victims", nodes=_placement(request, decision.nodes), **fields
             )
         case Pending(reason=cause, message=message, nodes_by_reason=reasons):
             missing = _missing_resources(request, free)

@@ -67,10 +67,7 @@ def planned_objects(job: JobDocument, target: PlanTarget) -> tuple[JSON, list[JS
             resource = OPERATOR_SCHEME.find(action.resource.partition(".")[0])
             bodies.append({"apiVersion": resource.api_version, "kind": resource.kind, **action.body})
     body, metadata = job[0].body, observed.job.metadata
-    return {
-        **body,
-        "metadata": {**body["metadata"], "namespace": metadata.namespace, "name": metadata.name},
-    }, bodies
+    return {**body, "metadata": {**body["metadata"], "namespace": metadata.namespace, "name": metadata.name}}, bodies
 
 
 def observed_job(job: JobDocument, target: PlanTarget) -> tuple[Any, Any]:

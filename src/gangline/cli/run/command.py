@@ -20,14 +20,7 @@ FLAG_SPELLINGS = {"as_user": "--as", "as_groups": "--as-group"}
 
 @cli_command("run")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="FILE... | -- COMMAND...")
-@click.option(
-    "-f",
-    "--filename",
-    "more",
-    multiple=True,
-    metavar="FILE",
-    help="A manifest file; - is standard input.",
-)
+@click.option("-f", "--filename", "more", multiple=True, metavar="FILE", help="A manifest file; - is standard input.")
 @click.option("--nproc", type=int, metavar="N", help="Run COMMAND as a job of N processes; no file is needed.")
 @click.option("--kind", default="PyTorchJob", show_default=True, help="The kind of job that is made from COMMAND.")
 @click.option("--image", default="", metavar="IMAGE", help="The image of COMMAND; with --context.")
@@ -81,11 +74,7 @@ FLAG_SPELLINGS = {"as_user": "--as", "as_groups": "--as-group"}
     help="Whether the folder is shipped to the cluster; by default if the command mentions a file of it.",
 )
 @click.option(
-    "--ship-limit",
-    default="1Gi",
-    show_default=True,
-    metavar="SIZE",
-    help="The largest folder that is shipped.",
+    "--ship-limit", default="1Gi", show_default=True, metavar="SIZE", help="The largest folder that is shipped."
 )
 @click.option(
     "--storage-class",

@@ -26,13 +26,7 @@ from gangline.cli.run.bundle import Bundle, bundle_of
 from gangline.cli.run.kept_files import RunFolder
 from gangline.cli.run.remote_jobs import RemoteJobs, RemoteRunSettings
 from gangline.cli.run.request import RunJob, RunRequest, Shipping
-from gangline.cli.run.result import (
-    JobResult,
-    output_stream,
-    prepare_run_folders,
-    print_results,
-    silence_operator_log,
-)
+from gangline.cli.run.result import JobResult, output_stream, prepare_run_folders, print_results, silence_operator_log
 from gangline.cli.run.submit import reject_dependencies
 from gangline.kube.client import Client
 from gangline.kube.options import WriteOptions

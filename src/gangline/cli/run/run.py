@@ -61,10 +61,7 @@ def _job_from_command(source: JobSource, server: ServerOptions) -> RunJob:
     kind, body = job_from_command(source.kind, source.command, source.nproc, image=image, limits=source.limits)
     if remote:
         # As in a local run, no process outlives the job; but the job can be inspected for a while.
-        body["spec"]["runPolicy"] = {
-            "cleanPodPolicy": "Running",
-            "ttlSecondsAfterFinished": TTL_AFTER_FINISHED,
-        }
+        body["spec"]["runPolicy"] = {"cleanPodPolicy": "Running", "ttlSecondsAfterFinished": TTL_AFTER_FINISHED}
     return RunJob(kind, with_overrides(body, source.settings), Path.cwd(), from_command=True)
 
 

@@ -12,13 +12,7 @@ from gangline.api.meta import JSON, Key, Selector
 from gangline.api.scheme import Resource
 from gangline.base.clock import SystemClock
 from gangline.cli.flags.commands import cli_command
-from gangline.cli.flags.server_options import (
-    ServerOptions,
-    ServerTarget,
-    error_line,
-    run_blocking,
-    server_options,
-)
+from gangline.cli.flags.server_options import ServerOptions, ServerTarget, error_line, run_blocking, server_options
 from gangline.cli.output import formats, tables
 from gangline.cli.output.job_rows import parse_timestamp
 from gangline.cli.resources.lookup import JOB_KINDS, PODS
@@ -46,11 +40,7 @@ REQUIRED_RESOURCES = (
     ("", "pods", "log"),
     ("", "events", ""),
 )
-REQUIRED_VERBS = {
-    "pods": ("get", "list", "watch", "delete"),
-    "pods/log": ("get",),
-    "events": ("list",),
-}
+REQUIRED_VERBS = {"pods": ("get", "list", "watch", "delete"), "pods/log": ("get",), "events": ("list",)}
 REQUIRED_JOB_VERBS = ("get", "list", "watch", "create", "patch", "delete")
 
 

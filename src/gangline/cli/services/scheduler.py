@@ -35,10 +35,7 @@ from gangline.operator.main import GoCommand, go_flag, log_level
     help="bind: bind pods with this schedulerName. pin: pin gated pods of another scheduler to a node, and remove "
     "the gate.",
 )
-@go_flag(
-    "--no-preemption",
-    "Never preempt pods for gangs of higher priority, or for a queue below its share.",
-)
+@go_flag("--no-preemption", "Never preempt pods for gangs of higher priority, or for a queue below its share.")
 @click.option(
     "--patience",
     type=click.FloatRange(min=0),
@@ -73,11 +70,7 @@ from gangline.operator.main import GoCommand, go_flag, log_level
     help="Act only while holding a Lease, so that only one of several schedulers acts.",
 )
 @click.option(
-    "--leader-election-id",
-    default="gangline-scheduler",
-    show_default=True,
-    metavar="NAME",
-    help="Name of that Lease.",
+    "--leader-election-id", default="gangline-scheduler", show_default=True, metavar="NAME", help="Name of that Lease."
 )
 @click.option(
     "--leader-election-namespace",

@@ -25,20 +25,14 @@ TIMEOUT_SECONDS = 60.0
 """How long to wait for a plane to start or stop."""
 
 folder_option = click.option(
-    "--dir",
-    "folder",
-    type=click.Path(path_type=Path),
-    help="Folder of the plane; by default the user's state folder.",
+    "--dir", "folder", type=click.Path(path_type=Path), help="Folder of the plane; by default the user's state folder."
 )
 
 
 @cli_command()
 @folder_option
 @click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=0,
-    help="Port of the API server; chosen once and kept by default.",
+    "--port", type=click.IntRange(0, 65535), default=0, help="Port of the API server; chosen once and kept by default."
 )
 @click.option(
     "--bind",
@@ -110,10 +104,7 @@ async def _run_plane(folder: Path, port: int, bind: str, options: NodeOptions, *
 
     home, clock, address = PlaneHome(folder), SystemClock(), ListenAddress(bind)
     plane = PlaneSettings(
-        host=address.host,
-        port=home.choose_port(port),
-        certificates=home.certificates,
-        token=home.ensure_token(),
+        host=address.host, port=home.choose_port(port), certificates=home.certificates, token=home.ensure_token()
     )
     local = LocalSettings(
         folder=Path.cwd(),

@@ -34,21 +34,13 @@ from gangline.cli.simulate.defaults import MAX_NODES, NODE_CAPACITY
     help="The generated work as a share of what the nodes can do.",
 )
 @click.option(
-    "--duration",
-    type=DURATION,
-    default="30m",
-    show_default=True,
-    help="The median duration of generated jobs.",
+    "--duration", type=DURATION, default="30m", show_default=True, help="The median duration of generated jobs."
 )
 @click.option(
     "--priorities", metavar="PRIORITY:SHARE,...", help="The priorities of generated jobs, and how common they are."
 )
 @click.option(
-    "--queue",
-    "queues",
-    multiple=True,
-    metavar="NAME[=WEIGHT][,AMOUNTS]",
-    help="A queue, its weight and its cap.",
+    "--queue", "queues", multiple=True, metavar="NAME[=WEIGHT][,AMOUNTS]", help="A queue, its weight and its cap."
 )
 @click.option(
     "--patience",
@@ -69,17 +61,10 @@ from gangline.cli.simulate.defaults import MAX_NODES, NODE_CAPACITY
     help="How often jobs save their work; by default a preempted job loses all of it.",
 )
 @click.option(
-    "--cycle",
-    type=DURATION,
-    default="1s",
-    show_default=True,
-    help="The minimal time between two scheduling cycles.",
+    "--cycle", type=DURATION, default="1s", show_default=True, help="The minimal time between two scheduling cycles."
 )
 @click.option(
-    "--log",
-    type=click.Path(dir_okay=False),
-    metavar="FILE",
-    help="Write every event there, one JSON object per line.",
+    "--log", type=click.Path(dir_okay=False), metavar="FILE", help="Write every event there, one JSON object per line."
 )
 @click.option(
     "--plots",

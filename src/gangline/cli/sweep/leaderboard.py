@@ -85,8 +85,7 @@ class Leaderboard(msgspec.Struct, frozen=True):
             TrialState.STOPPED,
         ]
         return sorted(
-            self.rows,
-            key=lambda row: (ranks.get(row.number, len(ranks)), state_order.index(row.state), row.number),
+            self.rows, key=lambda row: (ranks.get(row.number, len(ranks)), state_order.index(row.state), row.number)
         )
 
     def count(self, *states: TrialState) -> int:

@@ -8,13 +8,7 @@ from gangline.base.errors import InputError
 from gangline.cli.output.curve import Point, comparison_svg
 from gangline.cli.output.text import number_text
 from gangline.cli.run.kept_files import RunFolder
-from gangline.cli.sweep.leaderboard import (
-    MAX_NAMED_CURVES,
-    Leaderboard,
-    leaderboard_csv,
-    parameter_labels,
-    trial_label,
-)
+from gangline.cli.sweep.leaderboard import MAX_NAMED_CURVES, Leaderboard, leaderboard_csv, parameter_labels, trial_label
 
 
 class SweepFolder:

@@ -85,11 +85,7 @@ class LiveSweepScreen:
 
         self._console = Console(file=stream, highlight=False, markup=False, emoji=False)
         self._live: Any = Block(
-            console=self._console,
-            auto_refresh=False,
-            redirect_stdout=False,
-            redirect_stderr=False,
-            transient=True,
+            console=self._console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False, transient=True
         )
 
     def __enter__(self) -> Self:

@@ -44,7 +44,7 @@ def ended(code: int, reason: str = "Error") -> JSON:
 
 
 def pod(
-    seat: str,
+    replica: str,
     state: JSON = GOING,
     *,
     uid: str = "",
@@ -55,14 +55,14 @@ def pod(
     step: int | None = None,
     node: str = "local",
 ) -> JSON:
-    kind, _, index = seat.rpartition("-")
+    kind, _, index = replica.rpartition("-")
     notes = {PROGRESS_ANNOTATION: f'{{"progress": {{"step": {step}}}}}'} if step is not None else {}
     container = {"name": "tensorflow", "restartCount": restarts, "state": state, "lastState": last or {}}
     return {
         "metadata": {
-            "name": f"toy-{seat}",
+            "name": f"toy-{replica}",
             "namespace": "default",
-            "uid": uid or seat,
+            "uid": uid or replica,
             "labels": {REPLICA_TYPE: kind, REPLICA_INDEX: index},
             "annotations": notes,
         },
@@ -74,8 +74,10 @@ def pod(
 TEAM = [pod("ps-0"), pod("worker-0"), pod("worker-1")]
 
 
-def story(fault: str = "kill", *victims: str, lasts: float = 0.0, team: list[JSON] | None = None) -> DrillTimeline:
-    return DrillTimeline(JOB, team or TEAM, InjectedFault(fault, victims or ("worker-1",), 100.0, lasts, HOLD))
+def new_timeline(
+    fault: str = "kill", *victims: str, lasts: float = 0.0, pods: list[JSON] | None = None
+) -> DrillTimeline:
+    return DrillTimeline(JOB, pods or TEAM, InjectedFault(fault, victims or ("worker-1",), 100.0, lasts, HOLD))
 
 
 # Whom
@@ -91,14 +93,14 @@ def test_without_a_name_it_is_the_last_worker() -> None:
 
 
 def test_a_lost_node_takes_all_that_are_on_it_and_a_name_only_that_one() -> None:
-    team = [*TEAM, pod("worker-2", node="other"), pod("worker-3", phase="Pending")]
-    assert names(victim_pods(JOB, team, FaultKind.NODE_LOST, "")) == ["worker-2"]
+    pods = [*TEAM, pod("worker-2", node="other"), pod("worker-3", phase="Pending")]
+    assert names(victim_pods(JOB, pods, FaultKind.NODE_LOST, "")) == ["worker-2"]
     assert names(victim_pods(JOB, TEAM, FaultKind.NODE_LOST, "")) == ["ps-0", "worker-0", "worker-1"]
     assert names(victim_pods(JOB, TEAM, FaultKind.NODE_LOST, "ps/0")) == ["ps-0"]
 
 
 @pytest.mark.parametrize(
-    ("pods", "whom", "told"),
+    ("pods", "replica", "message"),
     [
         ([], "", "has no pods yet"),
         (TEAM, "worker-7", 'has no replica "worker-7"; there is ps-0, worker-0, worker-1'),
@@ -107,9 +109,9 @@ def test_a_lost_node_takes_all_that_are_on_it_and_a_name_only_that_one() -> None
         ([pod("worker-0", phase="Pending", state={})], "", "no replica of tfjob.kubeflow.org/toy runs"),
     ],
 )
-def test_whom_nothing_can_be_done_to_is_told(pods: list[JSON], whom: str, told: str) -> None:
-    with pytest.raises(InputError, match=told):
-        victim_pods(JOB, pods, FaultKind.KILL, whom)
+def test_whom_nothing_can_be_done_to_is_told(pods: list[JSON], replica: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        victim_pods(JOB, pods, FaultKind.KILL, replica)
 
 
 @pytest.mark.parametrize("words", [(), ("--kill", "worker-1", "--oom"), ("--slow", "1s", "--disk")])
@@ -132,100 +134,100 @@ def test_a_pause_of_nothing_slows_nobody(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_who_runs_again_for_long_enough_has_survived() -> None:
-    told = story()
-    told.update_pod(pod("worker-1", GOING, restarts=1, last=ended(137)), 102.1)
-    assert told.exit_code(102.1) is None
-    assert told.exit_code(102.0 + HOLD) is None
-    assert told.exit_code(102.2 + HOLD) == SUCCEEDED
-    assert told.drain_lines() == ["  2.1 s  worker-1 ended: exit 137", "  2.1 s  worker-1 runs again"]
-    assert summary(told.outcome(SUCCEEDED, 107.2)) == (
+    timeline = new_timeline()
+    timeline.update_pod(pod("worker-1", GOING, restarts=1, last=ended(137)), 102.1)
+    assert timeline.exit_code(102.1) is None
+    assert timeline.exit_code(102.0 + HOLD) is None
+    assert timeline.exit_code(102.2 + HOLD) == SUCCEEDED
+    assert timeline.drain_lines() == ["  2.1 s  worker-1 ended: exit 137", "  2.1 s  worker-1 runs again"]
+    assert summary(timeline.outcome(SUCCEEDED, 107.2)) == (
         "worker-1 killed (exit 137) · restarted after 2.1 s · job Running · training survived"
     )
 
 
 def test_who_falls_again_begins_to_count_anew() -> None:
-    told = story()
-    told.update_pod(pod("worker-1", GOING, restarts=1, last=ended(137)), 101.0)
-    assert told.exit_code(101.0) is None
-    told.update_pod(pod("worker-0", ended(1), phase="Failed"), 103.0)
-    assert told.exit_code(101.0 + HOLD) is None
-    told.update_pod(pod("worker-0", GOING, uid="new"), 107.0)
-    assert told.exit_code(107.0) is None
-    assert told.exit_code(107.0 + HOLD) == SUCCEEDED
-    assert "worker-0 restarted too" in summary(told.outcome(SUCCEEDED, 112.0))
+    timeline = new_timeline()
+    timeline.update_pod(pod("worker-1", GOING, restarts=1, last=ended(137)), 101.0)
+    assert timeline.exit_code(101.0) is None
+    timeline.update_pod(pod("worker-0", ended(1), phase="Failed"), 103.0)
+    assert timeline.exit_code(101.0 + HOLD) is None
+    timeline.update_pod(pod("worker-0", GOING, uid="new"), 107.0)
+    assert timeline.exit_code(107.0) is None
+    assert timeline.exit_code(107.0 + HOLD) == SUCCEEDED
+    assert "worker-0 restarted too" in summary(timeline.outcome(SUCCEEDED, 112.0))
 
 
 def test_one_that_is_held_back_before_its_next_start_has_ended_and_is_not_back() -> None:
-    told = story()
+    timeline = new_timeline()
     waiting = {"waiting": {"reason": "CrashLoopBackOff"}}
-    told.update_pod(pod("worker-1", waiting, last=ended(137, "OOMKilled")), 101.0)
-    assert told.drain_lines() == ["  1.0 s  worker-1 ended: OOMKilled, exit 137"]
-    assert told.exit_code(200.0) is None
-    assert summary(told.outcome(UNFINISHED, 160.0)).endswith("not restarted · job Running · not clear after 60 s")
+    timeline.update_pod(pod("worker-1", waiting, last=ended(137, "OOMKilled")), 101.0)
+    assert timeline.drain_lines() == ["  1.0 s  worker-1 ended: OOMKilled, exit 137"]
+    assert timeline.exit_code(200.0) is None
+    assert summary(timeline.outcome(UNFINISHED, 160.0)).endswith("not restarted · job Running · not clear after 60 s")
 
 
 def test_a_pod_that_is_replaced_is_back_once_the_new_one_runs() -> None:
-    told = story("disk")
-    told.update_pod(pod("worker-1", ended(143), phase="Failed", reason="Evicted"), 101.0)
-    told.update_pod(pod("worker-1", ended(143), phase="Failed", reason="Evicted"), 101.5, deleted=True)
-    assert told.exit_code(150.0) is None
-    told.update_pod(pod("worker-1", {}, uid="new", phase="Pending"), 151.0)
-    told.update_pod(pod("worker-1", GOING, uid="new"), 152.0)
-    assert told.exit_code(152.0) is None
-    assert told.exit_code(152.0 + HOLD) == SUCCEEDED
-    assert "worker-1 out of disk (Evicted, exit 143) · restarted after 52.0 s" in summary(told.outcome(0, 157.0))
+    timeline = new_timeline("disk")
+    timeline.update_pod(pod("worker-1", ended(143), phase="Failed", reason="Evicted"), 101.0)
+    timeline.update_pod(pod("worker-1", ended(143), phase="Failed", reason="Evicted"), 101.5, deleted=True)
+    assert timeline.exit_code(150.0) is None
+    timeline.update_pod(pod("worker-1", {}, uid="new", phase="Pending"), 151.0)
+    timeline.update_pod(pod("worker-1", GOING, uid="new"), 152.0)
+    assert timeline.exit_code(152.0) is None
+    assert timeline.exit_code(152.0 + HOLD) == SUCCEEDED
+    assert "worker-1 out of disk (Evicted, exit 143) · restarted after 52.0 s" in summary(timeline.outcome(0, 157.0))
 
 
 def test_the_end_of_the_job_is_the_verdict() -> None:
-    told = story()
-    told.update_job(body("Failed", firstFailure={"replica": "worker-1", "exitCode": 137, "signal": 9}), 101.0)
-    assert told.exit_code(101.0) == FAILED
-    assert summary(told.outcome(FAILED, 101.0)) == (
+    timeline = new_timeline()
+    timeline.update_job(body("Failed", firstFailure={"replica": "worker-1", "exitCode": 137, "signal": 9}), 101.0)
+    assert timeline.exit_code(101.0) == FAILED
+    assert summary(timeline.outcome(FAILED, 101.0)) == (
         "worker-1 killed (killed by signal 9) · not restarted · job Failed · training did not survive"
     )
-    told = story()
-    told.update_job(body("Succeeded"), 101.0)
-    assert told.exit_code(101.0) == SUCCEEDED
-    told = story()
-    told.update_job(body(), 101.0, deleted=True)
-    assert told.exit_code(101.0) == CANCELLED
+    timeline = new_timeline()
+    timeline.update_job(body("Succeeded"), 101.0)
+    assert timeline.exit_code(101.0) == SUCCEEDED
+    timeline = new_timeline()
+    timeline.update_job(body(), 101.0, deleted=True)
+    assert timeline.exit_code(101.0) == CANCELLED
 
 
 @pytest.mark.parametrize(("step", "words"), [(3, "began again at step 3"), (130, "went on at step 130")])
 def test_where_a_training_goes_on_is_told(step: int, words: str) -> None:
-    team = [*TEAM[:2], pod("worker-1", step=100)]
-    told = story(team=team)
+    pods = [*TEAM[:2], pod("worker-1", step=100)]
+    timeline = new_timeline(pods=pods)
     # Its last words come with its end.
-    told.update_pod(pod("worker-1", ended(137), step=120), 101.0)
-    told.update_pod(pod("worker-1", GOING, restarts=1, last=ended(137), step=120), 102.0)
-    assert told.exit_code(102.0) is None
-    assert told.exit_code(102.0 + HOLD) is None, "it reported before, so its next report is waited for"
-    told.update_pod(pod("worker-1", GOING, restarts=1, last=ended(137), step=step), 103.0 + HOLD)
-    assert told.exit_code(103.0 + HOLD) == SUCCEEDED
-    assert f"{words} (it was at 120)" in summary(told.outcome(SUCCEEDED, 110.0))
+    timeline.update_pod(pod("worker-1", ended(137), step=120), 101.0)
+    timeline.update_pod(pod("worker-1", GOING, restarts=1, last=ended(137), step=120), 102.0)
+    assert timeline.exit_code(102.0) is None
+    assert timeline.exit_code(102.0 + HOLD) is None, "it reported before, so its next report is waited for"
+    timeline.update_pod(pod("worker-1", GOING, restarts=1, last=ended(137), step=step), 103.0 + HOLD)
+    assert timeline.exit_code(103.0 + HOLD) == SUCCEEDED
+    assert f"{words} (it was at 120)" in summary(timeline.outcome(SUCCEEDED, 110.0))
 
 
 def test_a_report_that_never_comes_is_not_waited_for_for_ever() -> None:
-    told = story(team=[*TEAM[:2], pod("worker-1", step=100)])
-    told.update_pod(pod("worker-1", GOING, restarts=1, last=ended(137), step=100), 102.0)
-    assert told.exit_code(102.0) is None
-    assert told.exit_code(102.0 + 2 * HOLD) == SUCCEEDED
+    timeline = new_timeline(pods=[*TEAM[:2], pod("worker-1", step=100)])
+    timeline.update_pod(pod("worker-1", GOING, restarts=1, last=ended(137), step=100), 102.0)
+    assert timeline.exit_code(102.0) is None
+    assert timeline.exit_code(102.0 + 2 * HOLD) == SUCCEEDED
 
 
 def test_a_slow_replica_need_not_be_another_one() -> None:
-    told = story("slow", lasts=10.0)
-    assert told.exit_code(105.0) is None
-    assert told.exit_code(110.0) is None
-    assert told.exit_code(110.0 + HOLD) == SUCCEEDED
-    assert summary(told.outcome(SUCCEEDED, 115.0)) == (
+    timeline = new_timeline("slow", lasts=10.0)
+    assert timeline.exit_code(105.0) is None
+    assert timeline.exit_code(110.0) is None
+    assert timeline.exit_code(110.0 + HOLD) == SUCCEEDED
+    assert summary(timeline.outcome(SUCCEEDED, 115.0)) == (
         "worker-1 slowed down (for 10 s) · job Running · training survived"
     )
 
 
 def test_programs_get_the_same() -> None:
-    told = story()
-    told.update_pod(pod("worker-1", GOING, restarts=1, last=ended(137)), 102.0)
-    found: Mapping[str, object] = json_report(told.outcome(SUCCEEDED, 107.0))
+    timeline = new_timeline()
+    timeline.update_pod(pod("worker-1", GOING, restarts=1, last=ended(137)), 102.0)
+    found: Mapping[str, object] = json_report(timeline.outcome(SUCCEEDED, 107.0))
     assert found == {
         "job": "toy",
         "fault": "kill",
@@ -235,7 +237,7 @@ def test_programs_get_the_same() -> None:
         "ends": {"worker-1": ["exit 137"]},
         "restartedAfter": {"worker-1": 2.0},
         "seconds": 7.0,
-        "message": summary(told.outcome(SUCCEEDED, 107.0)),
+        "message": summary(timeline.outcome(SUCCEEDED, 107.0)),
     }
 
 

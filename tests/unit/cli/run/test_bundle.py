@@ -79,8 +79,8 @@ def test_containers_with_a_place_of_their_own_get_no_folder(folder: Path, tmp_pa
 def test_what_goes_is_told_and_what_does_not_as_well(folder: Path, tmp_path: Path) -> None:
     (folder / ".gitignore").write_text("*.bin\n")
     (folder / "data").symlink_to(tmp_path)
-    cargo = bundle_of(job(folder, "python", "train.py", "model.bin"), tmp_path, GIB)
-    assert cargo.notes == (
+    bundle = bundle_of(job(folder, "python", "train.py", "model.bin"), tmp_path, GIB)
+    assert bundle.notes == (
         f"shipping {folder}: 5 files, 6 bytes, in a ConfigMap",
         "warning: not shipped, for they are no files: data",
         "warning: model.bin is not shipped: .gitignore leaves it out, and the command names it",

@@ -87,8 +87,8 @@ def test_a_server_that_does_not_answer_is_told_and_which_it_is() -> None:
 
 
 def test_each_member_of_a_script_may_take_what_was_said() -> None:
-    facts, body = job_from_command("PyTorchJob", ["true"], 2, image="img", limits=("nvidia.com/gpu=1", "memory=2Gi"))
-    for replica in body["spec"][facts.replicas].values():
+    kind, body = job_from_command("PyTorchJob", ["true"], 2, image="img", limits=("nvidia.com/gpu=1", "memory=2Gi"))
+    for replica in body["spec"][kind.replicas].values():
         (container,) = replica["template"]["spec"]["containers"]
         assert container["image"] == "img"
         assert container["resources"] == {"limits": {"nvidia.com/gpu": "1", "memory": "2Gi"}}

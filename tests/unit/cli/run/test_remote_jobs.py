@@ -15,16 +15,16 @@ from gangline.testing.builders import make_job
 from gangline.testing.clock import FakeClock
 
 
-@pytest.mark.parametrize("seen", [False, True])
-async def test_a_job_that_no_operator_looks_at_is_told_once(seen: bool) -> None:
-    team, clock, told = JobView(), FakeClock(), list[str]()
-    team.job = make_job(TFJOB, worker=1)
+@pytest.mark.parametrize("has_condition", [False, True])
+async def test_a_job_that_no_operator_looks_at_is_told_once(has_condition: bool) -> None:
+    view, clock, warnings = JobView(), FakeClock(), list[str]()
+    view.job = make_job(TFJOB, worker=1)
     async with asyncio.TaskGroup() as group:
-        group.create_task(warn_without_operator(team, clock, lambda: told.append("warned")))
+        group.create_task(warn_without_operator(view, clock, lambda: warnings.append("warned")))
         await clock.advance(OPERATOR_WARNING_AFTER - timedelta(seconds=1))
-        assert told == []
-        if seen:
+        assert warnings == []
+        if has_condition:
             status = JobStatus(conditions=(Condition("Created", "True"),))
-            team.job = msgspec.structs.replace(team.job, status=status)
+            view.job = msgspec.structs.replace(view.job, status=status)
         await clock.advance(timedelta(seconds=1))
-    assert told == ([] if seen else ["warned"])
+    assert warnings == ([] if has_condition else ["warned"])

@@ -15,15 +15,15 @@ from gangline.cli.run.request import RunJob, check_unique_names, with_common_fol
 from gangline.sdk.build.pod_templates import training_containers
 
 
-def job(name: str, folder: str = "/here", facts: JobKind = TFJOB, **metadata: str) -> RunJob:
-    body: JSON = job_from_command(facts.kind, ["true"], 2)[1]
+def job(name: str, folder: str = "/here", kind: JobKind = TFJOB, **metadata: str) -> RunJob:
+    body: JSON = job_from_command(kind.kind, ["true"], 2)[1]
     body["metadata"] = {"name": name, **metadata}
-    return RunJob(facts, body, Path(folder))
+    return RunJob(kind, body, Path(folder))
 
 
 def test_two_jobs_of_one_name_are_refused_even_of_different_kinds() -> None:
     with pytest.raises(InputError, match="pytorchjob/a: another job of this run is called a"):
-        check_unique_names([job("a"), job("b"), job("a", facts=PYTORCHJOB)])
+        check_unique_names([job("a"), job("b"), job("a", kind=PYTORCHJOB)])
     with pytest.raises(InputError):
         check_unique_names([job("a"), job("a", namespace="default")])
     check_unique_names([job("a"), job("a", namespace="other"), job("b")])

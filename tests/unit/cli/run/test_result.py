@@ -30,8 +30,8 @@ def outcome(name: str, namespace: str = "default", status: JobStatus | None = No
 
 
 def test_only_jobs_that_failed_need_to_be_looked_at() -> None:
-    found = failure_hints([outcome("bad"), outcome("good", status=SUCCEEDED), outcome("far", "team")])
-    assert found == [
+    hints = failure_hints([outcome("bad"), outcome("good", status=SUCCEEDED), outcome("far", "team")])
+    assert hints == [
         (Span("next: ", "bold"), Span("gangline why bad · gangline logs bad")),
         (Span("next: ", "bold"), Span("gangline why far -n team · gangline logs far -n team")),
     ]

@@ -16,37 +16,37 @@ needs_full = pytest.mark.skipif(not FULL.exists(), reason="the system has no dev
 
 
 def test_logs_the_job_and_its_curve_are_kept(tmp_path: Path) -> None:
-    kept = RunFolder(tmp_path, "linear")
-    kept.prepare()
-    kept.add_line("worker-0", "hello")
-    kept.add_line("worker-0", "world")
-    kept.write_job({"kind": "TFJob"})
-    assert kept.write_curve(CURVES, "loss") == tmp_path / "linear" / "loss.svg"
+    folder = RunFolder(tmp_path, "linear")
+    folder.prepare()
+    folder.add_line("worker-0", "hello")
+    folder.add_line("worker-0", "world")
+    folder.write_job({"kind": "TFJob"})
+    assert folder.write_curve(CURVES, "loss") == tmp_path / "linear" / "loss.svg"
     assert (tmp_path / "linear" / "worker-0.log").read_text() == "hello\nworld\n"
-    assert kept.write_error == ""
+    assert folder.write_error == ""
 
 
 @needs_full
 def test_on_a_full_disk_the_run_goes_on_and_the_first_trouble_is_told(tmp_path: Path) -> None:
-    kept = RunFolder(tmp_path, "linear")
-    kept.prepare()
+    folder = RunFolder(tmp_path, "linear")
+    folder.prepare()
     for name in ("worker-0.log", "job.json", "loss.svg"):
-        (kept.folder / name).symlink_to(FULL)
-    kept.add_line("worker-0", "hello")
-    kept.write_job({"kind": "TFJob"})
-    assert kept.write_curve(CURVES, "loss") is None
-    assert kept.write_error == f"not all was kept in {kept.folder}/: No space left on device"
+        (folder.folder / name).symlink_to(FULL)
+    folder.add_line("worker-0", "hello")
+    folder.write_job({"kind": "TFJob"})
+    assert folder.write_curve(CURVES, "loss") is None
+    assert folder.write_error == f"not all was kept in {folder.folder}/: No space left on device"
 
 
 @needs_full
 def test_on_a_full_disk_a_sweep_goes_on_and_tells_it(tmp_path: Path) -> None:
-    kept = SweepFolder(tmp_path, "linear")
-    kept.prepare()
-    kept.csv.with_suffix(".csv.new").symlink_to(FULL)
+    folder = SweepFolder(tmp_path, "linear")
+    folder.prepare()
+    folder.csv.with_suffix(".csv.new").symlink_to(FULL)
     board = new_leaderboard(Objective("loss", maximize=False), [{"lr": "1"}])
-    trial = kept.open_trial(1)
-    kept.write_table(board)
-    assert kept.write_error == f"not all was kept in {kept.folder}/: No space left on device"
+    trial = folder.open_trial(1)
+    folder.write_table(board)
+    assert folder.write_error == f"not all was kept in {folder.folder}/: No space left on device"
     (trial.folder / "worker-0.log").symlink_to(FULL)
     trial.add_line("worker-0", "hello")
     assert trial.write_error

@@ -39,6 +39,6 @@ def test_a_lease_is_held_while_somebody_renews_it() -> None:
 
 def test_the_operator_is_looked_for_under_the_label_it_is_installed_with() -> None:
     documents = yaml.safe_load_all((Path(__file__).parents[4] / "manifests" / "operator.yaml").read_text())
-    (deployment,) = [found for found in documents if found["kind"] == "Deployment"]
+    (deployment,) = [result for result in documents if result["kind"] == "Deployment"]
     labels = deployment["spec"]["template"]["metadata"]["labels"]
     assert LabelSelector.parse(OPERATOR_SELECTOR).matches(labels)

@@ -30,12 +30,12 @@ TRIALS = [{"lr": lr, "batch": batch} for lr in ("0.1", "0.01") for batch in ("32
 
 def board(*ends: tuple[TrialState, float | None], most: bool = False) -> Leaderboard:
     """Four trials, of which some have ended so."""
-    made = new_leaderboard(Objective("loss", most), TRIALS)
+    leaderboard = new_leaderboard(Objective("loss", most), TRIALS)
     for at, (state, value) in enumerate(ends):
-        made = made.with_row(
-            msgspec.structs.replace(made.rows[at], state=state, value=value, step=9, share=0.5, seconds=2.25)
+        leaderboard = leaderboard.with_row(
+            msgspec.structs.replace(leaderboard.rows[at], state=state, value=value, step=9, share=0.5, seconds=2.25)
         )
-    return made
+    return leaderboard
 
 
 FULL = board(
@@ -58,20 +58,22 @@ def test_only_what_succeeded_with_a_value_is_ranked_and_the_lowest_first() -> No
 
 
 def test_where_more_is_better_the_highest_is_first() -> None:
-    made = board((TrialState.SUCCEEDED, 0.5), (TrialState.SUCCEEDED, 0.9), (TrialState.SUCCEEDED, None), most=True)
-    assert numbers(made.ranked_rows()) == [2, 1]
+    leaderboard = board(
+        (TrialState.SUCCEEDED, 0.5), (TrialState.SUCCEEDED, 0.9), (TrialState.SUCCEEDED, None), most=True
+    )
+    assert numbers(leaderboard.ranked_rows()) == [2, 1]
 
 
 def test_the_board_goes_from_the_best_to_what_runs_waits_and_failed() -> None:
-    made = board((TrialState.FAILED, None), (TrialState.SUCCEEDED, 1.0), (TrialState.SUCCEEDED, None))
-    assert numbers(made.sorted_rows()) == [2, 3, 4, 1]
+    leaderboard = board((TrialState.FAILED, None), (TrialState.SUCCEEDED, 1.0), (TrialState.SUCCEEDED, None))
+    assert numbers(leaderboard.sorted_rows()) == [2, 3, 4, 1]
     assert numbers(FULL.sorted_rows()) == [3, 1, 4, 2]
 
 
 def test_nothing_has_begun_and_nobody_is_best() -> None:
-    made = new_leaderboard(Objective(), TRIALS)
-    assert made.best_row() is None
-    assert made.count(TrialState.QUEUED) == 4
+    leaderboard = new_leaderboard(Objective(), TRIALS)
+    assert leaderboard.best_row() is None
+    assert leaderboard.count(TrialState.QUEUED) == 4
 
 
 def test_the_table_has_ranks_values_and_how_far_one_is() -> None:
@@ -81,9 +83,9 @@ def test_the_table_has_ranks_values_and_how_far_one_is() -> None:
 
 
 def test_a_parameter_with_one_value_is_in_the_csv_only() -> None:
-    made = new_leaderboard(Objective(), [{"lr": "1", "n": "8"}, {"lr": "2", "n": "8"}])
-    assert parameter_labels(made.rows) == {"lr": "lr"}
-    assert leaderboard_csv(made).splitlines()[0] == "trial,state,lr,n,loss,step,seconds,cause"
+    leaderboard = new_leaderboard(Objective(), [{"lr": "1", "n": "8"}, {"lr": "2", "n": "8"}])
+    assert parameter_labels(leaderboard.rows) == {"lr": "lr"}
+    assert leaderboard_csv(leaderboard).splitlines()[0] == "trial,state,lr,n,loss,step,seconds,cause"
 
 
 @pytest.mark.parametrize(
@@ -95,22 +97,22 @@ def test_a_parameter_with_one_value_is_in_the_csv_only() -> None:
     ],
 )
 def test_a_path_is_called_by_its_end_where_that_is_enough(names: tuple[str, ...], short: tuple[str, ...]) -> None:
-    made = new_leaderboard(Objective(), [dict.fromkeys(names, "1"), dict.fromkeys(names, "2")])
-    assert tuple(parameter_labels(made.rows).values()) == short
+    leaderboard = new_leaderboard(Objective(), [dict.fromkeys(names, "1"), dict.fromkeys(names, "2")])
+    assert tuple(parameter_labels(leaderboard.rows).values()) == short
 
 
 def test_the_csv_has_every_trial_in_order_and_text_with_commas() -> None:
     row = msgspec.structs.replace(FULL.rows[1], cause='it said "no", twice')
-    found = list(csv.reader(io.StringIO(leaderboard_csv(FULL.with_row(row)))))
-    assert found[1] == ["1", "Succeeded", "0.1", "32", "0.5", "9", "2.25", ""]
-    assert found[2] == ["2", "Failed", "0.1", "64", "0.01", "9", "2.25", 'it said "no", twice']
-    assert [each[0] for each in found] == ["trial", "1", "2", "3", "4"]
+    lines = list(csv.reader(io.StringIO(leaderboard_csv(FULL.with_row(row)))))
+    assert lines[1] == ["1", "Succeeded", "0.1", "32", "0.5", "9", "2.25", ""]
+    assert lines[2] == ["2", "Failed", "0.1", "64", "0.01", "9", "2.25", 'it said "no", twice']
+    assert [each[0] for each in lines] == ["trial", "1", "2", "3", "4"]
 
 
 def test_for_programs_there_is_the_best_and_all_trials() -> None:
-    told = leaderboard_json(FULL)
-    assert (told["metric"], told["goal"], told["best"]["trial"]) == ("loss", "min", 3)
-    assert told["trials"][0] == {
+    report = leaderboard_json(FULL)
+    assert (report["metric"], report["goal"], report["best"]["trial"]) == ("loss", "min", 3)
+    assert report["trials"][0] == {
         "trial": 3,
         "state": "Succeeded",
         "parameters": {"lr": "0.01", "batch": "32"},
@@ -128,17 +130,17 @@ def test_members_make_one_curve() -> None:
 
 
 def test_values_that_change_nothing_are_remarked_on() -> None:
-    made = board((TrialState.SUCCEEDED, 1.0), (TrialState.SUCCEEDED, 1.0))
-    assert remarks(made) == ["all trials ended with the same loss; does the program read $lr and $batch?"]
+    leaderboard = board((TrialState.SUCCEEDED, 1.0), (TrialState.SUCCEEDED, 1.0))
+    assert remarks(leaderboard) == ["all trials ended with the same loss; does the program read $lr and $batch?"]
     assert remarks(FULL) == []
 
 
 def test_a_metric_that_nobody_reports_is_remarked_on_with_what_they_do_report() -> None:
-    made = board((TrialState.SUCCEEDED, None))
-    assert remarks(made, {"error", "accuracy"}) == [
+    leaderboard = board((TrialState.SUCCEEDED, None))
+    assert remarks(leaderboard, {"error", "accuracy"}) == [
         "no trial reported loss; it reports accuracy, error: give --metric accuracy"
     ]
-    assert remarks(made) == ["no trial reported loss; see docs/progress.md"]
+    assert remarks(leaderboard) == ["no trial reported loss; see docs/progress.md"]
 
 
 def test_a_change_is_one_line() -> None:

@@ -67,9 +67,9 @@ def test_a_path_changes_the_job_and_is_no_variable(file: Path) -> None:
 
 
 def test_trials_have_one_name_and_namespaces_of_their_own(file: Path) -> None:
-    facts, made = trial_jobs(SweepSource(file), [{"lr": "1"}, {"lr": "2"}])
-    assert facts.kind == "TFJob"
-    assert [(body["metadata"]["namespace"], body["metadata"]["name"]) for body in made] == [
+    kind, bodies = trial_jobs(SweepSource(file), [{"lr": "1"}, {"lr": "2"}])
+    assert kind.kind == "TFJob"
+    assert [(body["metadata"]["namespace"], body["metadata"]["name"]) for body in bodies] == [
         ("trial-1", "small"),
         ("trial-2", "small"),
     ]
@@ -87,8 +87,8 @@ def test_in_a_command_braces_are_filled_and_others_left() -> None:
 
 def test_a_job_is_not_named_after_a_value() -> None:
     source = SweepSource(command=("{script}",), nproc=1, kind="PyTorchJob")
-    _, made = trial_jobs(source, [{"script": "a.py"}, {"script": "b.py"}])
-    assert {body["metadata"]["name"] for body in made} == {"script"}
+    _, bodies = trial_jobs(source, [{"script": "a.py"}, {"script": "b.py"}])
+    assert {body["metadata"]["name"] for body in bodies} == {"script"}
 
 
 def test_a_value_of_the_wrong_type_is_found_with_its_place(file: Path) -> None:

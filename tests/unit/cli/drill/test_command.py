@@ -1,4 +1,4 @@
-"""Whom a drill strikes, and what is told of it afterwards."""
+"""The victims of a drill, its verdict and its report."""
 
 import os
 from collections.abc import Mapping
@@ -80,19 +80,19 @@ def new_timeline(
     return DrillTimeline(JOB, pods or TEAM, InjectedFault(fault, victims or ("worker-1",), 100.0, lasts, HOLD))
 
 
-# Whom
+# Victims
 
 
 def names(pods: list[JSON]) -> list[str]:
     return [found["metadata"]["name"].removeprefix("toy-") for found in pods]
 
 
-def test_without_a_name_it_is_the_last_worker() -> None:
+def test_the_default_victim_is_the_last_worker() -> None:
     assert names(victim_pods(JOB, TEAM, FaultKind.KILL, "")) == ["worker-1"]
     assert names(victim_pods(JOB, TEAM[:1], FaultKind.KILL, "")) == ["ps-0"]
 
 
-def test_a_lost_node_takes_all_that_are_on_it_and_a_name_only_that_one() -> None:
+def test_a_lost_node_hits_all_of_its_pods_and_a_name_only_one() -> None:
     pods = [*TEAM, pod("worker-2", node="other"), pod("worker-3", phase="Pending")]
     assert names(victim_pods(JOB, pods, FaultKind.NODE_LOST, "")) == ["worker-2"]
     assert names(victim_pods(JOB, TEAM, FaultKind.NODE_LOST, "")) == ["ps-0", "worker-0", "worker-1"]
@@ -109,31 +109,31 @@ def test_a_lost_node_takes_all_that_are_on_it_and_a_name_only_that_one() -> None
         ([pod("worker-0", phase="Pending", state={})], "", "no replica of tfjob.kubeflow.org/toy runs"),
     ],
 )
-def test_whom_nothing_can_be_done_to_is_told(pods: list[JSON], replica: str, message: str) -> None:
+def test_a_replica_that_cannot_be_hit_is_an_error(pods: list[JSON], replica: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         victim_pods(JOB, pods, FaultKind.KILL, replica)
 
 
 @pytest.mark.parametrize("words", [(), ("--kill", "worker-1", "--oom"), ("--slow", "1s", "--disk")])
-def test_one_fault_at_a_time(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+def test_exactly_one_fault_is_required(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["drill", "toy", *words]) == 1
     assert "choose one fault: --kill worker-1, --oom" in capsys.readouterr().err
 
 
-def test_a_job_that_was_taken_for_a_replica_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_job_name_that_was_parsed_as_a_replica_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["drill", "--oom", "toy"]) == 1
     assert "name the job before the fault" in capsys.readouterr().err
 
 
-def test_a_pause_of_nothing_slows_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pause_of_zero_is_rejected(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["drill", "toy", "--slow", "0s"]) == 1
     assert "such as 200ms" in capsys.readouterr().err
 
 
-# What became of it
+# Verdict and report
 
 
-def test_who_runs_again_for_long_enough_has_survived() -> None:
+def test_a_job_whose_replicas_run_for_the_hold_time_has_survived() -> None:
     timeline = new_timeline()
     timeline.update_pod(pod("worker-1", GOING, restarts=1, last=ended(137)), 102.1)
     assert timeline.exit_code(102.1) is None
@@ -145,7 +145,7 @@ def test_who_runs_again_for_long_enough_has_survived() -> None:
     )
 
 
-def test_who_falls_again_begins_to_count_anew() -> None:
+def test_another_failure_restarts_the_hold_time() -> None:
     timeline = new_timeline()
     timeline.update_pod(pod("worker-1", GOING, restarts=1, last=ended(137)), 101.0)
     assert timeline.exit_code(101.0) is None
@@ -157,7 +157,7 @@ def test_who_falls_again_begins_to_count_anew() -> None:
     assert "worker-0 restarted too" in summary(timeline.outcome(SUCCEEDED, 112.0))
 
 
-def test_one_that_is_held_back_before_its_next_start_has_ended_and_is_not_back() -> None:
+def test_a_container_in_back_off_has_ended_and_not_restarted() -> None:
     timeline = new_timeline()
     waiting = {"waiting": {"reason": "CrashLoopBackOff"}}
     timeline.update_pod(pod("worker-1", waiting, last=ended(137, "OOMKilled")), 101.0)
@@ -166,7 +166,7 @@ def test_one_that_is_held_back_before_its_next_start_has_ended_and_is_not_back()
     assert summary(timeline.outcome(UNFINISHED, 160.0)).endswith("not restarted · job Running · not clear after 60 s")
 
 
-def test_a_pod_that_is_replaced_is_back_once_the_new_one_runs() -> None:
+def test_a_replaced_pod_has_restarted_once_the_new_one_runs() -> None:
     timeline = new_timeline("disk")
     timeline.update_pod(pod("worker-1", ended(143), phase="Failed", reason="Evicted"), 101.0)
     timeline.update_pod(pod("worker-1", ended(143), phase="Failed", reason="Evicted"), 101.5, deleted=True)
@@ -178,7 +178,7 @@ def test_a_pod_that_is_replaced_is_back_once_the_new_one_runs() -> None:
     assert "worker-1 out of disk (Evicted, exit 143) · restarted after 52.0 s" in summary(timeline.outcome(0, 157.0))
 
 
-def test_the_end_of_the_job_is_the_verdict() -> None:
+def test_a_finished_job_decides_the_verdict() -> None:
     timeline = new_timeline()
     timeline.update_job(body("Failed", firstFailure={"replica": "worker-1", "exitCode": 137, "signal": 9}), 101.0)
     assert timeline.exit_code(101.0) == FAILED
@@ -194,10 +194,10 @@ def test_the_end_of_the_job_is_the_verdict() -> None:
 
 
 @pytest.mark.parametrize(("step", "words"), [(3, "began again at step 3"), (130, "went on at step 130")])
-def test_where_a_training_goes_on_is_told(step: int, words: str) -> None:
+def test_the_step_at_which_a_training_resumes_is_reported(step: int, words: str) -> None:
     pods = [*TEAM[:2], pod("worker-1", step=100)]
     timeline = new_timeline(pods=pods)
-    # Its last words come with its end.
+    # Its last report arrives together with its end.
     timeline.update_pod(pod("worker-1", ended(137), step=120), 101.0)
     timeline.update_pod(pod("worker-1", GOING, restarts=1, last=ended(137), step=120), 102.0)
     assert timeline.exit_code(102.0) is None
@@ -207,14 +207,14 @@ def test_where_a_training_goes_on_is_told(step: int, words: str) -> None:
     assert f"{words} (it was at 120)" in summary(timeline.outcome(SUCCEEDED, 110.0))
 
 
-def test_a_report_that_never_comes_is_not_waited_for_for_ever() -> None:
+def test_the_wait_for_a_report_is_bounded() -> None:
     timeline = new_timeline(pods=[*TEAM[:2], pod("worker-1", step=100)])
     timeline.update_pod(pod("worker-1", GOING, restarts=1, last=ended(137), step=100), 102.0)
     assert timeline.exit_code(102.0) is None
     assert timeline.exit_code(102.0 + 2 * HOLD) == SUCCEEDED
 
 
-def test_a_slow_replica_need_not_be_another_one() -> None:
+def test_a_slowed_replica_need_not_restart() -> None:
     timeline = new_timeline("slow", lasts=10.0)
     assert timeline.exit_code(105.0) is None
     assert timeline.exit_code(110.0) is None
@@ -224,7 +224,7 @@ def test_a_slow_replica_need_not_be_another_one() -> None:
     )
 
 
-def test_programs_get_the_same() -> None:
+def test_the_json_report_has_the_same_outcome() -> None:
     timeline = new_timeline()
     timeline.update_pod(pod("worker-1", GOING, restarts=1, last=ended(137)), 102.0)
     found: Mapping[str, object] = json_report(timeline.outcome(SUCCEEDED, 107.0))
@@ -241,13 +241,13 @@ def test_programs_get_the_same() -> None:
     }
 
 
-def test_the_end_of_another_process_is_not_that_of_this_one() -> None:
+def test_the_end_of_another_attempt_is_ignored() -> None:
     old = container_attempt(pod("worker-1"))
     assert end_text(pod("worker-1", ended(1), uid="new"), old) == ""
     assert end_text(pod("worker-1"), old) == ""
 
 
-# Where
+# Which server
 
 
 @pytest.fixture
@@ -275,7 +275,7 @@ async def test_a_run_is_found_by_the_names_of_its_jobs(there: Path) -> None:
     assert server_for_job(ServerOptions(), "nobody") == ServerOptions()
 
 
-async def test_what_is_no_run_or_somebody_elses_is_passed_over(there: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_folders_that_are_no_run_of_this_user_are_ignored(there: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = await published(there, "one", "toy")
     (there / "gangline-two").mkdir()
     (there / "gangline-two" / live_runs.KUBECONFIG_NAME).write_text("{}")

@@ -1,4 +1,4 @@
-"""What is gathered of a team while it runs, and how it is told in plain lines."""
+"""The view of a followed job, and how a plain screen prints it."""
 
 import io
 import re
@@ -18,7 +18,7 @@ from gangline.testing.builders import make_job, make_member
 from gangline.testing.clock import FakeClock
 
 
-def test_every_seat_is_there_before_its_pod_is() -> None:
+def test_every_replica_is_in_the_frame_before_its_pod_exists() -> None:
     view = JobView()
     view.job = make_job(TFJOB, "linear", ps=1, worker=2)
     view.update_pod("worker-1", make_member("Worker", 1))
@@ -31,7 +31,7 @@ def test_every_seat_is_there_before_its_pod_is() -> None:
     assert (frame.replica_counts, frame.state, frame.elapsed) == ({"PS": 1, "Worker": 2}, "Pending", 3.0)
 
 
-def test_a_pod_beyond_the_seats_is_shown_as_long_as_it_is_there() -> None:
+def test_a_surplus_pod_is_shown_until_it_is_deleted() -> None:
     view = JobView()
     view.job = make_job(TFJOB, worker=1)
     view.update_pod("worker-1", make_member("Worker", 1))
@@ -40,7 +40,7 @@ def test_a_pod_beyond_the_seats_is_shown_as_long_as_it_is_there() -> None:
     assert [replica.name for replica in view.frame(TFJOB, "job", 0).replicas] == ["worker-0"]
 
 
-def test_a_seat_remembers_who_sat_there() -> None:
+def test_restarts_are_counted_across_the_pods_of_a_replica() -> None:
     view = JobView()
     view.job = make_job(TFJOB, worker=1)
     view.update_pod("worker-0", make_member("Worker", phase="Failed", exit_code=137, uid="a"))
@@ -50,7 +50,7 @@ def test_a_seat_remembers_who_sat_there() -> None:
     assert view.failed_replicas() == {}
 
 
-def test_that_a_member_failed_can_be_seen_for_a_while() -> None:
+def test_a_restarted_replica_is_shown_as_such_for_a_while() -> None:
     view = JobView()
     view.job = make_job(TFJOB, worker=1)
     view.update_pod("worker-0", make_member("Worker", phase="Failed", exit_code=137, uid="a"))
@@ -61,7 +61,7 @@ def test_that_a_member_failed_can_be_seen_for_a_while() -> None:
     assert shown == [["◐", "restarted"], ["◐", "restarted"], ["●", "running"]]
 
 
-def test_that_a_member_failed_is_seen_though_nothing_was_drawn_until_it_had_long_been_back() -> None:
+def test_a_failure_is_shown_even_if_the_first_redraw_is_late() -> None:
     view = JobView()
     view.job = make_job(TFJOB, worker=1)
     before = plain_text(replica_line(view.frame(TFJOB, "job", 5.0).replicas[0]))
@@ -72,7 +72,7 @@ def test_that_a_member_failed_is_seen_though_nothing_was_drawn_until_it_had_long
     assert re.search(r"◐ restarted +1 restart .*exit 137 \(SIGKILL\)", shown)
 
 
-def test_members_that_are_down_at_the_end_are_known() -> None:
+def test_failed_replicas_have_their_exit_codes() -> None:
     view = JobView()
     view.update_pod("worker-0", make_member("Worker", phase="Succeeded"))
     view.update_pod("worker-1", make_member("Worker", 1, phase="Failed", exit_code=3))
@@ -100,14 +100,14 @@ def test_a_long_curve_keeps_its_ends_and_stays_small() -> None:
     assert (points[0].step, points[-1].step) == (0, 3 * MAX_CURVE_POINTS - 1)
 
 
-def test_of_a_members_lines_the_last_are_kept() -> None:
+def test_the_last_lines_of_a_replica_are_kept() -> None:
     view = JobView()
     for at in range(100):
         view.add_line("worker-0", str(at))
     assert list(view.tails["worker-0"]) == [str(at) for at in range(100 - TAIL_LINES, 100)]
 
 
-def test_a_line_said_again_and_again_is_said_once_and_counted() -> None:
+def test_repeated_lines_are_collapsed_and_counted() -> None:
     folding = RepeatCollapser()
     lines = [(replica, line) for replica, line in [("a", "x"), ("a", "x"), ("b", "x"), ("a", "x"), ("a", "y")]]
     shown = [(replica, text) for replica, line in lines for text in folding.add(replica, line)]
@@ -132,7 +132,7 @@ def test_plain_lines_are_one_per_change() -> None:
     assert stream.getvalue() == "tfjob/linear  Running\n  worker-0   running\nworker-0| hello\nwarning: careful\n"
 
 
-def test_plain_progress_is_told_once_per_quarter() -> None:
+def test_plain_progress_is_printed_once_per_quarter() -> None:
     screen, stream, _ = plain()
     for step in range(1, 401):
         screen.show_progress("worker-0", Progress(step, 400))
@@ -145,7 +145,7 @@ def test_plain_progress_is_told_once_per_quarter() -> None:
     ]
 
 
-async def test_plain_progress_without_a_total_is_told_now_and_then() -> None:
+async def test_plain_progress_without_a_total_is_printed_every_ten_seconds() -> None:
     screen, stream, clock = plain()
     for step in range(25):
         screen.show_progress("worker-0", Progress(step))
@@ -153,7 +153,7 @@ async def test_plain_progress_without_a_total_is_told_now_and_then() -> None:
     assert [line.split()[-1] for line in stream.getvalue().splitlines()] == ["0", "10", "20"]
 
 
-def test_what_is_no_terminal_gets_plain_lines() -> None:
+def test_a_stream_that_is_no_terminal_gets_plain_lines() -> None:
     assert isinstance(choose_screen(io.StringIO(), FakeClock()), PlainScreen)
 
 
@@ -180,5 +180,5 @@ def test_a_terminal_that_cannot_draw_gets_plain_lines(monkeypatch: pytest.Monkey
         ("bell\x07\x08\x9b", True, "bell"),
     ],
 )
-def test_a_program_may_colour_its_lines_and_give_no_other_orders(line: str, coloured: bool, shown: str) -> None:
+def test_colours_are_the_only_escape_sequences_that_are_kept(line: str, coloured: bool, shown: str) -> None:
     assert printable_text(line, coloured=coloured) == shown

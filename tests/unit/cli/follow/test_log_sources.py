@@ -1,4 +1,4 @@
-"""A log that is read again where it was left: no line twice, none lost."""
+"""A log that is resumed after an interruption: no line twice, none lost."""
 
 import asyncio
 from functools import partial
@@ -35,9 +35,9 @@ def read(position: LogPosition, lines: list[TimedLine]) -> tuple[LogPosition, li
 
 
 @pytest.mark.parametrize("cut", range(len(LOG) + 1))
-def test_a_log_that_broke_off_goes_on_where_it_was(cut: int) -> None:
+def test_an_interrupted_log_is_resumed_at_its_position(cut: int) -> None:
     position, first = read(LogPosition(), LOG[:cut])
-    # The server begins again at the second of the last line, or before.
+    # The server sends the log again from the timestamp of the last line on.
     second_read = [
         each for each in LOG if not position.timestamp or not each.timestamp or each.timestamp >= position.timestamp
     ]
@@ -45,18 +45,18 @@ def test_a_log_that_broke_off_goes_on_where_it_was(cut: int) -> None:
     assert [text for text in first + rest if text != "broken"] == ["a", "b", "c", "d", "e"]
 
 
-def test_lines_of_one_moment_are_all_told() -> None:
+def test_lines_of_one_timestamp_are_all_new() -> None:
     assert read(LogPosition(), LOG)[1] == ["a", "b", "c", "d", "broken", "e"]
 
 
-def test_a_mark_says_from_when_on_to_read() -> None:
+def test_a_position_has_the_time_to_resume_from() -> None:
     assert LogPosition().since is None
     since = LogPosition().advanced_by(line("05", "x")).since
     assert since is not None
     assert since.isoformat() == "2026-01-02T03:04:05+00:00"
 
 
-async def test_the_container_that_trains_is_read_whatever_it_is_called() -> None:
+async def test_the_training_container_is_read_whatever_its_name() -> None:
     state = {"name": "mine", "state": {"terminated": {"exitCode": 0}}}
     pod = msgspec.convert(
         {

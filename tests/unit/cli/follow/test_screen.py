@@ -9,7 +9,7 @@ from gangline.testing.clock import FakeClock
 
 
 class Seen(PlainScreen):
-    """Plain lines, and what would have been drawn."""
+    """A plain screen that records redraws."""
 
     def __init__(self) -> None:
         self.stream = io.StringIO()
@@ -25,7 +25,7 @@ def test_one_job_has_the_screen_to_itself() -> None:
     assert SplitScreen(screen, 1).pane("a") is screen
 
 
-def test_members_bear_the_name_of_their_job() -> None:
+def test_replicas_are_qualified_by_their_job() -> None:
     screen = Seen()
     split_screen = SplitScreen(screen, 2)
     for name in ("a", "b"):
@@ -43,7 +43,7 @@ def test_members_bear_the_name_of_their_job() -> None:
     ]
 
 
-def test_all_jobs_are_drawn_whenever_one_changes() -> None:
+def test_a_change_of_one_job_redraws_all() -> None:
     screen = Seen()
     split_screen = SplitScreen(screen, 2)
     first, second = split_screen.pane("a"), split_screen.pane("b")

@@ -1,4 +1,4 @@
-"""From facts to lines: what a person sees of a job that runs."""
+"""From frames to lines: how a running job is drawn."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -86,11 +86,11 @@ def test_the_block_reads_like_the_first_minute() -> None:
         (ReplicaState("worker-1", None, RestartHistory({"a": 0})), "◐", "restarting"),
     ],
 )
-def test_a_light_says_how_a_member_is(replica: ReplicaState, light: str, word: str) -> None:
+def test_each_condition_of_a_replica_has_a_light(replica: ReplicaState, light: str, word: str) -> None:
     assert replica_condition(replica)[:2] == (light, word)
 
 
-def test_once_the_job_is_over_nobody_is_still_running() -> None:
+def test_no_replica_of_a_finished_job_is_running() -> None:
     replicas = (
         ReplicaState("ps-0", make_member("PS")),
         ReplicaState("worker-0", worker(0, phase="Succeeded")),
@@ -100,13 +100,13 @@ def test_once_the_job_is_over_nobody_is_still_running() -> None:
     assert lines == [["○", "stopped"], ["✔", "succeeded"], ["○", "stopped"]]
 
 
-def test_what_holds_a_container_back_is_named() -> None:
+def test_the_reason_of_a_stuck_container_is_shown() -> None:
     assert "ErrImagePull" in plain_text(
         replica_line(ReplicaState("worker-1", waiting("ErrImagePull", phase="Pending")))
     )
 
 
-def test_restarts_count_pods_that_took_a_seat_again_and_containers_that_were_started_again() -> None:
+def test_restarts_are_replaced_pods_plus_restarted_containers() -> None:
     history = updated_history(RestartHistory(), worker(phase="Failed", exit_code=137, uid="a"))
     assert (history.restarts, history.exit_code) == (0, 137)
     history = updated_history(history, worker(uid="b"))
@@ -118,13 +118,13 @@ def test_restarts_count_pods_that_took_a_seat_again_and_containers_that_were_sta
     )
 
 
-def test_a_member_that_is_well_again_shows_its_progress_and_no_old_exit_code() -> None:
+def test_a_recovered_replica_shows_its_progress_and_no_old_exit_code() -> None:
     replica = ReplicaState("worker-1", worker(), RestartHistory({"a": 0, "b": 0}, 137), Progress(1, 2))
     assert "137" not in plain_text(replica_line(replica))
     assert "50 %" in plain_text(replica_line(replica))
 
 
-def test_a_big_team_shows_those_that_need_attention() -> None:
+def test_a_big_job_shows_the_replicas_that_need_attention() -> None:
     replicas = [ReplicaState(f"worker-{index}", worker(index)) for index in range(100)]
     replicas[70] = ReplicaState("worker-70", worker(70, phase="Failed", exit_code=1))
     lines = [plain_text(line) for line in job_lines(JobFrame("TFJob", "big", "Running", tuple(replicas)), 80, 4)]
@@ -133,7 +133,7 @@ def test_a_big_team_shows_those_that_need_attention() -> None:
 
 
 @pytest.mark.parametrize("width", [10, 40, 100])
-def test_no_line_of_a_member_is_wider_than_the_screen(width: int) -> None:
+def test_no_line_of_a_replica_is_wider_than_the_screen(width: int) -> None:
     replica = ReplicaState(
         "worker-1", worker(), RestartHistory(), Progress(1, 10**9, {"loss": 1.0, "accuracy": 0.123456})
     )
@@ -151,7 +151,7 @@ def test_the_bar_is_full_only_at_the_end(share: float, full: int) -> None:
     assert bar == "━" * full + ("╺" + "━" * (19 - full) if full < 20 else "")
 
 
-def test_what_a_member_takes_is_shown_where_there_is_room() -> None:
+def test_usage_is_shown_where_there_is_room() -> None:
     replica = ReplicaState(
         "worker-1", worker(), RestartHistory(), Progress(200, 400), usage=ReplicaUsage(0.31, 44_200_000)
     )
@@ -160,7 +160,7 @@ def test_what_a_member_takes_is_shown_where_there_is_room() -> None:
     assert "cpu" not in plain_text(replica_line(msgspec.structs.replace(replica, pod=worker(phase="Failed")), 8, 110))
 
 
-def test_a_bar_gives_way_to_numbers() -> None:
+def test_the_bar_is_shortened_for_longer_numbers() -> None:
     replica = ReplicaState("worker-1", worker(), RestartHistory(), Progress(200, 400, {"loss": 0.113}))
     shown = [plain_text(replica_line(replica, 8, width)).split("/400")[1] for width in (120, 80, 70)]
     assert shown == [
@@ -183,15 +183,15 @@ def test_a_bar_gives_way_to_numbers() -> None:
         (2e12, "2.00e+12"),
     ],
 )
-def test_numbers_have_three_digits_that_matter(value: float, said: str) -> None:
+def test_numbers_have_three_significant_digits(value: float, said: str) -> None:
     assert number_text(value) == said
 
 
-def test_times_are_short() -> None:
+def test_durations_are_short() -> None:
     assert [elapsed_text(0), elapsed_text(61.9), elapsed_text(3723)] == ["00:00", "01:01", "1:02:03"]
     assert [duration_text(0.64), duration_text(14.2), duration_text(125)] == ["0.6 s", "14 s", "2 min 5 s"]
 
 
-def test_progress_in_plain_words() -> None:
+def test_progress_as_plain_text() -> None:
     assert plain_progress(Progress(240, 400, {"loss": 0.113})) == "step 240/400  60 %  loss 0.113"
     assert plain_progress(Progress(7, None, {"reward": 3})) == "step 7  reward 3"

@@ -1,4 +1,4 @@
-"""What a job would create."""
+"""The objects that a job would create."""
 
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,7 @@ def test_a_job_with_mistakes_is_not_planned(tmp_path: Path) -> None:
     assert "expected int" in done.stderr
 
 
-def test_what_a_server_adds_is_no_difference() -> None:
+def test_fields_that_a_server_adds_are_no_difference() -> None:
     planned = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}}
     existing = {
         "metadata": {"name": "p", "uid": "u"},
@@ -87,7 +87,7 @@ def test_a_difference_names_the_field_and_both_values() -> None:
     ]
 
 
-def test_a_difference_in_a_list_is_called_by_the_name_of_its_item() -> None:
+def test_a_difference_in_a_list_has_the_name_of_the_item() -> None:
     planned = {"env": [{"name": "A", "value": "1"}, {"name": "WORLD_SIZE", "value": "4"}], "args": ["a"]}
     existing = {"env": [{"name": "A", "value": "1"}, {"name": "WORLD_SIZE", "value": "3"}], "args": ["b"]}
     assert list(differences(planned, existing)) == ['env[WORLD_SIZE].value: "3" -> "4"', 'args[0]: "b" -> "a"']

@@ -1,4 +1,4 @@
-"""A job in a cluster where nobody looks at it."""
+"""The warning about a job that no operator reconciles."""
 
 import asyncio
 from datetime import timedelta
@@ -16,7 +16,7 @@ from gangline.testing.clock import FakeClock
 
 
 @pytest.mark.parametrize("has_condition", [False, True])
-async def test_a_job_that_no_operator_looks_at_is_told_once(has_condition: bool) -> None:
+async def test_a_job_without_an_operator_is_warned_about_once(has_condition: bool) -> None:
     view, clock, warnings = JobView(), FakeClock(), list[str]()
     view.job = make_job(TFJOB, worker=1)
     async with asyncio.TaskGroup() as group:

@@ -21,7 +21,7 @@ def job(name: str, folder: str = "/here", kind: JobKind = TFJOB, **metadata: str
     return RunJob(kind, body, Path(folder))
 
 
-def test_two_jobs_of_one_name_are_refused_even_of_different_kinds() -> None:
+def test_two_jobs_of_one_name_are_rejected_even_of_different_kinds() -> None:
     with pytest.raises(InputError, match="pytorchjob/a: another job of this run is called a"):
         check_unique_names([job("a"), job("b"), job("a", kind=PYTORCHJOB)])
     with pytest.raises(InputError):
@@ -29,7 +29,7 @@ def test_two_jobs_of_one_name_are_refused_even_of_different_kinds() -> None:
     check_unique_names([job("a"), job("a", namespace="other"), job("b")])
 
 
-def test_jobs_of_one_folder_are_left_as_they_are() -> None:
+def test_jobs_of_one_folder_are_unchanged() -> None:
     jobs = [job("a"), job("b")]
     assert with_common_folder(jobs) == (Path("/here"), jobs)
 
@@ -42,13 +42,13 @@ def test_a_job_of_another_folder_starts_in_its_own() -> None:
     folder, (first, second, third) = with_common_folder([job("a"), away, own])
     assert folder == Path("/here")
     assert not any("workingDir" in each for each in training_containers(first.body, first.kind))
-    # A dollar in a path is a dollar.
+    # A dollar in a path is escaped.
     assert [each["workingDir"] for each in training_containers(second.body, second.kind)] == ["/cash/$$(HOME)"]
     assert [each["workingDir"] for each in training_containers(third.body, third.kind)] == ["sub"]
     assert not any("workingDir" in each for each in training_containers(away.body, away.kind))
 
 
-def test_pods_of_a_job_whose_name_begins_alike_are_told_apart(tmp_path: Path) -> None:
+def test_pods_of_a_job_with_a_longer_name_are_not_members(tmp_path: Path) -> None:
     short = FileLogSource(tmp_path, Key("default", "a"), ["a", "a-b", "ab"])
     long = FileLogSource(tmp_path, Key("default", "a-b"), ["a", "a-b", "ab"])
     pods = ["a-worker-0", "a-b-worker-0", "ab-worker-0"]

@@ -1,4 +1,4 @@
-"""What a run or a sweep keeps, and what becomes of it on a full disk."""
+"""The folders of a run and a sweep, also on a full disk."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ def test_logs_the_job_and_its_curve_are_kept(tmp_path: Path) -> None:
 
 
 @needs_full
-def test_on_a_full_disk_the_run_goes_on_and_the_first_trouble_is_told(tmp_path: Path) -> None:
+def test_on_a_full_disk_a_run_continues_and_reports_the_first_error(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path, "linear")
     folder.prepare()
     for name in ("worker-0.log", "job.json", "loss.svg"):
@@ -39,7 +39,7 @@ def test_on_a_full_disk_the_run_goes_on_and_the_first_trouble_is_told(tmp_path: 
 
 
 @needs_full
-def test_on_a_full_disk_a_sweep_goes_on_and_tells_it(tmp_path: Path) -> None:
+def test_on_a_full_disk_a_sweep_continues_and_reports_the_error(tmp_path: Path) -> None:
     folder = SweepFolder(tmp_path, "linear")
     folder.prepare()
     folder.csv.with_suffix(".csv.new").symlink_to(FULL)
@@ -52,7 +52,7 @@ def test_on_a_full_disk_a_sweep_goes_on_and_tells_it(tmp_path: Path) -> None:
     assert trial.write_error
 
 
-def test_a_folder_that_cannot_be_made_is_told_before_anything_runs(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_an_error_before_anything_runs(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="give another folder with --runs"):
         RunFolder(tmp_path / "file", "linear").prepare()

@@ -29,7 +29,7 @@ TRIALS = [{"lr": lr, "batch": batch} for lr in ("0.1", "0.01") for batch in ("32
 
 
 def board(*ends: tuple[TrialState, float | None], most: bool = False) -> Leaderboard:
-    """Four trials, of which some have ended so."""
+    """Four trials, the first of which have these states and values."""
     leaderboard = new_leaderboard(Objective("loss", most), TRIALS)
     for at, (state, value) in enumerate(ends):
         leaderboard = leaderboard.with_row(
@@ -50,33 +50,33 @@ def numbers(rows: Sequence[TrialRow]) -> list[int]:
     return [row.number for row in rows]
 
 
-def test_only_what_succeeded_with_a_value_is_ranked_and_the_lowest_first() -> None:
+def test_trials_that_succeeded_with_a_value_are_ranked_lowest_first() -> None:
     assert numbers(FULL.ranked_rows()) == [3, 1]
     best = FULL.best_row()
     assert best is not None
     assert best.number == 3
 
 
-def test_where_more_is_better_the_highest_is_first() -> None:
+def test_with_goal_max_the_highest_is_first() -> None:
     leaderboard = board(
         (TrialState.SUCCEEDED, 0.5), (TrialState.SUCCEEDED, 0.9), (TrialState.SUCCEEDED, None), most=True
     )
     assert numbers(leaderboard.ranked_rows()) == [2, 1]
 
 
-def test_the_board_goes_from_the_best_to_what_runs_waits_and_failed() -> None:
+def test_rows_are_sorted_from_ranked_to_running_queued_and_failed() -> None:
     leaderboard = board((TrialState.FAILED, None), (TrialState.SUCCEEDED, 1.0), (TrialState.SUCCEEDED, None))
     assert numbers(leaderboard.sorted_rows()) == [2, 3, 4, 1]
     assert numbers(FULL.sorted_rows()) == [3, 1, 4, 2]
 
 
-def test_nothing_has_begun_and_nobody_is_best() -> None:
+def test_a_new_leaderboard_has_no_best_row() -> None:
     leaderboard = new_leaderboard(Objective(), TRIALS)
     assert leaderboard.best_row() is None
     assert leaderboard.count(TrialState.QUEUED) == 4
 
 
-def test_the_table_has_ranks_values_and_how_far_one_is() -> None:
+def test_the_table_has_ranks_values_and_progress() -> None:
     assert leaderboard_header(FULL) == ["RANK", "TRIAL", "lr", "batch", "LOSS", "STATE", "TIME", "CAUSE"]
     assert leaderboard_rows(FULL)[0] == ["1", "3", "0.01", "32", "0.25", "Succeeded", "2.2 s", "-"]
     assert leaderboard_rows(FULL)[2][:6] == ["-", "4", "0.01", "64", "0.3", "Running 50%"]
@@ -96,7 +96,7 @@ def test_a_parameter_with_one_value_is_in_the_csv_only() -> None:
         (("spec.replicas", "replicas"), ("spec.replicas", "replicas")),
     ],
 )
-def test_a_path_is_called_by_its_end_where_that_is_enough(names: tuple[str, ...], short: tuple[str, ...]) -> None:
+def test_a_path_is_labelled_by_its_last_part_if_that_is_unique(names: tuple[str, ...], short: tuple[str, ...]) -> None:
     leaderboard = new_leaderboard(Objective(), [dict.fromkeys(names, "1"), dict.fromkeys(names, "2")])
     assert tuple(parameter_labels(leaderboard.rows).values()) == short
 
@@ -109,7 +109,7 @@ def test_the_csv_has_every_trial_in_order_and_text_with_commas() -> None:
     assert [each[0] for each in lines] == ["trial", "1", "2", "3", "4"]
 
 
-def test_for_programs_there_is_the_best_and_all_trials() -> None:
+def test_the_json_has_the_best_and_all_trials() -> None:
     report = leaderboard_json(FULL)
     assert (report["metric"], report["goal"], report["best"]["trial"]) == ("loss", "min", 3)
     assert report["trials"][0] == {
@@ -124,18 +124,18 @@ def test_for_programs_there_is_the_best_and_all_trials() -> None:
     assert leaderboard_json(new_leaderboard(Objective(), TRIALS))["best"] is None
 
 
-def test_members_make_one_curve() -> None:
+def test_the_curve_of_a_trial_is_the_mean_of_its_replicas() -> None:
     curves = {"a": [Point(1, 4.0), Point(2, 2.0)], "b": [Point(2, 4.0), Point(3, 1.0)]}
     assert mean_curve(curves) == [Point(1, 4.0), Point(2, 3.0), Point(3, 1.0)]
 
 
-def test_values_that_change_nothing_are_remarked_on() -> None:
+def test_equal_results_are_remarked_on() -> None:
     leaderboard = board((TrialState.SUCCEEDED, 1.0), (TrialState.SUCCEEDED, 1.0))
     assert remarks(leaderboard) == ["all trials ended with the same loss; does the program read $lr and $batch?"]
     assert remarks(FULL) == []
 
 
-def test_a_metric_that_nobody_reports_is_remarked_on_with_what_they_do_report() -> None:
+def test_an_unreported_metric_is_remarked_on_with_the_reported_ones() -> None:
     leaderboard = board((TrialState.SUCCEEDED, None))
     assert remarks(leaderboard, {"error", "accuracy"}) == [
         "no trial reported loss; it reports accuracy, error: give --metric accuracy"
@@ -152,7 +152,7 @@ def test_a_change_is_one_line() -> None:
     assert trial_line(FULL, FULL.rows[3]) == "trial 4 of 4  lr=0.01 batch=64  Running"
 
 
-def test_a_terminal_shows_the_best_and_says_how_many_are_left_out() -> None:
+def test_a_terminal_shows_the_best_and_the_number_of_hidden_rows() -> None:
     whole = [plain_text(each) for each in leaderboard_lines(FULL)]
     assert whole[0] == "sweep  3 of 4 trials done · 1 running · lowest loss"
     assert whole[2].split() == ["1", "3", "0.01", "32", "0.25", "Succeeded", "2.2", "s", "-"]
@@ -162,7 +162,7 @@ def test_a_terminal_shows_the_best_and_says_how_many_are_left_out() -> None:
     assert small[-1] == "… and 2 more"
 
 
-def test_files_and_pipes_get_lines_and_no_drawing() -> None:
+def test_files_and_pipes_get_plain_lines() -> None:
     stream = io.StringIO()
     with PlainSweepScreen(stream) as shown:
         shown.draw(FULL)

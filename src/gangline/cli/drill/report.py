@@ -14,7 +14,7 @@ FAULT_TEXT = {
     "node-lost": "lost with its node",
     "slow": "slowed down",
 }
-VERDICT_TEXT = {SUCCEEDED: "training survived", FAILED: "training did not survive", CANCELLED: "nobody will know"}
+VERDICT_TEXT = {SUCCEEDED: "training survived", FAILED: "training did not survive", CANCELLED: "outcome unknown"}
 JSON_VERDICTS = {SUCCEEDED: "survived", FAILED: "failed", CANCELLED: "deleted", UNFINISHED: "unfinished"}
 
 

@@ -56,7 +56,7 @@ class DrillRunner:
     async def run(self, job: ServerJob, request: FaultRequest, replica: str) -> int:
         """Run the drill and return the exit code; `replica` may be empty. Raises `InputError` if nothing was done."""
         if is_finished(job.body):
-            raise InputError(f"{job.display_name} has ended ({job_state(job.body)}); there is nothing left to survive")
+            raise InputError(f"{job.display_name} has ended ({job_state(job.body)}); a drill needs a running job")
         pods = await list_replicas(self._client, job)
         victims = victim_pods(job, pods, request.fault, replica)
         for node in sorted({pod["spec"].get("nodeName", "") for pod in victims}):
@@ -168,7 +168,7 @@ class DrillRunner:
             if code is not None:
                 return code
             if self._plane_gone:
-                click.echo("the plane of the job is gone, so its run has ended", err=True)
+                click.echo("the plane of the job has stopped, so its run has ended", err=True)
                 return UNFINISHED
             await self._wait_for_change()
 
@@ -203,10 +203,10 @@ def victim_pods(job: ServerJob, pods: Sequence[JSON], fault: FaultKind, replica:
             first = replica_name(job, matches[0])
             raise InputError(f'"{replica}" is {len(matches)} replicas; name one, such as {first}')
         if matches[0] not in running:
-            raise InputError(f"{replica_name(job, matches[0])} does not run, so nothing can be done to it")
+            raise InputError(f"{replica_name(job, matches[0])} does not run, so no fault can be injected")
         return matches
     if not running:
-        raise InputError(f"no replica of {job.display_name} runs, so nothing can be done to one")
+        raise InputError(f"no replica of {job.display_name} runs, so no fault can be injected")
     if fault is FaultKind.NODE_LOST:
         node = running[-1]["spec"].get("nodeName")
         return [pod for pod in running if pod["spec"].get("nodeName") == node]

@@ -3,8 +3,7 @@
 import sys
 from collections.abc import Iterator
 from datetime import timedelta
-from types import TracebackType
-from typing import IO, Any, Protocol, Self
+from typing import IO, Any, Self
 
 import click
 
@@ -24,16 +23,21 @@ PROGRESS_INTERVAL = timedelta(seconds=10)
 """How often plain lines report progress whose total is unknown."""
 
 
-class Screen(Protocol):
-    """Shows what a follower reports. A context manager, so that the terminal is always restored."""
+class Screen:
+    """Shows what a follower reports. This one shows nothing; the others override what they show.
+
+    A context manager, so that the terminal is always restored.
+    """
 
     # Whether CPU and memory are shown, and so worth sampling.
-    shows_usage: bool
+    shows_usage = False
 
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None: ...
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
     def show_ready(self, url: str, seconds: float) -> None:
         """The local control plane is ready."""
 
@@ -62,28 +66,7 @@ def choose_screen(stream: IO[str], clock: Clock) -> Screen:
     return PlainScreen(stream, clock)
 
 
-class NullScreen:
-    """Shows nothing. The base of the other screens, which override what they show."""
-
-    shows_usage = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-    def show_ready(self, url: str, seconds: float) -> None: ...
-    def show_state(self, job: str, state: str) -> None: ...
-    def show_phase(self, replica: str, phase: str) -> None: ...
-    def show_log(self, replica: str, line: str) -> None: ...
-    def show_progress(self, replica: str, progress: Progress) -> None: ...
-    def draw(self, *jobs: JobFrame) -> None: ...
-    def say(self, *lines: StyledLine) -> None: ...
-    def show_outcome(self, outcome: RunOutcome) -> None: ...
-
-
-class PlainScreen(NullScreen):
+class PlainScreen(Screen):
     """Prints one line per change when it happens, without colour and without clipping."""
 
     def __init__(self, stream: IO[str], clock: Clock) -> None:
@@ -167,7 +150,7 @@ class _RawText:
         yield Segment(self._text + "\n")
 
 
-class LiveScreen(NullScreen):
+class LiveScreen(Screen):
     """Prints logs, and redraws a block under them that shows the state and progress of all replicas."""
 
     shows_usage = True
@@ -267,7 +250,7 @@ class SplitScreen:
         self.screen.draw(*self._frames.values())
 
 
-class JobPane(NullScreen):
+class JobPane(Screen):
     """The part of a shared screen that belongs to one job: its `worker-0` is shown as `linear/worker-0`.
 
     Entering and leaving it does nothing: the owner of the screen closes that.

@@ -53,7 +53,7 @@ def logs(job: str, server: ServerOptions, chosen: tuple[str, ...], since_time: s
         replicas=tuple(map(replica_selector, chosen)), since_time=_parse_since_time(since_time), **flags
     )
     if options.follow and options.previous:
-        raise InputError("--follow and --previous: what was said before does not go on; leave one of them out")
+        raise InputError("--follow and --previous: the previous log is complete; leave one of them out")
     if options.follow:
         from gangline.cli.logs.follow import follow_logs
 

@@ -53,7 +53,7 @@ def plan(
     the jobs fit, 100 they do not.
     """
     if fit and diff:
-        raise InputError("--fit and --diff are two questions; ask one of them")
+        raise InputError("--fit and --diff cannot be combined; leave one of them out")
     if fit:
         # Imported here: the scheduler's engine takes a while to load.
         from gangline.cli.plan.fit import print_fit

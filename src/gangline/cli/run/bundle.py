@@ -79,7 +79,7 @@ def _shipment_notes(shipment: Shipment) -> Iterator[str]:
     yield f"shipping {files.folder}: {count}, {size_text(files.size)}, in {CARRIER_TEXT[shipment.form]}"
     if skipped:
         more = "" if len(skipped) <= MAX_SKIPPED_SHOWN else f" and {len(skipped) - MAX_SKIPPED_SHOWN} more"
-        yield f"warning: not shipped, for they are no files: {', '.join(skipped[:MAX_SKIPPED_SHOWN])}{more}"
+        yield f"warning: not shipped, because they are not regular files: {', '.join(skipped[:MAX_SKIPPED_SHOWN])}{more}"
 
 
 def _ignored_file_warnings(files: FileList, mentioned: set[str]) -> Iterator[str]:

@@ -112,8 +112,8 @@ def run(
     them; a second Ctrl-C kills them. With --context the job runs in that cluster, the folder is shipped along (without
     what .gitignore names), and Ctrl-C deletes the job.
 
-    Exit codes: 0 succeeded, 100 failed (one of them is enough), 101 not finished in time, 103 deleted by somebody
-    else, 130 interrupted, 1 an error.
+    Exit codes: 0 succeeded, 100 at least one failed, 101 not finished in time, 103 deleted meanwhile, 130
+    interrupted, 1 an error.
     """
     node = NodeOptions(**{name: options.pop(name) for name in NodeOptions._fields})
     shipping = Shipping(**{name: options.pop(name) for name in Shipping._fields})

@@ -199,11 +199,11 @@ class RemoteJobs:
         try:
             await self._client.delete(job.kind.resource, key, uid=self._uids[key])
         except (NotFound, Conflict):
-            return f"{job.display_name} was gone already"
+            return f"{job.display_name} was already deleted"
         except KubeError as error:
             return f"{job.display_name} could not be deleted ({error}): gangline delete {arguments}"
         except asyncio.CancelledError:
-            self._leftovers.append(f"{job.display_name} may be there still: gangline delete {arguments}")
+            self._leftovers.append(f"{job.display_name} may still exist: gangline delete {arguments}")
             raise
         return f"{job.display_name} was deleted"
 

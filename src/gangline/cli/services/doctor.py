@@ -108,7 +108,7 @@ async def _check_server(client: Client, target: ServerTarget) -> AsyncIterator[C
     yield CheckResult("server", RESULT_OK, f"{target.connection.server} ({where}), Kubernetes {version}, {latency} ms")
     skew = clock_skew(response.headers.get("date", ""), sent, received)
     if skew is None:
-        yield CheckResult("clocks", RESULT_WARNING, "the server does not say what time it is")
+        yield CheckResult("clocks", RESULT_WARNING, "the server sends no Date header")
     elif skew > MAX_CLOCK_SKEW:
         difference = f"the server's clock differs from this one by {round(skew.total_seconds())} s"
         yield CheckResult(
@@ -147,7 +147,7 @@ async def _check_crds(client: Client) -> CheckResult:
             if not _is_current_crd(expected, served):
                 outdated.append(kind.kind)
     except Forbidden:
-        return CheckResult("definitions", RESULT_WARNING, "you may not look at definitions (CRDs)")
+        return CheckResult("definitions", RESULT_WARNING, "you may not read definitions (CRDs)")
     if missing:
         return CheckResult(
             "definitions", RESULT_ERROR, f"the server does not know {', '.join(missing)}", INSTALL_COMMAND
@@ -184,7 +184,7 @@ async def _check_permissions(client: Client, target: ServerTarget) -> AsyncItera
             try:
                 review = await client.create(ACCESS_REVIEWS, body)
             except KubeError as error:
-                yield CheckResult("rights", RESULT_WARNING, f"cannot be asked for: {error_line(error)}")
+                yield CheckResult("rights", RESULT_WARNING, f"cannot be checked: {error_line(error)}")
                 return
             if not (review.get("status") or {}).get("allowed"):
                 denied.append(f"{verb} {name}")
@@ -192,7 +192,9 @@ async def _check_permissions(client: Client, target: ServerTarget) -> AsyncItera
         problem = f"in namespace {target.object_namespace} you may not {', '.join(denied)}"
         yield CheckResult("rights", RESULT_WARNING, problem, "ask whoever runs the cluster for a role with these verbs")
     else:
-        yield CheckResult("rights", RESULT_OK, f"you may do all with jobs in namespace {target.object_namespace}")
+        yield CheckResult(
+            "rights", RESULT_OK, f"you have all permissions for jobs in namespace {target.object_namespace}"
+        )
 
 
 async def _check_operator(client: Client, target: ServerTarget) -> CheckResult:
@@ -207,7 +209,7 @@ async def _check_operator(client: Client, target: ServerTarget) -> CheckResult:
             return CheckResult("operator", RESULT_OK, f"alive: {holder} holds {held[0]['metadata']['name']}")
         pods = (await client.list(PODS, Selector(labels=OPERATOR_SELECTOR))).items
     except Forbidden:
-        return CheckResult("operator", RESULT_WARNING, "you may not look for it (leases, pods in all namespaces)")
+        return CheckResult("operator", RESULT_WARNING, "you may not read leases and pods in all namespaces")
     running = [pod for pod in pods if (pod.get("status") or {}).get("phase") == "Running"]
     if running:
         metadata = running[0]["metadata"]

@@ -20,7 +20,7 @@ OPEN_BIND_WARNING = (
     "warning: the API server listens on {}: whoever reaches it and has the token runs commands here, as you; "
     "leave out --bind to keep it to this machine"
 )
-EMPTY_LOG_TEXT = "it said nothing (is there room on the disk?)"
+EMPTY_LOG_TEXT = "its log is empty (is the disk full?)"
 TIMEOUT_SECONDS = 60.0
 """How long to wait for a plane to start or stop."""
 
@@ -173,7 +173,7 @@ def down(folder: Path | None) -> int:
     deadline = time.monotonic() + TIMEOUT_SECONDS
     while home.running_pid() == pid:
         if time.monotonic() > deadline:
-            raise InputError(f"{home.folder}: process {pid} does not end; look at {home.log_file}")
+            raise InputError(f"{home.folder}: process {pid} does not stop; see {home.log_file}")
         time.sleep(0.05)
     click.echo("stopped", err=True)
     return 0

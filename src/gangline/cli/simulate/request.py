@@ -41,7 +41,7 @@ def simulate_request(options: Mapping[str, object]) -> SimulateRequest:
     queues = [_parse_queue(text) for text in _text_values(options["queues"])]
     quotas = {quota.name: quota for quota in queues}
     if len(quotas) < len(queues):
-        raise InputError("--queue: one is there twice; write each once, with its weight and its cap")
+        raise InputError("--queue: a name is given twice; write each once, with its weight and its cap")
     if options["trace"]:
         jobs, source = _read_trace(str(options["trace"])), str(options["trace"])
     else:

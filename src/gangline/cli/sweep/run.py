@@ -27,7 +27,7 @@ from gangline.cli.exit_codes import FAILED, SUCCEEDED
 from gangline.cli.follow.follower import Follower
 from gangline.cli.follow.job_view import add_point
 from gangline.cli.follow.log_sources import FileLogSource
-from gangline.cli.follow.screen import NullScreen
+from gangline.cli.follow.screen import Screen
 from gangline.cli.manifests.jobs import read_documents
 from gangline.cli.manifests.server_errors import explained_error
 from gangline.cli.output import formats
@@ -199,7 +199,7 @@ class SweepRunner:
             self._plan.kind,
             FileLogSource(state, _job_key(body)),
             self._clock,
-            NullScreen(),
+            Screen(),
             progress_hook=on_progress,
             log_hook=folder.add_line,
         )

@@ -1,8 +1,7 @@
 """Screens that show a running sweep: a leaderboard redrawn in place on a terminal, else one line per change."""
 
 from collections.abc import Sequence
-from types import TracebackType
-from typing import IO, Any, Protocol, Self
+from typing import IO, Any, Self
 
 import click
 
@@ -29,32 +28,8 @@ STATE_STYLES = {
 COLUMN_GAP = 2
 
 
-class SweepScreen(Protocol):
-    """Shows a sweep. A context manager, so that the terminal is always restored."""
-
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None: ...
-    def show_trial(self, board: Leaderboard, row: TrialRow) -> None:
-        """A trial has started or finished."""
-
-    def draw(self, board: Leaderboard) -> None:
-        """Redraw the leaderboard. Called several times a second."""
-
-    def say(self, text: str) -> None:
-        """Print a line for the user."""
-
-
-def choose_sweep_screen(stream: IO[str]) -> SweepScreen:
-    """A live leaderboard for a terminal that can move its cursor, else plain lines."""
-    if is_ansi_terminal(stream):
-        return LiveSweepScreen(stream)
-    return PlainSweepScreen(stream)
-
-
-class PlainSweepScreen:
-    """Prints one line per change."""
+class SweepScreen:
+    """Prints one line per change. A context manager, so that the terminal is always restored."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
@@ -66,19 +41,22 @@ class PlainSweepScreen:
         return None
 
     def show_trial(self, board: Leaderboard, row: TrialRow) -> None:
+        """A trial has started or finished."""
         self.say(trial_line(board, row))
 
     def draw(self, board: Leaderboard) -> None:
-        """Does nothing: every change is printed when it happens."""
+        """Redraw the leaderboard, if this screen draws one. Called several times a second."""
 
     def say(self, text: str) -> None:
+        """Print a line for the user."""
         click.echo(text, file=self._stream)
 
 
-class LiveSweepScreen:
+class LiveSweepScreen(SweepScreen):
     """Redraws the leaderboard in place, and erases it at the end: the final one is printed to stdout."""
 
     def __init__(self, stream: IO[str]) -> None:
+        super().__init__(stream)
         # Imported here: only a terminal needs it.
         from rich.console import Console
         from rich.live import Live as Block
@@ -108,6 +86,11 @@ class LiveSweepScreen:
 
     def say(self, text: str) -> None:
         self._console.print(text, soft_wrap=True)
+
+
+def choose_sweep_screen(stream: IO[str]) -> SweepScreen:
+    """A live leaderboard for a terminal that can move its cursor, else plain lines."""
+    return LiveSweepScreen(stream) if is_ansi_terminal(stream) else SweepScreen(stream)
 
 
 def trial_line(board: Leaderboard, row: TrialRow) -> str:

@@ -73,9 +73,9 @@ def parse_parameter(setting: str) -> Parameter:
         if not item:
             raise InputError(f"--set {setting}: a value is empty; write: --set {name}=0.1,0.01")
         if _RANGE.fullmatch(item) is not None:
-            raise InputError(f"--set {setting}: a range stands alone; write: --set {name}={item}")
+            raise InputError(f"--set {setting}: a range cannot be combined with values; write: --set {name}={item}")
         if items.count(item) > 1:
-            raise InputError(f"--set {setting}: {item} is there twice")
+            raise InputError(f"--set {setting}: {item} is given twice")
     return Parameter(name, tuple(items))
 
 
@@ -148,7 +148,7 @@ def _random_value(parameter: Parameter, generator: random.Random) -> str:
 def _parse_range(setting: str, match: re.Match[str]) -> ValueRange:
     low, high, log = float(match["low"]), float(match["high"]), match["log"] is not None
     if not (low < high and math.isfinite(low) and math.isfinite(high)):
-        raise InputError(f"--set {setting}: a range goes from less to more")
+        raise InputError(f"--set {setting}: the first end of a range must be below the second")
     if log and low <= 0:
         raise InputError(f"--set {setting}: log() begins above 0; write log(1e-4..1)")
     is_integer = all(_INTEGER.fullmatch(match[end]) for end in ("low", "high"))

@@ -82,7 +82,7 @@ def test_notes_say_what_is_shipped_and_what_is_not(folder: Path, tmp_path: Path)
     bundle = bundle_of(job(folder, "python", "train.py", "model.bin"), tmp_path, GIB)
     assert bundle.notes == (
         f"shipping {folder}: 5 files, 6 bytes, in a ConfigMap",
-        "warning: not shipped, for they are no files: data",
+        "warning: not shipped, because they are not regular files: data",
         "warning: model.bin is not shipped: .gitignore leaves it out, and the command names it",
     )
 

@@ -115,7 +115,7 @@ def test_plots_are_svg(tmp_path: Path) -> None:
         (("--request", "cpu=-1"), '--request cpu=-1: cpu: "-1" is less than nothing'),
         (("--node", "cpu=-1"), '--node cpu=-1: cpu: "-1" is less than nothing'),
         (("--node", "memory=99999Ei"), '--node memory=99999Ei: memory: "99999Ei" is too much'),
-        (("--queue", "a", "--queue", "a=2"), "--queue: one is there twice"),
+        (("--queue", "a", "--queue", "a=2"), "--queue: a name is given twice"),
         (("--duration", "-5"), "--duration: -5 s is less than nothing"),
         (("--cycle", "-1s"), "--cycle: -1 s is less than nothing"),
         (("--grace", "1000000d"), "--grace: 8.64e+10 s is too long a time"),

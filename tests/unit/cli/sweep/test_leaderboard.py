@@ -23,7 +23,7 @@ from gangline.cli.sweep.leaderboard import (
     parameter_labels,
     remarks,
 )
-from gangline.cli.sweep.screen import PlainSweepScreen, leaderboard_lines, trial_line
+from gangline.cli.sweep.screen import SweepScreen, leaderboard_lines, trial_line
 
 TRIALS = [{"lr": lr, "batch": batch} for lr in ("0.1", "0.01") for batch in ("32", "64")]
 
@@ -164,7 +164,7 @@ def test_a_terminal_shows_the_best_and_the_number_of_hidden_rows() -> None:
 
 def test_files_and_pipes_get_plain_lines() -> None:
     stream = io.StringIO()
-    with PlainSweepScreen(stream) as shown:
+    with SweepScreen(stream) as shown:
         shown.draw(FULL)
         shown.show_trial(FULL, FULL.rows[3])
     assert stream.getvalue() == "trial 4 of 4  lr=0.01 batch=64  Running\n"

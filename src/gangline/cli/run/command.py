@@ -73,9 +73,7 @@ FLAG_SPELLINGS = {"as_user": "--as", "as_groups": "--as-group"}
     default=None,
     help="Whether the folder is shipped to the cluster; by default if the command mentions a file of it.",
 )
-@click.option(
-    "--ship-limit", default="1Gi", show_default=True, metavar="SIZE", help="The largest folder that is shipped."
-)
+@click.option("--ship-limit", default="1Gi", show_default=True, metavar="SIZE", help="Largest folder to ship.")
 @click.option(
     "--storage-class",
     default="",

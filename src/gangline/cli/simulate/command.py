@@ -24,7 +24,7 @@ from gangline.cli.simulate.defaults import MAX_NODES, NODE_CAPACITY
 )
 @click.option("--jobs", type=click.IntRange(1), default=1000, show_default=True, help="The number of generated jobs.")
 @click.option("--seed", type=int, default=1, show_default=True, help="The seed of the generated jobs.")
-@click.option("--mix", metavar="SIZE:SHARE,...", help="The sizes of generated gangs, and how common they are.")
+@click.option("--mix", metavar="SIZE:SHARE,...", help="Sizes of generated gangs, and how common they are.")
 @click.option("--request", metavar="AMOUNTS", help="The resources that each member of a generated gang requests.")
 @click.option(
     "--load",
@@ -37,10 +37,10 @@ from gangline.cli.simulate.defaults import MAX_NODES, NODE_CAPACITY
     "--duration", type=DURATION, default="30m", show_default=True, help="The median duration of generated jobs."
 )
 @click.option(
-    "--priorities", metavar="PRIORITY:SHARE,...", help="The priorities of generated jobs, and how common they are."
+    "--priorities", metavar="PRIORITY:SHARE,...", help="Priorities of generated jobs, and how common they are."
 )
 @click.option(
-    "--queue", "queues", multiple=True, metavar="NAME[=WEIGHT][,AMOUNTS]", help="A queue, its weight and its cap."
+    "--queue", "queues", multiple=True, metavar="NAME[=WEIGHT][,AMOUNTS]", help="A queue with its weight and cap."
 )
 @click.option(
     "--patience",
@@ -51,30 +51,22 @@ from gangline.cli.simulate.defaults import MAX_NODES, NODE_CAPACITY
 )
 @click.option("--no-preemption", is_flag=True, help="Never preempt pods for a gang of higher priority.")
 @click.option("--no-reclaim", is_flag=True, help="Queues do not reclaim their share from each other.")
-@click.option(
-    "--grace", type=DURATION, default="30s", show_default=True, help="How long a preempted pod takes to terminate."
-)
+@click.option("--grace", type=DURATION, default="30s", show_default=True, help="How long a preempted pod takes to end.")
 @click.option(
     "--checkpoint",
     type=DURATION,
     default="0",
     help="How often jobs save their work; by default a preempted job loses all of it.",
 )
-@click.option(
-    "--cycle", type=DURATION, default="1s", show_default=True, help="The minimal time between two scheduling cycles."
-)
-@click.option(
-    "--log", type=click.Path(dir_okay=False), metavar="FILE", help="Write every event there, one JSON object per line."
-)
+@click.option("--cycle", type=DURATION, default="1s", show_default=True, help="Minimal time between two cycles.")
+@click.option("--log", type=click.Path(dir_okay=False), metavar="FILE", help="Write every event there, as JSON lines.")
 @click.option(
     "--plots",
     type=click.Path(file_okay=False),
     metavar="FOLDER",
     help="Draw resource use and waiting jobs over time there, as SVG.",
 )
-@click.option(
-    "-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", help="The format of the output."
-)
+@click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", help="Output format.")
 def simulate(**options: object) -> int:
     r"""Simulate how long gangs wait and how full the nodes are: hours of a cluster in seconds.
 

@@ -10,6 +10,7 @@ from gangline.api.meta import Key
 from gangline.api.scheduling import Queue
 from gangline.cli.manifests.lint import kind_of
 from gangline.cli.plan.fit import check_fit
+from gangline.cli.plan.objects import PlanTarget
 from gangline.kube.config.connection import Connection
 from support.cluster.scheduler_env import ENV_LABEL, SchedulerEnv, scheduler_env
 
@@ -44,13 +45,13 @@ def job(town: SchedulerEnv, name: str, count: int) -> tuple[Document, JobKind]:
 
 async def test_a_job_fits_until_somebody_else_has_the_room(town: SchedulerEnv) -> None:
     first, second = await town.create_node("a", cpu="3"), await town.create_node("b", cpu="1")
-    (before,) = await check_fit(town.client, [job(town, "j", 4)], town.namespace)
+    (before,) = await check_fit(town.client, [job(town, "j", 4)], PlanTarget(town.namespace))
     assert before.fits
     assert before.nodes == {first: {"worker": 3}, second: {"worker": 1}}
     async with town.run_scheduler():
         await town.create_pod("other", cpu="1")
         await town.wait_bound("other")
-    (after,) = await check_fit(town.client, [job(town, "j", 4)], town.namespace)
+    (after,) = await check_fit(town.client, [job(town, "j", 4)], PlanTarget(town.namespace))
     assert (after.fits, after.cause) == (False, "Resources")
     assert after.message.startswith("3 of 4 fit: ")
 
@@ -65,7 +66,7 @@ async def test_a_queue_on_the_server_counts(town: SchedulerEnv) -> None:
         "spec": {**document.body["spec"], "runPolicy": {"schedulingPolicy": {"queue": queue}}},
     }
     try:
-        (found,) = await check_fit(town.client, [(Document(body, {}), kind)], town.namespace)
+        (found,) = await check_fit(town.client, [(Document(body, {}), kind)], PlanTarget(town.namespace))
     finally:
         await town.client.delete(Queue, Key("", queue))
     assert (found.fits, found.cause) == (False, "Queue")

@@ -20,7 +20,8 @@ from gangline.api.drill import FaultKind, FaultRequest
 from gangline.api.meta import JSON, Key
 from gangline.base.clock import SystemClock
 from gangline.base.errors import InputError
-from gangline.cli.drill.command import DrillRunner
+from gangline.cli.drill.report import summary
+from gangline.cli.drill.run import DrillRunner
 from gangline.cli.drill.timeline import container_attempt, is_running, last_report
 from gangline.cli.exit_codes import FAILED, SUCCEEDED
 from gangline.cli.jobs.why import report_text
@@ -197,7 +198,7 @@ class Quiet(DrillRunner):
     said = ""
 
     def _print_outcome(self, job: ServerJob, story: Any, code: int) -> int:
-        self.said = story.summary(code, CLOCK.monotonic())
+        self.said = summary(story.outcome(code, CLOCK.monotonic()))
         return code
 
 

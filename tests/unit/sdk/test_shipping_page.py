@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from gangline.cli.run.command import TTL_AFTER_FINISHED, RunRequest
+from gangline.cli.run.request import Shipping
+from gangline.cli.run.run import TTL_AFTER_FINISHED
 from gangline.sdk.ship.archive import EXCLUDED_FOLDERS
 from gangline.sdk.ship.manifests import (
     MAX_CONFIG_MAP_BYTES,
@@ -19,7 +20,7 @@ PAGE = (Path(__file__).parents[3] / "docs" / "run-in-a-cluster.md").read_text()
 def test_the_page_has_the_limits() -> None:
     assert f"| at most {MAX_CONFIG_MAP_BYTES // 1024} KiB in {MAX_CONFIG_MAP_FILES} files |" in PAGE
     assert f"| at most {MAX_CONFIG_MAP_BYTES // 1024} KiB when packed |" in PAGE
-    assert RunRequest().ship_limit == "1Gi"
+    assert Shipping().ship_limit == "1Gi"
     assert "| at most 1 GiB (`--ship-limit`) |" in PAGE
     assert TTL_AFTER_FINISHED == 86400
 

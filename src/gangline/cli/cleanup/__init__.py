@@ -1,1 +1,1 @@
-"""No process of a run outlives the command that started it."""
+"""Makes sure that no process of a run outlives the command that started it."""

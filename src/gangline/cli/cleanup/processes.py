@@ -1,18 +1,24 @@
-"""The processes of a local plane, found through what its node wrote down about them."""
+"""The processes of a local run: found through the node's state folder, killed, and never left behind."""
 
 import asyncio
 import os
+import secrets
+import shutil
 import signal
-from collections.abc import Callable, Iterator
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from gangline.api.meta import Key
+from gangline.cli.cleanup import watchdog
 from gangline.node.checkpoint import RunFiles, StateFolder
 
 
 def running_containers(state: Path, pod: Key | None = None) -> Iterator[RunFiles]:
-    """The runs of containers that go on, of one pod or of all."""
+    """The run files of containers that are alive, of one pod or of all."""
     for folder in StateFolder(state).pods():
         if pod is None or folder.key == pod:
             for container in folder.containers():
@@ -20,54 +26,79 @@ def running_containers(state: Path, pod: Key | None = None) -> Iterator[RunFiles
 
 
 def pod_pids(state: Path) -> Iterator[tuple[str, int]]:
-    """The pid of the newest process of each pod that has one, by the pod's name."""
+    """The name of each pod with a live process, and the pid of its newest one."""
     for folder in StateFolder(state).pods():
-        running = [files.start_record() for files in running_containers(state, folder.key)]
-        if running and running[-1] is not None:
-            yield folder.key.name, running[-1].pid
+        records = [files.start_record() for files in running_containers(state, folder.key)]
+        if records and records[-1] is not None:
+            yield folder.key.name, records[-1].pid
 
 
 def kill_pod(state: Path, pod: Key) -> int | None:
-    """SIGKILL to the process of a pod, as a machine out of memory would. Its pid, or None if nothing ran there."""
+    """Send SIGKILL to the process of a pod, as the OOM killer would. Returns its pid, or None if none was alive."""
     for files in running_containers(state, pod):
-        running = files.start_record()
-        if running is not None:
+        record = files.start_record()
+        if record is not None:
             with suppress(ProcessLookupError):
-                os.kill(running.pid, signal.SIGKILL)
-                return running.pid
+                os.kill(record.pid, signal.SIGKILL)
+                return record.pid
     return None
 
 
 def kill_all(state: Path) -> None:
-    """At once, every process of every pod. Each is ended by its shim, which leaves nothing of it."""
+    """Have the shims of all containers kill their processes at once, children included."""
     for files in running_containers(state):
-        running = files.start_record()
-        if running is not None:
+        record = files.start_record()
+        if record is not None:
             with suppress(ProcessLookupError):
-                os.kill(running.shim, signal.SIGUSR1)
+                os.kill(record.shim, signal.SIGUSR1)
 
 
 @contextmanager
-def cancel_on_interrupt(first: Callable[[], object], again: Callable[[], object] | None = None) -> Iterator[None]:
-    """At the first interrupt `first` is told and the block is cancelled; at each one after that comes `again`.
+def with_watchdog(removable: Sequence[Path] = ()) -> Iterator[Path]:
+    """A new state folder for a node, removed at the end of the block.
 
-    Without `again` the block is cancelled once more, so that it does not wait for its own end.
+    A watchdog process does the cleanup if this process is killed: it kills all processes of the node, removes the
+    state folder, and those of the `removable` folders that are empty.
+    """
+    # The watchdog starts before the folder exists: there is no moment without it.
+    folder = Path(tempfile.gettempdir(), f"gangline-{secrets.token_hex(4)}")
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", str(Path(watchdog.__file__)), str(folder), *map(str, removable)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        # Its own session: Ctrl-C in the terminal must not reach it.
+        start_new_session=True,
+    )
+    try:
+        folder.mkdir(mode=0o700)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        process.communicate()
+
+
+@contextmanager
+def cancel_on_interrupt(first: Callable[[], object], repeated: Callable[[], object] | None = None) -> Iterator[None]:
+    """At the first interrupt, call `first` and cancel the block; at every further one, call `repeated`.
+
+    Without `repeated` the block is cancelled again, so that its cleanup is cut short.
     """
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     assert task is not None
-    repeated = again or task.cancel
-    times = 0
+    on_repeat = repeated or task.cancel
+    interrupts = 0
 
     def interrupt() -> None:
-        nonlocal times
-        times += 1
-        if times == 1:
+        nonlocal interrupts
+        interrupts += 1
+        if interrupts == 1:
             first()
             task.cancel()
         else:
-            repeated()
+            on_repeat()
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, interrupt)
-    # Not taken away at the end of the block: processes are still being stopped then. The loop does it when it closes.
+    # The handlers stay when the block ends, for processes are still being stopped then; the loop removes them on close.
     yield

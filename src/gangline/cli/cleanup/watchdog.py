@@ -1,9 +1,9 @@
-"""The last one out: a small process that cleans up after a run which was killed and could not do it itself.
+"""The watchdog of a local run: cleans up after a run that was killed and could not do it itself.
 
-Started as a script with a bare interpreter, so it imports nothing but the standard library. Its standard input is a
-pipe whose other end only the run holds: however the run ends, the kernel closes it. Then whatever processes the
-run's node had written down are killed, by their shims, and its folder is removed, and further folders where they are
-empty. After an orderly end there are none, and no folder.
+It is started as a script with a bare interpreter, so it imports nothing but the standard library. Its standard input is
+a pipe whose other end only the run holds: however the run ends, the kernel closes it. Then the watchdog has the shims
+kill all processes that the run's node had recorded, and removes the run's state folder and those of the further folders
+that are empty. After an orderly end there is nothing left to do.
 """
 
 import fcntl
@@ -19,7 +19,7 @@ KILL_ATTEMPTS, KILL_PAUSE_SECONDS = 50, 0.1
 
 
 def is_locked(lock: Path) -> bool:
-    """Whether a shim holds its lock: a pid that was used again does not fool us."""
+    """Whether a live shim holds the lock. Unlike a pid, a lock cannot belong to a later process."""
     try:
         descriptor = os.open(lock, os.O_RDWR)
     except FileNotFoundError:
@@ -35,16 +35,16 @@ def is_locked(lock: Path) -> bool:
 
 
 def kill_processes(state: Path) -> bool:
-    """Ask every shim to kill its process; whether any was there."""
-    found = False
+    """Signal every live shim to kill its process. Returns whether there was one."""
+    alive = False
     for lock in state.glob("pods/*/*/*.lock"):
         if is_locked(lock):
-            found = True
+            alive = True
             try:
                 os.kill(json.loads(lock.with_suffix(".run").read_bytes())["shim"], signal.SIGUSR1)
             except (OSError, ValueError):
-                continue  # Just started, or just gone: looked at again.
-    return found
+                continue  # Just started, or just ended: the next attempt sees it.
+    return alive
 
 
 def main() -> None:
@@ -58,11 +58,11 @@ def main() -> None:
             break
         time.sleep(KILL_PAUSE_SECONDS)
     shutil.rmtree(state, ignore_errors=True)
-    for spare in map(Path, sys.argv[2:]):
+    for folder in map(Path, sys.argv[2:]):
         try:
-            spare.rmdir()
+            folder.rmdir()
         except OSError:
-            continue  # In use, or not there any more.
+            continue  # Not empty, or already removed.
 
 
 if __name__ == "__main__":

@@ -1,13 +1,14 @@
-"""How a job ended, in a few lines: the verdict, and of a failure who failed first, how, and its last words. Pure."""
+"""The outcome of a finished job as a few lines: the verdict, the first failed replica and its last log lines. Pure."""
 
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from gangline.api.kubeflow.training import ConditionType, TrainingJob
-from gangline.cli.follow.view import Span, StyledLine, duration_text, exit_code_text
+from gangline.cli.follow.view import exit_code_text
 from gangline.cli.output.curve import Point, change_text
 from gangline.cli.output.log_lines import printable_text
+from gangline.cli.output.text import Span, StyledLine, duration_text
 from gangline.jobs.plan.conditions import current_condition
 from gangline.progress.line import parse_progress
 from gangline.why.diagnosis.wording import count_phrase, exit_code_meaning
@@ -16,16 +17,16 @@ MAX_LOG_LINES = 5
 
 
 class RunOutcome(msgspec.Struct, frozen=True):
-    """A job that has ended, and what was seen of it."""
+    """A finished job, and what a follower has seen of it. All mappings are by replica name."""
 
     job: TrainingJob
     seconds: float
-    # The last log lines of each member.
+    # The last log lines of each replica.
     tails: Mapping[str, Sequence[str]] = {}
-    # What each member reported of its first metric, and what that is called.
+    # The reported values of one metric, and its name.
     curves: Mapping[str, Sequence[Point]] = {}
     metric: str = ""
-    # Members whose pod had failed at the end, and their exit codes.
+    # Replicas whose pod had failed at the end, and their exit codes.
     failed_replicas: Mapping[str, int | None] = {}
 
     @property
@@ -34,22 +35,22 @@ class RunOutcome(msgspec.Struct, frozen=True):
 
 
 def plain_summary(outcome: RunOutcome) -> list[StyledLine]:
-    """For files and pipes."""
+    """The outcome for files and pipes."""
     job = outcome.job
-    told = f"{current_condition(job.status)} in {outcome.seconds:.1f} s: {job.status.conditions[-1].message}"
-    return [(Span(told),), *_failure_lines(outcome), *_failed_replicas_note(outcome)]
+    verdict = f"{current_condition(job.status)} in {outcome.seconds:.1f} s: {job.status.conditions[-1].message}"
+    return [(Span(verdict),), *_failure_lines(outcome), *_failed_replicas_note(outcome)]
 
 
 def live_summary(outcome: RunOutcome) -> list[StyledLine]:
-    """For a terminal: `✔ Succeeded in 14 s · 1 restart · loss 1.92 → 0.004`."""
+    """The outcome for a terminal: `✔ Succeeded in 14 s · 1 restart · loss 1.92 → 0.004`."""
     status = outcome.job.status
     parts = [f"{current_condition(status)} in {duration_text(outcome.seconds)}"]
     parts += [count_phrase(status.restarts, "restart")] if status.restarts else []
     if not outcome.succeeded:
         parts.append(status.conditions[-1].message)
         return [(Span("✖ ", "bold red"), Span(" · ".join(parts), "bold")), *_failure_lines(outcome)]
-    told = next((change_text(points) for _, points in sorted(outcome.curves.items()) if len(points) > 1), "")
-    parts += [f"{outcome.metric} {told}"] if told else []
+    change = next((change_text(points) for _, points in sorted(outcome.curves.items()) if len(points) > 1), "")
+    parts += [f"{outcome.metric} {change}"] if change else []
     return [(Span("✔ ", "bold green"), Span(" · ".join(parts), "bold")), *_failed_replicas_note(outcome)]
 
 
@@ -59,28 +60,28 @@ def _failure_lines(outcome: RunOutcome) -> list[StyledLine]:
         return []
     code = "" if first.exit_code is None else f" with exit code {first.exit_code}"
     reason = f" ({first.reason})" if first.reason else ""
-    means = f": {exit_code_meaning(first.exit_code)}" if first.exit_code is not None else ""
+    meaning = f": {exit_code_meaning(first.exit_code)}" if first.exit_code is not None else ""
     if first.reason == "OOMKilled":
-        means = ": it used more memory than it may"
+        meaning = ": it used more memory than it may"
     return [
-        (Span(f"first to fail: {first.replica}{code}{reason}{means}", "red"),),
+        (Span(f"first to fail: {first.replica}{code}{reason}{meaning}", "red"),),
         *((Span(f"  {first.replica}| {line}", "dim"),) for line in last_log_lines(first.replica, outcome)),
     ]
 
 
 def _failed_replicas_note(outcome: RunOutcome) -> list[StyledLine]:
-    """A kind may succeed by one member alone (a master): then nobody should miss that others did not."""
+    """A note about failed replicas of a job that succeeded: of some kinds one replica, such as the master, decides."""
     if not outcome.succeeded or not outcome.failed_replicas:
         return []
-    whom = ", ".join(
-        f"{member} ({exit_code_text(code)})" if code is not None else member
-        for member, code in outcome.failed_replicas.items()
+    replicas = ", ".join(
+        f"{replica} ({exit_code_text(code)})" if code is not None else replica
+        for replica, code in outcome.failed_replicas.items()
     )
-    return [(Span("note: ", "yellow"), Span(f"the job succeeded although these failed: {whom}"))]
+    return [(Span("note: ", "yellow"), Span(f"the job succeeded although these failed: {replicas}"))]
 
 
-def last_log_lines(member: str, outcome: RunOutcome) -> list[str]:
-    """What a member said at the end: as the job's status has it, else as it was seen here."""
+def last_log_lines(replica: str, outcome: RunOutcome) -> list[str]:
+    """The last log lines of a replica, without progress reports: from the job's status, else as seen here."""
     first = outcome.job.status.first_failure
-    said = first.log if first is not None and first.log else outcome.tails.get(member, ())
-    return [printable_text(line) for line in said if line.strip() and parse_progress(line) is None][-MAX_LOG_LINES:]
+    lines = first.log if first is not None and first.log else outcome.tails.get(replica, ())
+    return [printable_text(line) for line in lines if line.strip() and parse_progress(line) is None][-MAX_LOG_LINES:]

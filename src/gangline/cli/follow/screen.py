@@ -1,57 +1,62 @@
-"""Where a running job is shown: plain lines for files and pipes, a live block under the logs for a terminal."""
+"""Screens that show running jobs: plain lines for files and pipes, a live block under the logs for a terminal."""
 
 import sys
 from collections.abc import Iterator
 from datetime import timedelta
-from types import TracebackType
-from typing import IO, Any, Protocol, Self
+from typing import IO, Any, Self
 
 import click
 
 from gangline.base.clock import Clock
 from gangline.cli.follow.outcome import RunOutcome, live_summary, plain_summary
-from gangline.cli.follow.view import JobFrame, Span, StyledLine, job_lines, plain_progress, plain_text
+from gangline.cli.follow.view import JobFrame, job_lines, plain_progress
 from gangline.cli.output.log_lines import printable_text
 from gangline.cli.output.tables import is_ansi_terminal
+from gangline.cli.output.text import Span, StyledLine, plain_text
 from gangline.progress.line import Progress
 
 REPLICA_COLOURS = (36, 35, 34, 32, 33, 96, 95, 94)
-"""Of members' names, as terminals number them: cyan, magenta, blue ..."""
+"""ANSI colour numbers of the replica names: cyan, magenta, blue ..."""
 PROGRESS_PARTS = 4
-"""Into so many parts progress is divided in plain lines: one line for each that is done."""
+"""Plain lines report progress once per quarter."""
 PROGRESS_INTERVAL = timedelta(seconds=10)
-"""How often progress is told in plain lines when nobody knows how much there is."""
+"""How often plain lines report progress whose total is unknown."""
 
 
-class Screen(Protocol):
-    """What a follower has to tell. Left with `with`, so that a terminal is never left in disorder."""
+class Screen:
+    """Shows what a follower reports. This one shows nothing; the others override what they show.
 
-    # Whether it is worth looking at what processes take.
-    shows_usage: bool
+    A context manager, so that the terminal is always restored.
+    """
 
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None: ...
+    # Whether CPU and memory are shown, and so worth sampling.
+    shows_usage = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
     def show_ready(self, url: str, seconds: float) -> None:
-        """The plane is there."""
+        """The local control plane is ready."""
 
     def show_state(self, job: str, state: str) -> None:
-        """The job's state is another one."""
+        """The job's state has changed."""
 
-    def show_phase(self, member: str, phase: str) -> None:
-        """A member's phase is another one."""
+    def show_phase(self, replica: str, phase: str) -> None:
+        """The phase of a replica's pod has changed."""
 
-    def show_log(self, member: str, line: str) -> None: ...
-    def show_progress(self, member: str, progress: Progress) -> None: ...
+    def show_log(self, replica: str, line: str) -> None: ...
+    def show_progress(self, replica: str, progress: Progress) -> None: ...
     def draw(self, *jobs: JobFrame) -> None:
-        """All there is to know now of every job. Called again and again."""
+        """Redraw all jobs. Called several times a second."""
 
     def say(self, *lines: StyledLine) -> None:
-        """Lines for people."""
+        """Print lines for the user."""
 
     def show_outcome(self, outcome: RunOutcome) -> None:
-        """The job has ended: the verdict. Nothing is drawn after it."""
+        """Print the outcome of a finished job. `draw` is not called after it."""
 
 
 def choose_screen(stream: IO[str], clock: Clock) -> Screen:
@@ -61,48 +66,37 @@ def choose_screen(stream: IO[str], clock: Clock) -> Screen:
     return PlainScreen(stream, clock)
 
 
-class PlainScreen:
-    """One line per change: no colour, nothing is drawn twice, nothing is cut."""
-
-    shows_usage = False
+class PlainScreen(Screen):
+    """Prints one line per change when it happens, without colour and without clipping."""
 
     def __init__(self, stream: IO[str], clock: Clock) -> None:
         self._stream, self._clock = stream, clock
-        # How far each member was, and when, at the last line about that.
+        # For each replica the part of the progress last reported, and when.
         self._last_progress: dict[str, tuple[int, float]] = {}
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
     def show_ready(self, url: str, seconds: float) -> None:
-        # For people, not for those who read the output.
+        # On stderr: programs may read stdout.
         click.echo(f"local control plane ready: {url}", file=sys.stderr)
 
     def show_state(self, job: str, state: str) -> None:
         self._echo(f"{job}  {state}")
 
-    def show_phase(self, member: str, phase: str) -> None:
-        self._echo(f"  {member:<10} {phase.lower()}")
+    def show_phase(self, replica: str, phase: str) -> None:
+        self._echo(f"  {replica:<10} {phase.lower()}")
 
-    def show_log(self, member: str, line: str) -> None:
-        # A terminal that takes no orders from us takes none from programs. A pipe has what they said.
-        said = printable_text(line, coloured=False) if self._stream.isatty() else line
-        self._echo(f"{member}| {said}")
+    def show_log(self, replica: str, line: str) -> None:
+        # Programs must not control a terminal that we do not control either. A pipe gets the line unchanged.
+        text = printable_text(line, coloured=False) if self._stream.isatty() else line
+        self._echo(f"{replica}| {text}")
 
-    def show_progress(self, member: str, progress: Progress) -> None:
+    def show_progress(self, replica: str, progress: Progress) -> None:
         share, now = progress.fraction, self._clock.monotonic()
-        part, since = self._last_progress.get(member, (-1, -PROGRESS_INTERVAL.total_seconds()))
-        here = part if share is None else int(share * PROGRESS_PARTS)
-        # A member that was restarted may be further back than it was.
-        if here != part or (share is None and now - since >= PROGRESS_INTERVAL.total_seconds()):
-            self._last_progress[member] = (here, now)
-            self._echo(f"  {member:<10} {plain_progress(progress)}")
-
-    def draw(self, *jobs: JobFrame) -> None:
-        """Every change was told already."""
+        last_part, reported_at = self._last_progress.get(replica, (-1, -PROGRESS_INTERVAL.total_seconds()))
+        part = last_part if share is None else int(share * PROGRESS_PARTS)
+        # Not only larger parts: a restarted replica may be further back than before.
+        if part != last_part or (share is None and now - reported_at >= PROGRESS_INTERVAL.total_seconds()):
+            self._last_progress[replica] = (part, now)
+            self._echo(f"  {replica:<10} {plain_progress(progress)}")
 
     def say(self, *lines: StyledLine) -> None:
         for line in lines:
@@ -116,36 +110,36 @@ class PlainScreen:
 
 
 class RepeatCollapser:
-    """Lines of members, where one that a member says again and again is said once and counted."""
+    """Collapses a line that a replica repeats into the line and a count."""
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[str, int]] = {}
 
-    def add(self, member: str, line: str) -> Iterator[str]:
-        """What to show now that a member said this."""
-        last, times = self._last.get(member, (None, 0))
+    def add(self, replica: str, line: str) -> Iterator[str]:
+        """The lines to show for this line of a replica: none if it repeats the last one."""
+        last, times = self._last.get(replica, (None, 0))
         if line == last:
-            self._last[member] = (line, times + 1)
+            self._last[replica] = (line, times + 1)
             return
-        yield from self._drain_replica(member)
-        self._last[member] = (line, 0)
+        yield from self._drain_replica(replica)
+        self._last[replica] = (line, 0)
         yield line
 
     def drain(self) -> Iterator[tuple[str, str]]:
-        """What was counted and not yet told, by member."""
-        for member, (line, _) in list(self._last.items()):
-            for told in self._drain_replica(member):
-                yield member, told
-            self._last[member] = (line, 0)
+        """The counts that were not shown yet, by replica."""
+        for replica, (line, _) in list(self._last.items()):
+            for text in self._drain_replica(replica):
+                yield replica, text
+            self._last[replica] = (line, 0)
 
-    def _drain_replica(self, member: str) -> Iterator[str]:
-        times = self._last.get(member, ("", 0))[1]
+    def _drain_replica(self, replica: str) -> Iterator[str]:
+        times = self._last.get(replica, ("", 0))[1]
         if times:
             yield "… repeated once" if times == 1 else f"… repeated {times} times"
 
 
 class _RawText:
-    """Text for rich to print as it is. Styling every line would take a hundred times as long."""
+    """Text that rich prints unchanged. Styling every line would take a hundred times as long."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -156,8 +150,8 @@ class _RawText:
         yield Segment(self._text + "\n")
 
 
-class LiveScreen:
-    """Logs scroll by, and under them a block with every member is drawn anew in place."""
+class LiveScreen(Screen):
+    """Prints logs, and redraws a block under them that shows the state and progress of all replicas."""
 
     shows_usage = True
 
@@ -169,11 +163,11 @@ class LiveScreen:
         self._console = Console(file=stream, highlight=False, markup=False, emoji=False)
         self._live: Any = Block(console=self._console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
         self._repeats = RepeatCollapser()
-        # Log lines since the block was last drawn: printed together, for each print draws the block anew.
+        # Log lines since the last redraw; printed together, because every print redraws the block.
         self._queued_lines: list[str] = []
         self._use_colour = self._console.color_system is not None and not self._console.no_color
         self._colours: dict[str, int] = {}
-        # Of the members' names that were seen so far.
+        # The length of the longest replica name so far.
         self._name_width = 0
 
     def __enter__(self) -> Self:
@@ -186,30 +180,21 @@ class LiveScreen:
     def show_ready(self, url: str, seconds: float) -> None:
         from gangline import __version__
 
-        told = f"gangline {__version__} · local control plane ready in {seconds:.1f} s · {url}"
-        self.say((Span(told, "dim"),))
+        text = f"gangline {__version__} · local control plane ready in {seconds:.1f} s · {url}"
+        self.say((Span(text, "dim"),))
 
-    def show_state(self, job: str, state: str) -> None:
-        """The block has it."""
-
-    def show_phase(self, member: str, phase: str) -> None:
-        """The block has it."""
-
-    def show_progress(self, member: str, progress: Progress) -> None:
-        """The block has it."""
-
-    def show_log(self, member: str, line: str) -> None:
-        for told in self._repeats.add(member, line):
-            self._queue_line(member, told)
+    def show_log(self, replica: str, line: str) -> None:
+        for text in self._repeats.add(replica, line):
+            self._queue_line(replica, text)
 
     def draw(self, *jobs: JobFrame) -> None:
         from rich.text import Text
 
-        self._name_width = max([self._name_width, *(len(seat.name) for facts in jobs for seat in facts.replicas)])
+        self._name_width = max([self._name_width, *(len(replica.name) for frame in jobs for replica in frame.replicas)])
         self._flush_lines()
         width, height = self._console.size
         room = max(3, height // 2 // max(1, len(jobs)))
-        lines = [line for facts in jobs for line in job_lines(facts, width - 1, room)]
+        lines = [line for frame in jobs for line in job_lines(frame, width - 1, room)]
         rule = Text("─" * (width - 1), style="dim")
         self._live.update(Text("\n").join([rule, *map(self._rich_text, lines)]), refresh=True)
 
@@ -222,13 +207,13 @@ class LiveScreen:
         self._finish()
         self.say(*live_summary(outcome))
 
-    def _queue_line(self, member: str, line: str) -> None:
-        self._name_width = max(self._name_width, len(member))
-        before = f"{member:>{self._name_width}}│"
+    def _queue_line(self, replica: str, line: str) -> None:
+        self._name_width = max(self._name_width, len(replica))
+        prefix = f"{replica:>{self._name_width}}│"
         if self._use_colour:
-            colour = self._colours.setdefault(member, REPLICA_COLOURS[len(self._colours) % len(REPLICA_COLOURS)])
-            before = f"\x1b[{colour}m{before}\x1b[0m"
-        self._queued_lines.append(f"{before} {printable_text(line, coloured=self._use_colour)}")
+            colour = self._colours.setdefault(replica, REPLICA_COLOURS[len(self._colours) % len(REPLICA_COLOURS)])
+            prefix = f"\x1b[{colour}m{prefix}\x1b[0m"
+        self._queued_lines.append(f"{prefix} {printable_text(line, coloured=self._use_colour)}")
 
     def _flush_lines(self) -> None:
         if self._queued_lines:
@@ -236,8 +221,8 @@ class LiveScreen:
             self._queued_lines = []
 
     def _finish(self) -> None:
-        for member, told in self._repeats.drain():
-            self._queue_line(member, told)
+        for replica, text in self._repeats.drain():
+            self._queue_line(replica, text)
         self._flush_lines()
         self._live.stop()
 
@@ -249,36 +234,31 @@ class LiveScreen:
 
 
 class SplitScreen:
-    """The screen that jobs share. With one job its part is the screen itself."""
+    """A screen that several jobs share. A single job gets the screen itself as its pane."""
 
     def __init__(self, screen: Screen, jobs: int) -> None:
         self.screen, self._jobs = screen, jobs
-        # What was last drawn of each, in the order of the jobs.
+        # The last frame of each job, in the order of the jobs.
         self._frames: dict[str, JobFrame] = {}
 
     def pane(self, job: str) -> Screen:
         return self.screen if self._jobs == 1 else JobPane(self, job)
 
-    def draw(self, job: str, facts: JobFrame) -> None:
-        """One job has changed; all are drawn."""
-        self._frames[job] = facts
+    def draw(self, job: str, frame: JobFrame) -> None:
+        """Replace the frame of one job, and redraw all jobs."""
+        self._frames[job] = frame
         self.screen.draw(*self._frames.values())
 
 
-class JobPane:
-    """What one job has of a shared screen: `linear/worker-0` for its `worker-0`."""
+class JobPane(Screen):
+    """The part of a shared screen that belongs to one job: its `worker-0` is shown as `linear/worker-0`.
 
-    def __init__(self, board: SplitScreen, job: str) -> None:
-        self._split_screen, self._screen, self._job = board, board.screen, job
-        self.shows_usage = board.screen.shows_usage
+    Entering and leaving it does nothing: the owner of the screen closes that.
+    """
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None:
-        """The screen is left by whoever entered it."""
+    def __init__(self, split_screen: SplitScreen, job: str) -> None:
+        self._split_screen, self._screen, self._job = split_screen, split_screen.screen, job
+        self.shows_usage = self._screen.shows_usage
 
     def show_ready(self, url: str, seconds: float) -> None:
         self._screen.show_ready(url, seconds)
@@ -286,18 +266,18 @@ class JobPane:
     def show_state(self, job: str, state: str) -> None:
         self._screen.show_state(job, state)
 
-    def show_phase(self, member: str, phase: str) -> None:
-        self._screen.show_phase(self._qualified_name(member), phase)
+    def show_phase(self, replica: str, phase: str) -> None:
+        self._screen.show_phase(self._qualified_name(replica), phase)
 
-    def show_log(self, member: str, line: str) -> None:
-        self._screen.show_log(self._qualified_name(member), line)
+    def show_log(self, replica: str, line: str) -> None:
+        self._screen.show_log(self._qualified_name(replica), line)
 
-    def show_progress(self, member: str, progress: Progress) -> None:
-        self._screen.show_progress(self._qualified_name(member), progress)
+    def show_progress(self, replica: str, progress: Progress) -> None:
+        self._screen.show_progress(self._qualified_name(replica), progress)
 
     def draw(self, *jobs: JobFrame) -> None:
-        for facts in jobs:
-            self._split_screen.draw(self._job, facts)
+        for frame in jobs:
+            self._split_screen.draw(self._job, frame)
 
     def say(self, *lines: StyledLine) -> None:
         self._screen.say(*lines)
@@ -305,5 +285,5 @@ class JobPane:
     def show_outcome(self, outcome: RunOutcome) -> None:
         self._screen.show_outcome(outcome)
 
-    def _qualified_name(self, member: str) -> str:
-        return f"{self._job}/{member}"
+    def _qualified_name(self, replica: str) -> str:
+        return f"{self._job}/{replica}"

@@ -1,4 +1,4 @@
-"""CPU and memory of the processes of a local plane, from one look to the next."""
+"""CPU and memory that the pods of a local run use."""
 
 import os
 from collections import defaultdict
@@ -13,37 +13,37 @@ from gangline.cli.follow.view import ReplicaUsage
 
 
 class UsageSampler:
-    """Looks when asked. Containers' processes are sessions of their own, so children count with their parent."""
+    """Samples the processes of each pod. A container's process leads a session, so its children are counted with it."""
 
     def __init__(self, state: Path, clock: Clock) -> None:
         self._state, self._clock = state, clock
-        # By leader of the session: when it was looked at, and the CPU seconds that it had taken by then.
+        # By the session leader's pid: the time of the last sample, and the CPU seconds used by then.
         self._last_samples: dict[int, tuple[float, float]] = {}
 
     def sample(self) -> dict[str, ReplicaUsage]:
-        """What the processes of each pod take, by the pod's name. CPU is known from the second look on."""
+        """The usage of each pod, by name. CPU is the average since the last sample, 0 at the first one."""
         sessions = self._pids_by_session()
-        found: dict[str, ReplicaUsage] = {}
+        usage: dict[str, ReplicaUsage] = {}
         for name, leader in pod_pids(self._state):
             seconds, memory = _cpu_and_memory(sessions.get(leader, ()))
             now = self._clock.monotonic()
-            at, before = self._last_samples.get(leader, (now, seconds))
+            last_time, last_seconds = self._last_samples.get(leader, (now, seconds))
             self._last_samples[leader] = (now, seconds)
-            share = max(0.0, seconds - before) / (now - at) if now > at else 0.0
-            found[name] = ReplicaUsage(share, memory)
-        return found
+            share = max(0.0, seconds - last_seconds) / (now - last_time) if now > last_time else 0.0
+            usage[name] = ReplicaUsage(share, memory)
+        return usage
 
     @staticmethod
     def _pids_by_session() -> dict[int, list[int]]:
-        found: dict[int, list[int]] = defaultdict(list)
+        sessions: dict[int, list[int]] = defaultdict(list)
         for pid in psutil.pids():
             with suppress(ProcessLookupError, PermissionError):
-                found[os.getsid(pid)].append(pid)
-        return found
+                sessions[os.getsid(pid)].append(pid)
+        return sessions
 
 
 def _cpu_and_memory(pids: "list[int] | tuple[()]") -> tuple[float, int]:
-    """CPU seconds and bytes of all of them."""
+    """The sums of CPU seconds and bytes of memory of the processes."""
     seconds, memory = 0.0, 0
     for pid in pids:
         with suppress(psutil.Error):

@@ -1,4 +1,4 @@
-"""What a person should see of a job that runs: facts in, lines of styled text out. Pure; nobody draws here."""
+"""Draws a running job: a `JobFrame` in, lines of styled text out. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -6,38 +6,28 @@ from typing import NamedTuple
 import msgspec
 
 from gangline.api.core import ContainerStatus, Pod, PodPhase
+from gangline.cli.output.text import Span, StyledLine, clip_line, elapsed_text, number_text, plain_text
 from gangline.progress.line import Progress
 from gangline.why.diagnosis.wording import count_phrase, signal_name
 
 BAR_WIDTH, MIN_BAR_WIDTH = 20, 5
-"""How long a bar is, and how long at least."""
 MIN_USAGE_WIDTH = 68
-"""How much room there must be for what a member takes, beside how far it is."""
+"""Columns that must be free for CPU and memory to be shown beside the progress."""
 NUMBER_WIDTH = 8
-"""What a number may take."""
+"""Columns reserved for the value of a metric."""
 NAME_WIDTH, STATE_WIDTH, RESTARTS_WIDTH = 8, 11, 12
-"""The least widths of columns; longer words make them wider."""
+"""The minimal widths of the columns; longer words make them wider."""
 FINISHED_STATES = ("Succeeded", "Failed")
 NORMAL_WAIT_REASONS = ("", "ContainerCreating", "PodInitializing", "Completed", "Error")
-"""Why a container waits when nothing is wrong with it."""
-
-
-class Span(NamedTuple):
-    """Text in one style: `green`, `bold`, `dim` ...; empty for plain."""
-
-    text: str
-    style: str = ""
-
-
-StyledLine = tuple[Span, ...]
+"""Reasons of a waiting container that need no attention."""
 
 
 class RestartHistory(msgspec.Struct, frozen=True):
-    """What is remembered of one seat, over all pods that sat there."""
+    """The restarts of one replica, over all of its pods."""
 
-    # How often containers of each pod were started again, by the pod's uid.
+    # How often containers of each pod were restarted, by the pod's uid.
     restarts_by_pod: Mapping[str, int] = {}
-    # With what the last run that failed ended.
+    # The exit code of the last failed container.
     exit_code: int | None = None
 
     @property
@@ -46,45 +36,42 @@ class RestartHistory(msgspec.Struct, frozen=True):
 
 
 class ReplicaUsage(NamedTuple):
-    """What a member takes: a share of one core, and bytes."""
+    """What a replica uses: a share of one core, and bytes of memory."""
 
     cpu: float
     memory: int
 
 
 class ReplicaState(msgspec.Struct, frozen=True):
-    """One member of the team, now."""
+    """One replica of the job, now."""
 
     name: str
     pod: Pod | None = None
     history: RestartHistory = RestartHistory()
     progress: Progress | None = None
-    # It failed only just now: a person should see that, however soon it runs again.
+    # The failure is shown for a moment, even if the replica runs again sooner.
     failed_recently: bool = False
     usage: ReplicaUsage | None = None
 
 
 class JobFrame(msgspec.Struct, frozen=True):
-    """All that is drawn."""
+    """All values that one redraw of a job needs."""
 
     kind: str
     name: str
     state: str
     replicas: tuple[ReplicaState, ...] = ()
-    # Replicas asked for, by type.
+    # The number of replicas in the spec, by replica type.
     replica_counts: Mapping[str, int] = {}
     elapsed: float = 0.0
 
 
 def updated_history(history: RestartHistory, pod: Pod) -> RestartHistory:
-    """What is remembered once a pod was seen as it is."""
+    """The history with the restarts and exit codes that the pod's status reports."""
     restarts = sum(status.restart_count for status in pod.status.container_statuses)
     codes = [code for status in pod.status.container_statuses if (code := _failure_exit_code(status)) is not None]
     return RestartHistory(
-        {
-            **history.restarts_by_pod,
-            pod.metadata.uid: max(restarts, history.restarts_by_pod.get(pod.metadata.uid, 0)),
-        },
+        {**history.restarts_by_pod, pod.metadata.uid: max(restarts, history.restarts_by_pod.get(pod.metadata.uid, 0))},
         codes[-1] if codes else history.exit_code,
     )
 
@@ -99,98 +86,101 @@ def _failure_exit_code(status: ContainerStatus) -> int | None:
 # Lines
 
 
-def job_lines(facts: JobFrame, width: int = 100, rows: int = 40) -> list[StyledLine]:
-    """The head, then one line per member: at most `rows` of these, those that need attention first."""
-    shown = visible_replicas(facts.replicas, rows)
-    names = max([NAME_WIDTH, *(len(seat.name) for seat in shown)])
-    over = facts.state in FINISHED_STATES
+def job_lines(frame: JobFrame, width: int = 100, rows: int = 40) -> list[StyledLine]:
+    """The header, then one line per replica: at most `rows` of these, those that need attention first."""
+    replicas = visible_replicas(frame.replicas, rows)
+    name_width = max([NAME_WIDTH, *(len(replica.name) for replica in replicas)])
+    finished = frame.state in FINISHED_STATES
     lines = [
-        header_line(facts, width),
-        *(clip_line(replica_line(seat, names, width, over=over), width) for seat in shown),
+        header_line(frame, width),
+        *(clip_line(replica_line(replica, name_width, width, finished=finished), width) for replica in replicas),
     ]
-    left = len(facts.replicas) - len(shown)
-    if left:
-        lines.append((Span(f"  … and {left} more", "dim"),))
+    hidden = len(frame.replicas) - len(replicas)
+    if hidden:
+        lines.append((Span(f"  … and {hidden} more", "dim"),))
     return lines
 
 
-def header_line(facts: JobFrame, width: int) -> StyledLine:
-    """Which job, of whom it is made, its state and how long it has been going."""
-    name = f"{facts.kind.lower()}/{facts.name}"
-    team = " · ".join(f"{kind.lower()} {number}" for kind, number in facts.replica_counts.items())
-    end = f"{facts.state}  {elapsed_text(facts.elapsed)}"
-    gap = max(2, width - len(name) - 2 - len(team) - len(end))
-    style = {"Succeeded": "bold green", "Failed": "bold red", "Running": "bold"}.get(facts.state, "bold yellow")
-    return (Span(name, "bold"), Span(f"  {team}", "dim"), Span(" " * gap), Span(end, style))
+def header_line(frame: JobFrame, width: int) -> StyledLine:
+    """The job's name, its replica counts, its state and for how long it has been running."""
+    name = f"{frame.kind.lower()}/{frame.name}"
+    counts = " · ".join(f"{kind.lower()} {number}" for kind, number in frame.replica_counts.items())
+    state = f"{frame.state}  {elapsed_text(frame.elapsed)}"
+    gap = max(2, width - len(name) - 2 - len(counts) - len(state))
+    style = {"Succeeded": "bold green", "Failed": "bold red", "Running": "bold"}.get(frame.state, "bold yellow")
+    return (Span(name, "bold"), Span(f"  {counts}", "dim"), Span(" " * gap), Span(state, style))
 
 
-def replica_line(seat: ReplicaState, names: int = NAME_WIDTH, width: int = 120, *, over: bool = False) -> StyledLine:
-    """A light, a word, restarts; then how far it is, or what is wrong. Once the job is over nothing goes on."""
-    light, word, style = replica_condition(seat)
-    if over and word not in ("succeeded", "failed"):
+def replica_line(
+    replica: ReplicaState, name_width: int = NAME_WIDTH, width: int = 120, *, finished: bool = False
+) -> StyledLine:
+    """A light, a word, the restarts; then the progress or the error. In a finished job no replica still runs."""
+    light, word, style = replica_condition(replica)
+    if finished and word not in ("succeeded", "failed"):
         light, word, style = "○", "stopped", "dim"
-    restarts = seat.history.restarts
+    restarts = replica.history.restarts
     start = (
-        Span(f"  {seat.name:<{names}}  "),
+        Span(f"  {replica.name:<{name_width}}  "),
         Span(f"{light} ", style),
         Span(f"{word:<{STATE_WIDTH}}  "),
         Span(f"{count_phrase(restarts, 'restart'):<{RESTARTS_WIDTH}}", "yellow" if restarts else "dim"),
     )
-    return (*start, *_replica_details(seat, word, width - len(plain_text(start))))
+    return (*start, *_replica_details(replica, word, width - len(plain_text(start))))
 
 
-def replica_condition(seat: ReplicaState) -> tuple[str, str, str]:
-    """How a member is: its light, a word, and the style of both."""
-    if seat.pod is None:
-        return ("◐", "restarting", "yellow") if seat.history.restarts_by_pod else ("○", "waiting", "dim")
-    phase, again = seat.pod.status.phase, seat.history.exit_code is not None
+def replica_condition(replica: ReplicaState) -> tuple[str, str, str]:
+    """The light of a replica, a word for its condition, and the style of both."""
+    if replica.pod is None:
+        return ("◐", "restarting", "yellow") if replica.history.restarts_by_pod else ("○", "waiting", "dim")
+    phase, failed_before = replica.pod.status.phase, replica.history.exit_code is not None
     if phase == PodPhase.SUCCEEDED:
         return "✔", "succeeded", "green"
     if phase == PodPhase.FAILED:
         return "✖", "failed", "red"
-    if seat.pod.metadata.deletion_timestamp is not None:
+    if replica.pod.metadata.deletion_timestamp is not None:
         return "◐", "stopping", "yellow"
-    stuck = stuck_reason(seat.pod)
+    stuck = stuck_reason(replica.pod)
     if phase == PodPhase.RUNNING and not stuck:
-        return ("◐", "restarted", "yellow") if again and seat.failed_recently else ("●", "running", "green")
-    if again:
+        recovered = failed_before and replica.failed_recently
+        return ("◐", "restarted", "yellow") if recovered else ("●", "running", "green")
+    if failed_before:
         return "◐", "restarting", "yellow"
     return ("◐", "stuck", "red") if stuck else ("◐", "starting", "yellow")
 
 
 def stuck_reason(pod: Pod) -> str:
-    """Why a container of it cannot start; empty when that is only a matter of time."""
-    everyone = (*pod.status.init_container_statuses, *pod.status.container_statuses)
-    reasons = (status.state.waiting.reason for status in everyone if status.state.waiting is not None)
+    """Why a container of the pod cannot start; empty if it is only starting."""
+    statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
+    reasons = (status.state.waiting.reason for status in statuses if status.state.waiting is not None)
     return next((reason for reason in reasons if reason not in NORMAL_WAIT_REASONS), "")
 
 
-def _replica_details(seat: ReplicaState, word: str, room: int) -> Iterable[Span]:
+def _replica_details(replica: ReplicaState, word: str, room: int) -> Iterable[Span]:
     if word in ("restarting", "restarted", "failed", "stuck"):
-        code = seat.history.exit_code
-        reason = seat.pod.status.reason or stuck_reason(seat.pod) if seat.pod is not None else ""
-        told = [exit_code_text(code)] if code is not None else []
-        yield Span("  ".join([*told, *([reason] if reason else [])]), "red")
+        code, pod = replica.history.exit_code, replica.pod
+        reason = pod.status.reason or stuck_reason(pod) if pod is not None else ""
+        parts = [exit_code_text(code)] if code is not None else []
+        yield Span("  ".join([*parts, *([reason] if reason else [])]), "red")
         return
-    if seat.usage is not None and word == "running" and room >= MIN_USAGE_WIDTH:
-        taken = usage_text(seat.usage)
-        room -= len(taken)
-        yield Span(taken, "dim")
-    if seat.progress is not None:
-        yield from progress_bar(seat.progress, room)
+    if replica.usage is not None and word == "running" and room >= MIN_USAGE_WIDTH:
+        usage = usage_text(replica.usage)
+        room -= len(usage)
+        yield Span(usage, "dim")
+    if replica.progress is not None:
+        yield from progress_bar(replica.progress, room)
 
 
 def progress_bar(progress: Progress, room: int = 100) -> Iterable[Span]:
     """`step 240/400 ━━━━━━━━━━━━╺━━━━━━━ 60 %  loss 0.113`; in less room the bar is shorter, or left out."""
     share = progress.fraction
-    # As wide as it will be in the end, so that the bar stands still.
-    told = f"{step_text(progress):<{len(step_text(progress._replace(step=progress.total or 0)))}}"
+    # As wide as the text of the last step, so that the bar does not move.
+    step = f"{step_text(progress):<{len(step_text(progress._replace(step=progress.total or 0)))}}"
     percent = "" if share is None else f" {share:4.0%}".replace("%", " %")
     metrics = [(f"  {name} ", number_text(value)) for name, value in progress.metrics.items()]
-    # The room of a number that will be longer is kept, for the bar's sake.
-    rest = len(told) + len(percent) + sum(len(name) + max(NUMBER_WIDTH, len(value)) for name, value in metrics)
-    bar = min(BAR_WIDTH, room - rest - 1)
-    yield Span(told)
+    # Room for longer values is reserved, so that the bar keeps its length.
+    text_width = len(step) + len(percent) + sum(len(name) + max(NUMBER_WIDTH, len(value)) for name, value in metrics)
+    bar = min(BAR_WIDTH, room - text_width - 1)
+    yield Span(step)
     if share is not None and bar >= MIN_BAR_WIDTH:
         full = int(share * bar)
         yield Span(f" {'━' * full}", "green")
@@ -201,17 +191,21 @@ def progress_bar(progress: Progress, room: int = 100) -> Iterable[Span]:
         yield Span(value)
 
 
-def usage_text(use: ReplicaUsage) -> str:
-    """`  31 % cpu    44 MB   `, always as wide."""
-    return f"{use.cpu * 100:4.0f} % cpu {use.memory / 1e6:6.0f} MB   "
+def plain_progress(progress: Progress) -> str:
+    """The progress without a bar: `step 240/400  60 %  loss 0.113`."""
+    share = progress.fraction
+    parts = [step_text(progress), *([f"{share:.0%}".replace("%", " %")] if share is not None else [])]
+    return "  ".join([*parts, *(f"{name} {number_text(value)}" for name, value in progress.metrics.items())])
+
+
+def usage_text(usage: ReplicaUsage) -> str:
+    """`  31 % cpu    44 MB   `, of constant width."""
+    return f"{usage.cpu * 100:4.0f} % cpu {usage.memory / 1e6:6.0f} MB   "
 
 
 def step_text(progress: Progress) -> str:
     """`step 240/400`."""
     return f"step {progress.step:g}" if progress.total is None else f"step {progress.step:g}/{progress.total:g}"
-
-
-# Words
 
 
 def exit_code_text(code: int) -> str:
@@ -220,59 +214,10 @@ def exit_code_text(code: int) -> str:
     return f"exit {code} ({name})" if name else f"exit {code}"
 
 
-def number_text(value: float) -> str:
-    """Three digits that matter: `0.113`, `0.0000452`, `1.92`, `12300`."""
-    if (value and abs(value) < 1e-6) or abs(value) >= 1e9:
-        return f"{value:.2e}"
-    text = f"{value:.3g}"
-    return f"{float(text):.10f}".rstrip("0").rstrip(".") if "e" in text else text
-
-
-def elapsed_text(seconds: float) -> str:
-    """`00:07`, `12:30`, `1:02:03`."""
-    minutes, second = divmod(int(seconds), 60)
-    hours, minute = divmod(minutes, 60)
-    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute:02}:{second:02}"
-
-
-def duration_text(seconds: float) -> str:
-    """`0.6 s`, `14 s`, `2 min 5 s`."""
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(int(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
-
-
-def plain_progress(progress: Progress) -> str:
-    """The same without drawing: `step 240/400  60 %  loss 0.113`."""
-    share = progress.fraction
-    parts = [
-        step_text(progress),
-        *([f"{share:.0%}".replace("%", " %")] if share is not None else []),
-    ]
-    return "  ".join([*parts, *(f"{name} {number_text(value)}" for name, value in progress.metrics.items())])
-
-
-def plain_text(line: StyledLine) -> str:
-    return "".join(span.text for span in line)
-
-
-def clip_line(line: StyledLine, width: int) -> StyledLine:
-    """No more than fits: a line that wraps would make the block jump."""
-    kept: list[Span] = []
-    left = width
-    for span in line:
-        kept.append(Span(span.text[:left], span.style))
-        left -= len(span.text)
-        if left <= 0:
-            break
-    return tuple(kept)
-
-
-def visible_replicas(seats: Sequence[ReplicaState], rows: int) -> tuple[ReplicaState, ...]:
-    """Those that are shown when not all can be, in the order of the team."""
-    if len(seats) <= rows:
-        return tuple(seats)
+def visible_replicas(replicas: Sequence[ReplicaState], rows: int) -> tuple[ReplicaState, ...]:
+    """At most `rows` replicas, those that need attention preferred, in their original order."""
+    if len(replicas) <= rows:
+        return tuple(replicas)
     order = {"failed": 0, "stuck": 0, "restarting": 1, "stopping": 2, "starting": 3, "running": 4}
-    ranked = sorted(range(len(seats)), key=lambda at: (order.get(replica_condition(seats[at])[1], 5), at))
-    return tuple(seats[at] for at in sorted(ranked[:rows]))
+    ranked = sorted(range(len(replicas)), key=lambda at: (order.get(replica_condition(replicas[at])[1], 5), at))
+    return tuple(replicas[at] for at in sorted(ranked[:rows]))

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from gangline.cli.follow.view import number_text
+from gangline.cli.output.text import number_text
 
 
 class Point(NamedTuple):

@@ -1,4 +1,4 @@
-"""Whether a folder goes along with a job, and what is said about that."""
+"""Decides whether a job's folder is shipped with it to the cluster, and what to print about that."""
 
 import os.path
 import re
@@ -23,7 +23,7 @@ MAX_SKIPPED_SHOWN = 3
 
 
 class Bundle(NamedTuple):
-    """A job, the folder that goes with it, if one does, and what a person should know about that."""
+    """A job, the folder to ship with it (if any), and notes for the user."""
 
     job: RunJob
     shipment: Shipment | None = None
@@ -31,12 +31,13 @@ class Bundle(NamedTuple):
 
 
 def bundle_of(job: RunJob, scratch: Path, limit: int, *, ship: bool | None = None) -> Bundle:
-    """What goes: always with a command, with a file if it names another one of its folder; `ship` says otherwise.
+    """The job with its folder, if that is to be shipped; `ship` overrides the default.
 
-    A container that has a working directory of its own has no place for a folder. Raises `InputError`.
+    By default the folder of a command is shipped, and that of a manifest if the manifest mentions a file in it. A folder
+    cannot be shipped if every training container sets a workingDir: then `ship=True` raises `InputError`.
     """
-    named = set(mentioned_files(job))
-    if ship is False or not (ship or job.from_command or named):
+    mentioned = set(mentioned_files(job))
+    if ship is False or not (ship or job.from_command or mentioned):
         return Bundle(job)
     if not wants_folder(job.body, job.kind):
         if not ship:
@@ -44,20 +45,20 @@ def bundle_of(job: RunJob, scratch: Path, limit: int, *, ship: bool | None = Non
         raise InputError(
             f"--ship: {job.display_name} has a workingDir in every container that trains; take it out, so that the folder can be there"
         )
-    found = list_files(job.folder, limit)
-    if not found.files:
+    files = list_files(job.folder, limit)
+    if not files.files:
         return Bundle(job)
-    shipment = plan_shipment(found, scratch)
-    return Bundle(job, shipment, (*_shipment_notes(shipment), *_ignored_file_warnings(found, named)))
+    shipment = plan_shipment(files, scratch)
+    return Bundle(job, shipment, (*_shipment_notes(shipment), *_ignored_file_warnings(files, mentioned)))
 
 
 def mentioned_files(job: RunJob) -> Iterator[str]:
-    """Files of the job's folder that its commands name, as paths from there."""
+    """Files of the job's folder that its commands mention, as paths relative to the folder."""
     for container in training_containers(job.body, job.kind):
         words = [str(word) for part in ("command", "args") for word in container.get(part) or ()]
         tokens = [token for word in words for token in _WORD_SEPARATORS.split(word) if token]
         modules = [after.replace(".", "/") for before, after in pairwise(tokens) if before == "-m"]
-        names = [*tokens, *(f"{each}{end}" for each in modules for end in (".py", "/__main__.py"))]
+        names = [*tokens, *(f"{module}{end}" for module in modules for end in (".py", "/__main__.py"))]
         for name in names:
             path = os.path.normpath(name)
             if not path.startswith((os.sep, os.pardir)) and _is_file(job.folder / path):
@@ -68,20 +69,20 @@ def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
     except (OSError, ValueError):
-        # A word that is no path at all: too long, or with a zero in it.
+        # The word is no valid path: too long, or it contains a NUL.
         return False
 
 
 def _shipment_notes(shipment: Shipment) -> Iterator[str]:
-    found = shipment.files
-    files = "1 file" if len(found.files) == 1 else f"{len(found.files)} files"
-    yield f"shipping {found.folder}: {files}, {size_text(found.size)}, in {CARRIER_TEXT[shipment.form]}"
-    if found.skipped:
-        more = "" if len(found.skipped) <= MAX_SKIPPED_SHOWN else f" and {len(found.skipped) - MAX_SKIPPED_SHOWN} more"
-        yield f"warning: not shipped, for they are no files: {', '.join(found.skipped[:MAX_SKIPPED_SHOWN])}{more}"
+    files, skipped = shipment.files, shipment.files.skipped
+    count = "1 file" if len(files.files) == 1 else f"{len(files.files)} files"
+    yield f"shipping {files.folder}: {count}, {size_text(files.size)}, in {CARRIER_TEXT[shipment.form]}"
+    if skipped:
+        more = "" if len(skipped) <= MAX_SKIPPED_SHOWN else f" and {len(skipped) - MAX_SKIPPED_SHOWN} more"
+        yield f"warning: not shipped, because they are not regular files: {', '.join(skipped[:MAX_SKIPPED_SHOWN])}{more}"
 
 
-def _ignored_file_warnings(found: FileList, named: set[str]) -> Iterator[str]:
-    for path in sorted(named):
-        if not found.has_file(path):
+def _ignored_file_warnings(files: FileList, mentioned: set[str]) -> Iterator[str]:
+    for path in sorted(mentioned):
+        if not files.has_file(path):
             yield f"warning: {path} is not shipped: .gitignore leaves it out, and the command names it"

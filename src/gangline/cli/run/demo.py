@@ -1,21 +1,21 @@
-"""`gangline demo`: a real training, in the middle of which one worker is killed and comes back."""
+"""`gangline demo`: a real training job in which one worker is killed and restarted."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 
 from gangline.api.meta import Key
-from gangline.cli.cleanup.processes import kill_pod
 from gangline.cli.flags.commands import cli_command
 from gangline.cli.flags.node_options import NodeOptions
-from gangline.cli.follow.follower import ProgressHook
-from gangline.cli.run.command import DEFAULT_CAPACITY, DEFAULT_RUNS_FOLDER, RunRequest, run_request
+from gangline.cli.run.request import DEFAULT_CAPACITY, DEFAULT_RUNS_FOLDER, JobSource, RunRequest
+from gangline.cli.run.run import run_request
 from gangline.progress.line import Progress
 
 JOB, VICTIM = "linear", "worker-1"
 KILL_AT_SHARE = 0.35
-"""How far the victim is when it is killed."""
-# Slow enough to watch, and a curve that takes its time. The file itself trains in a second.
+"""The share of its steps after which the victim is killed."""
+# Slow enough to watch: as written in the file, the example trains in a second.
 COMMAND_SETTING = "spec.tfReplicaSpecs.{}.template.spec.containers.0.command=[python, linear.py, {}]"
 STEP_SECONDS = 0.025
 TIMEOUT_SECONDS = 300.0
@@ -27,7 +27,7 @@ TIMEOUT_SECONDS = 300.0
     type=click.Path(path_type=Path),
     default=DEFAULT_RUNS_FOLDER,
     metavar="FOLDER",
-    help="Where logs and curve go.",
+    help="The folder for logs and curve.",
 )
 @click.option(
     "--pace",
@@ -35,12 +35,12 @@ TIMEOUT_SECONDS = 300.0
     default=STEP_SECONDS,
     show_default=True,
     metavar="SECONDS",
-    help="What a step takes at least.",
+    help="The minimal duration of a step.",
 )
 def demo(runs: Path, pace: float) -> int:
-    r"""Watch a training job survive: a parameter server, three workers, one of which is killed on the way.
+    r"""Watch a training job survive a failure: one of its three workers is killed and restarted.
 
-    It really trains (linear regression, numpy alone) and takes about 15 seconds. Curve and logs stay in runs/linear/.
+    It really trains (a linear regression with numpy) and takes about 15 seconds. Curve and logs are kept in runs/linear/.
 
     \b
       gangline demo
@@ -49,14 +49,12 @@ def demo(runs: Path, pace: float) -> int:
     Exit codes: those of run.
     """
     file = examples_folder() / "tfjob-numpy.yaml"
-    from gangline.cli.run.demo import kill_once
     from gangline.cli.run.result import next_commands
 
     node = NodeOptions(capacity=DEFAULT_CAPACITY)
     return run_request(
         RunRequest(
-            files=(file,),
-            settings=demo_settings(pace),
+            source=JobSource(files=(file,), settings=demo_settings(pace)),
             timeout=TIMEOUT_SECONDS,
             runs=runs,
             curve=True,
@@ -70,34 +68,36 @@ def demo(runs: Path, pace: float) -> int:
 
 
 def demo_settings(pace: float) -> tuple[str, str]:
-    """What the demo changes in the example."""
+    """The `--set` options with which the demo slows the example down."""
     workers = f"--steps, '400', --pace, '{pace:g}'"
     return COMMAND_SETTING.format("PS", "--rate, '0.012'"), COMMAND_SETTING.format("Worker", workers)
 
 
 def examples_folder() -> Path:
-    """The examples: inside the package when installed from a wheel, at the root of a clone."""
+    """The folder of the examples: inside an installed package, or at the root of a clone."""
     package = Path(__file__).parents[2]
-    shipped = package / "examples"
-    return shipped if shipped.is_dir() else package.parents[1] / "examples"
+    installed = package / "examples"
+    return installed if installed.is_dir() else package.parents[1] / "examples"
 
 
 def short_path(file: Path) -> str:
-    """A path as short as it can be written from here."""
-    here = Path.cwd()
-    return str(file.relative_to(here)) if file.is_relative_to(here) else str(file)
+    """The path relative to the working directory, if it is below that."""
+    folder = Path.cwd()
+    return str(file.relative_to(folder)) if file.is_relative_to(folder) else str(file)
 
 
-def kill_once(state: Path, victim: str, moment: float, *, job: str = "linear") -> ProgressHook:
-    """Tell it progress: at the moment it sends SIGKILL to the victim's process, and says so."""
-    done = False
+def kill_once(state: Path, victim: str, share: float, *, job: str = "linear") -> Callable[[str, Progress], str | None]:
+    """A progress hook that kills the victim's process once, when its progress reaches `share`."""
+    from gangline.cli.cleanup.processes import kill_pod
 
-    def watch(member: str, progress: Progress) -> str | None:
-        nonlocal done
-        if done or member != victim or (progress.fraction or 0.0) < moment:
+    killed = False
+
+    def on_progress(replica: str, progress: Progress) -> str | None:
+        nonlocal killed
+        if killed or replica != victim or (progress.fraction or 0.0) < share:
             return None
         pid = kill_pod(state, Key("default", f"{job}-{victim}"))
-        done = pid is not None
-        return f"demo: SIGKILL to {victim} (pid {pid}); watch it heal" if done else None
+        killed = pid is not None
+        return f"demo: SIGKILL to {victim} (pid {pid}); watch it heal" if killed else None
 
-    return watch
+    return on_progress

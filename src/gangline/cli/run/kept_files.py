@@ -1,4 +1,4 @@
-"""The folder in which a job's programs leave what they make. It stays after the run, unless nothing is in it."""
+"""Files that outlive a run: the artifact folders of programs, and the run folder with logs, job and curve."""
 
 import fcntl
 import os
@@ -16,38 +16,38 @@ from gangline.local.home import PlaneHome
 
 
 class ArtifactFolders(NamedTuple):
-    """Where the jobs of a run have their folders."""
+    """The folders in which the programs of each job may leave files. Empty ones are removed after the run."""
 
-    # With {namespace} and {job} in it, as the node takes it.
+    # With the placeholders {namespace} and {job}, as the node expects it.
     pattern: Path
-    # How many folders above belong to it, and go with it.
+    # How many of its parent folders are removed with it if they are empty.
     parent_depth: int = 0
 
     def folder(self, job: Key) -> Path:
-        """The folder of a job."""
+        """The artifact folder of a job."""
         return Path(str(self.pattern).replace("{namespace}", job.namespace).replace("{job}", job.name))
 
     def removable_folders(self, job: Key) -> list[Path]:
-        """The folder of a job, and those above it, in the order in which they can be removed."""
+        """The artifact folder of a job and its removable parents, innermost first."""
         folder = self.folder(job)
         return [folder, *folder.parents[: self.parent_depth]]
 
 
 def state_artifacts(home: PlaneHome) -> ArtifactFolders:
-    """In the user's state folder."""
+    """Artifact folders in the user's state folder."""
     return ArtifactFolders(home.artifacts / "{namespace}" / "{job}", parent_depth=2)
 
 
 def run_artifacts(runs: Path) -> ArtifactFolders:
-    """Where a run is kept."""
+    """Artifact folders in the run folder, for `--keep`."""
     return ArtifactFolders(runs.absolute() / "{job}" / "artifacts")
 
 
 @contextmanager
 def provide_artifacts(artifacts: ArtifactFolders, jobs: Sequence[Key]) -> Iterator[None]:
-    """The folders of jobs are there until the block ends; then those go that are empty.
+    """Create the jobs' artifact folders for the block, and remove the empty ones at its end.
 
-    Another run that uses the same one keeps it. Where one cannot be made there is none.
+    A folder that another run uses too is not removed. A folder that cannot be created is left out silently.
     """
     with ExitStack() as stack:
         for job in jobs:
@@ -59,43 +59,46 @@ def provide_artifacts(artifacts: ArtifactFolders, jobs: Sequence[Key]) -> Iterat
 @contextmanager
 def _locked_folder(folders: Sequence[Path]) -> Iterator[None]:
     folders[0].mkdir(mode=0o700, parents=True, exist_ok=True)
-    held = os.open(folders[0], os.O_RDONLY | os.O_DIRECTORY)
+    descriptor = os.open(folders[0], os.O_RDONLY | os.O_DIRECTORY)
     try:
-        fcntl.flock(held, fcntl.LOCK_SH)
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
         yield
     finally:
-        _unlock_and_prune(held, folders)
+        _unlock_and_prune(descriptor, folders)
 
 
 def remove_empty_artifacts(home: PlaneHome) -> None:
-    """Of the folders of all jobs in the user's state those go that are empty, unless a run uses them."""
+    """Remove all empty artifact folders in the user's state folder that no run uses."""
     for folder in home.artifacts.glob("*/*"):
         with suppress(OSError):
-            found = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-            _unlock_and_prune(found, [folder, folder.parent, home.artifacts])
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            _unlock_and_prune(descriptor, [folder, folder.parent, home.artifacts])
 
 
-def _unlock_and_prune(held: int, folders: Sequence[Path]) -> None:
-    """Remove them in this order, up to the first that has something in it; none while somebody else holds the first."""
+def _unlock_and_prune(descriptor: int, folders: Sequence[Path]) -> None:
+    """Remove the folders in this order, up to the first that is not empty; none while another run locks the first.
+
+    Closes the descriptor of the first folder.
+    """
     try:
         with suppress(OSError):
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             for folder in folders:
                 folder.rmdir()
     finally:
-        os.close(held)
+        os.close(descriptor)
 
 
 class RunFolder:
-    """Writes into a folder of the job's own. What an earlier run of the same name left there is replaced."""
+    """Writes logs, job and curve into `<runs>/<job>/`, replacing those of an earlier run of the same name."""
 
     def __init__(self, runs: Path, job: str) -> None:
         self.folder = runs / job
         self.write_error = ""
-        """Why not all was written, if not."""
+        """The first write error; empty if everything was written."""
 
     def prepare(self) -> None:
-        """Make the folder, and empty it of logs. Raises `InputError` where that cannot be."""
+        """Create the folder, and remove the files of an earlier run. Raises `InputError` where that fails."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             for file in (*self.folder.glob("*.log"), *self.folder.glob("*.svg"), self.folder / "job.json"):
@@ -103,26 +106,26 @@ class RunFolder:
         except OSError as error:
             raise InputError(f"{self.folder}: {error.strerror}; give another folder with --runs") from error
 
-    def add_line(self, member: str, text: str) -> None:
-        """Add a line to a member's log. Written at once: a run that is killed keeps what it had."""
-        file = self.folder / f"{member}.log"
+    def add_line(self, replica: str, text: str) -> None:
+        """Append a line to the replica's log file, at once: the file of a killed run is complete up to then."""
+        file = self.folder / f"{replica}.log"
         with self._record_errors(), file.open("a", encoding="utf-8", errors="replace") as log:
             log.write(f"{text}\n")
 
     def write_job(self, body: JSON) -> None:
-        """The job as it ended."""
+        """Write the final job as `job.json`."""
         data = msgspec.json.format(msgspec.json.encode(body), indent=2)
         with self._record_errors():
             (self.folder / "job.json").write_bytes(data + b"\n")
 
-    def write_curve(self, lines: Mapping[str, Sequence[Point]], metric: str) -> Path | None:
-        """A picture of what members reported; None when they reported nothing, or it cannot be written."""
-        drawn = {name: points for name, points in sorted(lines.items()) if len(points) > 1}
-        if not drawn:
+    def write_curve(self, curves: Mapping[str, Sequence[Point]], metric: str) -> Path | None:
+        """Draw the replicas' curves as SVG; None if there are none, or the file cannot be written."""
+        lines = {name: points for name, points in sorted(curves.items()) if len(points) > 1}
+        if not lines:
             return None
         file = self.folder / f"{metric.replace('/', '-')}.svg"
         with self._record_errors():
-            file.write_text(curve_svg(drawn, f"{metric} of {self.folder.name}", metric), encoding="utf-8")
+            file.write_text(curve_svg(lines, f"{metric} of {self.folder.name}", metric), encoding="utf-8")
         return file if not self.write_error else None
 
     @contextmanager

@@ -1,11 +1,9 @@
-"""A run as it was asked for, to its exit code: shown, kept, told. Heavy to import."""
+"""`gangline run` on this machine: an embedded control plane runs the jobs as processes, a screen shows them.
+
+Imports much: import it only once a run is certain.
+"""
 
 import asyncio
-import secrets
-import shutil
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
@@ -17,9 +15,7 @@ import msgspec
 from gangline.base.clock import Clock, SystemClock
 from gangline.base.errors import InputError
 from gangline.base.tasks import unwrap_exception_group
-from gangline.cli.cleanup import processes
-from gangline.cli.cleanup import watchdog as guarding
-from gangline.cli.cleanup.processes import kill_all
+from gangline.cli.cleanup.processes import cancel_on_interrupt, kill_all, with_watchdog
 from gangline.cli.connect.live_runs import publish_kubeconfig
 from gangline.cli.connect.server import archive_flags, single_error
 from gangline.cli.exit_codes import CANCELLED, FAILED, UNFINISHED
@@ -28,13 +24,11 @@ from gangline.cli.follow.log_sources import FileLogSource
 from gangline.cli.follow.outcome import RunOutcome
 from gangline.cli.follow.screen import Screen, SplitScreen, choose_screen
 from gangline.cli.follow.usage import UsageSampler
-from gangline.cli.follow.view import Span
 from gangline.cli.manifests.server_errors import explained_error
-from gangline.cli.run.command import RunRequest
-from gangline.cli.run.dependencies import create_dependencies
+from gangline.cli.output.text import Span
 from gangline.cli.run.kept_files import ArtifactFolders, RunFolder, provide_artifacts, run_artifacts, state_artifacts
 from gangline.cli.run.record import RunRecorder, record_run
-from gangline.cli.run.request import RunJob, with_common_folder
+from gangline.cli.run.request import RunJob, RunRequest, with_common_folder
 from gangline.cli.run.result import (
     JobResult,
     failure_hints,
@@ -44,6 +38,7 @@ from gangline.cli.run.result import (
     print_results,
     silence_operator_log,
 )
+from gangline.cli.run.submit import create_dependencies, submit_job
 from gangline.kube.client import Client
 from gangline.kube.errors import ApiError
 from gangline.local.cluster import LocalSettings
@@ -55,156 +50,27 @@ from gangline.operator.settings import LOCAL_GANG_SETTINGS, LOCAL_SETTINGS
 from gangline.operator.wiring import embedded_plane
 from gangline.why.diagnosis.wording import name_list
 
-
-class RunPlan(NamedTuple):
-    """What to run, and how."""
-
-    jobs: Sequence[RunJob]
-    node: NodeSettings
-    timeout: float | None = None
-    # Whether every job starts whole or not at all; else those that ask for it.
-    gang: bool = False
-    # Made with the folder in which the node keeps its records.
-    hook_factory: Callable[[Path], ProgressHook] | None = None
-    # By the job's name; none for those of which nothing is kept.
-    kept_folders: Mapping[str, RunFolder] = {}
-
-
-async def run_jobs(wanted: RunPlan, screen: Screen, clock: Clock) -> list[JobResult]:
-    """Run the jobs to their ends and show them. Raises `TimeoutError`; when this returns or raises, no process is left.
-
-    A job that somebody deleted meanwhile has no result.
-
-    An interrupt (SIGINT, SIGTERM, SIGHUP) cancels it: processes are asked to end, and get a moment to do so. At the next
-    one they are killed.
-    """
-    started = clock.monotonic()
-    folder, jobs = with_common_folder(wanted.jobs)
-    with run_folders(wanted, jobs, screen, clock) as (state, artifacts, recording), screen:
-        node = msgspec.structs.replace(wanted.node, artifacts=artifacts.pattern)
-        settings = LocalSettings(folder=folder, logs=state, node=node)
-        # The other kinds would only take time.
-        operator = msgspec.structs.replace(
-            LOCAL_GANG_SETTINGS if wanted.gang else LOCAL_SETTINGS,
-            kinds=tuple({job.kind.kind for job in jobs}),
-        )
-        async with embedded_plane(settings, clock, operator) as plane:
-            recording.store = plane.store
-            await publish_kubeconfig(state, plane.connection, [job.key() for job in jobs])
-            screen.show_ready(plane.url, clock.monotonic() - started)
-            await create_dependencies(plane.client, jobs)
-            team = followers(wanted, jobs, plane.client, state, clock, screen)
-            with stop_on_interrupt(team, screen, state):
-                async with asyncio.timeout(wanted.timeout), asyncio.TaskGroup() as group:
-                    tasks = [
-                        group.create_task(_follow(each, job, screen)) for job, each in zip(jobs, team, strict=True)
-                    ]
-                ends = [end for task in tasks if (end := task.result()) is not None]
-                return [
-                    JobResult(end, await fetch_final_job(plane.client, end), artifacts.folder(end.job.metadata.key))
-                    for end in ends
-                ]
-
-
-async def _follow(follower: Follower, job: RunJob, screen: Screen) -> RunOutcome | None:
-    try:
-        with unwrap_exception_group():
-            return await follower.submit_and_follow(job.body)
-    except JobDeleted as error:
-        screen.say((Span(str(error), "yellow"),))
-        return None
-
-
-@contextmanager
-def run_folders(
-    wanted: RunPlan, jobs: Sequence[RunJob], screen: Screen, clock: Clock
-) -> Iterator[tuple[Path, ArtifactFolders, RunRecorder]]:
-    """The folder of the node, which goes; what programs make and the record of the jobs, which stay."""
-    home, keys = PlaneHome(home_folder(None)), [job.key() for job in jobs]
-    with suppress(InputError):
-        # Others are not to look into it. Where it cannot be, nothing is left.
-        home.create_folder()
-    kept = next(iter(wanted.kept_folders.values()), None)
-    artifacts = run_artifacts(kept.folder.parent) if kept is not None else state_artifacts(home)
-    spare = [folder for key in keys for folder in artifacts.removable_folders(key)]
-    with with_watchdog(spare) as state, provide_artifacts(artifacts, keys):
-        recording = RunRecorder(home.runs, [job.kind for job in jobs], state, clock)
-        with record_run(recording, lambda text: screen.say((Span(text, "yellow"),))):
-            yield state, artifacts, recording
-
-
-def followers(
-    wanted: RunPlan, jobs: Sequence[RunJob], client: Client, state: Path, clock: Clock, screen: Screen
-) -> list[Follower]:
-    """One for each job; several share the screen."""
-    board = SplitScreen(screen, len(jobs))
-    return [
-        Follower(
-            client,
-            job.kind,
-            FileLogSource(state, job.key(), [other.name for other in jobs]),
-            clock,
-            board.pane(job.name),
-            watcher=wanted.hook_factory(state) if wanted.hook_factory is not None else None,
-            keeper=wanted.kept_folders[job.name].add_line if job.name in wanted.kept_folders else None,
-            usage=UsageSampler(state, clock).sample if screen.shows_usage else None,
-        )
-        for job in jobs
-    ]
-
-
-@contextmanager
-def with_watchdog(spare: Sequence[Path] = ()) -> Iterator[Path]:
-    """A folder for the node, gone when the block ends; and with it every process, even if this one is killed.
-
-    In that case the spare folders go, too, those that are empty.
-    """
-    # The guard is there before the folder: nothing is ever without one.
-    folder = Path(tempfile.gettempdir(), f"gangline-{secrets.token_hex(4)}")
-    guard = subprocess.Popen(
-        [sys.executable, "-I", "-S", str(Path(guarding.__file__)), str(folder), *map(str, spare)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        # Ctrl-C on the terminal is not for it.
-        start_new_session=True,
-    )
-    try:
-        folder.mkdir(mode=0o700)
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        guard.communicate()
-
-
-def stop_on_interrupt(team: Sequence[Follower], screen: Screen, state: Path) -> AbstractContextManager[None]:
-    """Ctrl-C asks the block to end, and says what is being stopped; once more kills what is still there."""
-
-    def told() -> None:
-        whom = name_list(team[0].live_replicas()) or "the job" if len(team) == 1 else f"{len(team)} jobs"
-        screen.say((Span(f"stopping {whom} … (Ctrl-C again kills at once)", "yellow"),))
-
-    return processes.cancel_on_interrupt(told, lambda: kill_all(state))
-
-
 OWN_PLANE_NOTE = "a plane is running on this machine, but this run has one of its own; to run there: --context gangline"
 
 
-def run_local(asked: RunRequest, jobs: Sequence[RunJob]) -> int:
-    """Run them, and give the exit code. Raises `InputError` before anything starts, `KeyboardInterrupt` at the end."""
+def run_local(request: RunRequest, jobs: Sequence[RunJob]) -> int:
+    """Run the jobs on this machine, print the results and return the exit code.
+
+    Raises `InputError` before anything is started, and `KeyboardInterrupt` after an interrupted run was stopped.
+    """
     silence_operator_log()
-    node = node_settings(**asked.node._asdict())
-    keeping = prepare_run_folders(asked, jobs)
+    node = node_settings(**request.node._asdict())
+    folders = prepare_run_folders(request, jobs)
     if archive_flags() is None:
         click.echo(f"note: {OWN_PLANE_NOTE}", err=True)
-    wanted = RunPlan(jobs, node, asked.timeout, asked.gang, asked.hook_factory, keeping)
+    plan = RunPlan(jobs, node, request.timeout, request.gang, request.hook_factory, folders)
     clock = SystemClock()
-    screen = choose_screen(output_stream(asked), clock)
+    screen = choose_screen(output_stream(request), clock)
     try:
         with single_error():
-            results = asyncio.run(run_jobs(wanted, screen, clock))
+            results = asyncio.run(run_jobs(plan, screen, clock))
     except TimeoutError:
-        click.echo(f"not finished after {asked.timeout:g} s; everything was stopped", err=True)
+        click.echo(f"not finished after {request.timeout:g} s; everything was stopped", err=True)
         return UNFINISHED
     except asyncio.CancelledError:
         screen.say((Span("stopped; no process is left"),))
@@ -213,6 +79,118 @@ def run_local(asked: RunRequest, jobs: Sequence[RunJob]) -> int:
         raise explained_error([job.document for job in jobs if job.document is not None], error) from None
     if not results:
         return CANCELLED
-    steps = failure_hints([each.outcome for each in results]) if not asked.next_steps else []
-    code = print_results(asked, results, keeping, screen, *steps)
+    hints = failure_hints([result.outcome for result in results]) if not request.next_steps else []
+    code = print_results(request, results, folders, screen, *hints)
     return code if code == FAILED or len(results) == len(jobs) else CANCELLED
+
+
+class RunPlan(NamedTuple):
+    """The jobs to run on this machine, and the settings of the run."""
+
+    jobs: Sequence[RunJob]
+    node: NodeSettings
+    timeout: float | None = None
+    # Whether every job is a gang; else only jobs with a schedulingPolicy are.
+    gang: bool = False
+    # Called with the node's state folder, once per job.
+    hook_factory: Callable[[Path], ProgressHook] | None = None
+    # The folders that logs are kept in, by job name; empty without `--keep`.
+    kept_folders: Mapping[str, RunFolder] = {}
+
+
+async def run_jobs(plan: RunPlan, screen: Screen, clock: Clock) -> list[JobResult]:
+    """Run the jobs until all have finished, and show them. When this returns or raises, no process is left.
+
+    A job that is deleted meanwhile has no result. Raises `TimeoutError`. The first interrupt (SIGINT, SIGTERM, SIGHUP)
+    cancels the run: processes are terminated gracefully. The next one kills them.
+    """
+    started = clock.monotonic()
+    folder, jobs = with_common_folder(plan.jobs)
+    with run_folders(plan, jobs, screen, clock) as (state, artifacts, recorder), screen:
+        node = msgspec.structs.replace(plan.node, artifacts=artifacts.pattern)
+        settings = LocalSettings(folder=folder, logs=state, node=node)
+        # Only the kinds of these jobs: each further kind costs start-up time.
+        operator = msgspec.structs.replace(
+            LOCAL_GANG_SETTINGS if plan.gang else LOCAL_SETTINGS, kinds=tuple({job.kind.kind for job in jobs})
+        )
+        async with embedded_plane(settings, clock, operator) as plane:
+            recorder.store = plane.store
+            await publish_kubeconfig(state, plane.connection, [job.key() for job in jobs])
+            screen.show_ready(plane.url, clock.monotonic() - started)
+            await create_dependencies(plane.client, jobs)
+            followers = make_followers(plan, jobs, plane.client, state, clock, screen)
+            with stop_on_interrupt(followers, screen, state):
+                async with asyncio.timeout(plan.timeout), asyncio.TaskGroup() as group:
+                    tasks = [
+                        group.create_task(_submit_and_follow(plane.client, job, follower, screen))
+                        for job, follower in zip(jobs, followers, strict=True)
+                    ]
+                outcomes = [outcome for task in tasks if (outcome := task.result()) is not None]
+                return [
+                    JobResult(
+                        outcome,
+                        await fetch_final_job(plane.client, outcome),
+                        artifacts.folder(outcome.job.metadata.key),
+                    )
+                    for outcome in outcomes
+                ]
+
+
+async def _submit_and_follow(client: Client, job: RunJob, follower: Follower, screen: Screen) -> RunOutcome | None:
+    try:
+        with unwrap_exception_group():
+            return await follower.watch(await submit_job(client, job.kind, job.body))
+    except JobDeleted as error:
+        screen.say((Span(str(error), "yellow"),))
+        return None
+
+
+@contextmanager
+def run_folders(
+    plan: RunPlan, jobs: Sequence[RunJob], screen: Screen, clock: Clock
+) -> Iterator[tuple[Path, ArtifactFolders, RunRecorder]]:
+    """The node's state folder, which is removed at the end, and the artifact folders and run records, which stay."""
+    home, keys = PlaneHome(home_folder(None)), [job.key() for job in jobs]
+    with suppress(InputError):
+        # Created with access for this user only. Where that fails, nothing is recorded.
+        home.create_folder()
+    run_folder = next(iter(plan.kept_folders.values()), None)
+    artifacts = run_artifacts(run_folder.folder.parent) if run_folder is not None else state_artifacts(home)
+    removable = [folder for key in keys for folder in artifacts.removable_folders(key)]
+    with with_watchdog(removable) as state, provide_artifacts(artifacts, keys):
+        recorder = RunRecorder(home.runs, [job.kind for job in jobs], state, clock)
+        with record_run(recorder, lambda text: screen.say((Span(text, "yellow"),))):
+            yield state, artifacts, recorder
+
+
+def make_followers(
+    plan: RunPlan, jobs: Sequence[RunJob], client: Client, state: Path, clock: Clock, screen: Screen
+) -> list[Follower]:
+    """One follower per job; several jobs share the screen."""
+    split_screen = SplitScreen(screen, len(jobs))
+    return [
+        Follower(
+            client,
+            job.kind,
+            FileLogSource(state, job.key(), [other.name for other in jobs]),
+            clock,
+            split_screen.pane(job.name),
+            progress_hook=plan.hook_factory(state) if plan.hook_factory is not None else None,
+            log_hook=plan.kept_folders[job.name].add_line if job.name in plan.kept_folders else None,
+            usage=UsageSampler(state, clock).sample if screen.shows_usage else None,
+        )
+        for job in jobs
+    ]
+
+
+def stop_on_interrupt(followers: Sequence[Follower], screen: Screen, state: Path) -> AbstractContextManager[None]:
+    """The first interrupt cancels the block and says what is being stopped; the next one kills all processes."""
+
+    def announce() -> None:
+        if len(followers) == 1:
+            what = name_list(followers[0].view.live_replicas()) or "the job"
+        else:
+            what = f"{len(followers)} jobs"
+        screen.say((Span(f"stopping {what} … (Ctrl-C again kills at once)", "yellow"),))
+
+    return cancel_on_interrupt(announce, lambda: kill_all(state))

@@ -1,4 +1,4 @@
-"""What a run leaves for later: its jobs, their pods and events, and the ends of their logs. Heavy to import."""
+"""Archives the jobs of a local run, their pods and events and the ends of their logs, for commands after the run."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
@@ -24,64 +24,64 @@ DELETED = "the job was deleted before it had ended"
 
 
 class RunRecorder:
-    """Writes down, when nothing runs any more, what became of the jobs of one plane."""
+    """Writes an archive of each job of an embedded plane, once nothing runs any more."""
 
     def __init__(self, runs: Path, kinds: Sequence[JobKind], state: Path, clock: Clock) -> None:
-        """`runs` is where records go, `state` the folder of the node."""
+        """`runs` is the folder of the archives, `state` that of the node."""
         self.runs, self._state, self._clock = runs, state, clock
         resources = [kind.resource for kind in kinds]
-        self._prefixes = tuple({collection_prefix(each.group, each.plural) for each in resources})
+        self._prefixes = tuple({collection_prefix(resource.group, resource.plural) for resource in resources})
         self.store: Store | None = None
-        """Of the plane, once there is one."""
+        """The store of the plane; None until the plane runs."""
 
-    def write(self, how: str) -> None:
-        """One record for each job; those that had not ended say how the run did. Raises OSError."""
+    def write(self, reason: str) -> None:
+        """Write one archive per job; `reason` says why jobs that have not finished never will. Raises `OSError`."""
         if self.store is None:
             return
         now, objects = self._clock.now(), self._objects(self.store)
         jobs = [path for path in objects if path.startswith(self._prefixes)]
         for path in jobs:
             others = {objects[other]["metadata"]["uid"] for other in jobs if other != path}
-            own = {where: body for where, body in objects.items() if not _is_owned_by(body, others)}
-            own[path] = job_with_run_end(own[path], now, how)
+            own = {key: body for key, body in objects.items() if not _is_owned_by(body, others)}
+            own[path] = job_with_run_end(own[path], now, reason)
             archive_run(self.runs, split_path(path), own, self._state, now)
 
     def _objects(self, store: Store) -> StoredObjects:
-        # Also what was cleaned up: a pod that is gone said something, too.
-        departed = [each for prefix in (*self._prefixes, POD_PREFIX) for each in store.deleted_records(prefix)]
-        return archived_objects([*departed, *store.range("").records], BUILTIN_CRD_PATHS)
+        # Deleted jobs and pods too: their status and logs still explain the run.
+        deleted = [record for prefix in (*self._prefixes, POD_PREFIX) for record in store.deleted_records(prefix)]
+        return archived_objects([*deleted, *store.range("").records], BUILTIN_CRD_PATHS)
 
 
 @contextmanager
-def record_run(recording: RunRecorder, say: Callable[[str], object]) -> Iterator[RunRecorder]:
-    """Around a plane: when the block ends, however it does, its jobs are written down.
+def record_run(recorder: RunRecorder, say: Callable[[str], object]) -> Iterator[RunRecorder]:
+    """Archive the jobs when the block ends, also when it raises.
 
-    Where nothing can be written `say` is told, and the run is what it was.
+    A write error is passed to `say` and does not change the result of the run.
     """
-    how = ABORTED
+    reason = ABORTED
     try:
-        yield recording
-        # A run that came to its end has no other jobs left that had not.
-        how = DELETED
+        yield recorder
+        # After a complete run, the only jobs that have not finished are those that were deleted.
+        reason = DELETED
     except BaseException as error:
-        how = _interruption_reason(error)
+        reason = _interruption_reason(error)
         raise
     finally:
         try:
-            recording.write(how)
-        except OSError as failed:
-            say(f"nothing was kept of this run: {failed.filename or recording.runs}: {failed.strerror}")
+            recorder.write(reason)
+        except OSError as error:
+            say(f"nothing was kept of this run: {error.filename or recorder.runs}: {error.strerror}")
 
 
 def _is_owned_by(body: JSON, owners: set[str]) -> bool:
     metadata = body["metadata"]
     references = metadata.get("ownerReferences") or ()
-    return metadata["uid"] in owners or any(each.get("uid") in owners for each in references)
+    return metadata["uid"] in owners or any(reference.get("uid") in owners for reference in references)
 
 
 def _interruption_reason(error: BaseException) -> str:
-    # Out of a task group errors come as one.
-    late = error.subgroup(TimeoutError) if isinstance(error, BaseExceptionGroup) else None
-    if late is not None or isinstance(error, TimeoutError):
+    # A task group raises its errors as one exception group.
+    timeouts = error.subgroup(TimeoutError) if isinstance(error, BaseExceptionGroup) else None
+    if timeouts is not None or isinstance(error, TimeoutError):
         return TIMED_OUT
     return INTERRUPTED if isinstance(error, asyncio.CancelledError) else ABORTED

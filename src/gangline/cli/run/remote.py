@@ -1,4 +1,4 @@
-"""`gangline run --context`: the same run, in a cluster. The folder goes along; what is interrupted is deleted."""
+"""`gangline run --context`: runs jobs in a cluster. Ships their folders, and deletes the jobs if interrupted."""
 
 import asyncio
 import shlex
@@ -15,152 +15,151 @@ from gangline.api.scheme import CORE_SCHEME
 from gangline.base.clock import Clock, SystemClock
 from gangline.base.errors import GanglineError, InputError
 from gangline.base.tasks import unwrap_exception_group
-from gangline.cli.cleanup import processes
+from gangline.cli.cleanup.processes import cancel_on_interrupt
 from gangline.cli.connect.server import FIELD_MANAGER, ServerOptions, ServerTarget, find_server
 from gangline.cli.errors import error_with_server, print_warning
 from gangline.cli.exit_codes import CANCELLED, ERROR, FAILED, UNFINISHED
 from gangline.cli.follow.screen import Screen, choose_screen
-from gangline.cli.follow.view import Span, StyledLine
 from gangline.cli.manifests.server_errors import explained_error
+from gangline.cli.output.text import Span, StyledLine
 from gangline.cli.run.bundle import Bundle, bundle_of
-from gangline.cli.run.command import RunRequest
-from gangline.cli.run.dependencies import reject_dependencies
 from gangline.cli.run.kept_files import RunFolder
 from gangline.cli.run.remote_jobs import RemoteJobs, RemoteRunSettings
-from gangline.cli.run.request import RunJob
-from gangline.cli.run.result import (
-    JobResult,
-    output_stream,
-    prepare_run_folders,
-    print_results,
-    silence_operator_log,
-)
+from gangline.cli.run.request import RunJob, RunRequest, Shipping
+from gangline.cli.run.result import JobResult, output_stream, prepare_run_folders, print_results, silence_operator_log
+from gangline.cli.run.submit import reject_dependencies
 from gangline.kube.client import Client
 from gangline.kube.options import WriteOptions
 from gangline.kube.transport.http import HttpTransport
 
 
-def run_remote(asked: RunRequest, jobs: Sequence[RunJob]) -> int:
-    """Run them there, and give the exit code. Raises `InputError` before anything is sent, `KeyboardInterrupt` at the end."""
+def run_remote(request: RunRequest, jobs: Sequence[RunJob]) -> int:
+    """Run the jobs in the cluster of the context, print the results and return the exit code.
+
+    Raises `InputError` before anything is sent, and `KeyboardInterrupt` after an interrupted run.
+    """
     silence_operator_log()
-    place = find_server(asked.server)
-    if place.archive is not None:
+    target = find_server(request.server)
+    if target.archive is not None:
         raise InputError(
-            f"--context {asked.server.context}: no server is running there; start one: gangline up --detach"
+            f"--context {request.server.context}: no server is running there; start one: gangline up --detach"
         )
-    found = place.connection
+    connection = target.connection
     print(
-        f"server: context {found.context} ({found.server}), namespace {place.object_namespace}",
+        f"server: context {connection.context} ({connection.server}), namespace {target.object_namespace}",
         file=sys.stderr,
     )
-    reject_dependencies(jobs, server_flags(asked.server))
-    jobs = [with_namespace(job, place) for job in jobs]
+    reject_dependencies(jobs, server_flags(request.server))
+    jobs = [with_namespace(job, target) for job in jobs]
     with tempfile.TemporaryDirectory(prefix="gangline-") as scratch:
-        cargo = [_load_bundle(asked, job, Path(scratch) / str(number)) for number, job in enumerate(jobs)]
-        return _run_bundles(asked, cargo, place)
+        bundles = [_load_bundle(request.shipping, job, Path(scratch) / str(number)) for number, job in enumerate(jobs)]
+        return _run_bundles(request, bundles, target)
 
 
-def with_namespace(job: RunJob, place: ServerTarget) -> RunJob:
-    """The job in the namespace that it or the command line names. Raises `InputError` where these are two."""
+def with_namespace(job: RunJob, target: ServerTarget) -> RunJob:
+    """The job in its own namespace, else in that of the command line. Raises `InputError` where the two differ."""
     metadata = job.body["metadata"]
-    written = metadata.get("namespace") or ""
-    if written and place.flag_namespace and written != place.flag_namespace:
+    namespace = metadata.get("namespace") or ""
+    if namespace and target.flag_namespace and namespace != target.flag_namespace:
         raise InputError(
-            f'{job.display_name}: its namespace is "{written}", but --namespace is "{place.flag_namespace}"; leave one of them out'
+            f'{job.display_name}: its namespace is "{namespace}", but --namespace is "{target.flag_namespace}"; leave one of them out'
         )
-    return job._replace(body={**job.body, "metadata": {**metadata, "namespace": written or place.object_namespace}})
+    return job._replace(body={**job.body, "metadata": {**metadata, "namespace": namespace or target.object_namespace}})
 
 
-def _load_bundle(asked: RunRequest, job: RunJob, scratch: Path) -> Bundle:
-    """The job, and the folder that goes with it. Says what goes and what does not."""
+def _load_bundle(shipping: Shipping, job: RunJob, scratch: Path) -> Bundle:
+    """The job and the folder that is shipped with it. Prints notes about what is shipped and what is not."""
     scratch.mkdir()
     try:
-        limit = Quantity.parse(asked.ship_limit).value()
+        limit = Quantity.parse(shipping.ship_limit).value()
     except InputError as error:
-        raise InputError(f"--ship-limit {asked.ship_limit}: is no size; write 500Mi or 2Gi") from error
-    cargo = bundle_of(job, scratch, limit, ship=asked.ship)
-    for line in cargo.notes:
+        raise InputError(f"--ship-limit {shipping.ship_limit}: is no size; write 500Mi or 2Gi") from error
+    bundle = bundle_of(job, scratch, limit, ship=shipping.ship)
+    for line in bundle.notes:
         click.echo(line, err=True)
-    return cargo
+    return bundle
 
 
-def _run_bundles(asked: RunRequest, cargo: Sequence[Bundle], place: ServerTarget) -> int:
+def _run_bundles(request: RunRequest, bundles: Sequence[Bundle], target: ServerTarget) -> int:
     clock = SystemClock()
-    screen = choose_screen(output_stream(asked), clock)
-    terms = RemoteRunSettings(server_flags(asked.server), asked.timeout, asked.runs is not None, asked.storage_class)
-    # What is left is known only to who made it, also when that was interrupted.
-    left: list[str] = []
+    screen = choose_screen(output_stream(request), clock)
+    settings = RemoteRunSettings(
+        server_flags(request.server), request.timeout, request.runs is not None, request.shipping.storage_class
+    )
+    # Filled by `RemoteJobs`, so that it can be printed even if the run is interrupted.
+    leftovers: list[str] = []
     try:
         with unwrap_exception_group():
-            return asyncio.run(_run_connected(asked, cargo, place, terms, screen, clock, left))
+            return asyncio.run(_run_connected(request, bundles, target, settings, screen, clock, leftovers))
     except TimeoutError:
-        click.echo(f"not finished after {asked.timeout:g} s; {'; '.join(left)}", err=True)
+        click.echo(f"not finished after {request.timeout:g} s; {'; '.join(leftovers)}", err=True)
         return UNFINISHED
     except asyncio.CancelledError:
-        screen.say((Span(f"interrupted; {'; '.join(left)}"),))
+        screen.say((Span(f"interrupted; {'; '.join(leftovers)}"),))
         raise KeyboardInterrupt from None
-    except GanglineError as refusal:
-        error = explained_error([each.job.document for each in cargo if each.job.document is not None], refusal)
-        print(error_with_server(error, place.connection), *left, sep="\n", file=sys.stderr)
+    except GanglineError as cause:
+        documents = [bundle.job.document for bundle in bundles if bundle.job.document is not None]
+        error = explained_error(documents, cause)
+        print(error_with_server(error, target.connection), *leftovers, sep="\n", file=sys.stderr)
         return ERROR
 
 
 async def _run_connected(
-    asked: RunRequest,
-    cargo: Sequence[Bundle],
-    place: ServerTarget,
-    terms: RemoteRunSettings,
+    request: RunRequest,
+    bundles: Sequence[Bundle],
+    target: ServerTarget,
+    settings: RemoteRunSettings,
     screen: Screen,
     clock: Clock,
-    left: list[str],
+    leftovers: list[str],
 ) -> int:
-    scheme = CORE_SCHEME.with_resources(*{each.job.kind.kind: each.job.kind.resource for each in cargo}.values())
-    async with HttpTransport(place.connection, warn=print_warning) as transport:
+    kinds = {bundle.job.kind.kind: bundle.job.kind.resource for bundle in bundles}
+    async with HttpTransport(target.connection, warn=print_warning) as transport:
         client = Client(
             transport,
-            scheme=scheme,
+            scheme=CORE_SCHEME.with_resources(*kinds.values()),
             options=WriteOptions(FIELD_MANAGER),
             clock=clock,
-            timeout=asked.server.request_timeout,
+            timeout=request.server.request_timeout,
         )
-        remote = RemoteJobs(client, terms, clock, screen, left)
+        remote = RemoteJobs(client, settings, clock, screen, leftovers)
         with delete_on_interrupt(remote, screen):
-            named = [each._replace(job=await remote.with_free_name(each.job)) for each in cargo]
-            keeping = prepare_run_folders(asked, [each.job for each in named])
+            named = [bundle._replace(job=await remote.with_free_name(bundle.job)) for bundle in bundles]
+            folders = prepare_run_folders(request, [bundle.job for bundle in named])
             with screen:
-                results = await remote.run(named, keeping)
-            return _exit_code(asked, results, keeping, screen, terms)
+                results = await remote.run(named, folders)
+            return _print_results(request, results, folders, screen, settings)
 
 
-def _exit_code(
-    asked: RunRequest,
+def _print_results(
+    request: RunRequest,
     results: Sequence[JobResult | None],
-    keeping: Mapping[str, RunFolder],
+    folders: Mapping[str, RunFolder],
     screen: Screen,
-    terms: RemoteRunSettings,
+    settings: RemoteRunSettings,
 ) -> int:
-    ended = [result for result in results if result is not None]
-    if not ended:
+    finished = [result for result in results if result is not None]
+    if not finished:
         return CANCELLED
-    code = print_results(asked, ended, keeping, screen, *(_next_step(result, terms) for result in ended))
-    return code if code == FAILED or len(ended) == len(results) else CANCELLED
+    code = print_results(request, finished, folders, screen, *(_next_step(result, settings) for result in finished))
+    return code if code == FAILED or len(finished) == len(results) else CANCELLED
 
 
-def _next_step(result: JobResult, terms: RemoteRunSettings) -> StyledLine:
-    """The job is still there: what can be done with it."""
-    name = f"{result.body.get('kind', '').lower()}/{result.outcome.job.metadata.name} {terms.server_flags}"
-    look = f"gangline logs {name}" if result.outcome.succeeded else f"gangline why {name}"
-    return Span("next: ", "bold"), Span(f"{look} · gangline delete {name}")
+def _next_step(result: JobResult, settings: RemoteRunSettings) -> StyledLine:
+    """Commands for a job that is still in the cluster."""
+    name = f"{result.body.get('kind', '').lower()}/{result.outcome.job.metadata.name} {settings.server_flags}"
+    inspect = f"gangline logs {name}" if result.outcome.succeeded else f"gangline why {name}"
+    return Span("next: ", "bold"), Span(f"{inspect} · gangline delete {name}")
 
 
 def server_flags(server: ServerOptions) -> str:
-    """The options that lead another command to the same server."""
-    given = {"--kubeconfig": server.kubeconfig, "--context": server.context, "-n": server.namespace}
-    return " ".join(f"{option} {shlex.quote(value)}" for option, value in given.items() if value)
+    """The flags with which another command reaches the same server."""
+    flags = {"--kubeconfig": server.kubeconfig, "--context": server.context, "-n": server.namespace}
+    return " ".join(f"{flag} {shlex.quote(value)}" for flag, value in flags.items() if value)
 
 
 def delete_on_interrupt(remote: RemoteJobs, screen: Screen) -> AbstractContextManager[None]:
-    """Ctrl-C asks the block to end, and says what becomes of the jobs; once more does not wait for that."""
-    return processes.cancel_on_interrupt(
+    """The first interrupt cancels the block and says what happens to the jobs; the next one does not wait for that."""
+    return cancel_on_interrupt(
         lambda: screen.say((Span(f"{remote.interrupt_message()} (Ctrl-C again leaves at once)", "yellow"),))
     )

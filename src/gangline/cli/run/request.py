@@ -1,14 +1,63 @@
-"""Several jobs in one run: what must hold for them, and where each of them starts. Pure."""
+"""What a run is asked for: the options of a run, and the jobs that were read for it. Values only, no I/O."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gangline.api.codec.documents import Document
 from gangline.api.kubeflow.training import JobKind
 from gangline.api.meta import JSON, Key
 from gangline.base.errors import InputError
+from gangline.cli.flags.node_options import NodeOptions
+from gangline.cli.flags.server_options import ServerOptions
 from gangline.sdk.build.pod_templates import training_container, with_edited_pods
+
+# A local run shares its node with no other: a job that requests a cluster's cores runs on the few of this machine.
+DEFAULT_CAPACITY = ("cpu=1000",)
+DEFAULT_RUNS_FOLDER = Path("runs")
+
+
+class JobSource(NamedTuple):
+    """Where the jobs of a run come from: manifest files, or a command and its number of processes."""
+
+    files: tuple[Path, ...] = ()
+    command: tuple[str, ...] = ()
+    nproc: int = 0
+    kind: str = ""
+    image: str = ""
+    limits: tuple[str, ...] = ()
+    # The `--set` options.
+    settings: tuple[str, ...] = ()
+
+
+class Shipping(NamedTuple):
+    """Whether and how the job's folder is shipped to a cluster."""
+
+    # None: ship it if the job mentions a file of the folder.
+    ship: bool | None = None
+    ship_limit: str = "1Gi"
+    storage_class: str = ""
+
+
+class RunRequest(NamedTuple):
+    """The options of one `gangline run`."""
+
+    source: JobSource
+    timeout: float | None = None
+    gang: bool = False
+    # The folder for logs, job and curve; None: keep nothing.
+    runs: Path | None = None
+    output: str = ""
+    # Whether the curve is also drawn in the terminal.
+    curve: bool = False
+    # Printed at the end, after "next: ".
+    next_steps: str = ""
+    node: NodeOptions = NodeOptions()
+    # Called with the node's state folder; makes the `ProgressHook` of each job.
+    hook_factory: Callable[[Path], Any] | None = None
+    # With a context the run is in that cluster, without one on this machine.
+    server: ServerOptions = ServerOptions()
+    shipping: Shipping = Shipping()
 
 
 class RunJob(NamedTuple):
@@ -16,13 +65,13 @@ class RunJob(NamedTuple):
 
     kind: JobKind
     body: JSON
-    # Where its processes start on this machine; what is shipped to another.
+    # The working directory of its processes on this machine; in a cluster, the folder that is shipped.
     folder: Path
-    # Made from a command, not read from a file.
+    # Whether it was made from a command instead of read from a file.
     from_command: bool = False
-    # As it was read, with its lines.
+    # The document it was read from, with line numbers.
     document: Document | None = None
-    # Objects of other kinds in the same file, such as its claims.
+    # Objects of other kinds in the same file, such as claims.
     dependencies: tuple[Document, ...] = ()
 
     @property
@@ -38,16 +87,16 @@ class RunJob(NamedTuple):
 
 
 def check_unique_names(jobs: Sequence[RunJob]) -> None:
-    """No two of one name: their pods would have one name, too, whatever the kinds are. Raises `InputError`."""
-    seen: set[Key] = set()
+    """Raise `InputError` if two jobs share a name: their pods would share names too, even if the kinds differ."""
+    keys: set[Key] = set()
     for job in jobs:
-        if job.key() in seen:
+        if job.key() in keys:
             raise InputError(f"{job.display_name}: another job of this run is called {job.name}; rename one of them")
-        seen.add(job.key())
+        keys.add(job.key())
 
 
 def with_common_folder(jobs: Sequence[RunJob]) -> tuple[Path, list[RunJob]]:
-    """The folder of a node for all of them, and the jobs: those with another folder say so to it."""
+    """The node's working folder, and the jobs; jobs from another folder get an explicit workingDir."""
     folder = jobs[0].folder
     return folder, [job if job.folder == folder else _with_working_dir(job) for job in jobs]
 
@@ -56,7 +105,7 @@ def _with_working_dir(job: RunJob) -> RunJob:
     def edit(spec: JSON) -> None:
         container = training_container(spec, job.kind)
         if container is not None and not container.get("workingDir"):
-            # Kubernetes takes `$(NAME)` for a variable.
+            # Kubernetes expands `$(NAME)`; `$$` is a literal dollar.
             container["workingDir"] = str(job.folder).replace("$", "$$")
 
     return job._replace(body=with_edited_pods(job.body, job.kind, edit))

@@ -1,4 +1,4 @@
-"""How a run ended: as people see it, as it is kept, as data, as an exit code."""
+"""The results of a run: shown on the screen, written to the run folder, printed as JSON, and as an exit code."""
 
 import io
 import logging
@@ -18,26 +18,25 @@ from gangline.cli.connect.server import archive_flags
 from gangline.cli.exit_codes import FAILED, SUCCEEDED
 from gangline.cli.follow.outcome import RunOutcome
 from gangline.cli.follow.screen import Screen
-from gangline.cli.follow.view import Span, StyledLine
 from gangline.cli.output.curve import curve_lines
-from gangline.cli.run.command import RunRequest
+from gangline.cli.output.text import Span, StyledLine
 from gangline.cli.run.kept_files import RunFolder
-from gangline.cli.run.request import RunJob
+from gangline.cli.run.request import RunJob, RunRequest
 from gangline.kube.client import Client
 from gangline.kube.errors import NotFound
 
 
 class JobResult(NamedTuple):
-    """What became of a job, also as the server has it."""
+    """The outcome of a job, and its final body on the server."""
 
     outcome: RunOutcome
     body: JSON
-    # Where its programs could leave what they made; gone where they left nothing.
+    # The folder for files that its programs write; removed if it stayed empty.
     artifacts: Path | None = None
 
 
 async def fetch_final_job(client: Client, outcome: RunOutcome) -> JSON:
-    """The job as the server has it; one that was cleaned up already, as it was last seen."""
+    """The job as the server has it; if it is deleted already, as it was last seen."""
     job = outcome.job
     with suppress(NotFound):
         return await client.get(client.unstructured(type(job)), job.metadata.key)
@@ -45,82 +44,82 @@ async def fetch_final_job(client: Client, outcome: RunOutcome) -> JSON:
 
 
 def silence_operator_log() -> None:
-    """What the operator would warn of is told by the view; its log is for operators."""
+    """Log errors only: what the embedded operator would warn of, the screen shows."""
     configure_logging(logging.ERROR, LogFormat.TEXT)
 
 
-def prepare_run_folders(asked: RunRequest, jobs: Sequence[RunJob]) -> Mapping[str, RunFolder]:
-    """Where each job is kept, if that was asked for. Raises `InputError` where it cannot be."""
-    keeping = {job.name: RunFolder(asked.runs, job.name) for job in jobs} if asked.runs is not None else {}
-    for each in keeping.values():
-        each.prepare()
-    return keeping
+def prepare_run_folders(request: RunRequest, jobs: Sequence[RunJob]) -> Mapping[str, RunFolder]:
+    """The run folder of each job, by name; none without `--keep`. Raises `InputError` where one cannot be created."""
+    folders = {job.name: RunFolder(request.runs, job.name) for job in jobs} if request.runs is not None else {}
+    for folder in folders.values():
+        folder.prepare()
+    return folders
 
 
-def output_stream(asked: RunRequest) -> IO[str]:
-    """Where people look: not where data goes."""
-    found = sys.stderr if asked.output else sys.stdout
-    if isinstance(found, io.TextIOWrapper):
-        # A terminal that knows no lights shows question marks, and goes on.
-        found.reconfigure(errors="replace")
-    return found
+def output_stream(request: RunRequest) -> IO[str]:
+    """The stream for the screen: stderr if stdout is used for JSON."""
+    stream = sys.stderr if request.output else sys.stdout
+    if isinstance(stream, io.TextIOWrapper):
+        # An encoding without the symbols of the screen prints question marks instead of failing.
+        stream.reconfigure(errors="replace")
+    return stream
 
 
 def print_results(
-    asked: RunRequest,
+    request: RunRequest,
     results: Sequence[JobResult],
-    keeping: Mapping[str, RunFolder],
+    folders: Mapping[str, RunFolder],
     screen: Screen,
     *more: StyledLine,
 ) -> int:
-    """Show how all of it ended, write what is kept, print what was asked for. Gives the worst verdict."""
+    """Show the outcomes, then `more`; write the run folders; print JSON if requested. Returns the worst verdict."""
     for result in results:
         if len(results) > 1:
             job = result.outcome.job
             screen.say((Span(f"{result.body.get('kind', '').lower()}/{job.metadata.name}", "bold"),))
         screen.show_outcome(result.outcome)
-        screen.say(*_result_lines(asked, result, keeping.get(result.outcome.job.metadata.name)))
+        screen.say(*_result_lines(request, result, folders.get(result.outcome.job.metadata.name)))
     screen.say(*more)
-    if asked.next_steps:
-        screen.say((Span("next: ", "bold"), Span(asked.next_steps)))
-    if asked.output == "json":
+    if request.next_steps:
+        screen.say((Span("next: ", "bold"), Span(request.next_steps)))
+    if request.output == "json":
         _print_json([result.body for result in results])
     return SUCCEEDED if all(result.outcome.succeeded for result in results) else FAILED
 
 
 def _print_json(bodies: Sequence[JSON]) -> None:
-    """One job as itself, several as a list, as `get` has it."""
+    """One job as an object, several as a List, like `gangline get`."""
     body = bodies[0] if len(bodies) == 1 else {"apiVersion": "v1", "kind": "List", "items": list(bodies)}
     click.echo(msgspec.json.format(msgspec.json.encode(body), indent=2))
 
 
-def _result_lines(asked: RunRequest, result: JobResult, keeping: RunFolder | None) -> list[StyledLine]:
-    """The curve, and what was kept (which is written here)."""
+def _result_lines(request: RunRequest, result: JobResult, folder: RunFolder | None) -> list[StyledLine]:
+    """Write the job and its curve into the run folder; returns the lines about curve, logs and artifacts."""
     outcome, lines = result.outcome, list[StyledLine]()
-    if asked.curve:
-        # Of all members together: what one of them sees is noisy.
-        points = sorted(point for each in outcome.curves.values() for point in each)
+    if request.curve:
+        # The points of all replicas together: those of a single one are noisy.
+        points = sorted(point for curve in outcome.curves.values() for point in curve)
         lines += [(Span(line),) for line in ("", *curve_lines(points), "")]
-    if keeping is not None:
-        keeping.write_job(result.body)
-        picture = keeping.write_curve(outcome.curves, outcome.metric)
-        shown = f"curve: {picture}   " if picture is not None else ""
-        lines.append((Span(f"{shown}logs: {keeping.folder}/", "dim"),))
-        lines += [(Span("warning: ", "yellow"), Span(keeping.write_error))] if keeping.write_error else []
+    if folder is not None:
+        folder.write_job(result.body)
+        picture = folder.write_curve(outcome.curves, outcome.metric)
+        curve_text = f"curve: {picture}   " if picture is not None else ""
+        lines.append((Span(f"{curve_text}logs: {folder.folder}/", "dim"),))
+        lines += [(Span("warning: ", "yellow"), Span(folder.write_error))] if folder.write_error else []
     if result.artifacts is not None and any(result.artifacts.glob("*")):
         lines.append((Span(f"artefacts: {result.artifacts}/", "dim"),))
     return lines
 
 
 def next_commands(*words: str) -> list[str]:
-    """Command lines that read what a run left; none where they would speak to a plane that runs."""
-    way = archive_flags()
-    return [f"gangline {each}{way}" for each in words] if way is not None else []
+    """Command lines that read the archived runs; none where they would reach a running plane instead."""
+    flags = archive_flags()
+    return [f"gangline {arguments}{flags}" for arguments in words] if flags is not None else []
 
 
 def failure_hints(outcomes: Sequence[RunOutcome]) -> list[StyledLine]:
-    """For people whose job failed: one line for each."""
-    jobs = [each.job.metadata for each in outcomes if not each.succeeded]
-    named = [f"{job.name} -n {job.namespace}" if job.namespace != "default" else job.name for job in jobs]
-    steps = [next_commands(f"why {name}", f"logs {name}") for name in named]
-    return [(Span("next: ", "bold"), Span(" · ".join(each))) for each in steps if each]
+    """For each failed job a line with the commands that explain the failure."""
+    jobs = [outcome.job.metadata for outcome in outcomes if not outcome.succeeded]
+    arguments = [f"{job.name} -n {job.namespace}" if job.namespace != "default" else job.name for job in jobs]
+    hints = [next_commands(f"why {words}", f"logs {words}") for words in arguments]
+    return [(Span("next: ", "bold"), Span(" · ".join(commands))) for commands in hints if commands]

@@ -1,4 +1,4 @@
-"""`gangline doctor`: whether everything is in place for jobs to run. Reads only."""
+"""`gangline doctor`: checks whether jobs can run on a server. Reads only."""
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime, timedelta
@@ -12,13 +12,7 @@ from gangline.api.meta import JSON, Key, Selector
 from gangline.api.scheme import Resource
 from gangline.base.clock import SystemClock
 from gangline.cli.flags.commands import cli_command
-from gangline.cli.flags.server_options import (
-    ServerOptions,
-    ServerTarget,
-    error_line,
-    run_blocking,
-    server_options,
-)
+from gangline.cli.flags.server_options import ServerOptions, ServerTarget, error_line, run_blocking, server_options
 from gangline.cli.output import formats, tables
 from gangline.cli.output.job_rows import parse_timestamp
 from gangline.cli.resources.lookup import JOB_KINDS, PODS
@@ -46,16 +40,12 @@ REQUIRED_RESOURCES = (
     ("", "pods", "log"),
     ("", "events", ""),
 )
-REQUIRED_VERBS = {
-    "pods": ("get", "list", "watch", "delete"),
-    "pods/log": ("get",),
-    "events": ("list",),
-}
+REQUIRED_VERBS = {"pods": ("get", "list", "watch", "delete"), "pods/log": ("get",), "events": ("list",)}
 REQUIRED_JOB_VERBS = ("get", "list", "watch", "create", "patch", "delete")
 
 
 class CheckResult(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One thing that was looked at."""
+    """The result of one check."""
 
     check: str
     result: str
@@ -64,20 +54,20 @@ class CheckResult(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 @cli_command()
-@click.option("-o", "--output", "form", type=click.Choice(["", "json"]), default="", help="json: for programs.")
+@click.option("-o", "--output", "form", type=click.Choice(["", "json"]), default="", help="Print the results as JSON.")
 @server_options
 def doctor(form: str, server: ServerOptions) -> int:
-    r"""Look whether everything is in place: server, definitions, rights, operator, clocks.
+    r"""Check whether jobs can run: server, definitions (CRDs), permissions, operator, clocks.
 
     \b
       gangline doctor
       gangline doctor --context prod -n team-a
 
-    Exit codes: 0 all is well, or nearly; 1 jobs cannot run as it is.
+    Exit codes: 0 no errors (there may be warnings); 1 jobs cannot run.
     """
 
-    async def work(client: Client, place: ServerTarget) -> int:
-        results = [result async for result in run_checks(client, place)]
+    async def work(client: Client, target: ServerTarget) -> int:
+        results = [result async for result in run_checks(client, target)]
         if form == "json":
             tables.write_stdout(formats.as_json(msgspec.to_builtins(results)))
         else:
@@ -95,124 +85,131 @@ def _print_results(results: Sequence[CheckResult]) -> None:
             click.echo(f"{result.check}: {result.remedy}", err=True)
 
 
-async def run_checks(client: Client, place: ServerTarget) -> AsyncIterator[CheckResult]:
-    """Everything, in an order in which one thing explains the next. Raises when there is no server at all."""
-    async for result in _check_server(client, place):
+async def run_checks(client: Client, target: ServerTarget) -> AsyncIterator[CheckResult]:
+    """Run all checks, in an order in which each explains failures of the next. Raises if there is no server."""
+    async for result in _check_server(client, target):
         yield result
     yield await _check_crds(client)
-    async for result in _check_permissions(client, place):
+    async for result in _check_permissions(client, target):
         yield result
-    yield await _check_operator(client, place)
+    yield await _check_operator(client, target)
 
 
-async def _check_server(client: Client, place: ServerTarget) -> AsyncIterator[CheckResult]:
-    began = SystemClock().now()
+async def _check_server(client: Client, target: ServerTarget) -> AsyncIterator[CheckResult]:
+    sent = SystemClock().now()
     response = await client.transport.send(Request("GET", "/version"))
-    ended = SystemClock().now()
+    received = SystemClock().now()
     error = response_error(response)
     if error is not None:
         raise error
     version = msgspec.json.decode(response.body).get("gitVersion", "unknown")
-    took = round((ended - began).total_seconds() * 1000)
-    where = "plane of this machine" if place.plane_folder is not None else f"context {place.connection.context}"
-    yield CheckResult("server", RESULT_OK, f"{place.connection.server} ({where}), Kubernetes {version}, {took} ms")
-    skew = clock_skew(response.headers.get("date", ""), began, ended)
+    latency = round((received - sent).total_seconds() * 1000)
+    where = "plane of this machine" if target.plane_folder is not None else f"context {target.connection.context}"
+    yield CheckResult("server", RESULT_OK, f"{target.connection.server} ({where}), Kubernetes {version}, {latency} ms")
+    skew = clock_skew(response.headers.get("date", ""), sent, received)
     if skew is None:
-        yield CheckResult("clocks", RESULT_WARNING, "the server does not say what time it is")
+        yield CheckResult("clocks", RESULT_WARNING, "the server sends no Date header")
     elif skew > MAX_CLOCK_SKEW:
-        told = f"the server's clock differs from this one by {round(skew.total_seconds())} s"
-        yield CheckResult("clocks", RESULT_WARNING, told, "let both follow a time server: ages and deadlines are off")
+        difference = f"the server's clock differs from this one by {round(skew.total_seconds())} s"
+        yield CheckResult(
+            "clocks", RESULT_WARNING, difference, "let both follow a time server: ages and deadlines are off"
+        )
     else:
         yield CheckResult("clocks", RESULT_OK, "the server's clock agrees with this one")
 
 
-def clock_skew(date: str, began: datetime, ended: datetime) -> timedelta | None:
-    """By how much a server's clock is off, at least; None if it does not say. It tells whole seconds."""
+def clock_skew(date: str, sent: datetime, received: datetime) -> timedelta | None:
+    """The minimal skew of the server's clock, from the Date header of a response; None if it has none.
+
+    The header has a resolution of one second.
+    """
     try:
-        told = parsedate_to_datetime(date)
+        earliest = parsedate_to_datetime(date)
     except ValueError:
         return None
-    early, late = told, told + timedelta(seconds=1)
-    return max(early - ended, began - late, timedelta())
+    latest = earliest + timedelta(seconds=1)
+    return max(earliest - received, sent - latest, timedelta())
 
 
 async def _check_crds(client: Client) -> CheckResult:
     from gangline.api.kubeflow.kinds import TRAINING_KINDS
     from gangline.schema.crds.job_crds import crd
 
-    missing, old = [], []
+    missing, outdated = [], []
     try:
         for kind in TRAINING_KINDS:
-            ours = crd(kind)
+            expected = crd(kind)
             try:
-                there = await client.get(CRDS, Key("", ours["metadata"]["name"]))
+                served = await client.get(CRDS, Key("", expected["metadata"]["name"]))
             except NotFound:
                 missing.append(kind.kind)
                 continue
-            if not _is_current_crd(ours, there):
-                old.append(kind.kind)
+            if not _is_current_crd(expected, served):
+                outdated.append(kind.kind)
     except Forbidden:
-        return CheckResult("definitions", RESULT_WARNING, "you may not look at definitions (CRDs)")
+        return CheckResult("definitions", RESULT_WARNING, "you may not read definitions (CRDs)")
     if missing:
         return CheckResult(
             "definitions", RESULT_ERROR, f"the server does not know {', '.join(missing)}", INSTALL_COMMAND
         )
-    if old:
+    if outdated:
         return CheckResult(
             "definitions",
             RESULT_WARNING,
-            f"of another version than this gangline: {', '.join(old)}",
+            f"of another version than this gangline: {', '.join(outdated)}",
             INSTALL_COMMAND,
         )
     return CheckResult("definitions", RESULT_OK, f"all {len(TRAINING_KINDS)} kinds, as this gangline has them")
 
 
-def _is_current_crd(ours: JSON, there: JSON) -> bool:
-    """Whether the schema of our version is the one that is served."""
-    served = {version["name"]: version.get("schema") for version in there["spec"]["versions"]}
-    return all(served.get(version["name"]) == version["schema"] for version in ours["spec"]["versions"])
+def _is_current_crd(expected: JSON, served: JSON) -> bool:
+    """Whether the server serves the schemas of this version of gangline."""
+    schemas = {version["name"]: version.get("schema") for version in served["spec"]["versions"]}
+    return all(schemas.get(version["name"]) == version["schema"] for version in expected["spec"]["versions"])
 
 
-async def _check_permissions(client: Client, place: ServerTarget) -> AsyncIterator[CheckResult]:
-    lacking: list[str] = []
-    for group, plural, part in REQUIRED_RESOURCES:
-        name = f"{plural}/{part}" if part else plural
-        for deed in REQUIRED_VERBS.get(name, REQUIRED_JOB_VERBS):
-            asked = {
-                "namespace": place.object_namespace,
-                "verb": deed,
+async def _check_permissions(client: Client, target: ServerTarget) -> AsyncIterator[CheckResult]:
+    denied: list[str] = []
+    for group, plural, subresource in REQUIRED_RESOURCES:
+        name = f"{plural}/{subresource}" if subresource else plural
+        for verb in REQUIRED_VERBS.get(name, REQUIRED_JOB_VERBS):
+            attributes = {
+                "namespace": target.object_namespace,
+                "verb": verb,
                 "group": group,
                 "resource": plural,
-                "subresource": part,
+                "subresource": subresource,
             }
-            body = {"spec": {"resourceAttributes": asked}}
+            body = {"spec": {"resourceAttributes": attributes}}
             try:
-                answer = await client.create(ACCESS_REVIEWS, body)
+                review = await client.create(ACCESS_REVIEWS, body)
             except KubeError as error:
-                yield CheckResult("rights", RESULT_WARNING, f"cannot be asked for: {error_line(error)}")
+                yield CheckResult("rights", RESULT_WARNING, f"cannot be checked: {error_line(error)}")
                 return
-            if not (answer.get("status") or {}).get("allowed"):
-                lacking.append(f"{deed} {name}")
-    if lacking:
-        told = f"in namespace {place.object_namespace} you may not {', '.join(lacking)}"
-        yield CheckResult("rights", RESULT_WARNING, told, "ask whoever runs the cluster for a role with these verbs")
+            if not (review.get("status") or {}).get("allowed"):
+                denied.append(f"{verb} {name}")
+    if denied:
+        problem = f"in namespace {target.object_namespace} you may not {', '.join(denied)}"
+        yield CheckResult("rights", RESULT_WARNING, problem, "ask whoever runs the cluster for a role with these verbs")
     else:
-        yield CheckResult("rights", RESULT_OK, f"you may do all with jobs in namespace {place.object_namespace}")
+        yield CheckResult(
+            "rights", RESULT_OK, f"you have all permissions for jobs in namespace {target.object_namespace}"
+        )
 
 
-async def _check_operator(client: Client, place: ServerTarget) -> CheckResult:
-    if place.plane_folder is not None:
+async def _check_operator(client: Client, target: ServerTarget) -> CheckResult:
+    if target.plane_folder is not None:
         return CheckResult("operator", RESULT_OK, "part of the plane of this machine")
     now = SystemClock().now()
     try:
         leases = (await client.list(LEASES)).items
-        alive = [lease for lease in leases if _is_operator_lease(lease) and is_lease_held(lease, now)]
-        if alive:
-            holder = alive[0]["spec"].get("holderIdentity", "")
-            return CheckResult("operator", RESULT_OK, f"alive: {holder} holds {alive[0]['metadata']['name']}")
+        held = [lease for lease in leases if _is_operator_lease(lease) and is_lease_held(lease, now)]
+        if held:
+            holder = held[0]["spec"].get("holderIdentity", "")
+            return CheckResult("operator", RESULT_OK, f"alive: {holder} holds {held[0]['metadata']['name']}")
         pods = (await client.list(PODS, Selector(labels=OPERATOR_SELECTOR))).items
     except Forbidden:
-        return CheckResult("operator", RESULT_WARNING, "you may not look for it (leases, pods in all namespaces)")
+        return CheckResult("operator", RESULT_WARNING, "you may not read leases and pods in all namespaces")
     running = [pod for pod in pods if (pod.get("status") or {}).get("phase") == "Running"]
     if running:
         metadata = running[0]["metadata"]
@@ -231,7 +228,7 @@ def _is_operator_lease(lease: JSON) -> bool:
 
 
 def is_lease_held(lease: JSON, now: datetime) -> bool:
-    """Whether somebody has renewed a lease in time."""
+    """Whether the lease has a holder that renewed it within twice its duration."""
     spec = lease.get("spec") or {}
     renewed, seconds = parse_timestamp(spec.get("renewTime")), spec.get("leaseDurationSeconds") or 0
     return bool(spec.get("holderIdentity")) and renewed is not None and now - renewed <= timedelta(seconds=2 * seconds)

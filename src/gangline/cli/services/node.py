@@ -1,4 +1,4 @@
-"""`gangline node`: this machine as a node of a server."""
+"""`gangline node`: runs this machine as a node of a server."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ from gangline.local.paths import home_folder
 @node_options
 @click.option("--kubeconfig", metavar="FILE", help="Kubeconfig to use instead of KUBECONFIG and ~/.kube/config.")
 @click.option("--context", metavar="NAME", help="Context of the kubeconfig to use.")
-def node(folder: Path | None, name: str, kubeconfig: str | None, context: str | None, **given: Any) -> int:
+def node(folder: Path | None, name: str, kubeconfig: str | None, context: str | None, **options: Any) -> int:
     r"""Run the pods that a server binds to this machine, as processes, until interrupted.
 
     \b
@@ -29,8 +29,8 @@ def node(folder: Path | None, name: str, kubeconfig: str | None, context: str | 
 
     Exit codes: 0 interrupted; 1 an error.
     """
-    chosen = name or socket.gethostname().lower()
-    return asyncio.run(_run_node(home_folder(folder), chosen, NodeOptions(**given), kubeconfig, context))
+    node_name = name or socket.gethostname().lower()
+    return asyncio.run(_run_node(home_folder(folder), node_name, NodeOptions(**options), kubeconfig, context))
 
 
 async def _run_node(folder: Path, name: str, options: NodeOptions, kubeconfig: str | None, context: str | None) -> int:
@@ -42,11 +42,11 @@ async def _run_node(folder: Path, name: str, options: NodeOptions, kubeconfig: s
     from gangline.node.options import node_settings
     from gangline.node.standalone import run_node
 
-    chosen = node_settings(name=name, **options._asdict())
+    settings = node_settings(name=name, **options._asdict())
     clock, home = SystemClock(), PlaneHome(folder)
     home.create_folder()
     connection = load_connection(kubeconfig=kubeconfig, context=context, environ=os.environ, home=Path.home())
     async with HttpTransport(connection) as transport:
         click.echo(f"node {name} of {connection.server}", err=True)
-        await run_node(Client(transport, clock=clock), Path.cwd(), home.pods, chosen, clock)
+        await run_node(Client(transport, clock=clock), Path.cwd(), home.pods, settings, clock)
     return 0

@@ -1,4 +1,4 @@
-"""`gangline scheduler`: places the gangs of a cluster."""
+"""`gangline scheduler`: runs the gang scheduler for a cluster."""
 
 import asyncio
 import gc
@@ -32,20 +32,17 @@ from gangline.operator.go_flags import GoCommand, go_flag, log_level
     type=click.Choice(["both", "bind", "pin"]),
     default="both",
     show_default=True,
-    help="bind: pods that name this scheduler are bound. pin: pods of another scheduler that carry our gate are let "
-    "go, with the node they are to go to.",
+    help="bind: bind pods with this schedulerName. pin: pin gated pods of another scheduler to a node, and remove "
+    "the gate.",
 )
-@go_flag(
-    "--no-preemption",
-    "Never make pods leave for more important gangs, or for a queue that is owed its share.",
-)
+@go_flag("--no-preemption", "Never preempt pods for gangs of higher priority, or for a queue below its share.")
 @click.option(
     "--patience",
     type=click.FloatRange(min=0),
     default=300.0,
     show_default=True,
     metavar="SECONDS",
-    help="After so long, what frees up is held for the gang that has waited longest; 0 is never.",
+    help="After this time, freed capacity is reserved for the gang that has waited longest; 0: never.",
 )
 @click.option(
     "--undo-after",
@@ -53,14 +50,14 @@ from gangline.operator.go_flags import GoCommand, go_flag, log_level
     default=60.0,
     show_default=True,
     metavar="SECONDS",
-    help="Undo a start that stays half bound for so long, where its PodGroup does not say; 0 is never.",
+    help="Roll back a gang that stays partly bound for this time, unless its PodGroup says otherwise; 0: never.",
 )
 @click.option(
     "--in-flight",
     type=click.IntRange(min=1),
     default=32,
     show_default=True,
-    help="Bindings under way at the same time, at most.",
+    help="The maximal number of concurrent bindings.",
 )
 @click.option(
     "--leader-elect",
@@ -70,14 +67,10 @@ from gangline.operator.go_flags import GoCommand, go_flag, log_level
     default=True,
     show_default=True,
     metavar="[true|false]",
-    help="Act only while holding a Lease, so that of several schedulers one acts.",
+    help="Act only while holding a Lease, so that only one of several schedulers acts.",
 )
 @click.option(
-    "--leader-election-id",
-    default="gangline-scheduler",
-    show_default=True,
-    metavar="NAME",
-    help="Name of that Lease.",
+    "--leader-election-id", default="gangline-scheduler", show_default=True, metavar="NAME", help="Name of that Lease."
 )
 @click.option(
     "--leader-election-namespace",
@@ -85,27 +78,27 @@ from gangline.operator.go_flags import GoCommand, go_flag, log_level
     metavar="NAME",
     help="Namespace of that Lease; by default the one of the context, or the pod's own.",
 )
-@go_flag("--install-crds", "Bring the definitions of PodGroup and Queue on the server to this version first.")
+@go_flag("--install-crds", "First update the CRDs of PodGroup and Queue on the server to this version.")
 @click.option(
     "--metrics-bind-address",
     default=":8080",
     show_default=True,
     metavar="ADDRESS",
-    help="Where /metrics is; 0 is nowhere.",
+    help="The address of /metrics; 0: none.",
 )
 @click.option(
     "--health-probe-bind-address",
     default=":8081",
     show_default=True,
     metavar="ADDRESS",
-    help="Where /healthz and /readyz are; 0 is nowhere.",
+    help="The address of /healthz and /readyz; 0: none.",
 )
 @click.option(
     "--log-format",
     type=click.Choice(["auto", "text", "json"]),
     default="auto",
     show_default=True,
-    help="How log lines look; auto is text on a terminal, else JSON.",
+    help="The format of log lines; auto is text on a terminal, else JSON.",
 )
 @click.option(
     "--log-level",
@@ -113,10 +106,10 @@ from gangline.operator.go_flags import GoCommand, go_flag, log_level
     default="info",
     show_default=True,
     metavar="LEVEL",
-    help="Least level to log: debug, info, warn, error.",
+    help="The lowest level to log: debug, info, warn, error.",
 )
 def scheduler(**flags: Any) -> int:
-    r"""Place the gangs of a cluster, each whole or not at all, until interrupted.
+    r"""Schedule the gangs of a cluster, each as a whole or not at all, until interrupted.
 
     \b
       gangline scheduler
@@ -135,7 +128,7 @@ async def _run_scheduler(flags: Mapping[str, Any]) -> int:
     from gangline.kube.config.connection import load_connection
     from gangline.operator.scheduler_process import run_scheduler
 
-    # Nearly all that is made here is a cache, or gone in a moment: looking for cycles in it serves nobody.
+    # Objects are either cached for long or freed at once by reference counts: frequent cycle collections find nothing.
     gc.freeze()
     gc.set_threshold(100_000, 20, 20)
     configure_logging(log_level(flags["level"]), LogFormat(flags["log_format"]))
@@ -147,24 +140,24 @@ async def _run_scheduler(flags: Mapping[str, Any]) -> int:
 
 
 def process_settings(flags: Mapping[str, Any]) -> Any:
-    """What the flags mean, by their names with underscores: a `scheduler.settings.ProcessSettings`."""
+    """The `SchedulerProcessSettings` of the flags, which are keyed by click parameter name."""
     from gangline.scheduler.settings import SchedulerProcessSettings, SchedulerSettings
     from gangline.scheduler.types.cycle import SchedulerPolicy
 
-    makes_room = not flags["no_preemption"]
+    preemption = not flags["no_preemption"]
     patience = timedelta(seconds=flags["patience"]) if flags["patience"] else None
-    undo = flags["undo_after"]
-    rules = SchedulerSettings(
+    rollback_after = flags["undo_after"]
+    scheduler_settings = SchedulerSettings(
         name=flags["scheduler_name"],
         bind_pods=flags["commit"] in ("both", "bind"),
         pin_pods=flags["commit"] in ("both", "pin"),
-        policy=SchedulerPolicy(starvation_timeout=patience, preemption=makes_room, reclaim=makes_room),
-        start_timeout=timedelta(seconds=undo) if undo else SchedulerSettings().start_timeout,
-        roll_back=bool(undo),
+        policy=SchedulerPolicy(starvation_timeout=patience, preemption=preemption, reclaim=preemption),
+        start_timeout=timedelta(seconds=rollback_after) if rollback_after else SchedulerSettings().start_timeout,
+        roll_back=bool(rollback_after),
         concurrency=flags["in_flight"],
     )
     return SchedulerProcessSettings(
-        scheduler=rules,
+        scheduler=scheduler_settings,
         metrics_address=flags["metrics_bind_address"],
         probe_address=flags["health_probe_bind_address"],
         leader_elect=flags["leader_elect"],

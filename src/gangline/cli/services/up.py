@@ -1,4 +1,4 @@
-"""`gangline up` and `gangline down`: a control plane on this machine that stays."""
+"""`gangline up` and `gangline down`: start and stop a lasting control plane on this machine."""
 
 import asyncio
 import os
@@ -20,25 +20,19 @@ OPEN_BIND_WARNING = (
     "warning: the API server listens on {}: whoever reaches it and has the token runs commands here, as you; "
     "leave out --bind to keep it to this machine"
 )
-EMPTY_LOG_TEXT = "it said nothing (is there room on the disk?)"
+EMPTY_LOG_TEXT = "its log is empty (is the disk full?)"
 TIMEOUT_SECONDS = 60.0
-"""Seconds to wait for a plane to come up or go down."""
+"""How long to wait for a plane to start or stop."""
 
 folder_option = click.option(
-    "--dir",
-    "folder",
-    type=click.Path(path_type=Path),
-    help="Folder of the plane; by default the user's state folder.",
+    "--dir", "folder", type=click.Path(path_type=Path), help="Folder of the plane; by default the user's state folder."
 )
 
 
 @cli_command()
 @folder_option
 @click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=0,
-    help="Port of the API server; chosen once and kept by default.",
+    "--port", type=click.IntRange(0, 65535), default=0, help="Port of the API server; chosen once and kept by default."
 )
 @click.option(
     "--bind",
@@ -53,7 +47,7 @@ folder_option = click.option(
     "scheduler",
     type=click.Choice(["fit", "none"]),
     default="fit",
-    help="Who binds pods of default-scheduler: the plane, to a node that fits, or nobody here.",
+    help="Whether the plane binds pods of default-scheduler to nodes that fit, or leaves them alone.",
 )
 @click.option(
     "--gang",
@@ -76,8 +70,8 @@ def up(folder: Path | None, port: int, bind: str, scheduler: str, gang: bool, de
     from gangline.local.listen import parse_listen_address
     from gangline.node.options import node_settings
 
-    # Wrong input is told here, not in the log of a process in the background.
-    place, options = parse_listen_address(bind), NodeOptions(**node)
+    # Checked here, so that mistakes are not only in the log of the background process.
+    address, options = parse_listen_address(bind), NodeOptions(**node)
     node_settings(**options._asdict())
     home = PlaneHome(home_folder(folder))
     home.create_folder()
@@ -85,13 +79,13 @@ def up(folder: Path | None, port: int, bind: str, scheduler: str, gang: bool, de
     if running is not None:
         raise InputError(f"{home.folder}: a plane is running already (process {running}); stop it with gangline down")
     home.clear_ready()
-    if place.is_open:
-        click.echo(OPEN_BIND_WARNING.format(place.host), err=True)
+    if address.is_open:
+        click.echo(OPEN_BIND_WARNING.format(address.host), err=True)
     if detach:
-        words = ["--port", str(port), "--bind", place.host, "--default-scheduler", scheduler]
-        words += ["--gang"] if gang else []
-        return _start_detached(home.folder, [*words, *options.as_arguments()])
-    return asyncio.run(_run_plane(home.folder, port, place.host, options, binds=scheduler == "fit", gang=gang))
+        arguments = ["--port", str(port), "--bind", address.host, "--default-scheduler", scheduler]
+        arguments += ["--gang"] if gang else []
+        return _start_detached(home.folder, [*arguments, *options.as_arguments()])
+    return asyncio.run(_run_plane(home.folder, port, address.host, options, binds=scheduler == "fit", gang=gang))
 
 
 async def _run_plane(folder: Path, port: int, bind: str, options: NodeOptions, *, binds: bool, gang: bool) -> int:
@@ -108,12 +102,9 @@ async def _run_plane(folder: Path, port: int, bind: str, options: NodeOptions, *
     from gangline.operator.settings import LOCAL_GANG_SETTINGS, LOCAL_SETTINGS
     from gangline.operator.wiring import embedded_plane
 
-    home, clock, place = PlaneHome(folder), SystemClock(), ListenAddress(bind)
+    home, clock, address = PlaneHome(folder), SystemClock(), ListenAddress(bind)
     plane = PlaneSettings(
-        host=place.host,
-        port=home.choose_port(port),
-        certificates=home.certificates,
-        token=home.ensure_token(),
+        host=address.host, port=home.choose_port(port), certificates=home.certificates, token=home.ensure_token()
     )
     local = LocalSettings(
         folder=Path.cwd(),
@@ -126,10 +117,10 @@ async def _run_plane(folder: Path, port: int, bind: str, options: NodeOptions, *
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    # Claimed until all of it has ended: `gangline down` then returns when nothing is left, ports included.
+    # The lock is held until everything has stopped, so that `gangline down` returns only once the ports are free.
     with home.lock():
         async with embedded_plane(local, clock, LOCAL_GANG_SETTINGS if gang else LOCAL_SETTINGS) as cluster:
-            issued = ensure_certificates(home.certificates, place.certificate_hosts(), clock.now())
+            issued = ensure_certificates(home.certificates, address.certificate_hosts(), clock.now())
             home.save_port(plane.port)
             home.write_kubeconfig(cluster.url, issued.ca)
             home.mark_ready()
@@ -140,20 +131,20 @@ async def _run_plane(folder: Path, port: int, bind: str, options: NodeOptions, *
     return 0
 
 
-def _start_detached(folder: Path, options: list[str]) -> int:
+def _start_detached(folder: Path, arguments: list[str]) -> int:
     from gangline.local.home import PlaneHome
 
     home = PlaneHome(folder)
-    command = [sys.executable, "-m", "gangline", "up", "--dir", str(folder), *options]
+    command = [sys.executable, "-m", "gangline", "up", "--dir", str(folder), *arguments]
     with home.log_file.open("ab") as log:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, close_fds=True
         )
-    end = time.monotonic() + TIMEOUT_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while home.running_pid() != process.pid:
-        if process.poll() is not None or time.monotonic() > end:
-            last = home.log_file.read_text(errors="replace").strip().splitlines()[-1:] or [EMPTY_LOG_TEXT]
-            raise InputError(f"{home.folder}: the plane did not start: {last[0]}; see {home.log_file}")
+        if process.poll() is not None or time.monotonic() > deadline:
+            lines = home.log_file.read_text(errors="replace").strip().splitlines() or [EMPTY_LOG_TEXT]
+            raise InputError(f"{home.folder}: the plane did not start: {lines[-1]}; see {home.log_file}")
         time.sleep(0.05)
     click.echo(f"control plane ready (process {process.pid})", err=True)
     click.echo(f"kubectl --kubeconfig {home.kubeconfig_file} get pods -A", err=True)
@@ -163,13 +154,13 @@ def _start_detached(folder: Path, options: list[str]) -> int:
 @cli_command()
 @folder_option
 def down(folder: Path | None) -> int:
-    r"""Stop the control plane of this machine. What it stored stays.
+    r"""Stop the control plane of this machine. Its state is kept.
 
     \b
       gangline down
       gangline down --dir /tmp/plane
 
-    Exit codes: 0, also if none was running; 1 it does not end.
+    Exit codes: 0, also if none was running; 1 it does not stop.
     """
     from gangline.local.home import PlaneHome
 
@@ -179,10 +170,10 @@ def down(folder: Path | None) -> int:
         click.echo(f"no plane is running in {home.folder}", err=True)
         return 0
     os.kill(pid, signal.SIGTERM)
-    end = time.monotonic() + TIMEOUT_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while home.running_pid() == pid:
-        if time.monotonic() > end:
-            raise InputError(f"{home.folder}: process {pid} does not end; look at {home.log_file}")
+        if time.monotonic() > deadline:
+            raise InputError(f"{home.folder}: process {pid} does not stop; see {home.log_file}")
         time.sleep(0.05)
     click.echo("stopped", err=True)
     return 0

@@ -1,20 +1,17 @@
-"""`gangline simulate`: the scheduler's engine on virtual time, on jobs of a trace or made-up ones."""
+"""`gangline simulate`: runs the scheduler's engine on virtual time, with the jobs of a trace or generated ones."""
 
 import sys
 from pathlib import Path
 
 import click
 
-from gangline.base.errors import InputError
 from gangline.cli.flags.commands import cli_command
 from gangline.cli.flags.durations import DURATION
-
-NODE_CAPACITY = "cpu=96,memory=1Ti,nvidia.com/gpu=8"
-MAX_NODES = 100_000
+from gangline.cli.simulate.defaults import MAX_NODES, NODE_CAPACITY
 
 
 @cli_command()
-@click.option("--nodes", type=click.IntRange(1, MAX_NODES), default=100, show_default=True, help="How many nodes.")
+@click.option("--nodes", type=click.IntRange(1, MAX_NODES), default=100, show_default=True, help="The number of nodes.")
 @click.option(
     "--node",
     "parks",
@@ -25,72 +22,55 @@ MAX_NODES = 100_000
 @click.option(
     "--trace", type=click.Path(), metavar="FILE", help="The jobs: CSV, or a JSON object per line; - is stdin."
 )
-@click.option("--jobs", type=click.IntRange(1), default=1000, show_default=True, help="How many jobs to make up.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Other made-up jobs for every other number.")
-@click.option("--mix", metavar="SIZE:SHARE,...", help="Sizes of made-up gangs, and how common they are.")
-@click.option("--request", metavar="AMOUNTS", help="What each member of a made-up gang needs.")
+@click.option("--jobs", type=click.IntRange(1), default=1000, show_default=True, help="The number of generated jobs.")
+@click.option("--seed", type=int, default=1, show_default=True, help="The seed of the generated jobs.")
+@click.option("--mix", metavar="SIZE:SHARE,...", help="Sizes of generated gangs, and how common they are.")
+@click.option("--request", metavar="AMOUNTS", help="The resources that each member of a generated gang requests.")
 @click.option(
     "--load",
     type=click.FloatRange(0.0, min_open=True),
     default=0.9,
     show_default=True,
-    help="How much made-up work comes in for what the nodes can do.",
+    help="The generated work as a share of what the nodes can do.",
 )
 @click.option(
-    "--duration",
-    type=DURATION,
-    default="30m",
-    show_default=True,
-    help="The middle of how long made-up jobs run.",
+    "--duration", type=DURATION, default="30m", show_default=True, help="The median duration of generated jobs."
 )
-@click.option("--priorities", metavar="PRIORITY:SHARE,...", help="Priorities of made-up jobs, and how common they are.")
 @click.option(
-    "--queue",
-    "queues",
-    multiple=True,
-    metavar="NAME[=WEIGHT][,AMOUNTS]",
-    help="A queue, its weight and its cap.",
+    "--priorities", metavar="PRIORITY:SHARE,...", help="Priorities of generated jobs, and how common they are."
+)
+@click.option(
+    "--queue", "queues", multiple=True, metavar="NAME[=WEIGHT][,AMOUNTS]", help="A queue with its weight and cap."
 )
 @click.option(
     "--patience",
     type=DURATION,
     default="5m",
     show_default=True,
-    help="How long a gang is passed by smaller ones; 0: for ever.",
+    help="How long smaller gangs may overtake a waiting one; 0: for ever.",
 )
-@click.option("--no-preemption", is_flag=True, help="Nobody has to leave for a more important gang.")
-@click.option("--no-reclaim", is_flag=True, help="Queues take nothing back from one another.")
-@click.option("--grace", type=DURATION, default="30s", show_default=True, help="How long a pod takes to leave.")
+@click.option("--no-preemption", is_flag=True, help="Never preempt pods for a gang of higher priority.")
+@click.option("--no-reclaim", is_flag=True, help="Queues do not reclaim their share from each other.")
+@click.option("--grace", type=DURATION, default="30s", show_default=True, help="How long a preempted pod takes to end.")
 @click.option(
     "--checkpoint",
     type=DURATION,
     default="0",
-    help="How often jobs save their work; without it all is lost when they have to leave.",
+    help="How often jobs save their work; by default a preempted job loses all of it.",
 )
-@click.option(
-    "--cycle",
-    type=DURATION,
-    default="1s",
-    show_default=True,
-    help="At most one round of decisions in this time.",
-)
-@click.option(
-    "--log",
-    type=click.Path(dir_okay=False),
-    metavar="FILE",
-    help="Write every event there, a JSON object per line.",
-)
+@click.option("--cycle", type=DURATION, default="1s", show_default=True, help="Minimal time between two cycles.")
+@click.option("--log", type=click.Path(dir_okay=False), metavar="FILE", help="Write every event there, as JSON lines.")
 @click.option(
     "--plots",
     type=click.Path(file_okay=False),
     metavar="FOLDER",
-    help="Draw use and waiting over time there, as SVG.",
+    help="Draw resource use and waiting jobs over time there, as SVG.",
 )
-@click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", help="How to print.")
-def simulate(**given: object) -> int:
-    r"""See how long gangs wait and how full the nodes are, without a cluster: hours of it in seconds.
+@click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", help="Output format.")
+def simulate(**options: object) -> int:
+    r"""Simulate how long gangs wait and how full the nodes are: hours of a cluster in seconds.
 
-    The decisions are those of the scheduler, on virtual time: whole gangs, priorities, queues with weights and caps,
+    The scheduler's own engine decides, on virtual time: whole gangs, priorities, queues with weights and caps,
     preemption, patience. The same jobs, nodes and options give the same result, and the same log, byte for byte.
 
     \b
@@ -98,25 +78,18 @@ def simulate(**given: object) -> int:
       gangline simulate --node 80*cpu=96,memory=1Ti,nvidia.com/gpu=8 --node 20*cpu=64,memory=256Gi --trace jobs.csv
       gangline simulate --queue research=3 --queue product=1,nvidia.com/gpu=200 --priorities 0:9,10:1 -o json
 
-    A trace has the columns arrival, members, request, duration, and if wanted queue, priority, name and least; times
+    A trace has the columns arrival, members, request, duration, and optionally queue, priority, name and least; times
     are seconds, and a request is cpu=8 memory=64Gi. More in docs/simulate.md.
 
     Exit codes: 0; 1 an error of input.
     """
     # Imported here: the engine and numpy take a while to load.
-    from gangline.cli.simulate import run
+    from gangline.cli.simulate.report import as_json, as_text, write_plots
+    from gangline.cli.simulate.request import simulate_request
+    from gangline.cli.simulate.run import run_simulation
 
-    wanted = run.simulate_request(given)
-    done = run.run_simulation(wanted, Path(str(given["log"])) if given["log"] else None)
-    if given["plots"]:
-        run.write_plots(done, Path(str(given["plots"])))
-    sys.stdout.write(run.as_json(done) if given["form"] == "json" else run.as_text(done))
+    result = run_simulation(simulate_request(options), Path(str(options["log"])) if options["log"] else None)
+    if options["plots"]:
+        write_plots(result, Path(str(options["plots"])))
+    sys.stdout.write(as_json(result) if options["form"] == "json" else as_text(result))
     return 0
-
-
-def parse_count(text: object) -> int:
-    """A count in front of `*`. Raises `InputError`."""
-    try:
-        return int(str(text))
-    except ValueError as error:
-        raise InputError(f"--node: {text!r} is not a number of nodes") from error

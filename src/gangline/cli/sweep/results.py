@@ -1,24 +1,18 @@
-"""What a sweep leaves: the table as CSV, a picture of all trials, and a folder with the logs of each."""
+"""The folder of a sweep: the leaderboard as CSV, a picture of all trials, and a run folder for each trial."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from gangline.base.errors import InputError
-from gangline.cli.follow.view import number_text
 from gangline.cli.output.curve import Point, comparison_svg
+from gangline.cli.output.text import number_text
 from gangline.cli.run.kept_files import RunFolder
-from gangline.cli.sweep.leaderboard import (
-    MAX_NAMED_CURVES,
-    Leaderboard,
-    leaderboard_csv,
-    parameter_labels,
-    trial_label,
-)
+from gangline.cli.sweep.leaderboard import MAX_NAMED_CURVES, Leaderboard, leaderboard_csv, parameter_labels, trial_label
 
 
 class SweepFolder:
-    """`<runs>/<job>-sweep/`. What an earlier sweep of the same name left there is replaced."""
+    """Writes into `<runs>/<job>-sweep/`, replacing the files of an earlier sweep of the same name."""
 
     def __init__(self, runs: Path, job: str) -> None:
         self.folder = runs / f"{job}-sweep"
@@ -27,18 +21,18 @@ class SweepFolder:
 
     @property
     def write_error(self) -> str:
-        """Why not all was written, if not: on a full disk a sweep goes on, and tells it at the end."""
+        """The first write error, or empty: on a full disk the sweep continues and reports the error at the end."""
         return next(filter(None, (self._write_error, *(trial.write_error for trial in self._trial_folders))), "")
 
     def prepare(self) -> None:
-        """Make the folder, without what an earlier sweep wrote. Raises `InputError` where that cannot be."""
+        """Create the folder and remove the files of an earlier sweep. Raises `InputError` where that fails."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self.csv.unlink(missing_ok=True)
             self.svg.unlink(missing_ok=True)
             for folder in self.folder.glob("trial-*"):
                 self._trial_folder(folder.name).prepare()
-                # Anything of somebody else's keeps it.
+                # A folder with files that are not ours is kept.
                 with suppress(OSError):
                     folder.rmdir()
         except OSError as error:
@@ -46,45 +40,45 @@ class SweepFolder:
 
     @property
     def artifacts_pattern(self) -> Path:
-        """Where programs leave what they make, beside their logs, as a node takes it: a trial has its own namespace."""
+        """The artifact folders as a pattern for the node, beside the logs: every trial has a namespace of its own."""
         return self.folder.absolute() / "{namespace}" / "artifacts"
 
     def remove_empty_artifacts(self) -> None:
-        """Remove the folders in which programs left nothing."""
+        """Remove the artifact folders that stayed empty."""
         for folder in self.folder.glob("trial-*/artifacts"):
             with suppress(OSError):
                 folder.rmdir()
 
-    def open_trial(self, at: int) -> RunFolder:
-        """Where a trial keeps its logs; made now."""
-        keeping = self._trial_folder(f"trial-{at}")
-        self._trial_folders.append(keeping)
+    def open_trial(self, number: int) -> RunFolder:
+        """Create the run folder of a trial."""
+        folder = self._trial_folder(f"trial-{number}")
+        self._trial_folders.append(folder)
         with self._record_errors():
-            keeping.prepare()
-        return keeping
+            folder.prepare()
+        return folder
 
     def _trial_folder(self, name: str) -> RunFolder:
         return RunFolder(self.folder, name)
 
     def write_table(self, board: Leaderboard) -> None:
-        """The CSV, whole or not at all: whoever reads it meanwhile never sees half of it."""
+        """Replace the CSV atomically: a reader never sees half of it."""
         new = self.csv.with_suffix(".csv.new")
         with self._record_errors():
             new.write_text(leaderboard_csv(board), encoding="utf-8")
             new.replace(self.csv)
 
     def write_picture(self, board: Leaderboard, curves: Mapping[int, Sequence[Point]]) -> Path | None:
-        """The curves of all trials, the best ones named; None if there is nothing to draw, or no room for it."""
-        lines = {at: points for at, points in curves.items() if len(points) > 1}
-        named = parameter_labels(board.rows)
+        """Draw the curves of all trials, the best ones named; None if there are none, or the file cannot be written."""
+        lines = {number: points for number, points in curves.items() if len(points) > 1}
+        labels = parameter_labels(board.rows)
         best = [row for row in board.ranked_rows() if row.number in lines][:MAX_NAMED_CURVES]
-        first = {row.number for row in best}
+        best_numbers = {row.number for row in best}
         if not lines:
             return None
         metric = board.objective.metric
         svg = comparison_svg(
-            {f"{trial_label(row, named)}  {number_text(row.value or 0.0)}": lines[row.number] for row in best},
-            [points for at, points in lines.items() if at not in first],
+            {f"{trial_label(row, labels)}  {number_text(row.value or 0.0)}": lines[row.number] for row in best},
+            [points for number, points in lines.items() if number not in best_numbers],
             f"{metric} of {len(lines)} trials",
             rises=board.objective.maximize,
         )

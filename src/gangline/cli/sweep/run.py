@@ -1,7 +1,9 @@
-"""A sweep as it was asked for, to its exit code: run, printed, told. Heavy to import."""
+"""Runs the trials of a sweep on an embedded control plane, and prints the leaderboard.
+
+Imports much: import it only once a sweep is certain.
+"""
 
 import asyncio
-import logging
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -18,24 +20,22 @@ from gangline.api.kubeflow.training import JobKind
 from gangline.api.meta import JSON, Key, Selector
 from gangline.base.clock import Clock, SystemClock
 from gangline.base.errors import GanglineError, InputError
-from gangline.base.log import LogFormat, configure_logging
 from gangline.base.tasks import run_every, unwrap_exception_group
-from gangline.cli.cleanup.processes import cancel_on_interrupt, kill_all
+from gangline.cli.cleanup.processes import cancel_on_interrupt, kill_all, with_watchdog
 from gangline.cli.errors import error_line
 from gangline.cli.exit_codes import FAILED, SUCCEEDED
-from gangline.cli.follow.follower import MAX_CURVE_POINTS, Follower
+from gangline.cli.follow.follower import Follower
+from gangline.cli.follow.job_view import add_point
 from gangline.cli.follow.log_sources import FileLogSource
-from gangline.cli.follow.outcome import RunOutcome
-from gangline.cli.follow.view import JobFrame, StyledLine
+from gangline.cli.follow.screen import Screen
 from gangline.cli.manifests.jobs import read_documents
 from gangline.cli.manifests.server_errors import explained_error
 from gangline.cli.output import formats
 from gangline.cli.output.curve import Point, curve_lines
 from gangline.cli.output.tables import render, use_colour, write_stdout
 from gangline.cli.run.kept_files import RunFolder
-from gangline.cli.run.local import with_watchdog
-from gangline.cli.run.result import fetch_final_job
-from gangline.cli.sweep.command import SweepRequest
+from gangline.cli.run.result import fetch_final_job, silence_operator_log
+from gangline.cli.run.submit import submit_job
 from gangline.cli.sweep.leaderboard import (
     Leaderboard,
     Objective,
@@ -50,10 +50,10 @@ from gangline.cli.sweep.leaderboard import (
     remarks,
     trial_label,
 )
+from gangline.cli.sweep.request import SweepRequest, SweepSource
 from gangline.cli.sweep.results import SweepFolder
 from gangline.cli.sweep.screen import SweepScreen, choose_sweep_screen
-from gangline.cli.sweep.space import TrialValues
-from gangline.cli.sweep.trial_jobs import SweepSource
+from gangline.cli.sweep.space import TrialValues, is_path
 from gangline.kube.client import Client
 from gangline.kube.errors import ApiError, NotFound
 from gangline.kube.options import WriteOptions
@@ -68,55 +68,34 @@ from gangline.why.diagnosis.diagnose import diagnose
 
 REDRAW_INTERVAL = timedelta(milliseconds=250)
 POLL_INTERVAL = timedelta(milliseconds=50)
-"""How often it is looked whether the pods of a trial are gone."""
+"""How often to check whether the pods of a trial are deleted."""
 CLEANUP_TIMEOUT = timedelta(seconds=45)
-"""How long that may take: longer than they are given to end."""
+"""How long to wait for that: longer than the grace period of the pods."""
 
 
 class SweepPlan(NamedTuple):
-    """The trials as jobs of one kind, and how to run them."""
+    """The jobs of all trials, which are of one kind, and the settings of the sweep."""
 
     kind: JobKind
     bodies: Sequence[JSON]
-    # Where their processes start.
+    # The working directory of the processes.
     folder: Path
     node: NodeSettings
     parallel: int = 1
-    # Of one trial.
+    # The timeout of each trial.
     timeout: float | None = None
 
 
 class TrialRejected(GanglineError):
-    """The server does not take a trial."""
+    """The server rejects the job of a trial."""
 
-    def __init__(self, at: int, error: ApiError) -> None:
+    def __init__(self, index: int, error: ApiError) -> None:
         super().__init__(str(error))
-        self.index, self.error = at, error
-
-
-class NullScreen:
-    """A screen on which nothing is shown: a sweep shows trials, not members."""
-
-    shows_usage = False
-
-    def __enter__(self) -> "NullScreen":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-    def show_ready(self, url: str, seconds: float) -> None: ...
-    def show_state(self, job: str, state: str) -> None: ...
-    def show_phase(self, member: str, phase: str) -> None: ...
-    def show_log(self, member: str, line: str) -> None: ...
-    def show_progress(self, member: str, progress: Progress) -> None: ...
-    def draw(self, *jobs: JobFrame) -> None: ...
-    def say(self, *lines: StyledLine) -> None: ...
-    def show_outcome(self, outcome: RunOutcome) -> None: ...
+        self.index, self.error = index, error
 
 
 class TrialMetrics:
-    """What the members of one trial reported of the metric."""
+    """The progress reports of one trial's replicas."""
 
     def __init__(self, metric: str) -> None:
         self._metric = metric
@@ -124,138 +103,136 @@ class TrialMetrics:
         self.metric_names: set[str] = set()
         self.latest: Progress | None = None
 
-    def add(self, member: str, found: Progress) -> None:
-        self.latest = found
-        self.metric_names.update(found.metrics)
-        if self._metric in found.metrics:
-            points = self.curves.setdefault(member, [])
-            points.append(Point(found.step, found.metrics[self._metric]))
-            if len(points) > MAX_CURVE_POINTS:
-                del points[1:-1:2]
+    def add(self, replica: str, progress: Progress) -> None:
+        self.latest = progress
+        self.metric_names.update(progress.metrics)
+        if self._metric in progress.metrics:
+            add_point(self.curves.setdefault(replica, []), Point(progress.step, progress.metrics[self._metric]))
 
     @property
     def value(self) -> float | None:
-        """What was reported last; of several members, the mean of that."""
-        last = [points[-1].value for points in self.curves.values()]
-        return sum(last) / len(last) if last else None
+        """The mean over the replicas of the value that each reported last."""
+        last_values = [points[-1].value for points in self.curves.values()]
+        return sum(last_values) / len(last_values) if last_values else None
 
 
 class SweepRunner:
-    """Runs the trials of a board. `board`, `curves` and `metrics` can be read at any time, also after a failure."""
+    """Runs all trials. `board`, `curves` and `metrics` can be read at any time, also after a failure."""
 
     def __init__(
-        self, wanted: SweepPlan, board: Leaderboard, kept: SweepFolder, shown: SweepScreen, clock: Clock
+        self, plan: SweepPlan, board: Leaderboard, folder: SweepFolder, screen: SweepScreen, clock: Clock
     ) -> None:
-        self._plan, self._folder, self._screen, self._clock = wanted, kept, shown, clock
+        self._plan, self._folder, self._screen, self._clock = plan, folder, screen, clock
         self.board = board
         self.curves: dict[int, list[Point]] = {}
-        # All metrics that anybody reported.
+        # The names of all metrics that any trial reported.
         self.metrics: set[str] = set()
 
     async def run(self) -> None:
-        """All trials to their ends. When this returns or raises, no process is left.
+        """Run all trials until they have finished. When this returns or raises, no process is left.
 
-        Raises `TrialRejected` if the server would not take one of them; then none was run, and nothing written down.
-        An interrupt (SIGINT, SIGTERM, SIGHUP) cancels it; at the next one what still runs is killed.
+        Raises `TrialRejected` if the server rejects one of them; then none was run, and no file was written. The first
+        interrupt (SIGINT, SIGTERM, SIGHUP) cancels the sweep; the next one kills all processes.
         """
         with with_watchdog() as state, self._screen:
             settings = LocalSettings(folder=self._plan.folder, logs=state, node=self._plan.node)
-            # The other kinds would only take time.
+            # Only the kind of the trials: each further kind costs start-up time.
             operator = msgspec.structs.replace(LOCAL_SETTINGS, kinds=(self._plan.kind.kind,))
             async with embedded_plane(settings, self._clock, operator) as plane:
                 await self._dry_run_trials(plane.client)
                 self._folder.prepare()
-                told = partial(self._screen.say, "stopping … (Ctrl-C again kills at once)")
-                with cancel_on_interrupt(told, partial(kill_all, state)):
+                announce = partial(self._screen.say, "stopping … (Ctrl-C again kills at once)")
+                with cancel_on_interrupt(announce, partial(kill_all, state)):
                     await self._run_trials(plane.client, state)
 
     async def _dry_run_trials(self, client: Client) -> None:
-        """Ask the server about all trials: a mistake is in every one of them, or would come up late."""
+        """Validate the jobs of all trials on the server, so that a mistake is not found only after hours."""
         dry = client.with_options(WriteOptions(dry_run=True))
         resource = client.unstructured(self._plan.kind.resource)
-        for at, body in enumerate(self._plan.bodies):
+        for index, body in enumerate(self._plan.bodies):
             metadata = {**body["metadata"], "namespace": "default"}
             try:
                 await dry.create(resource, {**body, "metadata": metadata}, namespace="default")
             except ApiError as error:
-                raise TrialRejected(at, error) from error
+                raise TrialRejected(index, error) from error
 
     async def _run_trials(self, client: Client, state: Path) -> None:
-        room = asyncio.Semaphore(self._plan.parallel)
+        slots = asyncio.Semaphore(self._plan.parallel)
 
-        async def one(row: TrialRow, body: JSON) -> None:
-            async with room:
+        async def run_in_slot(row: TrialRow, body: JSON) -> None:
+            async with slots:
                 await self._run_trial(row, body, client, state)
 
         async with asyncio.TaskGroup() as outer:
             drawing = outer.create_task(run_every(REDRAW_INTERVAL, self._draw, self._clock))
             async with asyncio.TaskGroup() as group:
                 for row, body in zip(self.board.rows, self._plan.bodies, strict=True):
-                    group.create_task(one(row, body))
+                    group.create_task(run_in_slot(row, body))
             drawing.cancel()
 
     async def _draw(self) -> None:
         self._screen.draw(self.board)
 
     async def _run_trial(self, row: TrialRow, body: JSON, client: Client, state: Path) -> None:
-        """One trial from its start to its row. Its own failure is in the row; only an interrupt is raised."""
-        started, reports = self._clock.monotonic(), TrialMetrics(self.board.objective.metric)
-        keeping = self._folder.open_trial(row.number)
+        """Run one trial and fill its row. A failure of the trial is stored in the row; only cancellation is raised."""
+        started, metrics = self._clock.monotonic(), TrialMetrics(self.board.objective.metric)
+        folder = self._folder.open_trial(row.number)
 
-        def now(state: TrialState, cause: str = "") -> TrialRow:
-            newest = reports.latest
+        def current_row(state: TrialState, cause: str = "") -> TrialRow:
+            latest = metrics.latest
             return msgspec.structs.replace(
                 row,
                 state=state,
-                value=reports.value,
-                step=newest.step if newest is not None else None,
-                share=newest.fraction if newest is not None else None,
+                value=metrics.value,
+                step=latest.step if latest is not None else None,
+                share=latest.fraction if latest is not None else None,
                 seconds=self._clock.monotonic() - started,
                 cause=cause,
             )
 
-        def watch(member: str, found: Progress) -> None:
-            reports.add(member, found)
-            self.board = self.board.with_row(now(TrialState.RUNNING))
+        def on_progress(replica: str, progress: Progress) -> None:
+            metrics.add(replica, progress)
+            self.board = self.board.with_row(current_row(TrialState.RUNNING))
 
         follower = Follower(
             client,
             self._plan.kind,
             FileLogSource(state, _job_key(body)),
             self._clock,
-            NullScreen(),
-            watcher=watch,
-            keeper=keeping.add_line,
+            Screen(),
+            progress_hook=on_progress,
+            log_hook=folder.add_line,
         )
-        self._update_row(now(TrialState.RUNNING))
+        self._update_row(current_row(TrialState.RUNNING))
         try:
-            ended = await self._wait_for_end(follower, body, client, keeping)
-            self._finish_trial(now(*ended), reports)
+            state_and_cause = await self._submit_and_follow(follower, body, client, folder)
+            self._finish_trial(current_row(*state_and_cause), metrics)
         except asyncio.CancelledError:
-            self._finish_trial(now(TrialState.STOPPED, "interrupted"), reports)
+            self._finish_trial(current_row(TrialState.STOPPED, "interrupted"), metrics)
             raise
-        # Not before the next trial: what is left of this one would take its time.
+        # Before the slot is free again: processes of this trial would slow the next one down.
         await self._delete_trial(client, body)
 
-    async def _wait_for_end(
-        self, follower: Follower, body: JSON, client: Client, keeping: RunFolder
+    async def _submit_and_follow(
+        self, follower: Follower, body: JSON, client: Client, folder: RunFolder
     ) -> tuple[TrialState, str]:
+        """Run the trial's job until it has finished; returns the final state, and the cause if it did not succeed."""
         try:
             async with asyncio.timeout(self._plan.timeout):
-                outcome = await follower.submit_and_follow(body)
+                outcome = await follower.watch(await submit_job(client, self._plan.kind, body))
         except TimeoutError:
             cause = await self._cause(client, body)
-            late = f"not finished after {self._plan.timeout:g} s"
-            return TrialState.TIMED_OUT, f"{late}: {cause}" if cause else late
+            message = f"not finished after {self._plan.timeout:g} s"
+            return TrialState.TIMED_OUT, f"{message}: {cause}" if cause else message
         except GanglineError as error:
             return TrialState.FAILED, str(error)
-        keeping.write_job(await fetch_final_job(client, outcome))
+        folder.write_job(await fetch_final_job(client, outcome))
         if outcome.succeeded:
             return TrialState.SUCCEEDED, ""
         return TrialState.FAILED, await self._cause(client, body) or outcome.job.status.conditions[-1].message
 
     async def _cause(self, client: Client, body: JSON) -> str:
-        """What `gangline why` says of it; empty if nothing."""
+        """The cause that `gangline why` finds; empty if it finds none."""
         key = _job_key(body)
         try:
             case = await collect(client, f"{self._plan.kind.kind.lower()}/{key.name}", key.namespace, self._clock)
@@ -267,20 +244,20 @@ class SweepRunner:
         key = _job_key(body)
         with suppress(NotFound):
             await client.delete(self._plan.kind.model, key)
-        end = self._clock.monotonic() + CLEANUP_TIMEOUT.total_seconds()
-        where = Selector(namespace=key.namespace)
-        while (await client.list(Pod, where)).items and self._clock.monotonic() < end:
+        deadline = self._clock.monotonic() + CLEANUP_TIMEOUT.total_seconds()
+        selector = Selector(namespace=key.namespace)
+        while (await client.list(Pod, selector)).items and self._clock.monotonic() < deadline:
             await self._clock.sleep(POLL_INTERVAL)
 
     def _update_row(self, row: TrialRow) -> None:
         self.board = self.board.with_row(row)
         self._screen.show_trial(self.board, row)
 
-    def _finish_trial(self, row: TrialRow, reports: TrialMetrics) -> None:
-        self.metrics |= reports.metric_names
-        self.curves[row.number] = mean_curve(reports.curves)
+    def _finish_trial(self, row: TrialRow, metrics: TrialMetrics) -> None:
+        self.metrics |= metrics.metric_names
+        self.curves[row.number] = mean_curve(metrics.curves)
         self._update_row(row)
-        # After every trial: a sweep that is killed keeps what it had.
+        # Written after every trial: a killed sweep keeps the rows of the finished ones.
         self._folder.write_table(self.board)
 
 
@@ -288,73 +265,70 @@ def _job_key(body: JSON) -> Key:
     return Key(body["metadata"]["namespace"], body["metadata"]["name"])
 
 
-def run_sweep(
-    asked: SweepRequest,
-    source: SweepSource,
-    facts: JobKind,
-    bodies: Sequence[JSON],
-    values: Sequence[TrialValues],
-) -> int:
-    """Run it, and give the exit code. Raises `InputError` before anything starts, `KeyboardInterrupt` at the end."""
-    # What the operator would warn of is in the table, as a cause.
-    configure_logging(logging.ERROR, LogFormat.TEXT)
-    node = node_settings(**asked.node._asdict())
-    kept = SweepFolder(asked.runs, str(bodies[0]["metadata"]["name"]))
-    node = msgspec.structs.replace(node, artifacts=kept.artifacts_pattern)
-    wanted = SweepPlan(facts, bodies, source.folder, node, asked.parallel, asked.timeout)
-    board = new_leaderboard(Objective(asked.metric, asked.maximize), values)
-    sweep = SweepRunner(wanted, board, kept, choose_sweep_screen(sys.stderr), SystemClock())
+def run_sweep(request: SweepRequest, kind: JobKind, bodies: Sequence[JSON], trials: Sequence[TrialValues]) -> int:
+    """Run the trials, print the leaderboard and return the exit code.
+
+    Raises `InputError` before anything is started, and `KeyboardInterrupt` after an interrupted sweep was stopped.
+    """
+    silence_operator_log()
+    node = node_settings(**request.node._asdict())
+    folder = SweepFolder(request.runs, str(bodies[0]["metadata"]["name"]))
+    node = msgspec.structs.replace(node, artifacts=folder.artifacts_pattern)
+    plan = SweepPlan(kind, bodies, request.source.folder, node, request.parallel, request.timeout)
+    board = new_leaderboard(Objective(request.metric, request.maximize), trials)
+    runner = SweepRunner(plan, board, folder, choose_sweep_screen(sys.stderr), SystemClock())
     try:
         with unwrap_exception_group():
-            asyncio.run(sweep.run())
+            asyncio.run(runner.run())
     except asyncio.CancelledError:
-        _print_results(asked, sweep, kept)
+        _print_results(request, runner, folder)
         click.echo("stopped; no process is left", err=True)
         raise KeyboardInterrupt from None
-    except TrialRejected as error:
-        raise _rejection_error(source, bodies[error.index], values[error.index], error) from None
+    except TrialRejected as rejection:
+        raise _rejection_error(request.source, bodies, trials, rejection) from None
     finally:
-        kept.remove_empty_artifacts()
-    _print_results(asked, sweep, kept)
-    return SUCCEEDED if sweep.board.count(TrialState.SUCCEEDED) else FAILED
+        folder.remove_empty_artifacts()
+    _print_results(request, runner, folder)
+    return SUCCEEDED if runner.board.count(TrialState.SUCCEEDED) else FAILED
 
 
-def _rejection_error(source: SweepSource, body: JSON, values: TrialValues, refused: TrialRejected) -> InputError:
-    """Why no trial was begun, with the line of the file; and with its values, where they are in the job."""
-    found = error_line(refused.error).removeprefix("error: ")
+def _rejection_error(
+    source: SweepSource, bodies: Sequence[JSON], trials: Sequence[TrialValues], rejection: TrialRejected
+) -> InputError:
+    """Why the server rejects a trial: with the line of the manifest, and the trial's values that are set in the job."""
+    message = error_line(rejection.error).removeprefix("error: ")
     if source.file is not None:
-        document = msgspec.structs.replace(read_documents(source.file)[0][1], body=body)
-        found = str(explained_error([document], refused.error))
-    places = {name: value for name, value in values.items() if "." in name}
-    with_values = "".join(f"--set {name}={value}: " for name, value in places.items())
-    return InputError(f"{with_values}{found}")
+        document = msgspec.structs.replace(read_documents(source.file)[0][1], body=bodies[rejection.index])
+        message = str(explained_error([document], rejection.error))
+    overrides = {name: value for name, value in trials[rejection.index].items() if is_path(name)}
+    flags = "".join(f"--set {name}={value}: " for name, value in overrides.items())
+    return InputError(f"{flags}{message}")
 
 
-def _print_results(asked: SweepRequest, sweep: SweepRunner, kept: SweepFolder) -> None:
-    """The leaderboard on standard output; for people, the curve of the best one and where everything is."""
-    board = sweep.board
-    kept.write_table(board)
-    picture = kept.write_picture(board, sweep.curves)
-    if asked.output == "json":
+def _print_results(request: SweepRequest, runner: SweepRunner, folder: SweepFolder) -> None:
+    """Print the leaderboard to stdout; to stderr the curve of the best trial, remarks and the paths of the files."""
+    board = runner.board
+    folder.write_table(board)
+    picture = folder.write_picture(board, runner.curves)
+    if request.output == "json":
         write_stdout(formats.as_json(leaderboard_json(board)))
     else:
         write_stdout(render(leaderboard_header(board), leaderboard_rows(board), colour=use_colour(sys.stdout)))
-        for line in _best_curve(board, sweep):
+        for line in _best_curve(board, runner):
             click.echo(line, err=True)
-    for remark in remarks(board, sweep.metrics):
+    for remark in remarks(board, runner.metrics):
         click.echo(f"note: {remark}", err=True)
-    if kept.write_error:
-        click.echo(f"warning: {kept.write_error}", err=True)
-    drawn = f"picture: {picture}   " if picture is not None else ""
-    click.echo(f"table: {kept.csv}   {drawn}logs: {kept.folder}/trial-*/", err=True)
+    if folder.write_error:
+        click.echo(f"warning: {folder.write_error}", err=True)
+    picture_text = f"picture: {picture}   " if picture is not None else ""
+    click.echo(f"table: {folder.csv}   {picture_text}logs: {folder.folder}/trial-*/", err=True)
 
 
-def _best_curve(board: Leaderboard, sweep: SweepRunner) -> list[str]:
-    """The curve of the best trial, with its name."""
+def _best_curve(board: Leaderboard, runner: SweepRunner) -> list[str]:
+    """The curve of the best trial, with its label."""
     best = board.best_row()
-    if best is None or len(sweep.curves[best.number]) < 2:
+    if best is None or len(runner.curves[best.number]) < 2:
         return []
-    name = (
-        f"{board.objective.metric} of trial {best.number}, the best: {trial_label(best, parameter_labels(board.rows))}"
-    )
-    return ["", *curve_lines(sweep.curves[best.number]), name, ""]
+    label = trial_label(best, parameter_labels(board.rows))
+    title = f"{board.objective.metric} of trial {best.number}, the best: {label}"
+    return ["", *curve_lines(runner.curves[best.number]), title, ""]

@@ -1,13 +1,12 @@
-"""Where a sweep is shown while it goes on: a leaderboard drawn in place on a terminal, else a line per change."""
+"""Screens that show a running sweep: a leaderboard redrawn in place on a terminal, else one line per change."""
 
 from collections.abc import Sequence
-from types import TracebackType
-from typing import IO, Any, Protocol, Self
+from typing import IO, Any, Self
 
 import click
 
-from gangline.cli.follow.view import Span, StyledLine, clip_line, duration_text, number_text
 from gangline.cli.output.tables import is_ansi_terminal
+from gangline.cli.output.text import Span, StyledLine, clip_line, duration_text, number_text
 from gangline.cli.sweep.leaderboard import (
     Leaderboard,
     TrialRow,
@@ -29,32 +28,8 @@ STATE_STYLES = {
 COLUMN_GAP = 2
 
 
-class SweepScreen(Protocol):
-    """Left with `with`, so that a terminal is never left in disorder."""
-
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None: ...
-    def show_trial(self, board: Leaderboard, row: TrialRow) -> None:
-        """A trial has begun or ended."""
-
-    def draw(self, board: Leaderboard) -> None:
-        """All there is to know now. Called again and again."""
-
-    def say(self, text: str) -> None:
-        """A line for people."""
-
-
-def choose_sweep_screen(stream: IO[str]) -> SweepScreen:
-    """A live board for a terminal that can move its cursor, else plain lines."""
-    if is_ansi_terminal(stream):
-        return LiveSweepScreen(stream)
-    return PlainSweepScreen(stream)
-
-
-class PlainSweepScreen:
-    """One line per change."""
+class SweepScreen:
+    """Prints one line per change. A context manager, so that the terminal is always restored."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
@@ -66,30 +41,29 @@ class PlainSweepScreen:
         return None
 
     def show_trial(self, board: Leaderboard, row: TrialRow) -> None:
+        """A trial has started or finished."""
         self.say(trial_line(board, row))
 
     def draw(self, board: Leaderboard) -> None:
-        """Every change was told already."""
+        """Redraw the leaderboard, if this screen draws one. Called several times a second."""
 
     def say(self, text: str) -> None:
+        """Print a line for the user."""
         click.echo(text, file=self._stream)
 
 
-class LiveSweepScreen:
-    """The leaderboard, drawn anew in place, and gone at the end: then it is printed once and for all."""
+class LiveSweepScreen(SweepScreen):
+    """Redraws the leaderboard in place, and erases it at the end: the final one is printed to stdout."""
 
     def __init__(self, stream: IO[str]) -> None:
+        super().__init__(stream)
         # Imported here: only a terminal needs it.
         from rich.console import Console
         from rich.live import Live as Block
 
         self._console = Console(file=stream, highlight=False, markup=False, emoji=False)
         self._live: Any = Block(
-            console=self._console,
-            auto_refresh=False,
-            redirect_stdout=False,
-            redirect_stderr=False,
-            transient=True,
+            console=self._console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False, transient=True
         )
 
     def __enter__(self) -> Self:
@@ -106,19 +80,24 @@ class LiveSweepScreen:
         from rich.text import Text
 
         width, height = self._console.size
-        drawn = leaderboard_lines(board, width - 1, max(4, height - 4))
-        styled = [Text.assemble(*((span.text, span.style) for span in each)) for each in drawn]
+        lines = leaderboard_lines(board, width - 1, max(4, height - 4))
+        styled = [Text.assemble(*((span.text, span.style) for span in line)) for line in lines]
         self._live.update(Text("\n").join(styled), refresh=True)
 
     def say(self, text: str) -> None:
         self._console.print(text, soft_wrap=True)
 
 
+def choose_sweep_screen(stream: IO[str]) -> SweepScreen:
+    """A live leaderboard for a terminal that can move its cursor, else plain lines."""
+    return LiveSweepScreen(stream) if is_ansi_terminal(stream) else SweepScreen(stream)
+
+
 def trial_line(board: Leaderboard, row: TrialRow) -> str:
     """`trial 3 of 4  lr=0.01 batch=32  Succeeded in 2.1 s  loss 0.113  best so far`."""
     parts = [f"trial {row.number} of {len(board.rows)}", trial_label(row, parameter_labels(board.rows))]
-    took = f" in {duration_text(row.seconds)}" if row.seconds is not None and row.state.is_over else ""
-    parts.append(f"{row.state}{took}")
+    duration = f" in {duration_text(row.seconds)}" if row.seconds is not None and row.state.is_over else ""
+    parts.append(f"{row.state}{duration}")
     if row.value is not None and row.state.is_over:
         parts.append(f"{board.objective.metric} {number_text(row.value)}")
     best = board.best_row()
@@ -128,24 +107,24 @@ def trial_line(board: Leaderboard, row: TrialRow) -> str:
 
 
 def leaderboard_lines(board: Leaderboard, width: int = 100, rows: int = 40) -> list[StyledLine]:
-    """The head, then one line per trial: at most `rows` in all, from the best downwards."""
+    """The header, then one line per trial, best first: at most `rows` lines in all."""
     done = sum(row.state.is_over for row in board.rows)
-    aim = f"{'highest' if board.objective.maximize else 'lowest'} {board.objective.metric}"
-    going = board.count(TrialState.RUNNING)
-    head = (
+    objective = f"{'highest' if board.objective.maximize else 'lowest'} {board.objective.metric}"
+    running = board.count(TrialState.RUNNING)
+    header = (
         Span("sweep", "bold"),
-        Span(f"  {done} of {len(board.rows)} trials done · {going} running · {aim}"),
+        Span(f"  {done} of {len(board.rows)} trials done · {running} running · {objective}"),
     )
     table = _aligned_rows([leaderboard_header(board), *leaderboard_rows(board)])
     ordered = board.sorted_rows()
     best = board.best_row()
-    shown = [(Span(table[0], "dim"),)]
+    lines = [(Span(table[0], "dim"),)]
     for row, text in list(zip(ordered, table[1:], strict=True))[: max(1, rows - 3)]:
         style = "bold green" if best is not None and row.number == best.number else STATE_STYLES[row.state]
-        shown.append((Span(text, style),))
-    left = len(ordered) - (len(shown) - 1)
-    more: list[StyledLine] = [(Span(f"… and {left} more", "dim"),)] if left else []
-    return [clip_line(each, width) for each in (head, *shown, *more)]
+        lines.append((Span(text, style),))
+    hidden = len(ordered) - (len(lines) - 1)
+    more: list[StyledLine] = [(Span(f"… and {hidden} more", "dim"),)] if hidden else []
+    return [clip_line(line, width) for line in (header, *lines, *more)]
 
 
 def _aligned_rows(table: Sequence[Sequence[str]]) -> list[str]:

@@ -1,9 +1,7 @@
-"""The job of one trial: a file with some values changed, or a command with some words changed. Pure but for the file."""
+"""The job of each trial: a manifest with some values changed, or a command with placeholders filled in."""
 
 import copy
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
 
 from gangline.api.kubeflow.training import JobKind
 from gangline.api.meta import JSON
@@ -11,72 +9,59 @@ from gangline.base.errors import InputError
 from gangline.cli.manifests.from_command import job_from_command
 from gangline.cli.manifests.jobs import read_job
 from gangline.cli.manifests.overrides import with_overrides
-from gangline.cli.sweep.space import TrialValues
+from gangline.cli.sweep.request import SweepSource
+from gangline.cli.sweep.space import TrialValues, is_path
 
 TRIAL_VARIABLE = "GANGLINE_TRIAL"
-"""The variable with a trial's number: for the name of a checkpoint, say."""
-
-
-class SweepSource(NamedTuple):
-    """What is tried: the job in a file, or a command and how many processes."""
-
-    file: Path | None = None
-    command: tuple[str, ...] = ()
-    nproc: int = 0
-    kind: str = ""
-
-    @property
-    def folder(self) -> Path:
-        """Where its processes start."""
-        return self.file.parent.resolve() if self.file is not None else Path.cwd()
+"""The environment variable with the trial's number, for example for the name of a checkpoint."""
 
 
 def trial_job(source: SweepSource, values: TrialValues, number: int) -> tuple[JobKind, JSON]:
     """The job of a trial. Raises `InputError`.
 
-    A parameter with dots is a place in the job, set as `gangline run --set` does. Any other is a variable of every
-    container, and so `$(lr)` in its command; in a COMMAND also `{lr}` is replaced. The job keeps its name, for its
-    file may speak of it, and gets a namespace of its own.
+    A parameter with dots is a path in the job, set as by `gangline run --set`. Any other is an environment variable of
+    every container, and so `$(lr)` in its command; in a COMMAND `{lr}` is replaced too. The job keeps its name, because
+    its manifest may refer to it, and gets a namespace of its own.
     """
-    paths = [f"{name}={value}" for name, value in values.items() if "." in name]
-    variables = {name: value for name, value in values.items() if "." not in name}
+    overrides = [f"{name}={value}" for name, value in values.items() if is_path(name)]
+    variables = {name: value for name, value in values.items() if not is_path(name)}
     if source.file is not None:
-        facts, body = read_job(source.file, paths)
+        kind, body = read_job(source.file, overrides)
     else:
         words = [_substituted(word, variables) for word in source.command]
-        # Its name comes from the command as written, not from a value in it.
-        facts, body = job_from_command(source.kind, words, source.nproc)
+        # The name is derived from the command as written, so that all trials share it.
+        kind, body = job_from_command(source.kind, words, source.nproc)
         body["metadata"]["name"] = job_from_command(source.kind, source.command, source.nproc)[1]["metadata"]["name"]
-        body = with_overrides(body, paths)
-    body = with_variables(facts, body, {**variables, TRIAL_VARIABLE: str(number)})
+        body = with_overrides(body, overrides)
+    body = with_variables(kind, body, {**variables, TRIAL_VARIABLE: str(number)})
     body["metadata"]["namespace"] = f"trial-{number}"
-    return facts, body
+    return kind, body
 
 
-def with_variables(facts: JobKind, body: JSON, variables: Mapping[str, str]) -> JSON:
-    """The job with these variables in every container: first, so that others may be made of them."""
+def with_variables(kind: JobKind, body: JSON, variables: Mapping[str, str]) -> JSON:
+    """The job with these variables in every container: before the others, so that others may refer to them."""
     changed: JSON = copy.deepcopy(body)
-    for replica in changed["spec"].get(facts.replicas, {}).values():
+    for replica in changed["spec"].get(kind.replicas, {}).values():
         spec = replica.get("template", {}).get("spec", {})
         for container in (*spec.get("initContainers", ()), *spec.get("containers", ())):
             container["env"] = [
                 *({"name": name, "value": value.replace("$", "$$")} for name, value in variables.items()),
-                *(each for each in container.get("env") or () if each.get("name") not in variables),
+                *(entry for entry in container.get("env") or () if entry.get("name") not in variables),
             ]
     return changed
 
 
-def trial_jobs(source: SweepSource, found: Sequence[TrialValues]) -> tuple[JobKind, list[JSON]]:
-    """The jobs of all trials, which are of one kind. Mistakes are found before anything starts: `InputError`."""
-    made = [trial_job(source, values, number) for number, values in enumerate(found, 1)]
-    kinds = {facts.kind for facts, _ in made}
-    names = {body["metadata"]["name"] for _, body in made}
+def trial_jobs(source: SweepSource, trials: Sequence[TrialValues]) -> tuple[JobKind, list[JSON]]:
+    """The kind and the bodies of all trials' jobs. Raises `InputError` if their kinds or names differ."""
+    jobs = [trial_job(source, values, number) for number, values in enumerate(trials, 1)]
+    kinds = {kind.kind for kind, _ in jobs}
+    names = {body["metadata"]["name"] for _, body in jobs}
     if len(kinds) > 1 or len(names) > 1:
         raise InputError("--set: trials are the same job with other values; leave its kind and name as they are")
-    return made[0][0], [body for _, body in made]
+    return jobs[0][0], [body for _, body in jobs]
 
 
-def _substituted(word: str, variables: Mapping[str, Any]) -> str:
+def _substituted(word: str, variables: Mapping[str, str]) -> str:
     for name, value in variables.items():
         word = word.replace(f"{{{name}}}", value)
     return word

@@ -1,4 +1,4 @@
-"""How a job ended, in a few lines."""
+"""The summary of a finished job."""
 
 import msgspec
 
@@ -6,8 +6,8 @@ from gangline.api.kubeflow.kinds import TFJOB
 from gangline.api.kubeflow.training import Failure, TrainingJob
 from gangline.api.meta import Condition
 from gangline.cli.follow.outcome import RunOutcome, live_summary, plain_summary
-from gangline.cli.follow.view import StyledLine, plain_text
 from gangline.cli.output.curve import Point
+from gangline.cli.output.text import StyledLine, plain_text
 from gangline.testing.builders import make_job
 from gangline.why.diagnosis.wording import exit_code_meaning
 
@@ -23,14 +23,14 @@ def said(lines: list[StyledLine]) -> list[str]:
     return [plain_text(line) for line in lines]
 
 
-def test_success_says_how_long_how_many_restarts_and_what_was_learned() -> None:
+def test_the_summary_of_a_success_has_duration_restarts_and_metric() -> None:
     curves = {"worker-0": [Point(1, 1.92), Point(9, 0.004)]}
     outcome = RunOutcome(job("Succeeded", restarts=1), 14.2, curves=curves, metric="loss")
     assert said(live_summary(outcome)) == ["✔ Succeeded in 14 s · 1 restart · loss 1.92 → 0.004"]
     assert said(plain_summary(outcome)) == ["Succeeded in 14.2 s: as it was."]
 
 
-def test_a_failure_names_the_first_who_failed_what_that_means_and_its_last_words() -> None:
+def test_the_summary_of_a_failure_has_the_first_failed_replica_and_its_last_lines() -> None:
     failure = Failure(replica="worker-1", exit_code=137, reason="Error")
     report = '{"progress": {"step": 1}}'
     outcome = RunOutcome(job("Failed", failure=failure), 2.0, {"worker-1": ["one", report, "", "two"]})
@@ -43,24 +43,24 @@ def test_a_failure_names_the_first_who_failed_what_that_means_and_its_last_words
     assert said(plain_summary(outcome)) == ["Failed in 2.0 s: as it was.", *expected]
 
 
-def test_last_words_are_few_and_those_of_the_status_if_it_has_them() -> None:
+def test_last_lines_are_few_and_those_of_the_status_are_preferred() -> None:
     failure = Failure(replica="worker-1", log=tuple(str(at) for at in range(20)))
     lines = said(plain_summary(RunOutcome(job("Failed", failure=failure), 2.0, {"worker-1": ["other"]})))
     assert lines[1:] == ["first to fail: worker-1", *(f"  worker-1| {at}" for at in range(15, 20))]
 
 
-def test_a_job_that_nobody_failed_first_is_told_by_its_message() -> None:
+def test_a_failure_without_a_first_replica_has_the_message_of_the_job() -> None:
     assert said(plain_summary(RunOutcome(job("Failed"), 2.0))) == ["Failed in 2.0 s: as it was."]
 
 
-def test_a_success_with_members_that_failed_says_so() -> None:
+def test_a_success_with_failed_replicas_has_a_note() -> None:
     outcome = RunOutcome(job("Succeeded"), 1.0, failed_replicas={"worker-0": 1, "worker-1": None})
     note = "note: the job succeeded although these failed: worker-0 (exit 1), worker-1"
     assert said(plain_summary(outcome))[1:] == [note]
     assert said(live_summary(outcome))[1:] == [note]
 
 
-def test_who_was_killed_for_its_memory_is_told_so() -> None:
+def test_an_oom_kill_is_explained() -> None:
     failure = Failure(replica="worker-1", exit_code=137, reason="OOMKilled")
     lines = said(plain_summary(RunOutcome(job("Failed", failure=failure), 2.0)))
     assert lines[1] == "first to fail: worker-1 with exit code 137 (OOMKilled): it used more memory than it may"

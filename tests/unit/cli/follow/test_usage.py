@@ -1,4 +1,4 @@
-"""What processes of a local plane take, of real processes."""
+"""CPU and memory of the processes of a local plane, measured on real processes."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ time.sleep(999)
 
 @contextmanager
 def process(state: Path, code: str) -> Iterator["subprocess.Popen[str]"]:
-    """A process that is written down as a node would, held by a lock as a shim would."""
+    """A process recorded as by a node, with a lock held as by a shim."""
     files = StateFolder(state).pod(Key("default", "job-worker-0"), "u1").run_files("main", 0)
     files.begin(RunRecord(id="1", attempt=0))
     descriptor = files.acquire_lock()
@@ -44,7 +44,7 @@ def process(state: Path, code: str) -> Iterator["subprocess.Popen[str]"]:
         os.close(descriptor)
 
 
-async def test_cpu_is_the_share_of_a_core_between_two_looks(tmp_path: Path) -> None:
+async def test_cpu_is_the_share_of_a_core_between_two_samples(tmp_path: Path) -> None:
     clock = FakeClock()
     with process(tmp_path, BUSY) as running:
         usage = UsageSampler(tmp_path, clock)
@@ -53,7 +53,7 @@ async def test_cpu_is_the_share_of_a_core_between_two_looks(tmp_path: Path) -> N
         first = usage.sample()["job-worker-0"]
         assert (first.cpu, first.memory > 1_000_000) == (0.0, True)
         await clock.advance(timedelta(seconds=1))
-        # It waits now: nothing more was taken.
+        # The process sleeps now and uses no CPU.
         assert usage.sample()["job-worker-0"].cpu < 0.2
 
 

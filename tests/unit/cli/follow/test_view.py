@@ -1,4 +1,4 @@
-"""From facts to lines: what a person sees of a job that runs."""
+"""From frames to lines: how a running job is drawn."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -12,16 +12,13 @@ from gangline.cli.follow.view import (
     ReplicaState,
     ReplicaUsage,
     RestartHistory,
-    duration_text,
-    elapsed_text,
     job_lines,
-    number_text,
     plain_progress,
-    plain_text,
     replica_condition,
     replica_line,
     updated_history,
 )
+from gangline.cli.output.text import duration_text, elapsed_text, number_text, plain_text
 from gangline.progress.line import Progress
 from gangline.testing.builders import make_member
 
@@ -41,7 +38,7 @@ def waiting(reason: str, **more: Any) -> Pod:
 
 def test_the_block_reads_like_the_first_minute() -> None:
     killed = updated_history(RestartHistory(), worker(2, phase="Failed", exit_code=137, uid="a"))
-    facts = JobFrame(
+    frame = JobFrame(
         "TFJob",
         "linear",
         "Running",
@@ -55,7 +52,7 @@ def test_the_block_reads_like_the_first_minute() -> None:
         {"PS": 1, "Worker": 4},
         7.9,
     )
-    assert [plain_text(line) for line in job_lines(facts, 70, 10)] == [
+    assert [plain_text(line) for line in job_lines(frame, 70, 10)] == [
         "tfjob/linear  ps 1 · worker 4                           Running  00:07",
         "  ps-0      ● running      0 restarts  ",
         "  worker-0  ● running      0 restarts  step 240/400  60 %  loss 0.113",
@@ -66,7 +63,7 @@ def test_the_block_reads_like_the_first_minute() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seat", "light", "word"),
+    ("replica", "light", "word"),
     [
         (ReplicaState("worker-1"), "○", "waiting"),
         (ReplicaState("worker-1", worker(phase="Pending")), "◐", "starting"),
@@ -89,27 +86,27 @@ def test_the_block_reads_like_the_first_minute() -> None:
         (ReplicaState("worker-1", None, RestartHistory({"a": 0})), "◐", "restarting"),
     ],
 )
-def test_a_light_says_how_a_member_is(seat: ReplicaState, light: str, word: str) -> None:
-    assert replica_condition(seat)[:2] == (light, word)
+def test_each_condition_of_a_replica_has_a_light(replica: ReplicaState, light: str, word: str) -> None:
+    assert replica_condition(replica)[:2] == (light, word)
 
 
-def test_once_the_job_is_over_nobody_is_still_running() -> None:
-    seats = (
+def test_no_replica_of_a_finished_job_is_running() -> None:
+    replicas = (
         ReplicaState("ps-0", make_member("PS")),
         ReplicaState("worker-0", worker(0, phase="Succeeded")),
         ReplicaState("worker-1"),
     )
-    lines = [plain_text(line).split()[1:3] for line in job_lines(JobFrame("TFJob", "x", "Succeeded", seats), 80)[1:]]
+    lines = [plain_text(line).split()[1:3] for line in job_lines(JobFrame("TFJob", "x", "Succeeded", replicas), 80)[1:]]
     assert lines == [["○", "stopped"], ["✔", "succeeded"], ["○", "stopped"]]
 
 
-def test_what_holds_a_container_back_is_named() -> None:
+def test_the_reason_of_a_stuck_container_is_shown() -> None:
     assert "ErrImagePull" in plain_text(
         replica_line(ReplicaState("worker-1", waiting("ErrImagePull", phase="Pending")))
     )
 
 
-def test_restarts_count_pods_that_took_a_seat_again_and_containers_that_were_started_again() -> None:
+def test_restarts_are_replaced_pods_plus_restarted_containers() -> None:
     history = updated_history(RestartHistory(), worker(phase="Failed", exit_code=137, uid="a"))
     assert (history.restarts, history.exit_code) == (0, 137)
     history = updated_history(history, worker(uid="b"))
@@ -121,24 +118,26 @@ def test_restarts_count_pods_that_took_a_seat_again_and_containers_that_were_sta
     )
 
 
-def test_a_member_that_is_well_again_shows_its_progress_and_no_old_exit_code() -> None:
-    seat = ReplicaState("worker-1", worker(), RestartHistory({"a": 0, "b": 0}, 137), Progress(1, 2))
-    assert "137" not in plain_text(replica_line(seat))
-    assert "50 %" in plain_text(replica_line(seat))
+def test_a_recovered_replica_shows_its_progress_and_no_old_exit_code() -> None:
+    replica = ReplicaState("worker-1", worker(), RestartHistory({"a": 0, "b": 0}, 137), Progress(1, 2))
+    assert "137" not in plain_text(replica_line(replica))
+    assert "50 %" in plain_text(replica_line(replica))
 
 
-def test_a_big_team_shows_those_that_need_attention() -> None:
-    seats = [ReplicaState(f"worker-{index}", worker(index)) for index in range(100)]
-    seats[70] = ReplicaState("worker-70", worker(70, phase="Failed", exit_code=1))
-    lines = [plain_text(line) for line in job_lines(JobFrame("TFJob", "big", "Running", tuple(seats)), 80, 4)]
+def test_a_big_job_shows_the_replicas_that_need_attention() -> None:
+    replicas = [ReplicaState(f"worker-{index}", worker(index)) for index in range(100)]
+    replicas[70] = ReplicaState("worker-70", worker(70, phase="Failed", exit_code=1))
+    lines = [plain_text(line) for line in job_lines(JobFrame("TFJob", "big", "Running", tuple(replicas)), 80, 4)]
     assert [line.split()[0] for line in lines[1:5]] == ["worker-0", "worker-1", "worker-2", "worker-70"]
     assert lines[5] == "  … and 96 more"
 
 
 @pytest.mark.parametrize("width", [10, 40, 100])
-def test_no_line_of_a_member_is_wider_than_the_screen(width: int) -> None:
-    seat = ReplicaState("worker-1", worker(), RestartHistory(), Progress(1, 10**9, {"loss": 1.0, "accuracy": 0.123456}))
-    lines = job_lines(JobFrame("TFJob", "x", "Running", (seat,)), width, 4)
+def test_no_line_of_a_replica_is_wider_than_the_screen(width: int) -> None:
+    replica = ReplicaState(
+        "worker-1", worker(), RestartHistory(), Progress(1, 10**9, {"loss": 1.0, "accuracy": 0.123456})
+    )
+    lines = job_lines(JobFrame("TFJob", "x", "Running", (replica,)), width, 4)
     assert all(len(plain_text(line)) <= width for line in lines[1:])
 
 
@@ -152,18 +151,18 @@ def test_the_bar_is_full_only_at_the_end(share: float, full: int) -> None:
     assert bar == "━" * full + ("╺" + "━" * (19 - full) if full < 20 else "")
 
 
-def test_what_a_member_takes_is_shown_where_there_is_room() -> None:
-    seat = ReplicaState(
+def test_usage_is_shown_where_there_is_room() -> None:
+    replica = ReplicaState(
         "worker-1", worker(), RestartHistory(), Progress(200, 400), usage=ReplicaUsage(0.31, 44_200_000)
     )
-    assert "  31 % cpu     44 MB   step 200/400 ━━" in plain_text(replica_line(seat, 8, 110))
-    assert "cpu" not in plain_text(replica_line(seat, 8, 80))
-    assert "cpu" not in plain_text(replica_line(msgspec.structs.replace(seat, pod=worker(phase="Failed")), 8, 110))
+    assert "  31 % cpu     44 MB   step 200/400 ━━" in plain_text(replica_line(replica, 8, 110))
+    assert "cpu" not in plain_text(replica_line(replica, 8, 80))
+    assert "cpu" not in plain_text(replica_line(msgspec.structs.replace(replica, pod=worker(phase="Failed")), 8, 110))
 
 
-def test_a_bar_gives_way_to_numbers() -> None:
-    seat = ReplicaState("worker-1", worker(), RestartHistory(), Progress(200, 400, {"loss": 0.113}))
-    shown = [plain_text(replica_line(seat, 8, width)).split("/400")[1] for width in (120, 80, 70)]
+def test_the_bar_is_shortened_for_longer_numbers() -> None:
+    replica = ReplicaState("worker-1", worker(), RestartHistory(), Progress(200, 400, {"loss": 0.113}))
+    shown = [plain_text(replica_line(replica, 8, width)).split("/400")[1] for width in (120, 80, 70)]
     assert shown == [
         " ━━━━━━━━━━╺━━━━━━━━━  50 %  loss 0.113",
         " ━━━╺━━━  50 %  loss 0.113",
@@ -184,15 +183,15 @@ def test_a_bar_gives_way_to_numbers() -> None:
         (2e12, "2.00e+12"),
     ],
 )
-def test_numbers_have_three_digits_that_matter(value: float, said: str) -> None:
+def test_numbers_have_three_significant_digits(value: float, said: str) -> None:
     assert number_text(value) == said
 
 
-def test_times_are_short() -> None:
+def test_durations_are_short() -> None:
     assert [elapsed_text(0), elapsed_text(61.9), elapsed_text(3723)] == ["00:00", "01:01", "1:02:03"]
     assert [duration_text(0.64), duration_text(14.2), duration_text(125)] == ["0.6 s", "14 s", "2 min 5 s"]
 
 
-def test_progress_in_plain_words() -> None:
+def test_progress_as_plain_text() -> None:
     assert plain_progress(Progress(240, 400, {"loss": 0.113})) == "step 240/400  60 %  loss 0.113"
     assert plain_progress(Progress(7, None, {"reward": 3})) == "step 7  reward 3"

@@ -1,4 +1,4 @@
-"""What a job would create."""
+"""The objects that a job would create."""
 
 from pathlib import Path
 from typing import Any
@@ -7,7 +7,8 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from gangline.cli.plan.command import differences, plan
+from gangline.cli.plan.command import plan
+from gangline.cli.plan.diff import differences
 
 EXAMPLES = Path(__file__).parents[4] / "examples"
 
@@ -67,26 +68,26 @@ def test_a_job_with_mistakes_is_not_planned(tmp_path: Path) -> None:
     assert "expected int" in done.stderr
 
 
-def test_what_a_server_adds_is_no_difference() -> None:
-    wanted = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}}
-    there = {
+def test_fields_that_a_server_adds_are_no_difference() -> None:
+    planned = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}}
+    existing = {
         "metadata": {"name": "p", "uid": "u"},
         "spec": {"containers": [{"name": "c", "imagePullPolicy": "Always"}], "nodeName": "n"},
         "status": {},
     }
-    assert list(differences(wanted, there)) == []
+    assert list(differences(planned, existing)) == []
 
 
 def test_a_difference_names_the_field_and_both_values() -> None:
-    wanted = {"spec": {"containers": [{"image": "b", "args": ["x"]}]}}
-    there = {"spec": {"containers": [{"image": "a"}]}}
-    assert list(differences(wanted, there)) == [
+    planned = {"spec": {"containers": [{"image": "b", "args": ["x"]}]}}
+    existing = {"spec": {"containers": [{"image": "a"}]}}
+    assert list(differences(planned, existing)) == [
         'spec.containers[0].image: "a" -> "b"',
         'spec.containers[0].args: null -> ["x"]',
     ]
 
 
-def test_a_difference_in_a_list_is_called_by_the_name_of_its_item() -> None:
-    wanted = {"env": [{"name": "A", "value": "1"}, {"name": "WORLD_SIZE", "value": "4"}], "args": ["a"]}
-    there = {"env": [{"name": "A", "value": "1"}, {"name": "WORLD_SIZE", "value": "3"}], "args": ["b"]}
-    assert list(differences(wanted, there)) == ['env[WORLD_SIZE].value: "3" -> "4"', 'args[0]: "b" -> "a"']
+def test_a_difference_in_a_list_has_the_name_of_the_item() -> None:
+    planned = {"env": [{"name": "A", "value": "1"}, {"name": "WORLD_SIZE", "value": "4"}], "args": ["a"]}
+    existing = {"env": [{"name": "A", "value": "1"}, {"name": "WORLD_SIZE", "value": "3"}], "args": ["b"]}
+    assert list(differences(planned, existing)) == ['env[WORLD_SIZE].value: "3" -> "4"', 'args[0]: "b" -> "a"']

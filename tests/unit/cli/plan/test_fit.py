@@ -1,4 +1,4 @@
-"""Whether there is room for a job now, and what is told if not."""
+"""Whether a job fits now, and what is missing if not."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -20,6 +20,7 @@ from gangline.cli.plan.fit import (
     read_cluster,
     with_default_requests,
 )
+from gangline.cli.plan.objects import PlanTarget
 from gangline.kube.client import Client
 from gangline.kube.errors import Forbidden, Status
 from gangline.runtime.informer import Delta
@@ -34,14 +35,14 @@ NOW = datetime(2026, 11, 16, 12, 0, 0, tzinfo=UTC)
 ONE = PodShape(requests=(("cpu", 1000), ("nvidia.com/gpu", 1), ("pods", 1)))
 
 
-def world(*gpus: int) -> SchedulerCache:
-    found = SchedulerCache(SchedulerSettings())
+def cache_with_nodes(*gpus: int) -> SchedulerCache:
+    result = SchedulerCache(SchedulerSettings())
     for number, count in enumerate(gpus):
-        found.on_node(Delta(None, make_scheduler_node(f"n{number}", cpu=16, gpu=count)))
-    return found
+        result.on_node(Delta(None, make_scheduler_node(f"n{number}", cpu=16, gpu=count)))
+    return result
 
 
-def asking(name: str = "job", **others: Any) -> GangRequest:
+def gang_request(name: str = "job", **others: Any) -> GangRequest:
     fields: dict[str, Any] = {
         "queue": "default",
         "priority": 0,
@@ -54,60 +55,60 @@ def asking(name: str = "job", **others: Any) -> GangRequest:
     return GangRequest(key=Key("team", name), uid=name, **{**fields, **others})
 
 
-def fit(there: SchedulerCache, ask: GangRequest, placed: int = 0) -> FitResult:
-    return fit_results(there, [(ask, placed)], NOW)[0]
+def fit(cache: SchedulerCache, ask: GangRequest, placed: int = 0) -> FitResult:
+    return fit_results(cache, [(ask, placed)], NOW)[0]
 
 
-def test_a_job_that_fits_is_told_where_its_members_would_go() -> None:
-    found = fit(world(3, 1), asking())
-    assert found.fits
-    assert sum(sum(roles.values()) for roles in found.nodes.values()) == 4
-    assert fit_text(found).splitlines()[:2] == [
+def test_a_job_that_fits_has_a_placement() -> None:
+    result = fit(cache_with_nodes(3, 1), gang_request())
+    assert result.fits
+    assert sum(sum(roles.values()) for roles in result.nodes.values()) == 4
+    assert fit_text(result).splitlines()[:2] == [
         "team/job fits: 4 of 4 members have room, on 2 nodes",
         "NODE   MASTER   WORKER",
     ]
 
 
-def test_a_job_that_does_not_fit_is_told_what_is_missing() -> None:
-    found = fit(world(2, 1), asking())
-    assert not found.fits
-    assert found.missing == {"nvidia.com/gpu": {"needed": "4", "free": "3", "missing": "1"}}
-    assert found.reasons == {"lack nvidia.com/gpu": 2}
-    assert fit_text(found).splitlines()[1:] == [
+def test_a_job_that_does_not_fit_has_its_missing_resources() -> None:
+    result = fit(cache_with_nodes(2, 1), gang_request())
+    assert not result.fits
+    assert result.missing == {"nvidia.com/gpu": {"needed": "4", "free": "3", "missing": "1"}}
+    assert result.reasons == {"lack nvidia.com/gpu": 2}
+    assert fit_text(result).splitlines()[1:] == [
         "RESOURCE         NEEDED   FREE   MISSING",
         "nvidia.com/gpu   4        3      1",
     ]
 
 
-def test_enough_in_all_but_not_in_one_place_is_told_so() -> None:
+def test_enough_in_total_but_not_on_single_nodes_is_explained() -> None:
     both = PodShape(requests=(("cpu", 1000), ("nvidia.com/gpu", 2), ("pods", 1)))
-    found = fit(world(1, 1, 1, 1), asking(pod_sets=(PodSet("worker", both, 2),), min_members=2))
-    assert (found.fits, found.missing, found.cause) == (False, {}, "Resources")
-    assert "there is enough in all, but not on nodes where its members can go" in fit_text(found)
+    result = fit(cache_with_nodes(1, 1, 1, 1), gang_request(pod_sets=(PodSet("worker", both, 2),), min_members=2))
+    assert (result.fits, result.missing, result.cause) == (False, {}, "Resources")
+    assert "there is enough in all, but not on nodes where its members can go" in fit_text(result)
 
 
-def test_a_full_queue_is_told_and_is_no_shortage() -> None:
-    there = world(8)
-    there.queues["small"] = QueueQuota("small", cap={"nvidia.com/gpu": 2})
-    found = fit(there, asking(queue="small"))
-    assert (found.fits, found.cause) == (False, "Queue")
-    assert found.message == "queue 'small' may have 2 nvidia.com/gpu and holds 0; 4 more are needed"
+def test_a_full_queue_is_the_cause_and_no_shortage() -> None:
+    cache = cache_with_nodes(8)
+    cache.queues["small"] = QueueQuota("small", cap={"nvidia.com/gpu": 2})
+    result = fit(cache, gang_request(queue="small"))
+    assert (result.fits, result.cause) == (False, "Queue")
+    assert result.message == "queue 'small' may have 2 nvidia.com/gpu and holds 0; 4 more are needed"
 
 
-def test_jobs_asked_about_together_do_not_count_on_the_same_room() -> None:
-    found = fit_results(world(6), [(asking("a"), 0), (asking("b"), 0)], NOW)
-    assert [each.fits for each in found] == [True, False]
-    assert found[1].missing == {"nvidia.com/gpu": {"needed": "4", "free": "2", "missing": "2"}}
+def test_jobs_checked_together_do_not_share_the_same_capacity() -> None:
+    result = fit_results(cache_with_nodes(6), [(gang_request("a"), 0), (gang_request("b"), 0)], NOW)
+    assert [each.fits for each in result] == [True, False]
+    assert result[1].missing == {"nvidia.com/gpu": {"needed": "4", "free": "2", "missing": "2"}}
 
 
-def test_members_that_have_a_node_are_not_asked_for_again() -> None:
-    found = fit(world(3), asking(pod_sets=(), min_members=0), placed=4)
-    assert (found.fits, found.message) == (True, "all its members have a node")
-    some = fit(world(3), asking(pod_sets=(PodSet("worker", ONE, 2),), min_members=2), placed=2)
+def test_members_that_have_a_node_are_not_requested_again() -> None:
+    result = fit(cache_with_nodes(3), gang_request(pod_sets=(), min_members=0), placed=4)
+    assert (result.fits, result.message) == (True, "all its members have a node")
+    some = fit(cache_with_nodes(3), gang_request(pod_sets=(PodSet("worker", ONE, 2),), min_members=2), placed=2)
     assert "2 of its 4 members have a node already" in fit_text(some)
 
 
-def test_what_is_only_limited_is_requested_as_a_server_would() -> None:
+def test_limits_are_default_requests_as_on_a_server() -> None:
     pod: JSON = {
         "kind": "Pod",
         "spec": {
@@ -153,8 +154,8 @@ def known(text: str) -> tuple[Document, JobKind]:
     return document, kind
 
 
-async def test_a_job_of_a_file_is_held_against_the_nodes_of_a_server() -> None:
-    """One that knows neither queues nor groups, and has no gpus."""
+async def test_a_job_in_a_file_is_checked_against_the_nodes_of_a_server() -> None:
+    """A server without queues, pod groups and GPUs."""
     async with local_cluster() as plane:
         easy, hard = await check_fit(plane.client, [job("memory", "easy"), job("nvidia.com/gpu", "hard")])
     assert (easy.fits, easy.members, easy.least) == (True, 5, 3)
@@ -186,24 +187,24 @@ async def node_with(client: Client, slots: int) -> None:
     }
     await client.create(Node, {"metadata": {"name": "extra"}})
     await client.patch(Node, Key("", "extra"), {"status": status}, subresource="status")
-    # As in a cluster, a new node is tainted until somebody has seen it.
+    # As in a cluster, a new node is tainted at first.
     await client.patch(Node, Key("", "extra"), {"spec": {"taints": None}})
 
 
-async def test_on_this_machine_a_launcher_needs_no_more_than_it_says() -> None:
-    """In a cluster it has a container that brings kubectl, which needs memory and disk."""
+async def test_on_a_local_plane_a_launcher_has_no_added_containers() -> None:
+    """In a cluster the launcher has an init container for kubectl, which requests memory and disk."""
     async with local_cluster() as plane:
         await node_with(plane.client, 3)
         (cluster,) = await check_fit(plane.client, [known(MPI)])
-        (here,) = await check_fit(plane.client, [known(MPI)], here=True)
+        (local,) = await check_fit(plane.client, [known(MPI)], PlanTarget(bare=True))
     assert (cluster.fits, cluster.reasons) == (
         False,
         {"lack ephemeral-storage": 1, "lack example.com/slot": 1},
     )
-    assert here.fits
+    assert local.fits
 
 
-async def test_the_class_of_the_pods_counts_where_the_gang_names_none() -> None:
+async def test_the_priority_class_of_the_pods_is_used_if_the_gang_has_none() -> None:
     named = JOB.replace("template: {spec: {", "template: {spec: {priorityClassName: urgent, ")
     urgent = known(named.replace("SCARCE", "example.com/slot"))
     container = {"name": "c", "image": "x", "resources": {"limits": {"example.com/slot": "3"}}}
@@ -214,19 +215,19 @@ async def test_the_class_of_the_pods_counts_where_the_gang_names_none() -> None:
         with pytest.raises(InputError, match="priorityClassName urgent: there is no such PriorityClass"):
             await check_fit(plane.client, [urgent])
         await plane.client.create(PriorityClass, {"metadata": {"name": "urgent"}, "value": 9})
-        (found,) = await check_fit(plane.client, [urgent])
-    assert (found.fits, found.cause) == (False, "Victims")
-    assert found.message == ("not now; 1 pod of default/other would have to leave, less important or beyond its share")
+        (result,) = await check_fit(plane.client, [urgent])
+    assert (result.fits, result.cause) == (False, "Victims")
+    assert result.message == ("not now; 1 pod of default/other would have to leave, less important or beyond its share")
 
 
 class Locked:
-    """A server that lets nobody read anything."""
+    """A server that forbids every read."""
 
     async def list(self, kind: Resource[Any], where: Any = None) -> Any:
         raise Forbidden(Status(code=403, message=f"not {kind.plural}"))
 
 
-async def test_who_may_not_read_nodes_is_told_that_and_nothing_else(
+async def test_without_access_to_nodes_only_that_error_is_reported(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     client: Any = Locked()

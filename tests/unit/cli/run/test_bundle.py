@@ -1,4 +1,4 @@
-"""Whether a folder goes along with a job, and what is said about it."""
+"""Which folders are shipped with a job, and the notes about it."""
 
 from pathlib import Path
 
@@ -40,24 +40,24 @@ def job(folder: Path, *command: str, from_file: bool = True) -> RunJob:
         (["pkg"], set()),
     ],
 )
-def test_files_of_the_folder_that_a_command_names(folder: Path, command: list[str], files: set[str]) -> None:
+def test_files_of_the_folder_that_a_command_mentions(folder: Path, command: list[str], files: set[str]) -> None:
     assert set(mentioned_files(job(folder, *command))) == files
 
 
-def test_with_a_file_the_folder_goes_if_the_command_names_a_file_of_it(folder: Path, tmp_path: Path) -> None:
+def test_a_manifest_ships_its_folder_if_the_command_mentions_a_file_of_it(folder: Path, tmp_path: Path) -> None:
     assert bundle_of(job(folder, "python", "train.py"), tmp_path, GIB).shipment is not None
     assert bundle_of(job(folder, "python", "/opt/train.py"), tmp_path, GIB).shipment is None
     assert bundle_of(job(folder, "python", "/opt/train.py"), tmp_path, GIB, ship=True).shipment is not None
     assert bundle_of(job(folder, "python", "train.py"), tmp_path, GIB, ship=False).shipment is None
 
 
-def test_with_a_command_the_folder_always_goes(folder: Path, tmp_path: Path) -> None:
+def test_a_command_always_ships_its_folder(folder: Path, tmp_path: Path) -> None:
     asked = job(folder, "python", "-c", "import train", from_file=False)
     assert bundle_of(asked, tmp_path, GIB).shipment is not None
     assert bundle_of(asked, tmp_path, GIB, ship=False).shipment is None
 
 
-def test_an_empty_folder_need_not_go(tmp_path: Path) -> None:
+def test_an_empty_folder_is_not_shipped(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
     assert bundle_of(job(empty, "nvidia-smi", from_file=False), tmp_path, GIB) == (
@@ -67,7 +67,7 @@ def test_an_empty_folder_need_not_go(tmp_path: Path) -> None:
     )
 
 
-def test_containers_with_a_place_of_their_own_get_no_folder(folder: Path, tmp_path: Path) -> None:
+def test_containers_with_a_working_dir_get_no_folder(folder: Path, tmp_path: Path) -> None:
     asked = job(folder, "python", "train.py")
     for container in training_containers(asked.body, asked.kind):
         container["workingDir"] = "/app"
@@ -76,13 +76,13 @@ def test_containers_with_a_place_of_their_own_get_no_folder(folder: Path, tmp_pa
         bundle_of(asked, tmp_path, GIB, ship=True)
 
 
-def test_what_goes_is_told_and_what_does_not_as_well(folder: Path, tmp_path: Path) -> None:
+def test_notes_say_what_is_shipped_and_what_is_not(folder: Path, tmp_path: Path) -> None:
     (folder / ".gitignore").write_text("*.bin\n")
     (folder / "data").symlink_to(tmp_path)
-    cargo = bundle_of(job(folder, "python", "train.py", "model.bin"), tmp_path, GIB)
-    assert cargo.notes == (
+    bundle = bundle_of(job(folder, "python", "train.py", "model.bin"), tmp_path, GIB)
+    assert bundle.notes == (
         f"shipping {folder}: 5 files, 6 bytes, in a ConfigMap",
-        "warning: not shipped, for they are no files: data",
+        "warning: not shipped, because they are not regular files: data",
         "warning: model.bin is not shipped: .gitignore leaves it out, and the command names it",
     )
 

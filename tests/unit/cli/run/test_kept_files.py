@@ -1,4 +1,4 @@
-"""The folder in which a job's programs leave what they make."""
+"""Artifact folders: created for a run, removed if they stay empty."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ def home(tmp_path: Path) -> PlaneHome:
     return PlaneHome(tmp_path)
 
 
-def test_it_is_there_during_the_run_and_stays_with_what_is_in_it(home: PlaneHome) -> None:
+def test_an_artifact_folder_exists_during_the_run_and_is_kept_with_its_files(home: PlaneHome) -> None:
     with provide_artifacts(state_artifacts(home), [JOB]):
         folder = home.artifacts / "team" / "bert"
         assert folder.is_dir()
@@ -30,7 +30,7 @@ def test_it_is_there_during_the_run_and_stays_with_what_is_in_it(home: PlaneHome
     assert (folder / "model").read_text() == "weights"
 
 
-def test_empty_ones_go_with_the_run_and_so_do_those_above(home: PlaneHome) -> None:
+def test_empty_artifact_folders_are_removed_with_their_parents(home: PlaneHome) -> None:
     with provide_artifacts(state_artifacts(home), [JOB, Key("team", "gpt")]):
         (home.artifacts / "team" / "gpt" / "model").write_text("")
     assert sorted(home.artifacts.rglob("*")) == [
@@ -43,7 +43,7 @@ def test_empty_ones_go_with_the_run_and_so_do_those_above(home: PlaneHome) -> No
     assert not home.artifacts.exists()
 
 
-def test_a_run_that_ends_leaves_the_folder_to_another_of_the_same_job(home: PlaneHome) -> None:
+def test_a_finished_run_keeps_the_folder_that_another_run_uses(home: PlaneHome) -> None:
     with provide_artifacts(state_artifacts(home), [JOB]):
         with provide_artifacts(state_artifacts(home), [JOB]):
             pass
@@ -52,7 +52,7 @@ def test_a_run_that_ends_leaves_the_folder_to_another_of_the_same_job(home: Plan
     assert not home.artifacts.exists()
 
 
-def test_a_run_that_is_kept_has_it_beside_its_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kept_run_has_its_artifacts_beside_its_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs" / "bert").mkdir(parents=True)
     with provide_artifacts(run_artifacts(Path("runs")), [JOB]):
@@ -61,7 +61,7 @@ def test_a_run_that_is_kept_has_it_beside_its_logs(tmp_path: Path, monkeypatch: 
     assert list((tmp_path / "runs").rglob("*")) == [tmp_path / "runs" / "bert"]
 
 
-def test_a_trial_of_a_sweep_has_it_beside_its_logs(tmp_path: Path) -> None:
+def test_a_trial_has_its_artifacts_beside_its_logs(tmp_path: Path) -> None:
     sweep = SweepFolder(tmp_path, "bert")
     first, second = (Path(str(sweep.artifacts_pattern).replace("{namespace}", f"trial-{at}")) for at in (1, 2))
     assert first.parent == sweep.open_trial(1).folder
@@ -73,7 +73,7 @@ def test_a_trial_of_a_sweep_has_it_beside_its_logs(tmp_path: Path) -> None:
     assert not second.exists()
 
 
-def test_where_none_can_be_made_the_run_goes_on_without(tmp_path: Path) -> None:
+def test_a_run_continues_without_an_artifact_folder_that_cannot_be_created(tmp_path: Path) -> None:
     (tmp_path / "artifacts").write_text("")
     with provide_artifacts(state_artifacts(PlaneHome(tmp_path)), [JOB]):
         pass

@@ -1,4 +1,4 @@
-"""What a run writes down when it ends."""
+"""The archive that a run writes when it ends."""
 
 import asyncio
 from pathlib import Path
@@ -19,7 +19,7 @@ TF = next(kind for kind in TRAINING_KINDS if kind.kind == "TFJob")
 
 
 async def filled(*bodies: JSON, gone: tuple[str, ...] = ()) -> Store:
-    """A store, closed; what is gone was deleted before that."""
+    """A closed store; the objects of `gone` were deleted before that."""
     async with Store() as store:
         for path, body in stored_objects(*bodies).items():
             await store.commit(StoreWrite(path, body, 0))
@@ -37,7 +37,7 @@ def recording(tmp_path: Path, store: Store | None) -> RunRecorder:
 
 
 def told(tmp_path: Path) -> list[str]:
-    """How jobs say that their runs ended, without the time."""
+    """The reasons in the archived jobs, without the time."""
     (run,) = archived_runs(tmp_path / "runs")
     found = (body["metadata"].get("annotations") or {} for body in run.objects.values())
     return [each[RUN_ENDED_ANNOTATION].partition(" ")[2] for each in found if each]
@@ -52,26 +52,26 @@ def told(tmp_path: Path) -> list[str]:
         (RuntimeError(), ABORTED),
     ],
 )
-async def test_a_job_that_had_not_ended_says_how_its_run_did(tmp_path: Path, error: BaseException, how: str) -> None:
+async def test_an_unfinished_job_is_archived_with_the_reason(tmp_path: Path, error: BaseException, how: str) -> None:
     with pytest.raises(type(error)), record_run(recording(tmp_path, await filled(recorded_job())), print):
         raise error
     assert told(tmp_path) == [how]
 
 
-async def test_a_job_that_was_deleted_says_so_though_its_run_came_to_its_end(tmp_path: Path) -> None:
+async def test_a_job_that_was_deleted_during_a_complete_run_says_so(tmp_path: Path) -> None:
     gone = tuple(stored_objects(recorded_job()))
     with record_run(recording(tmp_path, await filled(recorded_job(), gone=gone)), print):
         pass
     assert told(tmp_path) == [DELETED]
 
 
-async def test_a_job_that_ended_says_nothing_of_that(tmp_path: Path) -> None:
+async def test_a_finished_job_is_archived_without_a_reason(tmp_path: Path) -> None:
     with record_run(recording(tmp_path, await filled(recorded_job("small", "Succeeded"))), print):
         pass
     assert told(tmp_path) == [""]
 
 
-async def test_what_was_cleaned_up_is_written_down_too(tmp_path: Path) -> None:
+async def test_deleted_objects_are_archived_too(tmp_path: Path) -> None:
     write_container_log(tmp_path / "state", "hello")
     gone = tuple(stored_objects(recorded_pod(), recorded_job()))
     with record_run(recording(tmp_path, await filled(recorded_job(), recorded_pod(), gone=gone)), print):
@@ -81,7 +81,7 @@ async def test_what_was_cleaned_up_is_written_down_too(tmp_path: Path) -> None:
     assert len(list(run.folder.rglob("*.log"))) == 1
 
 
-async def test_several_jobs_have_a_record_each_with_its_own_pods(tmp_path: Path) -> None:
+async def test_each_job_has_an_archive_with_its_own_pods(tmp_path: Path) -> None:
     others = [recorded_job("other", uid="j2"), recorded_pod("other-worker-0", uid="p2", owner="j2")]
     with record_run(recording(tmp_path, await filled(recorded_job(), recorded_pod(), *others)), print):
         pass
@@ -95,13 +95,13 @@ def names(run: ArchivedRun) -> tuple[str, ...]:
     return tuple(sorted(path.rpartition("/")[2] for path in run.objects))
 
 
-async def test_a_run_whose_plane_never_started_leaves_nothing(tmp_path: Path) -> None:
+async def test_a_run_whose_plane_never_started_writes_no_archive(tmp_path: Path) -> None:
     with record_run(recording(tmp_path, None), print):
         pass
     assert not (tmp_path / "runs").exists()
 
 
-async def test_where_nothing_can_be_written_the_run_is_what_it_was(tmp_path: Path) -> None:
+async def test_a_write_error_does_not_change_the_result_of_the_run(tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("")
     said: list[str] = []
     with record_run(recording(tmp_path, await filled(recorded_job())), said.append):

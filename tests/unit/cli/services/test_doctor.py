@@ -1,4 +1,4 @@
-"""What the doctor makes of what it sees."""
+"""How `gangline doctor` judges clocks and leases."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,16 +12,16 @@ NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 
 
-def test_a_clock_that_tells_whole_seconds_is_not_blamed_for_the_rest() -> None:
+def test_the_resolution_of_the_date_header_is_no_skew() -> None:
     assert clock_skew("Thu, 01 Jan 2026 12:00:00 GMT", NOW + 0.9 * SECOND, NOW + SECOND) == timedelta()
 
 
-def test_a_clock_that_is_off_is_off_by_at_least_so_much() -> None:
+def test_the_skew_is_a_lower_bound() -> None:
     assert clock_skew("Thu, 01 Jan 2026 12:01:00 GMT", NOW, NOW + SECOND) == 59 * SECOND
     assert clock_skew("Thu, 01 Jan 2026 11:59:00 GMT", NOW, NOW + SECOND) == 59 * SECOND
 
 
-def test_a_server_without_a_clock_is_known_as_such() -> None:
+def test_without_a_date_header_the_skew_is_unknown() -> None:
     assert clock_skew("", NOW, NOW) is None
     assert clock_skew("soon", NOW, NOW) is None
 
@@ -30,15 +30,15 @@ def lease(renewed: str, holder: str = "me") -> dict[str, dict[str, object]]:
     return {"spec": {"holderIdentity": holder, "renewTime": renewed, "leaseDurationSeconds": 15}}
 
 
-def test_a_lease_is_held_while_somebody_renews_it() -> None:
+def test_a_lease_is_held_while_it_is_renewed() -> None:
     assert is_lease_held(lease("2026-01-01T11:59:50.000000Z"), NOW)
     assert not is_lease_held(lease("2026-01-01T11:58:00.000000Z"), NOW)
     assert not is_lease_held(lease("2026-01-01T11:59:50.000000Z", ""), NOW)
     assert not is_lease_held({"spec": {}}, NOW)
 
 
-def test_the_operator_is_looked_for_under_the_label_it_is_installed_with() -> None:
+def test_the_operator_is_searched_by_the_label_of_its_deployment() -> None:
     documents = yaml.safe_load_all((Path(__file__).parents[4] / "manifests" / "operator.yaml").read_text())
-    (deployment,) = [found for found in documents if found["kind"] == "Deployment"]
+    (deployment,) = [result for result in documents if result["kind"] == "Deployment"]
     labels = deployment["spec"]["template"]["metadata"]["labels"]
     assert LabelSelector.parse(OPERATOR_SELECTOR).matches(labels)

@@ -1,4 +1,4 @@
-"""`gangline scheduler`: what its flags mean, and what its manifest gives it."""
+"""`gangline scheduler`: its flags and its manifest."""
 
 import subprocess
 import sys
@@ -22,11 +22,11 @@ def settings(*words: str) -> SchedulerProcessSettings:
         return found
 
 
-def test_without_flags_it_binds_pins_undoes_and_competes_for_its_lease() -> None:
+def test_by_default_it_binds_pins_rolls_back_and_elects_a_leader() -> None:
     assert settings() == SchedulerProcessSettings()
 
 
-def test_every_flag_means_something() -> None:
+def test_every_flag_changes_a_setting() -> None:
     found = settings(
         "--scheduler-name=mine",
         "--commit=pin",
@@ -50,7 +50,7 @@ def test_every_flag_means_something() -> None:
     assert not settings("--undo-after=0").scheduler.roll_back
 
 
-def test_a_flag_that_does_not_exist_is_told_in_one_line() -> None:
+def test_an_unknown_flag_is_an_error_of_one_line() -> None:
     with pytest.raises(InputError, match=r"See scheduler --help\."):
         settings("--nope")
 

@@ -1,4 +1,4 @@
-"""`gangline simulate`: what it prints, writes and refuses."""
+"""`gangline simulate`: what it prints, writes and rejects."""
 
 import json
 import re
@@ -28,7 +28,7 @@ def simulated(*arguments: str, stdin: str | None = None) -> Any:
     return CliRunner().invoke(simulate, arguments, input=stdin, standalone_mode=False)
 
 
-def test_it_tells_waiting_by_size_and_queue_use_and_speed() -> None:
+def test_the_text_has_waiting_times_use_and_speed() -> None:
     done = simulated(*SMALL, "--queue", "a=2", "--queue", "b", "--priorities", "0:3,5:1")
     assert done.return_value == 0
     lines = done.stdout.splitlines()
@@ -48,7 +48,7 @@ def test_it_tells_waiting_by_size_and_queue_use_and_speed() -> None:
         assert words in done.stdout
 
 
-def test_for_programs_it_is_json_and_what_is_measured_is_apart() -> None:
+def test_the_json_has_measured_values_apart() -> None:
     first, second = (json.loads(simulated(*SMALL, "-o", "json").stdout) for _ in range(2))
     engine = first.pop("engine")
     second.pop("engine")
@@ -84,7 +84,7 @@ def test_jobs_come_from_a_trace_and_its_queues_need_not_be_declared(tmp_path: Pa
     assert simulated("--node", "8*cpu=8", "--trace", "-", stdin=TRACE).return_value == 0
 
 
-def test_pictures_are_svg(tmp_path: Path) -> None:
+def test_plots_are_svg(tmp_path: Path) -> None:
     done = simulated(*SMALL, "--plots", str(tmp_path / "plots"))
     assert done.stderr.split() == [str(tmp_path / "plots" / name) for name in ("use.svg", "waiting.svg")]
     for name in ("use.svg", "waiting.svg"):
@@ -115,7 +115,7 @@ def test_pictures_are_svg(tmp_path: Path) -> None:
         (("--request", "cpu=-1"), '--request cpu=-1: cpu: "-1" is less than nothing'),
         (("--node", "cpu=-1"), '--node cpu=-1: cpu: "-1" is less than nothing'),
         (("--node", "memory=99999Ei"), '--node memory=99999Ei: memory: "99999Ei" is too much'),
-        (("--queue", "a", "--queue", "a=2"), "--queue: one is there twice"),
+        (("--queue", "a", "--queue", "a=2"), "--queue: a name is given twice"),
         (("--duration", "-5"), "--duration: -5 s is less than nothing"),
         (("--cycle", "-1s"), "--cycle: -1 s is less than nothing"),
         (("--grace", "1000000d"), "--grace: 8.64e+10 s is too long a time"),
@@ -124,13 +124,13 @@ def test_pictures_are_svg(tmp_path: Path) -> None:
         (("--log", "none/log"), "none/log: No such file or directory"),
     ],
 )
-def test_what_cannot_be_is_told_in_one_line(arguments: tuple[str, ...], problem: str) -> None:
+def test_invalid_options_are_errors_of_one_line(arguments: tuple[str, ...], problem: str) -> None:
     done = simulated("--jobs", "1", *arguments)
     assert isinstance(done.exception, InputError)
     assert str(done.exception).startswith(problem)
 
 
-def test_jobs_that_never_started_waited_for_no_time_that_could_be_told() -> None:
+def test_jobs_that_never_started_have_no_waiting_time() -> None:
     done = simulated("--nodes", "1", "--trace", "-", stdin=TRACE.replace("0,8,cpu=8", "0,80,cpu=8"))
     rows = {line.split()[0]: line.split() for line in done.stdout.splitlines() if line}
     assert rows["33-128"] == ["33-128", "1", "-", "-", "-", "1"]
@@ -146,12 +146,12 @@ def test_on_a_narrow_terminal_curves_are_narrow(tmp_path: Path) -> None:
     assert simulated("--nodes", "1", "--jobs", "1").stdout.count("┤" + "─" * 60) == 2
 
 
-def test_where_all_began_at_once_nothing_is_said_of_the_last_start() -> None:
+def test_if_all_jobs_start_at_once_the_last_start_is_not_mentioned() -> None:
     done = simulated("--nodes", "4", "--trace", "-", stdin=TRACE.splitlines(keepends=True)[0] + "0,1,cpu=8,60,a\n")
     assert "cpu in use, % (2% on average)" in done.stdout
 
 
-def test_a_trace_of_a_spreadsheet_may_begin_with_a_mark_of_its_encoding(tmp_path: Path) -> None:
+def test_a_trace_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
     (tmp_path / "jobs.csv").write_bytes(b"\xef\xbb\xbf" + TRACE.encode())
     done = simulated("--nodes", "4", "--trace", str(tmp_path / "jobs.csv"))
     assert done.return_value == 0

@@ -42,26 +42,26 @@ def test_a_setting_is_values_or_a_range(setting: str, meant: Parameter) -> None:
         ("=1", "is no name of a variable"),
         ("2x=1", "is no name of a variable"),
         ("lr=1,,2", "a value is empty"),
-        ("lr=1,1", "1 is there twice"),
-        ("lr=1,2..3", "a range stands alone; write: --set lr=2..3"),
-        ("lr=3..2", "a range goes from less to more"),
-        ("lr=1..1e999", "a range goes from less to more"),
+        ("lr=1,1", "1 is given twice"),
+        ("lr=1,2..3", "a range cannot be combined with values; write: --set lr=2..3"),
+        ("lr=3..2", "the first end of a range must be below the second"),
+        ("lr=1..1e999", "the first end of a range must be below the second"),
         ("lr=log(0..1)", "log() begins above 0"),
     ],
 )
-def test_a_mistake_is_told_with_what_to_write(setting: str, told: str) -> None:
+def test_an_error_says_what_to_write(setting: str, told: str) -> None:
     with pytest.raises(InputError) as caught:
         parse_parameter(setting)
     assert str(caught.value).startswith(f"--set {setting}: ")
     assert told in str(caught.value)
 
 
-def test_a_name_is_given_once() -> None:
+def test_a_parameter_may_be_set_only_once() -> None:
     with pytest.raises(InputError, match="--set lr: is given twice"):
         parse_parameters(["lr=1", "batch=2", "lr=3"])
 
 
-def test_commas_in_brackets_and_quotes_divide_nothing() -> None:
+def test_commas_in_brackets_and_quotes_do_not_split() -> None:
     assert split_values("a,{b: [1, 2]},'c,d',(e,f)") == ["a", "{b: [1, 2]}", "'c,d'", "(e,f)"]
     assert split_values('"[",b') == ['"["', "b"]
 
@@ -76,19 +76,19 @@ def test_a_grid_has_every_combination_and_the_last_changes_fastest() -> None:
     ]
 
 
-def test_a_range_needs_draws_and_says_so() -> None:
+def test_a_range_requires_random() -> None:
     with pytest.raises(InputError, match="--set lr: values are drawn from a range; say how many: --random 20"):
         trial_values(parse_parameters(["lr=0..1"]))
 
 
-def test_a_grid_that_is_too_large_is_refused() -> None:
+def test_a_grid_that_is_too_large_is_rejected() -> None:
     many = ",".join(map(str, range(40)))
     with pytest.raises(InputError, match="1600 trials are too many"):
         trial_values(parse_parameters([f"a={many}", f"b={many}"]))
 
 
 @pytest.mark.parametrize("draws", [0, -1, 1001])
-def test_so_many_draws_make_no_sense(draws: int) -> None:
+def test_an_invalid_number_of_draws_is_rejected(draws: int) -> None:
     with pytest.raises(InputError, match=f"--random {draws}: expected 1 to 1000"):
         trial_values(parse_parameters(["a=1,2"]), draws)
 
@@ -103,19 +103,19 @@ def test_draws_are_in_their_ranges_and_of_their_kind() -> None:
         assert 8 <= int(each["width"]) <= 4096
         assert 0.1 <= float(each["drop"]) <= 0.5
         assert each["opt"] in ("sgd", "adam")
-    # A third of three decades.
+    # One of three decades has a third of the values.
     low = sum(float(each["lr"]) < 1e-3 for each in found)
     assert 40 < low < 95
     assert {each["opt"] for each in found} == {"sgd", "adam"}
 
 
-def test_the_same_seed_draws_the_same_and_another_something_else() -> None:
+def test_the_same_seed_draws_the_same_values() -> None:
     asked = parse_parameters(["lr=log(1e-4..1e-1)", "batch=16..256"])
     assert trial_values(asked, 5, 3) == trial_values(asked, 5, 3)
     assert trial_values(asked, 5, 3) != trial_values(asked, 5, 4)
 
 
-def test_no_two_draws_are_alike_and_a_small_space_ends() -> None:
+def test_draws_are_distinct_and_a_small_space_is_exhausted() -> None:
     found = trial_values(parse_parameters(["a=1,2", "b=1..3"]), 50)
     assert len(found) == 6
     assert len({tuple(each.items()) for each in found}) == 6

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from gangline.base.errors import InputError
-from gangline.cli.sweep.trial_jobs import SweepSource, trial_job, trial_jobs
+from gangline.cli.sweep.request import SweepSource
+from gangline.cli.sweep.trial_jobs import trial_job, trial_jobs
 
 FILE = """\
 apiVersion: kubeflow.org/v1
@@ -43,7 +44,7 @@ def environment(container: dict[str, Any]) -> list[tuple[str, str]]:
     return [(each["name"], each["value"]) for each in container["env"]]
 
 
-def test_a_name_becomes_a_variable_of_every_container_before_those_made_of_it(file: Path) -> None:
+def test_a_parameter_becomes_a_variable_of_every_container_before_others(file: Path) -> None:
     _, body = trial_job(SweepSource(file), {"lr": "0.1"}, 3)
     for replica in body["spec"]["tfReplicaSpecs"].values():
         spec = replica["template"]["spec"]
@@ -52,13 +53,13 @@ def test_a_name_becomes_a_variable_of_every_container_before_those_made_of_it(fi
         assert environment(spec["initContainers"][0]) == [("lr", "0.1"), ("GANGLINE_TRIAL", "3")]
 
 
-def test_a_value_reaches_the_program_as_it_is(file: Path) -> None:
+def test_a_value_is_not_expanded(file: Path) -> None:
     _, body = trial_job(SweepSource(file), {"lr": "$(HOME)$"}, 1)
     container = body["spec"]["tfReplicaSpecs"]["PS"]["template"]["spec"]["containers"][0]
     assert environment(container)[0] == ("lr", "$$(HOME)$$")
 
 
-def test_a_path_changes_the_job_and_is_no_variable(file: Path) -> None:
+def test_a_path_changes_the_job_and_sets_no_variable(file: Path) -> None:
     _, body = trial_job(SweepSource(file), {"spec.tfReplicaSpecs.Worker.replicas": "5"}, 1)
     assert body["spec"]["tfReplicaSpecs"]["Worker"]["replicas"] == 5
     container = body["spec"]["tfReplicaSpecs"]["PS"]["template"]["spec"]["containers"][0]
@@ -66,15 +67,15 @@ def test_a_path_changes_the_job_and_is_no_variable(file: Path) -> None:
 
 
 def test_trials_have_one_name_and_namespaces_of_their_own(file: Path) -> None:
-    facts, made = trial_jobs(SweepSource(file), [{"lr": "1"}, {"lr": "2"}])
-    assert facts.kind == "TFJob"
-    assert [(body["metadata"]["namespace"], body["metadata"]["name"]) for body in made] == [
+    kind, bodies = trial_jobs(SweepSource(file), [{"lr": "1"}, {"lr": "2"}])
+    assert kind.kind == "TFJob"
+    assert [(body["metadata"]["namespace"], body["metadata"]["name"]) for body in bodies] == [
         ("trial-1", "small"),
         ("trial-2", "small"),
     ]
 
 
-def test_in_a_command_braces_are_filled_and_others_left() -> None:
+def test_only_placeholders_of_parameters_are_replaced_in_a_command() -> None:
     source = SweepSource(command=("python", "train.py", "--lr={lr}", "{other}", "$HOME"), nproc=2, kind="PyTorchJob")
     _, body = trial_job(source, {"lr": "0.1"}, 1)
     replicas = body["spec"]["pytorchReplicaSpecs"]
@@ -86,16 +87,16 @@ def test_in_a_command_braces_are_filled_and_others_left() -> None:
 
 def test_a_job_is_not_named_after_a_value() -> None:
     source = SweepSource(command=("{script}",), nproc=1, kind="PyTorchJob")
-    _, made = trial_jobs(source, [{"script": "a.py"}, {"script": "b.py"}])
-    assert {body["metadata"]["name"] for body in made} == {"script"}
+    _, bodies = trial_jobs(source, [{"script": "a.py"}, {"script": "b.py"}])
+    assert {body["metadata"]["name"] for body in bodies} == {"script"}
 
 
-def test_a_value_of_the_wrong_type_is_found_with_its_place(file: Path) -> None:
+def test_a_value_of_the_wrong_type_is_an_error_with_its_path(file: Path) -> None:
     with pytest.raises(InputError, match=r'Worker\.replicas: expected int, got "many"'):
         trial_jobs(SweepSource(file), [{"spec.tfReplicaSpecs.Worker.replicas": each} for each in ("1", "many")])
 
 
 @pytest.mark.parametrize("path", ["metadata.name", "kind.x"])
-def test_name_and_kind_are_not_for_trying(file: Path, path: str) -> None:
+def test_name_and_kind_cannot_be_parameters(file: Path, path: str) -> None:
     with pytest.raises(InputError, match="--set"):
         trial_jobs(SweepSource(file), [{path: "a"}, {path: "b"}])

@@ -1,4 +1,4 @@
-"""Options of `gangline run`: which belong together, and what is said where they do not."""
+"""Options of `gangline run`: valid combinations, and the errors of the others."""
 
 import subprocess
 import sys
@@ -24,7 +24,7 @@ contexts: [{name: c, context: {cluster: c, user: c, namespace: team}}]
 
 @pytest.fixture(autouse=True)
 def nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody with a kubeconfig whose server is not there, in a folder with a script."""
+    """A kubeconfig whose server cannot be reached, and a working directory with a script."""
     (tmp_path / "kubeconfig").write_text(KUBECONFIG)
     (tmp_path / "project").mkdir()
     (tmp_path / "project" / "train.py").write_text("")
@@ -66,17 +66,17 @@ def test_wrong_options_are_one_line_and_exit_code_1(
 
 
 def told(*words: str) -> tuple[int, list[str]]:
-    """The exit code and what is said of a command line that comes as far as logging is set up."""
+    """The exit code and stderr of a command line, in a process of its own because it configures logging."""
     done = subprocess.run([sys.executable, "-m", "gangline", *words], capture_output=True, text=True, timeout=60)
     return done.returncode, done.stderr.splitlines()
 
 
-def test_a_size_that_is_none_is_told() -> None:
+def test_an_invalid_ship_limit_is_an_error() -> None:
     code, lines = told(*THERE, "--ship-limit", "much", "--", "true")
     assert (code, lines[1:]) == (1, ["error: --ship-limit much: is no size; write 500Mi or 2Gi"])
 
 
-def test_a_server_that_does_not_answer_is_told_and_which_it_is() -> None:
+def test_an_unreachable_server_is_named_in_the_error() -> None:
     code, lines = told(*THERE, "--", "python", "train.py")
     assert code == 1
     assert lines[0] == "server: context c (http://127.0.0.1:1), namespace team"
@@ -86,15 +86,15 @@ def test_a_server_that_does_not_answer_is_told_and_which_it_is() -> None:
     assert len(lines) == 3
 
 
-def test_each_member_of_a_script_may_take_what_was_said() -> None:
-    facts, body = job_from_command("PyTorchJob", ["true"], 2, image="img", limits=("nvidia.com/gpu=1", "memory=2Gi"))
-    for replica in body["spec"][facts.replicas].values():
+def test_every_replica_of_a_command_has_the_limits() -> None:
+    kind, body = job_from_command("PyTorchJob", ["true"], 2, image="img", limits=("nvidia.com/gpu=1", "memory=2Gi"))
+    for replica in body["spec"][kind.replicas].values():
         (container,) = replica["template"]["spec"]["containers"]
         assert container["image"] == "img"
         assert container["resources"] == {"limits": {"nvidia.com/gpu": "1", "memory": "2Gi"}}
 
 
-def test_commands_that_are_suggested_lead_to_the_same_server() -> None:
+def test_suggested_commands_select_the_same_server() -> None:
     assert server_flags(ServerOptions(context="prod")) == "--context prod"
     assert (
         server_flags(ServerOptions(context="a b", kubeconfig="f", namespace="n"))

@@ -9,7 +9,7 @@ from gangline.testing.clock import FakeClock
 
 
 class Seen(PlainScreen):
-    """Plain lines, and what would have been drawn."""
+    """A plain screen that records redraws."""
 
     def __init__(self) -> None:
         self.stream = io.StringIO()
@@ -17,7 +17,7 @@ class Seen(PlainScreen):
         self.drawn: list[list[str]] = []
 
     def draw(self, *jobs: JobFrame) -> None:
-        self.drawn.append([f"{facts.name} {facts.state}" for facts in jobs])
+        self.drawn.append([f"{frame.name} {frame.state}" for frame in jobs])
 
 
 def test_one_job_has_the_screen_to_itself() -> None:
@@ -25,11 +25,11 @@ def test_one_job_has_the_screen_to_itself() -> None:
     assert SplitScreen(screen, 1).pane("a") is screen
 
 
-def test_members_bear_the_name_of_their_job() -> None:
+def test_replicas_are_qualified_by_their_job() -> None:
     screen = Seen()
-    board = SplitScreen(screen, 2)
+    split_screen = SplitScreen(screen, 2)
     for name in ("a", "b"):
-        with board.pane(name) as part:
+        with split_screen.pane(name) as part:
             part.show_phase("worker-0", "Running")
             part.show_log("worker-0", "hello")
             part.show_progress("worker-0", Progress(1, 4))
@@ -43,10 +43,10 @@ def test_members_bear_the_name_of_their_job() -> None:
     ]
 
 
-def test_all_jobs_are_drawn_whenever_one_changes() -> None:
+def test_a_change_of_one_job_redraws_all() -> None:
     screen = Seen()
-    board = SplitScreen(screen, 2)
-    first, second = board.pane("a"), board.pane("b")
+    split_screen = SplitScreen(screen, 2)
+    first, second = split_screen.pane("a"), split_screen.pane("b")
     first.draw(JobFrame("TFJob", "a", "Running"))
     second.draw(JobFrame("TFJob", "b", "Running"))
     first.draw(JobFrame("TFJob", "a", "Failed"))

@@ -1,6 +1,7 @@
-"""A log that is read again where it was left: no line twice, none lost."""
+"""A log that is resumed after an interruption: no line twice, none lost."""
 
 import asyncio
+from functools import partial
 
 import msgspec
 import pytest
@@ -10,6 +11,7 @@ from gangline.api.core import Pod
 from gangline.base.clock import SystemClock
 from gangline.cli.follow.log_sources import LogPosition, ResumeFilter, ServerLogSource
 from gangline.cli.output.log_lines import TimedLine
+from gangline.jobs.pods.replicas import training_container_name
 from gangline.kube.client import Client
 from gangline.kube.config.connection import Connection
 from gangline.kube.transport.http import HttpTransport
@@ -23,36 +25,38 @@ def line(moment: str, text: str) -> TimedLine:
 LOG = [line(*each) for each in (("01", "a"), ("02", "b"), ("02", "c"), ("02", "d"), ("", "broken"), ("03", "e"))]
 
 
-def read(mark: LogPosition, found: list[TimedLine]) -> tuple[LogPosition, list[str]]:
-    unread, seen = ResumeFilter(mark), []
-    for each in found:
-        if unread.is_new(each):
-            mark = mark.advanced_by(each)
-            seen.append(each.text)
-    return mark, seen
+def read(position: LogPosition, lines: list[TimedLine]) -> tuple[LogPosition, list[str]]:
+    resume, texts = ResumeFilter(position), []
+    for each in lines:
+        if resume.is_new(each):
+            position = position.advanced_by(each)
+            texts.append(each.text)
+    return position, texts
 
 
 @pytest.mark.parametrize("cut", range(len(LOG) + 1))
-def test_a_log_that_broke_off_goes_on_where_it_was(cut: int) -> None:
-    mark, first = read(LogPosition(), LOG[:cut])
-    # The server begins again at the second of the last line, or before.
-    again = [each for each in LOG if not mark.timestamp or not each.timestamp or each.timestamp >= mark.timestamp]
-    _, rest = read(mark, again)
+def test_an_interrupted_log_is_resumed_at_its_position(cut: int) -> None:
+    position, first = read(LogPosition(), LOG[:cut])
+    # The server sends the log again from the timestamp of the last line on.
+    second_read = [
+        each for each in LOG if not position.timestamp or not each.timestamp or each.timestamp >= position.timestamp
+    ]
+    _, rest = read(position, second_read)
     assert [text for text in first + rest if text != "broken"] == ["a", "b", "c", "d", "e"]
 
 
-def test_lines_of_one_moment_are_all_told() -> None:
+def test_lines_of_one_timestamp_are_all_new() -> None:
     assert read(LogPosition(), LOG)[1] == ["a", "b", "c", "d", "broken", "e"]
 
 
-def test_a_mark_says_from_when_on_to_read() -> None:
+def test_a_position_has_the_time_to_resume_from() -> None:
     assert LogPosition().since is None
     since = LogPosition().advanced_by(line("05", "x")).since
     assert since is not None
     assert since.isoformat() == "2026-01-02T03:04:05+00:00"
 
 
-async def test_the_container_that_trains_is_read_whatever_it_is_called() -> None:
+async def test_the_training_container_is_read_whatever_its_name() -> None:
     state = {"name": "mine", "state": {"terminated": {"exitCode": 0}}}
     pod = msgspec.convert(
         {
@@ -62,17 +66,17 @@ async def test_the_container_that_trains_is_read_whatever_it_is_called() -> None
         },
         Pod,
     )
-    asked: list[str] = []
+    containers: list[str] = []
 
     async def log(request: web.Request) -> web.Response:
-        asked.append(request.query["container"])
+        containers.append(request.query["container"])
         return web.Response(body=b"2026-01-02T03:04:05.000000000Z trained\n")
 
     async with http_server(log) as url, HttpTransport(Connection(server=url)) as transport:
-        found = ServerLogSource(Client(transport), "mpi", SystemClock())
-        found.update_pod(pod)
-        reading = asyncio.ensure_future(found.run())
-        await found.drain()
+        lines = ServerLogSource(Client(transport), partial(training_container_name, container="mpi"), SystemClock())
+        lines.update_pod(pod)
+        reading = asyncio.ensure_future(lines.run())
+        await lines.drain()
         reading.cancel()
-        assert [said.text for said in found.new_lines()] == ["trained"]
-    assert asked == ["mine"]
+        assert [said.text for said in lines.new_lines()] == ["trained"]
+    assert containers == ["mine"]

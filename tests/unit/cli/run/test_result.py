@@ -1,4 +1,4 @@
-"""What to type after a run."""
+"""Suggested commands after a run."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from gangline.api.codec.codec import decode
 from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.api.kubeflow.training import JobStatus
 from gangline.cli.follow.outcome import RunOutcome
-from gangline.cli.follow.view import Span
+from gangline.cli.output.text import Span
 from gangline.cli.run.result import failure_hints, next_commands
 
 SUCCEEDED = msgspec.convert({"conditions": [{"type": "Succeeded", "status": "True"}]}, JobStatus)
@@ -29,15 +29,15 @@ def outcome(name: str, namespace: str = "default", status: JobStatus | None = No
     return RunOutcome(msgspec.structs.replace(job, status=status or JobStatus()), 1.0)
 
 
-def test_only_jobs_that_failed_need_to_be_looked_at() -> None:
-    found = failure_hints([outcome("bad"), outcome("good", status=SUCCEEDED), outcome("far", "team")])
-    assert found == [
+def test_hints_are_for_failed_jobs_only() -> None:
+    hints = failure_hints([outcome("bad"), outcome("good", status=SUCCEEDED), outcome("far", "team")])
+    assert hints == [
         (Span("next: ", "bold"), Span("gangline why bad · gangline logs bad")),
         (Span("next: ", "bold"), Span("gangline why far -n team · gangline logs far -n team")),
     ]
 
 
-def test_where_there_is_a_cluster_the_way_back_to_this_machine_is_said(
+def test_with_a_kubeconfig_hints_select_the_context_of_this_machine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", "x")

@@ -1,0 +1,214 @@
+"""Injects a fault into a job on a local plane, and watches whether the job survives it."""
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import aclosing
+from datetime import timedelta
+from typing import Any
+
+import click
+import msgspec
+
+from gangline.api.drill import FaultKind, FaultRequest, FaultResponse, fault_response
+from gangline.api.kubeflow.training import DRILL_ANNOTATION
+from gangline.api.meta import JSON, Key, Selector
+from gangline.api.scheme import Resource
+from gangline.base.clock import Clock
+from gangline.base.errors import InputError
+from gangline.cli.drill.report import json_report, summary
+from gangline.cli.drill.timeline import DrillTimeline, InjectedFault, is_running
+from gangline.cli.exit_codes import SUCCEEDED, UNFINISHED
+from gangline.cli.flags.server_options import ServerOptions
+from gangline.cli.output.job_rows import is_finished, job_state
+from gangline.cli.resources.lookup import NODES, PODS, ServerJob
+from gangline.cli.resources.replicas import list_replicas, pod_selector, replica_name, replica_selector
+from gangline.cli.resources.watch import watch_objects
+from gangline.kube.client import Client
+from gangline.kube.errors import ApiError, Conflict, NotFound, StreamBroken, Unreachable
+
+NODE_VERSION_MARK = "+gangline-"
+"""Part of the kubelet version that gangline's node reports."""
+NODE_ANSWER_TIMEOUT = timedelta(seconds=10)
+POLL_INTERVAL = timedelta(milliseconds=200)
+
+
+def server_for_job(server: ServerOptions, job: str) -> ServerOptions:
+    """The server that the options select; without any, that of a local run that has the job."""
+    if server.kubeconfig or server.context or server.cluster or server.user:
+        return server
+    from gangline.cli.connect.live_runs import find_run_kubeconfig
+
+    file = find_run_kubeconfig(server.namespace or "default", job.rpartition("/")[2])
+    return server if file is None else server._replace(kubeconfig=str(file))
+
+
+class DrillRunner:
+    """Runs one drill: injects the fault, watches the job, and prints the outcome."""
+
+    def __init__(self, client: Client, clock: Clock, hold: timedelta, timeout: timedelta, *, as_json: bool) -> None:
+        self._client, self._clock, self._as_json = client, clock, as_json
+        self._hold, self._timeout = hold, timeout
+        self._changed, self._plane_gone = asyncio.Event(), False
+        # The answers of the nodes, by pod name.
+        self.answers: dict[str, FaultResponse] = {}
+
+    async def run(self, job: ServerJob, request: FaultRequest, replica: str) -> int:
+        """Run the drill and return the exit code; `replica` may be empty. Raises `InputError` if nothing was done."""
+        if is_finished(job.body):
+            raise InputError(f"{job.display_name} has ended ({job_state(job.body)}); a drill needs a running job")
+        pods = await list_replicas(self._client, job)
+        victims = victim_pods(job, pods, request.fault, replica)
+        for node in sorted({pod["spec"].get("nodeName", "") for pod in victims}):
+            await self._require_own_node(node)
+        names = tuple(replica_name(job, pod) for pod in victims)
+        fault = InjectedFault(
+            request.fault.value,
+            names,
+            self._clock.monotonic(),
+            duration=request.seconds if request.fault is FaultKind.SLOW else 0.0,
+            hold_seconds=self._hold.total_seconds(),
+        )
+        timeline = DrillTimeline(job, pods, fault)
+        code = UNFINISHED
+        try:
+            async with asyncio.timeout(self._timeout.total_seconds()), asyncio.TaskGroup() as group:
+                # The watches start before the fault: a pod may be replaced at once.
+                tasks = [group.create_task(work) for work in self._watch_tasks(job, request, timeline)]
+                await self._inject_fault(victims, request)
+                for pod in victims:
+                    answer = self.answers[pod["metadata"]["name"]]
+                    click.echo(f"{replica_name(job, pod)}: {answer.does}", err=True)
+                code = await self._wait_for_verdict(timeline)
+                for task in tasks:
+                    task.cancel()
+        except TimeoutError:
+            pass
+        return self._print_outcome(job, timeline, code)
+
+    async def _require_own_node(self, node: str) -> None:
+        """Raise `InputError` unless gangline runs the node: a drill must not harm a cluster."""
+        message = (
+            f"node {node} is not gangline's own, and a drill harms local runs only; "
+            "to have a replica made anew in a cluster: gangline restart JOB --replica worker/1"
+        )
+        try:
+            body = await self._client.get(NODES, Key("", node))
+        except ApiError as error:
+            raise InputError(message) from error
+        if NODE_VERSION_MARK not in str(((body.get("status") or {}).get("nodeInfo") or {}).get("kubeletVersion", "")):
+            raise InputError(message)
+
+    async def _inject_fault(self, victims: Sequence[JSON], request: FaultRequest) -> None:
+        """Annotate the pods with the request, and wait for their nodes to answer. Raises `InputError` if one refuses."""
+        annotations = {DRILL_ANNOTATION: msgspec.json.encode(request).decode()}
+        for pod in victims:
+            metadata = pod["metadata"]
+            body: JSON = {"metadata": {"uid": metadata["uid"], "annotations": annotations}}
+            try:
+                await self._client.patch(PODS, Key(metadata["namespace"], metadata["name"]), body)
+            except (NotFound, Conflict):
+                raise InputError(f"{metadata['name']} is gone; try again") from None
+        deadline = self._clock.monotonic() + NODE_ANSWER_TIMEOUT.total_seconds()
+        for name in (pod["metadata"]["name"] for pod in victims):
+            while name not in self.answers:
+                if self._clock.monotonic() > deadline or self._plane_gone:
+                    raise InputError(f"the node of {name} does not answer; is its plane running?")
+                await self._wait_for_change()
+            if self.answers[name].refuses:
+                raise InputError(f"{name}: {self.answers[name].refuses}")
+
+    def _watch_tasks(
+        self, job: ServerJob, request: FaultRequest, timeline: DrillTimeline
+    ) -> Iterator[Coroutine[Any, Any, None]]:
+        job_selector = Selector(job.key.namespace, fields=f"metadata.name={job.key.name}")
+        uid = job.body["metadata"].get("uid")
+
+        def on_job(body: JSON, deleted: bool) -> None:
+            if body["metadata"].get("uid") == uid:
+                timeline.update_job(body, self._clock.monotonic(), deleted=deleted)
+
+        def on_pod(body: JSON, deleted: bool) -> None:
+            answer = fault_response(body["metadata"].get("annotations") or {})
+            if answer is not None and answer.id == request.id:
+                self.answers[body["metadata"]["name"]] = answer
+            timeline.update_pod(body, self._clock.monotonic(), deleted=deleted)
+
+        yield self._watch(job.resource, job_selector, on_job)
+        yield self._watch(PODS, pod_selector(job), on_pod)
+
+    async def _watch(
+        self, resource: Resource[JSON], selector: Selector, on_change: Callable[[JSON, bool], None]
+    ) -> None:
+        try:
+            async with aclosing(watch_objects(self._client, resource, selector)) as objects:
+                async for change in objects:
+                    if change.body is not None:
+                        on_change(change.body, change.deleted)
+                        self._changed.set()
+        except (Unreachable, StreamBroken):
+            # The plane of a run ends with the run.
+            self._plane_gone = True
+            self._changed.set()
+
+    async def _wait_for_change(self) -> None:
+        """Wait until a watch delivers a change, at most for `POLL_INTERVAL`."""
+        self._changed.clear()
+        timer = self._clock.call_later(POLL_INTERVAL, self._changed.set)
+        try:
+            await self._changed.wait()
+        finally:
+            timer.cancel()
+
+    async def _wait_for_verdict(self, timeline: DrillTimeline) -> int:
+        while True:
+            code = timeline.exit_code(self._clock.monotonic())
+            for line in timeline.drain_lines():
+                click.echo(line, err=True)
+            if code is not None:
+                return code
+            if self._plane_gone:
+                click.echo("the plane of the job has stopped, so its run has ended", err=True)
+                return UNFINISHED
+            await self._wait_for_change()
+
+    def _print_outcome(self, job: ServerJob, timeline: DrillTimeline, code: int) -> int:
+        outcome = timeline.outcome(code, self._clock.monotonic())
+        for line in timeline.drain_lines():
+            click.echo(line, err=True)
+        if self._as_json:
+            click.echo(json.dumps(json_report(outcome), indent=2))
+        else:
+            click.echo(summary(outcome))
+        if code != SUCCEEDED:
+            click.echo(f"why: gangline why {job.key.name}", err=True)
+        return code
+
+
+def victim_pods(job: ServerJob, pods: Sequence[JSON], fault: FaultKind, replica: str) -> list[JSON]:
+    """The pods that the fault hits. Raises `InputError` if there is no such running pod.
+
+    That is the named replica; without a name the last worker, or for a lost node all pods of one node.
+    """
+    running = [pod for pod in pods if is_running(pod)]
+    if not pods:
+        raise InputError(f"{job.display_name} has no pods yet")
+    if replica:
+        selector = replica_selector(replica)
+        matches = [pod for pod in pods if selector.matches(pod)]
+        names = ", ".join(replica_name(job, pod) for pod in pods)
+        if not matches:
+            raise InputError(f'{job.display_name} has no replica "{replica}"; there is {names}')
+        if selector.number is None and len(matches) > 1:
+            first = replica_name(job, matches[0])
+            raise InputError(f'"{replica}" is {len(matches)} replicas; name one, such as {first}')
+        if matches[0] not in running:
+            raise InputError(f"{replica_name(job, matches[0])} does not run, so no fault can be injected")
+        return matches
+    if not running:
+        raise InputError(f"no replica of {job.display_name} runs, so no fault can be injected")
+    if fault is FaultKind.NODE_LOST:
+        node = running[-1]["spec"].get("nodeName")
+        return [pod for pod in running if pod["spec"].get("nodeName") == node]
+    workers = [pod for pod in running if replica_selector("worker").matches(pod)]
+    return [(workers or running)[-1]]

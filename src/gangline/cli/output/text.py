@@ -1,0 +1,52 @@
+"""Styled lines of text for terminals, and short texts for numbers and durations. Pure."""
+
+from typing import NamedTuple
+
+
+class Span(NamedTuple):
+    """Text in one style: `green`, `bold`, `dim` ...; empty for plain."""
+
+    text: str
+    style: str = ""
+
+
+StyledLine = tuple[Span, ...]
+
+
+def plain_text(line: StyledLine) -> str:
+    return "".join(span.text for span in line)
+
+
+def clip_line(line: StyledLine, width: int) -> StyledLine:
+    """The line cut to `width` columns: a line that wraps would make a redrawn block jump."""
+    spans: list[Span] = []
+    room = width
+    for span in line:
+        spans.append(Span(span.text[:room], span.style))
+        room -= len(span.text)
+        if room <= 0:
+            break
+    return tuple(spans)
+
+
+def number_text(value: float) -> str:
+    """Three significant digits: `0.113`, `0.0000452`, `1.92`, `12300`."""
+    if (value and abs(value) < 1e-6) or abs(value) >= 1e9:
+        return f"{value:.2e}"
+    text = f"{value:.3g}"
+    return f"{float(text):.10f}".rstrip("0").rstrip(".") if "e" in text else text
+
+
+def elapsed_text(seconds: float) -> str:
+    """`00:07`, `12:30`, `1:02:03`."""
+    minutes, second = divmod(int(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute:02}:{second:02}"
+
+
+def duration_text(seconds: float) -> str:
+    """`0.6 s`, `14 s`, `2 min 5 s`."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

@@ -17,11 +17,13 @@ from gangline.api.meta import JSON, Key, Selector
 from gangline.api.scheme import Resource
 from gangline.base.clock import Clock, SystemClock
 from gangline.base.errors import InputError
+from gangline.cli.connect.run_work import run_async
+from gangline.cli.connect.server import ServerOptions, ServerTarget
 from gangline.cli.drill.timeline import DrillTimeline, InjectedFault, is_running
 from gangline.cli.exit_codes import NOT_FOUND, SUCCEEDED, UNFINISHED
 from gangline.cli.flags.commands import cli_command, completed_by
 from gangline.cli.flags.durations import DURATION
-from gangline.cli.flags.server_options import ServerOptions, ServerTarget, run_async, server_options
+from gangline.cli.flags.server_options import server_options
 from gangline.cli.output.job_rows import is_finished, job_state
 from gangline.cli.resources.lookup import NODES, PODS, ServerJob, find_job
 from gangline.cli.resources.replicas import list_replicas, pod_selector, replica_name, replica_selector

@@ -1,4 +1,4 @@
-"""What can be said about the node on a command line, the same for every command that has one."""
+"""The options of the node of this machine, the same for every command that starts one."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +10,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class NodeOptions(NamedTuple):
-    """As given: take them as keywords, `NodeOptions(**given)`. `local.node.choosing.settings` makes sense of them."""
+    """The node options, as given on the command line: `NodeOptions(**node)`."""
 
     capacity: tuple[str, ...] = ()
     images: Path | None = None
@@ -18,14 +18,14 @@ class NodeOptions(NamedTuple):
     network: str = "shared"
 
     def as_arguments(self) -> list[str]:
-        """As they would be written on a command line."""
-        found = [part for amount in self.capacity for part in ("--capacity", amount)]
-        found += ["--images", str(self.images.absolute())] if self.images is not None else []
-        return [*found, "--runtime", self.runtime, "--network", self.network]
+        """The arguments that give another process the same options."""
+        capacity = [argument for amount in self.capacity for argument in ("--capacity", amount)]
+        images = ["--images", str(self.images.absolute())] if self.images is not None else []
+        return [*capacity, *images, "--runtime", self.runtime, "--network", self.network]
 
 
 def node_options(command: F) -> F:
-    """The options, for a command that takes them as `**node`."""
+    """Add the node options to a command, which takes them as `**node`."""
     options = (
         click.option(
             "--capacity",

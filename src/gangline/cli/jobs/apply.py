@@ -8,18 +8,14 @@ import click
 from gangline.api.meta import JSON, Key
 from gangline.api.scheme import Resource
 from gangline.base.errors import InputError
+from gangline.cli.connect.run_work import run_blocking
+from gangline.cli.connect.server import FIELD_MANAGER, ServerOptions, ServerTarget
 from gangline.cli.flags.commands import cli_command
-from gangline.cli.flags.server_options import (
-    FIELD_MANAGER,
-    ServerOptions,
-    ServerTarget,
-    run_blocking,
-    server_options,
-)
+from gangline.cli.flags.server_options import server_options
 from gangline.cli.manifests.files import NO_OBJECTS, ResourceFinder, read_files, resolve_manifest
 from gangline.cli.manifests.server_errors import rejection_text
 from gangline.cli.output import formats, tables
-from gangline.cli.resources.lookup import resource_name
+from gangline.cli.resources.lookup import resource_name, resource_version
 from gangline.kube.client import Client
 from gangline.kube.errors import ApiError, NotFound
 from gangline.kube.options import FieldValidation, WriteOptions
@@ -144,12 +140,11 @@ async def _write_document(
         done, what = typed, "created"
     else:
         done, what = await write(client, resource, key, typed, options)
-    how = {"none": "", "client": " (dry run)", "server": " (server dry run)"}[options.dry_run]
     name = resource_name(resource, done["metadata"].get("name", key.name))
     if options.output_format.name == formats.NAME:
         click.echo(name)
     elif options.output_format.is_table:
-        click.echo(f"{name} {what}{how}")
+        click.echo(f"{name} {what}{formats.DRY_RUN_SUFFIXES[options.dry_run]}")
     return {"apiVersion": resource.api_version, "kind": resource.kind, **done}
 
 
@@ -165,15 +160,10 @@ async def _apply_object(
     done = await client.apply(resource, body, owner=options.field_manager, force=options.force)
     if before is None:
         return done, "created"
-    return done, "unchanged" if _resource_version(before) == _resource_version(done) else "configured"
+    return done, "unchanged" if resource_version(before) == resource_version(done) else "configured"
 
 
 async def _create_object(
     client: Client, resource: Resource[JSON], key: Key, body: JSON, options: ApplyFlags
 ) -> tuple[JSON, str]:
     return await client.create(resource, body, namespace=key.namespace), "created"
-
-
-def _resource_version(body: JSON) -> str:
-    version: str = body["metadata"].get("resourceVersion", "")
-    return version

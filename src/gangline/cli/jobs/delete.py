@@ -10,16 +10,13 @@ from gangline.api.meta import JSON, Key, Selector
 from gangline.api.scheme import Resource
 from gangline.base.clock import Clock
 from gangline.base.errors import InputError
+from gangline.cli.connect.run_work import run_blocking
+from gangline.cli.connect.server import FIELD_MANAGER, ServerOptions, ServerTarget
+from gangline.cli.errors import error_line
 from gangline.cli.flags.commands import cli_command, completed_by
 from gangline.cli.flags.durations import DURATION
-from gangline.cli.flags.server_options import (
-    FIELD_MANAGER,
-    ServerOptions,
-    ServerTarget,
-    error_line,
-    run_blocking,
-    server_options_all,
-)
+from gangline.cli.flags.server_options import server_options_all
+from gangline.cli.output.formats import DRY_RUN_SUFFIXES
 from gangline.cli.resources.lookup import (
     JOBS_WORDS,
     builtin_resource,
@@ -238,7 +235,7 @@ def _deleted_message(one: DeleteTarget, options: DeleteFlags) -> str:
         return resource_name(one.resource, one.key.name)
     group = f".{one.resource.group}" if one.resource.group else ""
     where = f" from {one.key.namespace} namespace" if one.key.namespace else ""
-    how = {"none": "", "client": " (dry run)", "server": " (server dry run)"}[options.dry_run]
+    how = DRY_RUN_SUFFIXES[options.dry_run]
     word = "force deleted" if options.grace == timedelta() else "deleted"
     return f'{one.resource.kind.lower()}{group} "{one.key.name}" {word}{where}{how}'
 

@@ -10,9 +10,11 @@ import click
 from gangline.api.durations import human_age, human_duration
 from gangline.api.meta import JSON, Selector
 from gangline.base.clock import SystemClock
+from gangline.cli.connect.run_work import run_blocking
+from gangline.cli.connect.server import ServerOptions, ServerTarget
 from gangline.cli.exit_codes import NOT_FOUND
 from gangline.cli.flags.commands import cli_command, completed_by
-from gangline.cli.flags.server_options import ServerOptions, ServerTarget, run_blocking, server_options
+from gangline.cli.flags.server_options import server_options
 from gangline.cli.jobs.events import event_row as event_row
 from gangline.cli.jobs.events import is_about, sorted_events
 from gangline.cli.output import formats, job_rows, tables

@@ -9,16 +9,11 @@ import click
 from gangline.api.durations import human_duration
 from gangline.api.meta import JSON, Selector
 from gangline.base.clock import SystemClock
+from gangline.cli.connect.run_work import run_async, run_blocking
+from gangline.cli.connect.server import ServerOptions, ServerTarget
 from gangline.cli.exit_codes import NOT_FOUND
 from gangline.cli.flags.commands import cli_command, completed_by
-from gangline.cli.flags.server_options import (
-    ServerOptions,
-    ServerTarget,
-    run_async,
-    run_blocking,
-    server_options_all,
-)
-from gangline.cli.get.run import stdout_uses_colour
+from gangline.cli.flags.server_options import server_options_all
 from gangline.cli.output import formats, tables
 from gangline.cli.output.job_rows import parse_timestamp
 from gangline.cli.resources.lookup import EVENTS, ServerJob, find_job
@@ -70,7 +65,7 @@ def _print_events(chosen: list[JSON], how: formats.OutputFormat, *, headers: boo
     now = SystemClock().now()
     rows = [event_row(one, now, namespaces=namespaces) for one in chosen]
     titles = (*(("NAMESPACE",) if namespaces else ()), *HEADER)
-    tables.write_stdout(tables.render(titles, rows, headers=headers, colour=stdout_uses_colour()))
+    tables.write_stdout(tables.render(titles, rows, headers=headers, colour=tables.stdout_uses_colour()))
     if not rows:
         click.echo("No events found.", err=True)
 
@@ -78,7 +73,7 @@ def _print_events(chosen: list[JSON], how: formats.OutputFormat, *, headers: boo
 async def _watch_events(client: Client, where: Selector, job: ServerJob | None, kinds: set[str]) -> None:
     from gangline.cli.resources.watch import watch_objects
 
-    columns = tables.Columns(HEADER, colour=stdout_uses_colour())
+    columns = tables.Columns(HEADER, colour=tables.stdout_uses_colour())
     first: list[JSON] | None = []
     async with aclosing(watch_objects(client, EVENTS, where)) as seen:
         async for each in seen:

@@ -10,9 +10,11 @@ import click
 
 from gangline.api.meta import JSON, Key
 from gangline.base.errors import InputError
+from gangline.cli.connect.run_work import run_async
+from gangline.cli.connect.server import ServerOptions, ServerTarget
 from gangline.cli.exit_codes import NOT_FOUND
 from gangline.cli.flags.commands import cli_command, completed_by
-from gangline.cli.flags.server_options import ServerOptions, ServerTarget, run_async, server_options
+from gangline.cli.flags.server_options import server_options
 from gangline.cli.resources.lookup import PODS, find_job
 from gangline.cli.resources.replicas import container_name, list_replicas, replica_name, replica_selector
 from gangline.kube.client import Client

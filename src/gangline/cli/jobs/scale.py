@@ -7,9 +7,11 @@ import click
 
 from gangline.api.meta import JSON
 from gangline.base.errors import InputError
+from gangline.cli.connect.run_work import run_blocking
+from gangline.cli.connect.server import ServerOptions, ServerTarget
 from gangline.cli.exit_codes import NOT_FOUND
 from gangline.cli.flags.commands import cli_command, completed_by
-from gangline.cli.flags.server_options import ServerOptions, ServerTarget, run_blocking, server_options
+from gangline.cli.flags.server_options import server_options
 from gangline.cli.output.job_rows import is_finished, job_state, replica_counts, replica_specs
 from gangline.cli.resources.lookup import find_job
 from gangline.kube.client import Client

@@ -13,9 +13,11 @@ from gangline.api.meta import JSON, Selector
 from gangline.api.quantity import Quantity
 from gangline.api.scheme import Resource
 from gangline.base.errors import InputError
+from gangline.cli.connect.run_work import run_blocking
+from gangline.cli.connect.server import ServerOptions, ServerTarget
 from gangline.cli.exit_codes import NOT_FOUND
 from gangline.cli.flags.commands import cli_command, completed_by
-from gangline.cli.flags.server_options import ServerOptions, ServerTarget, run_blocking, server_options_all
+from gangline.cli.flags.server_options import server_options_all
 from gangline.cli.output import tables
 from gangline.cli.resources.lookup import PODS, find_job
 from gangline.cli.resources.replicas import JOB_NAME, sorted_pods

@@ -15,15 +15,12 @@ import msgspec
 
 from gangline.api.meta import Selector
 from gangline.base.errors import InputError
+from gangline.cli.connect.run_work import run_async
+from gangline.cli.connect.server import ServerOptions, ServerTarget
+from gangline.cli.exit_codes import NOT_FOUND
 from gangline.cli.flags.commands import cli_command
 from gangline.cli.flags.durations import DURATION
-from gangline.cli.flags.server_options import (
-    NOT_FOUND,
-    ServerOptions,
-    ServerTarget,
-    run_async,
-    server_options,
-)
+from gangline.cli.flags.server_options import server_options
 from gangline.cli.output.log_lines import printable_text
 from gangline.cli.output.tables import use_colour
 from gangline.kube.client import Client

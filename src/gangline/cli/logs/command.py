@@ -10,16 +10,12 @@ import click
 
 from gangline.api.meta import JSON, Key
 from gangline.base.errors import InputError
+from gangline.cli.connect.run_work import run_async, run_blocking
+from gangline.cli.connect.server import ServerOptions, ServerTarget
 from gangline.cli.exit_codes import NOT_FOUND, job_exit_code
 from gangline.cli.flags.commands import cli_command, completed_by
 from gangline.cli.flags.durations import DURATION
-from gangline.cli.flags.server_options import (
-    ServerOptions,
-    ServerTarget,
-    run_async,
-    run_blocking,
-    server_options,
-)
+from gangline.cli.flags.server_options import server_options
 from gangline.cli.output.log_lines import TimedLine, merge_lines, normalized_time, parse_line
 from gangline.cli.output.tables import paint, use_colour
 from gangline.cli.resources.lookup import ServerJob, find_job

@@ -12,8 +12,10 @@ from gangline.api.core import Service
 from gangline.api.kubeflow.training import ADDRESSES_ANNOTATION, JobKind
 from gangline.api.meta import JSON, Key, Selector
 from gangline.base.errors import InputError
+from gangline.cli.connect.run_work import run_blocking
+from gangline.cli.connect.server import ServerOptions, ServerTarget
 from gangline.cli.flags.commands import cli_command
-from gangline.cli.flags.server_options import ServerOptions, ServerTarget, run_blocking, server_options
+from gangline.cli.flags.server_options import server_options
 from gangline.cli.manifests.files import NO_OBJECTS, read_files
 from gangline.cli.output import formats, tables
 from gangline.cli.resources.replicas import JOB_NAME

@@ -20,9 +20,10 @@ from gangline.api.scheduling import DEFAULT_QUEUE, PODGROUPS, QUEUES, PodGroupSp
 from gangline.api.scheme import CORE_SCHEME, Resource
 from gangline.base.clock import SystemClock
 from gangline.base.errors import InputError
+from gangline.cli.connect.run_work import run_blocking
+from gangline.cli.connect.server import ServerOptions
+from gangline.cli.connect.server import ServerTarget as Server
 from gangline.cli.exit_codes import FAILED, NOT_FOUND
-from gangline.cli.flags.server_options import ServerOptions, run_blocking
-from gangline.cli.flags.server_options import ServerTarget as Server
 from gangline.cli.manifests.files import NO_OBJECTS, STDIN, read_files
 from gangline.cli.manifests.lint import Finding, kind_of
 from gangline.cli.output import formats, tables

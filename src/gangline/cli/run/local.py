@@ -21,7 +21,8 @@ from gangline.cli.cleanup import processes
 from gangline.cli.cleanup import watchdog as guarding
 from gangline.cli.cleanup.processes import kill_all
 from gangline.cli.connect.live_runs import publish_kubeconfig
-from gangline.cli.connect.server import archive_flags, single_error
+from gangline.cli.connect.server import archive_flags
+from gangline.cli.errors import single_error
 from gangline.cli.exit_codes import CANCELLED, FAILED, UNFINISHED
 from gangline.cli.follow.follower import Follower, JobDeleted, ProgressHook
 from gangline.cli.follow.log_sources import FileLogSource

@@ -70,7 +70,7 @@ async def test_whoever_writes_is_told_what_this_is(home: PlaneHome) -> None:
     left(home)
     async with open_archive(home.folder) as transport:
         client = Client(transport)
-        with pytest.raises(InputError, match="can only be read"):
+        with pytest.raises(InputError, match="is read-only"):
             await client.delete(JOBS, KEY)
         with pytest.raises(InputError) as told:
             await client.create(JOBS, recorded_job("another"), namespace="default")

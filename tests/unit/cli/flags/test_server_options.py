@@ -18,18 +18,11 @@ from gangline.api.scheme import Resource
 from gangline.base.errors import InputError
 from gangline.cli.connect.archived_runs import READ_ONLY_ERROR
 from gangline.cli.connect.live_runs import KUBECONFIG_NAME, publish_kubeconfig
-from gangline.cli.connect.server import archive_flags, single_error
-from gangline.cli.errors import error_with_server
+from gangline.cli.connect.run_work import run_async, run_blocking
+from gangline.cli.connect.server import ServerOptions, ServerTarget, archive_flags, find_server
+from gangline.cli.errors import error_line, error_with_server, single_error
 from gangline.cli.flags.commands import cli_command
-from gangline.cli.flags.server_options import (
-    ServerOptions,
-    ServerTarget,
-    error_line,
-    find_server,
-    run_async,
-    run_blocking,
-    server_options_all,
-)
+from gangline.cli.flags.server_options import server_options_all
 from gangline.kube.client import Client
 from gangline.kube.config.connection import Connection
 from gangline.kube.config.credentials import StaticToken

@@ -1,4 +1,4 @@
-"""`gangline top`: CPU and memory of replicas, from the machine itself or from the cluster's metrics."""
+"""`gangline top`: CPU and memory of replicas, from the processes of this machine or the cluster's metrics API."""
 
 import sys
 import time
@@ -31,13 +31,13 @@ SPARKLINE_WIDTH = 40
 SPARKLINE_BLOCKS = "▁▂▃▄▅▆▇█"
 CLEAR_SCREEN = "\x1b[H\x1b[2J"
 METRICS_MISSING = (
-    "nobody measures here: the cluster has no metrics.k8s.io (install metrics-server), "
+    "there are no measurements: the cluster has no metrics.k8s.io (install metrics-server), "
     "and the pods are not on this machine"
 )
 
 
 class ResourceUsage(NamedTuple):
-    """What one replica uses: cores, and bytes."""
+    """The CPU cores and bytes of memory that a replica uses."""
 
     cores: float = 0.0
     memory: int = 0
@@ -49,77 +49,79 @@ class ResourceUsage(NamedTuple):
 
 @cli_command()
 @click.argument("job", required=False, shell_complete=completed_by("jobs"))
-@click.option("-w", "--watch", is_flag=True, help="Go on, with a curve of the CPU used.")
+@click.option("-w", "--watch", is_flag=True, help="Refresh until interrupted, with a curve of the CPU used.")
 @click.option("--no-headers", is_flag=True, help="No titles above the columns.")
 @server_options_all
 def top(job: str | None, watch: bool, no_headers: bool, server: ServerOptions) -> int:
     r"""Print CPU and memory of the replicas of a job, or of all jobs.
 
-    On a plane of this machine the processes are measured, for half a second; in a cluster metrics-server is asked.
+    On a plane of this machine the processes are measured for half a second; in a cluster, metrics-server is queried.
 
     \b
       gangline top linear
       gangline top linear -w
       gangline top -A
 
-    Exit codes: 0; 1 nobody measures; 102 no such job.
+    Exit codes: 0; 1 there are no measurements; 102 no such job.
     """
 
-    async def work(client: Client, place: ServerTarget) -> None:
-        where = Selector(place.namespace, labels=JOB_NAME)
+    async def work(client: Client, target: ServerTarget) -> None:
+        selector = Selector(target.namespace, labels=JOB_NAME)
         if job:
-            found = await find_job(client, place.object_namespace, job)
-            where = Selector(found.key.namespace, labels=f"{JOB_NAME}={found.key.name}")
+            server_job = await find_job(client, target.object_namespace, job)
+            selector = Selector(server_job.key.namespace, labels=f"{JOB_NAME}={server_job.key.name}")
         history: dict[str, list[float]] = {}
         while True:
-            pods = sorted_pods((await client.list(PODS, where)).items)
-            uses = await measure_pods(client, place, where, pods)
-            rows = usage_rows(pods, uses, namespaces=not where.namespace)
-            titles = (*(("NAMESPACE",) if not where.namespace else ()), *HEADER)
+            pods = sorted_pods((await client.list(PODS, selector)).items)
+            usages = await measure_pods(client, target, selector, pods)
+            rows = usage_rows(pods, usages, namespaces=not selector.namespace)
+            header = (*(("NAMESPACE",) if not selector.namespace else ()), *HEADER)
             if watch:
-                titles, rows = (*titles, "CPU SO FAR"), _with_sparklines(pods, uses, rows, history)
+                header, rows = (*header, "CPU SO FAR"), _with_sparklines(pods, usages, rows, history)
                 tables.write_stdout(CLEAR_SCREEN if tables.is_ansi_terminal(sys.stdout) else "")
-            tables.write_stdout(tables.render(titles, rows, headers=not no_headers))
+            tables.write_stdout(tables.render(header, rows, headers=not no_headers))
             if not rows:
                 click.echo("no replica runs", err=True)
             if not watch:
                 return
-            time.sleep(PAUSE_SECONDS)  # noqa: ASYNC251 - nothing else goes on here
+            time.sleep(PAUSE_SECONDS)  # noqa: ASYNC251 - nothing else runs in this loop
 
     return run_blocking(server, work, missing=NOT_FOUND, alive=True)
 
 
 def _with_sparklines(
     pods: Iterable[JSON],
-    uses: Mapping[str, ResourceUsage],
+    usages: Mapping[str, ResourceUsage],
     rows: list[list[str]],
     history: dict[str, list[float]],
 ) -> list[list[str]]:
-    seen = [pod["metadata"]["uid"] for pod in pods if pod["metadata"]["uid"] in uses]
-    for uid in seen:
-        history[uid] = [*history.get(uid, []), uses[uid].cores][-SPARKLINE_WIDTH:]
-    return [[*row, sparkline(history[uid])] for row, uid in zip(rows, seen, strict=True)]
+    uids = [pod["metadata"]["uid"] for pod in pods if pod["metadata"]["uid"] in usages]
+    for uid in uids:
+        history[uid] = [*history.get(uid, []), usages[uid].cores][-SPARKLINE_WIDTH:]
+    return [[*row, sparkline(history[uid])] for row, uid in zip(rows, uids, strict=True)]
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """A curve in one line of text: the highest value is a full block, nothing is the lowest."""
-    most = max(values, default=0.0)
+    """A curve in one line of text; the highest value is a full block, zero the lowest block."""
+    highest = max(values, default=0.0)
     steps = len(SPARKLINE_BLOCKS) - 1
     return "".join(
-        SPARKLINE_BLOCKS[round(value / most * steps)] if most > 0 else SPARKLINE_BLOCKS[0] for value in values
+        SPARKLINE_BLOCKS[round(value / highest * steps)] if highest > 0 else SPARKLINE_BLOCKS[0] for value in values
     )
 
 
 HEADER = ("JOB", "POD", "NODE", "CPU(cores)", "MEMORY(bytes)", "OF LIMIT")
 
 
-def usage_rows(pods: Iterable[JSON], uses: Mapping[str, ResourceUsage], *, namespaces: bool = False) -> list[list[str]]:
-    """One row for each pod that is measured, by its uid."""
+def usage_rows(
+    pods: Iterable[JSON], usages: Mapping[str, ResourceUsage], *, namespaces: bool = False
+) -> list[list[str]]:
+    """The rows of the pods for which there is a measurement, which is keyed by the pod's uid."""
     rows = []
     for pod in pods:
         metadata = pod["metadata"]
-        use = uses.get(metadata["uid"])
-        if use is None:
+        usage = usages.get(metadata["uid"])
+        if usage is None:
             continue
         rows.append(
             [
@@ -127,36 +129,41 @@ def usage_rows(pods: Iterable[JSON], uses: Mapping[str, ResourceUsage], *, names
                 (metadata.get("labels") or {}).get(JOB_NAME, ""),
                 metadata["name"],
                 pod["spec"].get("nodeName") or "-",
-                f"{round(use.cores * 1000)}m",
-                f"{use.memory // 2**20}Mi",
-                _limit_share(pod, use),
+                f"{round(usage.cores * 1000)}m",
+                f"{usage.memory // 2**20}Mi",
+                _limit_share(pod, usage),
             ]
         )
     return rows
 
 
-def _limit_share(pod: JSON, use: ResourceUsage) -> str:
-    limits = [((found.get("resources") or {}).get("limits") or {}).get("memory") for found in pod["spec"]["containers"]]
+def _limit_share(pod: JSON, usage: ResourceUsage) -> str:
+    limits = [
+        ((container.get("resources") or {}).get("limits") or {}).get("memory")
+        for container in pod["spec"]["containers"]
+    ]
     if not all(limits) or not limits:
         return "-"
-    whole = sum(_quantity_value(limit) for limit in limits)
-    return f"{use.memory / whole:.0%}" if whole else "-"
+    total = sum(_quantity_value(limit) for limit in limits)
+    return f"{usage.memory / total:.0%}" if total else "-"
 
 
 async def measure_pods(
-    client: Client, place: ServerTarget, where: Selector, pods: Sequence[JSON]
+    client: Client, target: ServerTarget, selector: Selector, pods: Sequence[JSON]
 ) -> dict[str, ResourceUsage]:
-    """What pods use, by uid. Raises `InputError` where nobody measures."""
-    folder = _pods_folder(place)
+    """The usage of pods by uid. Raises `InputError` if the pods are not on this machine and there is no metrics API."""
+    folder = _pods_folder(target)
     if folder is not None:
         return _measure_processes(folder, pods)
     try:
-        page = await client.list(POD_METRICS, where)
+        page = await client.list(POD_METRICS, selector)
     except (NotFound, ServerError) as error:
         raise InputError(METRICS_MISSING) from error
-    names = {(found["metadata"]["namespace"], found["metadata"]["name"]): found for found in page.items}
-    keyed = ((pod["metadata"]["uid"], (pod["metadata"]["namespace"], pod["metadata"]["name"])) for pod in pods)
-    return {uid: _reported_usage(names[key]) for uid, key in keyed if key in names}
+    metrics_by_key = {
+        (metrics["metadata"]["namespace"], metrics["metadata"]["name"]): metrics for metrics in page.items
+    }
+    pod_keys = ((pod["metadata"]["uid"], (pod["metadata"]["namespace"], pod["metadata"]["name"])) for pod in pods)
+    return {uid: _reported_usage(metrics_by_key[key]) for uid, key in pod_keys if key in metrics_by_key}
 
 
 def _reported_usage(metrics: JSON) -> ResourceUsage:
@@ -167,23 +174,23 @@ def _reported_usage(metrics: JSON) -> ResourceUsage:
     return total
 
 
-def _pods_folder(place: ServerTarget) -> Path | None:
-    """Where the node of a plane of this machine, or of a run, keeps its pods."""
-    folder = place.plane_folder / "pods" / "pods" if place.plane_folder is not None else None
-    if place.run_folder is not None:
-        folder = place.run_folder / "pods"
+def _pods_folder(target: ServerTarget) -> Path | None:
+    """The folder in which the node of a local plane, or of a run in progress, keeps its pods."""
+    folder = target.plane_folder / "pods" / "pods" if target.plane_folder is not None else None
+    if target.run_folder is not None:
+        folder = target.run_folder / "pods"
     return folder if folder is not None and folder.is_dir() else None
 
 
 def _measure_processes(folder: Path, pods: Sequence[JSON]) -> dict[str, ResourceUsage]:
-    """Measure process trees of pods, all at the same time."""
+    """Measure the process trees of all pods over the same interval."""
     import psutil
 
     trees: dict[str, list[psutil.Process]] = {}
     for pod in pods:
         metadata = pod["metadata"]
-        place = folder / f"{metadata['namespace']}_{metadata['name']}_{metadata['uid']}"
-        trees[metadata["uid"]] = [process for pid in _running_pids(place) for process in _process_tree(pid)]
+        pod_folder = folder / f"{metadata['namespace']}_{metadata['name']}_{metadata['uid']}"
+        trees[metadata["uid"]] = [process for pid in _running_pids(pod_folder) for process in _process_tree(pid)]
     for processes in trees.values():
         for process in processes:
             _cores(process)
@@ -195,9 +202,9 @@ def _measure_processes(folder: Path, pods: Sequence[JSON]) -> dict[str, Resource
     }
 
 
-def _running_pids(place: Path) -> list[int]:
-    """The processes of the newest attempt of each container that has not ended."""
-    runs = (run for run in place.glob("*/*.run") if not run.with_suffix(".exit").exists())
+def _running_pids(pod_folder: Path) -> list[int]:
+    """The process ids of the containers of a pod that have not exited."""
+    runs = (run for run in pod_folder.glob("*/*.run") if not run.with_suffix(".exit").exists())
     return [int(msgspec.json.decode(run.read_bytes())["pid"]) for run in runs]
 
 

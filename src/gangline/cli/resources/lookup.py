@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from gangline.api.meta import JSON, Key
 from gangline.api.scheme import Resource
 from gangline.base.errors import InputError
+from gangline.cli.output.job_rows import is_finished, job_state
 from gangline.kube.client import Client
 from gangline.kube.errors import NotFound
 from gangline.kube.paths import object_path
@@ -205,6 +206,14 @@ async def find_job(client: Client, namespace: str, word: str) -> ServerJob:
     if not jobs:
         raise error if error is not None and "/" in word else no_such_job(namespace, name)
     return jobs[0]
+
+
+async def find_unfinished_job(client: Client, namespace: str, word: str, remedy: str) -> ServerJob:
+    """`find_job`, for a command that needs a job that has not finished. Raises `InputError` with the remedy."""
+    job = await find_job(client, namespace, word)
+    if is_finished(job.body):
+        raise InputError(f"{job.display_name} has ended ({job_state(job.body)}); {remedy}")
+    return job
 
 
 async def _find_in_kinds(

@@ -1,4 +1,4 @@
-"""`gangline new operator NAME`: a custom operator to begin with, whose tests pass."""
+"""`gangline new operator NAME`: write a custom operator to start from, whose tests pass."""
 
 import re
 from pathlib import Path
@@ -17,7 +17,7 @@ _API_GROUP = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-
 
 @click.group()
 def new() -> None:
-    """Begin an operator for a kind of job of your own: gangline new operator Spark."""
+    """Write an operator for a job kind of your own, to start from: gangline new operator Spark."""
 
 
 @new.command(cls=CliCommand)
@@ -32,13 +32,13 @@ def new() -> None:
 def operator(name: str, group: str, into: Path | None) -> None:
     r"""Write an operator for a new kind of job, with a job, tests and a manifest.
 
-    It runs as it is: a coordinator and members that hand a number round. Change the wiring to that of your framework.
+    It works as written: a coordinator and members that pass a number around. Change the wiring to your framework's.
 
     \b
       gangline new operator Spark
       cd spark-operator && python -m pytest
 
-    Exit codes: 0; 1 an error, such as a folder that is there already.
+    Exit codes: 0; 1 an error, such as a folder that already exists.
     """
     word = name.removesuffix("Job")
     if not _KIND_NAME.fullmatch(word):
@@ -56,7 +56,7 @@ def operator(name: str, group: str, into: Path | None) -> None:
 
 
 def renamed_example(text: str, word: str, group: str) -> str:
-    """The example, about another kind. `relay` is in no other word there."""
-    titled = word[0].upper() + word[1:]
-    spelled = {"RELAY": word.upper(), "Relay": titled, "relay": word.lower(), "example.com": group}
-    return re.sub("RELAY|Relay|relay|example\\.com", lambda found: spelled[found[0]], text)
+    """A text of the example with its kind and group replaced. `relay` is part of no other word there."""
+    title = word[0].upper() + word[1:]
+    replacements = {"RELAY": word.upper(), "Relay": title, "relay": word.lower(), "example.com": group}
+    return re.sub("RELAY|Relay|relay|example\\.com", lambda match: replacements[match[0]], text)

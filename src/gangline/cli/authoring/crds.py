@@ -127,7 +127,7 @@ def kinds_in(file: Path) -> list[JobKind]:
         raise InputError(f"{file}: no such file")
     spec = importlib.util.spec_from_file_location(file.stem, file)
     if spec is None or spec.loader is None:
-        raise InputError(f"{file}: not a Python file; write the one in which your JobKind is")
+        raise InputError(f"{file}: not a Python file; give the one that defines your JobKind")
     module = importlib.util.module_from_spec(spec)
     # As for a script, its folder is on the path; and structs look up their own module by name.
     sys.path.insert(0, str(file.parent.resolve()))

@@ -47,7 +47,7 @@ def operator(name: str, group: str, into: Path | None) -> None:
         raise InputError(f'--group: "{group}" is no domain; write one of yours, such as ml.example.com')
     folder = into or Path(f"{word.lower()}-operator")
     if folder.exists() and any(folder.iterdir()):
-        raise InputError(f"{folder} is there and not empty; write --into with another folder")
+        raise InputError(f"{folder} exists and is not empty; write --into with another folder")
     folder.mkdir(parents=True, exist_ok=True)
     for file in EXAMPLE_FILES:
         text = (examples_folder() / EXAMPLE_FOLDER / file).read_text()

@@ -1,12 +1,11 @@
 """The options of the node of this machine, the same for every command that starts one."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import click
 
-F = TypeVar("F", bound=Callable[..., Any])
+from gangline.cli.flags.commands import option_group
 
 
 class NodeOptions(NamedTuple):
@@ -24,36 +23,32 @@ class NodeOptions(NamedTuple):
         return [*capacity, *images, "--runtime", self.runtime, "--network", self.network]
 
 
-def node_options(command: F) -> F:
-    """Add the node options to a command, which takes them as `**node`."""
-    options = (
-        click.option(
-            "--capacity",
-            multiple=True,
-            metavar="NAME=AMOUNT",
-            help="A resource to offer, such as nvidia.com/gpu=4.",
-        ),
-        click.option(
-            "--images",
-            type=click.Path(path_type=Path),
-            metavar="FILE",
-            help="What stands for images on this machine, where they are not pulled.",
-        ),
-        click.option(
-            "--runtime",
-            type=click.Choice(["process", "podman", "docker"]),
-            default="process",
-            show_default=True,
-            help="What runs containers: processes of this machine, or real images.",
-        ),
-        click.option(
-            "--network",
-            type=click.Choice(["shared", "isolated"]),
-            default="shared",
-            show_default=True,
-            help="Whether pods share loopback, or each has a network of its own with the cluster's names and ports.",
-        ),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+node_options = option_group(
+    click.option(
+        "--capacity",
+        multiple=True,
+        metavar="NAME=AMOUNT",
+        help="A resource to offer, such as nvidia.com/gpu=4.",
+    ),
+    click.option(
+        "--images",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="A mapping of images to environments of this machine, for pods that run as processes.",
+    ),
+    click.option(
+        "--runtime",
+        type=click.Choice(["process", "podman", "docker"]),
+        default="process",
+        show_default=True,
+        help="How to run containers: as processes of this machine, or from their images.",
+    ),
+    click.option(
+        "--network",
+        type=click.Choice(["shared", "isolated"]),
+        default="shared",
+        show_default=True,
+        help="Whether pods share loopback, or each has its own network with the cluster's names and ports.",
+    ),
+)
+"""Adds the node options to a command, which takes them as `**node`."""

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import click
 
 from gangline.cli.connect.server import ServerOptions
-from gangline.cli.flags.commands import completed_by
+from gangline.cli.flags.commands import completed_by, option_group
 from gangline.cli.flags.durations import DURATION
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -32,9 +32,7 @@ def _add_server_options(command: F, *, all_namespaces: bool) -> F:
 
     update_wrapper(with_server, command)
     namespaces = (_NAMESPACE_OPTION, *((_ALL_NAMESPACES_OPTION,) if all_namespaces else ()))
-    for option in reversed((*namespaces, *_CONNECTION_OPTIONS)):
-        option(with_server)
-    return with_server  # type: ignore[return-value]
+    return option_group(*namespaces, *_CONNECTION_OPTIONS)(with_server)  # type: ignore[return-value]
 
 
 _NAMESPACE_OPTION = click.option(

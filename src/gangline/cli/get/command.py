@@ -1,44 +1,36 @@
 """The flags of `gangline get`, `list` and `ps`."""
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from gangline.cli.connect.server import ServerOptions
-from gangline.cli.flags.commands import cli_command, completed_by
+from gangline.cli.flags.commands import cli_command, completed_by, option_group
 from gangline.cli.flags.server_options import server_options_all
 from gangline.cli.get.run import run_get
 from gangline.cli.get.view import GetFlags
 from gangline.cli.output import formats
 from gangline.cli.resources.replicas import JOB_NAME
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def get_options(command: F) -> F:
-    """Add the options that select objects and their output format."""
-    options = (
-        click.option("-l", "--selector", default="", metavar="LABELS", help="Label selector: a=b,c!=d."),
-        click.option("--field-selector", default="", metavar="FIELDS", help="Field selector: metadata.name=x."),
-        click.option(
-            "-o",
-            "--output",
-            "form",
-            default="",
-            metavar="FORM",
-            help=f"How to print: {formats.FORMAT_NAMES}.",
-        ),
-        click.option("-w", "--watch", is_flag=True, help="After printing, watch for changes."),
-        click.option("--show-managed-fields", "managed", is_flag=True, help="Keep managedFields in JSON and YAML."),
-        click.option("--no-headers", is_flag=True, help="No titles above the columns."),
-        click.option("--show-labels", "labels", is_flag=True, help="All labels as the last column."),
-        click.option("--sort-by", default="", metavar="PATH", help="Sort by a field: .metadata.creationTimestamp."),
-        click.option("--ignore-not-found", is_flag=True, help="Exit 0 if a named object does not exist."),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+get_options = option_group(
+    click.option("-l", "--selector", default="", metavar="LABELS", help="Label selector: a=b,c!=d."),
+    click.option("--field-selector", default="", metavar="FIELDS", help="Field selector: metadata.name=x."),
+    click.option(
+        "-o",
+        "--output",
+        "form",
+        default="",
+        metavar="FORM",
+        help=f"How to print: {formats.FORMAT_NAMES}.",
+    ),
+    click.option("-w", "--watch", is_flag=True, help="After printing, watch for changes."),
+    click.option("--show-managed-fields", "managed", is_flag=True, help="Keep managedFields in JSON and YAML."),
+    click.option("--no-headers", is_flag=True, help="No titles above the columns."),
+    click.option("--show-labels", "labels", is_flag=True, help="All labels as the last column."),
+    click.option("--sort-by", default="", metavar="PATH", help="Sort by a field: .metadata.creationTimestamp."),
+    click.option("--ignore-not-found", is_flag=True, help="Exit 0 if a named object does not exist."),
+)
+"""The options that select objects and their output format."""
 
 
 @cli_command()

@@ -47,7 +47,7 @@ class FetchResult(NamedTuple):
 
 
 def type_meta(resource: Resource[JSON]) -> JSON:
-    """ApiVersion and kind, which servers leave out of the items of a list."""
+    """The apiVersion and kind of an object, which servers leave out of the items of a list."""
     return {"apiVersion": resource.api_version, "kind": resource.kind}
 
 
@@ -107,12 +107,9 @@ class TableRow(ApiStruct, frozen=True):
 class ServerTable(ApiStruct, frozen=True):
     """A table that the server made, as `kubectl get` prints it (meta.k8s.io/v1 Table)."""
 
-    kind: str = ""
     metadata: ListMeta = ListMeta()
     column_definitions: tuple[_ColumnDefinition, ...] | None = ()
     rows: tuple[TableRow, ...] = ()
-    # The answer of a server that makes no tables.
-    items: tuple[JSON, ...] = ()
 
 
 async def fetch_tables(

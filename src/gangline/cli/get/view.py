@@ -44,7 +44,7 @@ class KindGroup(NamedTuple):
 
 
 class TableView(NamedTuple):
-    """What decides about the columns of the table of one group."""
+    """The table of one group: which columns it has, and the cells of its rows."""
 
     group: KindGroup
     flags: GetFlags

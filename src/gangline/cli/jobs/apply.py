@@ -11,7 +11,7 @@ from gangline.base.errors import InputError
 from gangline.cli.connect.run_work import run_blocking
 from gangline.cli.connect.server import FIELD_MANAGER, ServerOptions, ServerTarget
 from gangline.cli.exit_codes import ERROR, SUCCEEDED
-from gangline.cli.flags.commands import cli_command
+from gangline.cli.flags.commands import cli_command, option_group
 from gangline.cli.flags.server_options import server_options
 from gangline.cli.manifests.files import NO_OBJECTS, ResourceFinder, read_files, resolve_manifest
 from gangline.cli.manifests.server_errors import rejection_text
@@ -35,7 +35,7 @@ class ApplyFlags(NamedTuple):
 WriteObject = Callable[[Client, Resource[JSON], Key, JSON, ApplyFlags], Awaitable[tuple[JSON, str]]]
 """Writes an object; returns it as the server has it then, and what was done: created, configured, unchanged."""
 
-_FILE_OPTIONS = (
+_file_options = option_group(
     click.argument("files", nargs=-1, metavar="[FILE...]", type=click.Path()),
     click.option("-f", "--filename", "more", multiple=True, metavar="FILE", help="A file or folder; - is stdin."),
     click.option("-R", "--recursive", is_flag=True, help="Read subfolders, too."),
@@ -57,12 +57,6 @@ _FILE_OPTIONS = (
         "--field-manager", "manager", default=FIELD_MANAGER, show_default=True, help="The owner of the fields written."
     ),
 )
-
-
-def _file_options(command: Any) -> Any:
-    for option in reversed(_FILE_OPTIONS):
-        command = option(command)
-    return command
 
 
 @cli_command()

@@ -252,10 +252,8 @@ async def _wait_until_deleted(client: Client, items: Sequence[DeleteTarget], tim
     for item in items:
         while await _still_exists(client, item):
             if deadline is not None and clock.monotonic() > deadline:
-                click.echo(
-                    f"error: timed out waiting for {resource_name(item.resource, item.key.name)} to go",
-                    err=True,
-                )
+                name = resource_name(item.resource, item.key.name)
+                click.echo(f"error: timed out waiting for {name} to be deleted", err=True)
                 return False
             await clock.sleep(POLL_INTERVAL)
     return True

@@ -1,4 +1,4 @@
-"""`gangline exec`: a command in a replica."""
+"""`gangline exec`: run a command in a replica."""
 
 import asyncio
 import shutil
@@ -75,7 +75,7 @@ async def _find_pod(client: Client, target: ServerTarget, word: str, replica: st
     running = [pod for pod in pods if (pod.get("status") or {}).get("phase") == "Running"]
     if not running:
         states = ", ".join(f"{replica_name(server_job, pod)} {(pod.get('status') or {}).get('phase')}" for pod in pods)
-        raise InputError(f"{server_job.display_name} has no replica that runs" + (f": {states}" if states else ""))
+        raise InputError(f"{server_job.display_name} has no running replica" + (f": {states}" if states else ""))
     return running[0]
 
 

@@ -48,6 +48,6 @@ def _set_suspended(words: tuple[str, ...], server: ServerOptions, *, suspended: 
             patch = {"spec": {"runPolicy": {"suspend": suspended}}}
             await client.patch(job.resource, job.key, patch)
             verb = "suspended" if suspended else "resumed"
-            click.echo(f"{job.display_name} {verb}" + (" (as it was)" if was_suspended == suspended else ""))
+            click.echo(f"{job.display_name} {verb}" + (" (unchanged)" if was_suspended == suspended else ""))
 
     return run_blocking(server, work, missing=NOT_FOUND)

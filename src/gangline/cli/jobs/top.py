@@ -81,7 +81,7 @@ def top(job: str | None, watch: bool, no_headers: bool, server: ServerOptions) -
                 tables.write_stdout(CLEAR_SCREEN if tables.is_ansi_terminal(sys.stdout) else "")
             tables.write_stdout(tables.render(header, rows, headers=not no_headers))
             if not rows:
-                click.echo("no replica runs", err=True)
+                click.echo("no replica is running", err=True)
             if not watch:
                 return
             time.sleep(PAUSE_SECONDS)  # noqa: ASYNC251 - nothing else runs in this loop
@@ -191,15 +191,12 @@ def _measure_processes(folder: Path, pods: Sequence[JSON]) -> dict[str, Resource
         metadata = pod["metadata"]
         pod_folder = folder / f"{metadata['namespace']}_{metadata['name']}_{metadata['uid']}"
         trees[metadata["uid"]] = [process for pid in _running_pids(pod_folder) for process in _process_tree(pid)]
+    # psutil measures the CPU between two calls.
     for processes in trees.values():
         for process in processes:
-            _cores(process)
+            _process_usage(process)
     time.sleep(SAMPLE_SECONDS if any(trees.values()) else 0)
-    return {
-        uid: sum((ResourceUsage(_cores(process), _memory(process)) for process in processes), ResourceUsage())
-        for uid, processes in trees.items()
-        if processes
-    }
+    return {uid: sum(map(_process_usage, processes), ResourceUsage()) for uid, processes in trees.items() if processes}
 
 
 def _running_pids(pod_folder: Path) -> list[int]:
@@ -218,22 +215,14 @@ def _process_tree(pid: int) -> list[Any]:
         return []
 
 
-def _cores(process: Any) -> float:
+def _process_usage(process: Any) -> ResourceUsage:
+    """The CPU since the last call and the memory of a process; nothing if it has exited."""
     import psutil
 
     try:
-        return float(process.cpu_percent(None)) / 100
+        return ResourceUsage(process.cpu_percent(None) / 100, process.memory_info().rss)
     except psutil.Error:
-        return 0.0
-
-
-def _memory(process: Any) -> int:
-    import psutil
-
-    try:
-        return int(process.memory_info().rss)
-    except psutil.Error:
-        return 0
+        return ResourceUsage()
 
 
 def _quantity_value(quantity: Any) -> float:

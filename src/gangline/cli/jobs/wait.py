@@ -26,6 +26,7 @@ from gangline.kube.errors import NotFound
 WaitGoal: TypeAlias = Callable[[JSON | None], int | None]
 """The exit code for the state of an object (None: deleted), or None to go on waiting."""
 DEFAULT_TIMEOUT = timedelta(days=7)
+NOT_MET_TEXT = "ended before the condition was met"
 
 
 @cli_command()
@@ -156,9 +157,9 @@ async def _wait_for_object(client: Client, target: ServerTarget, word: str, goal
 def _standstill_text(body: JSON) -> str:
     """Why to stop waiting for an object in an archive: it does not change while no server runs."""
     if is_finished(body):
-        return "ended without it"
-    state = f"is {job_state(body)}, and" if replica_specs(body) else "is as it is, and"
-    return f"{state} stays so while no server is running; start one: gangline up --detach"
+        return NOT_MET_TEXT
+    state = f"is {job_state(body)}, and stays so" if replica_specs(body) else "does not change"
+    return f"{state} while no server is running; start one: gangline up --detach"
 
 
 def _print_outcome(name: str, text: str, code: int) -> None:
@@ -166,7 +167,7 @@ def _print_outcome(name: str, text: str, code: int) -> None:
         SUCCEEDED: "condition met" if text != "end" else "succeeded",
         FAILED: "failed",
         CANCELLED: "was deleted",
-        UNFINISHED: "ended without it",
+        UNFINISHED: NOT_MET_TEXT,
     }
     click.echo(f"{name} {outcomes[code]}", err=code != SUCCEEDED)
 

@@ -72,7 +72,7 @@ def _read_file(file: Path) -> list[Document]:
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{file}: {_read_error(file, error)}") from error
     if file.suffix in SCRIPT_SUFFIXES:
-        raise InputError(f"{file}: is no file of a job; {_script_hint(file)}")
+        raise InputError(f"{file}: is not a job manifest; {_script_hint(file)}")
     return _parse_documents(text, str(file))
 
 

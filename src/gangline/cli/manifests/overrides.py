@@ -56,7 +56,7 @@ def _set_value(root: Any, words: Sequence[str], value: Any, setting: str) -> Non
             node[word] = value if last else node[word]
             node = node[word]
         else:
-            raise InputError(f"--set {setting}: {path} is {value_text(node)}, which has no parts")
+            raise InputError(f"--set {setting}: {path} is {value_text(node)}, which has no fields")
 
 
 def _list_index(items: list[Any], word: str, path: str, setting: str) -> int:

@@ -105,12 +105,12 @@ def test_a_mistake_is_told_with_its_line_and_what_to_write(
         (
             "train.py",
             "if True: pass",
-            "train.py: is no file of a job; to run a script: gangline run --nproc 4 -- python train.py",
+            "train.py: is not a job manifest; to run a script: gangline run --nproc 4 -- python train.py",
         ),
         (
             "train.py",
             "print('hi')",
-            "train.py: is no file of a job; to run a script: gangline run --nproc 4 -- python train.py",
+            "train.py: is not a job manifest; to run a script: gangline run --nproc 4 -- python train.py",
         ),
         ("job.yaml", b"\xff\x00\x01", "job.yaml: is not text"),
         ("job.yaml", "", "job.yaml: holds no object; give a file with a job"),

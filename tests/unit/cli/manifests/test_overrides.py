@@ -63,7 +63,7 @@ def test_later_settings_win_and_the_job_as_given_is_left_alone() -> None:
         ("lr=5", "--set lr=5: a path begins with spec. or metadata."),
         ("kind=PyTorchJob", "a path begins with"),
         ("spec=5", "a path begins with"),
-        (f"{WORKER}.replicas.x=5", f"{WORKER}.replicas is 2, which has no parts"),
+        (f"{WORKER}.replicas.x=5", f"{WORKER}.replicas is 2, which has no fields"),
         (f"{CONTAINER}.args.2=5", "args is a list; its items are 0 to 1, not 2"),
         (f"{CONTAINER}.args.first=5", "args is a list; its items are 0 to 1, not first"),
         ("spec.x=[", "the value is not YAML; quote it"),

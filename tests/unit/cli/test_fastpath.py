@@ -1,4 +1,4 @@
-"""`get` without the command tree means the same as with it."""
+"""`get` parses the same options with and without click."""
 
 import subprocess
 import sys
@@ -23,7 +23,7 @@ PLAIN = (
 
 
 @pytest.mark.parametrize("arguments", PLAIN, ids=" ".join)
-def test_a_plain_command_line_means_what_click_takes_it_for(arguments: tuple[str, ...]) -> None:
+def test_a_plain_command_line_is_parsed_as_click_parses_it(arguments: tuple[str, ...]) -> None:
     found = fastpath.plain_command_line(arguments)
     assert found is not None
     params = get.make_context("get", list(arguments)).params
@@ -47,7 +47,7 @@ def test_a_plain_command_line_means_what_click_takes_it_for(arguments: tuple[str
     ],
     ids=" ".join,
 )
-def test_whatever_is_not_plain_is_left_to_click(arguments: tuple[str, ...]) -> None:
+def test_other_command_lines_are_left_to_click(arguments: tuple[str, ...]) -> None:
     assert fastpath.plain_command_line(arguments) is None
 
 

@@ -66,9 +66,7 @@ def test_the_examples_have_no_mistakes(file: Path) -> None:
         ("    Worker:", "    Servant:", 7, "spec.tfReplicaSpecs", "Worker"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_told_with_line_path_and_what_to_write(
-    old: str, new: str, line: int, path: str, says: str
-) -> None:
+def test_a_finding_has_line_path_and_what_to_write(old: str, new: str, line: int, path: str, says: str) -> None:
     found = only(GOOD.replace(old, new))
     assert found.startswith(f"job.yaml:{line}: {path}")
     assert says in found
@@ -82,21 +80,21 @@ def test_all_mistakes_are_found_at_once_each_once_and_in_order() -> None:
     assert len(lines) == len(set(told(text)))
 
 
-def test_a_missing_name_is_told() -> None:
+def test_a_missing_name_is_a_finding() -> None:
     assert "metadata.name: required field is missing" in only(GOOD.replace("  name: linear\n", "  labels: {}\n"))
 
 
-def test_missing_metadata_is_a_missing_name_and_nothing_else() -> None:
+def test_missing_metadata_is_reported_as_a_missing_name_only() -> None:
     assert only(GOOD.replace("metadata:\n  name: linear\n", "")) == (
         "job.yaml:1: metadata.name: required field is missing\n  write:   name: my-job"
     )
 
 
-def test_what_is_no_yaml_is_one_finding_with_its_line() -> None:
+def test_invalid_yaml_is_one_finding_with_its_line() -> None:
     assert only("a: [1\nb: 2\n").startswith("job.yaml:2: ")
 
 
-def test_other_kinds_are_not_looked_at() -> None:
+def test_other_kinds_are_not_checked() -> None:
     found = check_text("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n---\n" + GOOD, "f")
     assert (found.findings, found.jobs, found.other_objects) == ((), 1, 1)
 
@@ -110,7 +108,7 @@ def test_the_second_document_has_lines_of_its_own() -> None:
     ("kind", "meant"),
     [("TensorFlowJob", "TFJob"), ("TorchJob", "PyTorchJob"), ("Tfjob", "TFJob"), ("MpiJob", "MPIJob")],
 )
-def test_a_kind_under_another_name_is_told_by_its_own(kind: str, meant: str) -> None:
+def test_a_misspelled_kind_gets_the_right_name_as_suggestion(kind: str, meant: str) -> None:
     assert f"  write:   kind: {meant}" in only(GOOD.replace("kind: TFJob", f"kind: {kind}"))
 
 
@@ -134,7 +132,7 @@ def test_the_command_exits_0_without_mistakes_and_says_so_to_people(tmp_path: Pa
 @pytest.mark.parametrize(
     "text", ["", "\n", "# a comment\n", "---\n---\n", "null\n", '{"apiVersion": "v1", "kind": "List"}']
 )
-def test_a_file_that_holds_nothing_is_a_mistake_unless_it_is_one_of_many_in_a_folder(text: str, tmp_path: Path) -> None:
+def test_an_empty_file_is_a_mistake_unless_it_is_one_of_many_in_a_folder(text: str, tmp_path: Path) -> None:
     empty = tmp_path / "empty.yaml"
     empty.write_text(text)
     for given in (empty, tmp_path):
@@ -158,7 +156,7 @@ def test_a_file_that_holds_nothing_is_a_mistake_unless_it_is_one_of_many_in_a_fo
         ("convert",),
     ],
 )
-def test_every_verb_says_in_one_line_that_a_file_is_empty(
+def test_every_command_reports_an_empty_file_in_one_line(
     words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     empty = tmp_path / "empty.yaml"

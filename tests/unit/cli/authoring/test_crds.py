@@ -26,14 +26,14 @@ def test_described_definitions_are_printed_as_yaml(capsys: pytest.CaptureFixture
     assert found == crds(described=True)[-1]
 
 
-def test_several_kinds_are_a_list_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_kinds_are_printed_as_a_json_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["crds", "-o", "json", "--kind", "tfjob", "--kind", "MPIJob"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["kind"] == "List"
     assert [item["spec"]["names"]["kind"] for item in found["items"]] == ["TFJob", "MPIJob"]
 
 
-def test_one_kind_is_itself_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_kind_is_printed_as_its_own_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["crds", "-o", "json", "--kind", "TFJob"]) == 0
     assert json.loads(capsys.readouterr().out) == crds()[0]
 

@@ -29,7 +29,7 @@ def test_a_new_operator_passes_its_own_tests(tmp_path: Path, monkeypatch: pytest
     assert "2 passed" in done.stdout
 
 
-def test_a_new_operator_has_the_definition_of_its_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_crd_prints_the_definition_of_a_new_operators_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["new", "operator", "SparkJob", "--group", "ml.example.org", "--into", str(tmp_path)]) == 0
     assert run(["crd", str(tmp_path / "spark_operator.py")]) == 0
     (found,) = yaml.load_all(capsys.readouterr().out, LOADER)
@@ -40,7 +40,7 @@ def test_a_new_operator_has_the_definition_of_its_kind(tmp_path: Path, capsys: p
     assert spec["required"] == ["sparkReplicaSpecs"]
 
 
-def test_nothing_is_left_of_the_example_it_is_made_from(tmp_path: Path) -> None:
+def test_a_new_operator_names_the_example_nowhere(tmp_path: Path) -> None:
     assert run(["new", "operator", "Spark", "--group", "ml.example.org", "--into", str(tmp_path)]) == 0
     for file in tmp_path.iterdir():
         assert "relay" not in (file.name + file.read_text()).lower()
@@ -57,7 +57,7 @@ def test_nothing_is_left_of_the_example_it_is_made_from(tmp_path: Path) -> None:
         (("crd", "broken.py"), "error: broken.py: cannot be imported: ZeroDivisionError: division by zero"),
     ],
 )
-def test_mistakes_are_told_in_one_line(
+def test_mistakes_are_printed_in_one_line(
     words: tuple[str, ...],
     told: str,
     tmp_path: Path,
@@ -74,7 +74,7 @@ def test_mistakes_are_told_in_one_line(
     assert len(printed.err.splitlines()) == 1
 
 
-def test_a_folder_in_use_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_is_not_empty_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "mine").write_text("mine")
     assert run(["new", "operator", "Spark", "--into", str(tmp_path)]) == 1
     assert "not empty" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Completion: what is printed for each shell, and what PowerShell is answered."""
+"""The completion script of each shell, and the candidates for PowerShell."""
 
 import os
 import subprocess
@@ -14,14 +14,14 @@ from gangline.cli.main import cli
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_every_shell_has_a_script_that_asks_us(shell: str) -> None:
+def test_every_shell_has_a_script_that_calls_gangline(shell: str) -> None:
     done = CliRunner().invoke(cli, ["completion", shell], prog_name="gangline")
     assert done.exit_code == 0, done.output
     assert f"{shell}_complete" in done.stdout
     assert "_GANGLINE_COMPLETE" in done.stdout
 
 
-def test_a_shell_that_is_not_known_is_an_error_that_names_those_that_are() -> None:
+def test_an_unknown_shell_is_an_error_that_names_the_known_ones() -> None:
     done = CliRunner().invoke(cli, ["completion", "tcsh"], prog_name="gangline")
     assert done.exit_code != 0
     assert "'powershell'" in done.output
@@ -45,7 +45,7 @@ def test_the_script_for_powershell_has_its_names_filled_in_and_its_brackets_clos
         (["gangline", "logs", "'two words'", '"ha'], '"ha', ["logs", "two words"], "ha"),
     ],
 )
-def test_powershell_says_which_word_is_being_typed(
+def test_words_and_the_incomplete_word_are_read_from_powershell(
     words: list[str], under: str, args: list[str], incomplete: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COMP_WORDS", "\n".join(words))
@@ -54,7 +54,7 @@ def test_powershell_says_which_word_is_being_typed(
     assert shell.get_completion_args() == (args, incomplete)
 
 
-def test_powershell_is_given_words_with_their_help_and_completes_files_itself() -> None:
+def test_powershell_gets_candidates_with_their_help_and_completes_files_itself() -> None:
     shell = PowerShellComplete(cli, {}, "gangline", "_GANGLINE_COMPLETE")
     item = click.shell_completion.CompletionItem
     assert shell.format_completion(item("--out", help="Where to.\n  Else here.")) == "--out\tWhere to. Else here."

@@ -1,4 +1,4 @@
-"""What earlier runs left, through the client."""
+"""The archive of earlier runs, read through the client."""
 
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ KEY = Key("default", "small")
 
 
 def left(home: PlaneHome, *bodies: JSON) -> None:
-    """A run that was interrupted, and what its pod said."""
+    """Archive an interrupted run with the log of its pod."""
     write_container_log(home.folder / "node", "hello\nworld")
     over = stored_objects(
         job_with_run_end(recorded_job("small", "Running"), RECORDED_AT, "the run was interrupted"), *bodies
@@ -56,7 +56,7 @@ async def test_jobs_pods_and_logs_are_read_through_the_client(home: PlaneHome) -
         assert said == [b"hello", b"world"]
 
 
-async def test_the_last_moment_can_be_seen_as_it_was(home: PlaneHome) -> None:
+async def test_a_run_can_be_read_as_it_was_at_its_last_moment(home: PlaneHome) -> None:
     left(home, recorded_pod())
     async with open_archive(home.folder, as_it_was=True) as transport:
         client = Client(transport)
@@ -66,7 +66,7 @@ async def test_the_last_moment_can_be_seen_as_it_was(home: PlaneHome) -> None:
         assert said == [b"hello", b"world"]
 
 
-async def test_whoever_writes_is_told_what_this_is(home: PlaneHome) -> None:
+async def test_a_write_is_refused_because_the_archive_is_read_only(home: PlaneHome) -> None:
     left(home)
     async with open_archive(home.folder) as transport:
         client = Client(transport)
@@ -78,7 +78,7 @@ async def test_whoever_writes_is_told_what_this_is(home: PlaneHome) -> None:
         assert (await client.get(JOBS, KEY))["metadata"]["name"] == "small"
 
 
-async def test_every_kind_is_known_though_none_was_run(home: PlaneHome) -> None:
+async def test_every_job_kind_is_served_even_if_none_was_run(home: PlaneHome) -> None:
     left(home)
     async with open_archive(home.folder) as transport:
         for kind in TRAINING_KINDS:
@@ -86,7 +86,7 @@ async def test_every_kind_is_known_though_none_was_run(home: PlaneHome) -> None:
             assert len(page.items) == (1 if kind.kind == "TFJob" else 0)
 
 
-async def test_without_anything_there_is_an_empty_server(home: PlaneHome) -> None:
+async def test_an_empty_archive_is_an_empty_server(home: PlaneHome) -> None:
     async with open_archive(home.folder) as transport:
         with pytest.raises(NotFound):
             await Client(transport).get(JOBS, KEY)

@@ -1,4 +1,4 @@
-"""What the words after `gangline delete` mean."""
+"""The objects that the words after `gangline delete` name."""
 
 from datetime import timedelta
 
@@ -32,7 +32,7 @@ OPTIONS = DeleteFlags(
 SPEC = {"tfReplicaSpecs": {"Worker": {"template": {"spec": {"containers": [CONTAINER]}}}}}
 
 
-async def test_a_kind_that_only_the_server_knows_may_stand_before_names() -> None:
+async def test_a_kind_that_only_the_server_knows_may_precede_names() -> None:
     place = ServerTarget(Connection(server=""), "default")
 
     async with local_cluster() as plane:
@@ -48,7 +48,7 @@ async def test_a_kind_that_only_the_server_knows_may_stand_before_names() -> Non
             await meant("zork", "a")
         for name in ("queue", "bert"):
             await plane.client.create(TFJOB, {"metadata": {"name": name}, "spec": SPEC}, namespace="default")
-        # A job comes first: what could be deleted by a word alone is not something else with another behind it.
+        # A job of that name wins: a word that names a job alone must not name a kind before another word.
         assert await meant("queue", "bert") == [
             ("TFJob", Key("default", "queue")),
             ("TFJob", Key("default", "bert")),

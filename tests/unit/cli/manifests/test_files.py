@@ -1,4 +1,4 @@
-"""Files that people give with -f."""
+"""Manifests given with -f."""
 
 import io
 from pathlib import Path
@@ -41,14 +41,14 @@ def test_a_dash_is_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (found.file, names([found])) == ("stdin", ["x"])
 
 
-def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="No such file"):
         read_files([str(tmp_path / "none.yaml")])
     with pytest.raises(InputError, match=r"holds no \.yaml.*-R"):
         read_files([str(tmp_path)])
 
 
-def test_paths_of_a_server_lead_to_lines() -> None:
+def test_paths_of_a_server_have_lines() -> None:
     assert path_steps("spec.containers[0].name") == ("spec", "containers", 0, "name")
     assert path_steps("metadata.labels[a.b/c]") == ("metadata", "labels", "a.b/c")
     (found,) = documents(MAP.format("x"))
@@ -57,7 +57,7 @@ def test_paths_of_a_server_lead_to_lines() -> None:
     assert field_line(found, "<nil>") == 1
 
 
-async def test_an_object_belongs_where_it_says_or_where_we_are() -> None:
+async def test_the_namespace_is_that_of_the_object_or_of_the_server_options() -> None:
     catalogue = ResourceFinder(None)  # type: ignore[arg-type] # not asked: the kinds are known by heart
     (plain,) = documents(MAP.format("x"))
     _, key, body = await resolve_manifest(catalogue, plain, here())
@@ -78,13 +78,13 @@ async def test_an_object_belongs_where_it_says_or_where_we_are() -> None:
         "apiVersion: v1\nkind: Pod\nmetadata: {}",
     ],
 )
-async def test_an_object_without_a_kind_or_name_is_told_with_its_line(text: str) -> None:
+async def test_an_object_without_a_kind_or_name_is_an_error_with_its_line(text: str) -> None:
     (found,) = documents(text, file="f.yaml")
     with pytest.raises(InputError, match=r"f\.yaml:\d: .*required field is missing"):
         await resolve_manifest(ResourceFinder(None), found, here())  # type: ignore[arg-type]
 
 
-def test_every_cause_of_a_refusal_gets_its_line() -> None:
+def test_every_cause_of_a_rejection_has_its_line() -> None:
     (found,) = documents(MAP.format("X"), file="f.yaml")
     causes = (StatusCause(field="metadata.name", message="bad"), StatusCause(field="data", message="worse"))
     error = Invalid(Status(code=422, details=StatusDetails(kind="ConfigMap", causes=causes)))

@@ -1,4 +1,4 @@
-"""The jobs of a person's file, and what is said of those that are none."""
+"""The jobs of a file, and the errors for files without any."""
 
 import io
 from pathlib import Path
@@ -83,7 +83,7 @@ def test_a_job_is_read_with_its_kind_and_its_lines(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_mistake_is_told_with_its_line_and_what_to_write(
+def test_a_mistake_is_an_error_with_its_line_and_what_to_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str, after: str, told: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -117,7 +117,7 @@ def test_a_mistake_is_told_with_its_line_and_what_to_write(
         ("job.yaml", "# nothing", "job.yaml: holds no object; give a file with a job"),
     ],
 )
-def test_what_is_no_job_says_what_to_give(
+def test_a_file_without_a_job_is_an_error_with_what_to_give(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: str | bytes | None, told: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -128,7 +128,7 @@ def test_what_is_no_job_says_what_to_give(
     assert str(error.value) == told
 
 
-def test_of_a_file_that_is_not_there_the_one_that_may_be_meant_is_told(
+def test_for_a_missing_file_one_with_a_similar_name_is_suggested(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -160,7 +160,7 @@ def test_a_dash_is_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
 CLAIM = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data}\n---\n"
 
 
-def test_other_objects_of_a_file_go_along_with_its_jobs_and_settings_are_not_for_them(tmp_path: Path) -> None:
+def test_other_objects_of_a_file_are_returned_without_overrides(tmp_path: Path) -> None:
     file = tmp_path / "job.yaml"
     file.write_text(CLAIM + JOB)
     ((_, job),), others = read_jobs_and_others(file, ["metadata.name=other"])
@@ -176,9 +176,7 @@ def test_other_objects_of_a_file_go_along_with_its_jobs_and_settings_are_not_for
         (CLAIM.replace("kind: PersistentVolumeClaim\n", "") + JOB, "kind: required field is missing"),
     ],
 )
-def test_a_job_is_needed_and_what_nearly_is_one_is_not_taken_for_something_else(
-    tmp_path: Path, text: str, told: str
-) -> None:
+def test_a_file_needs_a_job_and_a_misspelled_job_is_no_other_object(tmp_path: Path, text: str, told: str) -> None:
     file = tmp_path / "job.yaml"
     file.write_text(text)
     with pytest.raises(InputError, match=told):

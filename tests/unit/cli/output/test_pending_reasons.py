@@ -1,4 +1,4 @@
-"""Why jobs wait that have not begun."""
+"""Why jobs wait for their pods."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def job(name: str, *conditions: str) -> JSON:
 UNPLACED = [{"type": "PodScheduled", "status": "False", "message": "0/1 nodes are available: no nodes."}]
 
 
-def test_a_gang_says_what_its_scheduler_says_unless_it_runs() -> None:
+def test_the_reason_of_a_gang_is_its_schedulers_message_unless_it_runs() -> None:
     found = podgroup_reasons(
         [
             group("a", "Pending", "0/4 members running; gang needs 4 gpu, 2 free"),
@@ -37,7 +37,7 @@ def test_a_gang_says_what_its_scheduler_says_unless_it_runs() -> None:
     assert found == {Key("team", "a"): "gang needs 4 gpu, 2 free"}
 
 
-def test_of_pods_the_first_that_cannot_go_on_says_why() -> None:
+def test_the_first_stuck_pod_of_a_job_gives_the_reason() -> None:
     waiting = [{"state": {"waiting": {"reason": "ImagePullBackOff"}}}]
     young = [{"state": {"waiting": {"reason": "ContainerCreating"}}}]
     found = pod_reasons(
@@ -55,7 +55,7 @@ def test_of_pods_the_first_that_cannot_go_on_says_why() -> None:
 
 
 class Served:
-    """A client that lists, and counts how often."""
+    """A client that records which kinds were listed."""
 
     def __init__(self, groups: list[JSON] | None, pods: list[JSON]) -> None:
         self._groups, self._pods = groups, pods
@@ -69,14 +69,14 @@ class Served:
         return type("Page", (), {"items": found})
 
 
-async def test_only_where_a_job_waits_somebody_is_asked() -> None:
+async def test_no_request_is_sent_unless_a_job_waits() -> None:
     server: Any = Served([], [])
     assert await pending_reasons(server, [job("a", "Created", "Running"), job("b", "Succeeded"), job("new")], "") == {}
     assert server.asked == []
 
 
-async def test_a_job_that_had_to_give_way_says_what_it_waits_for() -> None:
-    """It counts as running, but its pods are gone. Of a job that goes on with fewer, nothing is said by its gang."""
+async def test_a_preempted_job_has_the_reason_of_its_gang() -> None:
+    """It is Running, but its pods are gone. The gang of a job that runs with fewer replicas gives no reason."""
     specs = {"pytorchReplicaSpecs": {"Worker": {"replicas": 4}}}
     gone, fewer, whole = ({**job(name, "Created", "Running"), "spec": specs} for name in ("gone", "fewer", "whole"))
     whole["status"]["replicaStatuses"] = {"Worker": {"active": 4}}
@@ -90,7 +90,7 @@ async def test_a_job_that_had_to_give_way_says_what_it_waits_for() -> None:
     assert await pending_reasons(server, [whole], "") == {}
 
 
-async def test_pods_are_asked_for_where_no_gang_says_anything_and_a_server_need_not_know_gangs() -> None:
+async def test_pods_are_listed_if_no_gang_gives_a_reason_even_on_a_server_without_gangs() -> None:
     unplaced = [pod("b-worker-0", "b", conditions=UNPLACED)]
     server: Any = Served([group("a", "Pending", "no room")], unplaced)
     found = await pending_reasons(server, [job("a", "Created"), job("b", "Created")], "team")

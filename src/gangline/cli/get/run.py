@@ -84,7 +84,7 @@ async def print_once(client: Client, groups: Sequence[KindGroup], target: Server
     texts = [text for block in blocks if (text := block.render(several))]
     tables.write_stdout("\n".join(texts))
     errors = [error for block in blocks for error in block.errors]
-    return _report_errors(groups, errors, target, flags, found=bool(texts))
+    return _report_errors(groups, errors, target, flags, has_output=bool(texts))
 
 
 async def _print_objects(client: Client, groups: Sequence[KindGroup], target: ServerTarget, flags: GetFlags) -> int:
@@ -100,7 +100,7 @@ async def _print_objects(client: Client, groups: Sequence[KindGroup], target: Se
         )
         tables.write_stdout(text)
     errors = [error for result in results for error in result.errors]
-    return _report_errors(groups, errors, target, flags, found=True)
+    return _report_errors(groups, errors, target, flags, has_output=True)
 
 
 async def fetch_group(client: Client, group: KindGroup) -> FetchResult:
@@ -125,13 +125,13 @@ def _report_errors(
     target: ServerTarget,
     flags: GetFlags,
     *,
-    found: bool,
+    has_output: bool,
 ) -> int:
     """Print the errors, or that nothing was found. Returns the exit code."""
     reported = [] if flags.ignore_not_found else errors
     for error in reported:
         print(error_line(error), file=sys.stderr)
-    if not found and not errors:
+    if not has_output and not errors:
         namespaced = any(query.resource.namespaced for group in groups for query in group.queries)
         where = f" in {target.namespace} namespace." if target.namespace and namespaced else ""
         print(f"No resources found{where}", file=sys.stderr)

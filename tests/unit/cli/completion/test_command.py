@@ -15,16 +15,16 @@ from gangline.cli.main import cli
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_every_shell_has_a_script_that_calls_gangline(shell: str) -> None:
-    done = CliRunner().invoke(cli, ["completion", shell], prog_name="gangline")
-    assert done.exit_code == 0, done.output
-    assert f"{shell}_complete" in done.stdout
-    assert "_GANGLINE_COMPLETE" in done.stdout
+    completed = CliRunner().invoke(cli, ["completion", shell], prog_name="gangline")
+    assert completed.exit_code == 0, completed.output
+    assert f"{shell}_complete" in completed.stdout
+    assert "_GANGLINE_COMPLETE" in completed.stdout
 
 
 def test_an_unknown_shell_is_an_error_that_names_the_known_ones() -> None:
-    done = CliRunner().invoke(cli, ["completion", "tcsh"], prog_name="gangline")
-    assert done.exit_code != 0
-    assert "'powershell'" in done.output
+    completed = CliRunner().invoke(cli, ["completion", "tcsh"], prog_name="gangline")
+    assert completed.exit_code != 0
+    assert "'powershell'" in completed.output
 
 
 def test_the_script_for_powershell_has_its_names_filled_in_and_its_brackets_closed() -> None:
@@ -63,9 +63,9 @@ def test_powershell_gets_candidates_with_their_help_and_completes_files_itself()
 
 
 def test_the_command_answers_powershell() -> None:
-    asked = {"_GANGLINE_COMPLETE": "powershell_complete", "COMP_WORDS": "gangline\nsw", "COMP_CWORD": "sw"}
-    done = subprocess.run(
-        [sys.executable, "-m", "gangline"], env={**os.environ, **asked}, capture_output=True, text=True
+    environment = {"_GANGLINE_COMPLETE": "powershell_complete", "COMP_WORDS": "gangline\nsw", "COMP_CWORD": "sw"}
+    completed = subprocess.run(
+        [sys.executable, "-m", "gangline"], env={**os.environ, **environment}, capture_output=True, text=True
     )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("sweep\tTry a job with many values")
+    assert completed.returncode == 0, completed.stderr
+    assert completed.stdout.startswith("sweep\tTry a job with many values")

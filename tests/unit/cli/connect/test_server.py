@@ -122,16 +122,16 @@ def test_a_running_plane_wins_over_the_default_kubeconfig_and_is_printed(
     tmp_path: Path, plane: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kubeconfig(tmp_path / ".kube" / "config", "http://default:1")
-    found = find_server(ServerOptions(), {"GANGLINE_HOME": str(plane)}, tmp_path)
-    assert (found.connection.server, found.plane_folder) == ("http://plane:1", plane)
-    told = capsys.readouterr()
-    assert (told.out, told.err) == ("", "server: the plane of this machine (http://plane:1)\n")
+    target = find_server(ServerOptions(), {"GANGLINE_HOME": str(plane)}, tmp_path)
+    assert (target.connection.server, target.plane_folder) == ("http://plane:1", plane)
+    output = capsys.readouterr()
+    assert (output.out, output.err) == ("", "server: the plane of this machine (http://plane:1)\n")
 
 
 def test_a_context_is_looked_for_in_the_kubeconfig_even_if_a_plane_runs(tmp_path: Path, plane: Path) -> None:
     kubeconfig(tmp_path / ".kube" / "config", "http://default:1")
-    found = find_server(ServerOptions(context="there"), {"GANGLINE_HOME": str(plane)}, tmp_path)
-    assert (found.connection.server, found.connection.context) == ("http://default:1", "there")
+    target = find_server(ServerOptions(context="there"), {"GANGLINE_HOME": str(plane)}, tmp_path)
+    assert (target.connection.server, target.connection.context) == ("http://default:1", "there")
 
 
 def test_a_plane_that_died_is_not_used(tmp_path: Path) -> None:
@@ -170,8 +170,8 @@ def left(tmp_path: Path) -> Path:
 
 def test_the_archive_is_read_if_there_is_no_server(tmp_path: Path, left: Path) -> None:
     environ = {"GANGLINE_HOME": str(left)}
-    found = find_server(ServerOptions(), environ, tmp_path)
-    assert (found.archive, found.plane_folder, found.namespace) == (left, None, "default")
+    target = find_server(ServerOptions(), environ, tmp_path)
+    assert (target.archive, target.plane_folder, target.namespace) == (left, None, "default")
     assert find_server(ServerOptions(namespace="mine"), environ, tmp_path).object_namespace == "mine"
     everywhere = find_server(ServerOptions(all_namespaces=True), environ, tmp_path)
     assert (everywhere.namespace, everywhere.object_namespace) == ("", "default")
@@ -180,8 +180,8 @@ def test_the_archive_is_read_if_there_is_no_server(tmp_path: Path, left: Path) -
 def test_the_store_of_a_stopped_plane_is_an_archive(tmp_path: Path) -> None:
     (tmp_path / "plane" / "state").mkdir(parents=True)
     (tmp_path / "plane" / "state" / "state.db").write_text("")
-    found = find_server(ServerOptions(), {"GANGLINE_HOME": str(tmp_path / "plane")}, tmp_path)
-    assert found.archive == tmp_path / "plane"
+    target = find_server(ServerOptions(), {"GANGLINE_HOME": str(tmp_path / "plane")}, tmp_path)
+    assert target.archive == tmp_path / "plane"
 
 
 def test_every_server_wins_over_the_archive(tmp_path: Path, left: Path) -> None:
@@ -189,8 +189,8 @@ def test_every_server_wins_over_the_archive(tmp_path: Path, left: Path) -> None:
     variable = kubeconfig(tmp_path / "variable", "http://variable:1")
     assert find_server(ServerOptions(), {**environ, "KUBECONFIG": str(variable)}, tmp_path).archive is None
     kubeconfig(tmp_path / ".kube" / "config", "http://default:1")
-    found = find_server(ServerOptions(), environ, tmp_path)
-    assert (found.archive, found.connection.server) == (None, "http://default:1")
+    target = find_server(ServerOptions(), environ, tmp_path)
+    assert (target.archive, target.connection.server) == (None, "http://default:1")
 
 
 def test_a_missing_server_that_was_named_is_an_error(tmp_path: Path, left: Path) -> None:
@@ -208,8 +208,8 @@ def test_a_missing_server_that_was_named_is_an_error(tmp_path: Path, left: Path)
 
 def test_this_machine_has_a_context_of_its_own(tmp_path: Path, left: Path) -> None:
     kubeconfig(tmp_path / ".kube" / "config", "http://default:1")
-    found = find_server(ServerOptions(context="gangline"), {"GANGLINE_HOME": str(left)}, tmp_path)
-    assert found.archive == left
+    target = find_server(ServerOptions(context="gangline"), {"GANGLINE_HOME": str(left)}, tmp_path)
+    assert target.archive == left
     with pytest.raises(ConfigError, match="gangline"):
         find_server(ServerOptions(context="gangline"), {"GANGLINE_HOME": str(tmp_path / "none")}, tmp_path)
 
@@ -219,8 +219,8 @@ def test_the_context_of_this_machine_is_its_plane_while_it_runs(tmp_path: Path, 
     body = yaml.safe_load((plane / "kubeconfig").read_text())
     body["contexts"][0]["name"] = "gangline"
     (plane / "kubeconfig").write_text(yaml.safe_dump(body))
-    found = find_server(ServerOptions(context="gangline"), {"GANGLINE_HOME": str(plane)}, tmp_path)
-    assert (found.connection.server, found.plane_folder) == ("http://plane:1", plane)
+    target = find_server(ServerOptions(context="gangline"), {"GANGLINE_HOME": str(plane)}, tmp_path)
+    assert (target.connection.server, target.plane_folder) == ("http://plane:1", plane)
 
 
 def test_archive_flags_lead_to_the_archive_of_a_run(tmp_path: Path, left: Path, plane: Path) -> None:
@@ -245,9 +245,9 @@ def nowhere(tmp_path: Path, left: Path, monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.usefixtures("nowhere")
 @pytest.mark.parametrize("way", [run_blocking, run_async])
 def test_work_reads_the_archive_and_one_line_says_so(way: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    async def work(client: Client, place: ServerTarget) -> int:
-        found = await client.get(JOBS, Key(place.object_namespace, "small"))
-        return 7 if found["metadata"]["name"] == "small" else 1
+    async def work(client: Client, target: ServerTarget) -> int:
+        job = await client.get(JOBS, Key(target.object_namespace, "small"))
+        return 7 if job["metadata"]["name"] == "small" else 1
 
     assert way(ServerOptions(), work) == 7
     assert capsys.readouterr().err == "no server is running; reading what earlier runs left\n"
@@ -256,22 +256,22 @@ def test_work_reads_the_archive_and_one_line_says_so(way: Any, capsys: pytest.Ca
 @pytest.mark.usefixtures("nowhere")
 @pytest.mark.parametrize("way", [run_blocking, run_async])
 def test_errors_of_the_archive_are_printed_as_those_of_a_server(way: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    async def missing(client: Client, place: ServerTarget) -> None:
-        await client.get(JOBS, Key(place.object_namespace, "none"))
+    async def missing(client: Client, target: ServerTarget) -> None:
+        await client.get(JOBS, Key(target.object_namespace, "none"))
 
-    async def writing(client: Client, place: ServerTarget) -> None:
-        await client.delete(JOBS, Key(place.object_namespace, "small"))
+    async def writing(client: Client, target: ServerTarget) -> None:
+        await client.delete(JOBS, Key(target.object_namespace, "small"))
 
     assert way(ServerOptions(), missing, missing=102) == 102
     assert way(ServerOptions(), writing) == 1
-    told = capsys.readouterr().err.splitlines()
-    assert told[1].startswith("Error from server (NotFound): ")
-    assert told[3] == f"error: {READ_ONLY_ERROR}"
+    output = capsys.readouterr().err.splitlines()
+    assert output[1].startswith("Error from server (NotFound): ")
+    assert output[3] == f"error: {READ_ONLY_ERROR}"
 
 
 @pytest.mark.usefixtures("nowhere")
 def test_work_that_needs_a_live_server_refuses_the_archive(capsys: pytest.CaptureFixture[str]) -> None:
-    async def work(client: Client, place: ServerTarget) -> None:
+    async def work(client: Client, target: ServerTarget) -> None:
         raise AssertionError
 
     assert run_blocking(ServerOptions(), work, alive=True) == 1
@@ -289,9 +289,11 @@ def test_the_namespace_is_that_of_the_flag_or_of_the_context(tmp_path: Path) -> 
 
 def test_impersonation_is_part_of_the_connection(tmp_path: Path) -> None:
     environ = {"KUBECONFIG": str(kubeconfig(tmp_path / "k", "http://x:1"))}
-    found = find_server(ServerOptions(as_user="ann", as_groups=("a", "b")), environ, tmp_path).connection.impersonate
-    assert found is not None
-    assert found.headers() == (
+    impersonation = find_server(
+        ServerOptions(as_user="ann", as_groups=("a", "b")), environ, tmp_path
+    ).connection.impersonate
+    assert impersonation is not None
+    assert impersonation.headers() == (
         ("Impersonate-User", "ann"),
         ("Impersonate-Group", "a"),
         ("Impersonate-Group", "b"),
@@ -301,7 +303,7 @@ def test_impersonation_is_part_of_the_connection(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "line"),
     [
         (
             NotFound(Status(reason="NotFound", message='pods "x" not found', code=404)),
@@ -316,35 +318,35 @@ def test_impersonation_is_part_of_the_connection(tmp_path: Path) -> None:
         (InputError("wrong"), "error: wrong"),
     ],
 )
-def test_errors_are_one_line_in_kubectls_words(error: Any, told: str) -> None:
-    assert error_line(error) == told
+def test_errors_are_one_line_in_kubectls_words(error: Any, line: str) -> None:
+    assert error_line(error) == line
 
 
 def test_an_error_becomes_a_line_and_an_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ServerOptions(kubeconfig=str(kubeconfig(tmp_path / "k", "http://127.0.0.1:1")))
 
-    async def missing(client: Client, place: ServerTarget) -> int:
+    async def missing(client: Client, target: ServerTarget) -> int:
         raise NotFound(Status(reason="NotFound", message="gone", code=404))
 
-    async def unreachable(client: Client, place: ServerTarget) -> int:
+    async def unreachable(client: Client, target: ServerTarget) -> int:
         await client.list(client.unstructured(next(iter(client.scheme))))
         return 0
 
     assert run_blocking(options, missing, missing=102) == 102
     assert run_blocking(options, unreachable) == 1
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.splitlines()[0] == "Error from server (NotFound): gone"
-    assert told.err.splitlines()[1] == (
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.splitlines()[0] == "Error from server (NotFound): gone"
+    assert output.err.splitlines()[1] == (
         "error: http://127.0.0.1:1: Connection refused; is that server up, and is context "
         f"here in {tmp_path / 'k'} the one you mean?"
     )
 
 
 def test_unauthorized_names_the_source_of_the_credentials(tmp_path: Path) -> None:
-    found = find_server(ServerOptions(kubeconfig=str(kubeconfig(tmp_path / "k", "http://127.0.0.1:1")))).connection
+    connection = find_server(ServerOptions(kubeconfig=str(kubeconfig(tmp_path / "k", "http://127.0.0.1:1")))).connection
     error = Unauthorized(Status(reason="Unauthorized", message="Unauthorized", code=401))
-    assert error_with_server(error, found) == (
+    assert error_with_server(error, connection) == (
         f"Error from server (Unauthorized): Unauthorized; the credentials of context here in {tmp_path / 'k'} "
         "are wrong or have expired: log in again"
     )
@@ -353,7 +355,7 @@ def test_unauthorized_names_the_source_of_the_credentials(tmp_path: Path) -> Non
 def test_blocking_and_async_work_print_the_same_for_an_unreachable_server(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def work(client: Client, place: ServerTarget) -> int:
+    async def work(client: Client, target: ServerTarget) -> int:
         await client.list(client.unstructured(next(iter(client.scheme))))
         return 0
 
@@ -366,25 +368,25 @@ def test_blocking_and_async_work_print_the_same_for_an_unreachable_server(
 
 
 def test_options_of_the_server_arrive_as_one_value() -> None:
-    got: list[ServerOptions] = []
+    received: list[ServerOptions] = []
 
     @cli_command()
     @server_options_all
     def look(server: ServerOptions) -> None:
         """Look."""
-        got.append(server)
+        received.append(server)
 
-    done = CliRunner().invoke(
+    completed = CliRunner().invoke(
         look, ["-A", "-n", "x", "--as", "ann", "--as-group", "g", "--request-timeout", "5s", "-vv"]
     )
-    assert done.exit_code == 0, done.output
-    (found,) = got
-    assert (found.all_namespaces, found.namespace, found.as_user, found.as_groups) == (
+    assert completed.exit_code == 0, completed.output
+    (options,) = received
+    assert (options.all_namespaces, options.namespace, options.as_user, options.as_groups) == (
         True,
         "x",
         "ann",
         ("g",),
     )
-    assert found.request_timeout is not None
-    assert found.request_timeout.total_seconds() == 5
-    assert found.verbose == 2
+    assert options.request_timeout is not None
+    assert options.request_timeout.total_seconds() == 5
+    assert options.verbose == 2

@@ -135,16 +135,16 @@ def test_a_page_shows_reported_progress() -> None:
         "replica": "worker-0",
         "updated": "2026-01-01T11:59:56Z",
     }
-    found = ServerJob(JOB_KINDS[0], {**BODY, "status": {**BODY["status"], "progress": reported}})
+    body = ServerJob(JOB_KINDS[0], {**BODY, "status": {**BODY["status"], "progress": reported}})
     going = pod(0, {"running": {}})
     going["metadata"]["annotations"] = {PROGRESS_ANNOTATION: '{"progress": {"step": 121, "total": 500}}'}
-    told = [
-        " ".join(line.split()) for line in describe_page(found, [going, pod(1, {"running": {}})], [], NOW).splitlines()
+    text = [
+        " ".join(line.split()) for line in describe_page(body, [going, pod(1, {"running": {}})], [], NOW).splitlines()
     ]
-    assert "Progress: step 120/500 loss=0.12 (24 %), worker-0, 4s ago" in told
-    assert "REPLICA STATE NODE RESTARTS EXIT AGE PROGRESS WHY" in told
-    assert "worker-0 Running n 0 - 59m step 121/500 -" in told
-    assert "worker-1 Running n 1 - 59m - -" in told
+    assert "Progress: step 120/500 loss=0.12 (24 %), worker-0, 4s ago" in text
+    assert "REPLICA STATE NODE RESTARTS EXIT AGE PROGRESS WHY" in text
+    assert "worker-0 Running n 0 - 59m step 121/500 -" in text
+    assert "worker-1 Running n 1 - 59m - -" in text
 
 
 def test_a_page_without_reports_has_no_progress() -> None:

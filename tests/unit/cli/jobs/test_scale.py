@@ -9,7 +9,7 @@ from gangline.cli.main import run
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         ("--replicas worker=2", "write --replicas 2 --type worker"),
         ("--replicas Worker:2", "write --replicas 2 --type Worker"),
@@ -28,13 +28,13 @@ from gangline.cli.main import run
         ("", "write --replicas 2, or --replicas 2 --type worker"),
     ],
 )
-def test_a_misspelled_count_gets_a_suggestion(words: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_misspelled_count_gets_a_suggestion(words: str, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["scale", "mnist", *words.split()]) == 1
-    said = capsys.readouterr().err
+    output = capsys.readouterr().err
     # One line, and nothing about a server: the count is checked before a server is looked for.
-    assert said.startswith("error: ")
-    assert said.count("\n") == 1
-    assert told in said
+    assert output.startswith("error: ")
+    assert output.count("\n") == 1
+    assert expected in output
 
 
 def test_a_type_is_found_in_any_case() -> None:

@@ -9,8 +9,8 @@ from gangline.cli.jobs.wait import parse_goal
 
 
 def job(*conditions: str, **status: Any) -> dict[str, Any]:
-    found = [{"type": kind, "status": "True"} for kind in conditions]
-    return {"apiVersion": "kubeflow.org/v1", "status": {"conditions": found, **status}}
+    items = [{"type": kind, "status": "True"} for kind in conditions]
+    return {"apiVersion": "kubeflow.org/v1", "status": {"conditions": items, **status}}
 
 
 def pod(ready: str) -> dict[str, Any]:

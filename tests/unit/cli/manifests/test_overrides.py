@@ -50,9 +50,9 @@ def test_a_dot_in_a_name_is_written_with_a_backslash() -> None:
 
 
 def test_later_settings_win_and_the_original_job_is_unchanged() -> None:
-    given = job()
-    changed = with_overrides(given, ["metadata.name=a", "metadata.name=b"])
-    assert (changed["metadata"]["name"], given) == ("b", job())
+    original = job()
+    changed = with_overrides(original, ["metadata.name=a", "metadata.name=b"])
+    assert (changed["metadata"]["name"], original) == ("b", job())
 
 
 @pytest.mark.parametrize(

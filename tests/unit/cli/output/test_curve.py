@@ -50,8 +50,8 @@ NUMBERS = st.floats(-1e6, 1e6, allow_nan=False)
 
 
 @given(st.lists(st.tuples(st.integers(0, 1000), NUMBERS), min_size=1, max_size=50))
-def test_any_points_fit_the_frame(found: list[tuple[int, float]]) -> None:
-    drawn = curve_lines(sorted(Point(step, value) for step, value in found), width=30, height=6)
+def test_any_points_fit_the_frame(pairs: list[tuple[int, float]]) -> None:
+    drawn = curve_lines(sorted(Point(step, value) for step, value in pairs), width=30, height=6)
     assert len(drawn) == 6
     places = {line.index("┤") for line in drawn}
     assert len(places) == 1
@@ -64,8 +64,8 @@ def test_a_chart_has_a_curve_and_a_label_for_every_replica() -> None:
     drawn = curve_svg({"worker-0": [Point(1, 2.0), Point(2, 1.0)], "worker-<1>": [Point(1, 3.0)]}, "loss & more")
     root = ET.fromstring(drawn)
     assert root.findtext(f"{SVG}title") == "loss & more"
-    told = [element.text for element in root.iter(f"{SVG}text")]
-    assert {"loss of worker-0", "loss of worker-<1>", "step 2", "3", "0"} <= set(told)
+    texts = [element.text for element in root.iter(f"{SVG}text")]
+    assert {"loss of worker-0", "loss of worker-<1>", "step 2", "3", "0"} <= set(texts)
     assert len([path for path in root.iter(f"{SVG}path") if path.get("fill") == "none"]) == 2
 
 
@@ -103,7 +103,7 @@ def test_the_legend_is_below_rising_curves() -> None:
 
 def test_ends_of_the_axis_are_rounded_to_what_can_be_seen() -> None:
     stroke = Stroke([Point(0.0042, 1.0), Point(11.9074, 2.0)], LINE_COLOURS[0], "use")
-    made = chart_svg([stroke], "", unit="hours")
-    assert ">0<" in made
-    assert ">hours 11.9<" in made
-    assert 'paint-order="stroke">use<' in made
+    chart = chart_svg([stroke], "", unit="hours")
+    assert ">0<" in chart
+    assert ">hours 11.9<" in chart
+    assert 'paint-order="stroke">use<' in chart

@@ -27,8 +27,8 @@ JOB: dict[str, Any] = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metada
 
 
 def test_one_named_object_is_printed_by_itself_and_several_as_a_list() -> None:
-    one = json.loads(format_objects([POD], OutputFormat("json"), single=True))
-    assert one["kind"] == "Pod"
+    single = json.loads(format_objects([POD], OutputFormat("json"), single=True))
+    assert single["kind"] == "Pod"
     several = json.loads(format_objects([POD, JOB], OutputFormat("json"), single=False))
     assert several["kind"] == "List"
     assert [item["kind"] for item in several["items"]] == ["Pod", "TFJob"]

@@ -27,17 +27,17 @@ FAILURE = {"replica": "worker-3", "reason": "OOMKilled", "exitCode": 137}
 
 
 def test_a_healthy_job_has_no_reason() -> None:
-    found = job("Created", "Running", status={"replicaStatuses": {"PS": {"active": 1}, "Worker": {"active": 3}}})
-    assert job_cells(found, NOW) == ["linear", "Running", "4/4", "0", "-", "3m", "-"]
+    cells = job("Created", "Running", status={"replicaStatuses": {"PS": {"active": 1}, "Worker": {"active": 3}}})
+    assert job_cells(cells, NOW) == ["linear", "Running", "4/4", "0", "-", "3m", "-"]
 
 
 def test_succeeded_replicas_count_as_ready() -> None:
-    found = job(
+    cells = job(
         "Created",
         "Succeeded",
         status={"replicaStatuses": {"PS": {"succeeded": 1}, "Worker": {"succeeded": 3}}},
     )
-    assert (job_state(found), ready_text(found)) == ("Succeeded", "4/4")
+    assert (job_state(cells), ready_text(cells)) == ("Succeeded", "4/4")
 
 
 def test_a_final_condition_is_the_state_whatever_came_after() -> None:
@@ -45,15 +45,15 @@ def test_a_final_condition_is_the_state_whatever_came_after() -> None:
 
 
 def test_a_job_without_conditions_is_pending_and_later_has_no_operator() -> None:
-    found = job()
-    assert job_state(found) == "Pending"
-    assert job_reason(found, NOW) == "no operator has seen it"
+    cells = job()
+    assert job_state(cells) == "Pending"
+    assert job_reason(cells, NOW) == "no operator has seen it"
     young = job(creationTimestamp="2026-01-01T11:59:58Z")
     assert job_reason(young, NOW) == "-"
 
 
 @pytest.mark.parametrize(
-    ("failure", "told"),
+    ("failure", "expected"),
     [
         (FAILURE, "worker-3 OOMKilled"),
         ({"replica": "worker-1", "reason": "Error", "exitCode": 2}, "worker-1 exit 2"),
@@ -61,15 +61,15 @@ def test_a_job_without_conditions_is_pending_and_later_has_no_operator() -> None
         ({"replica": "ps-0"}, "ps-0 failed"),
     ],
 )
-def test_the_reason_of_a_failed_job_is_its_first_failure(failure: dict[str, Any], told: str) -> None:
-    assert job_reason(job("Created", "Failed", status={"firstFailure": failure}), NOW) == told
+def test_the_reason_of_a_failed_job_is_its_first_failure(failure: dict[str, Any], expected: str) -> None:
+    assert job_reason(job("Created", "Failed", status={"firstFailure": failure}), NOW) == expected
 
 
 def test_the_reason_of_a_job_that_lacks_replicas_is_the_restart() -> None:
     short = {"firstFailure": FAILURE, "restarts": 2, "replicaStatuses": {"Worker": {"active": 2}}}
-    found = job_cells(job("Created", "Running", status=short), NOW)
-    assert found[2:4] == ["2/4", "2"]
-    assert found[-1] == "worker-3 OOMKilled, restarting"
+    cells = job_cells(job("Created", "Running", status=short), NOW)
+    assert cells[2:4] == ["2/4", "2"]
+    assert cells[-1] == "worker-3 OOMKilled, restarting"
 
 
 def test_a_recovered_job_has_no_reason_any_more() -> None:
@@ -82,9 +82,9 @@ def test_the_reason_of_a_blocked_job_is_the_conditions_message() -> None:
 
 
 def test_the_duration_of_a_job_ends_when_its_plane_stops() -> None:
-    found = job("Created", "Stopped", status={"startTime": "2026-01-01T11:58:00Z"})
-    found["status"]["conditions"][-1]["lastTransitionTime"] = "2026-01-01T11:59:00Z"
-    assert (job_state(found), job_reason(found, NOW), job_duration(found, NOW)) == (
+    cells = job("Created", "Stopped", status={"startTime": "2026-01-01T11:58:00Z"})
+    cells["status"]["conditions"][-1]["lastTransitionTime"] = "2026-01-01T11:59:00Z"
+    assert (job_state(cells), job_reason(cells, NOW), job_duration(cells, NOW)) == (
         "Stopped",
         "Stopped it is",
         "60s",
@@ -92,9 +92,9 @@ def test_the_duration_of_a_job_ends_when_its_plane_stops() -> None:
 
 
 def test_the_queue_is_that_of_kueue_or_of_the_scheduling_policy() -> None:
-    found = job("Created")
-    found["spec"]["runPolicy"] = {"schedulingPolicy": {"queue": "gpu"}}
-    assert job_cells(found, NOW)[4] == "gpu"
+    cells = job("Created")
+    cells["spec"]["runPolicy"] = {"schedulingPolicy": {"queue": "gpu"}}
+    assert job_cells(cells, NOW)[4] == "gpu"
     assert job_cells(job("Created", labels={"kueue.x-k8s.io/queue-name": "q"}), NOW)[4] == "q"
 
 
@@ -113,7 +113,7 @@ def test_a_job_with_a_deletion_timestamp_is_terminating() -> None:
 
 
 @pytest.mark.parametrize(
-    ("progress", "told"),
+    ("progress", "expected"),
     [
         (None, "-"),
         ({"step": 120, "total": 500, "metrics": {"loss": 0.123456}}, "step 120/500 loss=0.1235"),
@@ -125,5 +125,5 @@ def test_a_job_with_a_deletion_timestamp_is_terminating() -> None:
         ("nonsense", "-"),
     ],
 )
-def test_progress_is_a_short_text(progress: Any, told: str) -> None:
-    assert job_cells(job("Running", status={"progress": progress}), NOW, wide=True)[-1] == told
+def test_progress_is_a_short_text(progress: Any, expected: str) -> None:
+    assert job_cells(job("Running", status={"progress": progress}), NOW, wide=True)[-1] == expected

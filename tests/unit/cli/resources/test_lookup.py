@@ -49,7 +49,7 @@ def test_short_names_work_and_batch_jobs_are_not_ours() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "found"),
+    ("words", "expected"),
     [
         (("jobs",), [ResourceArg("jobs")]),
         (("pods", "a", "b"), [ResourceArg("pods", "a"), ResourceArg("pods", "b")]),
@@ -57,8 +57,8 @@ def test_short_names_work_and_batch_jobs_are_not_ours() -> None:
         (("tfjob/a", "pod/b"), [ResourceArg("tfjob", "a"), ResourceArg("pod", "b")]),
     ],
 )
-def test_words_name_kinds_and_objects(words: tuple[str, ...], found: list[ResourceArg]) -> None:
-    assert resource_args(words) == found
+def test_words_name_kinds_and_objects(words: tuple[str, ...], expected: list[ResourceArg]) -> None:
+    assert resource_args(words) == expected
 
 
 @pytest.mark.parametrize("words", [("tfjob/a", "b"), ("tfjob/",), ("/a",), ("a/b/c",), (",",)])
@@ -76,15 +76,15 @@ def test_a_word_without_a_kind_is_a_job_of_any_kind() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("worker", ReplicaSelector("worker")),
         ("Worker/3", ReplicaSelector("worker", 3)),
         ("ps-0", ReplicaSelector("ps", 0)),
     ],
 )
-def test_a_replica_is_selected_by_type_and_index(text: str, found: ReplicaSelector) -> None:
-    assert replica_selector(text) == found
+def test_a_replica_is_selected_by_type_and_index(text: str, expected: ReplicaSelector) -> None:
+    assert replica_selector(text) == expected
 
 
 def test_an_invalid_replica_is_refused() -> None:

@@ -26,13 +26,13 @@ class Script:
         self._lists, self._watches = lists, watches
         self.since: list[str] = []
 
-    async def list(self, kind: Any, where: Selector) -> Page[JSON]:
-        found = self._lists.pop(0)
-        if isinstance(found, Exception):
-            raise found
-        return Page(items=tuple(found), metadata=ListMeta(resource_version="10"))
+    async def list(self, kind: Any, selector: Selector) -> Page[JSON]:
+        items = self._lists.pop(0)
+        if isinstance(items, Exception):
+            raise items
+        return Page(items=tuple(items), metadata=ListMeta(resource_version="10"))
 
-    async def watch(self, kind: Any, where: Selector, *, since: str) -> AsyncIterator[ObjectChange[JSON]]:
+    async def watch(self, kind: Any, selector: Selector, *, since: str) -> AsyncIterator[ObjectChange[JSON]]:
         self.since.append(since)
         for step in self._watches.pop(0) if self._watches else [Finished()]:
             if isinstance(step, Exception):
@@ -54,15 +54,15 @@ class NoWait:
         self.slept += 1
 
 
-async def seen(script: Script, clock: NoWait | None = None) -> list[WatchedObject]:
-    found: list[WatchedObject] = []
+async def collect(script: Script, clock: NoWait | None = None) -> list[WatchedObject]:
+    items: list[WatchedObject] = []
     try:
         async with aclosing(watch_objects(script, PODS, WHERE, clock or NoWait())) as stream:  # type: ignore[arg-type]
-            async for each in stream:
-                found.append(each)  # noqa: PERF401 - kept although it raises
+            async for change in stream:
+                items.append(change)  # noqa: PERF401 - kept although it raises
     except (Finished, Unreachable):
         pass
-    return found
+    return items
 
 
 def modified(body: JSON) -> ObjectChange[JSON]:
@@ -71,7 +71,7 @@ def modified(body: JSON) -> ObjectChange[JSON]:
 
 async def test_existing_objects_come_first_then_a_mark_then_changes() -> None:
     script = Script([[pod("a", 1)]], [[modified(pod("a", 11)), ObjectChange(ChangeType.DELETED, pod("a", 12))]])
-    assert await seen(script) == [
+    assert await collect(script) == [
         WatchedObject(pod("a", 1)),
         WatchedObject(None),
         WatchedObject(pod("a", 11)),
@@ -81,15 +81,15 @@ async def test_existing_objects_come_first_then_a_mark_then_changes() -> None:
 
 async def test_a_watch_that_ends_is_resumed_from_its_version() -> None:
     script = Script([[]], [[modified(pod("a", 11))], [modified(pod("a", 12))]])
-    assert len(await seen(script)) == 3
+    assert len(await collect(script)) == 3
     assert script.since == ["10", "11", "12"]
 
 
 async def test_after_gone_only_differences_are_yielded() -> None:
     forgot = Gone(Status(code=410, reason="Expired"))
     script = Script([[pod("a", 1), pod("b", 2), pod("c", 3)], [pod("a", 1), pod("b", 20)]], [[forgot]])
-    told = await seen(script)
-    assert told[3:] == [
+    changes = await collect(script)
+    assert changes[3:] == [
         WatchedObject(None),
         WatchedObject(pod("c", 3), deleted=True),
         WatchedObject(pod("b", 20)),
@@ -99,18 +99,18 @@ async def test_after_gone_only_differences_are_yielded() -> None:
 async def test_a_broken_stream_is_reconnected_after_a_pause() -> None:
     clock = NoWait()
     script = Script([[], [pod("a", 1)]], [[StreamBroken("cut")]])
-    assert await seen(script, clock) == [WatchedObject(None), WatchedObject(pod("a", 1))]
+    assert await collect(script, clock) == [WatchedObject(None), WatchedObject(pod("a", 1))]
     assert clock.slept == 1
 
 
 async def test_a_server_that_stays_unreachable_is_an_error() -> None:
     clock = NoWait()
     script = Script([[], *[Unreachable("away")] * (MAX_RECONNECTS + 1)], [[StreamBroken("cut")]])
-    assert await seen(script, clock) == [WatchedObject(None)]
+    assert await collect(script, clock) == [WatchedObject(None)]
     assert clock.slept == MAX_RECONNECTS
 
 
 async def test_a_server_that_was_never_reachable_is_an_error_at_once() -> None:
     clock = NoWait()
-    assert await seen(Script([Unreachable("away")], []), clock) == []
+    assert await collect(Script([Unreachable("away")], []), clock) == []
     assert clock.slept == 0

@@ -14,9 +14,7 @@ from gangline.cli.connect.server import ServerOptions, ServerTarget
 from gangline.cli.exit_codes import NOT_FOUND
 from gangline.cli.flags.commands import cli_command, completed_by
 from gangline.cli.flags.server_options import server_options
-from gangline.cli.jobs.events import HEADER as EVENT_HEADER
-from gangline.cli.jobs.events import event_row, is_about, sorted_events
-from gangline.cli.output import formats, job_rows, tables
+from gangline.cli.output import event_rows, formats, job_rows, tables
 from gangline.cli.output.log_lines import printable_text
 from gangline.cli.resources.lookup import EVENTS, ServerJob, find_job, is_builtin_kind
 from gangline.cli.resources.replicas import exit_text, list_replicas, pod_state, replica_name, restart_count
@@ -251,11 +249,11 @@ def _failure_section(body: JSON, now: datetime) -> str:
 
 
 def _events_section(job: ServerJob, events: Iterable[JSON], now: datetime, *, colour: bool) -> str:
-    matching = sorted_events(event for event in events if is_about(event, job))
+    matching = event_rows.sorted_events(event for event in events if event_rows.is_about(event, job))
     omitted = len(matching) - MAX_EVENTS
-    rows = [event_row(event, now) for event in matching[-MAX_EVENTS:]]
+    rows = [event_rows.event_row(event, now) for event in matching[-MAX_EVENTS:]]
     if not rows:
         return "Events:        none\n"
-    table = tables.render(EVENT_HEADER, rows, colour=colour)
+    table = tables.render(event_rows.HEADER, rows, colour=colour)
     more = f"  {omitted} earlier ones: gangline events {job.key.name}\n" if omitted > 0 else ""
     return "Events:\n" + more + _indented(table)

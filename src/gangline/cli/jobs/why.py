@@ -98,7 +98,7 @@ async def with_cpu_usage(client: Client, target: ServerTarget, case: JobSnapshot
     if target.plane_folder is None or not is_silent(case):
         return case
     from gangline.api.quantity import Quantity
-    from gangline.cli.jobs.top import measure_pods
+    from gangline.cli.resources.usage import measure_pods
 
     metadata = [replica.pod.metadata for replica in case.replicas]
     bodies = [

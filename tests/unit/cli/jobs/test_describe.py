@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gangline.cli.jobs.describe import describe_page
-from gangline.cli.jobs.events import event_row, is_about, sorted_events
+from gangline.cli.output.event_rows import event_row, is_about, sorted_events
 from gangline.cli.output.job_rows import PROGRESS_ANNOTATION
 from gangline.cli.resources.lookup import JOB_KINDS, ServerJob
 from gangline.cli.resources.replicas import REPLICA_INDEX, REPLICA_TYPE

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Any
 
 import click
 
@@ -72,39 +71,28 @@ def describe_page(job: ServerJob, pods: Sequence[JSON], events: Iterable[JSON], 
     return "\n".join(block for block in blocks if block)
 
 
-def _field_lines(pairs: Iterable[tuple[str, str]]) -> str:
-    return "".join(f"{name + ':':<14} {value}\n" for name, value in pairs if value)
-
-
 def _header_section(job: ServerJob, now: datetime) -> str:
     body, metadata = job.body, job.body["metadata"]
     status = body.get("status") or {}
-    start, completion = (
-        job_rows.parse_timestamp(status.get("startTime")),
-        job_rows.parse_timestamp(status.get("completionTime")),
-    )
-    reason = job_rows.job_reason(body, now)
-    return _field_lines(
-        (
-            ("Name", metadata["name"]),
-            ("Namespace", metadata.get("namespace", "")),
-            ("Kind", f"{job.resource.kind} ({job.resource.api_version})"),
-            ("Labels", _labels_text(metadata.get("labels"))),
-            ("State", job_rows.job_state(body) + (f": {reason}" if reason != NONE else "")),
-            ("Ready", job_rows.ready_text(body)),
-            ("Restarts", str(status.get("restarts") or 0)),
-            ("Queue", job_rows.queue_name(body) if job_rows.queue_name(body) != NONE else ""),
-            ("Created", f"{human_age(metadata.get('creationTimestamp'), now)} ago"),
-            ("Started", f"{human_duration(now - start)} ago" if start else ""),
-            (
-                "Ended",
-                f"{human_duration(now - completion)} ago, after {job_rows.job_duration(body, now)}"
-                if completion
-                else "",
-            ),
-            ("Progress", _progress_line(body, now)),
-        )
-    )
+    start = job_rows.parse_timestamp(status.get("startTime"))
+    completion = job_rows.parse_timestamp(status.get("completionTime"))
+    ended = f"{human_duration(now - completion)} ago, after {job_rows.job_duration(body, now)}" if completion else ""
+    reason, queue = job_rows.job_reason(body, now), job_rows.queue_name(body)
+    fields = {
+        "Name": metadata["name"],
+        "Namespace": metadata.get("namespace", ""),
+        "Kind": f"{job.resource.kind} ({job.resource.api_version})",
+        "Labels": _inline_text(metadata.get("labels") or {}),
+        "State": job_rows.job_state(body) + (f": {reason}" if reason != NONE else ""),
+        "Ready": job_rows.ready_text(body),
+        "Restarts": str(status.get("restarts") or 0),
+        "Queue": queue if queue != NONE else "",
+        "Created": f"{human_age(metadata.get('creationTimestamp'), now)} ago",
+        "Started": f"{human_duration(now - start)} ago" if start else "",
+        "Ended": ended,
+        "Progress": _progress_line(body, now),
+    }
+    return "".join(f"{name + ':':<14} {value}\n" for name, value in fields.items() if value)
 
 
 def _progress_line(body: JSON, now: datetime) -> str:
@@ -119,10 +107,6 @@ def _progress_line(body: JSON, now: datetime) -> str:
     return f"{text}{share}" + (f", {progress['replica']}" if progress.get("replica") else "") + when
 
 
-def _labels_text(labels: Any) -> str:
-    return ", ".join(f"{name}={value}" for name, value in sorted((labels or {}).items()))
-
-
 def _spec_section(body: JSON) -> str:
     spec = body.get("spec") or {}
     policy = {
@@ -134,7 +118,7 @@ def _spec_section(body: JSON) -> str:
         for replica_type, replica_spec in job_rows.replica_specs(body).items()
     ]
     table = tables.render(("TYPE", "REPLICAS", "RESTART", "IMAGE", "RESOURCES", "COMMAND"), rows)
-    return "".join(lines) + "Asked for:\n" + _indented(table)
+    return "".join(lines) + "Replica specs:\n" + _indented(table)
 
 
 def _replica_type_row(replica_type: str, spec: JSON) -> list[str]:
@@ -153,6 +137,7 @@ def _replica_type_row(replica_type: str, spec: JSON) -> list[str]:
 
 
 def _inline_text(mapping: JSON) -> str:
+    """A mapping in one line: `cpu=2, schedulingPolicy(queue=batch)`."""
     return ", ".join(
         f"{name}={value}" if not isinstance(value, dict) else f"{name}({_inline_text(value)})"
         for name, value in sorted(mapping.items())

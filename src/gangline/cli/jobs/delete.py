@@ -141,7 +141,7 @@ async def delete_targets(
     is_kind = "/" not in first and is_builtin_kind(first)
     all_selected = flags.all_of_kind or bool(flags.selector)
     if not is_kind and not all_selected and len(words) > 1 and "/" not in first:
-        is_kind = await _is_kind(client, target, words[0])
+        is_kind = await _is_server_kind(client, target, words[0])
     if not is_kind and not all_selected:
         async for item in _named_targets(client, target, words):
             yield item
@@ -161,7 +161,7 @@ async def delete_targets(
             yield DeleteTarget(job.resource, job.key)
 
 
-async def _is_kind(client: Client, target: ServerTarget, word: str) -> bool:
+async def _is_server_kind(client: Client, target: ServerTarget, word: str) -> bool:
     """Whether the first of several words is a kind that only the server knows, such as `queue`, and not a job's name."""
     try:
         await find_job(client, target.object_namespace, word)
@@ -189,6 +189,7 @@ async def _named_targets(client: Client, target: ServerTarget, words: Sequence[s
 async def _selected_targets(
     client: Client, resource: Resource[JSON], selector: Selector, *, several: bool
 ) -> AsyncIterator[DeleteTarget]:
+    """The objects that a selector matches. With `several`, a kind that the server does not have has none."""
     try:
         async for body in client.iterate(resource, selector):
             yield DeleteTarget(resource, object_key(body), body["metadata"]["uid"])

@@ -95,7 +95,7 @@ def _end_goal(body: JSON | None) -> int | None:
 
 
 def _condition_goal(name: str, value: str) -> WaitGoal:
-    def met(body: JSON | None) -> int | None:
+    def goal(body: JSON | None) -> int | None:
         if body is None:
             return CANCELLED
         condition = next((item for item in conditions(body) if item.get("type", "").lower() == name.lower()), None)
@@ -103,14 +103,14 @@ def _condition_goal(name: str, value: str) -> WaitGoal:
             return SUCCEEDED
         return _code_if_finished(body)
 
-    return met
+    return goal
 
 
 def _jsonpath_goal(text: str) -> WaitGoal:
     path, equals, value = _split_path_value(text)
     template = JSONPath.of_field(path)
 
-    def met(body: JSON | None) -> int | None:
+    def goal(body: JSON | None) -> int | None:
         if body is None:
             return CANCELLED
         result = template.first_value(body)
@@ -118,7 +118,7 @@ def _jsonpath_goal(text: str) -> WaitGoal:
             return SUCCEEDED
         return _code_if_finished(body)
 
-    return met
+    return goal
 
 
 def _split_path_value(text: str) -> tuple[str, bool, str]:
@@ -136,6 +136,7 @@ def _code_if_finished(body: JSON) -> int | None:
 
 
 async def _wait_for_object(client: Client, target: ServerTarget, word: str, goal: WaitGoal, text: str) -> int:
+    """Wait until an object meets the goal, print the outcome, and return the exit code. `text` is the value of --for."""
     try:
         server_object = await _find_object(client, target, word)
     except NotFound as error:
@@ -195,6 +196,7 @@ async def _wait_for_creation(client: Client, target: ServerTarget, word: str, er
 
 
 async def _watch_until(client: Client, server_object: ServerJob, goal: WaitGoal) -> int:
+    """The exit code once the goal is met or can no longer be. A new object of the same name does not count."""
     key = server_object.key
     selector = Selector(key.namespace, fields=f"metadata.name={key.name}")
     uid, exists = server_object.body["metadata"]["uid"], False

@@ -55,7 +55,7 @@ class LintError(InputError):
     """All mistakes in the jobs of files."""
 
     def __init__(self, findings: Sequence[Finding]) -> None:
-        # Whoever prints an error puts `error: ` before it.
+        # The caller that prints an error puts `error: ` before it.
         super().__init__(_error_lines(findings).removeprefix("error: "))
         self.findings = tuple(findings)
 

@@ -12,12 +12,7 @@ import msgspec
 import pytest
 
 from gangline.api.codec.codec import to_json
-from gangline.api.kubeflow.jaxjob import JAXJOB
-from gangline.api.kubeflow.kinds import TRAINING_KINDS
-from gangline.api.kubeflow.mpijob import MPIJOB
-from gangline.api.kubeflow.paddlejob import PADDLEJOB
-from gangline.api.kubeflow.pytorchjob import PYTORCHJOB
-from gangline.api.kubeflow.tfjob import TFJOB
+from gangline.api.kubeflow.kinds import JAXJOB, MPIJOB, PADDLEJOB, PYTORCHJOB, TFJOB, TRAINING_KINDS
 from gangline.api.kubeflow.training import MULTIKUEUE_MANAGER, OUR_MANAGER, JobKind, JobStatus
 from gangline.api.meta import JSON, Key
 from gangline.api.scheme import Resource

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from gangline.api.core import Lease
-from gangline.api.kubeflow.tfjob import TFJOB, TFJob
+from gangline.api.kubeflow.kinds import TFJOB, TFJob
 from gangline.api.meta import JSON, Selector
 from gangline.api.scheduler_views import Node, Pod
 from gangline.api.scheduling import PodGroup

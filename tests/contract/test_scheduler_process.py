@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from gangline.api.core import Lease
-from gangline.api.kubeflow.mpijob import MPIJOB, MPIJob
+from gangline.api.kubeflow.kinds import MPIJOB, MPIJob
 from gangline.api.meta import JSON, Key, Selector
 from gangline.api.scheduler_views import Pod
 from gangline.api.scheduling import PodGroup

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from gangline import AsyncTrainingClient, Replica, TrainingError, pytorch_job
-from gangline.api.kubeflow.kinds import JOB_SCHEME
-from gangline.api.kubeflow.pytorchjob import PYTORCHJOB, PyTorchJob
+from gangline.api.kubeflow.kinds import JOB_SCHEME, PYTORCHJOB, PyTorchJob
 from gangline.api.meta import Key, Selector
 from gangline.base.clock import SystemClock
 from gangline.kube.client import Client

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from gangline.api.core import Pod
-from gangline.api.kubeflow.pytorchjob import PYTORCHJOB, PyTorchJob, PyTorchJobSpec
+from gangline.api.kubeflow.kinds import PYTORCHJOB, PyTorchJob, PyTorchJobSpec
 from gangline.api.meta import JSON, Key, ObjectMeta, Selector
 from gangline.kube.client import Client
 from gangline.kube.options import WriteOptions

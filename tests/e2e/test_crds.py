@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gangline.api.kubeflow.kinds import TRAINING_KINDS
-from gangline.api.kubeflow.tfjob import TFJOB
+from gangline.api.kubeflow.kinds import TFJOB, TRAINING_KINDS
 from gangline.schema.crds.gang_crds import GANG_RESOURCES
 from support.cases.invalid_jobs import job_body, job_spec
 from support.cluster.clients import DetachedPlane, Kubectl, find_kubectl, run_gangline

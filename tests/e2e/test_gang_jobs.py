@@ -14,7 +14,7 @@ import pytest
 
 from gangline.api.codec.codec import to_json
 from gangline.api.core import Pod
-from gangline.api.kubeflow.mpijob import MPIJOB, MPIJob
+from gangline.api.kubeflow.kinds import MPIJOB, MPIJob
 from gangline.api.kubeflow.training import REPLICA_INDEX, REPLICA_TYPE
 from gangline.api.meta import JSON, Key, Selector
 from gangline.api.scheduling import QUEUES, PodGroup, PodGroupState

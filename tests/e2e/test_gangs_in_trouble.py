@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gangline.api.core import Node, Pod
-from gangline.api.kubeflow.mpijob import MPIJob
-from gangline.api.kubeflow.pytorchjob import PyTorchJob
+from gangline.api.kubeflow.kinds import MPIJob, PyTorchJob
 from gangline.api.kubeflow.training import TrainingJob
 from gangline.api.meta import JSON, Key
 from gangline.api.scheduling import PodGroup

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from gangline.api.core import Pod
-from gangline.api.kubeflow.tfjob import TFJob
+from gangline.api.kubeflow.kinds import TFJob
 from gangline.api.meta import JSON, Key, Object, Selector
 from gangline.api.scheduling import SCHEDULER_NAME, PodGroup
 from gangline.base.clock import SystemClock

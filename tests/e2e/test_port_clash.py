@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from gangline.api.core import Pod, Service
-from gangline.api.kubeflow.tfjob import TFJob
+from gangline.api.kubeflow.kinds import TFJob
 from gangline.api.kubeflow.training import ADDRESSES_ANNOTATION, ConditionType
 from gangline.api.meta import JSON, Key
 from gangline.base.clock import SystemClock

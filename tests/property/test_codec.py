@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gangline.api.codec.codec import DecodeError, decode, decode_document, documents, encode, to_json
 from gangline.api.codec.errors import FieldPath, path_text
 from gangline.api.core import ConfigMap, Event, Lease, Node, Pod, Service
-from gangline.api.kubeflow.tfjob import TFJob
+from gangline.api.kubeflow.kinds import TFJob
 from gangline.api.meta import MicroTime
 
 SCALARS: dict[Any, st.SearchStrategy[Any]] = {

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from gangline.api.codec.codec import to_json
 from gangline.api.core import ContainerState, ContainerStateTerminated, ContainerStatus, Pod
-from gangline.api.kubeflow.mpijob import MPIJOB
-from gangline.api.kubeflow.pytorchjob import PYTORCHJOB
+from gangline.api.kubeflow.kinds import MPIJOB, PYTORCHJOB
 from gangline.api.kubeflow.training import REPLICA_INDEX, REPLICA_TYPE, JobKind
 from gangline.api.meta import JSON
 from gangline.api.scheduling import PodGroupState

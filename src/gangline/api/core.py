@@ -1,7 +1,8 @@
-"""Kubernetes' own kinds: the fields a controller or scheduler decides on.
+"""Kubernetes' own kinds, with the fields that controllers and schedulers decide on.
 
-A pod here is a tenth of a pod on the wire (no environment, volumes or probes), which is what makes a cache of
-ten thousand of them small. Whoever needs the whole object reads it as JSON.
+A pod here is a tenth of a pod on the wire (no environment, volumes or probes), which keeps a cache of ten thousand
+pods
+small. Code that needs the whole object reads it as JSON.
 """
 
 from enum import StrEnum
@@ -28,7 +29,7 @@ class ContainerPort(ApiStruct, frozen=True):
 
 
 class ResourceRequirements(ApiStruct, frozen=True):
-    # Quantities as written: most pods are never asked, and text is smaller than a parsed number.
+    # Quantities stay text: most pods are never asked for them, and text is smaller than a parsed number.
     requests: dict[str, QuantityText] = {}
     limits: dict[str, QuantityText] = {}
 
@@ -103,7 +104,7 @@ class ContainerStatus(ApiStruct, frozen=True):
 
 
 class PodStatus(ApiStruct, frozen=True):
-    # Text, not PodPhase: a server newer than this code may say something else, and that must not break a list.
+    # Text and not `PodPhase`: a newer server may send another phase, and that must not break a list.
     phase: str = ""
     reason: str = ""
     message: str = ""
@@ -241,7 +242,7 @@ class ScaleStatus(ApiStruct, frozen=True):
 
 
 class Scale(Object, frozen=True):
-    """What the scale subresource of any kind speaks (`autoscaling/v1`)."""
+    """The body of the scale subresource of any kind (`autoscaling/v1`)."""
 
     spec: ScaleSpec = ScaleSpec()
     status: ScaleStatus = ScaleStatus()

@@ -1,7 +1,8 @@
-"""A fault on purpose, as it stands on a pod: the order, and what the node answers.
+"""The annotations by which `gangline drill` asks a node for a fault, and by which the node answers.
 
-Whoever may change a pod's annotations may order one (`gangline drill` does); only gangline's own node obeys. The order
-is JSON under `local.gangline.dev/drill`, the answer under `local.gangline.dev/drilled`.
+Anybody who may change a pod's annotations can ask for a fault; only gangline's own node acts on it. The request is
+JSON
+under `local.gangline.dev/drill`, the response under `local.gangline.dev/drilled`.
 """
 
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ from gangline.api.meta import ApiStruct
 
 
 class FaultKind(StrEnum):
-    """What a node can do to a pod."""
+    """The faults that a node can provoke in a pod."""
 
     KILL = "kill"
     OOM = "oom"
@@ -25,18 +26,18 @@ class FaultKind(StrEnum):
 
 
 class FaultRequest(ApiStruct, frozen=True):
-    """One fault, once: the same `id` is not obeyed twice."""
+    """One fault. The node acts on an `id` once."""
 
     id: str
     fault: FaultKind
-    # How long it lasts, where it lasts: a node that is away, a port that is taken, a slow replica.
+    # How long the fault lasts, for faults that last: a lost node, a taken port, a slow replica.
     seconds: float = 10.0
-    # Of a slow replica: how long it stands still each time.
+    # For a slow replica: how long each pause is.
     pause: float = 0.0
 
 
 class FaultResponse(ApiStruct, frozen=True):
-    """What the node does, in a few words; or why it does not."""
+    """What the node does about a request, in a few words, or why it does nothing."""
 
     id: str
     does: str = ""
@@ -44,7 +45,7 @@ class FaultResponse(ApiStruct, frozen=True):
 
 
 def fault_request(annotations: Mapping[str, str]) -> FaultRequest | None:
-    """The fault that is asked for, answered or not. None for none, and for what cannot be read."""
+    """The fault that the annotations ask for, answered or not. None if there is none or it cannot be decoded."""
     try:
         return msgspec.json.decode(annotations.get(DRILL_ANNOTATION, ""), type=FaultRequest)
     except msgspec.MsgspecError:
@@ -52,7 +53,7 @@ def fault_request(annotations: Mapping[str, str]) -> FaultRequest | None:
 
 
 def fault_response(annotations: Mapping[str, str]) -> FaultResponse | None:
-    """What the node said last."""
+    """The node's last response. None if there is none."""
     try:
         return msgspec.json.decode(annotations.get(DRILL_RESULT_ANNOTATION, ""), type=FaultResponse)
     except msgspec.MsgspecError:

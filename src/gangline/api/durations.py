@@ -1,4 +1,4 @@
-"""Durations as Kubernetes prints them: two or three digits that matter, `45s`, `5m10s`, `3h`, `12d`."""
+"""Durations as Kubernetes prints them, with two or three significant digits: `45s`, `5m10s`, `3h`, `12d`."""
 
 from datetime import datetime, timedelta
 
@@ -6,7 +6,7 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
 def human_duration(duration: timedelta) -> str:
-    """`<invalid>` for a moment that is yet to come, but a clock that is a second off is forgiven."""
+    """A duration for people. `<invalid>` if it is negative by more than a second, which clock skew does not explain."""
     seconds = int(duration.total_seconds())
     if seconds < -1:
         return "<invalid>"
@@ -24,7 +24,7 @@ def human_duration(duration: timedelta) -> str:
 
 
 def human_age(stamp: str | None, now: datetime) -> str:
-    """How long ago a moment on the wire was; `<unknown>` without one, `<invalid>` where it cannot be read."""
+    """How long ago a timestamp was; `<unknown>` without a timestamp, `<invalid>` if it cannot be parsed."""
     if not stamp:
         return "<unknown>"
     try:

@@ -1,8 +1,9 @@
-r"""JSONPath as Kubernetes speaks it: printer columns of custom resources, `kubectl -o jsonpath`, `kubectl wait --for`.
+r"""Kubernetes' dialect of JSONPath: printer columns of custom resources, `kubectl -o jsonpath`, `kubectl wait --for`.
 
 A template is text with actions in braces: `{range .items[*]}{.metadata.name}{"\n"}{end}`. Inside an action are steps:
-`.field` (a backslash escapes dots), `['field']`, `[2]`, `[-1]`, `[1:4:2]`, `[*]`, `.*`, `..`, `[0,2]`, `[?(@.a=="b")]`,
-numbers and quoted text. A template is compiled once and may be used by any number of readers.
+`.field` (a backslash escapes dots), `['field']`, `[2]`, `[-1]`, `[1:4:2]`, `[*]`, `.*`, `..`, `[0,2]`,
+`[?(@.a=="b")]`,
+numbers and quoted text. A template is compiled once and can be shared.
 """
 
 import re
@@ -16,11 +17,11 @@ import msgspec
 from gangline.base.errors import InputError
 
 Step = Callable[[list[Any], bool], list[Any]]
-"""From the values so far to the next ones; the flag makes a missing field an error."""
+"""Maps the current values to the next ones. If the flag is set, a missing field is an error."""
 
 
 class JSONPathError(InputError):
-    """A template that cannot be understood, or that does not fit the data it was used on."""
+    """A template that cannot be parsed, or that does not fit the data."""
 
 
 class JSONPath:
@@ -29,24 +30,24 @@ class JSONPath:
     __slots__ = ("_parts", "source")
 
     def __init__(self, source: str) -> None:
-        """Compile. Raises `JSONPathError`."""
+        """Compile a template. Raises `JSONPathError`."""
         self.source: Final = source
         self._parts = _range_tree(_parse_parts(source))
 
     @classmethod
     def of_field(cls, path: str) -> "JSONPath":
-        """A template of one path in any of the forms people write: `a.b`, `.a.b`, `{a.b}`, `{.a.b}`. Raises `JSONPathError`."""
+        """A template of one path, written as `a.b`, `.a.b`, `{a.b}` or `{.a.b}`. Raises `JSONPathError`."""
         return cls(braced_path(path))
 
     def find(self, data: Any, *, strict: bool = False) -> list[list[Any]]:
-        """What each part of the template found. Raises `JSONPathError` where the data does not fit (no list, index too high).
+        """The values of each part of the template. Raises `JSONPathError` if the data does not fit.
 
-        With `strict` a field that no value has is an error too.
+        If `strict`, a field that no value has is an error too.
         """
         return list(_evaluate(self._parts, data, strict))
 
     def first_value(self, data: Any, missing: Any = None) -> Any:
-        """The first value found, which may be null; `missing` where there is none or the data does not fit."""
+        """The first value, which may be null; `missing` if there is none or the data does not fit."""
         try:
             found = next(_evaluate(self._parts, data, strict=False), None)
         except JSONPathError:
@@ -54,7 +55,7 @@ class JSONPath:
         return found[0] if found else missing
 
     def text(self, data: Any, *, strict: bool = False) -> str:
-        """The template filled in: values of one action are separated by spaces. Raises `JSONPathError` like `find`."""
+        """The template filled in, with spaces between the values of one action. Raises `JSONPathError` like `find`."""
         return "".join(" ".join(map(printed_value, values)) for values in _evaluate(self._parts, data, strict))
 
 
@@ -85,7 +86,7 @@ _INTEGRAL_BELOW = 1e21
 
 
 def _plain_numbers(value: Any) -> Any:
-    """Whole numbers without a fraction, as Go writes them."""
+    """The value with whole floats as integers, as Go writes them."""
     if isinstance(value, dict):
         return {name: _plain_numbers(item) for name, item in value.items()}
     if isinstance(value, list):
@@ -139,7 +140,7 @@ def _apply_steps(steps: list[Step], values: list[Any], strict: bool) -> list[Any
 
 
 def _range_tree(parts: Iterator[_Part]) -> list[_Node]:
-    """Ranges as a tree. What follows one that is not ended belongs to it, and once more to what is around it."""
+    """The parts as a tree of ranges. What follows a range without `{end}` belongs to it and is repeated after it."""
     levels: list[list[_Node]] = [[]]
     for part in parts:
         match part:
@@ -184,7 +185,7 @@ _SLICE = re.compile(r"(-?\d*)(:-?\d*)?(:-?\d*)?")
 
 
 class _Scanner:
-    """Reads the steps of one action."""
+    """Parses the steps of one action."""
 
     def __init__(self, source: str, at: int = 0) -> None:
         self._source = source
@@ -194,7 +195,7 @@ class _Scanner:
         self._is_end = False
 
     def action(self) -> _Part:
-        """The action up to its closing brace, which is taken too."""
+        """The action up to its closing brace, which is consumed too."""
         while not self._consume("}"):
             if self.position >= len(self._source) or self._source[self.position] in "\r\n":
                 raise JSONPathError("unclosed action")
@@ -345,23 +346,23 @@ def _child_values(value: Any) -> list[Any]:
 
 
 def _descendants(values: list[Any], strict: bool) -> list[Any]:
-    """Every list and object that is not empty, outermost first."""
-    found: list[Any] = []
+    """Every list and object below these values that is not empty, outermost first."""
+    descendants: list[Any] = []
     for value in values:
         if inside := _child_values(value):
-            found += [value, *_descendants(inside, strict)]
-    return found
+            descendants += [value, *_descendants(inside, strict)]
+    return descendants
 
 
 def _slice(start: int, stop: int | None, step: int | None, single: bool, values: list[Any], strict: bool) -> list[Any]:
-    found: list[Any] = []
+    elements: list[Any] = []
     for value in values:
         if value is None:
             continue
         if not isinstance(value, list):
             raise JSONPathError(f"{_go_type(value)} is not array or slice")
-        found += _slice_list(value, start, stop, step, single)
-    return found
+        elements += _slice_list(value, start, stop, step, single)
+    return elements
 
 
 def _slice_list(value: list[Any], start: int, stop: int | None, step: int | None, single: bool) -> list[Any]:
@@ -412,18 +413,22 @@ def _filter_present(steps: list[Step], values: list[Any], strict: bool) -> list[
 
 
 def _filter_comparison(
-    left: list[Step], compare: Callable[[Any, Any], bool], right: list[Step], values: list[Any], strict: bool
+    left_steps: list[Step],
+    compare: Callable[[Any, Any], bool],
+    right_steps: list[Step],
+    values: list[Any],
+    strict: bool,
 ) -> list[Any]:
-    found: list[Any] = []
+    matching: list[Any] = []
     for item in _list_items(values):
-        lefts, rights = _apply_steps(left, [item], strict), _apply_steps(right, [item], strict)
+        lefts, rights = _apply_steps(left_steps, [item], strict), _apply_steps(right_steps, [item], strict)
         if not lefts or not rights:
             continue
         if len(lefts) > 1 or len(rights) > 1:
             raise JSONPathError("can only compare one element at a time")
         if _check_comparable(lefts[0], rights[0]) and compare(lefts[0], rights[0]):
-            found.append(item)
-    return found
+            matching.append(item)
+    return matching
 
 
 def _list_items(values: list[Any]) -> Iterator[Any]:

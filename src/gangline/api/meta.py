@@ -1,8 +1,8 @@
 """What every Kubernetes object has: metadata, references, conditions, keys and selectors.
 
-Structs hold the fields that gangline decides on, and nothing else: a decoded object is small, and is never
-written back (we create, apply, patch and delete; we never replace). All are frozen: a value once seen stays
-what it was, so caches can hand it out without copying.
+Structs hold only the fields that gangline decides on. A decoded object is therefore small, and is never written back:
+we
+create, apply, patch and delete, but never replace. All structs are frozen, so caches hand them out without copying.
 """
 
 from datetime import datetime
@@ -15,13 +15,13 @@ JSON: TypeAlias = dict[str, Any]
 
 MICRO_TIME_FORMAT = "micro-time"
 Time: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)]
-"""A moment that the wire holds to the second: `2026-01-02T15:04:05Z`."""
+"""A time that the wire holds to the second: `2026-01-02T15:04:05Z`."""
 MicroTime: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True, extra={"format": MICRO_TIME_FORMAT})]
-"""A moment that the wire holds to the microsecond, always with six digits: `2026-01-02T15:04:05.000000Z`."""
+"""A time that the wire holds to the microsecond, always with six digits: `2026-01-02T15:04:05.000000Z`."""
 
 
 class Key(NamedTuple):
-    """Names an object within its kind. Cluster-scoped objects have an empty namespace."""
+    """The namespace and name of an object within its kind. Cluster-scoped objects have an empty namespace."""
 
     namespace: str
     name: str
@@ -64,12 +64,12 @@ class ObjectMeta(ApiStruct, frozen=True):
 
     @property
     def controller(self) -> OwnerReference | None:
-        """The one owner that manages this object, if any."""
+        """The owner that manages this object; None if there is none."""
         return next((owner for owner in self.owner_references if owner.controller), None)
 
 
 class Object(ApiStruct, frozen=True):
-    """Anything with metadata. Kinds extend it; on its own it is what a metadata-only reader needs."""
+    """Any object with metadata. Kinds extend it; by itself it serves readers that need only metadata."""
 
     api_version: str = ""
     kind: str = ""
@@ -84,7 +84,7 @@ class ListMeta(ApiStruct, frozen=True):
 
 
 class Condition(ApiStruct, frozen=True):
-    """One line of `status.conditions`. `last_update_time` exists in kubeflow.org/v1 only."""
+    """One entry of `status.conditions`. `last_update_time` exists in kubeflow.org/v1 only."""
 
     type: str
     status: str = "Unknown"
@@ -96,7 +96,7 @@ class Condition(ApiStruct, frozen=True):
 
 
 class Selector(msgspec.Struct, frozen=True):
-    """Which objects of a kind: a namespace (empty: all), labels and fields, in kubectl's own syntax."""
+    """Which objects of a kind: a namespace (empty for all), labels and fields, in kubectl's syntax."""
 
     namespace: str = ""
     labels: str = ""

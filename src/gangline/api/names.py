@@ -1,6 +1,6 @@
-"""What labels and their values may be called, in kube-apiserver's words.
+"""Rules for label keys, label values and DNS names, in kube-apiserver's words.
 
-Each function returns what is wrong, one sentence per mistake; an empty list means that all is well.
+Each function returns what is wrong, one sentence per mistake. An empty list means that the text is valid.
 """
 
 import re
@@ -26,13 +26,13 @@ _SUBDOMAIN_RULE = (
     f"regex used for validation is '{_SUBDOMAIN.pattern}')"
 )
 MAX_DNS_LABEL_LENGTH = 63
-"""The longest a label of a DNS name may be, and with it the name of a service."""
+"""The maximum length of a DNS label, and so of a Service's name."""
 _MAX_NAME_LENGTH = 63
 _MAX_SUBDOMAIN_LENGTH = 253
 
 
 def qualified_name_problems(text: str) -> list[str]:
-    """A label or annotation key, a resource or taint name: `[prefix/]name`."""
+    """What is wrong with a label or annotation key, or a resource or taint name: `[prefix/]name`."""
     prefix, slash, name = text.rpartition("/")
     if "/" in prefix:
         return [
@@ -51,7 +51,7 @@ def qualified_name_problems(text: str) -> list[str]:
 
 
 def label_value_problems(text: str) -> list[str]:
-    """The value of a label."""
+    """What is wrong with the value of a label."""
     wrong = []
     if len(text.encode()) > _MAX_NAME_LENGTH:
         wrong.append(_too_long_message(_MAX_NAME_LENGTH))
@@ -61,7 +61,7 @@ def label_value_problems(text: str) -> list[str]:
 
 
 def subdomain_problems(text: str) -> list[str]:
-    """A DNS subdomain, which is what most objects are named by."""
+    """What is wrong with a DNS subdomain, which is the form of most object names."""
     wrong = []
     if len(text.encode()) > _MAX_SUBDOMAIN_LENGTH:
         wrong.append(_too_long_message(_MAX_SUBDOMAIN_LENGTH))

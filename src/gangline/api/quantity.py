@@ -25,7 +25,7 @@ from gangline.base.errors import InputError
 
 QUANTITY_FORMAT = "quantity"
 QuantityText: TypeAlias = Annotated[str, msgspec.Meta(extra={"format": QUANTITY_FORMAT})]
-"""A quantity as written. The codec takes a bare number here too (`cpu: 2`) and keeps its text."""
+"""A quantity as text. The codec accepts a bare number too (`cpu: 2`) and keeps its text."""
 
 _NANOS_PER_UNIT = 10**9
 _MAX_BINARY_UNITS = 2**63 - 1
@@ -54,10 +54,10 @@ class QuantityFormat(Enum):
 
 @total_ordering
 class Quantity:
-    """An amount of something. Equal amounts are equal however they are written: `1Gi == 1073741824`.
+    """An amount of a resource. Equal amounts are equal however they are written: `1Gi == 1073741824`.
 
-    A sum, difference or multiple is written in the family of its first operand, or of the second when the first
-    is zero.
+    A sum, difference or multiple is written in the family of its first operand, or of the second if the first is
+    zero.
     """
 
     __slots__ = ("family", "nanos")
@@ -77,7 +77,7 @@ class Quantity:
         sign, whole, fraction, binary, exponent, decimal = found.groups()
         digits = int(whole + fraction)
         if binary:
-            # Kubernetes caps binary text only.
+            # Kubernetes caps only binary quantities.
             nanos = min(
                 _scaled_nanos(digits << _BINARY_EXPONENTS[binary], -len(fraction)),
                 _MAX_BINARY_UNITS * _NANOS_PER_UNIT,
@@ -94,7 +94,7 @@ class Quantity:
 
     @classmethod
     def of(cls, value: "str | float | Quantity") -> "Quantity":
-        """The quantity of a JSON value, which Kubernetes lets be a string or a number. Raises `QuantityError`."""
+        """The quantity of a JSON value, which may be a string or a number. Raises `QuantityError`."""
         if isinstance(value, Quantity):
             return value
         if isinstance(value, bool) or not isinstance(value, str | int | float):
@@ -102,15 +102,15 @@ class Quantity:
         return cls.parse(value.strip() if isinstance(value, str) else repr(value))
 
     def value(self) -> int:
-        """In whole units, rounded away from zero."""
+        """The amount in whole units, rounded away from zero."""
         return _divide_away_from_zero(self.nanos, _NANOS_PER_UNIT)
 
     def milli(self) -> int:
-        """In thousandths, rounded away from zero."""
+        """The amount in thousandths, rounded away from zero."""
         return _divide_away_from_zero(self.nanos, _NANOS_PER_UNIT // 1000)
 
     def as_fraction(self) -> Fraction:
-        """Exactly."""
+        """The exact amount."""
         return Fraction(self.nanos, _NANOS_PER_UNIT)
 
     def __str__(self) -> str:
@@ -120,7 +120,7 @@ class Quantity:
             and self.nanos % _NANOS_PER_UNIT == 0
         ):
             return _binary_text(self.nanos // _NANOS_PER_UNIT)
-        # A fraction, or less than 1Ki, is written in decimal: nothing is lost.
+        # A fraction, or less than 1Ki, is written in decimal so that nothing is lost.
         return _decimal_text(self.nanos, exponent_form=self.family is QuantityFormat.EXPONENT)
 
     def __repr__(self) -> str:
@@ -144,7 +144,7 @@ class Quantity:
         return Quantity(self.nanos + other.nanos, self.family if self else other.family)
 
     def __radd__(self, other: int) -> "Quantity":
-        # `sum` starts from the number 0.
+        # `sum` starts with the integer 0.
         return self if other == 0 else NotImplemented
 
     def __sub__(self, other: "Quantity") -> "Quantity":
@@ -172,7 +172,7 @@ ZERO = Quantity(0)
 
 
 def parse_resources(resources: Mapping[str, str | float]) -> dict[str, Quantity]:
-    """A resource list as written, as quantities. Raises `QuantityError` that names the resource."""
+    """A resource list with its text parsed. Raises `QuantityError` that names the resource."""
     parsed = {}
     for name, text in resources.items():
         try:
@@ -183,17 +183,17 @@ def parse_resources(resources: Mapping[str, str | float]) -> dict[str, Quantity]
 
 
 def add_resources(a: Mapping[str, Quantity], b: Mapping[str, Quantity]) -> dict[str, Quantity]:
-    """Both resource lists together. A resource missing from one counts as zero there."""
+    """The sum of two resource lists. A resource that is missing from one counts as zero there."""
     return {**a, **{name: a.get(name, ZERO) + amount for name, amount in b.items()}}
 
 
 def fits(request: Mapping[str, Quantity], free: Mapping[str, Quantity]) -> bool:
-    """Whether all that is requested is free. What is not requested, or requested as zero, always fits."""
+    """Whether everything requested is free. A resource that is not requested, or requested as zero, always fits."""
     return all(amount <= free.get(name, ZERO) for name, amount in request.items() if amount > ZERO)
 
 
 def _scaled_nanos(digits: int, exponent: int) -> int:
-    """`digits` times ten to the `exponent`, in nano-units; what is finer is rounded up."""
+    """`digits` times ten to the `exponent`, in nano-units, rounded up."""
     power: int = 10 ** abs(exponent + 9)
     return digits * power if exponent >= -9 else -(-digits // power)
 
@@ -222,7 +222,7 @@ def _binary_text(units: int) -> str:
     return f"{units}{_BINARY_SUFFIX[power]}"
 
 
-def _not_a_quantity(found: object) -> QuantityError:
-    text = f'"{found}"' if isinstance(found, str) else str(found)
+def _not_a_quantity(value: object) -> QuantityError:
+    text = f'"{value}"' if isinstance(value, str) else str(value)
     shown = text if len(text) <= 60 else f"{text[:56]}…"
     return QuantityError(f"{shown} is not a quantity: write a number with an optional suffix, such as 500m, 2, 1.5Gi")

@@ -1,7 +1,8 @@
-"""Pods and nodes as a scheduler reads them: what decides where a pod may run, and little else.
+"""Pods and nodes as the scheduler reads them: the fields that decide where a pod can run.
 
-A cluster has ten pods of others for every pod of a gang, and all of them hold room. So these structs leave out all
-that placement does not look at, limits and all but three conditions of a pod included.
+A cluster has ten pods of other owners for every pod of a gang, and all of them use capacity. These structs therefore
+leave
+out everything that placement does not read, including limits and all but three conditions of a pod.
 """
 
 from typing import Final
@@ -62,7 +63,7 @@ class PodAffinityTerm(ApiStruct, frozen=True):
 
 
 class PodAffinity(ApiStruct, frozen=True):
-    """Affinity or anti-affinity between pods; what is only preferred is not looked at."""
+    """Required affinity or anti-affinity between pods. Preferred terms are not decoded."""
 
     required: tuple[PodAffinityTerm, ...] = msgspec.field(
         name="requiredDuringSchedulingIgnoredDuringExecution", default=()
@@ -111,7 +112,7 @@ class ClaimVolumeSource(ApiStruct, frozen=True):
 
 
 class EphemeralVolumeSource(ApiStruct, frozen=True):
-    """A claim that is made for the pod; it has the name of the pod and of the volume."""
+    """A claim that is created for the pod. Its name joins the names of the pod and the volume."""
 
 
 class PodVolume(ApiStruct, frozen=True):
@@ -144,7 +145,7 @@ class PodPlacementSpec(ApiStruct, frozen=True):
     resource_claims: tuple[PodResourceClaim, ...] = ()
 
     def __post_init__(self) -> None:
-        # Nearly every volume is a ConfigMap, a Secret or a token: none of them ties a pod to a node.
+        # Nearly every volume is a ConfigMap, a Secret or a token. They do not restrict which nodes a pod can use.
         if self.volumes:
             kept = tuple(each for each in self.volumes if each.persistent_volume_claim or each.ephemeral)
             msgspec.structs.force_setattr(self, "volumes", kept)
@@ -178,7 +179,7 @@ class PodPlacementStatus(ApiStruct, frozen=True):
     reason: str = ""
     nominated_node_name: str = ""
     start_time: Time | None = None
-    # Only those that say something about placing: PodScheduled, PodResizePending, DisruptionTarget.
+    # Only the conditions that concern placement: PodScheduled, PodResizePending, DisruptionTarget.
     conditions: tuple[PodCondition, ...] = ()
     container_statuses: tuple[PodContainerStatus, ...] = ()
     init_container_statuses: tuple[PodContainerStatus, ...] = ()
@@ -249,7 +250,7 @@ class CSIVolumeSource(ApiStruct, frozen=True):
 
 
 class VolumeClaimReference(ApiStruct, frozen=True):
-    """Whose a volume is, or is to be."""
+    """The claim that a volume is bound to or reserved for."""
 
     namespace: str = ""
     name: str = ""
@@ -275,7 +276,7 @@ class PersistentVolume(Object, frozen=True):
 
 
 class AttachableVolumes(ApiStruct, frozen=True):
-    # None: as many as one likes.
+    # None means no limit.
     count: int | None = None
 
 
@@ -289,7 +290,7 @@ class CSINodeSpec(ApiStruct, frozen=True):
 
 
 class CSINode(Object, frozen=True):
-    """How many volumes of each storage driver a node can have attached. It has the name of its node."""
+    """How many volumes of each storage driver a node can attach. It has the name of its node."""
 
     spec: CSINodeSpec = CSINodeSpec()
 
@@ -300,7 +301,7 @@ class TopologySelectorExpression(ApiStruct, frozen=True):
 
 
 class TopologySelectorTerm(ApiStruct, frozen=True):
-    """All of these must hold of a node's labels."""
+    """Requirements that a node's labels must all meet."""
 
     match_label_expressions: tuple[TopologySelectorExpression, ...] = ()
 
@@ -308,12 +309,12 @@ class TopologySelectorTerm(ApiStruct, frozen=True):
 class StorageClass(Object, frozen=True):
     volume_binding_mode: str = "Immediate"
     provisioner: str = ""
-    # One of these must hold where a volume is made. None: anywhere.
+    # A node must meet one of these terms for a volume to be provisioned there. Empty means any node.
     allowed_topologies: tuple[TopologySelectorTerm, ...] = ()
 
 
 class Namespace(Object, frozen=True):
-    """Its labels, for rules between pods of several namespaces."""
+    """A namespace's labels, for affinity terms that select namespaces."""
 
 
 PLACEMENT_SCHEME: Final = Scheme(
@@ -327,4 +328,4 @@ PLACEMENT_SCHEME: Final = Scheme(
         Resource("storage.k8s.io", "v1", "CSINode", "csinodes", CSINode, namespaced=False),
     )
 )
-"""What a scheduler watches beside PodGroups and Queues."""
+"""The kinds that the scheduler watches besides PodGroups and Queues."""

@@ -1,7 +1,7 @@
-"""PodGroups and Queues (`scheduling.gangline.dev/v1alpha1`): which pods start together, and whose turn it is.
+"""PodGroups and Queues (`scheduling.gangline.dev/v1alpha1`): which pods start together, and in which order.
 
 The life cycle in `status.state` is that of the PodGroup status proposal of 2019: Pending, Running, Recovering,
-Unschedulable. Only the scheduler writes it; whoever owns the pods reads it and acts.
+Unschedulable. Only the scheduler writes it; the owner of the pods reads it and acts.
 """
 
 from enum import StrEnum
@@ -14,40 +14,40 @@ GROUP = "scheduling.gangline.dev"
 VERSION = "v1alpha1"
 
 SCHEDULER_NAME = "gangline"
-"""The `schedulerName` of pods that are ours to place."""
+"""The `schedulerName` of pods that gangline's scheduler places."""
 GROUP_NAME_ANNOTATION = "scheduling.k8s.io/group-name"
-"""Annotation of a pod: the PodGroup it belongs to, in its namespace."""
+"""Annotation of a pod: the name of its PodGroup, in the same namespace."""
 GANG_GATE = "scheduling.gangline.dev/gang"
-"""The scheduling gate of pods that kube-scheduler is to place, where we say, once the whole gang fits."""
+"""The scheduling gate of pods that kube-scheduler binds, to nodes that we choose, once the whole gang fits."""
 PINNED_NODE_ANNOTATION = "scheduling.gangline.dev/pinned-to"
-"""On pods whose gate was taken off: the node that they were told to go to. They have it as a node selector, too."""
+"""Annotation of a pod whose gate was removed: the node that it is pinned to. The pod also has it as a node selector."""
 GANG_SCHEDULER_ANNOTATION = f"{GROUP}/gang-scheduler"
-"""Annotation of a job: who places its pods, if not the one that the operator was told to use; `none`: nobody."""
+"""Annotation of a job: the scheduler of its pods, if not the operator's default; `none` for no gang scheduler."""
 COMMIT_ANNOTATION = f"{GROUP}/commit"
-"""Annotation of a job: `bind`, which is the default, or `pin`: held by a gate, then left to kube-scheduler."""
+"""Annotation of a job: `bind` (default), or `pin`: gated until the gang fits, then bound by kube-scheduler."""
 COMMIT_BIND, COMMIT_PIN = "bind", "pin"
 ON_TIMEOUT_ANNOTATION = f"{GROUP}/on-timeout"
-"""Annotation of a job: `Pending`, which is the default, or `Fail` when its gang found no place in time."""
+"""Annotation of a job: what happens if its gang is not placed in time: `Wait` (default) or `Fail`."""
 REQUIRED_TOPOLOGY_ANNOTATION = f"{GROUP}/required-topology"
 PREFERRED_TOPOLOGY_ANNOTATION = f"{GROUP}/preferred-topology"
-"""Annotations of a job: the label of nodes that all members should share, or must."""
+"""Annotations of a job: the node label whose value all members should share, or must share."""
 DEFAULT_SCHEDULE_TIMEOUT = 60
-"""Seconds, where a group names none."""
+"""In seconds, for groups that set none."""
 DEFAULT_QUEUE = "default"
-"""The queue of groups that name none. It need not exist: then its weight is 1 and it has no cap."""
+"""The queue of groups that name none. If it does not exist, its weight is 1 and it has no limit."""
 
 
 class PodGroupPhase(StrEnum):
-    """What can be said of a gang."""
+    """The phases of a gang."""
 
     PENDING = "Pending"
-    """Accepted; the scheduler cannot yet give it the places it needs."""
+    """Accepted; the scheduler cannot place the required members yet."""
     RUNNING = "Running"
-    """As many members as it needs are running."""
+    """At least the required number of members is running."""
     RECOVERING = "Recovering"
-    """Some of them had an exception; the owner is to replace them."""
+    """A running member was lost; the owner shall replace it."""
     UNSCHEDULABLE = "Unschedulable"
-    """Some run, the others exist again but cannot be placed; the owner is to decide."""
+    """Some members run; the replacements exist but cannot be placed. The owner shall decide."""
 
 
 class PodGroupReason(StrEnum):
@@ -59,10 +59,10 @@ class PodGroupReason(StrEnum):
 
 
 class GangTopology(ApiStruct, frozen=True):
-    """One domain for the whole gang: nodes with the same value of a label."""
+    """One topology domain for the whole gang: nodes with the same value of a label."""
 
     key: str = ""
-    # Required: rather wait than spread over several domains. Else preferred.
+    # If required, the gang waits rather than spread over several domains; else the domain is preferred.
     required: bool = False
 
 
@@ -71,15 +71,16 @@ class PodGroupSpec(ApiStruct, frozen=True):
     queue: str = ""
     priority_class_name: str = ""
     min_resources: dict[str, QuantityText] | None = None
-    # After so long without a place the owner is told; and a start left half bound is undone. None: 60.
+    # After this time without placement the owner is informed, and a start that is half bound is rolled back. None means
+    # 60.
     schedule_timeout_seconds: int | None = None
-    # Role -> how many of it must be placed at once.
+    # By role: how many members must be placed together.
     min_task_member: dict[str, int] = {}
     topology: GangTopology | None = None
 
 
 class PodGroupState(ApiStruct, frozen=True):
-    # Text, not GroupPhase: what somebody else wrote must not break a list.
+    # Text and not `PodGroupPhase`: an unknown phase must not break a list.
     phase: str = ""
     last_probe_time: Time | None = None
     last_transition_time: Time | None = None
@@ -101,9 +102,9 @@ class PodGroup(Object, frozen=True):
 
 class QueueSpec(ApiStruct, frozen=True):
     weight: int = 1
-    # What all groups of the queue may hold at most; a resource not named has no cap.
+    # The most that all groups of the queue may use. A resource that is not listed has no limit.
     capability: dict[str, QuantityText] | None = None
-    # Whether a queue below its share may take back what this one uses beyond its own.
+    # Whether a queue below its fair share may reclaim what this queue uses beyond its own.
     reclaimable: bool = True
 
 
@@ -117,7 +118,7 @@ class QueueStatus(ApiStruct, frozen=True):
 
 
 class Queue(Object, frozen=True):
-    """Cluster-scoped."""
+    """A queue. Cluster-scoped."""
 
     spec: QueueSpec = QueueSpec()
     status: QueueStatus = QueueStatus()

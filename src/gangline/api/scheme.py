@@ -1,6 +1,7 @@
-"""Which kind lives at which resource, and what its objects decode to.
+"""Which resource serves a kind, and which type its objects decode to.
 
-A `Scheme` is a value. There is no registry and no import side effect: a custom operator extends `CORE_SCHEME` and hands
+A `Scheme` is a value. There is no registry and no import side effect: a custom operator extends `CORE_SCHEME` and
+passes
 the result to its client and codec.
 """
 
@@ -31,7 +32,7 @@ class UnknownKind(GanglineError):
 
 
 class Resource(msgspec.Struct, Generic[T], frozen=True):
-    """Where objects of a kind live, and the type they decode to (`dict` for plain JSON)."""
+    """Where the objects of a kind are served, and the type they decode to (`dict` for plain JSON)."""
 
     group: str
     version: str
@@ -46,7 +47,7 @@ class Resource(msgspec.Struct, Generic[T], frozen=True):
 
     @property
     def name(self) -> str:
-        """As kubectl prints it: `tfjobs.kubeflow.org`, `pods`."""
+        """The name as kubectl prints it: `tfjobs.kubeflow.org`, `pods`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     def __str__(self) -> str:
@@ -65,11 +66,11 @@ class Scheme:
         return iter(self._resources)
 
     def with_resources(self, *resources: Resource[Any]) -> "Scheme":
-        """A scheme with these added; an added model or kind replaces an earlier one."""
+        """A scheme with these resources added. An added model or kind replaces an earlier one."""
         return Scheme((*self._resources, *resources))
 
     def of(self, kind: "type[T] | Resource[T]") -> Resource[T]:
-        """The resource of a type; a resource is its own. Raises `UnknownKind`."""
+        """The resource of a type; a resource is returned as it is. Raises `UnknownKind`."""
         if isinstance(kind, Resource):
             return kind
         try:
@@ -78,7 +79,7 @@ class Scheme:
             raise UnknownKind(f"{kind.__name__} is not in the scheme: extend it with a Resource") from None
 
     def kind(self, api_version: str, kind: str) -> Resource[Any]:
-        """The resource of a kind as a manifest names it. Raises `UnknownKind` with the nearest known ones."""
+        """The resource of a kind as a manifest names it. Raises `UnknownKind` with the closest known kinds."""
         try:
             return self._by_kind[api_version, kind]
         except KeyError:
@@ -87,7 +88,7 @@ class Scheme:
             raise UnknownKind(f"no kind {kind} in {api_version or 'an empty apiVersion'}; {hint}") from None
 
     def find(self, text: str) -> Resource[Any]:
-        """What a person means by `tfjob`, `tfjobs` or `tfjobs.kubeflow.org`. Raises `UnknownKind`."""
+        """The resource that a person means by `tfjob`, `tfjobs` or `tfjobs.kubeflow.org`. Raises `UnknownKind`."""
         wanted = text.lower()
         for resource in self._resources:
             singular = resource.kind.lower()

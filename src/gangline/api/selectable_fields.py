@@ -1,7 +1,7 @@
-"""Which fields each kind can be selected by.
+"""The fields that each kind can be selected by.
 
-Kubernetes lets clients select by a few fields per kind and refuses the rest, with a sentence that differs from kind
-to kind. Everything not in the table can be selected by name and namespace alone.
+Kubernetes lets clients select by a few fields per kind and rejects the rest, with a message that differs from kind to
+kind. A kind that is not in the table can be selected by name and namespace only.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ from gangline.api.selectors import FieldReader, SelectableFields
 
 
 def field_reader(path: str, missing: str = "") -> FieldReader:
-    """Reads `spec.nodeName` as text; `missing` stands for an absent value."""
+    """A reader of a field such as `spec.nodeName` as text; it returns `missing` for an absent value."""
     steps = tuple(path.split("."))
 
     def read(obj: JSON) -> str:
@@ -34,7 +34,7 @@ def _scalar_text(value: object) -> str:
 
 
 def _first_of(*paths: str) -> FieldReader:
-    """The first of several fields that is not empty."""
+    """A reader of the first of several fields that is not empty."""
     readers = [field_reader(path) for path in paths]
 
     def read(obj: JSON) -> str:
@@ -49,7 +49,7 @@ _REFERENCE_KEYS = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVe
 
 
 def _reference_fields(prefix: str) -> dict[str, FieldReader]:
-    """What an event is about. One stored event is served by both APIs, which name this field differently."""
+    """The fields of the object that an event is about. The two event APIs name them differently."""
     return {f"{prefix}.{name}": _first_of(f"involvedObject.{name}", f"regarding.{name}") for name in _REFERENCE_KEYS}
 
 
@@ -73,7 +73,7 @@ _FIELDS_BY_KIND: Final[Mapping[tuple[str, str], SelectableFields]] = MappingProx
                 "spec.hostNetwork": field_reader("spec.hostNetwork", "false"),
                 "status.phase": field_reader("status.phase"),
                 "status.podIP": field_reader("status.podIP"),
-                # Accepted by the real server too, which then finds it empty in every pod.
+                # The real server accepts this field too and finds it empty in every pod.
                 "status.podIPs": field_reader("status.podIPs"),
                 "status.nominatedNodeName": field_reader("status.nominatedNodeName"),
             }
@@ -116,11 +116,11 @@ _FIELDS_BY_KIND: Final[Mapping[tuple[str, str], SelectableFields]] = MappingProx
 
 
 def selectable_fields(api_version: str, kind: str) -> SelectableFields:
-    """What a built-in kind can be selected by."""
+    """The selectable fields of a built-in kind."""
     return _FIELDS_BY_KIND.get((api_version, kind), _ONLY_NAMES)
 
 
 def custom_selectable_fields(paths: Iterable[str] = (), *, namespaced: bool = True) -> SelectableFields:
-    """What a custom resource can be selected by: its names, and the `selectableFields` of its definition (`.spec.color`)."""
+    """The selectable fields of a custom resource: its names, and the `selectableFields` of its CRD (`.spec.color`)."""
     declared = {path.removeprefix("."): field_reader(path.removeprefix(".")) for path in paths}
     return SelectableFields({**(_NAME_AND_NAMESPACE if namespaced else _NAME_FIELD), **declared})

@@ -1,7 +1,8 @@
-"""Label and field selectors: which objects somebody asked for, parsed and matched.
+"""Label and field selectors: parsing and matching.
 
-Syntax, meaning and complaints are kube-apiserver's, so the server, the scheduler, the command line and the SDK
-agree with a cluster to the letter. All values here are immutable and may be shared and cached.
+Syntax, meaning and error texts are kube-apiserver's, so that the server, the scheduler, the command line and the SDK
+agree
+with a cluster to the letter. All values are immutable and can be shared and cached.
 """
 
 import re
@@ -17,11 +18,11 @@ from gangline.base.errors import InputError
 
 
 class SelectorError(InputError):
-    """A selector that cannot be understood. The text is what kube-apiserver says with its 400."""
+    """A selector that cannot be parsed. The text is that of kube-apiserver's 400 response."""
 
 
 class SelectorOperator(StrEnum):
-    """How a requirement compares. The values are the spelling in a selector's text."""
+    """How a requirement compares. Each value is the operator's spelling in a selector."""
 
     EQUALS = "="
     DOUBLE_EQUALS = "=="
@@ -47,7 +48,7 @@ class Requirement(msgspec.Struct, frozen=True):
     values: tuple[str, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether labels fulfil it. `!=` and `notin` are also fulfilled by labels without the key."""
+        """Whether labels meet the requirement. Labels without the key meet `!=` and `notin`."""
         value = labels.get(self.key)
         match self.operator:
             case SelectorOperator.EXISTS:
@@ -80,31 +81,34 @@ class Requirement(msgspec.Struct, frozen=True):
 
 
 class LabelSelector:
-    """Terms that must all hold. Equal selectors are equal values and have one text, whatever they were written as."""
+    """Requirements that must all be met. Equal selectors have the same text, however they were written."""
 
     __slots__ = ("_equal", "_never", "_rest", "requirements")
 
     def __init__(self, requirements: Iterable[Requirement] = (), *, never: bool = False) -> None:
-        """Terms are taken as they are; `parse` and `from_json` check them. `never` matches nothing at all."""
+        """Requirements are not checked here; `parse` and `from_json` check them. `never` matches nothing."""
         self.requirements: Final = tuple(sorted(requirements, key=lambda term: term.key))
         self._never = never
-        # Nearly every selector is only equalities, and is asked about every object of every event.
+        # Nearly every selector consists of equalities only, and it is matched against every object of every event.
         self._equal = [(term.key, term.values[0]) for term in self.requirements if _is_equality(term)]
         self._rest = [term for term in self.requirements if not _is_equality(term)]
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """From `a=b,c!=d,e in (x,y),f notin (z),g,!h,n>1`. Empty text matches everything. Raises `SelectorError`."""
+        """The selector of a text such as `a=b,c!=d,e in (x,y),f notin (z),g,!h,n>1`. Empty text matches everything.
+
+        Raises `SelectorError`.
+        """
         return cls(_Parser(text).requirements())
 
     @classmethod
     def from_labels(cls, labels: Mapping[str, str]) -> Self:
-        """All of these labels, unchecked: a Service's or ReplicationController's selector."""
+        """A selector for all of these labels, unchecked: the selector of a Service or ReplicationController."""
         return cls(Requirement(key, SelectorOperator.EQUALS, (value,)) for key, value in labels.items())
 
     @classmethod
     def from_json(cls, selector: Mapping[str, Any] | None) -> Self:
-        """From `matchLabels` and `matchExpressions`. None matches nothing, `{}` everything. Raises `SelectorError`."""
+        """The selector of a JSON selector. None matches nothing, `{}` everything. Raises `SelectorError`."""
         if selector is None:
             return cls(never=True)
         terms = [
@@ -123,14 +127,14 @@ class LabelSelector:
         return not self._never
 
     def exact_value(self, key: str) -> str | None:
-        """The one value this label must have, if there is one; an index can then answer."""
+        """The only value that this label can have; None if there are several. An index can then answer the query."""
         for term in self.requirements:
             if term.key == key:
                 return term.values[0] if term.operator in _EQUALITY_OPERATORS and len(term.values) == 1 else None
         return None
 
     def __bool__(self) -> bool:
-        """False when it matches everything, so there is nothing to ask."""
+        """False if the selector matches everything."""
         return self._never or bool(self.requirements)
 
     def __str__(self) -> str:
@@ -169,7 +173,7 @@ def _expression_requirement(expression: Mapping[str, Any]) -> Requirement:
 
 
 def checked_requirement(key: str, operator: SelectorOperator, values: tuple[str, ...]) -> Requirement:
-    """A requirement whose key and values are allowed. Raises `SelectorError` with all that is wrong."""
+    """A requirement with a valid key and valid values. Raises `SelectorError` with everything that is wrong."""
     wrong = (
         [_invalid_value_message("key", key, problem)] if (problem := "; ".join(qualified_name_problems(key))) else []
     )
@@ -203,7 +207,7 @@ def _value_count_problems(operator: SelectorOperator, values: tuple[str, ...]) -
 
 
 def _parse_int64(text: str) -> int | None:
-    """A number of 64 bits."""
+    """The 64-bit integer of a text; None if it is not one."""
     number = int(text) if _INTEGER.fullmatch(text) else None
     return number if number is not None and -_MAX_INT64 - 1 <= number <= _MAX_INT64 else None
 
@@ -218,7 +222,7 @@ def _quoted(text: str) -> str:
 
 class _SelectorToken(NamedTuple):
     kind: str
-    """An operator or sign as written, "name" or "end"."""
+    """An operator or sign as written, "name", or "end"."""
     text: str
 
 
@@ -251,14 +255,14 @@ class _Parser:
         self._position = 0
 
     def requirements(self) -> list[Requirement]:
-        found: list[Requirement] = []
+        requirements: list[Requirement] = []
         while (token := self._peek()).kind != _END_TOKEN:
             if token.kind not in (_NAME_TOKEN, "!"):
                 raise SelectorError(f"found '{token.text}', expected: !, identifier, or 'end of string'")
-            found.append(self._parse_requirement())
+            requirements.append(self._parse_requirement())
             if self._at_end_after_comma():
                 break
-        return found
+        return requirements
 
     def _parse_requirement(self) -> Requirement:
         try:
@@ -267,7 +271,7 @@ class _Parser:
             raise SelectorError(f"unable to parse requirement: {error}") from None
 
     def _at_end_after_comma(self) -> bool:
-        """Take the comma. True at the end."""
+        """Consume the comma. True at the end of the text."""
         token = self._next()
         if token.kind == _END_TOKEN:
             return True
@@ -298,7 +302,7 @@ class _Parser:
         return checked_requirement(key, operator, tuple(sorted(values)))
 
     def _operator(self) -> SelectorOperator:
-        # Not `_next`: here, and only here, `in` and `notin` are operators and not names.
+        # Not `_next`: only here are `in` and `notin` operators and not names.
         token = self._tokens[self._position]
         self._position += 1
         operator = _BINARY_OPERATORS.get(token.kind)
@@ -315,7 +319,7 @@ class _Parser:
         return token.text
 
     def _values(self) -> set[str]:
-        """`(x,y)`. Nothing before, between or after commas is the empty value."""
+        """The values in `(x,y)`. Nothing before, between or after commas is the empty value."""
         token = self._next()
         if token.kind != "(":
             raise SelectorError(f"found '{token.text}' expected: '('")
@@ -350,17 +354,17 @@ class _Parser:
 
 
 FieldReader = Callable[[JSON], str]
-"""Reads one selectable field of an object; empty when it is not there."""
+"""Reads one selectable field of an object as text; empty if the field is absent."""
 
 
 class SelectableFields(msgspec.Struct, frozen=True):
-    """Which fields of a kind a field selector may name."""
+    """The fields of a kind that a field selector may name."""
 
     fields: Mapping[str, FieldReader]
     refusal: str = "field label not supported: {label}"
 
     def reader(self, label: str) -> FieldReader:
-        """How to read a field. Raises `SelectorError` for one that cannot be selected by."""
+        """The reader of a field. Raises `SelectorError` for a field that is not selectable."""
         field = self.fields.get(label)
         if field is None:
             raise SelectorError(self.refusal.format(label=label, quoted=_quoted(label)))
@@ -379,7 +383,7 @@ class FieldTerm(NamedTuple):
 
 
 class FieldSelector:
-    """Fields that must, or must not, have a value."""
+    """Fields that must have a value, or must not have it."""
 
     __slots__ = ("terms",)
 
@@ -388,7 +392,7 @@ class FieldSelector:
 
     @classmethod
     def parse(cls, text: str, fields: SelectableFields) -> Self:
-        r"""From `metadata.name=x,status.phase!=Running`; `\,`, `\=`, `\\` escape. Raises `SelectorError`."""
+        r"""The selector of `metadata.name=x,status.phase!=Running`; `\,`, `\=`, `\\` escape. Raises `SelectorError`."""
         parts = [_parse_field_term(part, text) for part in sorted(re.findall(r"(?:\\.|[^\\,]|\\$)+", text, re.DOTALL))]
         return cls(FieldTerm(name, negated, value, fields.reader(name)) for name, negated, value in parts)
 
@@ -396,11 +400,11 @@ class FieldSelector:
         return all((term.read(obj) == term.value) is not term.negated for term in self.terms)
 
     def exact_value(self, field: str) -> str | None:
-        """The one value this field must have, if there is one; an index can then answer."""
+        """The only value that this field can have; None if there are several. An index can then answer the query."""
         return next((term.value for term in self.terms if term.field == field and not term.negated), None)
 
     def __bool__(self) -> bool:
-        """False when it matches everything, so there is nothing to ask."""
+        """False if the selector matches everything."""
         return bool(self.terms)
 
     def __str__(self) -> str:
@@ -410,10 +414,10 @@ class FieldSelector:
         return f"FieldSelector({str(self)!r})"
 
 
-def _parse_field_term(part: str, whole: str) -> tuple[str, bool, str]:
+def _parse_field_term(part: str, selector_text: str) -> tuple[str, bool, str]:
     match = re.search(r"!=|==|=", part)
     if match is None:
-        raise SelectorError(f"invalid selector: '{whole}'; can't understand '{part}'")
+        raise SelectorError(f"invalid selector: '{selector_text}'; can't understand '{part}'")
     return part[: match.start()], match[0] == "!=", _unescape(part[match.end() :])
 
 

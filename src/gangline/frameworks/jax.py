@@ -1,6 +1,6 @@
 """JAX: equal workers around a coordinator, which is worker 0; success by all."""
 
-from gangline.api.kubeflow.jaxjob import JAXJOB, JAXJob
+from gangline.api.kubeflow.kinds import JAXJOB, JAXJob
 from gangline.frameworks import condition_messages
 from gangline.frameworks.replica_counts import (
     MASTER_ROLE_LABELS,

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from gangline.api.core import PodPhase
-from gangline.api.kubeflow.mpijob import MPIJOB, MPIJob
+from gangline.api.kubeflow.kinds import MPIJOB, MPIJob
 from gangline.api.meta import JSON
 from gangline.frameworks import condition_messages, mpi_hosts, mpi_objects
 from gangline.frameworks.mpi_hosts import DISCOVERY_SCRIPT, EXEC_SCRIPT, HOSTFILE, HYDRA_HOSTFILE, config_path

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from gangline.api.kubeflow.mpijob import MPIJob
+from gangline.api.kubeflow.kinds import MPIJob
 from gangline.api.meta import JSON
 
 RBAC_GROUP = "rbac.authorization.k8s.io"

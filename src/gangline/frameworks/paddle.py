@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from gangline.api.kubeflow.paddlejob import PADDLEJOB, PaddleJob
+from gangline.api.kubeflow.kinds import PADDLEJOB, PaddleJob
 from gangline.api.meta import JSON
 from gangline.frameworks import condition_messages
 from gangline.frameworks.replica_counts import (

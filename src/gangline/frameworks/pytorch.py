@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from gangline.api.kubeflow.pytorchjob import PYTORCHJOB, ElasticPolicy, PyTorchJob
+from gangline.api.kubeflow.kinds import PYTORCHJOB, ElasticPolicy, PyTorchJob
 from gangline.api.kubeflow.training import GROUP, VERSION
 from gangline.api.meta import JSON
 from gangline.frameworks import condition_messages

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from gangline.api.core import PodPhase
-from gangline.api.kubeflow.tfjob import TFJOB, TFJob
+from gangline.api.kubeflow.kinds import TFJOB, TFJob
 from gangline.api.kubeflow.training import ReplicaSpec
 from gangline.api.meta import JSON
 from gangline.frameworks import condition_messages

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from gangline.api.kubeflow.xgboostjob import XGBOOSTJOB, XGBoostJob
+from gangline.api.kubeflow.kinds import XGBOOSTJOB, XGBoostJob
 from gangline.api.meta import JSON
 from gangline.frameworks import condition_messages
 from gangline.frameworks.memo import LastResult

@@ -15,10 +15,11 @@ __all__ = ["report"]
 
 
 def report(*, step: float, total: float | None = None, **metrics: float) -> None:
-    """Say that `step` of `total` is done, and any numbers worth watching. Never raises for what a number is.
+    """Report that `step` of `total` is done, with any metrics. Never raises because of a metric's value.
 
-    The line is written whole and at once, also when standard output is a pipe. Numbers that JSON has not (NaN,
-    infinity) are left out; those of other libraries (numpy, torch) are taken by their value.
+    The line is written whole and at once, also to a pipe. Numbers that JSON does not have (NaN, infinity) are
+    left out;
+    numbers of other libraries (numpy, torch) are converted.
     """
     said = {"step": step, **({} if total is None else {"total": total}), **metrics}
     numbers = {name: number for name, value in said.items() if (number := _json_number(value)) is not None}
@@ -27,7 +28,7 @@ def report(*, step: float, total: float | None = None, **metrics: float) -> None
 
 
 def _json_number(value: object) -> float | int | None:
-    """A number as JSON can have it."""
+    """The value as a JSON number; None if it is not a finite number."""
     if isinstance(value, int):
         return int(value)
     try:

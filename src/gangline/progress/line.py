@@ -1,4 +1,4 @@
-"""The other end of `report`: what a line of a program's output says about its progress. Pure."""
+"""Parses the progress lines that `report` writes. Pure."""
 
 import json
 import math
@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 MAX_LINE_LENGTH = 16_384
-"""A longer line is no report: a program may well print big JSON of its own."""
+"""A longer line is not a report: programs print large JSON of their own."""
 MAX_METRICS, MAX_METRIC_NAME_LENGTH = 16, 63
-"""How many metrics are passed on to the API, and how long their names may be."""
+"""The most metrics that are copied to the API, and the longest name of one."""
 MAX_EXACT_INTEGER = 2**53
-"""Whole numbers beyond this are passed on as floating point: not everyone can read them otherwise."""
+"""Larger integers are written as floating point, because many JSON readers cannot hold them exactly."""
 
 
 class Progress(NamedTuple):
-    """How far one member is, and its numbers in the order in which it gave them."""
+    """The progress of one replica, and its metrics in the order in which it reported them."""
 
     step: float
     total: float | None = None
@@ -22,26 +22,26 @@ class Progress(NamedTuple):
 
     @property
     def fraction(self) -> float | None:
-        """The part that is done, 0 to 1; None where nobody said how much there is."""
+        """The completed fraction, 0 to 1; None if the program did not report a total."""
         if self.total is None or self.total <= 0:
             return None
         return min(1.0, max(0.0, self.step / self.total))
 
 
 def parse_progress(text: str) -> Progress | None:
-    """What a line reports, or None for any other line. Never raises: programs print what they like.
+    """The report in a line of output; None for any other line. Never raises.
 
-    `step` must be a number. Members that are no numbers are passed over, as is a `total` that is none.
+    `step` must be a number. Metrics that are not numbers are skipped, and so is a `total` that is not a number.
     """
     text = text.strip()
     if not text.startswith("{") or '"progress"' not in text or len(text) > MAX_LINE_LENGTH:
         return None
     try:
-        said = json.loads(text)
+        message = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    # Exactly this key: any other object is the program's own business.
-    body = said["progress"] if isinstance(said, dict) and set(said) == {"progress"} else None
+    # The object must have exactly this key: any other object belongs to the program.
+    body = message["progress"] if isinstance(message, dict) and set(message) == {"progress"} else None
     if not isinstance(body, dict):
         return None
     numbers: dict[str, float] = {name: value for name, value in body.items() if _is_number(value)}
@@ -49,17 +49,19 @@ def parse_progress(text: str) -> Progress | None:
     return None if step is None else Progress(step, total, numbers)
 
 
-def bounded_progress(found: Progress) -> Progress:
-    """The same, small enough for an object of the API: the first metrics, those with names that are too long left out."""
-    names = [name for name in found.metrics if name and len(name) <= MAX_METRIC_NAME_LENGTH][:MAX_METRICS]
-    total = None if found.total is None else _exact_number(found.total)
-    return Progress(_exact_number(found.step), total, {name: _exact_number(found.metrics[name]) for name in names})
+def bounded_progress(progress: Progress) -> Progress:
+    """The progress, small enough for an API object: only the first metrics, without those whose names are too long."""
+    names = [name for name in progress.metrics if name and len(name) <= MAX_METRIC_NAME_LENGTH][:MAX_METRICS]
+    total = None if progress.total is None else _exact_number(progress.total)
+    return Progress(
+        _exact_number(progress.step), total, {name: _exact_number(progress.metrics[name]) for name in names}
+    )
 
 
-def progress_line(found: Progress) -> str:
-    """The line that says this: `parse_progress` reads it back."""
-    total = {} if found.total is None else {"total": found.total}
-    return json.dumps({"progress": {"step": found.step, **total, **found.metrics}}, separators=(",", ":"))
+def progress_line(progress: Progress) -> str:
+    """The line that `parse_progress` decodes to this progress."""
+    total = {} if progress.total is None else {"total": progress.total}
+    return json.dumps({"progress": {"step": progress.step, **total, **progress.metrics}}, separators=(",", ":"))
 
 
 def _exact_number(value: float) -> float:
@@ -67,7 +69,7 @@ def _exact_number(value: float) -> float:
 
 
 def _is_number(value: Any) -> bool:
-    # In Python true is a number, and JSON as Python reads it has NaN.
+    # In Python, true is a number, and Python's JSON parser accepts NaN.
     return isinstance(value, int | float) and not isinstance(value, bool) and _is_finite(value)
 
 

@@ -8,12 +8,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Self
 
-from gangline.api.kubeflow.jaxjob import JAXJOB
-from gangline.api.kubeflow.paddlejob import PADDLEJOB
-from gangline.api.kubeflow.pytorchjob import PYTORCHJOB
-from gangline.api.kubeflow.tfjob import TFJOB
+from gangline.api.kubeflow.kinds import JAXJOB, PADDLEJOB, PYTORCHJOB, TFJOB, XGBOOSTJOB
 from gangline.api.kubeflow.training import JobKind
-from gangline.api.kubeflow.xgboostjob import XGBOOSTJOB
 from gangline.sdk.build.function_source import RESULT_PREFIX, function_program, program_command
 from gangline.sdk.build.jobs import Replica, build_job, replica_counts
 from gangline.sdk.build.pod_templates import escaped_word

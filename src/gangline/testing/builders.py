@@ -14,7 +14,7 @@ from gangline.api.core import (
     PodSpec,
     PodStatus,
 )
-from gangline.api.kubeflow.tfjob import TFJOB, TFJob
+from gangline.api.kubeflow.kinds import TFJOB, TFJob
 from gangline.api.kubeflow.training import (
     JOB_NAME,
     OPERATOR_NAME,

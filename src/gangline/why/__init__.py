@@ -1,1 +1,1 @@
-"""Why a job does not do what it should: one cause, the evidence, the next step. Reads only, needs nothing installed."""
+"""Why a job waits or failed: one cause, the evidence, the next step. It only reads, and needs nothing installed."""

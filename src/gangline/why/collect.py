@@ -1,4 +1,4 @@
-"""Reads what `why` looks at. Writes nothing; what cannot be read is noted, and the rest is read all the same."""
+"""Reads the objects, events and logs that a diagnosis needs, and records what cannot be read."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -53,9 +53,9 @@ T = TypeVar("T")
 
 LOG_LINES = 60
 MAX_POD_LOGS = 24
-"""Pods of one job whose logs are read: those that failed, the earliest first, then those that run."""
+"""The number of pods whose logs are read: failed pods first, the earliest failure first, then running pods."""
 MAX_NODE_GETS = 30
-"""More nodes than this are read all at once, and not one by one."""
+"""More nodes than this are listed in one request instead of one by one."""
 OPERATOR_SELECTOR = "control-plane in (kubeflow-training-operator,gangline-operator)"
 OPERATOR_LEASES = ("1ca428e5.training-operator.kubeflow.org",)
 ONE_POD_RESOURCES = parse_resources({"pods": "1"})
@@ -64,7 +64,7 @@ FRAMEWORKS: tuple[Framework[Any], ...] = (TensorFlow(), PyTorch(), XGBoost(), Mp
 
 
 class JobNotFound(GanglineError):
-    """There is no job of that name."""
+    """No job has this name."""
 
 
 async def collect(
@@ -76,47 +76,47 @@ async def collect(
 
 
 async def find_job(client: Client, target: str, namespace: str) -> tuple[WorkloadKind, JSON]:
-    """The job that a person means. A name that several kinds have is a mistake to be told."""
+    """The job that a person means. Raises `InputError` if jobs of several kinds have the name."""
     named, slash, name = target.rpartition("/")
     try:
-        wanted = (workload_kind(named),) if slash else WORKLOAD_KINDS
+        kinds = (workload_kind(named),) if slash else WORKLOAD_KINDS
     except InputError:
         return await _find_custom_job(client, named, Key(namespace, name))
-    found: list[tuple[WorkloadKind, JSON]] = []
+    jobs: list[tuple[WorkloadKind, JSON]] = []
     errors: list[KubeError] = []
 
     async def look(one: WorkloadKind) -> None:
         try:
-            found.append((one, await client.get(one.resource, Key(namespace, name))))
+            jobs.append((one, await client.get(one.resource, Key(namespace, name))))
         except NotFound:
             pass
         except KubeError as error:
             errors.append(error)
 
-    await run_all(look(one) for one in wanted)
+    await run_all(look(kind) for kind in kinds)
     for error in errors:
         if not isinstance(error, Forbidden):
             raise error
-    outer = [(one, body) for one, body in found if not _is_owned(body, found)]
+    outer = [(kind, body) for kind, body in jobs if not _is_owned(body, jobs)]
     if len(outer) > 1:
-        names = ", ".join(sorted(f"{one.resource.kind.lower()}/{name}" for one, _ in outer))
+        names = ", ".join(sorted(f"{kind.resource.kind.lower()}/{name}" for kind, _ in outer))
         raise InputError(f"{name}: several jobs have this name; write one of {names}")
     if outer:
         return outer[0]
-    if errors and (slash or len(errors) == len(wanted)):
+    if errors and (slash or len(errors) == len(kinds)):
         raise errors[0]
     if not slash:
         with suppress(JobNotFound):
             return await _find_custom_job(client, "", Key(namespace, name))
-    what = f"{wanted[0].resource.kind} {name}" if slash else f"job {name} of any kind"
+    what = f"{kinds[0].resource.kind} {name}" if slash else f"job {name} of any kind"
     raise JobNotFound(f"there is no {what} in namespace {namespace}")
 
 
 async def _find_custom_job(client: Client, word: str, key: Key) -> tuple[WorkloadKind, JSON]:
-    """A job of somebody else's kind. Raises `JobNotFound`, and `InputError` when there is no kind of that name."""
+    """A job of a custom kind. Raises `JobNotFound`, or `InputError` if there is no such kind."""
     kinds = await custom_kinds(client, word)
     if word and not kinds:
-        workload_kind(word)  # says what can be explained
+        workload_kind(word)  # raises the error that lists the known kinds
     for kind in kinds:
         with suppress(NotFound):
             body = await client.get(kind, key)
@@ -124,13 +124,13 @@ async def _find_custom_job(client: Client, word: str, key: Key) -> tuple[Workloa
     raise JobNotFound(f"there is no {word or 'job'} {key.name} in namespace {key.namespace}")
 
 
-def _is_owned(body: JSON, found: Iterable[tuple[WorkloadKind, JSON]]) -> bool:
-    uids = {json_value(one, "metadata", "uid") for _, one in found}
+def _is_owned(body: JSON, owners: Iterable[tuple[WorkloadKind, JSON]]) -> bool:
+    uids = {json_value(one, "metadata", "uid") for _, one in owners}
     return any(ref.get("uid") in uids for ref in json_value(body, "metadata", "ownerReferences") or ())
 
 
 class SnapshotCollector:
-    """One look at one job."""
+    """Reads everything about one job, once."""
 
     def __init__(
         self, client: Client, kind: WorkloadKind, body: JSON, clock: Clock, patience: DiagnosisTimeouts
@@ -139,14 +139,14 @@ class SnapshotCollector:
         self._now, self._timeouts = clock.now(), patience
         framework = next((one for one in FRAMEWORKS if one.facts.kind == kind.resource.kind), None)
         self._job = decode.job_facts(kind, body, framework if kind.job_kind is not None else None)
-        # Of what is over, the last moment counts: nothing has changed since, and nothing is late.
+        # For an archived run, time stops at its end: nothing has changed since, and nothing is overdue.
         self._now = self._job.run_ended_at or self._now
         self._unreadable: list[str] = []
         self._intermediate_uids: set[str] = set()
         self._pods_unreadable = False
 
     async def collect(self) -> JobSnapshot:
-        """Read everything, as much as possible at once."""
+        """Read everything, with as many requests in parallel as possible."""
         job = self._job
         await self._find_intermediates()
         replicas = await self._pods()
@@ -156,7 +156,7 @@ class SnapshotCollector:
             usage = group.create_task(self._usage(replicas))
             logs = group.create_task(self._logs(replicas))
             nodes = group.create_task(self._nodes(replicas))
-            taken = group.create_task(self._allocations(replicas))
+            allocations = group.create_task(self._allocations(replicas))
             gang = group.create_task(self._pod_group(replicas))
             operator = group.create_task(self._operator())
         about, read = events.result(), logs.result()
@@ -165,17 +165,18 @@ class SnapshotCollector:
             job=job,
             now=self._now,
             replicas=tuple(
-                self._with_events_and_usage(read.get(one.name, one), about, usage.result()) for one in replicas
+                self._with_events_and_usage(read.get(replica.name, replica), about, usage.result())
+                for replica in replicas
             ),
             events=tuple(
                 _sorted_by_time(event for uid in (job.uid, *self._intermediate_uids) for event in about.get(uid, ()))
             ),
             claims={
-                name: msgspec.structs.replace(one, events=tuple(about.get(f"claim/{name}", ())))
-                for name, one in claims.result().items()
+                name: msgspec.structs.replace(replica, events=tuple(about.get(f"claim/{name}", ())))
+                for name, replica in claims.result().items()
             },
             nodes=nodes.result(),
-            allocated_by_node=taken.result(),
+            allocated_by_node=allocations.result(),
             pod_group=gang.result(),
             queues=queues,
             operator=operator.result(),
@@ -185,27 +186,27 @@ class SnapshotCollector:
         )
 
     def _with_events_and_usage(
-        self, one: ReplicaFacts, about: Mapping[str, list[EventFact]], usage: Mapping[str, Any]
+        self, replica: ReplicaFacts, about: Mapping[str, list[EventFact]], usage: Mapping[str, Any]
     ) -> ReplicaFacts:
-        cpu, memory = usage.get(one.pod.metadata.name, (None, None))
-        events = tuple(_sorted_by_time(about.get(one.pod.metadata.uid, ())))
-        return msgspec.structs.replace(one, events=events, cpu=cpu, memory=memory)
+        cpu, memory = usage.get(replica.pod.metadata.name, (None, None))
+        events = tuple(_sorted_by_time(about.get(replica.pod.metadata.uid, ())))
+        return msgspec.structs.replace(replica, events=events, cpu=cpu, memory=memory)
 
     # Reading
 
-    async def _list(self, kind: Kind[T], what: str, where: Selector, *, needed: bool = True) -> list[T] | None:
-        """All of it; None, and a note, where it cannot be read. A kind that the server does not have is empty."""
+    async def _list(self, kind: Kind[T], label: str, where: Selector, *, needed: bool = True) -> list[T] | None:
+        """All objects of a kind; none for an unserved kind; None, and an `unreadable` entry, if they cannot be read."""
         try:
             return [one async for one in self._client.iterate(kind, where)]
         except NotFound:
             return []
         except KubeError as error:
             if needed:
-                self._unreadable.append(f"{what}: {_error_line(error)}")
+                self._unreadable.append(f"{label}: {_error_line(error)}")
             return None
 
     async def _find_intermediates(self) -> None:
-        """What stands between the job and its pods."""
+        """Read the objects between the job and its pods."""
         owners = {self._job.uid}
         for kind in self._kind.intermediates:
             for body in await self._list(kind, kind.name, Selector(namespace=self._job.namespace)) or ():
@@ -215,7 +216,7 @@ class SnapshotCollector:
 
     async def _pods(self) -> list[ReplicaFacts]:
         owners = {self._job.uid, *self._intermediate_uids}
-        found: dict[str, JSON] = {}
+        pods: dict[str, JSON] = {}
         for label in self._kind.pod_labels:
             where = Selector(namespace=self._job.namespace, labels=f"{label}={self._job.name}")
             bodies = await self._list(PODS, "pods", where)
@@ -223,12 +224,12 @@ class SnapshotCollector:
             for body in bodies or ():
                 references = json_value(body, "metadata", "ownerReferences") or ()
                 if not references or any(ref.get("uid") in owners for ref in references):
-                    found[json_value(body, "metadata", "name") or ""] = body
-        made = (decode.replica_facts(self._kind, self._job.name, found[name]) for name in sorted(found))
+                    pods[json_value(body, "metadata", "name") or ""] = body
+        made = (decode.replica_facts(self._kind, self._job.name, pods[name]) for name in sorted(pods))
         return [one for one in made if one is not None]
 
     async def _events(self) -> dict[str, list[EventFact]]:
-        """Of the whole namespace, by the uid of whom they are about; claims by name."""
+        """The events of the namespace by the uid of their object; events of claims by the claim's name."""
         about: dict[str, list[EventFact]] = {}
         for body in await self._list(EVENTS, "events", Selector(namespace=self._job.namespace)) or ():
             regarding = body.get("regarding") or {}
@@ -239,22 +240,22 @@ class SnapshotCollector:
         return about
 
     async def _claims(self, replicas: Iterable[ReplicaFacts]) -> dict[str, ClaimFact]:
-        """Only of pods that have not started: for the others they were good enough."""
-        waiting = [one for one in replicas if one.pod.status.phase in ("", "Pending")]
-        wanted = {volume.claim for one in waiting for volume in one.volumes if volume.claim}
-        found: dict[str, ClaimFact] = {}
-        for name in sorted(wanted):
+        """The claims of pods that have not started. A pod that started had usable claims."""
+        waiting = [replica for replica in replicas if replica.pod.status.phase in ("", "Pending")]
+        names = {volume.claim for replica in waiting for volume in replica.volumes if volume.claim}
+        claims: dict[str, ClaimFact] = {}
+        for name in sorted(names):
             try:
                 body: JSON = await self._client.get(CLAIMS, Key(self._job.namespace, name))
-                found[name] = decode.claim_fact(name, body)
+                claims[name] = decode.claim_fact(name, body)
             except NotFound:
-                found[name] = decode.claim_fact(name, None)
+                claims[name] = decode.claim_fact(name, None)
             except KubeError as error:
                 self._unreadable.append(f"claim {name}: {_error_line(error)}")
-        return found
+        return claims
 
     async def _nodes(self, replicas: Iterable[ReplicaFacts]) -> tuple[Node, ...] | None:
-        """Those on which its pods are; all of them, when one has no node yet."""
+        """The nodes of the job's pods; all nodes if a pod has no node yet."""
         names = {one.pod.spec.node_name for one in replicas}
         if "" in names or len(names) > MAX_NODE_GETS:
             found = await self._list(Node, "nodes", Selector())
@@ -271,29 +272,29 @@ class SnapshotCollector:
         return tuple(nodes)
 
     async def _allocations(self, replicas: Iterable[ReplicaFacts]) -> Mapping[str, Mapping[str, Quantity]] | None:
-        """What pods of all namespaces have taken of the nodes: asked only when somebody lacks room or memory."""
+        """What pods of all namespaces use of each node. Read only if a replica lacks capacity or memory."""
         if not any(_lacks_capacity(one) for one in replicas):
             return None
         where = Selector(fields="status.phase!=Succeeded,status.phase!=Failed")
         pods = await self._list(Pod, "pods of all namespaces", where)
         if pods is None:
             return None
-        taken: dict[str, dict[str, Quantity]] = {}
+        allocations: dict[str, dict[str, Quantity]] = {}
         for pod in pods:
             if pod.spec.node_name:
-                total = add_resources(taken.get(pod.spec.node_name, {}), ONE_POD_RESOURCES)
+                total = add_resources(allocations.get(pod.spec.node_name, {}), ONE_POD_RESOURCES)
                 for one in pod.spec.containers:
                     total = add_resources(total, parse_resources(one.resources.requests))
-                taken[pod.spec.node_name] = total
-        return taken
+                allocations[pod.spec.node_name] = total
+        return allocations
 
     async def _pod_group(self, replicas: Iterable[ReplicaFacts]) -> PodGroupFacts | None:
         names = {self._job.name}
-        complete = sum(bool(one.pod.spec.node_name) for one in replicas) >= max(self._job.desired_total, 1)
+        complete = sum(bool(group.pod.spec.node_name) for group in replicas) >= max(self._job.desired_total, 1)
         if complete or self._job.is_finished:
             return None
-        for one in replicas:
-            metadata = one.pod.metadata
+        for group in replicas:
+            metadata = group.pod.metadata
             names.add(metadata.annotations.get("scheduling.k8s.io/group-name", self._job.name))
             names.add(metadata.labels.get("scheduling.x-k8s.io/pod-group", self._job.name))
         for kind in POD_GROUPS:
@@ -304,25 +305,25 @@ class SnapshotCollector:
         return None
 
     async def _queues(self, gang: PodGroupFacts | None) -> tuple[str, ...] | None:
-        """Those of our scheduler, by name: asked only for a group that names one that must exist."""
+        """The names of our scheduler's queues. Read only if the PodGroup names a queue that must exist."""
         if gang is None or not gang.is_gangline or gang.queue in ("", DEFAULT_QUEUE):
             return None
-        if self._job.run_ended_at is not None:  # A record has no queues in it.
+        if self._job.run_ended_at is not None:  # An archived run has no queues.
             return None
         found = await self._list(QUEUES, "queues", Selector())
         return None if found is None else tuple(sorted(json_value(one, "metadata", "name") or "" for one in found))
 
     async def _usage(self, replicas: Iterable[ReplicaFacts]) -> dict[str, tuple[Quantity | None, Quantity | None]]:
-        """CPU and memory, where the cluster measures them."""
-        wanted = {one.pod.metadata.name for one in replicas if one.pod.status.phase == "Running"}
+        """CPU and memory use by pod, if the cluster serves the metrics API."""
+        running_pods = {one.pod.metadata.name for one in replicas if one.pod.status.phase == "Running"}
         label = f"{self._kind.pod_labels[0]}={self._job.name}"
         where = Selector(namespace=self._job.namespace, labels=label)
         try:
-            found = [one async for one in self._client.iterate(POD_METRICS, where)] if wanted else []
+            metrics = [one async for one in self._client.iterate(POD_METRICS, where)] if running_pods else []
         except KubeError:
-            # Few clusters have it, and nothing but the search for hangs needs it.
+            # Few clusters have the metrics API, and only the detection of hangs needs it.
             return {}
-        return {json_value(one, "metadata", "name"): _pod_usage(one) for one in found}
+        return {json_value(one, "metadata", "name"): _pod_usage(one) for one in metrics}
 
     # Operator
 
@@ -400,17 +401,17 @@ class SnapshotCollector:
             return ()
 
 
-def _lacks_capacity(one: ReplicaFacts) -> bool:
-    states = [state for status in one.container_statuses for state in (status.state, status.last_state)]
+def _lacks_capacity(replica: ReplicaFacts) -> bool:
+    states = [state for status in replica.container_statuses for state in (status.state, status.last_state)]
     killed = any(state.terminated is not None and state.terminated.reason == "OOMKilled" for state in states)
-    return killed or not one.pod.spec.node_name
+    return killed or not replica.pod.spec.node_name
 
 
-def _log_priority(one: ReplicaFacts) -> tuple[int, float]:
-    """Failed ones first, the earliest of them first."""
+def _log_priority(replica: ReplicaFacts) -> tuple[int, float]:
+    """The order in which logs are read: failed replicas first, the earliest failure first."""
     ends = [
         state.finished_at.timestamp()
-        for status in one.container_statuses
+        for status in replica.container_statuses
         for state in (status.state.terminated, status.last_state.terminated)
         if state is not None and state.exit_code and state.finished_at is not None
     ]

@@ -1,4 +1,4 @@
-"""Kinds of job that somebody else made with our library: they follow the contract, so they are read like our own."""
+"""Job kinds of custom operators. They follow the contract of training jobs, so they are read like the built-in kinds."""
 
 from typing import ClassVar
 
@@ -20,30 +20,30 @@ _REPLICA_SPECS_SUFFIX = "ReplicaSpecs"
 
 
 class _CustomJob(TrainingJob, frozen=True):
-    """Of a kind of which we know no more than that it is one."""
+    """A job of a custom kind, with the fields that all training jobs share."""
 
     KIND: ClassVar[str] = "Job"
 
 
 async def custom_kinds(client: Client, word: str = "") -> list[Resource[JSON]]:
-    """The kinds of training job that a server has beside the six; with a word, those that people call so."""
-    known = {owner.resource.name for owner in WORKLOAD_KINDS}
-    found: dict[str, Resource[JSON]] = {}
+    """The custom training-job kinds of a server; with a word, only the kinds that match it."""
+    known_names = {owner.resource.name for owner in WORKLOAD_KINDS}
+    resources: dict[str, Resource[JSON]] = {}
     try:
         served = await server_resources(client)
     except ApiError:
-        # Whoever may not look, or a server that cannot tell: then there are the six.
+        # Without permission, or on a server without categories, only the six built-in kinds are known.
         return []
     for kind in served:
         called = not word or word.lower() in kind.names
-        if TRAINING_JOBS_CATEGORY in kind.categories and called and kind.resource.name not in known:
-            # The preferred version comes first.
-            found.setdefault(kind.resource.name, kind.resource)
-    return list(found.values())
+        if TRAINING_JOBS_CATEGORY in kind.categories and called and kind.resource.name not in known_names:
+            # Discovery lists the preferred version first.
+            resources.setdefault(kind.resource.name, kind.resource)
+    return list(resources.values())
 
 
 def custom_workload_kind(resource: Resource[JSON], body: JSON) -> WorkloadKind:
-    """What can be told of such a kind from one of its jobs."""
+    """The workload kind of a custom resource, derived from one of its jobs."""
     spec = body.get("spec") or {}
     replicas = next((name for name in spec if name.endswith(_REPLICA_SPECS_SUFFIX)), "replicaSpecs")
     types = tuple(spec.get(replicas) or ())

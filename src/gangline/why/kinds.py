@@ -1,4 +1,4 @@
-"""Which kinds `why` understands: where they live, how their pods are found, and what their status calls things."""
+"""The job kinds that `why` explains: where they are served, how their pods are found, and the words of their status."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ from gangline.base.errors import InputError
 
 
 def json_resource(group: str, version: str, kind: str, plural: str, *, namespaced: bool = True) -> Resource[JSON]:
-    """A resource that is read as JSON: kinds that may not be installed, fields that we do not decode."""
+    """A resource that is read as JSON, because it may not be installed or because we decode none of its fields."""
     return Resource(group, version, kind, plural, dict[str, Any], namespaced=namespaced)
 
 
@@ -26,7 +26,7 @@ EVENTS = json_resource("events.k8s.io", "v1", "Event", "events")
 CLAIMS = json_resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
 POD_METRICS = json_resource("metrics.k8s.io", "v1beta1", "PodMetrics", "pods")
 NATIVE_GROUP = "scheduling.k8s.io"
-"""Kubernetes' own gang scheduling: 1.37, and 1.36."""
+"""The API group of Kubernetes' own gang scheduling, in 1.37 and in 1.36."""
 POD_GROUPS = (
     json_resource("scheduling.gangline.dev", "v1alpha1", "PodGroup", "podgroups"),
     json_resource("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups"),
@@ -38,18 +38,18 @@ QUEUES = json_resource("scheduling.gangline.dev", "v1alpha1", "Queue", "queues",
 
 
 class WorkloadKind(msgspec.Struct, frozen=True):
-    """A kind of job."""
+    """A kind of job that can be explained."""
 
     resource: Resource[JSON]
-    # The labels by which its pods are found, any of them.
+    # Labels that select its pods; one of them is enough.
     pod_labels: tuple[str, ...]
-    # What may stand between it and its pods, outermost first.
+    # Kinds of objects between the job and its pods, outermost first.
     intermediates: tuple[Resource[JSON], ...] = ()
-    # The label that has a pod's replica type; and the spec of its pods, with {type}.
+    # The label with a pod's replica type, and the path of the pod spec, with {type}.
     type_label: str = ""
     template_path: str = "spec.template.spec"
     job_kind: JobKind | None = None
-    # Other names that people type.
+    # Other names that people type for this kind.
     aliases: tuple[str, ...] = ()
 
     @property
@@ -97,22 +97,25 @@ WORKLOAD_KINDS: tuple[WorkloadKind, ...] = (
     ),
     WorkloadKind(BATCH_JOBS, ("batch.kubernetes.io/job-name", "job-name")),
 )
-"""In the order in which a name without a kind is looked for."""
+"""In the order in which a name without a kind is searched."""
 
 
 def workload_kind(kind: str) -> WorkloadKind:
-    """What a person means by `tfjob`, `jobs.batch`, `vcjob`. Raises `InputError`."""
-    wanted = kind.lower()
-    for one in WORKLOAD_KINDS:
-        if wanted in one.accepted_names:
-            return one
-    known = ", ".join(one.accepted_names[0] if one.aliases else one.resource.kind.lower() for one in WORKLOAD_KINDS)
-    raise InputError(f"{kind}: is no kind of job that can be explained; write one of {known}")
+    """The kind that a person means by `tfjob`, `jobs.batch` or `vcjob`. Raises `InputError`."""
+    lowered = kind.lower()
+    for candidate in WORKLOAD_KINDS:
+        if lowered in candidate.accepted_names:
+            return candidate
+    names = ", ".join(
+        candidate.accepted_names[0] if candidate.aliases else candidate.resource.kind.lower()
+        for candidate in WORKLOAD_KINDS
+    )
+    raise InputError(f"{kind}: is no kind of job that can be explained; write one of {names}")
 
 
 def json_value(body: Mapping[str, Any], *path: str) -> Any:
-    """What is at a path of JSON; None where there is nothing."""
-    found: Any = body
+    """The value at a path of a JSON object; None if there is none."""
+    value: Any = body
     for name in path:
-        found = found.get(name) if isinstance(found, Mapping) else None
-    return found
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value

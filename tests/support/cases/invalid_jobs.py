@@ -6,14 +6,8 @@ from typing import Any
 
 import msgspec
 
-from gangline.api.kubeflow.jaxjob import JAXJOB
-from gangline.api.kubeflow.kinds import TRAINING_KINDS
-from gangline.api.kubeflow.mpijob import MPIJOB
-from gangline.api.kubeflow.paddlejob import PADDLEJOB
-from gangline.api.kubeflow.pytorchjob import PYTORCHJOB
-from gangline.api.kubeflow.tfjob import TFJOB
+from gangline.api.kubeflow.kinds import JAXJOB, MPIJOB, PADDLEJOB, PYTORCHJOB, TFJOB, TRAINING_KINDS, XGBOOSTJOB
 from gangline.api.kubeflow.training import MULTIKUEUE_MANAGER, OUR_MANAGER, JobKind
-from gangline.api.kubeflow.xgboostjob import XGBOOSTJOB
 from gangline.api.meta import JSON
 
 

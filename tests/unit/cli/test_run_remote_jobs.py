@@ -6,7 +6,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from gangline.api.kubeflow.tfjob import TFJOB
+from gangline.api.kubeflow.kinds import TFJOB
 from gangline.api.kubeflow.training import JobStatus
 from gangline.api.meta import Condition
 from gangline.cli.follow.follower import JobView

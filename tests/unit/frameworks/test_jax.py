@@ -1,6 +1,6 @@
 import pytest
 
-from gangline.api.kubeflow.jaxjob import JAXJob
+from gangline.api.kubeflow.kinds import JAXJob
 from gangline.api.kubeflow.training import JOB_ROLE
 from gangline.frameworks.jax import Jax
 from gangline.jobs.defaults import problems

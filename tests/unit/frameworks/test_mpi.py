@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from gangline.api.kubeflow.mpijob import MPIJob
+from gangline.api.kubeflow.kinds import MPIJob
 from gangline.api.kubeflow.training import JOB_ROLE
 from gangline.api.meta import JSON
 from gangline.frameworks.mpi import Mpi

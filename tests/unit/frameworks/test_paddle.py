@@ -1,6 +1,6 @@
 import pytest
 
-from gangline.api.kubeflow.paddlejob import PaddleJob
+from gangline.api.kubeflow.kinds import PaddleJob
 from gangline.api.kubeflow.training import JOB_ROLE
 from gangline.frameworks.paddle import Paddle
 from gangline.jobs.defaults import problems

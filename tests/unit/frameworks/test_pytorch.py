@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from gangline.api.kubeflow.pytorchjob import PyTorchJob
+from gangline.api.kubeflow.kinds import PyTorchJob
 from gangline.api.kubeflow.training import JOB_ROLE
 from gangline.frameworks.pytorch import PyTorch
 from gangline.jobs.defaults import problems

@@ -1,6 +1,6 @@
 import pytest
 
-from gangline.api.kubeflow.tfjob import TFJob
+from gangline.api.kubeflow.kinds import TFJob
 from gangline.api.kubeflow.training import JOB_ROLE
 from gangline.frameworks.tensorflow import TensorFlow
 from gangline.jobs.defaults import problems

@@ -1,7 +1,7 @@
 import pytest
 
+from gangline.api.kubeflow.kinds import XGBoostJob
 from gangline.api.kubeflow.training import JOB_ROLE
-from gangline.api.kubeflow.xgboostjob import XGBoostJob
 from gangline.frameworks.xgboost import XGBoost
 from gangline.jobs.defaults import problems
 from gangline.jobs.framework import ConditionText, EnvTarget, Framework

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from gangline.api.kubeflow.mpijob import MPIJOB
-from gangline.api.kubeflow.tfjob import TFJOB
+from gangline.api.kubeflow.kinds import MPIJOB, TFJOB
 from gangline.api.kubeflow.training import REPLICA_TYPE
 from gangline.api.scheduling import GROUP_NAME_ANNOTATION, PODGROUPS
 from gangline.frameworks.mpi import Mpi

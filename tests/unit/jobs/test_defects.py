@@ -7,13 +7,8 @@ import msgspec
 import pytest
 
 from gangline.api.core import Container
-from gangline.api.kubeflow.kinds import TRAINING_KINDS
-from gangline.api.kubeflow.mpijob import MPIJOB
-from gangline.api.kubeflow.paddlejob import PADDLEJOB
-from gangline.api.kubeflow.pytorchjob import PYTORCHJOB
-from gangline.api.kubeflow.tfjob import TFJOB
+from gangline.api.kubeflow.kinds import MPIJOB, PADDLEJOB, PYTORCHJOB, TFJOB, TRAINING_KINDS, XGBOOSTJOB
 from gangline.api.kubeflow.training import ConditionType, JobKind, JobStatus
-from gangline.api.kubeflow.xgboostjob import XGBOOSTJOB
 from gangline.frameworks.jax import Jax
 from gangline.frameworks.mpi import Mpi
 from gangline.frameworks.paddle import Paddle

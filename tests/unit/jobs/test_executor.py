@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gangline.api.kubeflow.kinds import JOB_SCHEME
-from gangline.api.kubeflow.tfjob import TFJob
+from gangline.api.kubeflow.kinds import JOB_SCHEME, TFJob
 from gangline.api.kubeflow.training import JobStatus, ReplicaStatus, TrainingJob
 from gangline.api.meta import JSON, Key
 from gangline.api.scheme import Resource

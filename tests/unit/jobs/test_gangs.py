@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gangline.api.kubeflow.pytorchjob import PYTORCHJOB
+from gangline.api.kubeflow.kinds import PYTORCHJOB
 from gangline.frameworks.pytorch import PyTorch
 from gangline.jobs.gangs.podgroup import GangScheduler, pod_group_resource
 from gangline.jobs.gangs.scheduler_plugins import SchedulerPlugins

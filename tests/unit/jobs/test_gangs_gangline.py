@@ -6,9 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gangline.api.kubeflow.mpijob import MPIJOB
-from gangline.api.kubeflow.pytorchjob import PYTORCHJOB
-from gangline.api.kubeflow.tfjob import TFJOB
+from gangline.api.kubeflow.kinds import MPIJOB, PYTORCHJOB, TFJOB
 from gangline.api.kubeflow.training import RESTART_SCOPE_ANNOTATION
 from gangline.api.meta import JSON, Condition
 from gangline.api.scheduling import (

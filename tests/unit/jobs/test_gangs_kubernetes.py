@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from gangline.api.kubeflow.mpijob import MPIJOB
-from gangline.api.kubeflow.pytorchjob import PYTORCHJOB
+from gangline.api.kubeflow.kinds import MPIJOB, PYTORCHJOB
 from gangline.api.meta import JSON
 from gangline.frameworks.mpi import Mpi
 from gangline.frameworks.pytorch import PyTorch

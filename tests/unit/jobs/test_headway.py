@@ -7,8 +7,7 @@ import msgspec
 import pytest
 
 from gangline.api.core import Pod
-from gangline.api.kubeflow.pytorchjob import PYTORCHJOB
-from gangline.api.kubeflow.tfjob import TFJOB
+from gangline.api.kubeflow.kinds import PYTORCHJOB, TFJOB
 from gangline.api.kubeflow.training import PROGRESS_ANNOTATION, JobProgress, JobStatus, ReplicaSpec
 from gangline.frameworks.pytorch import PyTorch
 from gangline.jobs.plan.status import training_progress

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from gangline.api.core import Pod
-from gangline.api.kubeflow.pytorchjob import PYTORCHJOB
+from gangline.api.kubeflow.kinds import PYTORCHJOB
 from gangline.api.kubeflow.training import MULTIKUEUE_MANAGER
 from gangline.api.meta import JSON
 from gangline.api.scheduling import PODGROUPS

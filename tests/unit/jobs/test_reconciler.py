@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from gangline.api.core import Pod, Service
-from gangline.api.kubeflow.pytorchjob import PYTORCHJOB
+from gangline.api.kubeflow.kinds import PYTORCHJOB
 from gangline.api.kubeflow.training import PROGRESS_ANNOTATION, JobStatus
 from gangline.api.meta import Key
 from gangline.frameworks.pytorch import PyTorch

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from gangline.api.codec.codec import decode
-from gangline.api.kubeflow.pytorchjob import PyTorchJob
+from gangline.api.kubeflow.kinds import PyTorchJob
 from gangline.api.meta import JSON
 from gangline.api.scheduling import (
     COMMIT_ANNOTATION,

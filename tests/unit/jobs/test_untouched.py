@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from gangline.api.core import Pod, Service
-from gangline.api.kubeflow.pytorchjob import PYTORCHJOB
+from gangline.api.kubeflow.kinds import PYTORCHJOB
 from gangline.api.kubeflow.training import ConditionType, JobStatus, TrainingJob
 from gangline.api.meta import Key
 from gangline.frameworks.pytorch import PyTorch

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 
 from gangline.api.core import Event
-from gangline.api.kubeflow.jaxjob import JAXJOB, JAXJob
+from gangline.api.kubeflow.kinds import JAXJOB, JAXJob
 from gangline.api.meta import JSON
 from gangline.apiserver.store.store import Store
 from gangline.base.clock import SystemClock

@@ -12,7 +12,7 @@ from datetime import timedelta
 import pytest
 
 from gangline.api.core import Namespace, Pod
-from gangline.api.kubeflow.jaxjob import JAXJOB, JAXJob
+from gangline.api.kubeflow.kinds import JAXJOB, JAXJob
 from gangline.api.kubeflow.training import ConditionType
 from gangline.api.meta import JSON, Key
 from gangline.apiserver.store.store import Store

@@ -1,7 +1,8 @@
-"""JSON and YAML ↔ structs, with errors that name the very field and line.
+"""JSON and YAML to structs and back, with errors that name the field and the line.
 
-What fits its type is decoded by msgspec in one pass and pays for nothing else. What does not is walked again
-(`gangline.api.codec.type_errors`) to forgive what Kubernetes forgives, or to say exactly what is wrong.
+Input that fits its type is decoded by msgspec in one pass. Input that does not fit is walked again
+(`gangline.api.codec.type_errors`), either to accept what Kubernetes accepts too, or to find the exact value that is
+wrong.
 """
 
 import re
@@ -31,13 +32,13 @@ T = TypeVar("T")
 
 _BYTE_POSITION = re.compile(r" \(byte (\d+)\)$")
 
-# Building a decoder takes far longer than using it.
+# Building a decoder takes far longer than using it, so each one is built once.
 _decoder: Callable[[Any], msgspec.json.Decoder[Any]] = cache(partial(msgspec.json.Decoder, dec_hook=decode_hook))
 _ENCODER = msgspec.json.Encoder(enc_hook=encode_hook, order="deterministic")
 
 
 def decode(data: bytes, model: type[T]) -> T:
-    """The value of a JSON text. Null members count as left out. Raises `DecodeError` with the exact path."""
+    """The value of a JSON text. A null member counts as absent. Raises `DecodeError` with the exact path."""
     try:
         fitting: T = _decoder(model).decode(data)
     except msgspec.ValidationError:
@@ -79,9 +80,9 @@ def encode(value: object) -> bytes:
 
 
 def to_json(value: msgspec.Struct | Mapping[str, Any]) -> JSON:
-    """A struct as JSON: dictionaries, lists, text and numbers; defaults left out, times as their fields want them.
+    """A struct as JSON values. Defaults are left out, and each time has the precision of its field.
 
-    Plain JSON is copied; structs and times inside it are written too.
+    Plain JSON is copied; structs and times inside it are converted too.
     """
     plain = _to_plain(value)
     assert isinstance(plain, dict)
@@ -90,7 +91,7 @@ def to_json(value: msgspec.Struct | Mapping[str, Any]) -> JSON:
 
 def _to_plain(value: Any) -> Any:
     if isinstance(value, msgspec.Struct):
-        # There and back is faster than any walk, and the only pass that turns tuples into lists.
+        # Encoding and decoding again is faster than walking the value, and it also turns tuples into lists.
         return format_times(msgspec.json.decode(_ENCODER.encode(value)), type(value))
     if isinstance(value, Mapping):
         return {key: _to_plain(item) for key, item in value.items()}

@@ -17,9 +17,10 @@ from gangline.api.codec.errors import DecodeError, FieldPath, path_text, value_t
 from gangline.api.meta import JSON
 
 _YamlLoader: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-# Kubernetes' deepest real files are schemas, some thirty levels down.
+# The deepest real files of Kubernetes are schemas, about thirty levels deep.
 _MAX_DEPTH = 200
-# Values that aliases may add to those a text spells out: many for a file by hand, few for an attack.
+# How many values aliases may add to those that the text spells out: plenty for a handwritten file, too few for an
+# attack.
 _MAX_ALIASED_VALUES = 100_000
 
 _TAG_PREFIX = "tag:yaml.org,2002:"
@@ -50,7 +51,7 @@ _SYNTAX_HINTS = {
 class Document(msgspec.Struct, frozen=True):
     """One object of a file: its JSON, and the line of every value by path."""
 
-    # An object, once `documents` has looked at it.
+    # A JSON object: `documents` has checked that.
     body: JSON
     lines: Mapping[FieldPath, int]
     file: str | None = None
@@ -58,14 +59,14 @@ class Document(msgspec.Struct, frozen=True):
     """Which document of the file, from 1. The items of a List share it."""
 
     def line(self, path: FieldPath = ()) -> int | None:
-        """The line of a value, or of the nearest thing around it that is there."""
+        """The line of the value at a path, or of the nearest enclosing value that has one."""
         for end in range(len(path), -1, -1):
             if path[:end] in self.lines:
                 return self.lines[path[:end]]
         return None
 
     def error(self, problem: str, path: FieldPath = (), *, found: str = "", expected: str = "") -> DecodeError:
-        """What is wrong with a value of this document."""
+        """A `DecodeError` about the value at a path of this document."""
         return DecodeError(
             problem,
             path=path_text(path),
@@ -84,24 +85,24 @@ def documents(text: str, *, file: str | None = None) -> list[Document]:
     text = text.removeprefix("\ufeff")
     if text.lstrip().startswith("{") and (document := _json_document(text, file)):
         return list(_objects(document))
-    found: list[Document] = []
+    objects: list[Document] = []
     for index, node in enumerate(_Composer(text, file).documents(), 1):
         lines: dict[FieldPath, int] = {}
         body = _Builder(file, lines, len(text)).value(node, ())
         if body is not None:
-            found.extend(_objects(Document(body, lines, file, index)))
-    return found
+            objects.extend(_objects(Document(body, lines, file, index)))
+    return objects
 
 
 def _json_document(text: str, file: str | None) -> Document | None:
-    """The document of a JSON text: read as JSON, for YAML knows not all of it; its lines are YAML's."""
+    """The document of a JSON text. YAML does not accept all of JSON, so only the lines come from YAML."""
     try:
         body = msgspec.json.decode(text)
     except (ValueError, RecursionError):
         return None
     lines: dict[FieldPath, int] = {}
     with contextlib.suppress(DecodeError):
-        # Between the tokens of JSON a tab is a space; inside there is none.
+        # A tab between JSON tokens is white space, and a JSON string cannot contain one.
         for node in _Composer(text.replace("\t", " "), file).documents():
             _Builder(file, lines, len(text)).value(node, ())
     return Document(body, lines, file)
@@ -132,7 +133,7 @@ def _objects(document: Document) -> Iterator[Document]:
 
 
 def _is_list(body: JSON) -> bool:
-    """A List, or what a server gives for a kind: a TFJobList."""
+    """Whether the body is a `List`, or the list of one kind as a server returns it, such as a TFJobList."""
     kind = body.get("kind")
     if (body.get("apiVersion"), kind) == ("v1", "List"):
         return True
@@ -140,7 +141,7 @@ def _is_list(body: JSON) -> bool:
 
 
 def _item_type_fields(body: JSON) -> JSON:
-    """What the items of a list need not say: a server leaves it out."""
+    """The apiVersion and kind of a list's items: a server leaves them out of each item."""
     kind: str = body["kind"].removesuffix("List")
     return {"apiVersion": body.get("apiVersion"), "kind": kind} if kind else {}
 
@@ -174,7 +175,7 @@ _Node = _Scalar | _Sequence | _Mapping
 
 
 class _Composer:
-    """Parser events as a graph of nodes, aliases shared. Not yaml.compose: nested deep enough, it crashes."""
+    """Builds a graph of nodes from parser events; aliases are shared. `yaml.compose` crashes on deeply nested input."""
 
     def __init__(self, text: str, file: str | None) -> None:
         self._text = text
@@ -223,7 +224,7 @@ class _Composer:
             yield self._node(event, depth)
 
     def _alias_target(self, anchor: str | None, line: int) -> _Node:
-        # An anchor is known once its value is complete, so no value can contain itself.
+        # An anchor is registered when its value is complete, so no value can contain itself.
         if anchor is None or anchor not in self._anchors:
             self._refuse(f"*{anchor} is used here, but there is no &{anchor} before it", line)
         return self._anchors[anchor]
@@ -248,16 +249,16 @@ class _Composer:
 
 
 class _Builder:
-    """Nodes as JSON, noting the line of every value."""
+    """Turns nodes into JSON and records the line of every value."""
 
     def __init__(self, file: str | None, lines: dict[FieldPath, int], length: int) -> None:
         self._file = file
         self._lines = lines
-        # A value takes a character at least, so a text cannot spell out more than its length.
+        # Every value takes at least one character, so a text cannot spell out more values than it has characters.
         self._value_budget = length + _MAX_ALIASED_VALUES
 
     def value(self, node: _Node, path: FieldPath, line: int = 0) -> Any:
-        """The JSON of a node. A container counts from the line of its key, a scalar from its own."""
+        """The JSON of a node. The line of a container is the line of its key; a scalar has its own line."""
         self._spend_budget(node, path)
         if isinstance(node, _Scalar):
             self._lines[path] = node.line
@@ -272,7 +273,7 @@ class _Builder:
         merged: dict[str, tuple[int, _Node]] = {}
         for key_node, item in node.pairs:
             if isinstance(key_node, _Scalar) and key_node.plain and key_node.text == "<<":
-                # The first to say something wins.
+                # Where several merged maps have the same key, the first one wins.
                 merged = {**self._merge_members(item, path), **merged}
                 continue
             key = self._key(key_node, path)
@@ -333,7 +334,7 @@ class _Builder:
 
 
 def _plain_scalar_value(text: str) -> Any:
-    """What unquoted text stands for."""
+    """The value of an unquoted scalar."""
     if text in _YAML_KEYWORDS:
         return _YAML_KEYWORDS[text]
     if not text or text[0] not in "+-.0123456789" or len(text) > _MAX_NUMBER_LENGTH:
@@ -347,7 +348,7 @@ def _plain_scalar_value(text: str) -> Any:
     number = float(digits)
     if number in (float("inf"), float("-inf")):
         return text
-    # JSON has one kind of number: 2.0 is 2.
+    # JSON has one kind of number, so 2.0 is the same as 2.
     return int(number) if number.is_integer() and abs(number) < 1e21 else number
 
 

@@ -1,4 +1,4 @@
-"""Input that does not fit its type, and how a place in a document is written for people."""
+"""Errors about input that does not fit its type, and how a place in a document is written for people."""
 
 import re
 
@@ -14,10 +14,11 @@ _MAX_TEXT_LENGTH = 60
 
 
 class DecodeError(InputError):
-    """JSON or YAML that does not fit its type: where, what was found, what was expected.
+    """JSON or YAML that does not fit its type: where it is, what was found and what was expected.
 
-    `path` is the field as one writes it (`spec.containers[0].name`), empty for the document as a whole. `found` and
-    `expected` are empty where there are no two sides: a syntax error, a missing field.
+    `path` is written as people write it (`spec.containers[0].name`), and empty for the whole document. `found`
+    and
+    `expected` are empty where nothing can be compared, such as a syntax error or a missing field.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class DecodeError(InputError):
 
 
 def path_text(path: FieldPath) -> str:
-    """A path as one writes it: `spec.containers[0].name`, `metadata.labels["a.b/c"]`."""
+    """A path as people write it: `spec.containers[0].name`, `metadata.labels["a.b/c"]`."""
     text = ""
     for step in path:
         if isinstance(step, int):
@@ -59,14 +60,14 @@ def path_text(path: FieldPath) -> str:
 
 
 def value_text(value: object) -> str:
-    """A JSON value in a sentence: scalars as they are written, the rest by its kind."""
+    """A JSON value inside a sentence: a scalar as it is written, anything else by its kind."""
     match value:
         case dict():
             return "object"
         case list() | tuple():
             return "array"
         case str():
-            # Not msgspec's: text from YAML may hold what JSON cannot.
+            # YAML text can hold characters that JSON cannot encode, so they are replaced first.
             text = msgspec.json.encode(value.encode(errors="replace").decode()).decode()
             return text if len(text) <= _MAX_TEXT_LENGTH else f'{text[: _MAX_TEXT_LENGTH - 2]}…"'
         case float() if value != value or value in (float("inf"), float("-inf")):

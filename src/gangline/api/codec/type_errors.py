@@ -1,8 +1,9 @@
-"""JSON walked alongside the type it should have.
+"""Walks JSON alongside the type that it should have.
 
-msgspec decodes in one fast pass and says little when that fails: its path hides the keys of maps. So what it
-rejects is walked once more here, slowly and by type, to forgive what Kubernetes forgives (`coerce`) or to find the
-very value that is wrong (`first_mismatch`). `format_times` is the way out: it writes times as their fields want them.
+msgspec decodes in one fast pass, but its errors hide the keys of maps. Input that msgspec rejects is therefore walked
+once more here, slowly and by type: to accept what Kubernetes accepts (`coerce`), or to find the exact value that is
+wrong
+(`first_mismatch`). `format_times` serves the other direction: it writes each time with the precision of its field.
 """
 
 import re
@@ -33,7 +34,7 @@ _UNKNOWN_FIELD = re.compile(r"Object contains unknown field `([^`]*)`")
 
 
 class TypeMismatch(NamedTuple):
-    """The first value that is wrong. `found` and `expected` are empty where there are no two sides."""
+    """The first value that does not fit. `found` and `expected` are empty where nothing can be compared."""
 
     path: FieldPath
     problem: str
@@ -42,7 +43,7 @@ class TypeMismatch(NamedTuple):
 
 
 class TypeLayout(NamedTuple):
-    """What a container of some kind may hold."""
+    """What a container type may hold."""
 
     child: Callable[[str | int], TypeForm]
     fields: Mapping[str, msgspec.structs.FieldInfo] = {}
@@ -50,9 +51,9 @@ class TypeLayout(NamedTuple):
 
 
 def coerce(value: Any, kind: TypeForm) -> Any:
-    """The value as Kubernetes would read it: null is a member left out, a number may stand for a quantity.
+    """The value as Kubernetes would read it: null is an absent member, and a number may stand for a quantity.
 
-    Only where the type says so: what stays JSON, such as a pod template, is not touched.
+    Values whose type is free JSON, such as a pod template, are not changed.
     """
     if isinstance(value, int | float) and not isinstance(value, bool) and _format(kind) == QUANTITY_FORMAT:
         return str(value)
@@ -69,7 +70,7 @@ def coerce(value: Any, kind: TypeForm) -> Any:
 
 
 def first_mismatch(value: Any, kind: TypeForm, path: FieldPath = ()) -> TypeMismatch | None:
-    """The first thing wrong with a value, in the order of the document; then what is missing. None if it fits."""
+    """The first mismatch in document order, then the first missing field. None if the value fits its type."""
     layout = _layout(kind, value)
     if layout is not None:
         for found in _nested_mismatches(value, layout, path):
@@ -82,7 +83,7 @@ def first_mismatch(value: Any, kind: TypeForm, path: FieldPath = ()) -> TypeMism
 
 
 def format_times(value: Any, kind: TypeForm) -> Any:
-    """Fresh JSON with its times in UTC and as fine as their fields want them, set in place."""
+    """Rewrite the times of fresh JSON in place: in UTC, and with the precision of their fields."""
     if not _contains_time(kind):
         return value
     if isinstance(value, str):
@@ -100,7 +101,7 @@ def format_times(value: Any, kind: TypeForm) -> Any:
 
 
 def rfc3339(value: datetime, *, micro: bool = False) -> str:
-    """A time as Kubernetes writes it: RFC 3339 in UTC, to the second, or with six digits more."""
+    """A time as Kubernetes writes it: RFC 3339 in UTC, to the second, or with six more digits if `micro`."""
     if value.tzinfo is None:
         raise ValueError(f"a time without a time zone cannot be written: {value}")
     text = value.astimezone(UTC).isoformat(timespec="microseconds" if micro else "seconds")
@@ -108,18 +109,18 @@ def rfc3339(value: datetime, *, micro: bool = False) -> str:
 
 
 def decode_hook(kind: type[Any], value: Any) -> Any:
-    """How msgspec reads a type it does not know."""
+    """Decodes a type that msgspec does not know. msgspec calls this."""
     if kind is Quantity:
         try:
             return Quantity.of(value)
         except QuantityError as error:
-            # msgspec adds the path to a ValueError, and to nothing else.
+            # msgspec adds the path to a ValueError and to no other error.
             raise ValueError(str(error)) from None
     raise NotImplementedError(f"no JSON form for {kind.__name__}")
 
 
 def encode_hook(value: Any) -> Any:
-    """How msgspec writes a type it does not know."""
+    """Encodes a type that msgspec does not know. msgspec calls this."""
     if isinstance(value, Quantity):
         return str(value)
     raise NotImplementedError(f"no JSON form for {type(value).__name__}")
@@ -137,7 +138,7 @@ def _nested_mismatches(value: Any, layout: TypeLayout, path: FieldPath) -> Itera
 
 
 def _mismatch(message: str, value: Any, kind: TypeForm, path: FieldPath) -> TypeMismatch:
-    """The sentence of msgspec about one value, in JSON's words."""
+    """The mismatch that msgspec reports about one value, in JSON's words."""
     message = message.partition(" - at `")[0]
     if unknown := _UNKNOWN_FIELD.fullmatch(message):
         return TypeMismatch((*path, unknown[1]), "unknown field")
@@ -152,14 +153,14 @@ def _expected_type(message: str, kind: TypeForm) -> str:
         return ", ".join(choices[:-1]) + " or " + choices[-1] if len(choices) > 1 else choices[0]
     if message.startswith("Invalid RFC3339"):
         return _JSON_TYPE_NAMES["datetime"]
-    found = _EXPECTED_MESSAGE.fullmatch(message)
-    if found is None:
+    match = _EXPECTED_MESSAGE.fullmatch(message)
+    if match is None:
         return ""
-    if found[1].startswith("datetime"):
+    if match[1].startswith("datetime"):
         return _JSON_TYPE_NAMES["datetime"]
-    names = [_JSON_TYPE_NAMES.get(name, name) for name in found[1].split(" | ")]
-    # Null only says that the field may be left out: no one should write it.
-    return " or ".join([name for name in names if name != "null"] or names) + found[2].replace(" `", " ").rstrip("`")
+    names = [_JSON_TYPE_NAMES.get(name, name) for name in match[1].split(" | ")]
+    # Null only means that the field may be left out, so the message does not suggest it.
+    return " or ".join([name for name in names if name != "null"] or names) + match[2].replace(" `", " ").rstrip("`")
 
 
 def _choices(kind: TypeForm) -> Sequence[Any]:
@@ -170,7 +171,7 @@ def _choices(kind: TypeForm) -> Sequence[Any]:
 
 
 def _layout(kind: TypeForm, value: Any) -> TypeLayout | None:
-    """How to go on inside a container; None for scalars, for free JSON, and where the type leaves a choice."""
+    """What a container may hold, for the walk below it; None for scalars, free JSON and ambiguous unions."""
     if not isinstance(value, dict | list):
         return None
     found = [layout for member in _union_members(kind) if (layout := _layout_of(member, type(value)))]
@@ -203,7 +204,7 @@ def _item_type(origin: type, args: tuple[TypeForm, ...]) -> Callable[[str | int]
 
 @cache
 def _union_members(kind: TypeForm) -> tuple[TypeForm, ...]:
-    """The types a union joins; any other type is its only member."""
+    """The members of a union; for any other type, the type itself."""
     bare = _unannotated(kind)
     if _origin(bare) in (Union, types.UnionType):
         return tuple(member for joined in get_args(bare) for member in _union_members(joined))
@@ -240,23 +241,23 @@ def _time_fields(kind: TypeForm) -> tuple[str, ...]:
 
 @cache
 def _contains_time(kind: TypeForm) -> bool:
-    """Whether a time may be anywhere inside. Free JSON holds none: its times are text already."""
+    """Whether a value of this type can contain a time. Free JSON cannot: its times are text."""
     return _reaches_time(kind, set())
 
 
-def _reaches_time(kind: TypeForm, seen: set[TypeForm]) -> bool:
+def _reaches_time(kind: TypeForm, visited: set[TypeForm]) -> bool:
     for member in _union_members(kind):
         bare = _unannotated(member)
         if bare is datetime:
             return True
-        if bare in seen:
+        if bare in visited:
             continue
-        seen.add(bare)
+        visited.add(bare)
         origin = _origin(bare) or bare
         if isinstance(origin, type) and issubclass(origin, msgspec.Struct):
             inside: Sequence[TypeForm] = [field.type for field in msgspec.structs.fields(bare)]
         else:
             inside = [argument for argument in get_args(bare) if argument is not ...]
-        if _origin(bare) is not Literal and any(_reaches_time(part, seen) for part in inside):
+        if _origin(bare) is not Literal and any(_reaches_time(part, visited) for part in inside):
             return True
     return False

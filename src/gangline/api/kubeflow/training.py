@@ -18,40 +18,40 @@ GROUP = "kubeflow.org"
 VERSION = "v1"
 
 JOB_NAME = "training.kubeflow.org/job-name"
-"""Label of everything that a job owns: the job's name."""
+"""Label of every object that a job owns: the name of the job."""
 OPERATOR_NAME = "training.kubeflow.org/operator-name"
-"""Label of everything that a job owns: the controller of its kind, such as `tfjob-controller`."""
+"""Label of every object that a job owns: the controller of its kind, such as `tfjob-controller`."""
 REPLICA_TYPE = "training.kubeflow.org/replica-type"
 """Label of pods and services: the replica type in lower case."""
 REPLICA_INDEX = "training.kubeflow.org/replica-index"
-"""Label of pods and services: which replica of its type, from 0. A launcher has none."""
+"""Label of pods and services: the index of the replica within its type, from 0. A launcher has none."""
 JOB_ROLE = "training.kubeflow.org/job-role"
-"""Label of a pod: `master` for the one that leads."""
+"""Label of a pod: `master` for the leading replica."""
 
 RESTART_SCOPE_ANNOTATION = "training.gangline.dev/restart-scope"
-"""Annotation of a job: `Job` restarts the whole team when one replica failed. The same as `runPolicy.restartScope`."""
+"""Annotation of a job: `Job` restarts the whole gang when one replica fails. The same as `runPolicy.restartScope`."""
 ROUND_ANNOTATION = "training.gangline.dev/round"
-"""Annotation of a pod: how many times its team had been started anew when it was made. Absent: never."""
+"""Annotation of a pod: how many times the gang had been restarted when this pod was created. Absent means never."""
 PROGRESS_ANNOTATION = "training.gangline.dev/progress"
-"""Annotation of a pod: the last line by which its program reported progress. Its node writes it, or a sidecar."""
+"""Annotation of a pod: the last progress line of its program. The node or a sidecar writes it."""
 
 ADDRESSES_ANNOTATION = "local.gangline.dev/addresses"
-"""Annotation of a Service on the local plane: its ports' real addresses, as JSON by port name."""
+"""Annotation of a Service on the local control plane: the real addresses of its ports, as JSON by port name."""
 DRILL_ANNOTATION = "local.gangline.dev/drill"
-"""Annotation of a pod: a fault that its (local) node is to provoke in it, as JSON."""
+"""Annotation of a pod: a fault that its local node shall provoke in it, as JSON."""
 DRILL_RESULT_ANNOTATION = "local.gangline.dev/drilled"
-"""Annotation of a pod: what its node answers to that."""
+"""Annotation of a pod: the node's response to that request."""
 
 RUN_ENDED_ANNOTATION = "local.gangline.dev/run-ended"
-"""Annotation of a job in the record of its run: when that ended and, if the job had not, after a blank, how."""
+"""Annotation of an archived job: when its run ended and, if the job had not finished, a space and the reason."""
 
 OUR_MANAGER = "kubeflow.org/training-operator"
-"""The value of `runPolicy.managedBy` that, like none, means this operator."""
+"""The value of `runPolicy.managedBy` that means this operator, as does an absent field."""
 MULTIKUEUE_MANAGER = "kueue.x-k8s.io/multikueue"
 
 
 TRAINING_JOBS_CATEGORY = "trainingjobs"
-"""The category of every kind of training job: what follows the contract is found by it, whoever's operator it has."""
+"""The category of every training-job kind. Custom kinds of other operators are found by it."""
 
 
 class ConditionType(StrEnum):
@@ -62,7 +62,7 @@ class ConditionType(StrEnum):
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
     BLOCKED = "Blocked"
-    """Ours: the server refuses what the job needs (quota, pod security); tried again."""
+    """gangline's own: the server rejects an object that the job needs (quota, pod security). The operator retries."""
 
 
 class CleanPodPolicy(StrEnum):
@@ -84,7 +84,7 @@ class RestartScope(StrEnum):
 
 
 class JobPhase(StrEnum):
-    """How far a job is."""
+    """The life-cycle phase of a job."""
 
     NONE = ""
     CREATING = "Creating"
@@ -95,7 +95,7 @@ class JobPhase(StrEnum):
 
 
 class RunState(StrEnum):
-    """How a job, a replica type or one replica is doing."""
+    """The state of a job, of a replica type or of one replica."""
 
     UNKNOWN = "Unknown"
     RUNNING = "Running"
@@ -104,7 +104,7 @@ class RunState(StrEnum):
 
 
 class Port(NamedTuple):
-    """The port through which members find each other, unless the template says otherwise."""
+    """The default port by which replicas find each other; the template may name another."""
 
     name: str
     number: int
@@ -112,7 +112,7 @@ class Port(NamedTuple):
 
 class ReplicaSpec(ApiStruct, frozen=True):
     replicas: int | None = None
-    # A template stays JSON: we add to it and pass it on whole, whatever fields it has.
+    # The template stays JSON: it is passed on with all its fields, known to us or not.
     template: JSON = {}
     restart_policy: str = ""
 
@@ -133,7 +133,7 @@ class RunPolicy(ApiStruct, frozen=True):
     scheduling_policy: SchedulingPolicy | None = None
     suspend: bool = False
     managed_by: str | None = None
-    # Ours: whether a failed replica is replaced alone, or the whole team is started anew.
+    # gangline's own: whether a failed replica is replaced alone, or the whole gang is restarted.
     restart_scope: str = ""
 
 
@@ -143,12 +143,12 @@ class ReplicaStatus(ApiStruct, frozen=True):
     failed: int = 0
     selector: str = ""
     state: str = ""
-    # Replicas by state; sums up to the replicas asked for.
+    # Replicas by state. The sum is the number of desired replicas.
     states: dict[str, int] = {}
 
 
 class Failure(ApiStruct, frozen=True):
-    """Who failed first, and how."""
+    """The replica that failed first, and how it failed."""
 
     replica: str
     pod: str = ""
@@ -161,10 +161,10 @@ class Failure(ApiStruct, frozen=True):
 
 
 class JobProgress(ApiStruct, frozen=True):
-    """How far the training is, as its lead reports it: the first of chief, master, launcher, worker 0 … that does."""
+    """The progress of the training, as the first of chief, master, launcher, worker 0 ... reports it."""
 
     step: int | float
-    # What the step will be in the end, if the program says so.
+    # The final step, if the program reports it.
     total: int | float | None = None
     metrics: dict[str, int | float] = {}
     replica: str = ""
@@ -172,28 +172,28 @@ class JobProgress(ApiStruct, frozen=True):
 
 
 class RestartLedger(ApiStruct, frozen=True):
-    """What must survive the operator, so that a restart is counted once and only once."""
+    """What must survive a restart of the operator, so that each restart of a replica is counted exactly once."""
 
-    # Pods that are still there, by uid: how many restarts inside them are in `restarts` already.
+    # Existing pods by uid: how many of their container restarts are included in `restarts`.
     counted: dict[str, int] = {}
-    # Of `restarts`: those that the kubelet did, inside a pod that stayed.
+    # The part of `restarts` that the kubelet did inside a pod.
     in_place: int = 0
-    # Failed pods, by uid, that are counted already and still on their way out.
+    # The uids of failed pods that are counted and still being deleted.
     replaced: tuple[str, ...] = ()
-    # How often the whole team was started anew; and the round in which it got the addresses it has.
+    # How often the whole gang was restarted, and the round in which it got its present addresses.
     round: int = 0
     addresses: int = 0
-    # Of the rounds: those begun because a port was taken or a gang had no room, which are no restarts of the job's own.
+    # The rounds that began because a port was taken or the gang did not fit. They do not count as restarts of the job.
     renewals: int = 0
-    # Since when the gang had no room, the last time its team was started anew for that.
+    # Since when the gang had not fit, at the last restart for that reason.
     regrouped: Time | None = None
-    # Since when the gang had waited for its places, the last time that was told.
+    # Since when the gang had been waiting to be placed, at the last event about it.
     waited: Time | None = None
-    # Every seat of this round has had its pod: one that is missing now was lost.
+    # Every replica of this round has had a pod: a missing pod was lost.
     complete: bool = False
-    # A limit was reached: every pod goes, whatever the clean-up policy says.
+    # A limit was reached: every pod is deleted, whatever the clean-up policy says.
     clear: bool = False
-    # Restarts in a row, none of which held for long; and before when nothing is created again.
+    # Restarts in a row without a long run between them, and the time before which no pod is created again.
     streak: int = 0
     not_before: Time | None = None
 
@@ -209,7 +209,7 @@ class JobStatus(ApiStruct, frozen=True):
     observed_generation: int = 0
     restarts: int = 0
     first_failure: Failure | None = None
-    # Only where a program reports.
+    # Present only if a program reports progress.
     progress: JobProgress | None = None
     ledger: RestartLedger = RestartLedger()
 
@@ -217,7 +217,7 @@ class JobStatus(ApiStruct, frozen=True):
         return next((found for found in self.conditions if found.type == kind), None)
 
     def holds(self, kind: ConditionType) -> bool:
-        """Whether that condition is there and True."""
+        """Whether the condition is present and True."""
         found = self.condition(kind)
         return found is not None and found.status == "True"
 
@@ -227,7 +227,7 @@ class JobStatus(ApiStruct, frozen=True):
 
 
 class TrainingJob(Object, frozen=True):
-    """Any kind of training job: what the engine reads of all of them."""
+    """A training job of any kind, with the fields that the job engine reads."""
 
     API_VERSION: ClassVar[str] = f"{GROUP}/{VERSION}"
     KIND: ClassVar[str]
@@ -235,22 +235,22 @@ class TrainingJob(Object, frozen=True):
 
 
 class JobKind(msgspec.Struct, frozen=True):
-    """The facts of one kind: where its replicas are, what they are called, what is assumed of them."""
+    """The facts of one job kind: where its replicas are in the spec, their types, their defaults."""
 
     model: type[TrainingJob]
     plural: str
-    # The replica map: its name on the wire, and as an attribute of the spec.
+    # The name of the replica map: on the wire, and as an attribute of the spec.
     replicas: str
     attribute: str
-    # Known replica types, in the order in which they are made.
+    # The known replica types, in the order in which their pods are created.
     types: tuple[str, ...]
-    # The container that trains.
+    # The name of the training container.
     container: str
     port: Port | None
     restart_policy: RestartPolicy = RestartPolicy.NEVER
-    # Replicas of a type when none are written; one unless listed.
+    # The default number of replicas by type; 1 for a type that is not listed.
     default_replicas: dict[str, int] = {}
-    # Types of which a job has one replica at most, and the one that it cannot do without.
+    # Types that have at most one replica, and the type that every job must have.
     single: tuple[str, ...] = ()
     needed: str = ""
     scalable: bool = False
@@ -266,5 +266,5 @@ class JobKind(msgspec.Struct, frozen=True):
 
     @property
     def controller(self) -> str:
-        """The value of the operator-name label, and the source of events."""
+        """The value of the operator-name label, which is also the source of events."""
         return f"{self.kind.lower()}-controller"

@@ -5,12 +5,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import PurePath
 
-from gangline.api.kubeflow.jaxjob import JAXJOB
-from gangline.api.kubeflow.paddlejob import PADDLEJOB
-from gangline.api.kubeflow.pytorchjob import PYTORCHJOB
-from gangline.api.kubeflow.tfjob import TFJOB
+from gangline.api.kubeflow.kinds import JAXJOB, PADDLEJOB, PYTORCHJOB, TFJOB, XGBOOSTJOB
 from gangline.api.kubeflow.training import GROUP, VERSION, JobKind
-from gangline.api.kubeflow.xgboostjob import XGBOOSTJOB
 from gangline.api.meta import JSON
 from gangline.api.quantity import Quantity, QuantityError
 from gangline.base.errors import InputError

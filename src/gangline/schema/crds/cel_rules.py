@@ -7,10 +7,7 @@ updated elsewhere. Rules at the root would also judge every write of the status;
 Each message says what to write instead.
 """
 
-from gangline.api.kubeflow.mpijob import MPIJOB
-from gangline.api.kubeflow.paddlejob import PADDLEJOB
-from gangline.api.kubeflow.pytorchjob import PYTORCHJOB
-from gangline.api.kubeflow.tfjob import TFJOB
+from gangline.api.kubeflow.kinds import MPIJOB, PADDLEJOB, PYTORCHJOB, TFJOB
 from gangline.api.kubeflow.training import JobKind
 from gangline.api.meta import JSON
 

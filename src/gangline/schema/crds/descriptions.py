@@ -2,11 +2,17 @@
 
 from collections.abc import Mapping
 
-from gangline.api.kubeflow.jaxjob import JAXJobSpec
-from gangline.api.kubeflow.mpijob import MPIJobSpec
-from gangline.api.kubeflow.paddlejob import PaddleElasticPolicy, PaddleJobSpec
-from gangline.api.kubeflow.pytorchjob import ElasticPolicy, PyTorchJobSpec, RDZVConf
-from gangline.api.kubeflow.tfjob import TFJobSpec
+from gangline.api.kubeflow.kinds import (
+    ElasticPolicy,
+    JAXJobSpec,
+    MPIJobSpec,
+    PaddleElasticPolicy,
+    PaddleJobSpec,
+    PyTorchJobSpec,
+    RDZVConf,
+    TFJobSpec,
+    XGBoostJobSpec,
+)
 from gangline.api.kubeflow.training import (
     Failure,
     JobProgress,
@@ -16,7 +22,6 @@ from gangline.api.kubeflow.training import (
     RunPolicy,
     SchedulingPolicy,
 )
-from gangline.api.kubeflow.xgboostjob import XGBoostJobSpec
 from gangline.api.meta import Condition
 
 KIND_DESCRIPTION = "A training job: replicas of one or more types that work together, and rules for running them."

@@ -5,10 +5,7 @@ on purpose: MPIJob's replicas (which depend on the type) and cleanPodPolicy (whi
 would override), PyTorchJob's nprocPerNode (which must not be set together with its older twin).
 """
 
-from gangline.api.kubeflow.mpijob import MPIJOB, MPIJobSpec
-from gangline.api.kubeflow.paddlejob import PaddleElasticPolicy
-from gangline.api.kubeflow.pytorchjob import ElasticPolicy
-from gangline.api.kubeflow.tfjob import TFJobSpec
+from gangline.api.kubeflow.kinds import MPIJOB, ElasticPolicy, MPIJobSpec, PaddleElasticPolicy, TFJobSpec
 from gangline.api.kubeflow.training import (
     MULTIKUEUE_MANAGER,
     OUR_MANAGER,

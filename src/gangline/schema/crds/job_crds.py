@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from gangline.api.kubeflow.kinds import TRAINING_KINDS
-from gangline.api.kubeflow.mpijob import MPIJOB
+from gangline.api.kubeflow.kinds import MPIJOB, TRAINING_KINDS
 from gangline.api.kubeflow.training import TRAINING_JOBS_CATEGORY, JobKind, JobStatus
 from gangline.api.meta import JSON
 from gangline.schema.crds import cel_rules, pod_schemas

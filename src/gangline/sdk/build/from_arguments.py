@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gangline.api.kubeflow.pytorchjob import PYTORCHJOB
-from gangline.api.kubeflow.tfjob import TFJOB
+from gangline.api.kubeflow.kinds import PYTORCHJOB, TFJOB
 from gangline.api.kubeflow.training import JobKind
 from gangline.api.meta import JSON
 from gangline.sdk.build.bodies import job_body

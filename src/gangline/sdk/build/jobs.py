@@ -3,13 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gangline.api.kubeflow.jaxjob import JAXJOB
-from gangline.api.kubeflow.mpijob import MPIJOB
-from gangline.api.kubeflow.paddlejob import PADDLEJOB
-from gangline.api.kubeflow.pytorchjob import PYTORCHJOB
-from gangline.api.kubeflow.tfjob import TFJOB
+from gangline.api.kubeflow.kinds import JAXJOB, MPIJOB, PADDLEJOB, PYTORCHJOB, TFJOB, XGBOOSTJOB
 from gangline.api.kubeflow.training import JobKind
-from gangline.api.kubeflow.xgboostjob import XGBOOSTJOB
 from gangline.api.meta import JSON
 from gangline.sdk.build.bodies import env_entries, plain_json, resource_requirements
 from gangline.sdk.job import Job

@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from gangline.api.kubeflow.pytorchjob import PYTORCHJOB
+from gangline.api.kubeflow.kinds import PYTORCHJOB
 from gangline.api.meta import JSON
 from gangline.sdk.build.bodies import env_entries, plain_json, resource_requirements
 from gangline.sdk.build.jobs import NO_SIDECAR_ANNOTATIONS

@@ -1,4 +1,4 @@
-"""All that is known of one job at one moment, as a value. What could not be read is in it too."""
+"""Everything that is known of one job at one moment, as values, including what could not be read."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -23,7 +23,7 @@ class EventFact(msgspec.Struct, frozen=True):
 
 
 class ClaimFact(msgspec.Struct, frozen=True):
-    """A PersistentVolumeClaim that a pod names."""
+    """A PersistentVolumeClaim of a pod."""
 
     name: str
     exists: bool = True
@@ -34,7 +34,7 @@ class ClaimFact(msgspec.Struct, frozen=True):
 
 
 class MountFact(msgspec.Struct, frozen=True):
-    """Where a volume is in a container."""
+    """Where a container mounts a volume."""
 
     container: str
     volume: str
@@ -43,7 +43,7 @@ class MountFact(msgspec.Struct, frozen=True):
 
 
 class VolumeFact(msgspec.Struct, frozen=True):
-    """A volume of a pod: what it is made of, and how large it may grow."""
+    """A volume of a pod: its source and its size limit."""
 
     name: str
     source: str
@@ -52,21 +52,21 @@ class VolumeFact(msgspec.Struct, frozen=True):
 
 
 class ReplicaFacts(msgspec.Struct, frozen=True):
-    """One pod of the job, and what belongs to it."""
+    """One pod of the job, with its events, logs and usage."""
 
-    # What people call it: `worker-3`; and its type, as the spec spells it.
+    # The name that people use, such as `worker-3`, and the replica type as the spec spells it.
     name: str
     type: str
     pod: Pod
-    # The pod spec in the job that it was made from: `spec.tfReplicaSpecs.Worker.template.spec`.
+    # The path in the job of the pod spec that the pod was created from: `spec.tfReplicaSpecs.Worker.template.spec`.
     template_path: str = "spec.template.spec"
     volumes: tuple[VolumeFact, ...] = ()
     mounts: tuple[MountFact, ...] = ()
     events: tuple[EventFact, ...] = ()
-    # The last lines of a container's log: of its present run, and of the one before.
+    # The last log lines by container: of the current run and of the previous one.
     logs: Mapping[str, tuple[str, ...]] = {}
     previous_logs: Mapping[str, tuple[str, ...]] = {}
-    # When the last line was written; what it uses now. None: not readable.
+    # The time of the last log line, and the current CPU and memory use. None if not readable.
     last_log_at: datetime | None = None
     cpu: Quantity | None = None
     memory: Quantity | None = None
@@ -77,7 +77,7 @@ class ReplicaFacts(msgspec.Struct, frozen=True):
 
     @property
     def is_up(self) -> bool:
-        """It runs, all of it; or it has done its work."""
+        """Whether all containers of the pod run, or the pod has succeeded."""
         status = self.pod.status
         if status.phase != PodPhase.RUNNING:
             return status.phase == PodPhase.SUCCEEDED
@@ -90,7 +90,7 @@ class ReplicaFacts(msgspec.Struct, frozen=True):
         return next((one for one in (*spec.containers, *spec.init_containers) if one.name == name), None)
 
     def container_path(self, name: str) -> str:
-        """Where the spec of the job has a container: `….containers[0]`."""
+        """The path of a container in the job's spec: `….containers[0]`."""
         spec = self.pod.spec
         for field, listed in (("containers", spec.containers), ("initContainers", spec.init_containers)):
             for index, one in enumerate(listed):
@@ -100,44 +100,44 @@ class ReplicaFacts(msgspec.Struct, frozen=True):
 
 
 class JobFacts(msgspec.Struct, frozen=True):
-    """What the object itself says, whatever its kind."""
+    """What the job object itself says, for every kind of job."""
 
     kind: str
     namespace: str
     name: str
     uid: str = ""
-    # In one word: Pending, Running, Restarting, Suspended, Succeeded, Failed.
+    # One of Pending, Running, Restarting, Suspended, Succeeded, Failed.
     state: str = "Pending"
     created_at: datetime | None = None
     started_at: datetime | None = None
-    # Somebody has written a status.
+    # Whether a controller has written a status.
     has_status: bool = True
     conditions: tuple[Condition, ...] = ()
     suspended: bool = False
-    # The field that says so.
+    # The field by which the job is suspended.
     suspend_field: str = "spec.suspend"
     queue: str = ""
     managed_by: str = ""
-    # Why the spec cannot run: `path: what to write`.
+    # Why the spec is invalid: `path: what to write`.
     problems: tuple[str, ...] = ()
-    # Replicas asked for, and what happens to one that fails, by type.
+    # By replica type: the desired replicas, and the restart policy.
     desired_replicas: Mapping[str, int] = {}
     restart_policies: Mapping[str, str] = {}
-    # Where the pod spec of a type is written.
+    # By replica type: the path of the pod spec.
     template_paths: Mapping[str, str] = {}
     deadline: int | None = None
     backoff_limit: int | None = None
     limits_field: str = "spec"
     restarts: int = 0
-    # Restarts in a row, and when the last one was.
+    # Restarts in a row, and the time of the last one.
     restart_streak: int = 0
     last_restart_at: datetime | None = None
     first_failure: Failure | None = None
-    # The container that trains; empty: the first.
+    # The training container; empty for the first container.
     container: str = ""
-    # One of ours: gangline's verbs work on it.
+    # Whether it is a training job, so that gangline's commands work on it.
     is_training_job: bool = True
-    # Read from the record of its run: when that ended, and how, if the job had not.
+    # For an archived run: when it ended and, if the job had not finished, why it ended.
     run_ended_at: datetime | None = None
     run_end_reason: str = ""
 
@@ -150,12 +150,12 @@ class JobFacts(msgspec.Struct, frozen=True):
         return sum(self.desired_replicas.values())
 
     def true_condition(self, kind: str) -> Condition | None:
-        """A condition that is there and True."""
+        """The condition of this type if it is True; else None."""
         return next((one for one in self.conditions if one.type == kind and one.status == "True"), None)
 
 
 class PodGroupFacts(msgspec.Struct, frozen=True):
-    """A PodGroup of the job's."""
+    """A PodGroup of the job."""
 
     name: str
     phase: str = ""
@@ -163,23 +163,23 @@ class PodGroupFacts(msgspec.Struct, frozen=True):
     scheduled: int = 0
     message: str = ""
     queue: str = ""
-    # Three schedulers have PodGroups: theirs, by its full name.
+    # Three schedulers have PodGroups: this is the full resource name of this one.
     resource: str = "podgroup"
-    # Ours says why, in one word, and what a try to place it found: how far it is from fitting, or whom it waits for.
+    # Our scheduler gives a one-word reason, and the result of its last attempt: how far the gang is from fitting.
     is_gangline: bool = False
     reason: str = ""
     attempt_message: str = ""
 
 
 class OperatorFacts(msgspec.Struct, frozen=True):
-    """What is known of whoever should look after the job."""
+    """What is known of the operator that should run the job."""
 
-    # Signs of life, such as a Lease that is renewed; and pods that should be alive and are not.
+    # Signs of life, such as a renewed Lease; and operator pods that should be running but are not.
     signs_of_life: tuple[str, ...] = ()
     unhealthy_pods: tuple[str, ...] = ()
-    # What it logged about this job.
+    # The operator's log lines about this job.
     log: tuple[str, ...] = ()
-    # Whether all places were readable where it could have been found.
+    # Whether everything where the operator could have been found was readable.
     search_complete: bool = True
 
 
@@ -189,31 +189,31 @@ class DiagnosisTimeouts(msgspec.Struct, frozen=True):
     unnoticed_after: timedelta = timedelta(seconds=15)
     slow_start_after: timedelta = timedelta(minutes=3)
     hung_after: timedelta = timedelta(minutes=10)
-    # A restart after which this long nothing failed is forgiven.
+    # A restart that was followed by this long without failures is no longer reported.
     recovered_after: timedelta = timedelta(minutes=10)
-    # A failure is somebody else's echo only so long after it.
+    # A failure counts as the consequence of another one only if it follows within this time.
     consequence_within: timedelta = timedelta(minutes=3)
     stuck_deleting_after: timedelta = timedelta(minutes=2)
 
 
 class JobSnapshot(msgspec.Struct, frozen=True):
-    """One job, and all around it that may be the reason."""
+    """One job and everything around it that may be a cause."""
 
     job: JobFacts
     now: datetime
     replicas: tuple[ReplicaFacts, ...] = ()
-    # About the job, and about what stands between it and its pods.
+    # Events about the job and about the objects between the job and its pods.
     events: tuple[EventFact, ...] = ()
     claims: Mapping[str, ClaimFact] = {}
-    # None: not readable.
+    # None if not readable.
     nodes: tuple[Node, ...] | None = None
-    # What pods have taken of each node. None: not readable.
+    # What pods use of each node. None if not readable.
     allocated_by_node: Mapping[str, Mapping[str, Quantity]] | None = None
     pod_group: PodGroupFacts | None = None
-    # Queues of our scheduler that exist, read where the PodGroup names one. None: not read, or not readable.
+    # The queues of our scheduler, read only if the PodGroup names one. None if not read or not readable.
     queues: tuple[str, ...] | None = None
     operator: OperatorFacts = OperatorFacts()
-    # The pods of the job could not be read: that there are none means nothing.
+    # The job's pods could not be read, so an empty list of replicas means nothing.
     pods_unreadable: bool = False
     # What could not be read, and why.
     unreadable: tuple[str, ...] = ()
@@ -221,7 +221,7 @@ class JobSnapshot(msgspec.Struct, frozen=True):
 
     @property
     def is_acknowledged(self) -> bool:
-        """Whether somebody has begun with it. A new job's pods are made before its status is written."""
+        """Whether an operator has started on the job. The pods of a new job are created before its status is written."""
         return bool(self.job.has_status or self.events or self.replicas or self.pod_group)
 
     def replica(self, pod: str) -> ReplicaFacts | None:
@@ -231,5 +231,5 @@ class JobSnapshot(msgspec.Struct, frozen=True):
         return next((one for one in self.nodes or () if one.metadata.name == name), None)
 
     def elapsed_since(self, moment: datetime | None) -> timedelta:
-        """How long ago; nothing for what never was."""
+        """The time since a moment; zero if there is no such moment."""
         return self.now - moment if moment is not None else timedelta()

@@ -1,4 +1,4 @@
-"""Objects as the server has them become the values of a case. Pure."""
+"""Decodes the server's objects into facts. Pure."""
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -38,7 +38,7 @@ KUEUE_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 
 
 def parse_time(text: object) -> datetime | None:
-    """A time as the wire has it."""
+    """The time of an RFC 3339 text; None if there is none or it cannot be parsed."""
     with suppress(ValueError, TypeError):
         return datetime.fromisoformat(str(text))
     return None
@@ -66,13 +66,13 @@ def job_facts(owner: WorkloadKind, body: JSON, framework: Framework[Any] | None)
 
 
 def _training_job_fields(owner: WorkloadKind, body: JSON, framework: Framework[Any] | None) -> dict[str, Any]:
-    known = owner.job_kind
-    assert known is not None
+    kind_facts = owner.job_kind
+    assert kind_facts is not None
     spec = body.get("spec") or {}
     policy = _decode_or_none(spec.get("runPolicy"), RunPolicy) or RunPolicy()
     status = _decode_or_none(body.get("status"), JobStatus) or JobStatus()
-    spelled = {kind.lower(): kind for kind in known.types}
-    written: Mapping[str, Any] = spec.get(known.replicas) or {}
+    spelled = {kind.lower(): kind for kind in kind_facts.types}
+    written: Mapping[str, Any] = spec.get(kind_facts.replicas) or {}
     replicas = {spelled.get(kind.lower(), kind): entry for kind, entry in written.items() if isinstance(entry, Mapping)}
     return {
         "state": current_condition(status),
@@ -84,11 +84,11 @@ def _training_job_fields(owner: WorkloadKind, body: JSON, framework: Framework[A
         "managed_by": policy.managed_by or "",
         "problems": _spec_problems(framework, body),
         "desired_replicas": {
-            kind: _int_or(entry.get("replicas"), known.default_replicas.get(kind, 1))
+            kind: _int_or(entry.get("replicas"), kind_facts.default_replicas.get(kind, 1))
             for kind, entry in replicas.items()
         },
         "restart_policies": {
-            kind: entry.get("restartPolicy") or known.restart_policy.value for kind, entry in replicas.items()
+            kind: entry.get("restartPolicy") or kind_facts.restart_policy.value for kind, entry in replicas.items()
         },
         "template_paths": {kind: owner.template_path.format(type=kind) for kind in replicas},
         "deadline": policy.active_deadline_seconds,
@@ -98,12 +98,12 @@ def _training_job_fields(owner: WorkloadKind, body: JSON, framework: Framework[A
         "restart_streak": status.ledger.streak,
         "last_restart_at": status.ledger.not_before,
         "first_failure": status.first_failure,
-        "container": known.container,
+        "container": kind_facts.container,
     }
 
 
 def _spec_problems(framework: Framework[Any] | None, body: JSON) -> tuple[str, ...]:
-    """Why the spec cannot run, by the same rules as the operator's."""
+    """Why the spec is invalid, by the operator's own rules."""
     if framework is None:
         return ()
     try:
@@ -132,15 +132,15 @@ def _foreign_job_fields(owner: WorkloadKind, body: JSON) -> dict[str, Any]:
 
 
 def _foreign_job_state(status: Mapping[str, Any], conditions: Iterable[Condition]) -> str:
-    """In the words of training jobs."""
-    for one in conditions:
-        if one.status == "True" and one.type in _STATE_BY_CONDITION:
-            return _STATE_BY_CONDITION[one.type]
+    """The state of a job of a foreign kind, in the words of training jobs."""
+    for condition in conditions:
+        if condition.status == "True" and condition.type in _STATE_BY_CONDITION:
+            return _STATE_BY_CONDITION[condition.type]
     phase = json_value(status, "state", "phase")
     if phase:
         return _STATE_BY_PHASE.get(phase, str(phase))
     jobs = json_value(status, "replicatedJobsStatus") or json_value(status, "jobsStatus") or ()
-    active = status.get("active") or any(_int_or(one.get("active"), 0) for one in jobs)
+    active = status.get("active") or any(_int_or(condition.get("active"), 0) for condition in jobs)
     return "Running" if active else "Pending"
 
 
@@ -150,21 +150,21 @@ def _desired_replicas(owner: WorkloadKind, spec: Mapping[str, Any]) -> dict[str,
             return {"node": _int_or(json_value(spec, "trainer", "numNodes"), 1)}
         case "JobSet":
             return {
-                one.get("name", ""): _int_or(one.get("replicas"), 1)
-                * _int_or(json_value(one, "template", "spec", "parallelism"), 1)
-                for one in spec.get("replicatedJobs") or ()
+                entry.get("name", ""): _int_or(entry.get("replicas"), 1)
+                * _int_or(json_value(entry, "template", "spec", "parallelism"), 1)
+                for entry in spec.get("replicatedJobs") or ()
             }
     if "tasks" in spec:
-        return {one.get("name", ""): _int_or(one.get("replicas"), 1) for one in spec["tasks"]}
+        return {entry.get("name", ""): _int_or(entry.get("replicas"), 1) for entry in spec["tasks"]}
     return {"": min(_int_or(spec.get("parallelism"), 1), _int_or(spec.get("completions"), 1_000_000))}
 
 
-def _int_or(found: object, default: int) -> int:
-    return found if isinstance(found, int) else default
+def _int_or(value: object, default: int) -> int:
+    return value if isinstance(value, int) else default
 
 
 def _decode_or_none(body: object, model: type[Any]) -> Any:
-    """What can be made of it; None where somebody else wrote what does not fit."""
+    """The decoded value; None if the body does not fit the type."""
     try:
         return decode_document(Document(body, {}), model) if isinstance(body, dict) else None
     except DecodeError:
@@ -175,7 +175,7 @@ def _decode_or_none(body: object, model: type[Any]) -> Any:
 
 
 def replica_facts(owner: WorkloadKind, job_name: str, body: JSON) -> ReplicaFacts | None:
-    """A pod of the job; None for one that does not decode."""
+    """The facts of a pod of the job; None if the pod cannot be decoded."""
     pod = _decode_or_none(body, Pod)
     if pod is None:
         return None
@@ -224,7 +224,7 @@ def _mount_facts(spec: Mapping[str, Any]) -> Iterable[MountFact]:
 
 
 def event_fact(body: JSON) -> EventFact:
-    """An event, whoever wrote it and in whichever API."""
+    """The facts of an event, from either API group."""
     at = (
         json_value(body, "series", "lastObservedTime")
         or body.get("deprecatedLastTimestamp")
@@ -242,7 +242,7 @@ def event_fact(body: JSON) -> EventFact:
 
 
 def claim_fact(name: str, body: JSON | None) -> ClaimFact:
-    """A claim; one that does not exist has no body."""
+    """The facts of a claim; `body` is None for a claim that does not exist."""
     if body is None:
         return ClaimFact(name, exists=False)
     return ClaimFact(
@@ -254,12 +254,13 @@ def claim_fact(name: str, body: JSON | None) -> ClaimFact:
 
 
 def pod_group_facts(body: JSON) -> PodGroupFacts:
-    """A PodGroup of any of the schedulers."""
+    """The facts of a PodGroup of any scheduler."""
     group = str(body.get("apiVersion", "")).partition("/")[0]
     state = json_value(body, "status", "state") or {}
-    # Kubernetes' own says that a group is placed, or why not; others have a condition for what is wrong.
+    # Kubernetes' own condition says that a group is placed, or why not; other schedulers have a condition for what is
+    # wrong.
     telling = "False" if group == NATIVE_GROUP else "True"
-    said = [
+    messages = [
         one
         for one in json_value(body, "status", "conditions") or ()
         if one.get("status") == telling and one.get("message")
@@ -271,7 +272,7 @@ def pod_group_facts(body: JSON) -> PodGroupFacts:
         min_member=_int_or(least, 0),
         scheduled=_int_or(json_value(body, "status", "scheduled"), 0)
         or _int_or(json_value(body, "status", "running"), 0),
-        message=str(state.get("message") or (said[-1]["message"] if said else "")),
+        message=str(state.get("message") or (messages[-1]["message"] if messages else "")),
         queue=str(json_value(body, "spec", "queue") or ""),
         resource=f"podgroups.{group}" if group else "podgroup",
         is_gangline=group == SCHEDULING,
@@ -281,9 +282,9 @@ def pod_group_facts(body: JSON) -> PodGroupFacts:
 
 
 def with_logs(
-    one: ReplicaFacts,
+    replica: ReplicaFacts,
     logs: Mapping[str, tuple[str, ...]],
     earlier: Mapping[str, tuple[str, ...]],
     last: datetime | None,
 ) -> ReplicaFacts:
-    return msgspec.structs.replace(one, logs=dict(logs), previous_logs=dict(earlier), last_log_at=last)
+    return msgspec.structs.replace(replica, logs=dict(logs), previous_logs=dict(earlier), last_log_at=last)

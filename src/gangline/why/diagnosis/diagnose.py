@@ -1,4 +1,4 @@
-"""Case in, report out. Pure: the same case gives the same report."""
+"""From a snapshot of a job to a diagnosis. Pure: the same snapshot gives the same diagnosis."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -22,11 +22,11 @@ class _Finding(msgspec.Struct, frozen=True):
 
 
 def diagnose(case: JobSnapshot, rules: Sequence[DiagnosisRule] = RULES) -> Diagnosis:
-    """One cause first, others in order of likelihood; none for a job that does what it should."""
+    """The likeliest cause, then the others in order of likelihood. A healthy job has no cause."""
     who_failed = job_failures(case)
     scene = RuleInput(case, who_failed)
-    found = _group_by_values(_findings(scene, rules))
-    causes = tuple(_cause_of(one, scene, alone=index == 0) for index, one in enumerate(found[:MAX_CAUSES]))
+    findings = _group_by_values(_findings(scene, rules))
+    causes = tuple(_cause_of(one, scene, alone=index == 0) for index, one in enumerate(findings[:MAX_CAUSES]))
     job = case.job
     first = causes[0] if causes else Cause("", "")
     return Diagnosis(
@@ -47,14 +47,14 @@ def diagnose(case: JobSnapshot, rules: Sequence[DiagnosisRule] = RULES) -> Diagn
 
 
 def _findings(scene: RuleInput, rules: Sequence[DiagnosisRule]) -> list[_Finding]:
-    """What the rules find. A failure belongs to the first rule that explains it, and so does a replica's trouble."""
+    """The matches of all rules. A failure, or a replica in trouble, belongs to the first rule that explains it."""
     if scene.snapshot.job.state == "Succeeded":
         return []
     explained: set[int] = set()
     blamed: set[str] = set()
-    found: list[_Finding] = []
+    findings: list[_Finding] = []
     for number, rule in enumerate(rules):
-        if found and rule.id in _FALLBACK_RULE_IDS:
+        if findings and rule.id in _FALLBACK_RULE_IDS:
             continue
         matches = list(rule.matches(scene))
         for match in matches:
@@ -62,60 +62,64 @@ def _findings(scene: RuleInput, rules: Sequence[DiagnosisRule]) -> list[_Finding
                 if match.failure_index in explained:
                     continue
             elif match.replicas and (scene.snapshot.job.is_finished or blamed.issuperset(match.replicas)):
-                # Of a job that has ended only the failures matter, not who still waits.
+                # For a finished job only failures matter, not replicas that still wait.
                 continue
-            # The first failure of the team goes before all others.
-            found.append(_Finding(rule, match, (match.failure_index != 0, number)))
+            # The first failure of the job comes before all others.
+            findings.append(_Finding(rule, match, (match.failure_index != 0, number)))
         explained.update(match.failure_index for match in matches if match.failure_index is not None)
         blamed.update(name for match in matches for name in match.replicas)
-        if found and rule.id in _CONCLUSIVE_RULES:
+        if findings and rule.id in _CONCLUSIVE_RULES:
             break
-    if any(one.rule.id in _JOB_LEVEL_RULES for one in found):
-        found = [one for one in found if one.rule.id not in _VAGUE_RULES] or found
-    return sorted(_without_consequences(found), key=lambda one: one.order)
+    if any(finding.rule.id in _JOB_LEVEL_RULES for finding in findings):
+        findings = [finding for finding in findings if finding.rule.id not in _VAGUE_RULES] or findings
+    return sorted(_without_consequences(findings), key=lambda one: one.order)
 
 
 _CONCLUSIVE_RULES = ("spec-invalid", "managed-elsewhere", "no-operator", "operator-silent", "queued")
-"""What makes all further questions idle."""
+"""If one of these rules matches, no further rule is tried."""
 _FALLBACK_RULE_IDS = ("backoff-limit", "failed")
-"""Asked only when nothing else was found."""
+"""Tried only if no other rule matches."""
 _JOB_LEVEL_RULES = ("deadline",)
 _VAGUE_RULES = ("exit-code", "pod-failed")
 _PEER_RULE_IDS = ("peer-lost", "rendezvous-timeout", "name-unknown")
 _GENERIC_REFUSAL_RULE = "pods-refused"
 
 
-def _without_consequences(found: list[_Finding]) -> list[_Finding]:
-    """Who lost a peer is no cause where there is another; and a refusal is told once, by whoever knows it best."""
-    others = [one for one in found if one.rule.id not in _PEER_RULE_IDS]
-    kept = others or found
-    refused = [one for one in kept if one.match.evidence[:1] and one.match.evidence[0].startswith("the server said:")]
-    if len(refused) > 1:
-        kept = [one for one in kept if one.rule.id != _GENERIC_REFUSAL_RULE]
-    return kept
+def _without_consequences(findings: list[_Finding]) -> list[_Finding]:
+    """The findings without consequences of others: lost peers, and rejections that another rule explains better."""
+    causes = [finding for finding in findings if finding.rule.id not in _PEER_RULE_IDS]
+    remaining = causes or findings
+    rejections = [
+        finding
+        for finding in remaining
+        if finding.match.evidence[:1] and finding.match.evidence[0].startswith("the server said:")
+    ]
+    if len(rejections) > 1:
+        remaining = [finding for finding in remaining if finding.rule.id != _GENERIC_REFUSAL_RULE]
+    return remaining
 
 
-def _group_by_values(found: Iterable[_Finding]) -> list[_Finding]:
-    """Matches that differ only in whom they are about become one."""
+def _group_by_values(findings: Iterable[_Finding]) -> list[_Finding]:
+    """Findings that differ only in their replicas, merged into one."""
     groups: dict[tuple[str, tuple[tuple[str, str], ...]], _Finding] = {}
-    for one in found:
-        values = tuple(sorted(item for item in one.match.values.items() if item[0] not in _PER_REPLICA_VALUES))
-        key = (one.rule.id, values)
+    for finding in findings:
+        values = tuple(sorted(item for item in finding.match.values.items() if item[0] not in _PER_REPLICA_VALUES))
+        key = (finding.rule.id, values)
         before = groups.get(key)
         if before is None:
-            groups[key] = one
+            groups[key] = finding
         else:
-            who = (*before.match.replicas, *one.match.replicas)
+            who = (*before.match.replicas, *finding.match.replicas)
             groups[key] = msgspec.structs.replace(before, match=msgspec.structs.replace(before.match, replicas=who))
     return list(groups.values())
 
 
 _PER_REPLICA_VALUES = ("pod", "logs", "again", "often", "frame", "look", "path", "template")
-"""Values that differ between replicas with the same trouble."""
+"""Values that differ between replicas with the same problem."""
 
 
 class _TemplateValues(dict[str, str]):
-    """Values for sentences; asks for one that is not known are noted."""
+    """Values for the sentences of a rule. It records which missing values were asked for."""
 
     def __missing__(self, name: str) -> str:
         raise _MissingValue(name)
@@ -126,7 +130,7 @@ class _MissingValue(KeyError):
 
 
 def filled_template(template: str, values: Mapping[str, str]) -> str:
-    """A sentence with its values; empty when one is not known."""
+    """The sentence with its values filled in; empty if a value is missing."""
     try:
         text = template.format_map(_TemplateValues(values))
     except _MissingValue:
@@ -137,16 +141,16 @@ def filled_template(template: str, values: Mapping[str, str]) -> str:
 _PLURAL_VERBS = {"was": "were", "is": "are", "has": "have", "does": "do"}
 
 
-def with_plural_verb(text: str, who: str) -> str:
-    """A sentence about several, whose verb was written for one: `a and b wants` becomes `a and b want`."""
-    verb, space, rest = text.removeprefix(f"{who} ").partition(" ")
-    if not text.startswith(f"{who} ") or not verb.isalpha():
+def with_plural_verb(text: str, names: str) -> str:
+    """The sentence with a plural verb if there are several names: `a and b wants` becomes `a and b want`."""
+    verb, space, rest = text.removeprefix(f"{names} ").partition(" ")
+    if not text.startswith(f"{names} ") or not verb.isalpha():
         return text
-    return f"{who} {_PLURAL_VERBS.get(verb, verb.removesuffix('s'))}{space}{rest}"
+    return f"{names} {_PLURAL_VERBS.get(verb, verb.removesuffix('s'))}{space}{rest}"
 
 
-def _cause_of(found: _Finding, scene: RuleInput, *, alone: bool) -> Cause:
-    match, rule = found.match, found.rule
+def _cause_of(finding: _Finding, scene: RuleInput, *, alone: bool) -> Cause:
+    match, rule = finding.match, finding.rule
     values = {
         "who": name_list(match.replicas) if match.replicas else f"{scene.snapshot.job.kind} {scene.snapshot.job.name}",
         **match.values,
@@ -156,13 +160,13 @@ def _cause_of(found: _Finding, scene: RuleInput, *, alone: bool) -> Cause:
         evidence += _consequence_lines(scene.failures)
         evidence += _backoff_lines(scene.snapshot)
     steps = (filled_template(step, values) for step in rule.next)
-    said = filled_template(rule.cause, values) or rule.cause
+    sentence = filled_template(rule.cause, values) or rule.cause
     if len(set(match.replicas)) > 1:
-        said = with_plural_verb(said, values["who"])
+        sentence = with_plural_verb(sentence, values["who"])
     return Cause(
         rule=rule.id,
-        # A sentence that begins with a name keeps it as it is written.
-        cause=said if rule.cause.startswith("{") else said[:1].upper() + said[1:],
+        # A sentence that begins with a name keeps the name's spelling.
+        cause=sentence if rule.cause.startswith("{") else sentence[:1].upper() + sentence[1:],
         evidence=tuple(dict.fromkeys(evidence)),
         next=tuple(step for step in steps if step),
         replicas=tuple(dict.fromkeys(match.replicas)),
@@ -173,18 +177,18 @@ def _consequence_lines(failed: JobFailures) -> list[str]:
     if not failed.consequences:
         return []
     first = failed.consequences[0]
-    said = [line for line in reversed(first.output) if line.strip()]
-    line = next((line for line in said if PEER_FAILURE_PATTERN.search(line)), said[0] if said else "")
-    codes = sorted({str(one.exit_code) for one in failed.consequences if one.exit_code is not None})
+    output = [line for line in reversed(first.output) if line.strip()]
+    line = next((line for line in output if PEER_FAILURE_PATTERN.search(line)), output[0] if output else "")
+    codes = sorted({str(failure.exit_code) for failure in failed.consequences if failure.exit_code is not None})
     how = f" (exit {', '.join(codes)})" if codes else ""
     lost = "its peer or was stopped" if len(failed.consequences) == 1 else "their peer or were stopped"
     what = "a consequence, not a cause" if len(failed.consequences) == 1 else "consequences, not causes"
-    told = f"{name_list([one.replica for one in failed.consequences])} then lost {lost}{how}: {what}"
-    return [told, *([quoted_line(first.replica, line)] if line else [])]
+    sentence = f"{name_list([failure.replica for failure in failed.consequences])} then lost {lost}{how}: {what}"
+    return [sentence, *([quoted_line(first.replica, line)] if line else [])]
 
 
 def _backoff_lines(case: JobSnapshot) -> list[str]:
-    """How often it was tried, where that is what ended the job."""
+    """How often the job was retried, if that limit ended it."""
     failed = case.job.true_condition("Failed")
     if failed is None or "backoff" not in f"{failed.reason} {failed.message}".lower():
         return []
@@ -196,7 +200,7 @@ def _backoff_lines(case: JobSnapshot) -> list[str]:
 
 
 def job_summary(case: JobSnapshot) -> str:
-    """How the job is: `PyTorchJob team-a/bert is Running, 1 replica short of 8`."""
+    """The state of the job in a sentence: `PyTorchJob team-a/bert is Running, 1 replica short of 8`."""
     job = case.job
     text = f"{job.kind} {job.namespace}/{job.name} {'was' if job.run_end_reason else 'is'} {job.state}"
     if job.is_finished or job.suspended or (case.pods_unreadable and job.has_status):
@@ -217,43 +221,43 @@ def job_summary(case: JobSnapshot) -> str:
 
 
 def job_notes(case: JobSnapshot) -> tuple[str, ...]:
-    """What a person may want to know of a job that does what it should."""
+    """Notes on a healthy job that a person may want to know."""
     job = case.job
-    said = []
+    notes = []
     if job.run_end_reason:
-        said.append(f"{job.run_end_reason}; this is how it was then")
+        notes.append(f"{job.run_end_reason}; this is how it was then")
     if job.suspended and not job.is_finished:
-        said.append(f"it is suspended: {job.suspend_field} is true. Let it run: gangline resume {job.name}")
+        notes.append(f"it is suspended: {job.suspend_field} is true. Let it run: gangline resume {job.name}")
     if not job.has_status and case.elapsed_since(job.created_at) < case.timeouts.unnoticed_after:
         how = (
             "it is being started, and its status comes next" if case.is_acknowledged else "nobody has looked at it yet"
         )
-        said.append(f"it was created {duration_phrase(case.elapsed_since(job.created_at))} ago; {how}")
+        notes.append(f"it was created {duration_phrase(case.elapsed_since(job.created_at))} ago; {how}")
     if job.restarts and job.state in ("Running", "Succeeded"):
         first = job.first_failure
         how = f"; the last failure: {first.replica}, {first.reason or 'exit'} {first.exit_code}" if first else ""
-        said.append(
+        notes.append(
             f"it restarted {times_phrase(job.restarts)}, and goes on{how}"
             if job.state == "Running"
             else f"it restarted {times_phrase(job.restarts)} on its way{how}"
         )
-    return tuple(said)
+    return tuple(notes)
 
 
 def sources_read(case: JobSnapshot) -> tuple[str, ...]:
-    """What the verdict rests on."""
+    """What the diagnosis is based on."""
     logs = sum(bool(one.logs or one.previous_logs) for one in case.replicas)
     events = len(case.events) + sum(len(one.events) for one in case.replicas)
-    seen = [
+    sources = [
         "its spec and status",
         count_phrase(len(case.replicas), "pod"),
         count_phrase(events, "event"),
         f"the last lines of {count_phrase(logs, 'log')}",
     ]
     if case.nodes is not None:
-        seen.append(count_phrase(len(case.nodes), "node"))
+        sources.append(count_phrase(len(case.nodes), "node"))
     if case.claims:
-        seen.append(count_phrase(len(case.claims), "claim"))
+        sources.append(count_phrase(len(case.claims), "claim"))
     if case.pod_group is not None:
-        seen.append("its PodGroup")
-    return tuple(seen)
+        sources.append("its PodGroup")
+    return tuple(sources)

@@ -1,4 +1,4 @@
-"""Who failed, who failed first, and who only died of a lost peer."""
+"""Which replicas failed, which one failed first, and which failures are consequences of a lost peer."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -12,19 +12,19 @@ from gangline.jobs.plan.restarts import PEER_FAILURE_PATTERN
 from gangline.why.diagnosis.case import JobFacts, JobSnapshot, ReplicaFacts
 
 RESTART_LOOP_COUNT = 3
-"""So many restarts, the last of them lately, are a loop even if the container runs right now."""
+"""This many restarts, the last of them recent, are a crash loop even if the container runs right now."""
 SIGTERM_EXIT_CODE, SIGKILL_EXIT_CODE = 143, 137
 TRACEBACK_HEADER = "Traceback (most recent call last)"
 LAST_OUTPUT_LINES = 20
 _CHAINED_TRACEBACK = re.compile(r"During handling of the above exception|the direct cause of the following exception")
 _CLOCK_TOLERANCE = timedelta(seconds=2)
 _CONSEQUENCE_WINDOW = timedelta(seconds=5)
-"""Who fails by itself so soon after a peer was ended from outside fails because of it, whatever it says."""
+"""A replica that fails this soon after a peer was killed from outside failed because of that, whatever its log says."""
 _EXITED_EVENT = re.compile(r"Pod: (?P<pod>\S+) exited with code (?P<code>\d+)")
 
 
 class ReplicaFailure(msgspec.Struct, frozen=True):
-    """How a container ended, or a pod that never had one."""
+    """How a container ended, or a pod whose containers never started."""
 
     replica: str
     pod: str
@@ -36,10 +36,10 @@ class ReplicaFailure(msgspec.Struct, frozen=True):
     started_at: datetime | None = None
     log: tuple[str, ...] = ()
     restarts: int = 0
-    # It ended, and is held back before the next start.
+    # The container ended and waits for its restart.
     in_backoff: bool = False
     is_init: bool = False
-    # Told by the job's status: the pod is gone.
+    # Known only from the job's status: the pod has been deleted.
     from_record: bool = False
 
     @property
@@ -48,9 +48,9 @@ class ReplicaFailure(msgspec.Struct, frozen=True):
 
     @property
     def last_output(self) -> tuple[str, ...]:
-        """What it said as it ended: its last traceback with those that led to it, else its last lines.
+        """The last output: the final traceback with the tracebacks that led to it, else the last lines.
 
-        What a program complained of earlier, and lived with, is not why it ended.
+        An earlier complaint that the program survived is not why it ended.
         """
         log = self.log
         start = _last_traceback(log, len(log))
@@ -65,7 +65,7 @@ class ReplicaFailure(msgspec.Struct, frozen=True):
 
     @property
     def blames_peer(self) -> bool:
-        """Whether it ended by itself, and its last words say that it was a peer who went."""
+        """Whether the replica failed by itself, and its last output blames a peer."""
         return not _ended_externally(self) and any(PEER_FAILURE_PATTERN.search(line) for line in self.last_output)
 
 
@@ -75,26 +75,26 @@ def _last_traceback(log: tuple[str, ...], before: int) -> int | None:
 
 
 class JobFailures(msgspec.Struct, frozen=True):
-    """Failures that need an explanation, the first one first; and those that are its consequences."""
+    """The failures that need an explanation, the first one first, and the failures that are consequences."""
 
     primary: tuple[ReplicaFailure, ...] = ()
     consequences: tuple[ReplicaFailure, ...] = ()
 
 
 def job_failures(case: JobSnapshot) -> JobFailures:
-    """Sort out the failures of a job. A job that has succeeded has none; one that runs again has none."""
+    """The failures of a job, sorted. A job that has succeeded or that runs again has none."""
     if case.job.state in ("Succeeded", "Suspended"):
         return JobFailures()
-    found = list(_current_failures(case))
+    failures = list(_current_failures(case))
     recorded = _recorded_failure(case)
-    if recorded is not None and not any(_is_same_failure(recorded, end) for end in found):
-        found.append(recorded)
-    if not found:
-        found += _failures_from_events(case)
-    if not found:
+    if recorded is not None and not any(_is_same_failure(recorded, end) for end in failures):
+        failures.append(recorded)
+    if not failures:
+        failures += _failures_from_events(case)
+    if not failures:
         return JobFailures()
-    first = _first_failure(found, case)
-    others = [end for end in found if end is not first]
+    first = _first_failure(failures, case)
+    others = [end for end in failures if end is not first]
     echoes = tuple(end for end in others if _is_consequence(end, first, case))
     rest = tuple(end for end in others if end not in echoes)
     return JobFailures((first, *sorted(rest, key=_failure_order)), echoes)
@@ -116,7 +116,7 @@ def _current_failures(case: JobSnapshot) -> Iterator[ReplicaFailure]:
 
 
 def _failures_replaced(case: JobSnapshot) -> bool:
-    """Whether others have taken the places of those that failed: a Job of Kubernetes' own keeps both."""
+    """Whether other pods have replaced the failed ones: a Kubernetes Job keeps both."""
     failed = sum(one.pod.status.phase == PodPhase.FAILED for one in case.replicas)
     up = sum(one.is_up for one in case.replicas)
     return not case.job.is_finished and failed < RESTART_LOOP_COUNT and 0 < case.job.desired_total <= up
@@ -126,7 +126,7 @@ def _container_failures(case: JobSnapshot, replica: ReplicaFacts, status: Contai
     now, before = status.state.terminated, status.last_state.terminated
     looping = status.state.waiting is not None and before is not None
     if now is not None and now.exit_code:
-        # A sidecar may end as it likes while its pod goes on.
+        # A sidecar may end while its pod goes on.
         if replica.pod.status.phase == PodPhase.FAILED or _is_training_container(case.job, replica, status.name):
             yield _container_failure(replica, status, now, replica.logs.get(status.name, ()))
     elif looping and before is not None and before.exit_code:
@@ -158,7 +158,7 @@ def _container_failure(
     looping: bool = False,
 ) -> ReplicaFailure:
     pod = replica.pod
-    # What the node says of the pod as a whole goes before what a container ended with because of it.
+    # The node's reason for the whole pod explains more than the exit code of a container.
     overruled = pod.status.phase == PodPhase.FAILED and pod.status.reason
     return ReplicaFailure(
         replica=replica.name,
@@ -189,7 +189,7 @@ def _pod_failure(replica: ReplicaFacts) -> ReplicaFailure:
 
 
 def _recorded_failure(case: JobSnapshot) -> ReplicaFailure | None:
-    """What the status remembers of a failure, as long as it matters."""
+    """The failure recorded in the job's status, as long as it is relevant."""
     job, failure = case.job, case.job.first_failure
     if failure is None or not (job.state == "Failed" or _is_relevant(case, failure)):
         return None
@@ -216,22 +216,22 @@ def _is_relevant(case: JobSnapshot, failure: Failure) -> bool:
 
 
 def _failures_from_events(case: JobSnapshot) -> list[ReplicaFailure]:
-    """What events tell of pods that were replaced: an operator that keeps no record in the status says so much."""
+    """Failures of replaced pods, from events: operators that record no failure in the status still emit these."""
     up = sum(one.is_up for one in case.replicas)
     if case.job.state != "Failed" and up >= case.job.desired_total:
         return []
     ends = []
     for event in case.events:
-        found = _EXITED_EVENT.search(event.message) if event.reason == "ExitedWithCode" else None
-        if found is None or int(found["code"]) == 0 or case.elapsed_since(event.time) >= case.timeouts.recovered_after:
+        match = _EXITED_EVENT.search(event.message) if event.reason == "ExitedWithCode" else None
+        if match is None or int(match["code"]) == 0 or case.elapsed_since(event.time) >= case.timeouts.recovered_after:
             continue
-        name = found["pod"].removeprefix(f"{case.job.namespace}.")
+        name = match["pod"].removeprefix(f"{case.job.namespace}.")
         ends.append(
             ReplicaFailure(
                 replica=name.removeprefix(f"{case.job.name}-"),
                 pod=name,
                 container=case.job.container,
-                exit_code=int(found["code"]),
+                exit_code=int(match["code"]),
                 finished_at=event.time,
                 restarts=event.count,
                 from_record=True,
@@ -251,7 +251,7 @@ def _is_same_failure(recorded: ReplicaFailure, end: ReplicaFailure) -> bool:
 
 
 def _first_failure(ends: Iterable[ReplicaFailure], case: JobSnapshot) -> ReplicaFailure:
-    """By time; but whoever blames a peer or was sent away was not first if anybody else was there in time."""
+    """The earliest failure. A failure that blames a peer, or an eviction, is not first if another failure is in time."""
     ordered = sorted(ends, key=_failure_order)
     earliest = ordered[0].finished_at
     for end in ordered:
@@ -262,7 +262,7 @@ def _first_failure(ends: Iterable[ReplicaFailure], case: JobSnapshot) -> Replica
         ) or end.finished_at is None
         if not late and not end.blames_peer and not _was_terminated(end):
             return end
-    # Nobody is without excuse: the status knows what pods that are gone said.
+    # Every failure blames a peer: the status recorded the failure of a pod that no longer exists.
     return next((end for end in ordered if end.from_record), ordered[0])
 
 
@@ -294,7 +294,7 @@ def _is_consequence(end: ReplicaFailure, first: ReplicaFailure, case: JobSnapsho
 
 
 def _ended_externally(end: ReplicaFailure) -> bool:
-    """Whether it was ended, and did not fail by itself."""
+    """Whether the container was ended from outside instead of failing by itself."""
     return (
         end.exit_code is None
         or end.exit_code in (SIGKILL_EXIT_CODE, SIGTERM_EXIT_CODE)
@@ -303,7 +303,7 @@ def _ended_externally(end: ReplicaFailure) -> bool:
 
 
 def _delay_after(first: ReplicaFailure, end: ReplicaFailure) -> timedelta:
-    """How long after the first."""
+    """The time from the first failure to this one."""
     return (
         end.finished_at - first.finished_at
         if end.finished_at is not None and first.finished_at is not None

@@ -1,4 +1,4 @@
-"""What comes out: rules as data, what they found, and the report that is made of it."""
+"""Rules as data, their matches, and the diagnosis that is made of them."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -9,37 +9,37 @@ from gangline.why.diagnosis.failures import JobFailures
 
 
 class RuleInput(msgspec.Struct, frozen=True):
-    """What a rule looks at: the case, and who failed in it."""
+    """The input of a rule: the snapshot and its failures."""
 
     snapshot: JobSnapshot
     failures: JobFailures
 
 
 class RuleMatch(msgspec.Struct, frozen=True):
-    """A rule that fits, with what its sentences need."""
+    """A rule that applies, with the values for its sentences."""
 
-    # Of whom: replicas. Matches that differ in nothing else become one.
+    # The replicas concerned. Matches that differ only in these are merged.
     replicas: tuple[str, ...] = ()
     values: Mapping[str, str] = {}
     evidence: tuple[str, ...] = ()
-    # The failure that it explains (`Team.ends`): the first rule that explains one has it.
+    # The index of the failure that the match explains. The first rule that explains a failure owns it.
     failure_index: int | None = None
 
 
 class DiagnosisRule(msgspec.Struct, frozen=True):
-    """One thing that can be wrong."""
+    """One thing that can be wrong with a job."""
 
     id: str
-    # For the table in docs/why.md: what must be seen.
+    # What must be observed, for the table in docs/why.md.
     symptom: str
     matches: Callable[[RuleInput], Iterable[RuleMatch]]
-    # Sentences, with {names} of values. A next step that needs a value nobody knows is left out.
+    # Sentences with {names} of values. A next step whose value is unknown is left out.
     cause: str
     next: tuple[str, ...] = ()
 
 
 class Cause(msgspec.Struct, frozen=True):
-    """One cause, with its evidence and what to do about it."""
+    """One cause with its evidence and the next steps."""
 
     rule: str
     cause: str
@@ -49,20 +49,20 @@ class Cause(msgspec.Struct, frozen=True):
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
-    """The answer. `cause`, `evidence` and `next` are those of the first of `causes`, the likeliest."""
+    """The answer. `cause`, `evidence` and `next` are those of the likeliest cause, which is the first of `causes`."""
 
     kind: str
     namespace: str
     name: str
     state: str
-    # How the job is, in one sentence.
+    # The state of the job in one sentence.
     summary: str
     healthy: bool
     cause: str = ""
     evidence: tuple[str, ...] = ()
     next: tuple[str, ...] = ()
     causes: tuple[Cause, ...] = ()
-    # Worth knowing, and not wrong.
+    # Facts worth knowing that are not wrong.
     notes: tuple[str, ...] = ()
     looked_at: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""How things are said: names, times, amounts, exit codes."""
+"""How names, times, amounts and exit codes are written for people."""
 
 import signal
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from gangline.api.quantity import Quantity, QuantityError, QuantityFormat
 
 MAX_NAMES = 3
-"""So many replicas are called by name, and the others counted."""
+"""At most this many replicas are listed by name; the rest are counted."""
 
 _EXIT_CODE_MEANINGS = {
     1: "the program ended with an error",
@@ -30,16 +30,16 @@ _SIGNAL_MEANINGS = {
 
 
 def exit_code_meaning(code: int) -> str:
-    """What an exit code says, in words."""
+    """The meaning of an exit code in words."""
     name = signal_name(code)
     if not name:
         return _EXIT_CODE_MEANINGS.get(code, "the program's own code")
-    told = _SIGNAL_MEANINGS.get(signal.Signals(code - 128), "")
-    return told or name
+    meaning = _SIGNAL_MEANINGS.get(signal.Signals(code - 128), "")
+    return meaning or name
 
 
 def signal_name(code: int | None) -> str:
-    """`SIGKILL` for 137; empty for what is no signal."""
+    """`SIGKILL` for 137; empty if the exit code is not a signal's."""
     if code is None or code <= 128:
         return ""
     try:
@@ -48,12 +48,12 @@ def signal_name(code: int | None) -> str:
         return ""
 
 
-def name_list(who: Sequence[str]) -> str:
+def name_list(replicas: Sequence[str]) -> str:
     """`worker-0, worker-1 and 6 more`."""
-    found = sorted(dict.fromkeys(who), key=_natural_order)
-    if len(found) > MAX_NAMES + 1:
-        return f"{', '.join(found[:MAX_NAMES])} and {len(found) - MAX_NAMES} more"
-    return " and ".join([", ".join(found[:-1]), found[-1]] if len(found) > 1 else found)
+    names = sorted(dict.fromkeys(replicas), key=_natural_order)
+    if len(names) > MAX_NAMES + 1:
+        return f"{', '.join(names[:MAX_NAMES])} and {len(names) - MAX_NAMES} more"
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def _natural_order(name: str) -> tuple[str, int, str]:
@@ -95,13 +95,13 @@ def quantity_text(quantity: Quantity) -> str:
 
 
 def larger_quantity(text: str) -> str:
-    """Half as much again, in round numbers: what to try instead of a limit that was too low."""
+    """Half as much again, rounded: a suggestion to replace a limit that was too low."""
     try:
         quantity = Quantity.of(text)
     except QuantityError:
         return ""
-    wanted = quantity.value() * 3 // 2
+    suggested = quantity.value() * 3 // 2
     for suffix, size in (("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)):
-        if wanted >= size:
-            return f"{-(-wanted // size)}{suffix}"
-    return str(wanted)
+        if suggested >= size:
+            return f"{-(-suggested // size)}{suffix}"
+    return str(suggested)

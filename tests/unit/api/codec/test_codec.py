@@ -9,7 +9,7 @@ import pytest
 
 from gangline.api.codec.codec import DecodeError, decode, decode_document, documents, encode, load, to_json
 from gangline.api.core import ConfigMap, Event, EventSeries, Lease, LeaseSpec, Pod, PodStatus
-from gangline.api.kubeflow.tfjob import TFJOB, TFJob
+from gangline.api.kubeflow.kinds import TFJOB, TFJob
 from gangline.api.meta import JSON, ApiStruct, Condition, ObjectMeta
 from gangline.api.quantity import Quantity
 from gangline.api.scheme import CORE_SCHEME, Resource

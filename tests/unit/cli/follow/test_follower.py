@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from gangline.api.kubeflow.tfjob import TFJOB
+from gangline.api.kubeflow.kinds import TFJOB
 from gangline.cli.follow.follower import MAX_CURVE_POINTS, TAIL_LINES, JobView
 from gangline.cli.follow.screen import PlainScreen, RepeatCollapser, choose_screen
 from gangline.cli.follow.view import Span, plain_text, replica_line

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from gangline.api.kubeflow.tfjob import TFJOB
+from gangline.api.kubeflow.kinds import TFJOB
 from gangline.api.kubeflow.training import Failure, TrainingJob
 from gangline.api.meta import Condition
 from gangline.cli.follow.outcome import RunOutcome, live_summary, plain_summary

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gangline.api.kubeflow.pytorchjob import PYTORCHJOB
+from gangline.api.kubeflow.kinds import PYTORCHJOB
 from gangline.base.errors import InputError
 from gangline.cli.manifests.from_command import job_from_command
 from gangline.cli.run.bundle import bundle_of, mentioned_files

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gangline.api.kubeflow.pytorchjob import PYTORCHJOB
-from gangline.api.kubeflow.tfjob import TFJOB
+from gangline.api.kubeflow.kinds import PYTORCHJOB, TFJOB
 from gangline.api.kubeflow.training import JobKind
 from gangline.api.meta import JSON, Key
 from gangline.base.errors import InputError

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gangline.api.kubeflow.pytorchjob import PYTORCHJOB
+from gangline.api.kubeflow.kinds import PYTORCHJOB
 from gangline.api.kubeflow.training import ConditionType, JobStatus
 from gangline.api.meta import JSON, Condition
 from gangline.frameworks.mpi import Mpi

@@ -8,10 +8,7 @@ import msgspec
 import pytest
 
 from gangline.api.core import Service
-from gangline.api.kubeflow.jaxjob import JAXJOB
-from gangline.api.kubeflow.mpijob import MPIJOB
-from gangline.api.kubeflow.pytorchjob import PYTORCHJOB
-from gangline.api.kubeflow.tfjob import TFJOB
+from gangline.api.kubeflow.kinds import JAXJOB, MPIJOB, PYTORCHJOB, TFJOB
 from gangline.api.kubeflow.training import (
     ADDRESSES_ANNOTATION,
     REPLICA_INDEX,

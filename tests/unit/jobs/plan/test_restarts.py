@@ -7,11 +7,8 @@ import msgspec
 import pytest
 
 from gangline.api.core import ContainerState, ContainerStateTerminated, ContainerStatus
-from gangline.api.kubeflow.mpijob import MPIJOB
-from gangline.api.kubeflow.pytorchjob import PYTORCHJOB
-from gangline.api.kubeflow.tfjob import TFJOB
+from gangline.api.kubeflow.kinds import MPIJOB, PYTORCHJOB, TFJOB, XGBOOSTJOB
 from gangline.api.kubeflow.training import ConditionType, JobStatus, RestartLedger, RestartScope
-from gangline.api.kubeflow.xgboostjob import XGBOOSTJOB
 from gangline.frameworks.mpi import Mpi
 from gangline.frameworks.pytorch import PyTorch
 from gangline.frameworks.tensorflow import TensorFlow

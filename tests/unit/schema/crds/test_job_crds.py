@@ -9,8 +9,7 @@ import msgspec
 import pytest
 from msgspec import inspect
 
-from gangline.api.kubeflow.kinds import TRAINING_KINDS
-from gangline.api.kubeflow.mpijob import MPIJOB
+from gangline.api.kubeflow.kinds import MPIJOB, TRAINING_KINDS
 from gangline.api.kubeflow.training import JobKind, JobStatus, RestartLedger
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.crd.validation import crd_problems

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from gangline.api.kubeflow.kinds import TRAINING_KINDS
-from gangline.api.kubeflow.tfjob import TFJOB
+from gangline.api.kubeflow.kinds import TFJOB, TRAINING_KINDS
 from gangline.api.kubeflow.training import JobKind
 from gangline.api.meta import JSON
 from gangline.sdk.build.pod_templates import (

@@ -11,8 +11,7 @@ from random import Random
 
 import pytest
 
-from gangline.api.kubeflow.kinds import TRAINING_KINDS
-from gangline.api.kubeflow.pytorchjob import PYTORCHJOB
+from gangline.api.kubeflow.kinds import PYTORCHJOB, TRAINING_KINDS
 from gangline.api.kubeflow.training import JobKind
 from gangline.api.meta import JSON
 from gangline.sdk.build.pod_templates import pod_specs, training_container

@@ -1,1 +1,1 @@
-"""The rules, by what they look at. The order in which they are asked is in `table.py`."""
+"""The rules, grouped by what they look at. `table.py` has their order."""

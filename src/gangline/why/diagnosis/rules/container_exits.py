@@ -1,4 +1,4 @@
-"""Containers that ended, by what node and exit code say."""
+"""Rules about containers that ended, by exit code and by the node's reason."""
 
 import re
 from collections.abc import Iterator
@@ -53,11 +53,11 @@ def out_of_memory(scene: RuleInput) -> Iterator[RuleMatch]:
 
 
 def _peak_text(end: ReplicaFailure, limit: str) -> str:
-    """How much it had, where its node says so."""
-    found = _PEAK_MEMORY.match(end.message)
-    # One that is below was killed under another limit, as in a drill.
-    exceeds = found is not None and Quantity.of(found["peak"]) > Quantity.of(limit)
-    return f", peak {found['peak']}" if found is not None and exceeds else ""
+    """The peak memory use, if the node reports it."""
+    peak = _PEAK_MEMORY.match(end.message)
+    # A peak below the limit means that another limit killed the container, as in a drill.
+    exceeds = peak is not None and Quantity.of(peak["peak"]) > Quantity.of(limit)
+    return f", peak {peak['peak']}" if peak is not None and exceeds else ""
 
 
 def _node_headroom(case: JobSnapshot, replica: ReplicaFacts | None) -> list[str]:
@@ -65,22 +65,22 @@ def _node_headroom(case: JobSnapshot, replica: ReplicaFacts | None) -> list[str]
     if node is None or case.allocated_by_node is None:
         return []
     offered = parse_resources(node.status.allocatable).get("memory", ZERO)
-    left = offered - case.allocated_by_node.get(node.metadata.name, {}).get("memory", ZERO)
-    if left <= ZERO:
+    headroom = offered - case.allocated_by_node.get(node.metadata.name, {}).get("memory", ZERO)
+    if headroom <= ZERO:
         return []
     return [
-        f"node {node.metadata.name} has {quantity_text(left)} that nobody asked for, so the limit is the bound, not the node"
+        f"node {node.metadata.name} has {quantity_text(headroom)} that nobody asked for, so the limit is the bound, not the node"
     ]
 
 
 def volume_full(scene: RuleInput) -> Iterator[RuleMatch]:
     for index, end, _ in primary_failures(scene):
-        found = _VOLUME_OVER_LIMIT.search(end.message)
-        if found:
+        match = _VOLUME_OVER_LIMIT.search(end.message)
+        if match:
             values = {
-                "volume": found["volume"],
-                "limit": found["limit"],
-                "more": larger_quantity(found["limit"]),
+                "volume": match["volume"],
+                "limit": match["limit"],
+                "more": larger_quantity(match["limit"]),
             }
             yield failure_match(scene, index, (end.message.strip(),), values)
 
@@ -99,7 +99,7 @@ def eviction(scene: RuleInput) -> Iterator[RuleMatch]:
 
 def disruption(scene: RuleInput) -> Iterator[RuleMatch]:
     for index, _, replica in primary_failures(scene):
-        told = (
+        message = (
             next(
                 (
                     one
@@ -111,40 +111,40 @@ def disruption(scene: RuleInput) -> Iterator[RuleMatch]:
             if replica is not None
             else None
         )
-        if told is not None:
-            why = DISRUPTION_MEANINGS.get(told.reason, told.reason)
-            yield failure_match(scene, index, (f"{told.reason}: {told.message}",), {"why": why}, log=False)
+        if message is not None:
+            why = DISRUPTION_MEANINGS.get(message.reason, message.reason)
+            yield failure_match(scene, index, (f"{message.reason}: {message.message}",), {"why": why}, log=False)
 
 
 def node_lost(scene: RuleInput) -> Iterator[RuleMatch]:
     case = scene.snapshot
-    told = set()
+    reported_nodes = set()
     for index, end, replica in primary_failures(scene):
         node = case.node(replica.pod.spec.node_name) if replica is not None else None
         if end.reason in NODE_LOST_REASONS or (
             node is not None and not _is_ready(case, node.metadata.name) and end.exit_code is None
         ):
-            told.add(end.replica)
+            reported_nodes.add(end.replica)
             values = {"node": replica.pod.spec.node_name if replica is not None else "its node"}
             yield failure_match(scene, index, (end.message,) if end.message else (), values)
     for one in case.replicas:
         name = one.pod.spec.node_name
         over = one.pod.status.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
-        if over or case.job.is_finished or not name or one.name in told or _is_ready(case, name):
+        if over or case.job.is_finished or not name or one.name in reported_nodes or _is_ready(case, name):
             continue
         found = case.node(name)
-        said = [
+        evidence = [
             f"{one.type} is {one.status}: {one.reason} {one.message}"
             for one in (found.status.conditions if found else ())
             if one.type == "Ready"
         ]
         if case.nodes is not None and found is None:
-            said = ["there is no such node any more"]
-        yield RuleMatch((one.name,), {"node": name, "again": "", "job": case.job.name}, tuple(said))
+            evidence = ["there is no such node any more"]
+        yield RuleMatch((one.name,), {"node": name, "again": "", "job": case.job.name}, tuple(evidence))
 
 
 def _is_ready(case: JobSnapshot, name: str) -> bool:
-    """Unless it is known to be gone or not ready."""
+    """Whether the node is ready; True unless it is known to be gone or not ready."""
     if case.nodes is None:
         return True
     node = case.node(name)
@@ -153,22 +153,22 @@ def _is_ready(case: JobSnapshot, name: str) -> bool:
 
 def stuck_deletion(scene: RuleInput) -> Iterator[RuleMatch]:
     case = scene.snapshot
-    for one in case.replicas:
-        since = one.pod.metadata.deletion_timestamp
+    for replica in case.replicas:
+        since = replica.pod.metadata.deletion_timestamp
         age = case.elapsed_since(since)
         if since is not None and age > case.timeouts.stuck_deleting_after:
-            holds = ", ".join(one.pod.metadata.finalizers) if one.pod.metadata.finalizers else ""
+            holds = ", ".join(replica.pod.metadata.finalizers) if replica.pod.metadata.finalizers else ""
             values = {
                 "age": duration_phrase(age),
-                "pod": one.pod.metadata.name,
+                "pod": replica.pod.metadata.name,
                 "namespace": case.job.namespace,
             }
-            said = (
+            evidence = (
                 f"its finalizers: {holds}"
                 if holds
-                else f"its node {one.pod.spec.node_name} does not confirm that it has ended"
+                else f"its node {replica.pod.spec.node_name} does not confirm that it has ended"
             )
-            yield RuleMatch((one.name,), values, (f"it should have been gone at {since:%H:%M:%S}", said))
+            yield RuleMatch((replica.name,), values, (f"it should have been gone at {since:%H:%M:%S}", evidence))
 
 
 def pod_rejection(scene: RuleInput) -> Iterator[RuleMatch]:
@@ -198,11 +198,11 @@ def pod_deadline(scene: RuleInput) -> Iterator[RuleMatch]:
 
 
 def probe_failed(scene: RuleInput) -> Iterator[RuleMatch]:
-    """A container that its node ended because it did not answer."""
+    """A container that the node killed because its probe failed."""
     for index, end, replica in primary_failures(scene):
         if replica is None or end.exit_code not in (137, 143):
             continue
-        told = next(
+        event = next(
             (
                 e
                 for e in reversed(replica.events)
@@ -210,9 +210,9 @@ def probe_failed(scene: RuleInput) -> Iterator[RuleMatch]:
             ),
             None,
         )
-        if told is not None:
-            probe = "livenessProbe" if "iveness" in told.message else "startupProbe"
-            yield failure_match(scene, index, (told.message,), {"probe": probe})
+        if event is not None:
+            probe = "livenessProbe" if "iveness" in event.message else "startupProbe"
+            yield failure_match(scene, index, (event.message,), {"probe": probe})
 
 
 def shared_memory(scene: RuleInput) -> Iterator[RuleMatch]:
@@ -278,19 +278,19 @@ def unexplained_failure(scene: RuleInput) -> Iterator[RuleMatch]:
 
 
 def completion_loop(scene: RuleInput) -> Iterator[RuleMatch]:
-    """Not a failure, and yet it never ends."""
+    """A container that succeeds and is restarted, over and over. Not a failure, but it never ends."""
     case = scene.snapshot
-    for one in case.replicas:
-        for status in one.container_statuses:
+    for replica in case.replicas:
+        for status in replica.container_statuses:
             before, held = status.last_state.terminated, status.state.waiting
             if before is not None and before.exit_code == 0 and held is not None and held.reason == "CrashLoopBackOff":
                 values = {
-                    "type": one.type,
+                    "type": replica.type,
                     "times": times_phrase(status.restart_count),
-                    "field": one.template_path.partition(".template")[0],
+                    "field": replica.template_path.partition(".template")[0],
                 }
                 yield RuleMatch(
-                    (one.name,),
+                    (replica.name,),
                     values,
                     (f"container {status.name} ended with exit code 0 and waits for its next start: {held.message}",),
                 )
@@ -374,7 +374,7 @@ TERMINATION_RULES = (
         ("give {path}.{probe} more time (timeoutSeconds, failureThreshold), or remove it", "{again}"),
     ),
 )
-"""Said by the node: asked before the log is read."""
+"""Rules on the node's own reasons. They come before rules that read the log."""
 
 EXIT_CODE_RULES = (
     DiagnosisRule(

@@ -1,4 +1,4 @@
-"""What several rules say in the same way: evidence of an end, and what to type after a change."""
+"""What several rules share: evidence of a container's end, and the command to type after a change."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -9,11 +9,11 @@ from gangline.why.diagnosis.wording import count_phrase, exit_code_meaning, sign
 
 TAIL_LINES = 5
 MAX_LINE_LENGTH = 300
-"""Characters of a log line that are shown."""
+"""At most this many characters of a log line are shown."""
 
 
 def primary_failures(scene: RuleInput) -> Iterator[tuple[int, ReplicaFailure, ReplicaFacts | None]]:
-    """The failures that want an explanation, the first of the team first."""
+    """The failures that need an explanation, the first failure of the job first."""
     for index, end in enumerate(scene.failures.primary):
         yield index, end, scene.snapshot.replica(end.pod)
 
@@ -27,7 +27,7 @@ def failure_match(
     log: bool = True,
     brief: bool = False,
 ) -> RuleMatch:
-    """A match that explains a failure: with how it ended (`brief`: without what that means), and its last lines."""
+    """A match that explains a failure by how it ended and its last lines (`brief`: without the exit code's meaning)."""
     end = scene.failures.primary[index]
     replica = scene.snapshot.replica(end.pod)
     lines = [*evidence, exit_summary(scene.snapshot, end, brief=brief)]
@@ -42,7 +42,7 @@ def failure_match(
 
 
 def failure_values(case: JobSnapshot, end: ReplicaFailure, replica: ReplicaFacts | None) -> dict[str, str]:
-    """What sentences about a failure may name."""
+    """The values that sentences about a failure may use."""
     values = {
         "job": case.job.name,
         "kind": case.job.kind,
@@ -64,7 +64,7 @@ def failure_values(case: JobSnapshot, end: ReplicaFailure, replica: ReplicaFacts
 
 
 def retry_hint(job: JobFacts, replica: str = "") -> str:
-    """What to type after a change."""
+    """The command to type after a change."""
     where = f" -n {job.namespace}" if job.namespace != "default" else ""
     resource = f"{job.kind.lower()}/{job.name}"
     if job.run_ended_at is not None:
@@ -78,7 +78,7 @@ def retry_hint(job: JobFacts, replica: str = "") -> str:
 
 
 def logs_command(job: JobFacts, end: ReplicaFailure) -> str:
-    """What shows all that was said."""
+    """The command that shows the whole log."""
     where = f" -n {job.namespace}" if job.namespace != "default" else ""
     previous = " --previous" if end.in_backoff else ""
     kind, _, index = end.replica.rpartition("-")
@@ -115,14 +115,14 @@ def _has_specific_reason(end: ReplicaFailure) -> bool:
 
 
 def log_tail(end: ReplicaFailure, most: int = TAIL_LINES) -> list[str]:
-    """The end of the log, if there is one."""
+    """The last lines of the log; empty if there is no log."""
     lines = [line for line in end.log if line.strip()][-most:]
     if not lines:
         return []
     return ["last lines:", *(quoted_line(end.replica, line) for line in lines)]
 
 
-def quoted_line(who: str, line: str) -> str:
+def quoted_line(replica: str, line: str) -> str:
     """`  worker-3│ …`."""
     text = line.rstrip()
-    return f"  {who}│ {text[:MAX_LINE_LENGTH]}{'…' if len(text) > MAX_LINE_LENGTH else ''}"
+    return f"  {replica}│ {text[:MAX_LINE_LENGTH]}{'…' if len(text) > MAX_LINE_LENGTH else ''}"

@@ -1,4 +1,4 @@
-"""What the job says of itself: spec, operator, suspension, limits."""
+"""Rules about the job object itself: spec, operator, suspension, limits."""
 
 from collections.abc import Iterator
 
@@ -12,24 +12,24 @@ OUR_MANAGERS = ("", "kubeflow.org/training-operator")
 
 def invalid_spec(scene: RuleInput) -> Iterator[RuleMatch]:
     job = scene.snapshot.job
-    told = next((one for one in job.conditions if one.reason.endswith("FailedValidation")), None)
+    condition = next((entry for entry in job.conditions if entry.reason.endswith("FailedValidation")), None)
     problems = job.problems if _is_unstarted(scene.snapshot) else ()
-    if not problems and told is not None and told.status == "True":
-        problems = (told.message,)
+    if not problems and condition is not None and condition.status == "True":
+        problems = (condition.message,)
     if not problems or job.state == "Succeeded":
         return
-    said = [f"the operator says: {told.message}"] if told is not None else []
-    said += [
-        f"event {one.reason}: {one.message}"
-        for one in scene.snapshot.events
-        if one.warning and ("Validation" in one.reason or "Marshal" in one.reason)
+    evidence = [f"the operator says: {condition.message}"] if condition is not None else []
+    evidence += [
+        f"event {entry.reason}: {entry.message}"
+        for entry in scene.snapshot.events
+        if entry.warning and ("Validation" in entry.reason or "Marshal" in entry.reason)
     ]
     values = {"first": problems[0], "field": problems[0].partition(":")[0], "again": retry_hint(job)}
-    yield RuleMatch(values=values, evidence=(*problems, *dict.fromkeys(said)))
+    yield RuleMatch(values=values, evidence=(*problems, *dict.fromkeys(evidence)))
 
 
 def _is_unstarted(case: JobSnapshot) -> bool:
-    """Nothing has come of it. Where something has, its operator's rules are not ours."""
+    """Whether nothing of the job has started. Where pods exist, an operator with other rules accepted the job."""
     if not case.job.has_status:
         return not case.replicas
     return case.job.state in ("Pending", "Created", "Failed") and not case.replicas and not case.pods_unreadable
@@ -46,7 +46,7 @@ def managed_elsewhere(scene: RuleInput) -> Iterator[RuleMatch]:
 
 
 def _is_unnoticed(scene: RuleInput) -> bool:
-    """No status, no event, no pod. An operator whose tries are all refused may write no status, but it tells."""
+    """Whether there is no status, no event and no pod. An operator whose requests all fail still emits events."""
     case = scene.snapshot
     return not case.is_acknowledged and case.elapsed_since(case.job.created_at) >= case.timeouts.unnoticed_after
 
@@ -74,7 +74,7 @@ def operator_silent(scene: RuleInput) -> Iterator[RuleMatch]:
     case = scene.snapshot
     if not _is_unnoticed(scene) or not case.operator.signs_of_life:
         return
-    said = [quoted_line("operator", line) for line in case.operator.log[-5:]]
+    log_lines = [quoted_line("operator", line) for line in case.operator.log[-5:]]
     yield RuleMatch(
         values={
             "age": duration_phrase(case.elapsed_since(case.job.created_at)),
@@ -85,7 +85,7 @@ def operator_silent(scene: RuleInput) -> Iterator[RuleMatch]:
             f"it has no status, {duration_phrase(case.elapsed_since(case.job.created_at))} after it was created",
             *case.operator.signs_of_life,
             *case.operator.unhealthy_pods,
-            *(("what the operator logged about it:", *said) if said else ()),
+            *(("what the operator logged about it:", *log_lines) if log_lines else ()),
         ),
     )
 
@@ -94,12 +94,12 @@ def kueue_admission(scene: RuleInput) -> Iterator[RuleMatch]:
     case = scene.snapshot
     if not case.job.suspended or not case.job.queue or case.job.is_finished:
         return
-    told = [one.message for one in case.events if "Quota" in one.reason or one.reason == "Pending"]
+    messages = [event.message for event in case.events if "Quota" in event.reason or event.reason == "Pending"]
     yield RuleMatch(
         values={"queue": case.job.queue, "job": case.job.name, "namespace": case.job.namespace},
         evidence=(
             f"{case.job.suspend_field} is true, and Kueue's queue label says {case.job.queue}",
-            *told[-1:],
+            *messages[-1:],
         ),
     )
 
@@ -117,7 +117,7 @@ def deadline_exceeded(scene: RuleInput) -> Iterator[RuleMatch]:
 
 
 def backoff_limit(scene: RuleInput) -> Iterator[RuleMatch]:
-    """Only when nothing is left that says what failed: else that is the cause."""
+    """Matches only if nothing shows what failed; otherwise that failure is the cause."""
     job = scene.snapshot.job
     failed = job.true_condition("Failed")
     if failed is None or scene.failures.primary or not _reached_backoff_limit(failed.reason, failed.message):
@@ -191,7 +191,7 @@ JOB_RULES = (
         ("raise or remove {field}, or make the job shorter", "{again}"),
     ),
 )
-"""Asked before the pods are looked at."""
+"""Tried before the rules about pods."""
 
 FALLBACK_RULES = (
     DiagnosisRule(
@@ -212,4 +212,4 @@ FALLBACK_RULES = (
         ("set cleanPodPolicy: None to keep the pods and their logs, and run it once more", "{again}"),
     ),
 )
-"""Asked when nothing else fits."""
+"""Tried if no other rule matches."""

@@ -1,4 +1,4 @@
-"""What programs say before they end: patterns, each with what it means."""
+"""Rules about the last output of programs: patterns and their meaning."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ def log_pattern(
     *,
     more: Callable[[JobSnapshot, ReplicaFacts | None, ReplicaFailure], dict[str, str]] | None = None,
 ) -> Callable[[RuleInput], Iterator[RuleMatch]]:
-    """Failures whose last lines fit a pattern; its groups are what the sentences name."""
+    """A rule for failures whose last lines match a pattern. The groups of the pattern are values for the sentences."""
     compiled = re.compile(pattern, _FLAGS)
 
     def matches(scene: RuleInput) -> Iterator[RuleMatch]:
@@ -45,7 +45,7 @@ def _last_match(pattern: re.Pattern[str], end: ReplicaFailure) -> tuple[str, re.
 
 
 def _read_only_mount(_: JobSnapshot, replica: ReplicaFacts | None, end: ReplicaFailure) -> dict[str, str]:
-    """The read-only mount that the message speaks of, if one does."""
+    """The read-only mount that the message names, if it names one."""
     text = " ".join(end.output)
     for one in replica.mounts if replica is not None else ():
         if one.read_only and one.path in text:
@@ -78,18 +78,18 @@ _RENDEZVOUS_TIMEOUT = re.compile(
 
 
 def mentioned_peer(case: JobSnapshot, end: ReplicaFailure) -> tuple[str, ReplicaFacts | None]:
-    """Whom a failure speaks of: the address in its last lines, and the replica that has it."""
+    """The peer that a failure names: the address in its last lines, and the replica with this address."""
     for line in reversed(end.output):
-        for found in _HOST_AND_PORT.finditer(line):
-            host, address = found["host"], found[0]
-            for one in case.replicas:
-                mine = one.name == end.replica
+        for match in _HOST_AND_PORT.finditer(line):
+            host, address = match["host"], match[0]
+            for replica in case.replicas:
+                mine = replica.name == end.replica
                 short = host.partition(".")[0]
                 if not mine and (
-                    short == one.pod.metadata.name or (host == one.pod.status.pod_ip and host != "127.0.0.1")
+                    short == replica.pod.metadata.name or (host == replica.pod.status.pod_ip and host != "127.0.0.1")
                 ):
-                    return address, one
-    addresses = (found[0] for found in map(_HOST_AND_PORT.search, reversed(end.output)) if found is not None)
+                    return address, replica
+    addresses = (match[0] for match in map(_HOST_AND_PORT.search, reversed(end.output)) if match is not None)
     return next(addresses, ""), None
 
 
@@ -127,7 +127,7 @@ def rendezvous_timeout(scene: RuleInput) -> Iterator[RuleMatch]:
 
 
 def peer_lost(scene: RuleInput) -> Iterator[RuleMatch]:
-    """Everybody blames somebody else: nobody who is still there began it."""
+    """Every failure blames a peer, and the replica that failed first no longer exists."""
     for index, end, _ in primary_failures(scene):
         if not _blames_other_replica(scene, end):
             continue
@@ -136,7 +136,7 @@ def peer_lost(scene: RuleInput) -> Iterator[RuleMatch]:
 
 
 def _blames_other_replica(scene: RuleInput, end: ReplicaFailure) -> bool:
-    """Whether it speaks of a peer; who is alone has none."""
+    """Whether the failure blames a peer. A job with one replica has no peers."""
     return end.blames_peer and (scene.snapshot.job.desired_total or len(scene.snapshot.replicas)) > 1
 
 
@@ -155,13 +155,16 @@ def python_exception(scene: RuleInput) -> Iterator[RuleMatch]:
     for index, end, _ in primary_failures(scene):
         if _blames_other_replica(scene, end) or not any(TRACEBACK_HEADER in line for line in end.last_output):
             continue
-        found = next(
+        exception_line = next(
             (match for match in map(_EXCEPTION.match, (line.strip() for line in reversed(end.last_output))) if match),
             None,
         )
-        if found is not None:
+        if exception_line is not None:
             frame = next((line.strip() for line in reversed(end.last_output) if line.strip().startswith("File ")), "")
-            values = {"error": found["error"], "what": f": {found['what']}" if found["what"] else ""}
+            values = {
+                "error": exception_line["error"],
+                "what": f": {exception_line['what']}" if exception_line["what"] else "",
+            }
             values |= {"frame": frame} if frame else {}
             yield failure_match(scene, index, (), values)
 
@@ -345,7 +348,7 @@ LOG_RULES = (
         ("look there: {frame}", "{again}"),
     ),
 )
-"""Asked of failures that do not blame a peer, before exit codes."""
+"""Tried on failures that do not blame a peer, before the rules about exit codes."""
 
 PEER_RULES = (
     DiagnosisRule(

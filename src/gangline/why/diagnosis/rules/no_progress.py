@@ -1,4 +1,4 @@
-"""Pods that run and get nowhere. Said only where it can be read; else nothing is said."""
+"""Rules about pods that run without progress. They match only on what could be read."""
 
 import re
 import statistics
@@ -13,14 +13,14 @@ from gangline.why.diagnosis.rules.evidence import quoted_line
 from gangline.why.diagnosis.wording import duration_phrase, quantity_text, time_of_day
 
 IDLE_CPU = Quantity.of("10m")
-"""Who uses less of a CPU than this does nothing."""
+"""A replica that uses less CPU than this is idle."""
 _STEP_NUMBER = re.compile(r"\bstep[\"']?[\s:=#]+(\d+)", re.IGNORECASE)
 MIN_STEPS, LAG_SHARE = 20, 0.5
-"""From so many steps on, and with less than this share of the others' steps, a replica lags."""
+"""A replica lags if the others have made this many steps, and it has made less than this share of them."""
 
 
 def running_replicas(case: JobSnapshot) -> list[ReplicaFacts]:
-    """Pods that run, and are not on their way out."""
+    """Pods that run and are not being deleted."""
     return [
         one
         for one in case.replicas
@@ -29,68 +29,70 @@ def running_replicas(case: JobSnapshot) -> list[ReplicaFacts]:
 
 
 def running_since(replica: ReplicaFacts) -> datetime | None:
-    """When its newest container began to run."""
+    """When the newest container of the replica started."""
     begun = [one.state.running.started_at for one in replica.pod.status.container_statuses if one.state.running]
     return max((moment for moment in begun if moment is not None), default=None)
 
 
 def hang(scene: RuleInput) -> Iterator[RuleMatch]:
-    """All of the team is silent and idle: one alone may wait for the others, or have nothing to say."""
+    """The whole job is silent and idle. A single silent replica may just wait for the others."""
     case = scene.snapshot
-    going = running_replicas(case)
-    if not is_silent(case) or not all(one.cpu is not None and one.cpu < IDLE_CPU for one in going):
+    running = running_replicas(case)
+    if not is_silent(case) or not all(replica.cpu is not None and replica.cpu < IDLE_CPU for replica in running):
         return
-    last = max((one.last_log_at for one in going if one.last_log_at is not None), default=None)
-    since_then = case.elapsed_since(last or min(filter(None, map(running_since, going)), default=None))
+    last = max((replica.last_log_at for replica in running if replica.last_log_at is not None), default=None)
+    since_then = case.elapsed_since(last or min(filter(None, map(running_since, running)), default=None))
     evidence = [f"the last line was written at {time_of_day(last)}" if last else "no line was ever written"]
-    evidence += [f"{one.name} uses {quantity_text(one.cpu)} CPU" for one in going[:3] if one.cpu is not None]
-    evidence += [quoted_line(one.name, line) for one in going[:3] for line in _log_lines(one)[-1:]]
-    values = {"age": duration_phrase(since_then), "job": case.job.name, "pod": going[0].pod.metadata.name}
-    yield RuleMatch(tuple(one.name for one in going), values, tuple(evidence))
+    evidence += [
+        f"{replica.name} uses {quantity_text(replica.cpu)} CPU" for replica in running[:3] if replica.cpu is not None
+    ]
+    evidence += [quoted_line(replica.name, line) for replica in running[:3] for line in _log_lines(replica)[-1:]]
+    values = {"age": duration_phrase(since_then), "job": case.job.name, "pod": running[0].pod.metadata.name}
+    yield RuleMatch(tuple(replica.name for replica in running), values, tuple(evidence))
 
 
 def is_silent(case: JobSnapshot) -> bool:
-    """Whether a job should get on and nobody of it has said anything for too long. Then its CPU is worth a look."""
-    going = running_replicas(case)
-    return bool(going) and not case.job.is_finished and all(_is_quiet(case, one) for one in going)
+    """Whether no replica of a running job has logged anything for too long. Only then is its CPU use read."""
+    running = running_replicas(case)
+    return bool(running) and not case.job.is_finished and all(_is_quiet(case, one) for one in running)
 
 
-def _is_quiet(case: JobSnapshot, one: ReplicaFacts) -> bool:
-    begun = running_since(one)
-    long_enough = begun is not None and case.elapsed_since(begun) >= case.timeouts.hung_after
-    return long_enough and case.elapsed_since(one.last_log_at or begun) >= case.timeouts.hung_after
+def _is_quiet(case: JobSnapshot, replica: ReplicaFacts) -> bool:
+    started = running_since(replica)
+    long_enough = started is not None and case.elapsed_since(started) >= case.timeouts.hung_after
+    return long_enough and case.elapsed_since(replica.last_log_at or started) >= case.timeouts.hung_after
 
 
-def _log_lines(one: ReplicaFacts) -> tuple[str, ...]:
-    return next((lines for lines in one.logs.values() if lines), ())
+def _log_lines(replica: ReplicaFacts) -> tuple[str, ...]:
+    return next((lines for lines in replica.logs.values() if lines), ())
 
 
 def straggler(scene: RuleInput) -> Iterator[RuleMatch]:
     case = scene.snapshot
     by_type: dict[str, list[tuple[ReplicaFacts, int]]] = {}
-    for one in running_replicas(case):
-        steps = [int(found[1]) for line in _log_lines(one) if (found := _STEP_NUMBER.search(line))]
+    for replica in running_replicas(case):
+        steps = [int(found[1]) for line in _log_lines(replica) if (found := _STEP_NUMBER.search(line))]
         if steps:
-            by_type.setdefault(one.type, []).append((one, steps[-1]))
-    for known in by_type.values():
-        if len(known) < 3 or case.job.is_finished:
+            by_type.setdefault(replica.type, []).append((replica, steps[-1]))
+    for peers in by_type.values():
+        if len(peers) < 3 or case.job.is_finished:
             continue
-        usual = statistics.median(step for _, step in known)
-        begun = sorted(filter(None, (running_since(one) for one, _ in known)))
-        for one, step in known:
-            started = running_since(one)
-            # Who came later is behind, and that is all.
-            late = started is not None and begun and started - begun[0] > (case.now - begun[0]) * 0.2
+        usual = statistics.median(step for _, step in peers)
+        start_times = sorted(filter(None, (running_since(replica) for replica, _ in peers)))
+        for replica, step in peers:
+            started = running_since(replica)
+            # A replica that started later is expected to be behind.
+            late = started is not None and start_times and started - start_times[0] > (case.now - start_times[0]) * 0.2
             if usual >= MIN_STEPS and step < LAG_SHARE * usual and not late:
                 values = {
                     "step": str(step),
                     "usual": f"{usual:g}",
-                    "node": one.pod.spec.node_name or "its node",
+                    "node": replica.pod.spec.node_name or "its node",
                     "job": case.job.name,
                 }
-                cpu = (f"it uses {quantity_text(one.cpu)} CPU",) if one.cpu is not None else ()
+                cpu = (f"it uses {quantity_text(replica.cpu)} CPU",) if replica.cpu is not None else ()
                 yield RuleMatch(
-                    (one.name,), values, (f"steps: {', '.join(f'{r.name} {n}' for r, n in known[:8])}", *cpu)
+                    (replica.name,), values, (f"steps: {', '.join(f'{r.name} {n}' for r, n in peers[:8])}", *cpu)
                 )
 
 

@@ -1,4 +1,4 @@
-"""Pods that were not created: what the server said to whoever tried."""
+"""Rules about pods that were not created, by the server's responses."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -21,11 +21,11 @@ _PRIORITY_CLASS = re.compile(r"no PriorityClass with name (?P<priority>\S+) was 
 _WEBHOOK_DENIED = re.compile(r'admission webhook "(?P<webhook>[^"]+)" denied the request: (?P<why>.+)')
 
 _GANG_SCHEDULER_MISSING = "GangSchedulerMissing"
-"""The operator's own word for a gang that it lets nobody place. No server has said anything then."""
+"""The operator's own reason for a job whose gang scheduler it does not use. The server has rejected nothing then."""
 
 
 def refusal_messages(case: JobSnapshot) -> Iterator[str]:
-    """What was refused and still is: the job is blocked, or lacks pods and the last tries were refused."""
+    """Current rejections: the job is blocked, or lacks pods and the last attempts to create them were rejected."""
     job = case.job
     blocked, failed = job.true_condition("Blocked"), job.true_condition("Failed")
     if blocked is not None and blocked.reason != _GANG_SCHEDULER_MISSING:
@@ -40,7 +40,7 @@ def refusal_messages(case: JobSnapshot) -> Iterator[str]:
 
 
 def refusal_matcher(*patterns: re.Pattern[str]) -> Callable[[RuleInput], Iterator[RuleMatch]]:
-    """The first refusal that a pattern fits; its groups are what the sentences name."""
+    """A rule for the first rejection that matches a pattern. The groups of the pattern are values for the sentences."""
 
     def matches(scene: RuleInput) -> Iterator[RuleMatch]:
         job = scene.snapshot.job
@@ -64,7 +64,7 @@ def refusal_matcher(*patterns: re.Pattern[str]) -> Callable[[RuleInput], Iterato
 
 
 def gang_scheduler_missing(scene: RuleInput) -> Iterator[RuleMatch]:
-    """The operator itself makes nothing: the job asks for a gang scheduler that it does not use."""
+    """The operator creates nothing, because the job asks for a gang scheduler that the operator does not use."""
     job = scene.snapshot.job
     blocked = job.true_condition("Blocked")
     if blocked is not None and blocked.reason == _GANG_SCHEDULER_MISSING:

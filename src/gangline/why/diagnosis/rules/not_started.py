@@ -1,4 +1,4 @@
-"""Pods that have a node and do not start: claims, volumes, images, configuration, the command itself."""
+"""Rules about pods that have a node but do not start: claims, volumes, images, configuration, the command itself."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -41,7 +41,7 @@ _COMMAND_NOT_FOUND = re.compile(
 
 
 def starting_replicas(case: JobSnapshot) -> Iterator[ReplicaFacts]:
-    """Pods that are meant to start and have not."""
+    """Pods that should start and have not started."""
     for one in case.replicas:
         if one.pod.status.phase == PodPhase.PENDING and one.pod.metadata.deletion_timestamp is None:
             yield one
@@ -49,24 +49,27 @@ def starting_replicas(case: JobSnapshot) -> Iterator[ReplicaFacts]:
 
 def waiting_containers(case: JobSnapshot) -> Iterator[tuple[ReplicaFacts, str, str, str]]:
     """Containers that cannot be started: replica, container, reason, message."""
-    for one in case.replicas:
-        if one.pod.status.phase not in (PodPhase.PENDING, PodPhase.RUNNING) or one.pod.metadata.deletion_timestamp:
+    for replica in case.replicas:
+        if (
+            replica.pod.status.phase not in (PodPhase.PENDING, PodPhase.RUNNING)
+            or replica.pod.metadata.deletion_timestamp
+        ):
             continue
-        for status in one.container_statuses:
+        for status in replica.container_statuses:
             held = status.state.waiting
             if held is not None and held.reason:
-                yield one, status.name, held.reason, held.message
+                yield replica, status.name, held.reason, held.message
 
 
 def start_errors(case: JobSnapshot) -> Iterator[tuple[ReplicaFacts, str, str]]:
-    """What keeps pods from starting: replica, container ("" for the pod), what was said."""
-    for one, container, reason, message in waiting_containers(case):
+    """What keeps pods from starting: replica, container ("" for the pod), message."""
+    for replica, container, reason, message in waiting_containers(case):
         if reason in ("CreateContainerConfigError", "CreateContainerError", "RunContainerError"):
-            yield one, container, message
-    for one in starting_replicas(case):
-        for event in reversed(one.events):
+            yield replica, container, message
+    for replica in starting_replicas(case):
+        for event in reversed(replica.events):
             if event.warning and event.reason in ("FailedMount", "FailedAttachVolume", "FailedScheduling"):
-                yield one, "", event.message
+                yield replica, "", event.message
 
 
 # Claims
@@ -80,31 +83,36 @@ def _unstarted_claims(case: JobSnapshot) -> Iterator[tuple[ReplicaFacts, ClaimFa
 
 
 def missing_claim(scene: RuleInput) -> Iterator[RuleMatch]:
-    told = set()
-    for one, claim in _unstarted_claims(scene.snapshot):
+    reported = set()
+    for replica, claim in _unstarted_claims(scene.snapshot):
         if not claim.exists:
-            told.add(one.name)
-            yield _missing_claim_match(scene.snapshot, one, claim.name, "it is not there")
-    for one, _, message in start_errors(scene.snapshot):
-        found = _MISSING_CLAIM.search(message)
-        if found and one.name not in told:
-            yield _missing_claim_match(scene.snapshot, one, found["claim"], message)
+            reported.add(replica.name)
+            yield _missing_claim_match(scene.snapshot, replica, claim.name, "it is not there")
+    for replica, _, message in start_errors(scene.snapshot):
+        match = _MISSING_CLAIM.search(message)
+        if match and replica.name not in reported:
+            yield _missing_claim_match(scene.snapshot, replica, match["claim"], message)
 
 
-def _missing_claim_match(case: JobSnapshot, one: ReplicaFacts, claim: str, said: str) -> RuleMatch:
-    values = {"claim": claim, "namespace": case.job.namespace, "template": one.template_path}
-    return RuleMatch((one.name,), values, (f"PersistentVolumeClaim {case.job.namespace}/{claim}: {said}",))
+def _missing_claim_match(case: JobSnapshot, replica: ReplicaFacts, claim: str, message: str) -> RuleMatch:
+    values = {"claim": claim, "namespace": case.job.namespace, "template": replica.template_path}
+    return RuleMatch((replica.name,), values, (f"PersistentVolumeClaim {case.job.namespace}/{claim}: {message}",))
 
 
 def unbound_claim(scene: RuleInput) -> Iterator[RuleMatch]:
     case = scene.snapshot
-    for one, claim in _unstarted_claims(case):
+    for replica, claim in _unstarted_claims(case):
         waits = any(event.reason == "WaitForFirstConsumer" for event in claim.events)
         if not claim.exists or claim.phase != "Pending" or (waits and not any(e.warning for e in claim.events)):
             continue
-        if case.elapsed_since(one.pod.metadata.creation_timestamp) < case.timeouts.unnoticed_after and not claim.events:
+        if (
+            case.elapsed_since(replica.pod.metadata.creation_timestamp) < case.timeouts.unnoticed_after
+            and not claim.events
+        ):
             continue
-        said = [f"{event.reason}: {event.message}" for event in claim.events if event.reason != "WaitForFirstConsumer"]
+        messages = [
+            f"{event.reason}: {event.message}" for event in claim.events if event.reason != "WaitForFirstConsumer"
+        ]
         storage = claim.storage_class or "the default"
         values = {
             "claim": claim.name,
@@ -112,112 +120,112 @@ def unbound_claim(scene: RuleInput) -> Iterator[RuleMatch]:
             "storage": storage,
             "namespace": case.job.namespace,
         }
-        yield RuleMatch((one.name,), values, (f"it is Pending, its storage class is {storage}", *said[-1:]))
+        yield RuleMatch((replica.name,), values, (f"it is Pending, its storage class is {storage}", *messages[-1:]))
 
 
 # Images
 
 
 def _pull_errors(case: JobSnapshot) -> Iterator[tuple[ReplicaFacts, str, str]]:
-    """Images that cannot be had: replica, container, everything that was said about it."""
-    for one, container, reason, message in waiting_containers(case):
+    """Images that cannot be pulled: replica, container, all messages about it."""
+    for replica, container, reason, message in waiting_containers(case):
         if reason in IMAGE_PULL_REASONS:
-            events = [e.message for e in one.events if e.warning and "image" in e.message.lower()]
-            # The back-off message says nothing; the event before it says why.
-            yield one, container, " ".join((reason, message, *events[-2:]))
+            events = [e.message for e in replica.events if e.warning and "image" in e.message.lower()]
+            # The back-off message gives no reason; the event before it does.
+            yield replica, container, " ".join((reason, message, *events[-2:]))
 
 
 def pull_error_matcher(fits: Callable[[str], bool]) -> Callable[[RuleInput], Iterator[RuleMatch]]:
     def matches(scene: RuleInput) -> Iterator[RuleMatch]:
-        for one, name, said in _pull_errors(scene.snapshot):
-            if fits(said):
-                container = one.container(name)
+        for replica, name, message in _pull_errors(scene.snapshot):
+            if fits(message):
+                container = replica.container(name)
                 image = container.image if container is not None else ""
                 values = {
                     "image": image,
-                    "path": one.container_path(name),
-                    "template": one.template_path,
-                    "node": one.pod.spec.node_name or "its node",
+                    "path": replica.container_path(name),
+                    "template": replica.template_path,
+                    "node": replica.pod.spec.node_name or "its node",
                 }
-                yield RuleMatch((one.name,), values, (said,))
+                yield RuleMatch((replica.name,), values, (message,))
 
     return matches
 
 
-def _is_pull_never(said: str) -> bool:
-    return bool(_PULL_NEVER.search(said))
+def _is_pull_never(message: str) -> bool:
+    return bool(_PULL_NEVER.search(message))
 
 
-def _is_rate_limited(said: str) -> bool:
-    return bool(_PULL_RATE_LIMIT.search(said)) and not _is_pull_never(said)
+def _is_rate_limited(message: str) -> bool:
+    return bool(_PULL_RATE_LIMIT.search(message)) and not _is_pull_never(message)
 
 
-def _is_denied(said: str) -> bool:
-    return bool(_PULL_DENIED.search(said)) and not _is_rate_limited(said) and not _is_pull_never(said)
+def _is_denied(message: str) -> bool:
+    return bool(_PULL_DENIED.search(message)) and not _is_rate_limited(message) and not _is_pull_never(message)
 
 
-def _is_absent(said: str) -> bool:
+def _is_absent(message: str) -> bool:
     return (
-        bool(_IMAGE_ABSENT.search(said))
-        and not _is_denied(said)
-        and not _is_rate_limited(said)
-        and not _is_pull_never(said)
-        and "no such host" not in said
+        bool(_IMAGE_ABSENT.search(message))
+        and not _is_denied(message)
+        and not _is_rate_limited(message)
+        and not _is_pull_never(message)
+        and "no such host" not in message
     )
 
 
-def _is_network_error(said: str) -> bool:
-    return not (_is_pull_never(said) or _is_rate_limited(said) or _is_denied(said) or _is_absent(said))
+def _is_network_error(message: str) -> bool:
+    return not (_is_pull_never(message) or _is_rate_limited(message) or _is_denied(message) or _is_absent(message))
 
 
 # Configuration
 
 
 def missing_config(scene: RuleInput) -> Iterator[RuleMatch]:
-    told = set()
-    for one, container, message in start_errors(scene.snapshot):
-        found = _MISSING_CONFIG.search(message)
-        if found and one.name not in told:
-            told.add(one.name)
-            what = found["what"].lower()
+    reported = set()
+    for replica, container, message in start_errors(scene.snapshot):
+        match = _MISSING_CONFIG.search(message)
+        if match and replica.name not in reported:
+            reported.add(replica.name)
+            what = match["what"].lower()
             values = {
                 "what": "ConfigMap" if what == "configmap" else "Secret",
                 "create": "configmap" if what == "configmap" else "secret generic",
-                "name": found["name"].rpartition("/")[2],
+                "name": match["name"].rpartition("/")[2],
                 "namespace": scene.snapshot.job.namespace,
-                "path": one.container_path(container) if container else one.template_path,
+                "path": replica.container_path(container) if container else replica.template_path,
             }
-            yield RuleMatch((one.name,), values, (message,))
+            yield RuleMatch((replica.name,), values, (message,))
 
 
 def missing_key(scene: RuleInput) -> Iterator[RuleMatch]:
-    told = set()
-    for one, container, message in start_errors(scene.snapshot):
-        found = _MISSING_KEY.search(message)
-        if found and one.name not in told:
-            told.add(one.name)
+    reported = set()
+    for replica, container, message in start_errors(scene.snapshot):
+        match = _MISSING_KEY.search(message)
+        if match and replica.name not in reported:
+            reported.add(replica.name)
             values = {
-                "key": (found["key"] or found["key2"]).rstrip("."),
-                "of": f" of {found['what']} {found['name']}" if found["name"] else "",
+                "key": (match["key"] or match["key2"]).rstrip("."),
+                "of": f" of {match['what']} {match['name']}" if match["name"] else "",
             }
-            values["path"] = one.container_path(container) if container else one.template_path
-            yield RuleMatch((one.name,), values, (message,))
+            values["path"] = replica.container_path(container) if container else replica.template_path
+            yield RuleMatch((replica.name,), values, (message,))
 
 
 def mount_failed(scene: RuleInput) -> Iterator[RuleMatch]:
-    told = set()
-    known = (_MISSING_CONFIG, _MISSING_KEY, _MISSING_CLAIM)
-    for one, _, message in start_errors(scene.snapshot):
-        # Of places, and of groups of Kubernetes' own, other rules tell.
+    reported = set()
+    explained_elsewhere = (_MISSING_CONFIG, _MISSING_KEY, _MISSING_CLAIM)
+    for replica, _, message in start_errors(scene.snapshot):
+        # Other rules explain messages about nodes and about Kubernetes' own pod groups.
         scheduling = "nodes are available" in message or "pod group" in message
-        if one.name in told or scheduling or any(pattern.search(message) for pattern in known):
+        if replica.name in reported or scheduling or any(pattern.search(message) for pattern in explained_elsewhere):
             continue
-        told.add(one.name)
+        reported.add(replica.name)
         yield RuleMatch(
-            (one.name,),
+            (replica.name,),
             {
                 "why": message.rstrip("."),
-                "pod": one.pod.metadata.name,
+                "pod": replica.pod.metadata.name,
                 "namespace": scene.snapshot.job.namespace,
             },
             (message,),
@@ -226,23 +234,23 @@ def mount_failed(scene: RuleInput) -> Iterator[RuleMatch]:
 
 def slow_start(scene: RuleInput) -> Iterator[RuleMatch]:
     case = scene.snapshot
-    for one in starting_replicas(case):
-        pod = one.pod
+    for replica in starting_replicas(case):
+        pod = replica.pod
         age = case.elapsed_since(pod.status.start_time or pod.metadata.creation_timestamp)
         if not pod.spec.node_name or age < case.timeouts.slow_start_after:
             continue
         running = [s.name for s in pod.status.init_container_statuses if s.state.running is not None]
-        last = one.events[-1:] if one.events else ()
+        last = replica.events[-1:] if replica.events else ()
         values = {
             "age": duration_phrase(age),
             "what": f"init container {running[0]} still runs" if running else "its containers are still being made",
             "pod": pod.metadata.name,
             "namespace": case.job.namespace,
         }
-        said = [f"{event.reason}: {event.message}" for event in last]
+        messages = [f"{event.reason}: {event.message}" for event in last]
         if running:
-            said += [f"  {one.name}│ {line}" for line in one.logs.get(running[0], ())[-3:]]
-        yield RuleMatch((one.name,), values, tuple(said))
+            messages += [f"  {replica.name}│ {line}" for line in replica.logs.get(running[0], ())[-3:]]
+        yield RuleMatch((replica.name,), values, tuple(messages))
 
 
 # The command itself
@@ -250,12 +258,12 @@ def slow_start(scene: RuleInput) -> Iterator[RuleMatch]:
 
 def unmapped_image(scene: RuleInput) -> Iterator[RuleMatch]:
     for index, end, _ in primary_failures(scene):
-        found = _IMAGE_ONLY.search(end.message)
-        if found:
+        match = _IMAGE_ONLY.search(end.message)
+        if match:
             where = (
-                "exists in the image only" if "exists" in found["why"] else "is not in the folder where the job runs"
+                "exists in the image only" if "exists" in match["why"] else "is not in the folder where the job runs"
             )
-            values = {"image": found["image"], "file": found["file"], "wherever": where}
+            values = {"image": match["image"], "file": match["file"], "wherever": where}
             yield failure_match(scene, index, (end.message,), values, log=False)
 
 

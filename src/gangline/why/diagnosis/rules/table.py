@@ -1,4 +1,4 @@
-"""All rules, in the order of likelihood in which they are asked."""
+"""All rules, in the order in which they are tried: likely causes first."""
 
 from gangline.why.diagnosis.report import DiagnosisRule
 from gangline.why.diagnosis.rules import (
@@ -28,7 +28,7 @@ RULES: tuple[DiagnosisRule, ...] = (
 
 
 def rules_table() -> str:
-    """The rules as a table for people: docs/why.md holds it, and a test compares."""
+    """The rules as a Markdown table. docs/why.md holds it, and a test compares them."""
     lines = ["| rule | what must be seen | what is said |", "| --- | --- | --- |"]
     lines += [f"| `{rule.id}` | {rule.symptom} | {rule.cause.rstrip('.')} |" for rule in RULES]
     return "\n".join(lines)

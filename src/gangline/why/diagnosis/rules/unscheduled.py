@@ -1,4 +1,4 @@
-"""Pods that have no node: what they ask for, and how far it is from fitting."""
+"""Rules about pods without a node: what they request, and how far they are from fitting."""
 
 import difflib
 import re
@@ -20,7 +20,7 @@ _NEVER_FITS_REMEDY = (
     "ask for fewer replicas or less per replica, or add nodes: it is more than there is, were all others gone"
 )
 _CROWDED_REMEDY = "wait for others to end, ask for fewer replicas or less per replica, or add nodes"
-# What our scheduler says of nodes that have room, and what to do about it.
+# Our scheduler's reasons against nodes that have capacity, and the remedy for each.
 _MISFIT_REMEDIES = {
     "node selector": "correct nodeSelector or affinity of {template}, or label a node: kubectl get nodes --show-labels",
     "tainted": "tolerate the taint in {template}.tolerations, or remove it: kubectl describe nodes",
@@ -34,7 +34,7 @@ _MISFIT_REMEDIES = {
 
 
 def unschedulable_replicas(case: JobSnapshot) -> Iterator[tuple[ReplicaFacts, str]]:
-    """Pods that the scheduler cannot place, with what it said. Of a gang of ours its group says it, for all."""
+    """Pods that the scheduler cannot place, with its message. A gang of ours has one message, that of its PodGroup."""
     if case.pod_group is not None and case.pod_group.is_gangline:
         return
     for replica in case.replicas:
@@ -47,7 +47,7 @@ def unschedulable_replicas(case: JobSnapshot) -> Iterator[tuple[ReplicaFacts, st
 
 
 def replica_requests(replica: ReplicaFacts) -> dict[str, Quantity]:
-    """What its containers ask for together."""
+    """The sum of the requests of a replica's containers."""
     total: dict[str, Quantity] = {}
     for one in replica.pod.spec.containers:
         total = add_resources(total, parse_resources({**one.resources.limits, **one.resources.requests}))
@@ -55,52 +55,52 @@ def replica_requests(replica: ReplicaFacts) -> dict[str, Quantity]:
 
 
 def _requests_or_limits(replica: ReplicaFacts, resource: str) -> str:
-    """Where to write less of it. Devices and the like have one amount, which is the limit."""
+    """The field to lower. Extended resources such as GPUs have one amount, which is the limit."""
     limited = any(resource in one.resources.limits for one in replica.pod.spec.containers)
     return "limits" if limited and "/" in resource else "requests"
 
 
 def field_suffix(resource: str) -> str:
-    """As a field path has it: `.cpu`, `[nvidia.com/gpu]`."""
+    """The resource in a field path: `.cpu`, `[nvidia.com/gpu]`."""
     return f".{resource}" if resource.isalnum() else f"[{resource}]"
 
 
 def insufficient_resources(scene: RuleInput) -> Iterator[RuleMatch]:
     case = scene.snapshot
     for replica, message in unschedulable_replicas(case):
-        found = _INSUFFICIENT.search(message)
-        if found is None:
+        match = _INSUFFICIENT.search(message)
+        if match is None:
             continue
-        resource = found["resource"].rstrip(".")
-        wanted = replica_requests(replica).get(resource, ZERO)
+        resource = match["resource"].rstrip(".")
+        requested = replica_requests(replica).get(resource, ZERO)
         values = {
             "resource": resource,
-            "wanted": quantity_text(wanted) if wanted else "room",
+            "wanted": quantity_text(requested) if requested else "room",
             "field": f"{replica.template_path}.containers[0].resources.{_requests_or_limits(replica, resource)}{field_suffix(resource)}",
         }
-        values.update(_shortfall(case, resource, wanted))
+        values.update(_shortfall(case, resource, requested))
         yield RuleMatch(
             (replica.name,), values, (f"the scheduler says: {message}", *_free_capacity_lines(case, resource))
         )
 
 
 def _free_by_node(case: JobSnapshot, resource: str) -> dict[str, tuple[Quantity, Quantity]]:
-    """Of each node: what is free, and what there is in all."""
+    """By node: how much of a resource is free, and how much there is in total."""
     free = {}
     for node in case.nodes or ():
         name, offered = node.metadata.name, parse_resources(node.status.allocatable).get(resource, ZERO)
-        taken = (case.allocated_by_node or {}).get(name, {}).get(resource, ZERO)
-        free[name] = (offered - taken, offered)
+        used = (case.allocated_by_node or {}).get(name, {}).get(resource, ZERO)
+        free[name] = (offered - used, offered)
     return free
 
 
-def _shortfall(case: JobSnapshot, resource: str, wanted: Quantity) -> Mapping[str, str]:
-    if case.nodes is None or not wanted:
+def _shortfall(case: JobSnapshot, resource: str, requested: Quantity) -> Mapping[str, str]:
+    if case.nodes is None or not requested:
         return {"how_far": ""}
     free = _free_by_node(case, resource)
     largest = max((offered for _, offered in free.values()), default=ZERO)
     most = max((left for left, _ in free.values()), default=ZERO)
-    if largest < wanted:
+    if largest < requested:
         return {
             "how_far": f", and the largest of {count_phrase(len(free), 'node')} has {quantity_text(largest)} in all",
             "at_most": quantity_text(largest),
@@ -108,26 +108,26 @@ def _shortfall(case: JobSnapshot, resource: str, wanted: Quantity) -> Mapping[st
     if case.allocated_by_node is None:
         return {"how_far": "", "wait": resource}
     freest = f"the freest of {count_phrase(len(free), 'node')} has {quantity_text(most)} left"
-    if most >= wanted:
-        # A gang that is placed whole or not at all, or room that somebody left a moment ago.
+    if most >= requested:
+        # Either the gang is placed whole or not at all, or capacity has just become free.
         return {"how_far": f"; {freest}, enough for one but not for all that wait", "wait": resource}
-    return {"how_far": f", and {freest}: {quantity_text(wanted - most)} too little", "wait": resource}
+    return {"how_far": f", and {freest}: {quantity_text(requested - most)} too little", "wait": resource}
 
 
 def _free_capacity_lines(case: JobSnapshot, resource: str) -> tuple[str, ...]:
     rooms = sorted(_free_by_node(case, resource).items(), key=lambda one: one[1][0], reverse=True)
-    known = case.allocated_by_node is not None
-    shown = [
+    usage_known = case.allocated_by_node is not None
+    lines = [
         f"{name} has {quantity_text(max(left, ZERO))} of {quantity_text(offered)} free"
-        if known
+        if usage_known
         else f"{name} has {quantity_text(offered)}"
         for name, (left, offered) in rooms[:3]
     ]
-    return (f"{resource}: {', '.join(shown)}",) if shown else ()
+    return (f"{resource}: {', '.join(lines)}",) if lines else ()
 
 
 def no_matching_node(scene: RuleInput) -> Iterator[RuleMatch]:
-    """No node is of the kind that the pod asks for."""
+    """No node has the labels or resources that the pod requires."""
     for replica, message in unschedulable_replicas(scene.snapshot):
         if (
             _INSUFFICIENT.search(message)
@@ -136,7 +136,7 @@ def no_matching_node(scene: RuleInput) -> Iterator[RuleMatch]:
         ):
             continue
         if scene.snapshot.pod_group is not None and "pod group" in message:
-            # Nodes have nothing to do with it: the group is told of, once it has waited for a while.
+            # The cause is not the nodes: the PodGroup is reported once it has waited for a while.
             continue
         selector = replica.pod.spec.node_selector
         taint = _UNTOLERATED_TAINT.search(message)
@@ -149,7 +149,7 @@ def no_matching_node(scene: RuleInput) -> Iterator[RuleMatch]:
 
 
 def _main_reason(message: str) -> str:
-    """The reason that most nodes have."""
+    """The reason that applies to most nodes."""
     parts = [(int(number), text.strip()) for number, text in _NODE_COUNT_REASON.findall(message.partition(": ")[2])]
     if not parts:
         return "there is no node" if "no nodes" in message else message.rstrip(".")
@@ -158,9 +158,13 @@ def _main_reason(message: str) -> str:
 
 
 def gang_does_not_fit(scene: RuleInput) -> Iterator[RuleMatch]:
-    """The team is let in together or not at all."""
+    """The gang does not fit as a whole."""
     case, group = scene.snapshot, scene.snapshot.pod_group
-    waiting = [one for one in case.replicas if not one.pod.spec.node_name and one.pod.status.phase == PodPhase.PENDING]
+    waiting = [
+        replica
+        for replica in case.replicas
+        if not replica.pod.spec.node_name and replica.pod.status.phase == PodPhase.PENDING
+    ]
     stuck = group is not None and group.phase in (
         "Pending",
         "Inqueue",
@@ -173,7 +177,8 @@ def gang_does_not_fit(scene: RuleInput) -> Iterator[RuleMatch]:
         group is None
         or not stuck
         or (case.replicas and not waiting)
-        # Ours has tried before it says so; of others one only sees that they have not said anything yet.
+        # Our scheduler has tried before it reports this; of other schedulers we only know that they have not reported
+        # anything.
         or (not group.is_gangline and case.elapsed_since(case.job.created_at) < case.timeouts.unnoticed_after)
         or (group.is_gangline and group.reason != PodGroupReason.NOT_ENOUGH_RESOURCES)
     ):
@@ -200,17 +205,17 @@ def gang_does_not_fit(scene: RuleInput) -> Iterator[RuleMatch]:
         "namespace": case.job.namespace,
         "remedy": _NEVER_FITS_REMEDY if _never_fits(case, needs, waiting) else _remedy(group.attempt_message, waiting),
     }
-    said = (
+    evidence = (
         f"PodGroup {group.name} is {group.phase}: {group.message}"
         if group.message
         else f"PodGroup {group.name} is {group.phase}",
     )
     queue = (f"queue {group.queue}",) if group.queue else ()
-    yield RuleMatch(tuple(one.name for one in waiting), values, (*said, *queue))
+    yield RuleMatch(tuple(replica.name for replica in waiting), values, (*evidence, *queue))
 
 
 def _never_fits(case: JobSnapshot, needs: Mapping[str, Quantity], waiting: list[ReplicaFacts]) -> bool:
-    """Whether there would be no room even if all others had ended."""
+    """Whether the gang would not fit even if all other pods had ended."""
     if not case.nodes:
         return False
     offered = _allocatable(case)
@@ -223,7 +228,7 @@ def _never_fits(case: JobSnapshot, needs: Mapping[str, Quantity], waiting: list[
 
 
 def _remedy(attempt: str, waiting: list[ReplicaFacts]) -> str:
-    """What helps. Where no node lacks anything, it is no use to wait for others to end."""
+    """The remedy. If no node lacks capacity, waiting for other pods to end does not help."""
     template = waiting[0].template_path if waiting else "the template"
     if re.search(r"\d lack |limit of|in use", attempt):
         return _CROWDED_REMEDY
@@ -234,15 +239,15 @@ def _remedy(attempt: str, waiting: list[ReplicaFacts]) -> str:
 
 
 def missing_queue(scene: RuleInput) -> Iterator[RuleMatch]:
-    """The group names a queue that nobody has made. That is so from the first moment: there is nothing to wait for."""
+    """The PodGroup names a queue that does not exist. This is reported at once, because waiting does not help."""
     case, group = scene.snapshot, scene.snapshot.pod_group
     if group is None or not _queue_is_missing(case) or case.job.suspended:
         return
-    there = tuple(dict.fromkeys((*(case.queues or ()), DEFAULT_QUEUE)))
-    close = difflib.get_close_matches(group.queue, there, 1) or [DEFAULT_QUEUE]
+    queues = tuple(dict.fromkeys((*(case.queues or ()), DEFAULT_QUEUE)))
+    close = difflib.get_close_matches(group.queue, queues, 1) or [DEFAULT_QUEUE]
     values = {
         "queue": group.queue,
-        "there": ", ".join(there),
+        "there": ", ".join(queues),
         "move": f"kubectl patch {group.resource} {group.name} -n {case.job.namespace} --type merge"
         f' -p \'{{"spec":{{"queue":"{close[0]}"}}}}\'',
         "make": f'echo \'{{"apiVersion":"{GROUP}/{VERSION}","kind":"Queue","metadata":{{"name":"{group.queue}"}}}}\''
@@ -251,14 +256,16 @@ def missing_queue(scene: RuleInput) -> Iterator[RuleMatch]:
     if case.job.is_training_job and group.name == case.job.name:
         values["field"] = "spec.runPolicy.schedulingPolicy.queue"
     waiting = tuple(one.name for one in case.replicas if not one.pod.spec.node_name)
-    made = ", ".join(case.queues or ()) or "none"
-    said = (f"PodGroup {group.name} is in queue {group.queue}", f"queues that were made: {made}")
-    told = (f"the scheduler says: {group.attempt_message}",) if group.queue in group.attempt_message else ()
-    yield RuleMatch(waiting, values, (*said, *told))
+    queue_names = ", ".join(case.queues or ()) or "none"
+    evidence = (f"PodGroup {group.name} is in queue {group.queue}", f"queues that were made: {queue_names}")
+    scheduler_message = (
+        (f"the scheduler says: {group.attempt_message}",) if group.queue in group.attempt_message else ()
+    )
+    yield RuleMatch(waiting, values, (*evidence, *scheduler_message))
 
 
 def gang_too_few(scene: RuleInput) -> Iterator[RuleMatch]:
-    """More members are wanted at once than the job has: nobody can be placed, now or later."""
+    """The PodGroup requires more members than the job has, so it can never be placed."""
     case, group = scene.snapshot, scene.snapshot.pod_group
     job = case.job
     if group is None or not group.is_gangline or not job.is_training_job or group.name != job.name:
@@ -286,12 +293,12 @@ def _queue_is_missing(case: JobSnapshot) -> bool:
 
 
 def queue_turn(scene: RuleInput) -> Iterator[RuleMatch]:
-    """There may be room, but not for this one now: its queue, its elders, or those who are about to leave."""
+    """There may be capacity, but not for this gang now: its queue is full, or gangs before it or victims are pending."""
     case, group = scene.snapshot, scene.snapshot.pod_group
     if group is None or not group.is_gangline or group.reason or not group.attempt_message or _queue_is_missing(case):
         return
     if any(one.pod.spec.scheduling_gates for one in case.replicas):
-        # Nobody's turn: whoever set the gates holds it back, and a rule of its own says so.
+        # Scheduling gates hold the gang back, and another rule reports that.
         return
     waiting = tuple(one.name for one in case.replicas if not one.pod.spec.node_name)
     values = {
@@ -312,29 +319,29 @@ def _gang_requests(case: JobSnapshot, waiting: list[ReplicaFacts], members: int)
 
 
 def _allocatable(case: JobSnapshot) -> dict[str, Quantity]:
-    """What all nodes have together, in use or not."""
-    found: dict[str, Quantity] = {}
+    """What all nodes have together, used or not."""
+    total: dict[str, Quantity] = {}
     for node in case.nodes or ():
-        found = add_resources(found, parse_resources(node.status.allocatable))
-    return found
+        total = add_resources(total, parse_resources(node.status.allocatable))
+    return total
 
 
 def _total_free(case: JobSnapshot) -> dict[str, Quantity]:
     """What is free on all nodes together."""
     free = _allocatable(case)
     for node in case.nodes or ():
-        taken = (case.allocated_by_node or {}).get(node.metadata.name, {})
-        free = add_resources(free, {name: -size for name, size in taken.items()})
+        used = (case.allocated_by_node or {}).get(node.metadata.name, {})
+        free = add_resources(free, {name: -size for name, size in used.items()})
     return free
 
 
 def scheduling_gates(scene: RuleInput) -> Iterator[RuleMatch]:
     case = scene.snapshot
-    for one in case.replicas:
-        gates = [gate.name for gate in one.pod.spec.scheduling_gates]
-        if gates and case.elapsed_since(one.pod.metadata.creation_timestamp) > case.timeouts.unnoticed_after:
+    for replica in case.replicas:
+        gates = [gate.name for gate in replica.pod.spec.scheduling_gates]
+        if gates and case.elapsed_since(replica.pod.metadata.creation_timestamp) > case.timeouts.unnoticed_after:
             yield RuleMatch(
-                (one.name,),
+                (replica.name,),
                 {"gates": ", ".join(gates)},
                 ("its pods have scheduling gates, which somebody must remove",),
             )
@@ -342,18 +349,24 @@ def scheduling_gates(scene: RuleInput) -> Iterator[RuleMatch]:
 
 def missing_scheduler(scene: RuleInput) -> Iterator[RuleMatch]:
     case = scene.snapshot
-    for one in case.replicas:
-        pod, age = one.pod, case.elapsed_since(one.pod.metadata.creation_timestamp)
+    for replica in case.replicas:
+        pod, age = replica.pod, case.elapsed_since(replica.pod.metadata.creation_timestamp)
         judged = any(each.type == "PodScheduled" for each in pod.status.conditions)
         waits = pod.status.phase == PodPhase.PENDING and not pod.spec.node_name and not pod.spec.scheduling_gates
-        if waits and not judged and not one.events and age > case.timeouts.unnoticed_after and case.pod_group is None:
+        if (
+            waits
+            and not judged
+            and not replica.events
+            and age > case.timeouts.unnoticed_after
+            and case.pod_group is None
+        ):
             name = pod.spec.scheduler_name or "default-scheduler"
             yield RuleMatch(
-                (one.name,),
+                (replica.name,),
                 {
                     "scheduler": name,
                     "age": duration_phrase(case.timeouts.unnoticed_after),
-                    "template": one.template_path,
+                    "template": replica.template_path,
                 },
                 (f"no scheduler has said anything about it for {duration_phrase(age)}",),
             )

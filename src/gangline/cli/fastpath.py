@@ -8,15 +8,22 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
-_FLAG_OPTIONS = {"-A": "all_namespaces", "--all-namespaces": "all_namespaces", "--no-headers": "no_headers"}
-_FLAG_OPTIONS |= {
+_FLAG_OPTIONS = {
+    **dict.fromkeys(("-A", "--all-namespaces"), "all_namespaces"),
+    "--no-headers": "no_headers",
     "--show-labels": "labels",
     "--show-managed-fields": "managed",
     "--ignore-not-found": "ignore_not_found",
 }
-_VALUE_OPTIONS = {"-n": "namespace", "--namespace": "namespace", "-o": "form", "--output": "form"}
-_VALUE_OPTIONS |= {"-l": "selector", "--selector": "selector", "--field-selector": "field_selector"}
-_VALUE_OPTIONS |= {"--sort-by": "sort_by", "--kubeconfig": "kubeconfig", "--context": "context"}
+_VALUE_OPTIONS = {
+    **dict.fromkeys(("-n", "--namespace"), "namespace"),
+    **dict.fromkeys(("-o", "--output"), "form"),
+    **dict.fromkeys(("-l", "--selector"), "selector"),
+    "--field-selector": "field_selector",
+    "--sort-by": "sort_by",
+    "--kubeconfig": "kubeconfig",
+    "--context": "context",
+}
 
 
 class PlainCommandLine(NamedTuple):

@@ -43,10 +43,7 @@ COMMANDS = {
     "run": ("gangline.cli.run.command:run", "Run jobs here or in a cluster; the exit code is their verdict."),
     "scale": ("gangline.cli.jobs.scale:scale", "Change how many replicas of a type a job has."),
     "scheduler": ("gangline.cli.services.scheduler:scheduler", "Schedule the gangs of a cluster, all or nothing."),
-    "simulate": (
-        "gangline.cli.simulate.command:simulate",
-        "Simulate how long gangs wait and how full nodes are, in virtual time.",
-    ),
+    "simulate": ("gangline.cli.simulate.command:simulate", "Simulate how gangs wait and fill nodes, in virtual time."),
     "suspend": ("gangline.cli.jobs.suspend:suspend", "Stop a job's replicas and keep the job."),
     "sweep": ("gangline.cli.sweep.command:sweep", "Try a job with many values on this machine and rank the results."),
     "top": ("gangline.cli.jobs.top:top", "Print the CPU and memory that replicas use."),
@@ -59,10 +56,7 @@ COMMAND_ALIASES = {"status": "describe", "cancel": "delete", "submit": "apply", 
 
 
 @click.group(
-    cls=LazyGroup,
-    lazy=COMMANDS,
-    aliases=COMMAND_ALIASES,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    cls=LazyGroup, lazy=COMMANDS, aliases=COMMAND_ALIASES, context_settings={"help_option_names": ["-h", "--help"]}
 )
 @click.version_option(__version__, prog_name="gangline", message="%(prog)s %(version)s")
 def cli() -> None:

@@ -24,10 +24,7 @@ def new() -> None:
 @click.argument("name", metavar="NAME")
 @click.option("--group", default="example.com", show_default=True, metavar="DOMAIN", help="Its API group.")
 @click.option(
-    "--into",
-    type=click.Path(path_type=Path),
-    metavar="FOLDER",
-    help="Where to write it; by default ./NAME-operator.",
+    "--into", type=click.Path(path_type=Path), metavar="FOLDER", help="Where to write it; by default ./NAME-operator."
 )
 def operator(name: str, group: str, into: Path | None) -> None:
     r"""Write an operator for a new kind of job, with a job, tests and a manifest.

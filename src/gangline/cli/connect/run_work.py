@@ -13,13 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gangline.base.errors import GanglineError
-from gangline.cli.connect.server import (
-    FIELD_MANAGER,
-    START_SERVER_HINT,
-    ServerOptions,
-    ServerTarget,
-    find_server,
-)
+from gangline.cli.connect.server import FIELD_MANAGER, START_SERVER_HINT, ServerOptions, ServerTarget, find_server
 from gangline.cli.errors import print_error, print_warning, single_error
 from gangline.cli.exit_codes import ERROR
 from gangline.kube.client import Client
@@ -67,10 +61,7 @@ def run_blocking_at(
             return _run_on_loop(target, server, work)
         with BlockingTransport(target.connection, warn=print_warning) as transport:
             client = Client(
-                transport,
-                options=WriteOptions(FIELD_MANAGER),
-                clock=BlockingClock(),
-                timeout=_request_timeout(server),
+                transport, options=WriteOptions(FIELD_MANAGER), clock=BlockingClock(), timeout=_request_timeout(server)
             )
             return run_without_loop(work(client, target)) or 0
     except BrokenPipeError:

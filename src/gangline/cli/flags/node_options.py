@@ -25,10 +25,7 @@ class NodeOptions(NamedTuple):
 
 node_options = option_group(
     click.option(
-        "--capacity",
-        multiple=True,
-        metavar="NAME=AMOUNT",
-        help="A resource to offer, such as nvidia.com/gpu=4.",
+        "--capacity", multiple=True, metavar="NAME=AMOUNT", help="A resource to offer, such as nvidia.com/gpu=4."
     ),
     click.option(
         "--images",

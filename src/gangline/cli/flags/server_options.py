@@ -48,10 +48,7 @@ _ALL_NAMESPACES_OPTION = click.option(
 _CONNECTION_OPTIONS = (
     click.option("--kubeconfig", metavar="FILE", help="Kubeconfig to use instead of KUBECONFIG."),
     click.option(
-        "--context",
-        metavar="NAME",
-        help="Context of the kubeconfig to use.",
-        shell_complete=completed_by("contexts"),
+        "--context", metavar="NAME", help="Context of the kubeconfig to use.", shell_complete=completed_by("contexts")
     ),
     click.option("--cluster", metavar="NAME", help="Cluster of the kubeconfig to use."),
     click.option("--user", metavar="NAME", help="User of the kubeconfig to use."),

@@ -15,14 +15,7 @@ from gangline.cli.resources.replicas import JOB_NAME
 get_options = option_group(
     click.option("-l", "--selector", default="", metavar="LABELS", help="Label selector: a=b,c!=d."),
     click.option("--field-selector", default="", metavar="FIELDS", help="Field selector: metadata.name=x."),
-    click.option(
-        "-o",
-        "--output",
-        "form",
-        default="",
-        metavar="FORM",
-        help=f"How to print: {formats.FORMAT_NAMES}.",
-    ),
+    click.option("-o", "--output", "form", default="", metavar="FORM", help=f"How to print: {formats.FORMAT_NAMES}."),
     click.option("-w", "--watch", is_flag=True, help="After printing, watch for changes."),
     click.option("--show-managed-fields", "managed", is_flag=True, help="Keep managedFields in JSON and YAML."),
     click.option("--no-headers", is_flag=True, help="No titles above the columns."),

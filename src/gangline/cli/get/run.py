@@ -11,23 +11,10 @@ from gangline.cli.connect.run_work import run_async, run_blocking
 from gangline.cli.connect.server import ServerOptions, ServerTarget
 from gangline.cli.errors import error_line
 from gangline.cli.exit_codes import ERROR, SUCCEEDED
-from gangline.cli.get.query import (
-    FetchResult,
-    ObjectQuery,
-    fetch_jobs,
-    fetch_objects,
-    fetch_tables,
-)
+from gangline.cli.get.query import FetchResult, ObjectQuery, fetch_jobs, fetch_objects, fetch_tables
 from gangline.cli.get.view import GetFlags, KindGroup, TableView
 from gangline.cli.output import formats, job_rows, tables
-from gangline.cli.resources.lookup import (
-    JOBS_WORDS,
-    ResourceArg,
-    object_key,
-    resolve,
-    resource_args,
-    unknown_kind,
-)
+from gangline.cli.resources.lookup import JOBS_WORDS, ResourceArg, object_key, resolve, resource_args, unknown_kind
 from gangline.kube.client import Client
 from gangline.kube.errors import KubeError, NotFound
 
@@ -120,12 +107,7 @@ def _list_error(query: ObjectQuery, error: NotFound) -> Exception:
 
 
 def _report_errors(
-    groups: Sequence[KindGroup],
-    errors: Sequence[KubeError],
-    target: ServerTarget,
-    flags: GetFlags,
-    *,
-    has_output: bool,
+    groups: Sequence[KindGroup], errors: Sequence[KubeError], target: ServerTarget, flags: GetFlags, *, has_output: bool
 ) -> int:
     """Print the errors, or that nothing was found. Returns the exit code."""
     reported = [] if flags.ignore_not_found else errors

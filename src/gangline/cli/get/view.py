@@ -102,8 +102,4 @@ class TableView(NamedTuple):
 
     def _framed(self, namespace: str, cells: list[str], labels: str) -> list[str]:
         """A row with the namespace before it and the labels after it, where these are shown."""
-        return [
-            *([namespace] if self.show_namespace else []),
-            *cells,
-            *([labels] if self.flags.labels else []),
-        ]
+        return [*([namespace] if self.show_namespace else []), *cells, *([labels] if self.flags.labels else [])]

@@ -9,15 +9,7 @@ import msgspec
 from gangline.api.meta import JSON, Selector
 from gangline.base.clock import SystemClock
 from gangline.cli.connect.server import ServerTarget
-from gangline.cli.get.query import (
-    ObjectQuery,
-    ServerTable,
-    TableRow,
-    fetch_jobs,
-    fetch_tables,
-    type_meta,
-    watch_table,
-)
+from gangline.cli.get.query import ObjectQuery, ServerTable, TableRow, fetch_jobs, fetch_tables, type_meta, watch_table
 from gangline.cli.get.view import GetFlags, KindGroup, TableView
 from gangline.cli.output import formats, tables
 from gangline.cli.resources.watch import watch_objects

@@ -217,11 +217,7 @@ async def delete_all(client: Client, items: Sequence[DeleteTarget], flags: Delet
         try:
             if flags.dry_run != "client":
                 await writer.delete(
-                    item.resource,
-                    item.key,
-                    uid=item.uid or None,
-                    propagation=flags.propagation,
-                    grace=flags.grace,
+                    item.resource, item.key, uid=item.uid or None, propagation=flags.propagation, grace=flags.grace
                 )
         except (NotFound, Conflict) as error:
             if not (flags.ignore_not_found and isinstance(error, NotFound)):

@@ -35,13 +35,7 @@ STDIN_CHUNK_BYTES = 32 * 1024
 @click.option("-t", "--tty", is_flag=True, help="Allocate a terminal; needs -i and a terminal.")
 @server_options
 def exec_(
-    job: str,
-    command: tuple[str, ...],
-    chosen: str,
-    container: str,
-    stdin: bool,
-    tty: bool,
-    server: ServerOptions,
+    job: str, command: tuple[str, ...], chosen: str, container: str, stdin: bool, tty: bool, server: ServerOptions
 ) -> int:
     r"""Run a command in a replica of a job, or in a pod (pod/NAME).
 

@@ -67,10 +67,7 @@ def top(job: str | None, watch: bool, no_headers: bool, server: ServerOptions) -
 
 
 def _with_sparklines(
-    pods: Iterable[JSON],
-    usages: Mapping[str, ResourceUsage],
-    rows: list[list[str]],
-    history: dict[str, list[float]],
+    pods: Iterable[JSON], usages: Mapping[str, ResourceUsage], rows: list[list[str]], history: dict[str, list[float]]
 ) -> list[list[str]]:
     uids = [pod["metadata"]["uid"] for pod in pods if pod["metadata"]["uid"] in usages]
     for uid in uids:

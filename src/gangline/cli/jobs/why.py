@@ -40,12 +40,7 @@ _GANGLINE_COMMAND = re.compile(r"\bgangline (?:apply|delete|describe|get|logs|re
 @cli_command()
 @click.argument("job", metavar="[KIND/]NAME", shell_complete=completed_by("jobs"))
 @click.option(
-    "-o",
-    "--output",
-    "form",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    help="For people, or for programs.",
+    "-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", help="For people, or for programs."
 )
 @click.option(
     "--hung-after",

@@ -97,12 +97,7 @@ def as_yaml(value: Any) -> str:
     import yaml
 
     text: str = yaml.dump(
-        value,
-        Dumper=_go_yaml_dumper(),
-        sort_keys=True,
-        default_flow_style=False,
-        allow_unicode=True,
-        width=10**9,
+        value, Dumper=_go_yaml_dumper(), sort_keys=True, default_flow_style=False, allow_unicode=True, width=10**9
     )
     return text
 

@@ -34,12 +34,12 @@ async def watch_objects(
     if the server does not come back.
     """
     clock = clock or SystemClock()
-    known: dict[str, JSON] = {}
+    objects: dict[str, JSON] = {}
     first, failures = True, 0
     while True:
         try:
             page = await client.list(resource, selector)
-            for change in _list_changes(known, page.items):
+            for change in _list_changes(objects, page.items):
                 yield change
             if first:
                 yield WatchedObject(None)
@@ -52,9 +52,9 @@ async def watch_objects(
                         if isinstance(event, ObjectChange):
                             deleted = event.type is ChangeType.DELETED
                             uid = event.object["metadata"]["uid"]
-                            known[uid] = event.object
+                            objects[uid] = event.object
                             if deleted:
-                                del known[uid]
+                                del objects[uid]
                             yield WatchedObject(event.object, deleted)
         except Gone:
             continue
@@ -65,13 +65,13 @@ async def watch_objects(
             await clock.sleep(RECONNECT_DELAY)
 
 
-def _list_changes(known: dict[str, JSON], listed: Iterable[JSON]) -> Iterator[WatchedObject]:
-    """The differences between the known objects (by uid) and a new list. Updates `known` while it is iterated."""
+def _list_changes(objects: dict[str, JSON], listed: Iterable[JSON]) -> Iterator[WatchedObject]:
+    """The differences between `objects` (by uid) and a new list. Updates `objects` while it is iterated."""
     current = {body["metadata"]["uid"]: body for body in listed}
-    for uid in [uid for uid in known if uid not in current]:
-        yield WatchedObject(known.pop(uid), deleted=True)
+    for uid in [uid for uid in objects if uid not in current]:
+        yield WatchedObject(objects.pop(uid), deleted=True)
     for uid, body in current.items():
-        before = known.get(uid)
+        before = objects.get(uid)
         if before is None or resource_version(before) != resource_version(body):
-            known[uid] = body
+            objects[uid] = body
             yield WatchedObject(body)

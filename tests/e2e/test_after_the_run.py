@@ -180,7 +180,9 @@ def test_what_does_not_change_any_more_is_not_watched(verb: Verb) -> None:
         line.split()[1] for line in once.out.splitlines()
     ]
     assert "Created 2 pods" in verb("events", "bad", "-w").out
-    assert verb("wait", "bad", "--for", "delete") == Done(101, "", LEFT + "tfjob.kubeflow.org/bad ended without it\n")
+    assert verb("wait", "bad", "--for", "delete") == Done(
+        101, "", LEFT + "tfjob.kubeflow.org/bad ended before the condition was met\n"
+    )
 
 
 def test_verbs_that_write_or_need_something_alive_are_refused(verb: Verb, place: Path) -> None:

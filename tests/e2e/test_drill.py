@@ -374,7 +374,7 @@ def test_a_run_in_another_terminal_is_found_and_drilled(tmp_path: Path) -> None:
             process.send_signal(signal.SIGINT)
             process.wait(timeout=60)
     assert seen.stdout.split()[:2] == ["PyTorchJob", "toy"]
-    assert seen.stderr == "no server is running; asking the run that goes on\n"
+    assert seen.stderr == "no server is running; using the run in progress\n"
     assert len(used.stdout.splitlines()) == 3, used
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)

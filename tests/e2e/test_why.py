@@ -17,7 +17,7 @@ import yaml
 from gangline.api.core import ConfigMap, Pod
 from gangline.api.meta import JSON, Key, Selector
 from gangline.base.clock import SystemClock
-from gangline.cli.flags.server_options import ServerTarget
+from gangline.cli.connect.server import ServerTarget
 from gangline.cli.jobs.why import report_text, with_cpu_usage
 from gangline.kube.client import Client
 from gangline.kube.config.access import PlaneAccess

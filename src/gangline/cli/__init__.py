@@ -1,1 +1,1 @@
-"""What a person types: one file per verb."""
+"""The command line: a package for each family of commands, and what these share."""

@@ -1,63 +1,93 @@
-"""How errors are told: one line on standard error, as kubectl words it, and what to do about it. Light, as `places` is."""
+"""Errors as one line on standard error, in kubectl's words, with the exit code. Imports neither click nor asyncio."""
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from gangline.base.errors import GanglineError
+from gangline.cli.exit_codes import ERROR
 from gangline.kube.config.connection import Connection
 from gangline.kube.errors import ApiError, Invalid, NotFound, Unauthorized, Unreachable
 
-ERROR = 1
-NOT_FOUND = 102
-
 
 def print_warning(text: str) -> None:
-    """What a server wants a person to know."""
+    """Print a warning that the server sent (the HTTP header `Warning`)."""
     print(f"Warning: {text}", file=sys.stderr)
 
 
 def print_error(
     error: GanglineError, *, missing: int = ERROR, failed: int = ERROR, server: Connection | None = None
 ) -> int:
-    """One line on standard error, as kubectl words it, and the exit code. With a server: whose it is."""
+    """Print an error in one line and return the exit code: `missing` for `NotFound`, `failed` for all others.
+
+    With `server`, connection and credential errors also name the server and where its address was configured.
+    """
     print(error_line(error) if server is None else error_with_server(error, server), file=sys.stderr)
     return missing if isinstance(error, NotFound) else failed
 
 
 def print_os_error(error: OSError) -> int:
-    """What the system refuses, in one line: a full disk, say. Nothing that a traceback would explain better."""
-    where = f"{error.filename}: " if error.filename else ""
-    print(f"error: {where}{error.strerror or error}", file=sys.stderr)
+    """Print an error of the operating system (a full disk, say) in one line, without a traceback. Returns 1."""
+    location = f"{error.filename}: " if error.filename else ""
+    print(f"error: {location}{error.strerror or error}", file=sys.stderr)
     return ERROR
 
 
-def error_with_server(error: GanglineError, found: Connection) -> str:
-    """An error in one line; of a server that does not answer, or does not know us, with where we have it from."""
-    whose = f"context {found.context} in {found.source}" if found.context and found.source else found.source
-    if isinstance(error, Unauthorized) and whose:
-        return f"{error_line(error)}; the credentials of {whose} are wrong or have expired: log in again"
+def error_with_server(error: GanglineError, connection: Connection) -> str:
+    """An error in one line. If the server is unreachable or refuses the credentials, it says where these came from."""
+    source = connection.source
+    if connection.context and source:
+        source = f"context {connection.context} in {source}"
+    if isinstance(error, Unauthorized) and source:
+        return f"{error_line(error)}; the credentials of {source} are wrong or have expired: log in again"
     reason = _connection_error(error) if isinstance(error, Unreachable) else ""
-    if reason and whose:
-        return f"error: {found.server}: {reason}; is that server up, and is {whose} the one you mean?"
+    if reason and source:
+        return f"error: {connection.server}: {reason}; is that server up, and is {source} the one you mean?"
     return error_line(error)
 
 
 def _connection_error(error: BaseException) -> str:
-    """Why there is no connection, in the words of the system; empty if that is not what is wrong."""
+    """Why no connection could be opened, in the operating system's words; empty if the failure is another one."""
     import ssl
 
     cause = getattr(error.__cause__, "os_error", error.__cause__)
-    # A server that is not trusted, or too slow, is there.
+    # A server that is slow, or whose certificate is not trusted, was reached.
     if not isinstance(cause, OSError) or isinstance(cause, ssl.SSLError | TimeoutError) or not cause.errno:
         return ""
-    # What looks up names has numbers of its own, below zero.
+    # getaddrinfo has error numbers of its own, below zero, which strerror does not know.
     return os.strerror(cause.errno) if cause.errno > 0 else cause.strerror or ""
 
 
 def error_line(error: GanglineError) -> str:
-    """An error in one line."""
+    """An error in one line, worded as kubectl words errors of a server."""
     if isinstance(error, Invalid) and error.status.details.kind:
         return f"The {error}" if not str(error).startswith("The ") else str(error)
     if isinstance(error, ApiError):
         return f"Error from server ({error.reason}): {error}" if error.reason else f"error: {error}"
     return f"error: {error}"
+
+
+@contextmanager
+def single_error() -> Iterator[None]:
+    """Reraise an exception group as the first `GanglineError` in it, if the group holds nothing else.
+
+    A server that goes away fails every task that uses it; one error line is enough.
+    """
+    from gangline.base.tasks import unwrap_exception_group
+
+    try:
+        with unwrap_exception_group():
+            yield
+    except BaseExceptionGroup as errors:
+        ours, others = errors.split(GanglineError)
+        if ours is None or others is not None:
+            raise
+        raise _first_error(ours) from None
+
+
+def _first_error(errors: BaseExceptionGroup[GanglineError]) -> GanglineError:
+    error: GanglineError | BaseExceptionGroup[GanglineError] = errors
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -1,13 +1,21 @@
-"""Exit codes that say how a job ended, the same for every command that waits for one."""
+"""The exit codes of every command. They are documented in docs/cli.md and are part of the public interface."""
 
-from gangline.api.meta import JSON
-from gangline.cli.output.job_rows import has_condition
+from typing import Any
 
-SUCCEEDED, ERROR, FAILED, UNFINISHED, NOT_FOUND, CANCELLED = 0, 1, 100, 101, 102, 103
+SUCCEEDED, ERROR = 0, 1
+NOTHING_WRONG = 3
+"""Of `why`: the job is healthy, so there is no cause to name."""
+FAILED, UNFINISHED, NOT_FOUND, CANCELLED = 100, 101, 102, 103
+"""How a job ended: failed, not finished in time, no such job, deleted before it finished."""
+INTERRUPTED = 130
+"""Ctrl-C: 128 and the number of SIGINT, as shells have it."""
 
 
-def job_exit_code(job: JSON | None) -> int:
-    """Of a job as it is; None is a job that was deleted before it ended."""
+def job_exit_code(job: dict[str, Any] | None) -> int:
+    """The exit code for the state of a job; None means that the job was deleted before it finished."""
+    # Imported here: the entry point imports this module for its constants, before anything that takes long to load.
+    from gangline.cli.output.job_rows import has_condition
+
     if job is None:
         return CANCELLED
     if has_condition(job, "Succeeded"):

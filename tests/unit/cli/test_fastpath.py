@@ -1,4 +1,4 @@
-"""`get` without the command tree means the same as with it."""
+"""`get` parses the same options with and without click."""
 
 import subprocess
 import sys
@@ -23,13 +23,13 @@ PLAIN = (
 
 
 @pytest.mark.parametrize("arguments", PLAIN, ids=" ".join)
-def test_a_plain_command_line_means_what_click_takes_it_for(arguments: tuple[str, ...]) -> None:
-    found = fastpath.plain_command_line(arguments)
-    assert found is not None
+def test_a_plain_command_line_is_parsed_as_click_parses_it(arguments: tuple[str, ...]) -> None:
+    parsed = fastpath.plain_command_line(arguments)
+    assert parsed is not None
     params = get.make_context("get", list(arguments)).params
-    assert found.words == (params.pop("words") or ("jobs",))
-    given = {name: value for name, value in params.items() if value not in (None, False, "", (), 0)}
-    assert found.options == given
+    assert parsed.words == (params.pop("words") or ("jobs",))
+    expected = {name: value for name, value in params.items() if value not in (None, False, "", (), 0)}
+    assert parsed.options == expected
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_a_plain_command_line_means_what_click_takes_it_for(arguments: tuple[str
     ],
     ids=" ".join,
 )
-def test_whatever_is_not_plain_is_left_to_click(arguments: tuple[str, ...]) -> None:
+def test_other_command_lines_are_left_to_click(arguments: tuple[str, ...]) -> None:
     assert fastpath.plain_command_line(arguments) is None
 
 
@@ -57,6 +57,6 @@ def test_a_plain_get_imports_neither_click_nor_an_event_loop() -> None:
         "import gangline.kube.transport.blocking; "
         "sys.exit(', '.join(sorted({'click', 'asyncio', 'aiohttp', 'rich'} & set(sys.modules))))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     # An exit with an empty text is a 1.
-    assert done.stderr == "error: kubeconfig: none: no such file; correct the path or create it\n\n"
+    assert completed.stderr == "error: kubeconfig: none: no such file; correct the path or create it\n\n"

@@ -10,10 +10,12 @@ HEAVY = {"aiohttp", "numpy", "rich"}
 
 
 def imported(code: str, *arguments: str) -> set[str]:
-    """Which top-level modules a fresh interpreter has after running this."""
+    """The top-level modules that a new interpreter has imported after running the code."""
     report = "\nimport json, sys; print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
-    done = subprocess.run([sys.executable, "-c", code + report, *arguments], check=True, capture_output=True, text=True)
-    return set(json.loads(done.stdout.splitlines()[-1]))
+    completed = subprocess.run(
+        [sys.executable, "-c", code + report, *arguments], check=True, capture_output=True, text=True
+    )
+    return set(json.loads(completed.stdout.splitlines()[-1]))
 
 
 @pytest.mark.parametrize("module", ["gangline", "gangline.cli", "gangline.cli.main"])
@@ -21,24 +23,24 @@ def test_importing_the_command_line_leaves_heavy_packages_alone(module: str) -> 
     assert not imported(f"import {module}") & HEAVY
 
 
-def test_version_is_told_before_even_click_is_imported() -> None:
+def test_version_is_printed_without_importing_click() -> None:
     code = "import sys; sys.argv[0] = 'gangline'\nfrom gangline.__main__ import main; assert main() == 0"
     assert not imported(code, "--version") & (HEAVY | {"click", "asyncio"})
 
 
-def test_get_needs_neither_click_nor_an_event_loop_nor_the_extensions_of_typing() -> None:
+def test_get_needs_neither_click_nor_an_event_loop_nor_typing_extensions() -> None:
     code = "import sys; sys.argv[0] = 'gangline'\nfrom gangline.__main__ import main; assert main() == 1"
-    found = imported(code, "get", "tfjobs", "--kubeconfig", "nowhere")
-    assert "msgspec" in found
-    assert not found & (HEAVY | {"click", "asyncio", "typing_extensions"})
+    modules = imported(code, "get", "tfjobs", "--kubeconfig", "nowhere")
+    assert "msgspec" in modules
+    assert not modules & (HEAVY | {"click", "asyncio", "typing_extensions"})
 
 
-def test_who_wants_the_extensions_of_typing_after_get_still_finds_them() -> None:
+def test_typing_extensions_can_still_be_imported_after_get() -> None:
     code = "from gangline.cli import fastpath; assert fastpath.run(['tfjobs', '--kubeconfig', 'nowhere']) == 1"
     assert "typing_extensions" in imported(f"{code}\nimport typing_extensions")
 
 
 def test_a_run_needs_no_cryptography_because_its_plane_has_no_certificates() -> None:
-    found = imported("import gangline.cli.run.local")
-    assert "aiohttp" in found
-    assert "cryptography" not in found
+    modules = imported("import gangline.cli.run.local")
+    assert "aiohttp" in modules
+    assert "cryptography" not in modules

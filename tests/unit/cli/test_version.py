@@ -18,21 +18,21 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def test_where_there_is_no_server_ours_is_told_and_that_is_no_error(
+def test_without_a_server_our_version_is_printed_and_that_is_no_error(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert run(["version"]) == 0
     assert capsys.readouterr() == (f"gangline {__version__}\n", "no server is running\n")
 
 
-def test_nobody_is_asked_for_the_version_of_the_client(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_client_version_needs_no_server(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["version", "--client", "-o", "json"]) == 0
-    told = capsys.readouterr()
-    assert (json.loads(told.out), told.err) == ({"gangline": __version__}, "")
+    output = capsys.readouterr()
+    assert (json.loads(output.out), output.err) == ({"gangline": __version__}, "")
 
 
-def test_a_server_that_was_asked_for_and_is_not_there_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_server_that_was_named_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["version", "--kubeconfig", "nowhere"]) == 1
-    told = capsys.readouterr()
-    assert told.out == f"gangline {__version__}\n"
-    assert told.err == "error: kubeconfig: nowhere: no such file; correct the path or create it\n"
+    output = capsys.readouterr()
+    assert output.out == f"gangline {__version__}\n"
+    assert output.err == "error: kubeconfig: nowhere: no such file; correct the path or create it\n"

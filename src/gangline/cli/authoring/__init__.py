@@ -1,1 +1,1 @@
-"""Commands for people who write jobs and operators: check, convert, crds, new."""
+"""Commands for authors of jobs and operators: check, convert, crd, crds, new."""

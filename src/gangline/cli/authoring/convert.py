@@ -1,4 +1,4 @@
-"""`gangline convert`: our jobs as those of others, for people who leave."""
+"""`gangline convert`: jobs as TrainJobs of Kubeflow Trainer v2, for users who migrate to it."""
 
 from pathlib import Path
 
@@ -16,21 +16,23 @@ from gangline.cli.flags.commands import cli_command
     type=click.Choice(["trainjob"]),
     default="trainjob",
     show_default=True,
-    help="What to write.",
+    help="The kind to convert to.",
 )
-@click.option("--runtime", default="", metavar="NAME", help="The runtime to refer to instead of the usual one.")
+@click.option(
+    "--runtime", default="", metavar="NAME", help="The runtime to refer to instead of the framework's default."
+)
 @click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
 def convert(files: tuple[Path, ...], target: str, runtime: str, output: str) -> int:
     r"""Print the jobs in files as TrainJobs of Kubeflow Trainer v2.
 
-    What a TrainJob cannot say goes to stderr, one line for each field, with where it belongs. A job that would become
-    another one is refused.
+    Fields that a TrainJob does not have are listed on stderr, one line each, with where to set them instead. A job
+    that a TrainJob cannot express is refused.
 
     \b
       gangline convert pytorchjob.yaml | kubectl apply -f -
       gangline convert tfjob.yaml --runtime my-tensorflow
 
-    Exit codes: 0; 1 an error, such as a job that would become another one.
+    Exit codes: 0; 1 an error, such as a job that a TrainJob cannot express.
     """
     import json
 
@@ -40,8 +42,8 @@ def convert(files: tuple[Path, ...], target: str, runtime: str, output: str) -> 
     from gangline.sdk.build.trainjob import to_trainjob
     from gangline.sdk.job import Job
 
-    found = [(file, body) for file in files for _, body in read_jobs(file)]
-    for number, (file, body) in enumerate(found):
+    jobs = [(file, body) for file in files for _, body in read_jobs(file)]
+    for number, (file, body) in enumerate(jobs):
         try:
             converted = to_trainjob(Job(body), runtime)
         except InputError as error:

@@ -1,4 +1,4 @@
-"""`gangline new operator NAME`: a custom operator to begin with, whose tests pass."""
+"""`gangline new operator NAME`: write a custom operator to start from, whose tests pass."""
 
 import re
 from pathlib import Path
@@ -17,28 +17,25 @@ _API_GROUP = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-
 
 @click.group()
 def new() -> None:
-    """Begin an operator for a kind of job of your own: gangline new operator Spark."""
+    """Write an operator for a job kind of your own, to start from: gangline new operator Spark."""
 
 
 @new.command(cls=CliCommand)
 @click.argument("name", metavar="NAME")
 @click.option("--group", default="example.com", show_default=True, metavar="DOMAIN", help="Its API group.")
 @click.option(
-    "--into",
-    type=click.Path(path_type=Path),
-    metavar="FOLDER",
-    help="Where to write it; by default ./NAME-operator.",
+    "--into", type=click.Path(path_type=Path), metavar="FOLDER", help="Where to write it; by default ./NAME-operator."
 )
 def operator(name: str, group: str, into: Path | None) -> None:
     r"""Write an operator for a new kind of job, with a job, tests and a manifest.
 
-    It runs as it is: a coordinator and members that hand a number round. Change the wiring to that of your framework.
+    It works as written: a coordinator and members that pass a number around. Change the wiring to your framework's.
 
     \b
       gangline new operator Spark
       cd spark-operator && python -m pytest
 
-    Exit codes: 0; 1 an error, such as a folder that is there already.
+    Exit codes: 0; 1 an error, such as a folder that already exists.
     """
     word = name.removesuffix("Job")
     if not _KIND_NAME.fullmatch(word):
@@ -47,7 +44,7 @@ def operator(name: str, group: str, into: Path | None) -> None:
         raise InputError(f'--group: "{group}" is no domain; write one of yours, such as ml.example.com')
     folder = into or Path(f"{word.lower()}-operator")
     if folder.exists() and any(folder.iterdir()):
-        raise InputError(f"{folder} is there and not empty; write --into with another folder")
+        raise InputError(f"{folder} exists and is not empty; write --into with another folder")
     folder.mkdir(parents=True, exist_ok=True)
     for file in EXAMPLE_FILES:
         text = (examples_folder() / EXAMPLE_FOLDER / file).read_text()
@@ -56,7 +53,7 @@ def operator(name: str, group: str, into: Path | None) -> None:
 
 
 def renamed_example(text: str, word: str, group: str) -> str:
-    """The example, about another kind. `relay` is in no other word there."""
-    titled = word[0].upper() + word[1:]
-    spelled = {"RELAY": word.upper(), "Relay": titled, "relay": word.lower(), "example.com": group}
-    return re.sub("RELAY|Relay|relay|example\\.com", lambda found: spelled[found[0]], text)
+    """A text of the example with its kind and group replaced. `relay` is part of no other word there."""
+    title = word[0].upper() + word[1:]
+    replacements = {"RELAY": word.upper(), "Relay": title, "relay": word.lower(), "example.com": group}
+    return re.sub("RELAY|Relay|relay|example\\.com", lambda match: replacements[match[0]], text)

@@ -1,125 +1,120 @@
-"""What a shell may complete: contexts, namespaces, kinds, jobs. Whatever goes wrong, nothing is offered."""
+"""Completion candidates for a shell: contexts, namespaces, kinds, jobs. On any error there are no candidates."""
 
 import os
+from collections.abc import Callable, Coroutine, Iterable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
-from gangline.api.meta import Selector
+from gangline.api.meta import JSON, Selector
+from gangline.api.scheme import Resource
 from gangline.base.errors import GanglineError
-from gangline.cli.flags.server_options import ServerOptions, ServerTarget, find_server
-from gangline.cli.resources.lookup import BUILTIN_RESOURCES, JOB_KINDS, NAMESPACES
+from gangline.cli.connect.server import ServerOptions, ServerTarget, find_server
+from gangline.cli.resources.lookup import BUILTIN_RESOURCES, JOB_KINDS, NAMESPACES, resolve
 from gangline.kube.client import Client
 
-TIMEOUT_SECONDS = 2.0
+TIMEOUT = timedelta(seconds=2)
+"""A shell hangs while it waits for candidates."""
+
+NameQuery = Callable[[Client, ServerTarget], Coroutine[Any, Any, list[str]]]
 
 
 def contexts(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The contexts of the kubeconfig."""
     from gangline.kube.config.kubeconfig import KubeconfigFile, read_kubeconfig
 
-    named = [context.params["kubeconfig"]] if context.params.get("kubeconfig") else []
-    listed = [name for name in os.environ.get("KUBECONFIG", "").split(os.pathsep) if name]
-    found: list[str] = []
-    for name in named or listed or [str(Path.home() / ".kube" / "config")]:
+    flag = [context.params["kubeconfig"]] if context.params.get("kubeconfig") else []
+    variable = [file for file in os.environ.get("KUBECONFIG", "").split(os.pathsep) if file]
+    names: list[str] = []
+    for file in flag or variable or [str(Path.home() / ".kube" / "config")]:
         try:
-            found += read_kubeconfig(KubeconfigFile(Path(name), name)).contexts
+            names += read_kubeconfig(KubeconfigFile(Path(file), file)).contexts
         except GanglineError:
             continue
-    return _completion_items(found, incomplete)
+    return _completion_items(names, incomplete)
 
 
 def namespaces(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The namespaces of the server."""
 
-    async def names(client: Client, place: ServerTarget) -> list[str]:
+    async def list_names(client: Client, target: ServerTarget) -> list[str]:
         return [body["metadata"]["name"] for body in (await client.list(NAMESPACES)).items]
 
-    return _completion_items(_query_server(context, names), incomplete)
+    return _completion_items(_query_server(context, list_names), incomplete)
 
 
 def jobs(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The training jobs in the namespace: by name, or by KIND/NAME once a kind is begun."""
+    """The training jobs in the namespace: by name, or as KIND/NAME if the word to complete has a slash."""
     kind, slash, _ = incomplete.partition("/")
 
-    async def names(client: Client, place: ServerTarget) -> list[str]:
-        found = []
-        for resource in JOB_KINDS:
-            if slash and kind not in (resource.kind.lower(), resource.plural):
-                continue
-            try:
-                page = await client.list(resource, Selector(place.namespace))
-            except GanglineError:
-                continue
-            found += [f"{kind}/" * bool(slash) + body["metadata"]["name"] for body in page.items]
-        return found
+    async def list_names(client: Client, target: ServerTarget) -> list[str]:
+        resources = [kind_ for kind_ in JOB_KINDS if not slash or kind in (kind_.kind.lower(), kind_.plural)]
+        return [f"{kind}{slash}{name}" if slash else name for name in await _object_names(client, target, resources)]
 
-    return _completion_items(_query_server(context, names), incomplete)
+    return _completion_items(_query_server(context, list_names), incomplete)
 
 
 def kinds_and_jobs(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Kinds first; after a kind, or once KIND/ is begun, objects of it."""
-    written = context.params.get("words") or ()
+    """The kinds; after a kind, the names of its objects; KIND/NAME of jobs if the word to complete has a slash."""
+    words = context.params.get("words") or ()
     if "/" in incomplete:
         return jobs(context, parameter, incomplete)
-    if not written:
+    if not words:
         return _completion_items(["jobs", *(resource.plural for resource, _ in BUILTIN_RESOURCES)], incomplete)
 
-    async def names(client: Client, place: ServerTarget) -> list[str]:
-        from gangline.cli.resources.lookup import resolve
+    async def list_names(client: Client, target: ServerTarget) -> list[str]:
+        return await _object_names(client, target, await resolve(client, words[0]))
 
-        found = []
-        for resource in await resolve(client, written[0]):
-            try:
-                page = await client.list(resource, Selector(place.namespace if resource.namespaced else ""))
-            except GanglineError:
-                continue
-            found += [body["metadata"]["name"] for body in page.items]
-        return found
-
-    return _completion_items(_query_server(context, names), incomplete)
+    return _completion_items(_query_server(context, list_names), incomplete)
 
 
-def _completion_items(found: list[str], incomplete: str) -> list[CompletionItem]:
-    return [CompletionItem(name) for name in sorted(set(found)) if name.startswith(incomplete)]
+async def _object_names(client: Client, target: ServerTarget, resources: Iterable[Resource[JSON]]) -> list[str]:
+    """The names of all objects of these kinds in the namespace, without kinds that cannot be listed."""
+    names: list[str] = []
+    for resource in resources:
+        try:
+            page = await client.list(resource, Selector(target.namespace if resource.namespaced else ""))
+        except GanglineError:
+            continue
+        names += [body["metadata"]["name"] for body in page.items]
+    return names
 
 
-def _query_server(context: click.Context, names: Any) -> list[str]:
-    from datetime import timedelta
+def _completion_items(names: list[str], incomplete: str) -> list[CompletionItem]:
+    return [CompletionItem(name) for name in sorted(set(names)) if name.startswith(incomplete)]
 
+
+def _query_server(context: click.Context, query: NameQuery) -> list[str]:
+    """The result of the query against the server of the options typed so far; empty on any error."""
     from gangline.kube.transport.blocking import BlockingClock, BlockingTransport, run_without_loop, supports
 
-    given = {name: context.params[name] for name in ServerOptions._fields if context.params.get(name)}
-    given.pop("verbose", None)
+    fields = {name: context.params[name] for name in ServerOptions._fields if context.params.get(name)}
+    fields.pop("verbose", None)
     try:
-        place = find_server(ServerOptions(**given))
-        if place.archive is not None:
-            return _query_archive(place, place.archive, names)
-        if not supports(place.connection):
+        target = find_server(ServerOptions(**fields))
+        if target.archive is not None:
+            return _query_archive(target, target.archive, query)
+        if not supports(target.connection):
             return []
-        patience = timedelta(seconds=TIMEOUT_SECONDS)
-        with BlockingTransport(place.connection, patience=patience, warn=lambda text: None) as transport:
-            found: list[str] = run_without_loop(
-                names(Client(transport, clock=BlockingClock(), timeout=patience), place)
-            )
-            return found
+        with BlockingTransport(target.connection, patience=TIMEOUT, warn=lambda text: None) as transport:
+            client = Client(transport, clock=BlockingClock(), timeout=TIMEOUT)
+            return run_without_loop(query(client, target))
     except GanglineError:
         return []
 
 
-def _query_archive(place: ServerTarget, left: Path, names: Any) -> list[str]:
-    """From what earlier runs left."""
+def _query_archive(target: ServerTarget, folder: Path, query: NameQuery) -> list[str]:
     import asyncio
 
     from gangline.base.tasks import unwrap_exception_group
     from gangline.cli.connect.archived_runs import open_archive
 
-    async def found() -> list[str]:
-        async with open_archive(left) as transport:
-            told: list[str] = await names(Client(transport), place)
-            return told
+    async def open_and_query() -> list[str]:
+        async with open_archive(folder) as transport:
+            return await query(Client(transport), target)
 
     with unwrap_exception_group():
-        return asyncio.run(found())
+        return asyncio.run(open_and_query())

@@ -1,4 +1,4 @@
-"""`gangline completion`: what makes a shell complete our words."""
+"""`gangline completion`: the completion script of a shell."""
 
 import click
 from click.shell_completion import get_completion_class
@@ -13,7 +13,7 @@ SHELLS = ("bash", "zsh", "fish", "powershell")
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    r"""Print a script for a shell: commands, options, namespaces, contexts and job names are then completed.
+    r"""Print the completion script of a shell, for commands, options, namespaces, contexts and job names.
 
     \b
       source <(gangline completion bash)                                   now
@@ -22,13 +22,13 @@ def completion(context: click.Context, shell: str) -> None:
       gangline completion fish > ~/.config/fish/completions/gangline.fish
       gangline completion powershell | Out-String | Invoke-Expression      a line for $PROFILE
 
-    Exit codes: 0; 1 a shell that is not known.
+    Exit codes: 0; 1 an unknown shell.
     """
-    # Imported for what it does: click knows the other three by itself.
+    # The import registers PowerShell; click has the other three itself.
     import gangline.cli.completion.powershell  # noqa: F401
 
-    found = get_completion_class(shell)
-    if found is None:
+    completion_class = get_completion_class(shell)
+    if completion_class is None:
         raise InputError(f"{shell}: is not known; write one of {', '.join(SHELLS)}")
     root = context.find_root()
-    click.echo(found(root.command, {}, "gangline", "_GANGLINE_COMPLETE").source())
+    click.echo(completion_class(root.command, {}, "gangline", "_GANGLINE_COMPLETE").source())

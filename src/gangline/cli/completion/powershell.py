@@ -1,4 +1,4 @@
-"""Completion for PowerShell, which click does not bring: importing this makes `powershell` a shell like the others."""
+"""Completion for PowerShell, which click lacks. Importing this module registers `powershell` with click."""
 
 import os
 
@@ -29,7 +29,7 @@ Register-ArgumentCompleter -Native -CommandName '%(prog_name)s' -ScriptBlock {
 
 
 class PowerShellComplete(ShellComplete):
-    """What the script above asks for: a word and a tab before its help, one per line."""
+    """Prints what the script above reads: one candidate per line, with a tab before its help."""
 
     name = "powershell"
     source_template = SCRIPT_TEMPLATE
@@ -37,21 +37,21 @@ class PowerShellComplete(ShellComplete):
     def get_completion_args(self) -> tuple[list[str], str]:
         words = [_unquoted(word) for word in os.environ["COMP_WORDS"].split("\n")[1:]]
         incomplete = _unquoted(os.environ.get("COMP_CWORD", ""))
-        # The word under the cursor is among them, unless it is still empty.
+        # The words include the one under the cursor, unless that is still empty.
         if incomplete and words and words[-1] == incomplete:
             words.pop()
         return words, incomplete
 
     def format_completion(self, item: CompletionItem[str]) -> str:
-        # Files and folders it completes by itself, when nothing else is offered.
+        # PowerShell completes files and folders itself when there is no candidate.
         if item.type != "plain":
             return ""
-        told = " ".join((item.help or "").split())
-        return f"{item.value}\t{told}" if told else item.value
+        help_text = " ".join((item.help or "").split())
+        return f"{item.value}\t{help_text}" if help_text else item.value
 
 
 def _unquoted(word: str) -> str:
-    """Without the quote it begins with, and the one it may end with."""
+    """A word without its opening quote and, if there is one, its closing quote."""
     if word[:1] in ("'", '"'):
         return word[1:].removesuffix(word[0])
     return word

@@ -1,1 +1,1 @@
-"""Which server a command speaks to: a kubeconfig, the local control plane, a live run, or an archived one."""
+"""Which server a command talks to (a kubeconfig's, the local control plane, a live run, the archive), and the work on it."""

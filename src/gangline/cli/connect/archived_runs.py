@@ -1,4 +1,4 @@
-"""What earlier runs left, through the same client as every server: it can be read, and not changed. Heavy to import."""
+"""The archive of ended runs and stopped planes, read through the same client as a server. Slow to import."""
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -17,12 +17,12 @@ from gangline.local.archive.server import archive_plane
 from gangline.local.home import PlaneHome
 from gangline.schema.crds.job_crds import crd
 
-READ_ONLY_ERROR = "no server is running, and what was left can only be read; start a server: gangline up --detach"
+READ_ONLY_ERROR = "no server is running, and the archive is read-only; start a server: gangline up --detach"
 
 
 @asynccontextmanager
 async def open_archive(folder: Path, *, as_it_was: bool = False) -> AsyncIterator[Transport]:
-    """The way to all that planes and runs left in a folder, until the block ends; see `archive_plane`."""
+    """A transport to the archive in a state folder, until the block ends. For `as_it_was` see `archive_plane`."""
     definitions = [established_crd(kind) for kind in TRAINING_KINDS]
     async with (
         archive_plane(PlaneHome(folder), definitions, SystemClock(), as_it_was=as_it_was) as plane,
@@ -32,16 +32,16 @@ async def open_archive(folder: Path, *, as_it_was: bool = False) -> AsyncIterato
 
 
 def established_crd(kind: JobKind) -> JSON:
-    """The definition of a kind as a server has it that serves it."""
+    """The CRD of a kind with the status of a CRD that a server serves."""
     body = crd(kind)
-    holding = [{"type": each, "status": "True"} for each in ("NamesAccepted", "Established")]
-    versions = [each["name"] for each in body["spec"]["versions"]]
-    status = {"conditions": holding, "acceptedNames": body["spec"]["names"], "storedVersions": versions}
+    conditions = [{"type": name, "status": "True"} for name in ("NamesAccepted", "Established")]
+    versions = [version["name"] for version in body["spec"]["versions"]]
+    status = {"conditions": conditions, "acceptedNames": body["spec"]["names"], "storedVersions": versions}
     return {**body, "status": status}
 
 
 class ReadOnlyTransport:
-    """A transport that only reads. Everything else raises `InputError`, with what to do instead."""
+    """A transport that passes GET requests on. Every other request raises `InputError`, with what to do instead."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport

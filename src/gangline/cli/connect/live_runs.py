@@ -1,7 +1,7 @@
-"""Runs that go on, on this machine: how another command finds the plane of a `gangline run`.
+"""Live runs: how another command finds the control plane of a `gangline run` in progress.
 
-The plane is the run's own and goes with it, so its kubeconfig is in the run's own temporary folder, which goes with it
-too, even if the run is killed. Only its owner can read it.
+The plane ends with its run. So its kubeconfig is in the run's temporary folder, which is removed with the run, even if
+the run is killed. Only its owner can read it.
 """
 
 import json
@@ -22,14 +22,14 @@ JOBS_EXTENSION = "gangline.dev/jobs"
 
 
 class LiveRun(NamedTuple):
-    """A run that goes on, and its jobs."""
+    """A run in progress, and its jobs."""
 
     kubeconfig: Path
     jobs: frozenset[Key]
 
 
 async def publish_kubeconfig(state: Path, plane: Connection, jobs: Iterable[Key]) -> None:
-    """Leave word in a run's folder of where its plane is."""
+    """Write the kubeconfig of a run's plane, with the names of the run's jobs, into the run's folder."""
     token = (await plane.credentials.headers()).get("Authorization", "").removeprefix("Bearer ")
     config = PlaneAccess(plane.server, token).kubeconfig()
     names = [str(job) for job in jobs]
@@ -38,18 +38,18 @@ async def publish_kubeconfig(state: Path, plane: Connection, jobs: Iterable[Key]
 
 
 def live_runs(home: Path | None = None) -> Iterator[LiveRun]:
-    """Those of this user, newest first: of the state folder that is meant, by default the user's own."""
-    mine = str(home_folder(home))
-    found = Path(tempfile.gettempdir()).glob(f"gangline-*/{KUBECONFIG_NAME}")
-    for file in sorted(found, key=_modified_at, reverse=True):
+    """The runs of this user that belong to a state folder (by default the user's own), newest first."""
+    state_folder = str(home_folder(home))
+    files = Path(tempfile.gettempdir()).glob(f"gangline-*/{KUBECONFIG_NAME}")
+    for file in sorted(files, key=_modified_at, reverse=True):
         try:
-            # Anybody may make a folder of that name.
+            # Any user may create a folder of that name.
             if file.parent.stat().st_uid != os.getuid():
                 continue
             config = json.loads(file.read_bytes())
-            told = config["extensions"][0]["extension"]
-            if told["home"] == mine:
-                yield LiveRun(file, frozenset(Key(*name.split("/", 1)) for name in told["jobs"]))
+            extension = config["extensions"][0]["extension"]
+            if extension["home"] == state_folder:
+                yield LiveRun(file, frozenset(Key(*name.split("/", 1)) for name in extension["jobs"]))
         except (OSError, ValueError, KeyError, IndexError, TypeError):
             continue
 
@@ -62,5 +62,5 @@ def _modified_at(file: Path) -> float:
 
 
 def find_run_kubeconfig(namespace: str, name: str, home: Path | None = None) -> Path | None:
-    """The kubeconfig of the run that has a job of that name, if one has."""
+    """The kubeconfig of the newest run with a job of that name, if there is one."""
     return next((run.kubeconfig for run in live_runs(home) if Key(namespace, name) in run.jobs), None)

@@ -10,11 +10,13 @@ import click
 from gangline.api.drill import FaultKind, FaultRequest
 from gangline.base.clock import SystemClock
 from gangline.base.errors import InputError
+from gangline.cli.connect.run_work import run_async
+from gangline.cli.connect.server import ServerOptions, ServerTarget
 from gangline.cli.drill.run import DrillRunner, server_for_job
 from gangline.cli.exit_codes import NOT_FOUND
 from gangline.cli.flags.commands import cli_command, completed_by
 from gangline.cli.flags.durations import DURATION
-from gangline.cli.flags.server_options import ServerOptions, ServerTarget, run_async, server_options
+from gangline.cli.flags.server_options import server_options
 from gangline.cli.resources.lookup import find_job
 from gangline.kube.client import Client
 

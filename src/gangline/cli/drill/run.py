@@ -16,10 +16,10 @@ from gangline.api.meta import JSON, Key, Selector
 from gangline.api.scheme import Resource
 from gangline.base.clock import Clock
 from gangline.base.errors import InputError
+from gangline.cli.connect.server import ServerOptions
 from gangline.cli.drill.report import json_report, summary
 from gangline.cli.drill.timeline import DrillTimeline, InjectedFault, is_running
 from gangline.cli.exit_codes import SUCCEEDED, UNFINISHED
-from gangline.cli.flags.server_options import ServerOptions
 from gangline.cli.output.job_rows import is_finished, job_state
 from gangline.cli.resources.lookup import NODES, PODS, ServerJob
 from gangline.cli.resources.replicas import list_replicas, pod_selector, replica_name, replica_selector

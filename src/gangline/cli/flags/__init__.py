@@ -1,1 +1,1 @@
-"""What commands share on the command line: lazy loading, groups of options, types of values."""
+"""What commands share on the command line: lazy loading, groups of options, parameter types."""

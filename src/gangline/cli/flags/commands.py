@@ -1,4 +1,4 @@
-"""A group whose commands are imported when they are used: one command does not pay for all the others."""
+"""The click classes of our commands: a group that imports each command when it is used, and help in our layout."""
 
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
@@ -7,12 +7,15 @@ from typing import Any, TypeVar
 
 import click
 
+F = TypeVar("F", bound=Callable[..., Any])
+CANDIDATES = "gangline.cli.completion.candidates"
+
 
 class LazyGroup(click.Group):
-    """Commands by name, each as `module:attribute`. Those added the usual way work as ever.
+    """A group of commands given by name as `module:attribute` with a short help, so that listing them imports none.
 
-    `aliases` are further names of commands, not listed by themselves. The short help of a lazy command stands
-    beside it, so that listing all of them imports none.
+    Commands that are added in click's usual way work, too. `aliases` are further names of commands; the help does not
+    list them.
     """
 
     def __init__(
@@ -23,8 +26,7 @@ class LazyGroup(click.Group):
         **kwargs: Any,
     ) -> None:
         if kwargs.get("help"):
-            # Examples keep their lines, also those of a raw docstring.
-            kwargs["help"] = kwargs["help"].replace("\\b\n", "\b\n")
+            kwargs["help"] = _with_literal_blocks(kwargs["help"])
         super().__init__(*args, **kwargs)
         self._lazy_commands, self._aliases = dict(lazy or {}), dict(aliases or {})
 
@@ -35,8 +37,8 @@ class LazyGroup(click.Group):
         name = self._aliases.get(cmd_name, cmd_name)
         if name in self._lazy_commands and name not in self.commands:
             module, _, attribute = self._lazy_commands[name][0].partition(":")
-            found: click.Command = getattr(import_module(module), attribute)
-            return found
+            command: click.Command = getattr(import_module(module), attribute)
+            return command
         return super().get_command(ctx, name)
 
     def resolve_command(
@@ -45,37 +47,35 @@ class LazyGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError:
-            known = {*self.list_commands(ctx), *self._aliases}
-            close = get_close_matches(args[0], sorted(known), 3)
-            hint = f"; did you mean {' or '.join(close)}?" if close else ""
+            names = {*self.list_commands(ctx), *self._aliases}
+            similar = get_close_matches(args[0], sorted(names), 3)
+            hint = f"; did you mean {' or '.join(similar)}?" if similar else ""
             ctx.fail(f"no such command: {args[0]}{hint}")
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rows = []
         for name in self.list_commands(ctx):
-            told = self._lazy_commands[name][1] if name in self._lazy_commands else ""
-            command = None if told else self.get_command(ctx, name)
+            short_help = self._lazy_commands[name][1] if name in self._lazy_commands else ""
+            command = None if short_help else self.get_command(ctx, name)
             if command is not None and not command.hidden:
-                told = command.get_short_help_str(80)
-            if told:
-                rows.append((name, told))
+                short_help = command.get_short_help_str(80)
+            if short_help:
+                rows.append((name, short_help))
         if rows:
             with formatter.section("Commands"):
                 formatter.write_dl(rows)
 
 
 def print_usage_error(error: click.ClickException) -> None:
-    """Say what is wrong with a command line, in one line, with where to read more. No word at all gets the whole help."""
+    """Print what is wrong with a command line in one line that names the help; without any argument, the help itself."""
     context = error.ctx if isinstance(error, click.UsageError) else None
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         error.show()
         return
     text = " ".join(error.format_message().split()).rstrip(".")
-    more = f" (see {context.command_path} --help)" if context is not None else ""
-    click.echo(f"error: {text}{more}", err=True)
+    see_help = f" (see {context.command_path} --help)" if context is not None else ""
+    click.echo(f"error: {text}{see_help}", err=True)
 
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 SERVER_OPTION_NAMES = (
     "kubeconfig",
@@ -91,38 +91,52 @@ SERVER_OPTION_NAMES = (
 
 
 class CliCommand(click.Command):
-    r"""Its help keeps lines after `\b` as they are, also from a raw docstring, and lists common options last."""
+    r"""A command whose help lists the server options last, and keeps lines after `\b` as written."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         if kwargs.get("help"):
-            kwargs["help"] = kwargs["help"].replace("\\b\n", "\b\n")
+            kwargs["help"] = _with_literal_blocks(kwargs["help"])
         super().__init__(*args, **kwargs)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         own: list[tuple[str, str]] = []
-        common: list[tuple[str, str]] = []
+        server: list[tuple[str, str]] = []
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
             if record is not None and isinstance(parameter, click.Option):
-                (common if parameter.name in SERVER_OPTION_NAMES else own).append(record)
-        for title, records in (("Options", own), ("Which server", common)):
+                (server if parameter.name in SERVER_OPTION_NAMES else own).append(record)
+        for title, records in (("Options", own), ("Which server", server)):
             if records:
                 with formatter.section(title):
                     formatter.write_dl(records)
 
 
+def _with_literal_blocks(text: str) -> str:
+    r"""A help text in which the `\b` of a raw docstring is the character that makes click keep the lines after it."""
+    return text.replace("\\b\n", "\b\n")
+
+
 def cli_command(name: str | None = None, **settings: Any) -> Callable[[Callable[..., Any]], CliCommand]:
-    """`click.command` for these."""
+    """`click.command` that makes a `CliCommand`."""
     return click.command(name, cls=CliCommand, **settings)
 
 
-def completed_by(what: str) -> Callable[[click.Context, click.Parameter, str], list[Any]]:
-    """What a shell may complete: the function of that name in `gangline.cli.completion.candidates`, imported when it is asked."""
+def option_group(*options: Callable[[Any], Any]) -> Callable[[F], F]:
+    """One decorator for several click options, in the order of the help."""
+
+    def decorate(command: F) -> F:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def completed_by(function: str) -> Callable[[click.Context, click.Parameter, str], list[Any]]:
+    """A click completion callback: the function of that name in `CANDIDATES`, imported when a shell asks for it."""
 
     def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[Any]:
-        from gangline.cli.completion import candidates
-
-        found: list[Any] = getattr(candidates, what)(context, parameter, incomplete)
-        return found
+        items: list[Any] = getattr(import_module(CANDIDATES), function)(context, parameter, incomplete)
+        return items
 
     return complete

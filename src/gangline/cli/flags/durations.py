@@ -1,4 +1,4 @@
-"""Durations as people write them: `30s`, `5m`, `1h30m`, `300ms`; a bare number is seconds."""
+"""Durations on the command line: `30s`, `5m`, `1h30m`, `300ms`; a bare number is in seconds."""
 
 import re
 from datetime import timedelta
@@ -12,7 +12,7 @@ _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h|d)")
 
 
 def parse_duration(text: str) -> timedelta:
-    """Raises `InputError` for what is none."""
+    """The duration that a text stands for; a leading `-` negates it. Raises `InputError`."""
     sign, rest = (-1, text[1:]) if text.startswith("-") else (1, text)
     try:
         if re.fullmatch(r"\d+(\.\d+)?", rest):
@@ -25,8 +25,8 @@ def parse_duration(text: str) -> timedelta:
         raise InputError(f'"{text}" is too long a time; write 30s, 5m or 1h30m') from error
 
 
-def DURATION(text: str | timedelta) -> timedelta:  # noqa: N802 - used as a type of options
-    """A duration on the command line."""
+def DURATION(text: str | timedelta) -> timedelta:  # noqa: N802 - a click parameter type, which are in capitals
+    """The click parameter type of a duration. Raises `BadParameter`."""
     if isinstance(text, timedelta):
         return text
     try:

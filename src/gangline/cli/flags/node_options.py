@@ -1,16 +1,15 @@
-"""What can be said about the node on a command line, the same for every command that has one."""
+"""The options of the node of this machine, the same for every command that starts one."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import click
 
-F = TypeVar("F", bound=Callable[..., Any])
+from gangline.cli.flags.commands import option_group
 
 
 class NodeOptions(NamedTuple):
-    """As given: take them as keywords, `NodeOptions(**given)`. `local.node.choosing.settings` makes sense of them."""
+    """The node options, as given on the command line: `NodeOptions(**node)`."""
 
     capacity: tuple[str, ...] = ()
     images: Path | None = None
@@ -18,42 +17,35 @@ class NodeOptions(NamedTuple):
     network: str = "shared"
 
     def as_arguments(self) -> list[str]:
-        """As they would be written on a command line."""
-        found = [part for amount in self.capacity for part in ("--capacity", amount)]
-        found += ["--images", str(self.images.absolute())] if self.images is not None else []
-        return [*found, "--runtime", self.runtime, "--network", self.network]
+        """The arguments that give another process the same options."""
+        capacity = [argument for amount in self.capacity for argument in ("--capacity", amount)]
+        images = ["--images", str(self.images.absolute())] if self.images is not None else []
+        return [*capacity, *images, "--runtime", self.runtime, "--network", self.network]
 
 
-def node_options(command: F) -> F:
-    """The options, for a command that takes them as `**node`."""
-    options = (
-        click.option(
-            "--capacity",
-            multiple=True,
-            metavar="NAME=AMOUNT",
-            help="A resource to offer, such as nvidia.com/gpu=4.",
-        ),
-        click.option(
-            "--images",
-            type=click.Path(path_type=Path),
-            metavar="FILE",
-            help="What stands for images on this machine, where they are not pulled.",
-        ),
-        click.option(
-            "--runtime",
-            type=click.Choice(["process", "podman", "docker"]),
-            default="process",
-            show_default=True,
-            help="What runs containers: processes of this machine, or real images.",
-        ),
-        click.option(
-            "--network",
-            type=click.Choice(["shared", "isolated"]),
-            default="shared",
-            show_default=True,
-            help="Whether pods share loopback, or each has a network of its own with the cluster's names and ports.",
-        ),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+node_options = option_group(
+    click.option(
+        "--capacity", multiple=True, metavar="NAME=AMOUNT", help="A resource to offer, such as nvidia.com/gpu=4."
+    ),
+    click.option(
+        "--images",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="A mapping of images to environments of this machine, for pods that run as processes.",
+    ),
+    click.option(
+        "--runtime",
+        type=click.Choice(["process", "podman", "docker"]),
+        default="process",
+        show_default=True,
+        help="How to run containers: as processes of this machine, or from their images.",
+    ),
+    click.option(
+        "--network",
+        type=click.Choice(["shared", "isolated"]),
+        default="shared",
+        show_default=True,
+        help="Whether pods share loopback, or each has its own network with the cluster's names and ports.",
+    ),
+)
+"""Adds the node options to a command, which takes them as `**node`."""

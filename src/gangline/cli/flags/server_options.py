@@ -1,4 +1,4 @@
-"""The options that say which server, the same for every verb."""
+"""The options that say which server, the same for every command."""
 
 from collections.abc import Callable
 from functools import update_wrapper
@@ -6,62 +6,33 @@ from typing import Any, TypeVar
 
 import click
 
-from gangline.cli.connect.server import (
-    FIELD_MANAGER,
-    ServerOptions,
-    ServerTarget,
-    ServerWork,
-    find_server,
-    run_async,
-    run_blocking,
-)
-from gangline.cli.errors import ERROR, NOT_FOUND, error_line, print_error
-from gangline.cli.flags.commands import completed_by
+from gangline.cli.connect.server import ServerOptions
+from gangline.cli.flags.commands import completed_by, option_group
 from gangline.cli.flags.durations import DURATION
-
-__all__ = [
-    "ERROR",
-    "FIELD_MANAGER",
-    "NOT_FOUND",
-    "ServerOptions",
-    "ServerTarget",
-    "ServerWork",
-    "error_line",
-    "find_server",
-    "print_error",
-    "run_async",
-    "run_blocking",
-    "server_options",
-    "server_options_all",
-]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def server_options(command: F) -> F:
-    """The options of every verb, for a command that takes them as `server`."""
-    return _add_server_options(command, every=False)
+    """Add the server options to a command, which takes them as `server: ServerOptions`."""
+    return _add_server_options(command, all_namespaces=False)
 
 
 def server_options_all(command: F) -> F:
     """The same, with `-A`."""
-    return _add_server_options(command, every=True)
+    return _add_server_options(command, all_namespaces=True)
 
 
-def _add_server_options(command: F, *, every: bool) -> F:
-    def collected(*args: Any, **given: Any) -> Any:
-        own = {name: given.pop(name) for name in ServerOptions._fields if name in given}
-        words = given.get("words") or ("",)
-        about = str(given.get("job") or words[-1])
-        return command(*args, server=ServerOptions(**own, job_hint=about), **given)
+def _add_server_options(command: F, *, all_namespaces: bool) -> F:
+    def with_server(*args: Any, **params: Any) -> Any:
+        fields = {name: params.pop(name) for name in ServerOptions._fields if name in params}
+        words = params.get("words") or ("",)
+        job_hint = str(params.get("job") or words[-1])
+        return command(*args, server=ServerOptions(**fields, job_hint=job_hint), **params)
 
-    update_wrapper(collected, command)
-    namespaces = (
-        click.option("-A", "--all-namespaces", "all_namespaces", is_flag=True, help="Look in all namespaces."),
-    )
-    for option in reversed((_NAMESPACE_OPTION, *(namespaces if every else ()), *_CONNECTION_OPTIONS)):
-        option(collected)
-    return collected  # type: ignore[return-value]
+    update_wrapper(with_server, command)
+    namespaces = (_NAMESPACE_OPTION, *((_ALL_NAMESPACES_OPTION,) if all_namespaces else ()))
+    return option_group(*namespaces, *_CONNECTION_OPTIONS)(with_server)  # type: ignore[return-value]
 
 
 _NAMESPACE_OPTION = click.option(
@@ -71,24 +42,24 @@ _NAMESPACE_OPTION = click.option(
     help="Namespace; by default the one of the context.",
     shell_complete=completed_by("namespaces"),
 )
+_ALL_NAMESPACES_OPTION = click.option(
+    "-A", "--all-namespaces", "all_namespaces", is_flag=True, help="Look in all namespaces."
+)
 _CONNECTION_OPTIONS = (
     click.option("--kubeconfig", metavar="FILE", help="Kubeconfig to use instead of KUBECONFIG."),
     click.option(
-        "--context",
-        metavar="NAME",
-        help="Context of the kubeconfig to use.",
-        shell_complete=completed_by("contexts"),
+        "--context", metavar="NAME", help="Context of the kubeconfig to use.", shell_complete=completed_by("contexts")
     ),
     click.option("--cluster", metavar="NAME", help="Cluster of the kubeconfig to use."),
-    click.option("--user", metavar="NAME", help="User of the kubeconfig to be."),
-    click.option("--as", "as_user", metavar="USER", help="Act as somebody else."),
-    click.option("--as-group", "as_groups", metavar="GROUP", multiple=True, help="A group of that somebody."),
-    click.option("--as-uid", "as_uid", metavar="UID", help="The uid of that somebody."),
+    click.option("--user", metavar="NAME", help="User of the kubeconfig to use."),
+    click.option("--as", "as_user", metavar="USER", help="User to impersonate."),
+    click.option("--as-group", "as_groups", metavar="GROUP", multiple=True, help="Group to impersonate; repeatable."),
+    click.option("--as-uid", "as_uid", metavar="UID", help="UID to impersonate."),
     click.option(
         "--request-timeout",
         type=DURATION,
         metavar="DURATION",
         help="How long one request may take; 0 is the default, a minute.",
     ),
-    click.option("-v", "--verbose", count=True, help="Say which server; twice: log requests too."),
+    click.option("-v", "--verbose", count=True, help="Print which server is used; twice: log requests too."),
 )

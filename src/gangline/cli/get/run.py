@@ -1,263 +1,178 @@
-"""What `gangline get` does: objects of any kind, and all training jobs at once. Without click, to start fast."""
+"""`gangline get`: query the server and print once. Without click, to start fast."""
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from gangline.api.meta import JSON, Key, Selector
+from gangline.api.meta import Key, Selector
 from gangline.base.clock import SystemClock
 from gangline.base.errors import InputError
-from gangline.cli.connect.server import ServerOptions, ServerTarget, run_async, run_blocking
+from gangline.cli.connect.run_work import run_async, run_blocking
+from gangline.cli.connect.server import ServerOptions, ServerTarget
 from gangline.cli.errors import error_line
-from gangline.cli.get.query import (
-    FetchResult,
-    ObjectQuery,
-    TableStyle,
-    fetch_jobs,
-    fetch_objects,
-    fetch_tables,
-    row_cells,
-    table_header,
-)
+from gangline.cli.exit_codes import ERROR, SUCCEEDED
+from gangline.cli.get.query import FetchResult, ObjectQuery, fetch_jobs, fetch_objects, fetch_tables
+from gangline.cli.get.view import GetFlags, KindGroup, TableView
 from gangline.cli.output import formats, job_rows, tables
-from gangline.cli.resources.lookup import JOB_KINDS, JOBS_WORDS, ResourceArg, resolve, resource_args
+from gangline.cli.resources.lookup import JOBS_WORDS, ResourceArg, object_key, resolve, resource_args, unknown_kind
 from gangline.kube.client import Client
 from gangline.kube.errors import KubeError, NotFound
 
-NO_REASONS: Mapping[Key, str] = {}
-REASON_COLUMN = job_rows.HEADER.index("REASON")
 
+def run_get(words: Sequence[str], server: ServerOptions, flags: GetFlags) -> int:
+    """Fetch what the words name and print it. Returns the exit code."""
+    args = resource_args(words)
+    server = server._replace(job_hint=next((arg.name for arg in args if arg.name), ""))
 
-class GetFlags(NamedTuple):
-    """How to choose and how to show."""
-
-    selector: str = ""
-    field_selector: str = ""
-    output_format: formats.OutputFormat = formats.OutputFormat()
-    watch: bool = False
-    managed: bool = False
-    headers: bool = True
-    labels: bool = False
-    sort_by: str = ""
-    ignore_not_found: bool = False
-
-
-class KindGroup(NamedTuple):
-    """Kinds that are shown together, with the same names."""
-
-    queries: tuple[ObjectQuery, ...]
-    # All kinds of job at once, so the kind is a column.
-    all_job_kinds: bool = False
-
-    @property
-    def is_jobs(self) -> bool:
-        return self.queries[0].resource in JOB_KINDS
-
-
-def run_get(words: Sequence[str], server: ServerOptions, options: GetFlags) -> int:
-    """Get and print. Gives the exit code."""
-    chosen = resource_args(words)
-    server = server._replace(job_hint=next((each.name for each in chosen if each.name), ""))
-
-    async def work(client: Client, place: ServerTarget) -> int:
-        groups = await kind_groups(client, chosen, place, options)
-        # What runs left does not change any more.
-        if options.watch and place.archive is None:
+    async def work(client: Client, target: ServerTarget) -> int:
+        groups = await kind_groups(client, args, target, flags)
+        # An archive does not change any more.
+        if flags.watch and target.archive is None:
             from gangline.cli.get.watch import watch_groups
 
-            return await watch_groups(client, groups, place, options)
-        return await print_once(client, groups, place, options)
+            return await watch_groups(client, groups, target, flags)
+        return await print_once(client, groups, target, flags)
 
-    return (run_async if options.watch else run_blocking)(server, work)
+    return (run_async if flags.watch else run_blocking)(server, work)
 
 
 async def kind_groups(
-    client: Client, chosen: Sequence[ResourceArg], place: ServerTarget, options: GetFlags
+    client: Client, args: Sequence[ResourceArg], target: ServerTarget, flags: GetFlags
 ) -> list[KindGroup]:
-    """Kinds with the names asked of them, in the order they were written. Raises `InputError`."""
-    names: dict[str, list[str]] = {}
-    for target in chosen:
-        names.setdefault(target.kind, []).extend([target.name] if target.name else [])
-    if (options.selector or options.field_selector) and any(names.values()):
+    """The kinds with the names asked of each, in the order of the arguments. Raises `InputError`."""
+    names_by_kind: dict[str, list[str]] = {}
+    for arg in args:
+        names_by_kind.setdefault(arg.kind, []).extend([arg.name] if arg.name else [])
+    if (flags.selector or flags.field_selector) and any(names_by_kind.values()):
         raise InputError("name(s) cannot be provided when a selector is specified")
-    where = Selector(place.namespace, options.selector, options.field_selector)
+    selector = Selector(target.namespace, flags.selector, flags.field_selector)
     groups = []
-    for kind, asked in names.items():
-        found = await resolve(client, kind)
-        if asked and not place.namespace and found[0].namespaced:
+    for kind, names in names_by_kind.items():
+        resources = await resolve(client, kind)
+        if names and not target.namespace and resources[0].namespaced:
             raise InputError("a resource cannot be retrieved by name across all namespaces")
-        wanted = tuple(ObjectQuery(resource, tuple(asked), where, place.object_namespace) for resource in found)
-        groups.append(KindGroup(wanted, all_job_kinds=kind.lower() in JOBS_WORDS))
+        queries = tuple(
+            ObjectQuery(resource, tuple(names), selector, target.object_namespace) for resource in resources
+        )
+        groups.append(KindGroup(queries, all_job_kinds=kind.lower() in JOBS_WORDS))
     return groups
 
 
-async def print_once(client: Client, groups: Sequence[KindGroup], place: ServerTarget, options: GetFlags) -> int:
-    """Everything once."""
-    if not options.output_format.is_table:
-        return await _print_objects(client, groups, place, options)
-    found = [await (_jobs_block if group.is_jobs else _server_block)(client, group, place, options) for group in groups]
-    # The kind stands before each name where there are several; one of which nothing was found does not count.
-    several = sum(block.is_shown for block in found) > 1
-    texts = [text for block in found if (text := block.render(several))]
-    tables.write_stdout("\n".join(texts))
-    errors = [error for block in found for error in block.errors]
-    return _report_errors(groups, errors, place, options, found=bool(texts))
-
-
-async def _print_objects(client: Client, groups: Sequence[KindGroup], place: ServerTarget, options: GetFlags) -> int:
-    got = FetchResult([], [])
+async def print_once(client: Client, groups: Sequence[KindGroup], target: ServerTarget, flags: GetFlags) -> int:
+    """Print all groups once. Returns the exit code."""
+    if not flags.output_format.is_table:
+        return await _print_objects(client, groups, target, flags)
+    blocks = []
     for group in groups:
-        more = await fetch_group(client, group)
-        got = FetchResult([*got.objects, *more.objects], [*got.errors, *more.errors])
-    bodies = sorted(got.objects, key=formats.sort_key(options.sort_by)) if options.sort_by else got.objects
+        view = TableView(group, flags, target.namespace)
+        blocks.append(await (_jobs_block if group.is_jobs else _server_block)(client, view))
+    # With several tables, each name has its kind before it. A table in which nothing was found does not count.
+    several = sum(block.is_shown for block in blocks) > 1
+    texts = [text for block in blocks if (text := block.render(several))]
+    tables.write_stdout("\n".join(texts))
+    errors = [error for block in blocks for error in block.errors]
+    return _report_errors(groups, errors, target, flags, has_output=bool(texts))
+
+
+async def _print_objects(client: Client, groups: Sequence[KindGroup], target: ServerTarget, flags: GetFlags) -> int:
+    results = [await fetch_group(client, group) for group in groups]
+    bodies = [body for result in results for body in result.objects]
+    if flags.sort_by:
+        bodies.sort(key=formats.sort_key(flags.sort_by))
     single = sum(len(group.queries[0].names) for group in groups) == 1
-    nothing = not bodies and (single or options.output_format.name == formats.NAME)
+    nothing = not bodies and (single or flags.output_format.name == formats.NAME)
     if not nothing:
         text = formats.format_objects(
-            bodies, options.output_format, single=single, managed=options.managed, headers=options.headers
+            bodies, flags.output_format, single=single, managed=flags.managed, headers=flags.headers
         )
         tables.write_stdout(text)
-    return _report_errors(groups, got.errors, place, options, found=True)
+    errors = [error for result in results for error in result.errors]
+    return _report_errors(groups, errors, target, flags, has_output=True)
 
 
 async def fetch_group(client: Client, group: KindGroup) -> FetchResult:
-    """The whole objects of a group. Raises `InputError` where the server does not know the kind."""
+    """The full objects of a group. Raises `InputError` if the server does not have the kind."""
     if group.is_jobs:
-        return await fetch_jobs(client, group.queries, every=group.all_job_kinds)
+        return await fetch_jobs(client, group.queries, all_kinds=group.all_job_kinds)
+    query = group.queries[0]
     try:
-        return await fetch_objects(client, group.queries[0])
+        return await fetch_objects(client, query)
     except NotFound as error:
-        raise _unknown_kind(group, error) from error
+        raise _list_error(query, error) from error
 
 
-def _unknown_kind(group: KindGroup, error: NotFound) -> Exception:
-    # The server says this of a kind that it does not have; of a namespace it would say its name.
-    if not error.status.details.name:
-        return InputError(f'the server doesn\'t have a resource type "{group.queries[0].resource.plural}"')
-    return error
+def _list_error(query: ObjectQuery, error: NotFound) -> Exception:
+    # For a kind that it does not have the server names no object; for a namespace it gives the namespace's name.
+    return error if error.status.details.name else unknown_kind(query.resource.plural)
 
 
 def _report_errors(
-    groups: Sequence[KindGroup],
-    errors: Sequence[KubeError],
-    place: ServerTarget,
-    options: GetFlags,
-    *,
-    found: bool,
+    groups: Sequence[KindGroup], errors: Sequence[KubeError], target: ServerTarget, flags: GetFlags, *, has_output: bool
 ) -> int:
-    told = [] if options.ignore_not_found else errors
-    for error in told:
+    """Print the errors, or that nothing was found. Returns the exit code."""
+    reported = [] if flags.ignore_not_found else errors
+    for error in reported:
         print(error_line(error), file=sys.stderr)
-    if not found and not errors:
-        namespaced = any(wanted.resource.namespaced for group in groups for wanted in group.queries)
-        where = f" in {place.namespace} namespace." if place.namespace and namespaced else ""
+    if not has_output and not errors:
+        namespaced = any(query.resource.namespaced for group in groups for query in group.queries)
+        where = f" in {target.namespace} namespace." if target.namespace and namespaced else ""
         print(f"No resources found{where}", file=sys.stderr)
-    return 1 if told else 0
+    return ERROR if reported else SUCCEEDED
 
 
 # Tables
 
 
 class TableBlock(NamedTuple):
-    """The table of a group: its text, with the kind before each name or without."""
+    """The table of a group: `render(prefix_kind)` is its text."""
 
     render: Callable[[bool], str]
     is_shown: bool
     errors: Sequence[KubeError]
 
 
-async def _jobs_block(client: Client, group: KindGroup, place: ServerTarget, options: GetFlags) -> TableBlock:
-    got = await fetch_jobs(client, group.queries, every=group.all_job_kinds)
-    bodies = got.objects
-    if options.sort_by:
-        bodies = sorted(bodies, key=formats.sort_key(options.sort_by))
+async def _jobs_block(client: Client, view: TableView) -> TableBlock:
+    group, flags = view.group, view.flags
+    result = await fetch_jobs(client, group.queries, all_kinds=group.all_job_kinds)
+    bodies = result.objects
+    if flags.sort_by:
+        bodies = sorted(bodies, key=formats.sort_key(flags.sort_by))
     elif group.all_job_kinds:
-        bodies = sorted(bodies, key=lambda body: (body["metadata"].get("namespace", ""), body["metadata"]["name"]))
-    now, waits = SystemClock().now(), dict[Key, str]()
+        bodies = sorted(bodies, key=object_key)
+    now, reasons = SystemClock().now(), dict[Key, str]()
     if any(map(job_rows.may_wait, bodies)):
-        # Imported here: of jobs that run nobody asks it.
+        # Imported here, because jobs that run do not need it.
         from gangline.cli.output.pending_reasons import pending_reasons
 
-        waits = await pending_reasons(client, bodies, place.namespace)
+        reasons = await pending_reasons(client, bodies, view.namespace)
 
-    def text(several: bool) -> str:
-        rows = [job_row(body, now, group, place, options, several, waits) for body in bodies]
-        titles = job_header(group, place, options)
-        return tables.render(titles, rows, headers=options.headers, colour=stdout_uses_colour())
+    def render(prefix_kind: bool) -> str:
+        full_view = view._replace(prefix_kind=prefix_kind)
+        rows = [full_view.job_row(body, now, reasons) for body in bodies]
+        return _render(full_view.job_header(), rows, flags)
 
-    return TableBlock(text, bool(bodies) or not group.queries[0].names, got.errors)
-
-
-def job_header(group: KindGroup, place: ServerTarget, options: GetFlags) -> list[str]:
-    """Titles of the table of jobs."""
-    return [
-        *(["NAMESPACE"] if not place.namespace else []),
-        *(["KIND"] if group.all_job_kinds else []),
-        *job_rows.HEADER,
-        *(job_rows.WIDE_HEADER if options.output_format.name == formats.WIDE else ()),
-        *(["LABELS"] if options.labels else []),
-    ]
+    return TableBlock(render, bool(bodies) or not group.queries[0].names, result.errors)
 
 
-def job_row(
-    body: JSON,
-    now: datetime,
-    group: KindGroup,
-    place: ServerTarget,
-    options: GetFlags,
-    several: bool,
-    waits: Mapping[Key, str] = NO_REASONS,
-) -> list[str]:
-    """One job, cell by cell. `waits`: why those wait of whom it is known."""
-    row = job_rows.job_cells(body, now, wide=options.output_format.name == formats.WIDE)
-    if row[REASON_COLUMN] == job_rows.NONE:
-        key = Key(body["metadata"].get("namespace", ""), body["metadata"]["name"])
-        row[REASON_COLUMN] = waits.get(key, job_rows.NONE)
-    if several and not group.all_job_kinds:
-        row[0] = formats.object_name(body)
-    metadata = body["metadata"]
-    return [
-        *([metadata.get("namespace", "")] if not place.namespace else []),
-        *([body.get("kind", "")] if group.all_job_kinds else []),
-        *row,
-        *([tables.labels_text(metadata.get("labels"))] if options.labels else []),
-    ]
-
-
-async def _server_block(client: Client, group: KindGroup, place: ServerTarget, options: GetFlags) -> TableBlock:
-    wanted = group.queries[0]
+async def _server_block(client: Client, view: TableView) -> TableBlock:
+    query, flags = view.group.queries[0], view.flags
     try:
-        pages, errors = await fetch_tables(client, wanted, whole=bool(options.sort_by))
+        pages, errors = await fetch_tables(client, query, full_objects=bool(flags.sort_by))
     except NotFound as error:
-        raise _unknown_kind(group, error) from error
+        raise _list_error(query, error) from error
 
-    def text(several: bool) -> str:
+    def render(prefix_kind: bool) -> str:
         if not any(page.rows for page in pages):
             return ""
-        look = table_style(wanted, place, options, several)
-        lines = [(row.object, row_cells(page, row, look, pages[0])) for page in pages for row in page.rows]
-        if options.sort_by:
-            key = formats.sort_key(options.sort_by)
-            lines.sort(key=lambda line: key(line[0]))
-        titles, rows = table_header(pages[0], look), [line for _, line in lines]
-        return tables.render(titles, rows, headers=options.headers, colour=stdout_uses_colour())
+        full_view = view._replace(prefix_kind=prefix_kind)
+        rows = [row for page in pages for row in page.rows]
+        if flags.sort_by:
+            sort_key = formats.sort_key(flags.sort_by)
+            rows.sort(key=lambda row: sort_key(row.object))
+        return _render(full_view.server_header(pages[0]), [full_view.server_row(row, pages[0]) for row in rows], flags)
 
-    return TableBlock(text, bool(pages), errors)
-
-
-def table_style(wanted: ObjectQuery, place: ServerTarget, options: GetFlags, several: bool) -> TableStyle:
-    """How the table of a kind is shown."""
-    kind = wanted.resource
-    prefix = f"{kind.kind.lower()}{f'.{kind.group}' if kind.group else ''}/" if several else ""
-    return TableStyle(
-        wide=options.output_format.name == formats.WIDE,
-        show_namespace=not place.namespace and kind.namespaced,
-        show_labels=options.labels,
-        prefix=prefix,
-    )
+    return TableBlock(render, bool(pages), errors)
 
 
-def stdout_uses_colour() -> bool:
-    """Whether standard output takes colours."""
-    return tables.use_colour(sys.stdout)
+def _render(header: Sequence[str], rows: Sequence[Sequence[str]], flags: GetFlags) -> str:
+    return tables.render(header, rows, headers=flags.headers, colour=tables.stdout_uses_colour())

@@ -1,7 +1,7 @@
 """`get -w`: a line for each change."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
 import msgspec
@@ -9,72 +9,62 @@ import msgspec
 from gangline.api.meta import JSON, Selector
 from gangline.base.clock import SystemClock
 from gangline.cli.connect.server import ServerTarget
-from gangline.cli.get.query import (
-    ObjectQuery,
-    ServerTable,
-    TableStyle,
-    fetch_jobs,
-    fetch_tables,
-    row_cells,
-    table_header,
-    watch_table,
-)
-from gangline.cli.get.run import GetFlags, KindGroup, job_header, job_row, stdout_uses_colour, table_style
+from gangline.cli.get.query import ObjectQuery, ServerTable, TableRow, fetch_jobs, fetch_tables, type_meta, watch_table
+from gangline.cli.get.view import GetFlags, KindGroup, TableView
 from gangline.cli.output import formats, tables
 from gangline.cli.resources.watch import watch_objects
 from gangline.kube.client import Client
 from gangline.kube.errors import Gone, NotFound
 
 
-async def watch_groups(client: Client, groups: Sequence[KindGroup], place: ServerTarget, options: GetFlags) -> int:
-    """Everything once, then changes, until interrupted."""
-    several = len(groups) > 1
+async def watch_groups(client: Client, groups: Sequence[KindGroup], target: ServerTarget, flags: GetFlags) -> int:
+    """Print all objects once, then each change, until interrupted."""
     async with asyncio.TaskGroup() as tasks:
         for group in groups:
-            if group.is_jobs or not options.output_format.is_table:
-                tasks.create_task(_ObjectWatch(client, group, place, options, several).run())
+            view = TableView(group, flags, target.namespace, prefix_kind=len(groups) > 1)
+            if group.is_jobs or not flags.output_format.is_table:
+                tasks.create_task(_ObjectWatch(client, view).run())
             else:
-                tasks.create_task(_watch_table(client, group.queries[0], place, options, several))
+                tasks.create_task(_watch_table(client, view))
     return 0
 
 
 class _ObjectWatch:
-    """Kinds whose whole objects are watched, and shown in one table or in another form."""
+    """A watch of full objects: of jobs, printed in one table, or of any kinds in another format."""
 
-    def __init__(self, client: Client, group: KindGroup, place: ServerTarget, options: GetFlags, several: bool) -> None:
-        self._client, self._group, self._place = client, group, place
-        self._options, self._several = options, several
-        self._columns = tables.Columns(job_header(group, place, options), colour=stdout_uses_colour())
-        self._header_printed = not options.headers
+    def __init__(self, client: Client, view: TableView) -> None:
+        self._client, self._view = client, view
+        self._columns = tables.Columns(view.job_header(), colour=tables.stdout_uses_colour())
+        self._header_printed = not view.flags.headers
 
     async def run(self) -> None:
-        # Once before, so that columns fit what is there; and to know which kinds the server has.
-        if self._group.is_jobs:
-            got = await fetch_jobs(self._client, self._group.queries, every=self._group.all_job_kinds)
-            self._columns.widen([self._row(body) for body in got.objects])
+        group = self._view.group
+        # Jobs are listed before the watch, so that the columns fit them, and to know which kinds the server has.
+        if group.is_jobs:
+            result = await fetch_jobs(self._client, group.queries, all_kinds=group.all_job_kinds)
+            self._columns.widen([self._row(body) for body in result.objects])
         async with asyncio.TaskGroup() as tasks:
-            for wanted in self._group.queries:
-                tasks.create_task(self._watch_kind(wanted))
+            for query in group.queries:
+                tasks.create_task(self._watch_kind(query))
 
-    async def _watch_kind(self, wanted: ObjectQuery) -> None:
+    async def _watch_kind(self, query: ObjectQuery) -> None:
         try:
-            async with aclosing(watch_objects(self._client, wanted.resource, named_selector(wanted))) as seen:
-                async for each in seen:
-                    if each.body is not None:
-                        self._print_change({**_type_meta(wanted), **each.body})
+            async with aclosing(watch_objects(self._client, query.resource, named_selector(query))) as objects:
+                async for watched in objects:
+                    if watched.body is not None:
+                        self._print_object({**type_meta(query.resource), **watched.body})
         except NotFound:
-            if not self._group.all_job_kinds:
+            if not self._view.group.all_job_kinds:
                 raise
 
     def _row(self, body: JSON) -> list[str]:
-        now = SystemClock().now()
-        return job_row(body, now, self._group, self._place, self._options, self._several)
+        return self._view.job_row(body, SystemClock().now())
 
-    def _print_change(self, body: JSON) -> None:
-        options = self._options
-        if not options.output_format.is_table:
-            separator = "---\n" if options.output_format.name == formats.YAML else ""
-            text = formats.format_objects([body], options.output_format, single=True, managed=options.managed)
+    def _print_object(self, body: JSON) -> None:
+        flags = self._view.flags
+        if not flags.output_format.is_table:
+            separator = "---\n" if flags.output_format.name == formats.YAML else ""
+            text = formats.format_objects([body], flags.output_format, single=True, managed=flags.managed)
             tables.write_stdout(separator + text)
             return
         row = self._row(body)
@@ -85,55 +75,47 @@ class _ObjectWatch:
         tables.write_stdout(self._columns.line(row) + "\n")
 
 
-def _type_meta(wanted: ObjectQuery) -> JSON:
-    return {"apiVersion": wanted.resource.api_version, "kind": wanted.resource.kind}
+def named_selector(query: ObjectQuery) -> Selector:
+    """The selector of a query; an object that is queried by name is selected by its metadata.name."""
+    if not query.names:
+        return query.selector
+    selector = msgspec.structs.replace(query.selector, fields=f"metadata.name={query.names[0]}")
+    return (
+        msgspec.structs.replace(selector, namespace=query.object_namespace) if query.resource.namespaced else selector
+    )
 
 
-def named_selector(wanted: ObjectQuery) -> Selector:
-    """A selector for what is wanted; one object is selected by its name."""
-    if not wanted.names:
-        return wanted.selector
-    where = msgspec.structs.replace(wanted.selector, fields=f"metadata.name={wanted.names[0]}")
-    return msgspec.structs.replace(where, namespace=wanted.object_namespace) if wanted.resource.namespaced else where
-
-
-async def _watch_table(
-    client: Client, wanted: ObjectQuery, place: ServerTarget, options: GetFlags, several: bool
-) -> None:
-    """Rows of the server's own table."""
-    look = table_style(wanted, place, options, several)
-    once = wanted._replace(names=(), base_selector=named_selector(wanted))
+async def _watch_table(client: Client, view: TableView) -> None:
+    """Print the rows of the server's own table, then a row for each change. Lists again when the watch is too old."""
+    query = view.group.queries[0]
+    query = query._replace(names=(), base_selector=named_selector(query))
     columns: tables.Columns | None = None
     first: ServerTable | None = None
     while True:
-        pages, _ = await fetch_tables(client, once)
+        pages, _ = await fetch_tables(client, query)
         first = first or pages[0]
-        rows = [row_cells(page, row, look, first) for page in pages for row in page.rows]
+        rows = [view.server_row(row, first) for page in pages for row in page.rows]
         if columns is None:
-            columns = tables.Columns(table_header(first, look), colour=stdout_uses_colour())
+            columns = tables.Columns(view.server_header(first), colour=tables.stdout_uses_colour())
             columns.widen(rows)
-            if options.headers and rows:
+            if view.flags.headers and rows:
                 tables.write_stdout(columns.line(columns.header) + "\n")
         for row in rows:
             tables.write_stdout(columns.line(row) + "\n")
+        version = pages[-1].metadata.resource_version
         try:
-            await _print_changes(client, once, pages[-1], look, first, columns)
+            async with aclosing(_changed_rows(client, query, version)) as changes:
+                async for change in changes:
+                    tables.write_stdout(columns.line(view.server_row(change, first)) + "\n")
         except Gone:
             continue
 
 
-async def _print_changes(
-    client: Client,
-    wanted: ObjectQuery,
-    page: ServerTable,
-    look: TableStyle,
-    first: ServerTable,
-    columns: tables.Columns,
-) -> None:
-    since = page.metadata.resource_version
+async def _changed_rows(client: Client, query: ObjectQuery, version: str) -> AsyncGenerator[TableRow, None]:
+    """The row of each change after a resourceVersion, over as many watch requests as it takes. Raises `Gone`."""
     while True:
-        async with aclosing(watch_table(client, wanted, since)) as events:
+        async with aclosing(watch_table(client, query, version)) as events:
             async for event in events:
                 for row in event.rows:
-                    since = (row.object.get("metadata") or {}).get("resourceVersion") or since
-                    tables.write_stdout(columns.line(row_cells(event, row, look, first)) + "\n")
+                    version = (row.object.get("metadata") or {}).get("resourceVersion") or version
+                    yield row

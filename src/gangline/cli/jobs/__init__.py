@@ -1,1 +1,1 @@
-"""Small commands on jobs of a server, one file each."""
+"""Commands on jobs of a server, one file each."""

@@ -1,23 +1,21 @@
 """`gangline describe`: all about one job on one page."""
 
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Any
 
 import click
 
 from gangline.api.durations import human_age, human_duration
 from gangline.api.meta import JSON, Selector
 from gangline.base.clock import SystemClock
+from gangline.cli.connect.run_work import run_blocking
+from gangline.cli.connect.server import ServerOptions, ServerTarget
 from gangline.cli.exit_codes import NOT_FOUND
 from gangline.cli.flags.commands import cli_command, completed_by
-from gangline.cli.flags.server_options import ServerOptions, ServerTarget, run_blocking, server_options
-from gangline.cli.jobs.events import event_row as event_row
-from gangline.cli.jobs.events import is_about, sorted_events
-from gangline.cli.output import formats, job_rows, tables
+from gangline.cli.flags.server_options import server_options
+from gangline.cli.output import event_rows, formats, job_rows, tables
 from gangline.cli.output.log_lines import printable_text
-from gangline.cli.resources.lookup import EVENTS, ServerJob, find_job
+from gangline.cli.resources.lookup import EVENTS, ServerJob, find_job, is_builtin_kind
 from gangline.cli.resources.replicas import exit_text, list_replicas, pod_state, replica_name, restart_count
 from gangline.kube.client import Client
 from gangline.progress.line import parse_progress
@@ -31,7 +29,7 @@ NONE = "-"
 @click.option("-o", "--output", "form", default="", metavar="FORM", help="json or yaml: the object itself.")
 @server_options
 def describe(words: tuple[str, ...], form: str, server: ServerOptions) -> int:
-    r"""Print all about a job: what was asked for, its replicas, its conditions, its first failure, its events.
+    r"""Print all about a job: its spec, its replicas, its conditions, its first failure, its events.
 
     \b
       gangline describe linear
@@ -40,15 +38,16 @@ def describe(words: tuple[str, ...], form: str, server: ServerOptions) -> int:
 
     Exit codes: 0; 102 no such job.
     """
-    how = formats.parse_format(form)
-    # As kubectl has it: `describe tfjob linear`.
-    names = [f"{words[0]}/{name}" for name in words[1:]] if _is_kind(words) else list(words)
+    output_format = formats.parse_format(form)
+    # As in kubectl: `describe tfjob linear`.
+    kind_first = len(words) > 1 and is_builtin_kind(words[0])
+    names = [f"{words[0]}/{name}" for name in words[1:]] if kind_first else list(words)
 
-    async def work(client: Client, place: ServerTarget) -> None:
+    async def work(client: Client, target: ServerTarget) -> None:
         for number, word in enumerate(names):
-            job = await find_job(client, place.object_namespace, word)
-            if not how.is_table:
-                tables.write_stdout(formats.format_objects([job.body], how, single=True))
+            job = await find_job(client, target.object_namespace, word)
+            if not output_format.is_table:
+                tables.write_stdout(formats.format_objects([job.body], output_format, single=True))
                 continue
             page = await client.list(EVENTS, Selector(job.key.namespace))
             pods = await list_replicas(client, job)
@@ -58,15 +57,9 @@ def describe(words: tuple[str, ...], form: str, server: ServerOptions) -> int:
     return run_blocking(server, work, missing=NOT_FOUND)
 
 
-def _is_kind(words: Sequence[str]) -> bool:
-    from gangline.cli.resources.lookup import JOBS_WORDS, builtin_resource
-
-    return len(words) > 1 and (words[0].lower() in JOBS_WORDS or builtin_resource(words[0]) is not None)
-
-
 def describe_page(job: ServerJob, pods: Sequence[JSON], events: Iterable[JSON], now: datetime) -> str:
-    """The whole page. Pure."""
-    colour = tables.use_colour(sys.stdout)
+    """The text that `describe` prints."""
+    colour = tables.stdout_uses_colour()
     blocks = (
         _header_section(job, now),
         _spec_section(job.body),
@@ -78,53 +71,40 @@ def describe_page(job: ServerJob, pods: Sequence[JSON], events: Iterable[JSON], 
     return "\n".join(block for block in blocks if block)
 
 
-def _field_lines(pairs: Iterable[tuple[str, str]]) -> str:
-    return "".join(f"{name + ':':<14} {value}\n" for name, value in pairs if value)
-
-
 def _header_section(job: ServerJob, now: datetime) -> str:
     body, metadata = job.body, job.body["metadata"]
     status = body.get("status") or {}
-    started, ended = (
-        job_rows.parse_timestamp(status.get("startTime")),
-        job_rows.parse_timestamp(status.get("completionTime")),
-    )
-    why = job_rows.job_reason(body, now)
-    return _field_lines(
-        (
-            ("Name", metadata["name"]),
-            ("Namespace", metadata.get("namespace", "")),
-            ("Kind", f"{job.resource.kind} ({job.resource.api_version})"),
-            ("Labels", _labels_text(metadata.get("labels"))),
-            ("State", job_rows.job_state(body) + (f": {why}" if why != NONE else "")),
-            ("Ready", job_rows.ready_text(body)),
-            ("Restarts", str(status.get("restarts") or 0)),
-            ("Queue", job_rows.queue_name(body) if job_rows.queue_name(body) != NONE else ""),
-            ("Created", f"{human_age(metadata.get('creationTimestamp'), now)} ago"),
-            ("Started", f"{human_duration(now - started)} ago" if started else ""),
-            (
-                "Ended",
-                f"{human_duration(now - ended)} ago, after {job_rows.job_duration(body, now)}" if ended else "",
-            ),
-            ("Progress", _progress_line(body, now)),
-        )
-    )
+    start = job_rows.parse_timestamp(status.get("startTime"))
+    completion = job_rows.parse_timestamp(status.get("completionTime"))
+    ended = f"{human_duration(now - completion)} ago, after {job_rows.job_duration(body, now)}" if completion else ""
+    reason, queue = job_rows.job_reason(body, now), job_rows.queue_name(body)
+    fields = {
+        "Name": metadata["name"],
+        "Namespace": metadata.get("namespace", ""),
+        "Kind": f"{job.resource.kind} ({job.resource.api_version})",
+        "Labels": _inline_text(metadata.get("labels") or {}),
+        "State": job_rows.job_state(body) + (f": {reason}" if reason != NONE else ""),
+        "Ready": job_rows.ready_text(body),
+        "Restarts": str(status.get("restarts") or 0),
+        "Queue": queue if queue != NONE else "",
+        "Created": f"{human_age(metadata.get('creationTimestamp'), now)} ago",
+        "Started": f"{human_duration(now - start)} ago" if start else "",
+        "Ended": ended,
+        "Progress": _progress_line(body, now),
+    }
+    return "".join(f"{name + ':':<14} {value}\n" for name, value in fields.items() if value)
 
 
 def _progress_line(body: JSON, now: datetime) -> str:
     """`step 120/500 loss=0.12 (24 %), worker-0, 4s ago`."""
-    told = job_rows.progress_text(body)
-    if told == NONE:
+    text = job_rows.progress_text(body)
+    if text == NONE:
         return ""
-    found = body["status"]["progress"]
-    step, total = found["step"], found.get("total")
+    progress = body["status"]["progress"]
+    step, total = progress["step"], progress.get("total")
     share = f" ({min(step / total, 1):.0%})".replace("%", " %") if job_rows.is_number(total) and total > 0 else ""
-    when = f", {human_age(found['updated'], now)} ago" if found.get("updated") else ""
-    return f"{told}{share}" + (f", {found['replica']}" if found.get("replica") else "") + when
-
-
-def _labels_text(found: Any) -> str:
-    return ", ".join(f"{name}={value}" for name, value in sorted((found or {}).items()))
+    when = f", {human_age(progress['updated'], now)} ago" if progress.get("updated") else ""
+    return f"{text}{share}" + (f", {progress['replica']}" if progress.get("replica") else "") + when
 
 
 def _spec_section(body: JSON) -> str:
@@ -133,30 +113,34 @@ def _spec_section(body: JSON) -> str:
         name: value for name, value in (spec.get("runPolicy") or {}).items() if value not in (None, {}, False, "")
     }
     lines = [f"Run policy:    {_inline_text(policy)}\n"] if policy else []
-    rows = [_replica_type_row(kind, found or {}) for kind, found in job_rows.replica_specs(body).items()]
+    rows = [
+        _replica_type_row(replica_type, replica_spec or {})
+        for replica_type, replica_spec in job_rows.replica_specs(body).items()
+    ]
     table = tables.render(("TYPE", "REPLICAS", "RESTART", "IMAGE", "RESOURCES", "COMMAND"), rows)
-    return "".join(lines) + "Asked for:\n" + _indented(table)
+    return "".join(lines) + "Replica specs:\n" + _indented(table)
 
 
-def _replica_type_row(kind: str, spec: JSON) -> list[str]:
+def _replica_type_row(replica_type: str, spec: JSON) -> list[str]:
     containers = ((spec.get("template") or {}).get("spec") or {}).get("containers") or [{}]
     main = containers[0]
-    wanted = (main.get("resources") or {}).get("limits") or (main.get("resources") or {}).get("requests") or {}
+    resources = (main.get("resources") or {}).get("limits") or (main.get("resources") or {}).get("requests") or {}
     command = " ".join(" ".join(map(str, [*(main.get("command") or []), *(main.get("args") or [])])).split())
     return [
-        kind,
+        replica_type,
         str(1 if spec.get("replicas") is None else spec["replicas"]),
         spec.get("restartPolicy") or NONE,
         main.get("image") or NONE,
-        _inline_text(wanted) or NONE,
+        _inline_text(resources) or NONE,
         tables.clipped_text(command, 60),
     ]
 
 
-def _inline_text(found: JSON) -> str:
+def _inline_text(mapping: JSON) -> str:
+    """A mapping in one line: `cpu=2, schedulingPolicy(queue=batch)`."""
     return ", ".join(
         f"{name}={value}" if not isinstance(value, dict) else f"{name}({_inline_text(value)})"
-        for name, value in sorted(found.items())
+        for name, value in sorted(mapping.items())
     )
 
 
@@ -168,23 +152,23 @@ def _replicas_section(job: ServerJob, pods: Sequence[JSON], now: datetime, *, co
     if not pods:
         return "Replicas:      no pods\n"
     reports = [_last_report(pod) for pod in pods]
-    told = any(reports)
+    has_progress = any(reports)
     rows = [
-        [*_pod_row(job, pod, now), *([report or NONE] if told else []), next(_pod_problems(pod), NONE)]
+        [*_pod_row(job, pod, now), *([report or NONE] if has_progress else []), next(_pod_problems(pod), NONE)]
         for pod, report in zip(pods, reports, strict=True)
     ]
-    header = ("REPLICA", "STATE", "NODE", "RESTARTS", "EXIT", "AGE", *(("PROGRESS",) if told else ()), "WHY")
+    header = ("REPLICA", "STATE", "NODE", "RESTARTS", "EXIT", "AGE", *(("PROGRESS",) if has_progress else ()), "WHY")
     table = tables.render(header, rows, colour=colour)
     return "Replicas:\n" + _indented(table)
 
 
 def _last_report(pod: JSON) -> str:
-    """What a replica last reported; nothing if it does not."""
-    found = parse_progress((pod["metadata"].get("annotations") or {}).get(job_rows.PROGRESS_ANNOTATION, ""))
-    if found is None:
+    """The last progress report of a replica; empty if it reports none."""
+    report = parse_progress((pod["metadata"].get("annotations") or {}).get(job_rows.PROGRESS_ANNOTATION, ""))
+    if report is None:
         return ""
-    said = {"step": found.step, "total": found.total, "metrics": dict(found.metrics)}
-    return job_rows.progress_text({"status": {"progress": said}})
+    progress = {"step": report.step, "total": report.total, "metrics": dict(report.metrics)}
+    return job_rows.progress_text({"status": {"progress": progress}})
 
 
 def _pod_row(job: ServerJob, pod: JSON, now: datetime) -> list[str]:
@@ -199,13 +183,13 @@ def _pod_row(job: ServerJob, pod: JSON, now: datetime) -> list[str]:
 
 
 def _pod_problems(pod: JSON) -> Iterator[str]:
-    """What keeps a replica from running, in the words of whoever knows."""
+    """The messages about why a replica does not run: of its containers, of its status, of its scheduler."""
     status = pod.get("status") or {}
-    for found in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+    for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
         for part in ("waiting", "terminated"):
-            told = ((found.get("state") or {}).get(part) or {}).get("message")
-            if told:
-                yield _one_line(told)
+            message = ((container.get("state") or {}).get(part) or {}).get("message")
+            if message:
+                yield _one_line(message)
     if status.get("message"):
         yield _one_line(status["message"])
     for condition in status.get("conditions") or ():
@@ -220,13 +204,13 @@ def _one_line(text: str) -> str:
 def _conditions_section(body: JSON, now: datetime, *, colour: bool) -> str:
     rows = [
         [
-            str(found.get("type", "")),
-            str(found.get("status", "")),
-            human_age(found.get("lastTransitionTime"), now),
-            str(found.get("reason", "")) or NONE,
-            " ".join(str(found.get("message", "")).split()) or NONE,
+            str(condition.get("type", "")),
+            str(condition.get("status", "")),
+            human_age(condition.get("lastTransitionTime"), now),
+            str(condition.get("reason", "")) or NONE,
+            " ".join(str(condition.get("message", "")).split()) or NONE,
         ]
-        for found in job_rows.conditions(body)
+        for condition in job_rows.conditions(body)
     ]
     if not rows:
         return "Conditions:    none yet: no operator has seen the job\n"
@@ -235,26 +219,26 @@ def _conditions_section(body: JSON, now: datetime, *, colour: bool) -> str:
 
 
 def _failure_section(body: JSON, now: datetime) -> str:
-    found = (body.get("status") or {}).get("firstFailure")
-    if not found:
+    failure = (body.get("status") or {}).get("firstFailure")
+    if not failure:
         return ""
-    when = f", {human_age(found['time'], now)} ago" if found.get("time") else ""
-    text = f"First failure: {job_rows.failure_text(found)}{when}\n"
-    if found.get("exitCode") is not None:
-        text += f"  exit code {found['exitCode']}" + (f", pod {found['pod']}" if found.get("pod") else "") + "\n"
-    if found.get("message"):
-        text += f"  {' '.join(str(found['message']).split())}\n"
+    when = f", {human_age(failure['time'], now)} ago" if failure.get("time") else ""
+    text = f"First failure: {job_rows.failure_text(failure)}{when}\n"
+    if failure.get("exitCode") is not None:
+        text += f"  exit code {failure['exitCode']}" + (f", pod {failure['pod']}" if failure.get("pod") else "") + "\n"
+    if failure.get("message"):
+        text += f"  {' '.join(str(failure['message']).split())}\n"
     return text + "".join(
-        f"  {found.get('replica', '')}| {printable_text(str(line))}\n" for line in found.get("log") or ()
+        f"  {failure.get('replica', '')}| {printable_text(str(line))}\n" for line in failure.get("log") or ()
     )
 
 
 def _events_section(job: ServerJob, events: Iterable[JSON], now: datetime, *, colour: bool) -> str:
-    chosen = sorted_events(one for one in events if is_about(one, job))
-    left = len(chosen) - MAX_EVENTS
-    rows = [event_row(one, now) for one in chosen[-MAX_EVENTS:]]
+    matching = event_rows.sorted_events(event for event in events if event_rows.is_about(event, job))
+    omitted = len(matching) - MAX_EVENTS
+    rows = [event_rows.event_row(event, now) for event in matching[-MAX_EVENTS:]]
     if not rows:
         return "Events:        none\n"
-    table = tables.render(("LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"), rows, colour=colour)
-    more = f"  {left} earlier ones: gangline events {job.key.name}\n" if left > 0 else ""
+    table = tables.render(event_rows.HEADER, rows, colour=colour)
+    more = f"  {omitted} earlier ones: gangline events {job.key.name}\n" if omitted > 0 else ""
     return "Events:\n" + more + _indented(table)

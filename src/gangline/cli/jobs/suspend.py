@@ -1,13 +1,13 @@
-"""`gangline suspend` and `gangline resume`: stop a job's replicas and keep the job; let it go on."""
+"""`gangline suspend` and `gangline resume`: stop a job's replicas and keep the job; start them again."""
 
 import click
 
-from gangline.base.errors import InputError
+from gangline.cli.connect.run_work import run_blocking
+from gangline.cli.connect.server import ServerOptions, ServerTarget
 from gangline.cli.exit_codes import NOT_FOUND
 from gangline.cli.flags.commands import cli_command, completed_by
-from gangline.cli.flags.server_options import ServerOptions, ServerTarget, run_blocking, server_options
-from gangline.cli.output.job_rows import is_finished, job_state
-from gangline.cli.resources.lookup import find_job
+from gangline.cli.flags.server_options import server_options
+from gangline.cli.resources.lookup import find_unfinished_job
 from gangline.kube.client import Client
 
 
@@ -15,7 +15,7 @@ from gangline.kube.client import Client
 @click.argument("words", nargs=-1, required=True, metavar="JOB...", shell_complete=completed_by("jobs"))
 @server_options
 def suspend(words: tuple[str, ...], server: ServerOptions) -> int:
-    r"""Stop the replicas of jobs and free what they hold. The jobs stay, with all that was counted.
+    r"""Stop the replicas of jobs and free their resources. The jobs stay, with their status and counters.
 
     \b
       gangline suspend linear
@@ -30,7 +30,7 @@ def suspend(words: tuple[str, ...], server: ServerOptions) -> int:
 @click.argument("words", nargs=-1, required=True, metavar="JOB...", shell_complete=completed_by("jobs"))
 @server_options
 def resume(words: tuple[str, ...], server: ServerOptions) -> int:
-    r"""Let suspended jobs go on: their replicas are made anew.
+    r"""Resume suspended jobs: their replicas are created again.
 
     \b
       gangline resume linear
@@ -41,17 +41,13 @@ def resume(words: tuple[str, ...], server: ServerOptions) -> int:
 
 
 def _set_suspended(words: tuple[str, ...], server: ServerOptions, *, suspended: bool) -> int:
-    async def work(client: Client, place: ServerTarget) -> None:
+    async def work(client: Client, target: ServerTarget) -> None:
         for word in words:
-            job = await find_job(client, place.object_namespace, word)
-            if is_finished(job.body):
-                raise InputError(
-                    f"{job.display_name} has ended ({job_state(job.body)}); it cannot be suspended or resumed"
-                )
-            before = bool((job.body["spec"].get("runPolicy") or {}).get("suspend"))
-            body = {"spec": {"runPolicy": {"suspend": suspended}}}
-            await client.patch(job.resource, job.key, body)
-            word_ = "suspended" if suspended else "resumed"
-            click.echo(f"{job.display_name} {word_}" + (" (as it was)" if before == suspended else ""))
+            job = await find_unfinished_job(client, target.object_namespace, word, "it cannot be suspended or resumed")
+            was_suspended = bool((job.body["spec"].get("runPolicy") or {}).get("suspend"))
+            patch = {"spec": {"runPolicy": {"suspend": suspended}}}
+            await client.patch(job.resource, job.key, patch)
+            verb = "suspended" if suspended else "resumed"
+            click.echo(f"{job.display_name} {verb}" + (" (unchanged)" if was_suspended == suspended else ""))
 
     return run_blocking(server, work, missing=NOT_FOUND)

@@ -1,4 +1,4 @@
-"""`gangline wait`: until a job has ended or something else holds; the exit code says how it came out."""
+"""`gangline wait`: wait until a job has finished, or for another condition; the exit code is the verdict."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,19 +11,22 @@ import click
 from gangline.api.jsonpath import JSONPath, printed_value
 from gangline.api.meta import JSON, Key, Selector
 from gangline.base.errors import InputError
+from gangline.cli.connect.run_work import run_async
+from gangline.cli.connect.server import ServerOptions, ServerTarget
 from gangline.cli.exit_codes import CANCELLED, FAILED, NOT_FOUND, SUCCEEDED, UNFINISHED, job_exit_code
 from gangline.cli.flags.commands import cli_command, completed_by
 from gangline.cli.flags.durations import DURATION
-from gangline.cli.flags.server_options import ServerOptions, ServerTarget, run_async, server_options
+from gangline.cli.flags.server_options import server_options
 from gangline.cli.output.job_rows import conditions, has_condition, is_finished, job_state, replica_specs
-from gangline.cli.resources.lookup import JOB_KINDS, ServerJob, builtin_resource, find_job, resolve
+from gangline.cli.resources.lookup import JOB_KINDS, JOBS_WORDS, ServerJob, builtin_resource, find_job, resolve
 from gangline.cli.resources.watch import watch_objects
 from gangline.kube.client import Client
 from gangline.kube.errors import NotFound
 
 WaitGoal: TypeAlias = Callable[[JSON | None], int | None]
-"""The exit code for an object as it is (None: it is gone), or None to go on waiting."""
+"""The exit code for the state of an object (None: deleted), or None to go on waiting."""
 DEFAULT_TIMEOUT = timedelta(days=7)
+NOT_MET_TEXT = "ended before the condition was met"
 
 
 @cli_command()
@@ -36,11 +39,11 @@ DEFAULT_TIMEOUT = timedelta(days=7)
     help="end (the default), condition=NAME[=VALUE], delete, create, or jsonpath='{PATH}'[=VALUE].",
 )
 @click.option(
-    "--timeout", type=DURATION, default="0", metavar="DURATION", help="Give up after so long (exit code 101)."
+    "--timeout", type=DURATION, default="0", metavar="DURATION", help="Give up after this time (exit code 101)."
 )
 @server_options
 def wait(words: tuple[str, ...], goal: str, timeout: timedelta, server: ServerOptions) -> int:
-    r"""Wait for jobs to end, or for something else, and exit with the verdict.
+    r"""Wait for jobs to finish, or for another condition, and exit with the verdict.
 
     \b
       gangline wait linear && ./publish
@@ -49,18 +52,18 @@ def wait(words: tuple[str, ...], goal: str, timeout: timedelta, server: ServerOp
       gangline wait tfjob/linear --for jsonpath='{.status.replicaStatuses.Worker.active}'=3
       gangline wait pod/linear-worker-0 --for condition=Ready
 
-    Exit codes: 0 it holds (the job succeeded); 100 the job failed, so it never will; 101 not in time; 102 no such
-    job; 103 deleted before. Of several jobs the worst counts.
+    Exit codes: 0 the job succeeded, or the condition is met; 100 the job failed; 101 not in time; 102 no such job;
+    103 deleted before. Of several jobs, the highest code counts.
     """
-    wanted = parse_goal(goal)
+    parsed_goal = parse_goal(goal)
     limit = timeout if timeout.total_seconds() > 0 else DEFAULT_TIMEOUT
 
-    async def work(client: Client, place: ServerTarget) -> int:
+    async def work(client: Client, target: ServerTarget) -> int:
         codes = []
         try:
             async with asyncio.timeout(limit.total_seconds()):
                 for word in words:
-                    codes.append(await _wait_for_object(client, place, word, wanted, goal))  # noqa: PERF401 - kept on timeout
+                    codes.append(await _wait_for_object(client, target, word, parsed_goal, goal))  # noqa: PERF401 - kept on timeout
         except TimeoutError:
             click.echo(f"error: timed out waiting for {goal} on {words[len(codes)]}", err=True)
             codes.append(UNFINISHED)
@@ -70,7 +73,7 @@ def wait(words: tuple[str, ...], goal: str, timeout: timedelta, server: ServerOp
 
 
 def parse_goal(text: str) -> WaitGoal:
-    """What to wait for. Raises `InputError`."""
+    """The goal that a value of --for describes. Raises `InputError`."""
     word, _, rest = text.partition("=")
     match word:
         case "end":
@@ -92,121 +95,122 @@ def _end_goal(body: JSON | None) -> int | None:
 
 
 def _condition_goal(name: str, value: str) -> WaitGoal:
-    def met(body: JSON | None) -> int | None:
+    def goal(body: JSON | None) -> int | None:
         if body is None:
             return CANCELLED
-        found = next((one for one in conditions(body) if one.get("type", "").lower() == name.lower()), None)
-        if found is not None and str(found.get("status")).lower() == value.lower():
+        condition = next((item for item in conditions(body) if item.get("type", "").lower() == name.lower()), None)
+        if condition is not None and str(condition.get("status")).lower() == value.lower():
             return SUCCEEDED
         return _code_if_finished(body)
 
-    return met
+    return goal
 
 
 def _jsonpath_goal(text: str) -> WaitGoal:
     path, equals, value = _split_path_value(text)
     template = JSONPath.of_field(path)
 
-    def met(body: JSON | None) -> int | None:
+    def goal(body: JSON | None) -> int | None:
         if body is None:
             return CANCELLED
-        found = template.first_value(body)
-        if found is not None and (not equals or printed_value(found) == value):
+        result = template.first_value(body)
+        if result is not None and (not equals or printed_value(result) == value):
             return SUCCEEDED
         return _code_if_finished(body)
 
-    return met
+    return goal
 
 
 def _split_path_value(text: str) -> tuple[str, bool, str]:
-    """Path and value of `{.a}=b`; a brace may hold an equals sign of its own."""
+    """Path, whether there is an equals sign, and value of `{.a}=b`. Equals signs inside braces belong to the path."""
     end = text.rfind("}") + 1
     path, sign, value = (text[:end], *text[end:].partition("=")[1:]) if end else text.partition("=")
     return path, bool(sign), value.strip("'\"")
 
 
 def _code_if_finished(body: JSON) -> int | None:
-    """What a job that has ended without it can still come to: nothing."""
+    """The exit code if a job has finished without meeting the goal, which it then never will; else None."""
     if str(body.get("apiVersion", "")).startswith("kubeflow.org/") and is_finished(body):
         return FAILED if has_condition(body, "Failed") else UNFINISHED
     return None
 
 
-async def _wait_for_object(client: Client, place: ServerTarget, word: str, goal: WaitGoal, text: str) -> int:
+async def _wait_for_object(client: Client, target: ServerTarget, word: str, goal: WaitGoal, text: str) -> int:
+    """Wait until an object meets the goal, print the outcome, and return the exit code. `text` is the value of --for."""
     try:
-        found = await _find_object(client, place, word)
+        server_object = await _find_object(client, target, word)
     except NotFound as error:
         if text == "delete":
             return SUCCEEDED
-        if text != "create" or place.archive is not None:
+        if text != "create" or target.archive is not None:
             raise
-        return await _wait_for_creation(client, place, word, error)
-    code = goal(found.body)
-    if code is None and place.archive is not None:
-        click.echo(f"{found.display_name} {_standstill_text(found.body)}", err=True)
+        return await _wait_for_creation(client, target, word, error)
+    code = goal(server_object.body)
+    if code is None and target.archive is not None:
+        click.echo(f"{server_object.display_name} {_standstill_text(server_object.body)}", err=True)
         return UNFINISHED
     if code is None:
-        code = await _watch_until(client, found, goal)
-    _print_outcome(found.display_name, text, code)
+        code = await _watch_until(client, server_object, goal)
+    _print_outcome(server_object.display_name, text, code)
     return code
 
 
 def _standstill_text(body: JSON) -> str:
-    """What becomes of an object while nobody serves it: nothing."""
+    """Why to stop waiting for an object in an archive: it does not change while no server runs."""
     if is_finished(body):
-        return "ended without it"
-    now = f"is {job_state(body)}, and" if replica_specs(body) else "is as it is, and"
-    return f"{now} stays so while no server is running; start one: gangline up --detach"
+        return NOT_MET_TEXT
+    state = f"is {job_state(body)}, and stays so" if replica_specs(body) else "does not change"
+    return f"{state} while no server is running; start one: gangline up --detach"
 
 
 def _print_outcome(name: str, text: str, code: int) -> None:
-    met = "condition met" if text != "end" else "ended"
-    said = {
-        SUCCEEDED: met if text != "end" else "succeeded",
+    outcomes = {
+        SUCCEEDED: "condition met" if text != "end" else "succeeded",
         FAILED: "failed",
         CANCELLED: "was deleted",
-        UNFINISHED: "ended without it",
+        UNFINISHED: NOT_MET_TEXT,
     }
-    click.echo(f"{name} {said[code]}", err=code != SUCCEEDED)
+    click.echo(f"{name} {outcomes[code]}", err=code != SUCCEEDED)
 
 
-async def _find_object(client: Client, place: ServerTarget, word: str) -> ServerJob:
+async def _find_object(client: Client, target: ServerTarget, word: str) -> ServerJob:
     kind, slash, name = word.rpartition("/")
-    if not slash or builtin_resource(kind) in JOB_KINDS or kind.lower() in ("job", "jobs"):
-        return await find_job(client, place.object_namespace, word)
+    if not slash or builtin_resource(kind) in JOB_KINDS or kind.lower() in JOBS_WORDS:
+        return await find_job(client, target.object_namespace, word)
     (resource, *_) = await resolve(client, kind)
-    key = Key(place.object_namespace if resource.namespaced else "", name)
+    key = Key(target.object_namespace if resource.namespaced else "", name)
     return ServerJob(resource, await client.get(resource, key))
 
 
-async def _wait_for_creation(client: Client, place: ServerTarget, word: str, error: NotFound) -> int:
+async def _wait_for_creation(client: Client, target: ServerTarget, word: str, error: NotFound) -> int:
     kind, slash, name = word.rpartition("/")
     if not slash:
         raise InputError(f'--for create: "{word}": write KIND/NAME, such as tfjob/{word}') from error
     (resource, *_) = await resolve(client, kind)
-    where = Selector(place.object_namespace if resource.namespaced else "", fields=f"metadata.name={name}")
-    async with aclosing(watch_objects(client, resource, where)) as seen:
-        async for each in seen:
-            if each.body is not None and not each.deleted:
+    selector = Selector(target.object_namespace if resource.namespaced else "", fields=f"metadata.name={name}")
+    async with aclosing(watch_objects(client, resource, selector)) as objects:
+        async for watched in objects:
+            if watched.body is not None and not watched.deleted:
                 return SUCCEEDED
     return UNFINISHED
 
 
-async def _watch_until(client: Client, found: ServerJob, goal: WaitGoal) -> int:
-    key = found.key
-    where = Selector(key.namespace, fields=f"metadata.name={key.name}")
-    uid, there = found.body["metadata"]["uid"], False
-    async with aclosing(watch_objects(client, found.resource, where)) as seen:
-        async for each in seen:
-            if each.body is None:
-                code = None if there else goal(None)
-            elif each.body["metadata"]["uid"] != uid:
+async def _watch_until(client: Client, server_object: ServerJob, goal: WaitGoal) -> int:
+    """The exit code once the goal is met or can no longer be. A new object of the same name does not count."""
+    key = server_object.key
+    selector = Selector(key.namespace, fields=f"metadata.name={key.name}")
+    uid, exists = server_object.body["metadata"]["uid"], False
+    async with aclosing(watch_objects(client, server_object.resource, selector)) as objects:
+        async for watched in objects:
+            if watched.body is None:
+                code = None if exists else goal(None)
+            elif watched.body["metadata"]["uid"] != uid:
                 continue
             else:
-                there = True
-                kinded = {**each.body, "apiVersion": found.resource.api_version}
-                code = goal(kinded)
-                if code is None and each.deleted:
+                exists = True
+                body = {**watched.body, "apiVersion": server_object.resource.api_version}
+                code = goal(body)
+                if code is None and watched.deleted:
                     code = goal(None)
             if code is not None:
                 return code

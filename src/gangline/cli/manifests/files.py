@@ -1,4 +1,4 @@
-"""Files that people give with `-f`: read, found on the server, with the line of every field."""
+"""Manifests of `-f`: read into documents that know the line of every field, and resolved to resources of the server."""
 
 import re
 import sys
@@ -18,12 +18,12 @@ from gangline.kube.client import Client
 STDIN = "-"
 SUFFIXES = (".yaml", ".yml", ".json")
 NO_OBJECTS = "holds no object"
-"""What is said of a file without any, or with comments only."""
+"""The error for a file that is empty or has only comments."""
 _PATH_STEP = re.compile(r"\.?([^.\[\]]+)|\[([^\]]*)\]")
 
 
 def read_files(names: Sequence[str], *, recursive: bool = False) -> list[Document]:
-    """Every object in the files, in order; folders are looked into. Raises `InputError`."""
+    """Every object in the files and folders, in order. Raises `InputError`."""
     return [
         document
         for name in names
@@ -33,22 +33,22 @@ def read_files(names: Sequence[str], *, recursive: bool = False) -> list[Documen
 
 
 def files_in(name: str, *, recursive: bool = False) -> Iterator[str]:
-    """The files that a name stands for. Raises `InputError` for a folder without any."""
+    """A file itself, or the manifests in a folder. Raises `InputError` for a folder without any."""
     path = Path(name)
     if name == STDIN or not path.is_dir():
         yield name
         return
-    inside = sorted(path.rglob("*") if recursive else path.iterdir())
-    found = [str(file) for file in inside if file.suffix in SUFFIXES and file.is_file()]
-    if not found:
+    entries = sorted(path.rglob("*") if recursive else path.iterdir())
+    files = [str(file) for file in entries if file.suffix in SUFFIXES and file.is_file()]
+    if not files:
         raise InputError(
             f"{name}: holds no {', '.join(SUFFIXES)} file" + ("" if recursive else "; look deeper with -R")
         )
-    yield from found
+    yield from files
 
 
 def file_text(name: str) -> str:
-    """What a file holds, or standard input. Raises `InputError`."""
+    """The text of a file, or of standard input. Raises `InputError`."""
     try:
         return sys.stdin.read() if name == STDIN else Path(name).read_text()
     except OSError as error:
@@ -58,24 +58,24 @@ def file_text(name: str) -> str:
 
 
 def path_steps(field: str, body: Any = None) -> Steps:
-    """The path that a server writes as `spec.containers[0].name`, step by step.
+    """The steps of a path as a server writes it: `spec.containers[0].name`.
 
-    It writes keys with points as they are: `limits.nvidia.com/gpu`. Those that the body has are one step.
+    A server does not quote keys with dots, as in `limits.nvidia.com/gpu`: a key that the body has is one step.
     """
     path = tuple(
         int(index) if index.isdigit() else name or index.strip("\"'") for name, index in _PATH_STEP.findall(field)
     )
-    found: list[str | int] = []
+    steps: list[str | int] = []
     while path:
         count = _key_length(path, body)
         step = path[0] if count == 1 else ".".join(map(str, path[:count]))
         body, path = value_at(body, (step,)), path[count:]
-        found.append(step)
-    return tuple(found)
+        steps.append(step)
+    return tuple(steps)
 
 
 def _key_length(path: Steps, body: Any) -> int:
-    """How many steps are one key of the body: one, unless only several of them are."""
+    """How many of the first steps make one key of the body: 1, unless the body has no such key but has a joined one."""
     if not isinstance(body, dict) or path[0] in body:
         return 1
     several = (count for count in range(2, len(path) + 1) if ".".join(map(str, path[:count])) in body)
@@ -83,7 +83,7 @@ def _key_length(path: Steps, body: Any) -> int:
 
 
 def value_at(value: Any, path: Steps) -> Any:
-    """What is there in a body; None for nothing."""
+    """The value at a path; None if there is none."""
     for step in path:
         try:
             value = value[step]
@@ -93,45 +93,50 @@ def value_at(value: Any, path: Steps) -> Any:
 
 
 def field_line(document: Document, field: str) -> int | None:
-    """The line of a field that a server complains about."""
+    """The line of a field that a server names in an error."""
     return document.line(path_steps(field, document.body) if field != "<nil>" else ())
 
 
 class ResourceFinder:
-    """Which resource a manifest means. The server is asked once, and once more for what it did not have then."""
+    """Finds the resource of a manifest. Kinds that are not built in are discovered, again for each unknown kind."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._resources = {(kind.api_version, kind.kind): kind for kind, _ in BUILTIN_RESOURCES}
 
     async def find(self, version: str, kind: str) -> Resource[JSON] | None:
-        """None if the server has no such kind."""
+        """The resource of an apiVersion and kind; None if the server has no such kind."""
         if (version, kind) not in self._resources:
             from gangline.kube.discovery import server_resources
 
-            for found in await server_resources(self._client):
-                resource = found.resource
+            for served in await server_resources(self._client):
+                resource = served.resource
                 self._resources.setdefault((resource.api_version, resource.kind), resource)
         return self._resources.get((version, kind))
 
 
 async def resolve_manifest(
-    catalogue: ResourceFinder, document: Document, place: ServerTarget
+    finder: ResourceFinder, document: Document, target: ServerTarget
 ) -> tuple[Resource[JSON], Key, JSON]:
-    """Where an object belongs, and its body with the namespace in it. Raises `InputError` with file and line."""
+    """The resource and key of a manifest, and its body with the namespace set. Raises `InputError` with file and line."""
     body = document.body
     version, kind = _required_text(document, "apiVersion"), _required_text(document, "kind")
-    resource = await catalogue.find(version, kind)
+    resource = await finder.find(version, kind)
     if resource is None:
         raise document.error(f'the server has no kind "{kind}" in "{version}"', ("kind",))
     metadata = body.get("metadata")
     if not isinstance(metadata, dict):
         raise document.error("required field is missing", ("metadata",))
-    written = metadata.get("namespace") or ""
-    namespace = (written or place.object_namespace) if resource.namespaced else ""
-    if resource.namespaced and written and place.flag_namespace and written != place.flag_namespace:
+    manifest_namespace = metadata.get("namespace") or ""
+    namespace = (manifest_namespace or target.object_namespace) if resource.namespaced else ""
+    if (
+        resource.namespaced
+        and manifest_namespace
+        and target.flag_namespace
+        and manifest_namespace != target.flag_namespace
+    ):
         raise document.error(
-            f'is "{written}", but --namespace is "{place.flag_namespace}"; leave one of them out',
+            f'is "{manifest_namespace}", but --namespace is "{target.flag_namespace}"; leave one of them out',
             ("metadata", "namespace"),
         )
     name = metadata.get("name") or ""

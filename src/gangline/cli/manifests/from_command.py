@@ -1,4 +1,4 @@
-"""A job from a command, for people who have a script and no YAML. Pure."""
+"""A job from a command, for users with a script and no YAML. Pure."""
 
 import re
 from collections.abc import Sequence
@@ -16,37 +16,37 @@ SCRIPT_KINDS: tuple[JobKind, ...] = (PYTORCHJOB, TFJOB, JAXJOB, XGBOOSTJOB, PADD
 MASTER_AND_WORKER = ("Master", "Worker")
 MAX_NAME_LENGTH = 40
 LOCAL_IMAGE = "local"
-"""Where processes are of this machine, no image is needed."""
+"""The image of a job that runs as processes of this machine, which needs none."""
 
 
 def job_from_command(
     kind: str, command: Sequence[str], nproc: int, *, image: str = LOCAL_IMAGE, limits: Sequence[str] = ()
 ) -> tuple[JobKind, JSON]:
-    """A job of so many members that all run the command. Raises `InputError`.
+    """A job of `nproc` replicas that all run the command. Raises `InputError`.
 
-    PyTorchJob and XGBoostJob have a master, which is one of them; the others have equal workers. Nothing is
-    restarted: a script that fails should say so at once. `limits` are what each member may take: `cpu=2`.
+    A PyTorchJob or XGBoostJob has a master, which counts as a replica; the other kinds have workers only. Replicas are
+    never restarted: a script that fails should say so at once. `limits` are the resource limits of each: `cpu=2`.
     """
-    facts = next((each for each in SCRIPT_KINDS if each.kind.lower() == kind.lower()), None)
-    if facts is None:
-        known = ", ".join(each.kind for each in SCRIPT_KINDS)
-        raise InputError(f"--kind {kind}: a job from a script is one of {known}; for others write a file")
+    job_kind = next((candidate for candidate in SCRIPT_KINDS if candidate.kind.lower() == kind.lower()), None)
+    if job_kind is None:
+        names = ", ".join(candidate.kind for candidate in SCRIPT_KINDS)
+        raise InputError(f"--kind {kind}: a job from a script is one of {names}; for others write a file")
     if nproc < 1:
         raise InputError(f"--nproc {nproc}: expected 1 or more")
     if not command:
         raise InputError("--nproc: no command; write: gangline run --nproc 4 -- python train.py")
-    container: JSON = {"name": facts.container, "image": image, "command": [*map(escaped_word, command)]}
+    container: JSON = {"name": job_kind.container, "image": image, "command": [*map(escaped_word, command)]}
     if limits:
         container["resources"] = {"limits": dict(map(parse_limit, limits))}
     template = {"spec": {"containers": [container]}}
-    return facts, {
+    return job_kind, {
         "apiVersion": f"{GROUP}/{VERSION}",
-        "kind": facts.kind,
+        "kind": job_kind.kind,
         "metadata": {"name": job_name(command)},
         "spec": {
-            facts.replicas: {
+            job_kind.replicas: {
                 name: {"replicas": number, "restartPolicy": "Never", "template": template}
-                for name, number in replica_counts(facts, nproc).items()
+                for name, number in replica_counts(job_kind, nproc).items()
                 if number
             }
         },
@@ -54,7 +54,7 @@ def job_from_command(
 
 
 def parse_limit(text: str) -> tuple[str, str]:
-    """`nvidia.com/gpu=1`, in parts. Raises `InputError`."""
+    """The resource name and the amount in `nvidia.com/gpu=1`. Raises `InputError`."""
     name, equals, amount = text.partition("=")
     try:
         Quantity.parse(amount)
@@ -65,18 +65,18 @@ def parse_limit(text: str) -> tuple[str, str]:
     return name, amount
 
 
-def replica_counts(facts: JobKind, nproc: int) -> dict[str, int]:
-    """How many of each type."""
-    if facts in (PYTORCHJOB, XGBOOSTJOB):
+def replica_counts(kind: JobKind, nproc: int) -> dict[str, int]:
+    """The number of replicas by replica type."""
+    if kind in (PYTORCHJOB, XGBOOSTJOB):
         return dict(zip(MASTER_AND_WORKER, (1, nproc - 1), strict=True))
     return {"Worker": nproc}
 
 
 def job_name(command: Sequence[str]) -> str:
-    """A job's name from what it runs: `train` for `python train.py`."""
+    """A job name from its command: `train` for `python train.py`."""
     scripts = [word for word in command if word.endswith((".py", ".sh"))]
     modules = [after for before, after in pairwise(command) if before == "-m"]
     word = PurePath((scripts or modules or command)[0]).stem
     name = re.sub(r"[^a-z0-9]+", "-", word.lower())[:MAX_NAME_LENGTH].strip("-") or "job"
-    # Services are named after it, and their names begin with a letter.
+    # Services are named after the job, and their names must begin with a letter.
     return name if name[0].isalpha() else f"job-{name}"

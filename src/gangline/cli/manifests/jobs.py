@@ -1,4 +1,4 @@
-"""A person's file becomes a body to send: decoded once to find mistakes, sent as written."""
+"""Jobs from files. A job is decoded to find mistakes, but sent as it was written."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,42 +19,48 @@ SCRIPT_SUFFIXES = (".py", ".sh")
 
 
 def read_job(file: Path, settings: Sequence[str] = ()) -> tuple[JobKind, JSON]:
-    """The one job in a file, and its kind. Raises `InputError` with file, line, path and what to write.
+    """The kind and the body of the only job in a file. Raises `InputError` with file, line, path and what to write.
 
-    `settings` are changes to it, as `--set` takes them.
+    `settings` are overrides as `--set` takes them.
     """
-    found = read_jobs(file, settings)
-    if len(found) != 1:
-        raise InputError(f"{file}: has {len(found)} documents; give a file with one job")
-    return found[0]
+    jobs = read_jobs(file, settings)
+    if len(jobs) != 1:
+        raise InputError(f"{file}: has {len(jobs)} documents; give a file with one job")
+    return jobs[0]
 
 
 def read_jobs(file: Path, settings: Sequence[str] = ()) -> list[tuple[JobKind, JSON]]:
-    """The jobs in a file, in order, each with its kind; the settings are made in all of them. Raises `InputError`."""
-    return [(facts, document.body) for facts, document in read_documents(file, settings)]
+    """The kind and the body of each job in a file, in order, with the overrides applied to all. Raises `InputError`."""
+    return [(kind, document.body) for kind, document in read_documents(file, settings)]
 
 
 def read_documents(file: Path, settings: Sequence[str] = ()) -> list[tuple[JobKind, Document]]:
-    """The same, with the lines of every field."""
+    """The same, as documents that know the line of every field."""
     return [_job_document(document, settings) for document in _read_file(file)]
 
 
 def read_jobs_and_others(
     file: Path, settings: Sequence[str] = ()
 ) -> tuple[list[tuple[JobKind, Document]], tuple[Document, ...]]:
-    """The jobs, and the objects of other kinds that they need: claims, config maps. Raises `InputError` without a job."""
-    found = _read_file(file)
-    others = tuple(document for document in found if _is_other(document.body))
-    if len(others) == len(found):
-        raise _lint_error(found[0])
-    return [_job_document(document, settings) for document in found if document not in others], others
+    """The jobs in a file, and the objects of other kinds that they may need (PersistentVolumeClaims, ConfigMaps).
+
+    Raises `InputError`, also if there is no job.
+    """
+    parsed = _read_file(file)
+    others = tuple(document for document in parsed if _is_other(document.body))
+    if len(others) == len(parsed):
+        raise _lint_error(parsed[0])
+    return [_job_document(document, settings) for document in parsed if document not in others], others
 
 
 def _is_other(body: JSON) -> bool:
+    """Whether an object is plainly of another kind, and not a job with a mistake in apiVersion or kind."""
     version, kind = body.get("apiVersion"), body.get("kind")
     named = isinstance(version, str) and isinstance(kind, str) and version and kind
     return (
-        bool(named) and not str(version).startswith(f"{GROUP}/") and kind not in {each.kind for each in TRAINING_KINDS}
+        bool(named)
+        and not str(version).startswith(f"{GROUP}/")
+        and kind not in {job_kind.kind for job_kind in TRAINING_KINDS}
     )
 
 
@@ -66,15 +72,15 @@ def _read_file(file: Path) -> list[Document]:
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{file}: {_read_error(file, error)}") from error
     if file.suffix in SCRIPT_SUFFIXES:
-        raise InputError(f"{file}: is no file of a job; {_script_hint(file)}")
+        raise InputError(f"{file}: is not a job manifest; {_script_hint(file)}")
     return _parse_documents(text, str(file))
 
 
 def _parse_documents(text: str, file: str) -> list[Document]:
-    found = documents(text, file=file)
-    if not found:
+    parsed = documents(text, file=file)
+    if not parsed:
         raise InputError(f"{file}: {NO_OBJECTS}; give a file with a job")
-    return found
+    return parsed
 
 
 def _read_error(file: Path, error: OSError | UnicodeDecodeError) -> str:
@@ -82,22 +88,22 @@ def _read_error(file: Path, error: OSError | UnicodeDecodeError) -> str:
         return "is not text"
     if isinstance(error, IsADirectoryError):
         return "is a folder; name a file in it"
-    told = error.strerror or "cannot be read"
+    message = error.strerror or "cannot be read"
     if file.suffix not in (".yaml", ".yml", ".json"):
-        return f"{told}; {_script_hint(file)}"
-    return f"{told}{_similar_file_hint(file)}" if isinstance(error, FileNotFoundError) else told
+        return f"{message}; {_script_hint(file)}"
+    return f"{message}{_similar_file_hint(file)}" if isinstance(error, FileNotFoundError) else message
 
 
 def _similar_file_hint(file: Path) -> str:
-    """A file that may have been meant."""
+    """A suggestion if the folder has a manifest with a similar name."""
     from difflib import get_close_matches
 
     try:
-        there = [each.name for each in file.parent.iterdir() if each.suffix in (".yaml", ".yml", ".json")]
+        names = [entry.name for entry in file.parent.iterdir() if entry.suffix in (".yaml", ".yml", ".json")]
     except OSError:
         return f"; there is no folder {file.parent}"
-    close = get_close_matches(file.name, there, 1, 0.7)
-    return f"; did you mean {file.with_name(close[0])}?" if close else ""
+    similar = get_close_matches(file.name, names, 1, 0.7)
+    return f"; did you mean {file.with_name(similar[0])}?" if similar else ""
 
 
 def _script_hint(file: Path) -> str:
@@ -108,20 +114,20 @@ def _script_hint(file: Path) -> str:
 def _job_document(document: Document, settings: Sequence[str]) -> tuple[JobKind, Document]:
     document = msgspec.structs.replace(document, body=with_overrides(document.body, settings))
     kind, version = document.body.get("kind"), document.body.get("apiVersion")
-    facts = next((facts for facts in TRAINING_KINDS if facts.kind == kind), None)
-    if facts is None or version != facts.resource.api_version:
+    job_kind = next((job_kind for job_kind in TRAINING_KINDS if job_kind.kind == kind), None)
+    if job_kind is None or version != job_kind.resource.api_version:
         raise _lint_error(document)
     try:
-        job = decode_document(document, facts.model)
+        job = decode_document(document, job_kind.model)
     except DecodeError:
         raise _lint_error(document) from None
     if not job.metadata.name:
         raise _lint_error(document)
-    return facts, document
+    return job_kind, document
 
 
 def _lint_error(document: Document) -> InputError:
-    # Imported here: schemas and their rules take a while to load, and a good job needs none of it.
+    # Imported here: schemas and their rules load slowly, and a correct job does not need them.
     from gangline.cli.manifests.lint import lint_error
 
     return lint_error(document)

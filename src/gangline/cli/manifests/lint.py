@@ -1,4 +1,4 @@
-"""What is wrong with a file, found without a server: file, line, path, and what to write."""
+"""Find mistakes in manifests without a server: each with file, line, path, and what to write."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -31,18 +31,18 @@ _NUMBER_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", 
 _MAX_VALIDATION_PASSES = 3
 _QUANTITY_PATTERN = "in body should match '^[+-]?([0-9]+|[0-9]+\\.[0-9]*|\\.[0-9]+)(([KMGTPE]i)|"
 _QUANTITY_WITH_UNIT = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGTPE]i?)[bB]?")
-"""What people write for an amount: `16 GiB`, `16Gib`, `16GB`."""
+"""Wrong spellings of a quantity whose meaning is clear: `16 GiB`, `16Gib`, `16GB`."""
 _RULES_SKIPPED = "some validation rules were not checked"
 
 
 class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One mistake."""
+    """A mistake in a manifest."""
 
     file: str
     message: str
     line: int | None = None
     path: str = ""
-    # What to write instead, where that is known.
+    # What to write instead, if that is known.
     write: str = ""
 
     def __str__(self) -> str:
@@ -52,21 +52,21 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class LintError(InputError):
-    """All that is wrong with jobs in files."""
+    """All mistakes in the jobs of files."""
 
     def __init__(self, findings: Sequence[Finding]) -> None:
-        # Whoever tells it puts `error: ` before the first.
+        # The caller that prints an error puts `error: ` before it.
         super().__init__(_error_lines(findings).removeprefix("error: "))
         self.findings = tuple(findings)
 
 
 def _error_lines(findings: Sequence[Finding]) -> str:
-    """For people: a line for each, and below it what to write."""
+    """A line for each finding, and below it what to write."""
     return "\n".join(f"error: {finding}".replace("\n  write:", "\n       write:") for finding in findings)
 
 
 class LintResult(msgspec.Struct, frozen=True):
-    """What a file holds: how many training jobs, how many other objects, and every mistake."""
+    """The number of training jobs and of other objects in a file, and every mistake."""
 
     file: str
     findings: tuple[Finding, ...] = ()
@@ -75,216 +75,220 @@ class LintResult(msgspec.Struct, frozen=True):
 
     @property
     def has_content(self) -> bool:
-        """Whether there is anything in it, right or wrong."""
+        """Whether the file holds any object, correct or not."""
         return bool(self.findings or self.jobs or self.other_objects)
 
     def with_empty_finding(self) -> "LintResult":
-        """The same, where it is a mistake to hold nothing."""
-        nothing = Finding(self.file, f"{NO_OBJECTS}; write a job into it")
-        return self if self.has_content else msgspec.structs.replace(self, findings=(nothing,))
+        """The same result, with a finding if the file holds no object."""
+        empty = Finding(self.file, f"{NO_OBJECTS}; write a job into it")
+        return self if self.has_content else msgspec.structs.replace(self, findings=(empty,))
 
 
 def check_text(text: str, file: str) -> LintResult:
-    """Everything that is wrong with a text. Never raises for that."""
+    """All mistakes in a manifest. Raises nothing for a malformed one: that is a finding."""
     try:
-        found = documents(text, file=file)
+        parsed = documents(text, file=file)
     except DecodeError as error:
         return LintResult(file, (_decode_finding(error, file),))
     findings: list[Finding] = []
     jobs = 0
-    for document in found:
-        facts = kind_of(document)
-        if isinstance(facts, JobKind):
+    for document in parsed:
+        kind = kind_of(document)
+        if isinstance(kind, JobKind):
             jobs += 1
-            findings += check_job(document, facts)
-        elif isinstance(facts, Finding):
-            findings.append(facts)
-    return LintResult(file, tuple(findings), jobs, len(found) - jobs)
+            findings += check_job(document, kind)
+        elif isinstance(kind, Finding):
+            findings.append(kind)
+    return LintResult(file, tuple(findings), jobs, len(parsed) - jobs)
 
 
 def kind_of(document: Document) -> JobKind | Finding | None:
-    """The kind of a training job; what is wrong with it if it nearly is one; None for any other object."""
+    """The kind of a training job; a finding for a wrong apiVersion or kind; None for an object of any other kind."""
     version, kind = document.body.get("apiVersion"), document.body.get("kind")
-    known = {facts.kind: facts for facts in TRAINING_KINDS}
-    ours = f"{GROUP}/{VERSION}"
+    kinds = {job_kind.kind: job_kind for job_kind in TRAINING_KINDS}
+    api_version = f"{GROUP}/{VERSION}"
     for field, value in (("apiVersion", version), ("kind", kind)):
         if not isinstance(value, str) or not value:
-            write = f"apiVersion: {ours}" if field == "apiVersion" and kind in known else ""
+            write = f"apiVersion: {api_version}" if field == "apiVersion" and kind in kinds else ""
             return _finding(document, field, "required field is missing", write)
-    if kind in known:
-        if version == ours:
-            return known[kind]
-        return _finding(document, "apiVersion", f'is "{version}", but a {kind} is of {ours}', f"apiVersion: {ours}")
+    if kind in kinds:
+        if version == api_version:
+            return kinds[kind]
+        return _finding(
+            document, "apiVersion", f'is "{version}", but a {kind} is of {api_version}', f"apiVersion: {api_version}"
+        )
     if str(version).startswith(f"{GROUP}/"):
-        # As people call them, too.
-        folded = {name.lower(): name for name in known} | {"tensorflowjob": "TFJob", "torchjob": "PyTorchJob"}
-        close = get_close_matches(str(kind).lower(), folded, 1, 0.6)
-        write = f"kind: {folded[close[0]]}" if close else ""
-        return _finding(document, "kind", f'is "{kind}"; write one of {", ".join(known)}', write)
+        # Also the names by which people call the kinds.
+        folded = {name.lower(): name for name in kinds} | {"tensorflowjob": "TFJob", "torchjob": "PyTorchJob"}
+        similar = get_close_matches(str(kind).lower(), folded, 1, 0.6)
+        write = f"kind: {folded[similar[0]]}" if similar else ""
+        return _finding(document, "kind", f'is "{kind}"; write one of {", ".join(kinds)}', write)
     return None
 
 
-def lint_error(*found: Document) -> LintError:
-    """What is wrong with documents of which each should hold a training job."""
+def lint_error(*parsed: Document) -> LintError:
+    """The error for documents of which each should hold a correct training job."""
     findings: list[Finding] = []
-    for document in found:
-        facts = kind_of(document)
-        if isinstance(facts, JobKind):
-            findings += check_job(document, facts)
+    for document in parsed:
+        kind = kind_of(document)
+        if isinstance(kind, JobKind):
+            findings += check_job(document, kind)
         else:
-            findings.append(facts or _unsupported_kind(document))
+            findings.append(kind or _unsupported_kind(document))
     return LintError(findings)
 
 
 def _unsupported_kind(document: Document) -> Finding:
-    kinds = ", ".join(facts.kind for facts in TRAINING_KINDS)
+    kinds = ", ".join(kind.kind for kind in TRAINING_KINDS)
     return _finding(document, "kind", f'is "{document.body["kind"]}"; a run takes {kinds}')
 
 
-def check_job(document: Document, facts: JobKind) -> list[Finding]:
-    """All that is wrong with one job: its types, its schema and rules, what its framework cannot run. Each once."""
-    found: dict[str, Finding] = {}
-    # What is told is left out of it.
+def check_job(document: Document, kind: JobKind) -> list[Finding]:
+    """All mistakes in a job: its types, its schema and rules, its framework, its pods. One finding for each field."""
+    findings: dict[str, Finding] = {}
+    # The schema check removes from this copy what it reported, so that the pod check does not report it again.
     body = deepcopy(document.body)
     for finding in (
-        *_type_findings(document, facts),
-        *_schema_findings(document, facts, body),
+        *_type_findings(document, kind),
+        *_schema_findings(document, kind, body),
         *_name_findings(document),
     ):
-        found.setdefault(finding.path, finding)
-    for finding in _framework_findings(document, facts):
-        if finding.path in found:
+        findings.setdefault(finding.path, finding)
+    for finding in _framework_findings(document, kind):
+        if finding.path in findings:
             continue
-        # A rule of the schema speaks of the whole map; the framework knows the very field.
-        found.pop(f"spec.{facts.replicas}", None)
-        found[finding.path] = finding
-    for finding in _pod_findings(document, facts, body, sound=not found):
-        if not any(_is_covered_by(finding, other) for other in found.values()):
-            found[finding.path] = finding
-    return sorted(found.values(), key=lambda finding: finding.line or 0)
+        # A rule of the schema names the whole map; the framework names the field itself.
+        findings.pop(f"spec.{kind.replicas}", None)
+        findings[finding.path] = finding
+    for finding in _pod_findings(document, kind, body, sound=not findings):
+        if not any(_is_covered_by(finding, other) for other in findings.values()):
+            findings[finding.path] = finding
+    return sorted(findings.values(), key=lambda finding: finding.line or 0)
 
 
 def _is_covered_by(finding: Finding, other: Finding) -> bool:
-    """Whether another one says it, too: of the same field, of something inside it, or that the whole is there twice."""
+    """Whether another finding covers this one: of the same field, of a field inside it, or a duplicate around it."""
     if other.path == finding.path or other.path.startswith((f"{finding.path}.", f"{finding.path}[")):
         return True
     return other.message.startswith("Duplicate value") and finding.path.startswith(f"{other.path}.")
 
 
-def _type_findings(document: Document, facts: JobKind) -> Iterator[Finding]:
+def _type_findings(document: Document, kind: JobKind) -> Iterator[Finding]:
     try:
-        decode_document(document, facts.model)
+        decode_document(document, kind.model)
     except DecodeError as error:
         yield _decode_finding(error, document.file or "")
 
 
-def _schema_findings(document: Document, facts: JobKind, body: JSON) -> Iterator[Finding]:
-    """What is wrong by its schema. The body loses fields that nobody knows, and values that cannot be."""
-    structural = _structural_schema(facts.kind)
+def _schema_findings(document: Document, kind: JobKind, body: JSON) -> Iterator[Finding]:
+    """The mistakes by the CRD's schema and rules. Removes unknown fields and invalid values from the body."""
+    schema = _structural_schema(kind.kind)
     try:
-        for field in structural.prepare(body):
-            yield _unknown_field(document, field, structural)
+        for field in schema.prepare(body):
+            yield _unknown_field(document, field, schema)
     except MetadataError as error:
         yield _finding(document, "metadata", str(error))
         return
-    # Some mistakes keep the rules from being looked at. Once told, they are left out, to see what else there is.
+    # Rules are skipped while there are other mistakes: remove the reported values and validate again.
     if isinstance(body.setdefault("metadata", {}), dict):
-        body["metadata"].setdefault("name", "x")  # that it is missing is told elsewhere
-    judged = deepcopy(body)
+        body["metadata"].setdefault("name", "x")  # `_name_findings` reports a missing name
+    validated = deepcopy(body)
     for _ in range(_MAX_VALIDATION_PASSES):
-        structural.default(judged)
-        wrong = structural.validate(judged).problems
-        for problem in wrong:
+        schema.default(validated)
+        problems = schema.validate(validated).problems
+        for problem in problems:
             if not problem.detail.startswith(_RULES_SKIPPED):
                 field = "" if problem.field == "<nil>" else problem.field
-                # A rule shows no value of its own, only what kind of thing it is about.
-                ruled = problem.kind is ProblemKind.INVALID and problem.value in ("object", "array")
-                path = path_steps(field, judged)
-                yield _finding(document, field, *_problem_text(problem, path, ruled=ruled))
-                _remove_value(judged, path)
-                if not ruled:
+                # A problem of a CEL rule has no value, only the type of what it is about.
+                from_rule = problem.kind is ProblemKind.INVALID and problem.value in ("object", "array")
+                path = path_steps(field, validated)
+                yield _finding(document, field, *_problem_text(problem, path, from_rule=from_rule))
+                _remove_value(validated, path)
+                if not from_rule:
                     _remove_value(body, path)
-        if not any(problem.detail.startswith(_RULES_SKIPPED) for problem in wrong):
+        if not any(problem.detail.startswith(_RULES_SKIPPED) for problem in problems):
             return
 
 
-def _problem_text(problem: FieldProblem, path: Steps, *, ruled: bool) -> tuple[str, str]:
-    """What is wrong, and what to write. The pattern of a quantity is nothing for people."""
+def _problem_text(problem: FieldProblem, path: Steps, *, from_rule: bool) -> tuple[str, str]:
+    """The message of a problem, and what to write. The pattern of a quantity is replaced by plain words."""
     if _QUANTITY_PATTERN not in problem.detail or not isinstance(problem.value, str):
-        return problem.detail if ruled else problem.message, ""
-    meant = _QUANTITY_WITH_UNIT.fullmatch(problem.value)
+        return problem.detail if from_rule else problem.message, ""
+    match = _QUANTITY_WITH_UNIT.fullmatch(problem.value)
     field = path[-1] if path else ""
-    # A thousand is written small, alone of all.
-    unit = "" if meant is None else "k" if meant[2] == "K" else meant[2]
-    write = f"{field}: {meant[1]}{unit}" if meant else ""
+    # Of the multiples, only the unit of a thousand is lowercase.
+    unit = "" if match is None else "k" if match[2] == "K" else match[2]
+    write = f"{field}: {match[1]}{unit}" if match else ""
     return f'"{problem.value}" is no quantity; write a number, with a unit or without: 500m, 2, 16Gi', write
 
 
 def _remove_value(body: Any, path: tuple[str | int, ...]) -> None:
-    around = value_at(body, path[:-1]) if path else None
-    if isinstance(around, dict):
-        around.pop(path[-1], None)
+    parent = value_at(body, path[:-1]) if path else None
+    if isinstance(parent, dict):
+        parent.pop(path[-1], None)
 
 
 @cache
 def _structural_schema(kind: str) -> StructuralSchema:
-    facts = next(facts for facts in TRAINING_KINDS if facts.kind == kind)
-    return StructuralSchema.from_schema(crd_schema(facts))
+    job_kind = next(job_kind for job_kind in TRAINING_KINDS if job_kind.kind == kind)
+    return StructuralSchema.from_schema(crd_schema(job_kind))
 
 
-def _unknown_field(document: Document, field: str, structural: StructuralSchema) -> Finding:
+def _unknown_field(document: Document, field: str, schema: StructuralSchema) -> Finding:
     path = path_steps(field)
-    close = get_close_matches(str(path[-1]), _known_fields(structural, path[:-1]), 1, 0.6) if path else []
+    similar = get_close_matches(str(path[-1]), _known_fields(schema, path[:-1]), 1, 0.6) if path else []
     value = value_at(document.body, path)
-    write = f"{close[0]}: {value}" if close and isinstance(value, str | int) else f"{close[0]}: …" if close else ""
+    write = (
+        f"{similar[0]}: {value}" if similar and isinstance(value, str | int) else f"{similar[0]}: …" if similar else ""
+    )
     return _finding(document, field, "unknown field", write)
 
 
-def _known_fields(structural: StructuralSchema, path: tuple[str | int, ...]) -> list[str]:
-    node: Any = structural.node
+def _known_fields(schema: StructuralSchema, path: tuple[str | int, ...]) -> list[str]:
+    node: Any = schema.node
     for step in path:
-        below = node.items if isinstance(step, int) else node.properties.get(step) or node.additional_properties
-        if below is None:
+        child = node.items if isinstance(step, int) else node.properties.get(step) or node.additional_properties
+        if child is None:
             return []
-        node = below
+        node = child
     return list(node.properties)
 
 
 def _name_findings(document: Document) -> Iterator[Finding]:
     metadata = document.body.get("metadata")
-    named = isinstance(metadata, dict) and (metadata.get("name") or metadata.get("generateName"))
-    if not named:
+    has_name = isinstance(metadata, dict) and (metadata.get("name") or metadata.get("generateName"))
+    if not has_name:
         yield _finding(document, "metadata.name", "required field is missing", "name: my-job")
 
 
-def _framework_findings(document: Document, facts: JobKind) -> Iterator[Finding]:
-    framework = framework_of(facts.kind)
+def _framework_findings(document: Document, kind: JobKind) -> Iterator[Finding]:
+    framework = framework_of(kind.kind)
     try:
-        job: TrainingJob = framework.default(decode_document(document, facts.model))
-        wrong = problems(framework, job)
+        job: TrainingJob = framework.default(decode_document(document, kind.model))
+        field_problems = problems(framework, job)
     except (DecodeError, AttributeError, TypeError):
-        # Told by its types and its schema.
+        # Types and schema report it.
         return
-    for problem in wrong:
+    for problem in field_problems:
         yield _finding(document, problem.path, problem.message)
 
 
-def _pod_findings(document: Document, facts: JobKind, body: JSON, *, sound: bool) -> Iterator[Finding]:
+def _pod_findings(document: Document, kind: JobKind, body: JSON, *, sound: bool) -> Iterator[Finding]:
     try:
-        wrong = list(pod_problems(framework_of(facts.kind), body, sound=sound))
+        refused = list(pod_problems(framework_of(kind.kind), body, sound=sound))
     except (DecodeError, AttributeError, KeyError, TypeError, ValueError):
-        # A template that has not even the right types: told by its schema.
+        # The template has wrong types: the schema reports it.
         return
-    for path, message, write in wrong:
+    for path, message, write in refused:
         yield Finding(document.file or "", message, document.line(path), path_text(path), write)
 
 
 def framework_of(kind: str, settings: OperatorSettings = OperatorSettings()) -> Framework[Any]:  # noqa: B008 - frozen
-    """The framework of a kind; by default as it is in a cluster."""
+    """The framework of a kind, with the operator's settings; by default those of a cluster."""
     from gangline.operator.engine import enabled_frameworks
 
-    (found,) = enabled_frameworks(msgspec.structs.replace(settings, kinds=(kind,)))
-    return found
+    (framework,) = enabled_frameworks(msgspec.structs.replace(settings, kinds=(kind,)))
+    return framework
 
 
 def _finding(document: Document, field: str, message: str, write: str = "") -> Finding:
@@ -297,7 +301,7 @@ def _decode_finding(error: DecodeError, file: str) -> Finding:
 
 
 def _number_remedy(error: DecodeError) -> str:
-    """A number that was quoted, or spelled out."""
+    """What to write for a number that was quoted (`"5"`) or spelled out (`five`); empty for anything else."""
     if error.expected not in ("integer", "int", "number") or not error.path:
         return ""
     field, text = error.path.rpartition(".")[2], error.actual.strip('"')
@@ -307,6 +311,6 @@ def _number_remedy(error: DecodeError) -> str:
 
 
 def findings_json(findings: tuple[Finding, ...]) -> list[JSON]:
-    """For programs."""
-    found: list[JSON] = msgspec.to_builtins(findings)
-    return found
+    """Findings as JSON for programs."""
+    items: list[JSON] = msgspec.to_builtins(findings)
+    return items

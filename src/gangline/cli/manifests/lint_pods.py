@@ -1,8 +1,8 @@
-"""What an API server would refuse of a job's pods, though it takes the job: told before anything is sent.
+"""Find mistakes in a job's pod templates that an API server would only refuse when the operator creates the pods.
 
-A definition of ours holds templates to their types only; the rest is checked when a pod is created, which nobody
-watches. So the pods are made here as the operator makes them, and judged by the rules of the embedded server, which
-are Kubernetes' own. What differs between versions of Kubernetes is left to the server.
+Our CRDs check only the types of templates; the server checks the rest when it creates a pod, and nobody sees that
+error. So the pods are rendered here as the operator renders them, and validated by the rules of the embedded server,
+which are Kubernetes' own. Rules that differ between versions of Kubernetes are left to the server.
 """
 
 import re
@@ -31,7 +31,7 @@ _RESTART_POLICIES = ("Always", "OnFailure", "Never")
 _CONTAINER_RESTART_FIELD = re.compile(r"spec\.(?:initC|c)ontainers\[\d+\]\.restartPolicy")
 _VERSION_DEPENDENT = re.compile(
     r"resizePolicy|restartPolicyRules|stopSignal|hostUsers|hostnameOverride|^spec\.resources\b|fileKeyRef"
-    # A cluster names the account before it looks.
+    # A cluster sets the service account before it validates.
     r"|serviceAccountToken$"
     r"|^spec\.volumes\[\d+\]\.image\b"
 )
@@ -40,7 +40,7 @@ _QUOTED = re.compile(r'"([^"]*)"')
 
 
 class PodProblem(NamedTuple):
-    """One value that a server would not take: where in the job, why, and what to write."""
+    """A value that a server would refuse: its path in the job, why, and what to write."""
 
     path: Steps
     message: str
@@ -48,47 +48,47 @@ class PodProblem(NamedTuple):
 
 
 def pod_problems(framework: Framework[Any], body: JSON, *, sound: bool) -> Iterator[PodProblem]:
-    """What would be refused of the pods of a job, each type once.
+    """The problems of the pods of a job, once for each replica type.
 
-    `sound`: nothing else is wrong with it. Of any other job the operator makes no pods, and its templates are judged
-    as they are: what they lack may be something that it would have added.
+    `sound`: the job has no other mistakes. For a job with mistakes the operator renders no pods, so the templates are
+    validated as they are, and references to missing objects are ignored: the operator might have added these.
     """
-    facts = framework.facts
-    written: JSON = body["spec"][facts.replicas]
-    made = _operator_pod_specs(framework, body) if sound else {}
-    for kind, entry in written.items():
-        template: JSON = entry.get("template") or {}
-        spec = made.get(kind.lower()) or {**deepcopy(template["spec"]), "restartPolicy": "Never"}
+    job_kind = framework.facts
+    replica_specs: JSON = body["spec"][job_kind.replicas]
+    operator_specs = _operator_pod_specs(framework, body) if sound else {}
+    for replica_type, replica_spec in replica_specs.items():
+        template: JSON = replica_spec.get("template") or {}
+        spec = operator_specs.get(replica_type.lower()) or {**deepcopy(template["spec"]), "restartPolicy": "Never"}
         for problem in _spec_problems(spec, template):
             if sound or problem.kind is not ProblemKind.NOT_FOUND:
-                yield _pod_problem(problem, spec, ("spec", facts.replicas, kind, "template"))
+                yield _pod_problem(problem, spec, ("spec", job_kind.replicas, replica_type, "template"))
 
 
 def _operator_pod_specs(framework: Framework[Any], body: JSON) -> dict[str, JSON]:
-    """The spec of a pod of each type, as the operator makes it."""
+    """The pod spec of each replica type as the operator renders it, by the lowercase type."""
     job: TrainingJob = decode_document(Document(body, {}), framework.facts.model)
-    seen = ObservedJob.of(framework, job, SystemClock().now())
-    made: dict[str, JSON] = {}
-    for kind, spec in framework.replicas(seen.job).items():
-        seat = Member(kind, 0)
-        edits = framework.wiring(seen.job, seat, seen.addresses)
-        pod = pod_body(seen.job, seat, spec, edits, seen.addresses, framework.facts, seen.site)
-        # Parts of it are the framework's own, for all pods.
-        made[kind.lower()] = deepcopy(pod["spec"])
-    return made
+    observed = ObservedJob.of(framework, job, SystemClock().now())
+    specs: dict[str, JSON] = {}
+    for replica_type, spec in framework.replicas(observed.job).items():
+        member = Member(replica_type, 0)
+        edits = framework.wiring(observed.job, member, observed.addresses)
+        pod = pod_body(observed.job, member, spec, edits, observed.addresses, framework.facts, observed.site)
+        # The framework shares parts of it between pods.
+        specs[replica_type.lower()] = deepcopy(pod["spec"])
+    return specs
 
 
 def _spec_problems(spec: JSON, template: JSON) -> Iterator[FieldProblem]:
-    """Of a pod, without what its operator writes into its metadata."""
-    kind, metadata = PodStrategy(), template.get("metadata") or {}
-    own = {name: metadata[name] for name in ("labels", "annotations") if metadata.get(name)}
-    pod: JSON = {"metadata": {"name": "x", "namespace": "x", **own}, "spec": spec}
+    """The problems of a pod spec, with the template's own labels and annotations and without the operator's."""
+    strategy, metadata = PodStrategy(), template.get("metadata") or {}
+    template_metadata = {name: metadata[name] for name in ("labels", "annotations") if metadata.get(name)}
+    pod: JSON = {"metadata": {"name": "x", "namespace": "x", **template_metadata}, "spec": spec}
     try:
-        kind.normalize(pod)
+        strategy.normalize(pod)
     except QuantityError:
-        # Told by the schema.
+        # The schema reports it.
         return
-    for problem in kind.validate(pod):
+    for problem in strategy.validate(pod):
         if _CONTAINER_RESTART_FIELD.fullmatch(problem.field):
             yield from _restart_problems(problem, pod)
         elif not _VERSION_DEPENDENT.search(problem.field) and not _is_consequence(problem, spec, template):
@@ -96,19 +96,22 @@ def _spec_problems(spec: JSON, template: JSON) -> Iterator[FieldProblem]:
 
 
 def _is_consequence(problem: FieldProblem, spec: JSON, template: JSON) -> bool:
-    """Whether it is said of something else as well: limits that became requests; a volume that is there, and wrong."""
+    """Whether a problem only follows from another one that is reported as well.
+
+    That is a request that was copied from a wrong limit, or a reference to a volume that exists but is wrong.
+    """
     path = path_steps(problem.field)
     if problem.kind is ProblemKind.NOT_FOUND:
-        return any(one.get("name") == problem.value for one in spec.get("volumes") or ())
+        return any(volume.get("name") == problem.value for volume in spec.get("volumes") or ())
     return path[-2:-1] == ("requests",) and value_at(template, path) is None
 
 
 def _restart_problems(problem: FieldProblem, pod: JSON) -> Iterator[FieldProblem]:
-    """Which containers may have which policy depends on the version; what is no policy is wrong in all."""
+    """The problem only if the value is no restart policy at all: which containers may set one depends on the version."""
     policy = value_at(pod, path_steps(problem.field))
     if policy not in _RESTART_POLICIES:
-        told = ", ".join(f'"{one}"' for one in _RESTART_POLICIES)
-        yield FieldProblem(ProblemKind.NOT_SUPPORTED, problem.field, policy, f"supported values: {told}")
+        supported = ", ".join(f'"{name}"' for name in _RESTART_POLICIES)
+        yield FieldProblem(ProblemKind.NOT_SUPPORTED, problem.field, policy, f"supported values: {supported}")
 
 
 def _pod_problem(problem: FieldProblem, spec: JSON, template: Steps) -> PodProblem:
@@ -123,22 +126,22 @@ def _problem_message(problem: FieldProblem, path: Steps, spec: JSON) -> str:
         return "required field is missing"
     if problem.kind is ProblemKind.NOT_FOUND and path[-3:-2] == ("volumeMounts",):
         return f'there is no volume "{problem.value}"; {_volume_hint(spec)}'
-    # Kubernetes shows no value where it means the field as a whole.
+    # Kubernetes gives an empty value when it means the field as a whole.
     return problem.detail if problem.kind is ProblemKind.INVALID and problem.value == "" else problem.message
 
 
 def _volume_hint(spec: JSON) -> str:
-    known = ", ".join(one.get("name", "") for one in spec.get("volumes") or ())
-    return f"name one of {known}, or add it to volumes" if known else "add it to volumes"
+    names = ", ".join(volume.get("name", "") for volume in spec.get("volumes") or ())
+    return f"name one of {names}, or add it to volumes" if names else "add it to volumes"
 
 
 def _element_path(body: Any, path: Steps, value: Any) -> Steps:
-    """Of some lists Kubernetes names only the field: the element is the one that has that value."""
+    """A path with the index of a list's item, which Kubernetes sometimes leaves out: of the item that has the value."""
     for number, step in enumerate(path):
-        listed = value_at(body, path[:number])
-        if isinstance(listed, list) and not isinstance(step, int):
-            has = (index for index, one in enumerate(listed) if value_at(one, path[number:]) == value)
-            index = next(has, None)
+        items = value_at(body, path[:number])
+        if isinstance(items, list) and not isinstance(step, int):
+            matching = (index for index, item in enumerate(items) if value_at(item, path[number:]) == value)
+            index = next(matching, None)
             return path if index is None else (*path[:number], index, *path[number:])
     return path
 
@@ -152,31 +155,31 @@ def _remedy(problem: FieldProblem, path: Steps, spec: JSON) -> str:
     if problem.kind is ProblemKind.NOT_SUPPORTED:
         return _close_match(field, value, _QUOTED.findall(problem.detail))
     if problem.kind is ProblemKind.NOT_FOUND:
-        return _close_match(field, value, [one.get("name", "") for one in spec.get("volumes") or ()])
+        return _close_match(field, value, [volume.get("name", "") for volume in spec.get("volumes") or ()])
     if problem.kind is ProblemKind.INVALID and field == "name":
         return _valid_name(value, of_port="ports" in path)
     return ""
 
 
 def _limits_remedy(resources: JSON) -> str:
-    """What cannot be shared is asked for by its limit."""
+    """The limits to write for extended resources, which must have a limit, that are only in the requests."""
     limits = resources.get("limits") or {}
-    wanted = [
+    missing = [
         f"{name}: {amount}"
         for name, amount in (resources.get("requests") or {}).items()
         if "/" in name and name not in limits
     ]
-    return f"limits: {{{', '.join(wanted)}}}" if wanted else ""
+    return f"limits: {{{', '.join(missing)}}}" if missing else ""
 
 
-def _close_match(field: str, value: str, known: list[str]) -> str:
-    folded = {one.lower(): one for one in known}
-    close = get_close_matches(value.lower(), folded, 1, 0.6)
-    return f"{field}: {folded[close[0]]}" if close else ""
+def _close_match(field: str, value: str, candidates: list[str]) -> str:
+    by_lowercase = {name.lower(): name for name in candidates}
+    similar = get_close_matches(value.lower(), by_lowercase, 1, 0.6)
+    return f"{field}: {by_lowercase[similar[0]]}" if similar else ""
 
 
 def _valid_name(value: str, *, of_port: bool) -> str:
-    """The nearest name that may be: `My_Container` is `my-container`."""
-    check, most = (formats.port_name_errors, 15) if of_port else (formats.dns_label_errors, 63)
-    name = re.sub(r"[^a-z0-9]+", "-", value.lower())[:most].strip("-")
-    return f"name: {name}" if name and not check(name) else ""
+    """The nearest valid name: `my-container` for `My_Container`; empty if that is invalid, too."""
+    errors_of, max_length = (formats.port_name_errors, 15) if of_port else (formats.dns_label_errors, 63)
+    name = re.sub(r"[^a-z0-9]+", "-", value.lower())[:max_length].strip("-")
+    return f"name: {name}" if name and not errors_of(name) else ""

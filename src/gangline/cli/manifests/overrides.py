@@ -1,4 +1,4 @@
-"""`--set spec.tfReplicaSpecs.Worker.replicas=5`: values of a job, changed on the command line. Pure."""
+"""`--set spec.tfReplicaSpecs.Worker.replicas=5`: override values of a job on the command line. Pure."""
 
 import copy
 import re
@@ -15,10 +15,10 @@ _UNESCAPED_DOT = re.compile(r"(?<!\\)\.")
 
 
 def with_overrides(body: JSON, settings: Sequence[str]) -> JSON:
-    r"""The job with every setting made, in order; what is missing on the way is made. Raises `InputError`.
+    r"""A copy of the job with every setting applied, in order; missing maps on a path are created. Raises `InputError`.
 
-    A setting is `path=value`: the path with dots, a number for an item of a list, `\.` for a dot in a name; the
-    value as YAML has it, so `5` is a number, `"5"` is text and `[a, b]` a list.
+    A setting is `path=value`. The path has dots, a number for an item of a list, `\.` for a dot in a name; the value is
+    YAML, so `5` is a number, `"5"` is text and `[a, b]` a list.
     """
     if not settings:
         return body
@@ -42,25 +42,25 @@ def _parse_value(setting: str, text: str) -> Any:
 
 
 def _set_value(root: Any, words: Sequence[str], value: Any, setting: str) -> None:
-    here = root
+    node = root
     for depth, word in enumerate(words):
         last = depth == len(words) - 1
-        where = ".".join(words[:depth])
-        if isinstance(here, list):
-            at = _list_index(here, word, where, setting)
-            here[at] = value if last else here[at]
-            here = here[at]
-        elif isinstance(here, dict):
-            if here.get(word) is None:
-                here[word] = {}
-            here[word] = value if last else here[word]
-            here = here[word]
+        path = ".".join(words[:depth])
+        if isinstance(node, list):
+            index = _list_index(node, word, path, setting)
+            node[index] = value if last else node[index]
+            node = node[index]
+        elif isinstance(node, dict):
+            if node.get(word) is None:
+                node[word] = {}
+            node[word] = value if last else node[word]
+            node = node[word]
         else:
-            raise InputError(f"--set {setting}: {where} is {value_text(here)}, which has no parts")
+            raise InputError(f"--set {setting}: {path} is {value_text(node)}, which has no fields")
 
 
-def _list_index(here: list[Any], word: str, where: str, setting: str) -> int:
-    if not word.isdigit() or int(word) >= len(here):
-        there = f"0 to {len(here) - 1}" if here else "none"
-        raise InputError(f"--set {setting}: {where} is a list; its items are {there}, not {word}")
+def _list_index(items: list[Any], word: str, path: str, setting: str) -> int:
+    if not word.isdigit() or int(word) >= len(items):
+        indices = f"0 to {len(items) - 1}" if items else "none"
+        raise InputError(f"--set {setting}: {path} is a list; its items are {indices}, not {word}")
     return int(word)

@@ -1,4 +1,4 @@
-"""What a server refuses, told with the lines of the file it came from."""
+"""Errors of a server about an object from a file, with the file's lines."""
 
 from collections.abc import Sequence
 
@@ -12,26 +12,26 @@ _VALIDATION_CODES = (400, 422, 500)
 
 
 def rejection_text(document: Document, error: GanglineError) -> str:
-    """Why an object was refused: with lines, where it is a job whose mistakes we can find ourselves."""
-    better = explained_error([document], error)
-    return f"error: {better}" if better is not error else located_error(document, error)
+    """Why a server refused an object, with lines: our own findings for a job that has any, else the server's error."""
+    explained = explained_error([document], error)
+    return f"error: {explained}" if explained is not error else located_error(document, error)
 
 
-def explained_error(found: Sequence[Document], error: GanglineError) -> GanglineError:
-    """A better error for jobs that a server refused: their mistakes, with lines; if we find none, the server's own."""
+def explained_error(documents: Sequence[Document], error: GanglineError) -> GanglineError:
+    """A `LintError` with the mistakes in jobs that a server refused; the server's own error if lint finds none."""
     if not isinstance(error, ApiError) or error.code not in _VALIDATION_CODES:
         return error
-    # Imported here: it takes a while to load.
+    # Imported here: schemas and their rules load slowly.
     from gangline.api.kubeflow.training import JobKind
     from gangline.cli.manifests.lint import LintError, check_job, kind_of
 
-    jobs = [(document, facts) for document in found if isinstance(facts := kind_of(document), JobKind)]
-    findings = [finding for document, facts in jobs for finding in check_job(document, facts)]
+    jobs = [(document, kind) for document in documents if isinstance(kind := kind_of(document), JobKind)]
+    findings = [finding for document, kind in jobs for finding in check_job(document, kind)]
     return LintError(findings) if findings else error
 
 
 def located_error(document: Document, error: GanglineError) -> str:
-    """An error of the server, told with the lines of the file it came from."""
+    """A server's error with the line of each field it names."""
     if isinstance(error, Invalid) and error.causes:
         lines = []
         for cause in error.causes:

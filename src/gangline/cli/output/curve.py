@@ -1,4 +1,4 @@
-"""A curve from points: as lines of text for a terminal, and as an SVG. Pure."""
+"""Curves: as lines of text for a terminal, and as SVG. Pure."""
 
 import html
 import math
@@ -9,38 +9,40 @@ from gangline.cli.output.text import number_text
 
 
 class Point(NamedTuple):
+    """A metric's value at a training step."""
+
     step: float
     value: float
 
 
 def curve_lines(points: Sequence[Point], width: int = 60, height: int = 8) -> list[str]:
-    """The curve with its scale at the left; no lines for no points. Every column is the mean of what falls in it."""
+    """The curve as text with its scale on the left; each column is the mean of its points. Empty without points."""
     if not points:
         return []
     columns = column_means(points, width)
     low, high = value_range(columns)
     lines = _box_drawing([round((high - value) / (high - low) * (height - 1)) for value in columns], height)
-    labels = [number_text(round(high - (high - low) * at / (height - 1), 9) + 0.0) for at in range(height)]
+    labels = [number_text(round(high - (high - low) * row / (height - 1), 9) + 0.0) for row in range(height)]
     margin = max(map(len, labels))
     return [f"{label:>{margin}} ┤{line}".rstrip() for label, line in zip(labels, lines, strict=True)]
 
 
 def column_means(points: Sequence[Point], width: int) -> list[float]:
-    """One value per column, over the whole width: the mean of the points there, else the one before it."""
+    """One value per column: the mean of the points in it, or without any the value of the column before it."""
     first, last = points[0].step, max(point.step for point in points)
     span = (last - first) or 1.0
-    found: list[list[float]] = [[] for _ in range(width)]
+    columns: list[list[float]] = [[] for _ in range(width)]
     for point in points:
-        at = int((point.step - first) / span * (width - 1))
-        found[min(width - 1, max(0, at))].append(point.value)
-    values: list[float] = []
-    for column in found:
-        values.append(sum(column) / len(column) if column else values[-1])
-    return values
+        index = int((point.step - first) / span * (width - 1))
+        columns[min(width - 1, max(0, index))].append(point.value)
+    means: list[float] = []
+    for values in columns:
+        means.append(sum(values) / len(values) if values else means[-1])
+    return means
 
 
 def value_range(values: Sequence[float]) -> tuple[float, float]:
-    """From where to where: down to zero when nothing is below it, and never empty."""
+    """Minimum and maximum of an axis: from zero if no value is negative, and never an empty range."""
     low, high = min(values), max(values)
     if low >= 0:
         low = 0.0
@@ -48,17 +50,17 @@ def value_range(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _box_drawing(rows: Sequence[int], height: int) -> list[str]:
-    """A line that goes level or upright, with round corners."""
+    """A curve of horizontal and vertical strokes with round corners; `rows` has the row of each column."""
     cells = [[" "] * len(rows) for _ in range(height)]
     before = rows[0]
-    for at, row in enumerate(rows):
+    for column, row in enumerate(rows):
         if before == row:
-            cells[row][at] = "─"
+            cells[row][column] = "─"
         else:
             down = row > before
-            cells[before][at], cells[row][at] = ("╮", "╰") if down else ("╯", "╭")
+            cells[before][column], cells[row][column] = ("╮", "╰") if down else ("╯", "╭")
             for between in range(min(before, row) + 1, max(before, row)):
-                cells[between][at] = "│"
+                cells[between][column] = "│"
         before = row
     return ["".join(row) for row in cells]
 
@@ -71,7 +73,7 @@ SVG_FONT = 'font-family="system-ui, sans-serif" font-size="12" fill="#59636e"'
 
 
 class Stroke(NamedTuple):
-    """A line of a picture; one without a label is not in the legend."""
+    """A curve of a chart; without a label it is not in the legend."""
 
     points: Sequence[Point]
     colour: str
@@ -79,7 +81,7 @@ class Stroke(NamedTuple):
 
 
 def curve_svg(lines: Mapping[str, Sequence[Point]], title: str, metric: str = "loss") -> str:
-    """An SVG with one line per name, its axes and a legend. The same points give the same bytes."""
+    """An SVG with one curve per name, its axes and a legend. The same points give the same bytes."""
     return chart_svg(
         [
             Stroke(points, LINE_COLOURS[at % len(LINE_COLOURS)], f"{metric} of {name}")
@@ -92,18 +94,19 @@ def curve_svg(lines: Mapping[str, Sequence[Point]], title: str, metric: str = "l
 def comparison_svg(
     best: Mapping[str, Sequence[Point]], others: Iterable[Sequence[Point]], title: str, *, rises: bool = False
 ) -> str:
-    """An SVG in which the best have colours and names, and the others are grey behind them.
+    """An SVG in which the best curves have colours and names, and the others are grey behind them.
 
-    One that runs away upwards (`rises` says that up is good) is cut off, so that the others can still be seen.
+    Unless `rises` (higher is better), curves are cut off at twice the highest start value, so that a diverging curve
+    does not flatten the others.
     """
     named = [
         Stroke(points, LINE_COLOURS[at % len(LINE_COLOURS)], name) for at, (name, points) in enumerate(best.items())
     ]
     strokes = [*(Stroke(points, MUTED_COLOUR) for points in others), *named]
-    starts = [each.points[0].value for each in strokes if each.points]
+    starts = [stroke.points[0].value for stroke in strokes if stroke.points]
     limit = 2 * max(starts, default=0.0)
     if not rises and limit > 0:
-        strokes = [each._replace(points=_clamped_points(each.points, limit)) for each in strokes]
+        strokes = [stroke._replace(points=_clamped_points(stroke.points, limit)) for stroke in strokes]
     return chart_svg(strokes, title, below=rises)
 
 
@@ -112,51 +115,51 @@ def _clamped_points(points: Sequence[Point], limit: float) -> list[Point]:
 
 
 def chart_svg(strokes: Sequence[Stroke], title: str, *, below: bool = False, unit: str = "step") -> str:
-    """The SVG. Its legend is at the top, or at the bottom where lines rise."""
-    every = [point for stroke in strokes for point in stroke.points]
-    low, high = value_range([point.value for point in every] or [0.0])
-    first = min((point.step for point in every), default=0.0)
-    last = max((point.step for point in every), default=1.0)
+    """An SVG of several curves. Its legend is at the top, or with `below` at the bottom, where rising curves are not."""
+    points = [point for stroke in strokes for point in stroke.points]
+    low, high = value_range([point.value for point in points] or [0.0])
+    first = min((point.step for point in points), default=0.0)
+    last = max((point.step for point in points), default=1.0)
     width, height = SVG_SIZE
     left, top, bottom, right = SVG_PADDING
 
-    def place(point: Point) -> tuple[float, float]:
+    def position(point: Point) -> tuple[float, float]:
         x = left + (point.step - first) / ((last - first) or 1.0) * (width - left - right)
         return x, top + (high - point.value) / (high - low) * (height - top - bottom)
 
-    made = [
+    parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" {SVG_FONT}>',
         f"<title>{html.escape(title, quote=False)}</title>",
         f'<rect width="{width}" height="{height}" rx="8" fill="#ffffff" stroke="#d1d9e0"/>',
     ]
-    for part in (0.0, 0.25, 0.5, 0.75, 1.0):
-        y = top + part * (height - top - bottom)
-        told = number_text(round(high - part * (high - low), 9))
-        made.append(f'<path d="M{left} {y:.1f}H{width - right}" stroke="#eaeef2"/>')
-        made.append(f'<text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">{told}</text>')
+    for fraction in (0.0, 0.25, 0.5, 0.75, 1.0):
+        y = top + fraction * (height - top - bottom)
+        label = number_text(round(high - fraction * (high - low), 9))
+        parts.append(f'<path d="M{left} {y:.1f}H{width - right}" stroke="#eaeef2"/>')
+        parts.append(f'<text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">{label}</text>')
     ends = [f"{round(step, _axis_digits(last - first)):g}" for step in (first, last)]
-    for anchor, x, told in (("start", left, ends[0]), ("end", width - right, f"{unit} {ends[1]}")):
-        made.append(f'<text x="{x}" y="{height - bottom + 18}" text-anchor="{anchor}">{told}</text>')
+    for anchor, x, label in (("start", left, ends[0]), ("end", width - right, f"{unit} {ends[1]}")):
+        parts.append(f'<text x="{x}" y="{height - bottom + 18}" text-anchor="{anchor}">{label}</text>')
     named = [stroke for stroke in strokes if stroke.label]
     above = height - bottom - 4 - 16 * len(named) if below else top
     for stroke in strokes:
-        path = "L".join(f"{x:.1f} {y:.1f}" for x, y in map(place, stroke.points))
+        path = "L".join(f"{x:.1f} {y:.1f}" for x, y in map(position, stroke.points))
         if path:
-            made.append(f'<path d="M{path}" fill="none" stroke="{stroke.colour}" stroke-width="1.5"/>')
-    for at, stroke in enumerate(named):
-        spot = f'x="{width - right - 8}" y="{above + 16 + 16 * at}" text-anchor="end"'
-        # Lines may pass behind it.
+            parts.append(f'<path d="M{path}" fill="none" stroke="{stroke.colour}" stroke-width="1.5"/>')
+    for row, stroke in enumerate(named):
+        spot = f'x="{width - right - 8}" y="{above + 16 + 16 * row}" text-anchor="end"'
+        # A white outline keeps the text readable over curves.
         halo = 'stroke="#ffffff" stroke-width="4" paint-order="stroke"'
-        told = html.escape(stroke.label, quote=False)
-        made.append(f'<text {spot} fill="{stroke.colour}" {halo}>{told}</text>')
-    return "\n".join([*made, "</svg>\n"])
+        label = html.escape(stroke.label, quote=False)
+        parts.append(f'<text {spot} fill="{stroke.colour}" {halo}>{label}</text>')
+    return "\n".join([*parts, "</svg>\n"])
 
 
 def _axis_digits(length: float) -> int:
-    """After the point, so that the ends of an axis of this length are told to a hundredth of it, more or less."""
+    """The fractional digits for the ends of an axis, so that they are exact to about a hundredth of its length."""
     return max(0, 2 - math.floor(math.log10(length))) if length > 0 else 4
 
 
 def change_text(points: Sequence[Point]) -> str:
-    """`1.92 → 0.004`; empty for fewer than two points."""
+    """The first and the last value of a curve: `1.92 → 0.004`; empty for fewer than two points."""
     return f"{number_text(points[0].value)} → {number_text(points[-1].value)}" if len(points) > 1 else ""

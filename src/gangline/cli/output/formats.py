@@ -1,4 +1,4 @@
-"""`-o`: objects as JSON, YAML, names, or through a template. Text in, text out; the server is not asked here."""
+"""`-o`: objects as JSON, YAML, names, or through a template, in kubectl's format. Sends no requests."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -14,13 +14,16 @@ from gangline.cli.output.tables import render
 TABLE, WIDE, NAME, JSON_FORMAT, YAML = "", "wide", "name", "json", "yaml"
 FORMAT_NAMES = "wide|json|yaml|name|jsonpath=…|jsonpath-file=…|custom-columns=…|custom-columns-file=…"
 
+DRY_RUN_SUFFIXES = {"none": "", "client": " (dry run)", "server": " (server dry run)"}
+"""What kubectl prints after a line about an object, by the value of --dry-run."""
+
 _TEMPLATE_FORMATS = ("jsonpath", "jsonpath-as-json", "jsonpath-file", "custom-columns", "custom-columns-file")
 _ENCODER = msgspec.json.Encoder(order="sorted")
 _GO_ESCAPED = re.compile("[<>&\u2028\u2029]")
 
 
 class OutputFormat(NamedTuple):
-    """What `-o` asks for: a word, and the template after it."""
+    """The value of `-o`: the format's name, and its template."""
 
     name: str = TABLE
     template: str = ""
@@ -31,7 +34,7 @@ class OutputFormat(NamedTuple):
 
 
 def parse_format(text: str) -> OutputFormat:
-    """What was written after `-o`. Raises `InputError`."""
+    """The output format for a value of `-o`. Reads the template of a `-file` format. Raises `InputError`."""
     word, _, template = text.partition("=")
     if word in (TABLE, WIDE, NAME, JSON_FORMAT, YAML) and not template:
         return OutputFormat(word)
@@ -52,55 +55,49 @@ def _read_template(file: str) -> str:
 
 
 def format_objects(
-    objects: Sequence[JSON], how: OutputFormat, *, single: bool, managed: bool = False, headers: bool = True
+    objects: Sequence[JSON], output_format: OutputFormat, *, single: bool, managed: bool = False, headers: bool = True
 ) -> str:
-    """Objects as asked for; `single` is one that was named, and is not put into a list."""
+    """Objects in an output format that is no table. With `single`, one object is printed itself, not in a List."""
     bodies = [body if managed else without_managed_fields(body) for body in objects]
-    if how.name == NAME:
+    if output_format.name == NAME:
         return "".join(f"{object_name(body)}\n" for body in bodies)
-    if how.name == "custom-columns":
-        return custom_columns(bodies, how.template, headers=headers)
-    whole = bodies[0] if single and len(bodies) == 1 else list_object(bodies)
-    return format_value(whole, how)
+    if output_format.name == "custom-columns":
+        return custom_columns(bodies, output_format.template, headers=headers)
+    return format_value(bodies[0] if single and len(bodies) == 1 else list_object(bodies), output_format)
 
 
-def format_value(body: Any, how: OutputFormat) -> str:
-    """One value as JSON, as YAML or through a JSONPath. Raises `InputError` for a template that cannot be used."""
-    if how.name == JSON_FORMAT:
-        return as_json(body)
-    if how.name == YAML:
-        return as_yaml(body)
+def format_value(value: Any, output_format: OutputFormat) -> str:
+    """One value as JSON, as YAML or through a JSONPath. Raises `InputError` for an invalid template."""
+    if output_format.name == JSON_FORMAT:
+        return as_json(value)
+    if output_format.name == YAML:
+        return as_yaml(value)
     from gangline.api.jsonpath import JSONPath
 
-    template = JSONPath(how.template if "{" in how.template else "{" + how.template + "}")
-    if how.name == "jsonpath-as-json":
-        found = [value for part in template.find(body) for value in part]
-        return as_json(found)
-    return template.text(body)
+    template = output_format.template
+    path = JSONPath(template if "{" in template else "{" + template + "}")
+    if output_format.name == "jsonpath-as-json":
+        return as_json([match for part in path.find(value) for match in part])
+    return path.text(value)
 
 
 def list_object(bodies: Iterable[JSON]) -> JSON:
-    """Several objects as one, as kubectl has it."""
+    """Several objects as a List, as kubectl prints them."""
     return {"apiVersion": "v1", "items": list(bodies), "kind": "List", "metadata": {"resourceVersion": ""}}
 
 
 def as_json(value: Any) -> str:
-    """Indented, keys sorted, and escaped as Go does."""
+    """JSON as kubectl prints it: indented, keys sorted, escaped as Go does."""
     text = msgspec.json.format(_ENCODER.encode(value).decode(), indent=4)
-    return _GO_ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"
+    return _GO_ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
 
 
 def as_yaml(value: Any) -> str:
-    """Keys sorted; text of several lines as a block."""
+    """YAML as kubectl prints it: keys sorted, text of several lines as a block."""
     import yaml
 
     text: str = yaml.dump(
-        value,
-        Dumper=_go_yaml_dumper(),
-        sort_keys=True,
-        default_flow_style=False,
-        allow_unicode=True,
-        width=10**9,
+        value, Dumper=_go_yaml_dumper(), sort_keys=True, default_flow_style=False, allow_unicode=True, width=10**9
     )
     return text
 
@@ -109,7 +106,7 @@ def _go_yaml_dumper() -> type[Any]:
     import yaml
 
     class Dumper(yaml.SafeDumper):
-        """Writes text as Go's library does: blocks for lines, double quotes where quotes are needed."""
+        """Writes text as Go's library does: several lines as a block, double quotes where quotes are needed."""
 
         def ignore_aliases(self, data: Any) -> bool:
             return True
@@ -129,14 +126,14 @@ def _go_yaml_dumper() -> type[Any]:
 
 
 def _needs_quotes(text: str) -> bool:
-    """Text that other YAML readers take for something else."""
+    """Whether another YAML parser would take a plain text for a boolean or a number."""
     return text.lower() in ("y", "n", "yes", "no", "on", "off") or bool(
         re.fullmatch(r"(?=.*\d)[-+.\d][\d_.,:eE+-]*", text)
     )
 
 
 def without_managed_fields(body: JSON) -> JSON:
-    """Without the record of who owns which field, which is long and helps few."""
+    """An object without managedFields, which kubectl leaves out too."""
     metadata = body.get("metadata")
     if not isinstance(metadata, dict) or "managedFields" not in metadata:
         return body
@@ -144,14 +141,14 @@ def without_managed_fields(body: JSON) -> JSON:
 
 
 def object_name(body: JSON) -> str:
-    """`tfjob.kubeflow.org/linear`."""
+    """An object's name as kubectl prints it: `tfjob.kubeflow.org/linear`."""
     group, slash, _ = str(body.get("apiVersion", "")).rpartition("/")
     kind = str(body.get("kind", "")).lower()
     return f"{kind}.{group}/{body['metadata']['name']}" if slash else f"{kind}/{body['metadata']['name']}"
 
 
 def custom_columns(bodies: Sequence[JSON], template: str, *, headers: bool = True) -> str:
-    """A table of what paths find: `NAME:.metadata.name,STATE:.status.phase`; or two lines, as in a file."""
+    """A table by a template: `NAME:.metadata.name,STATE:.status.phase`, or a line of names above a line of paths."""
     columns = list(_column_paths(template))
     rows = [[_column_text(path, body) for _, path in columns] for body in bodies]
     return render([name for name, _ in columns], rows, headers=headers)
@@ -162,11 +159,11 @@ def _column_paths(template: str) -> Iterable[tuple[str, Any]]:
 
     names, _, paths = template.partition("\n")
     if paths.strip():
-        written = list(zip(names.split(), paths.split(), strict=False))
+        columns = list(zip(names.split(), paths.split(), strict=False))
     else:
         parts = [part.partition(":") for part in template.split(",")]
-        written = [(name, path) for name, _, path in parts]
-    for name, path in written:
+        columns = [(name, path) for name, _, path in parts]
+    for name, path in columns:
         if not name or not path:
             raise InputError(f'custom-columns: "{template}": write NAME:.path,NAME:.path')
         yield name, JSONPath.of_field(path)
@@ -188,7 +185,7 @@ def _go_text(value: Any) -> str:
 
 
 def _go_structure(value: Any) -> str:
-    """Structures as Go prints them."""
+    """Maps and lists as Go's fmt prints them."""
     if isinstance(value, dict):
         return "map[" + " ".join(f"{name}:{_go_structure(value[name])}" for name in sorted(value)) + "]"
     if isinstance(value, list):
@@ -197,13 +194,13 @@ def _go_structure(value: Any) -> str:
 
 
 def sort_key(path: str) -> Callable[[JSON], Any]:
-    """The key for `--sort-by`: numbers among themselves, then text; what has no value comes first. Raises `InputError`."""
+    """The sort key for `--sort-by`: objects without a value first, then numbers, then text. Raises `InputError`."""
     from gangline.api.jsonpath import JSONPath, printed_value
 
-    wanted = JSONPath.of_field(path)
+    json_path = JSONPath.of_field(path)
 
     def key(body: JSON) -> tuple[int, Any]:
-        value = wanted.first_value(body)
+        value = json_path.first_value(body)
         if value is None:
             return (0, 0)
         if isinstance(value, bool | int | float):
@@ -214,5 +211,5 @@ def sort_key(path: str) -> Callable[[JSON], Any]:
 
 
 def _natural_key(text: str) -> list[tuple[int, int | str]]:
-    """So that worker-10 comes after worker-9."""
+    """A key that compares digits as numbers: worker-10 comes after worker-9."""
     return [(0, int(part)) if part.isdigit() else (1, part) for part in re.split(r"(\d+)", text) if part]

@@ -1,4 +1,4 @@
-"""A job in one line: pure, from the object as the server has it, whoever's operator runs it."""
+"""A job in one row, from its object alone, so it works with any operator. Pure."""
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
@@ -10,15 +10,17 @@ from gangline.api.meta import JSON
 HEADER = ("NAME", "STATE", "READY", "RESTARTS", "QUEUE", "AGE", "REASON")
 WIDE_HEADER = ("REPLICAS", "DURATION", "PHASE", "PROGRESS")
 PROGRESS_ANNOTATION = "training.gangline.dev/progress"
-"""As in `gangline.api.kubeflow.training`, which takes long to import."""
+"""Also in `gangline.api.kubeflow.training`, which loads slowly."""
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 NONE = "-"
 STOPPED = "Stopped"
-"""The state of a job whose plane does not run. What becomes of it is decided when the plane comes back."""
+"""The state of a job whose plane does not run. The job continues, or fails, when the plane starts again."""
 WAITING_STATES = ("Pending", "Created", "Restarting")
-"""The states of a job that may wait for its pods."""
+"""The states in which a job may wait for its pods."""
 UNOBSERVED_AFTER = timedelta(seconds=10)
-"""A job that no operator has looked at for so long is not merely young."""
+"""A job without conditions for longer than this has no operator; a younger one may just not have been reconciled."""
+GENERIC_EXIT_REASONS = ("", "Completed", "Error")
+"""Reasons of a terminated container that say no more than its exit code."""
 
 
 def job_cells(job: JSON, now: datetime, *, wide: bool = False) -> list[str]:
@@ -37,40 +39,44 @@ def job_cells(job: JSON, now: datetime, *, wide: bool = False) -> list[str]:
 
 
 def conditions(job: JSON) -> list[JSON]:
-    found: list[JSON] = (job.get("status") or {}).get("conditions") or []
-    return found
+    """The conditions of a job, oldest first."""
+    items: list[JSON] = (job.get("status") or {}).get("conditions") or []
+    return items
 
 
 def job_state(job: JSON) -> str:
-    """One word: the newest condition that is True."""
+    """The state of a job in one word: Terminating, how it finished, or its newest condition that is True."""
     if (job.get("metadata") or {}).get("deletionTimestamp"):
         return "Terminating"
-    holding = [found.get("type", "") for found in conditions(job) if found.get("status") == "True"]
-    for end in ("Failed", "Succeeded"):
-        if end in holding:
-            return end
-    return holding[-1] if holding else "Pending"
+    true_types = [condition.get("type", "") for condition in conditions(job) if condition.get("status") == "True"]
+    for final in ("Failed", "Succeeded"):
+        if final in true_types:
+            return final
+    return true_types[-1] if true_types else "Pending"
 
 
 def may_wait(job: JSON) -> bool:
-    """Whether it may wait for pods: it has not begun, or fewer run than it wants, as of a gang that had to give way."""
-    now_in = job_state(job)
-    return now_in in WAITING_STATES or (now_in == "Running" and lacks_replicas(job))
+    """Whether a job may wait for pods: it has not started, or too few replicas run (after a preemption, say)."""
+    state = job_state(job)
+    return state in WAITING_STATES or (state == "Running" and lacks_replicas(job))
 
 
 def is_finished(job: JSON) -> bool:
-    """Whether the job has ended, one way or the other."""
+    """Whether the job has succeeded or failed."""
     return has_condition(job, "Succeeded") or has_condition(job, "Failed")
 
 
-def has_condition(job: JSON, kind: str) -> bool:
-    """Whether a condition is there and True."""
-    wanted = kind.lower()
-    return any(found.get("type", "").lower() == wanted and found.get("status") == "True" for found in conditions(job))
+def has_condition(job: JSON, condition_type: str) -> bool:
+    """Whether a job has a condition of that type, in any case, and it is True."""
+    wanted = condition_type.lower()
+    return any(
+        condition.get("type", "").lower() == wanted and condition.get("status") == "True"
+        for condition in conditions(job)
+    )
 
 
 def replica_specs(job: JSON) -> Mapping[str, JSON]:
-    """The replica map, whatever the kind calls it."""
+    """The replica specs by replica type, from the field of the job's kind (`tfReplicaSpecs`, ...)."""
     for name, value in (job.get("spec") or {}).items():
         if name.endswith("ReplicaSpecs") and isinstance(value, dict):
             return value
@@ -78,8 +84,8 @@ def replica_specs(job: JSON) -> Mapping[str, JSON]:
 
 
 def replica_counts(job: JSON) -> dict[str, int]:
-    """Replicas by type, as written; one where nothing is."""
-    return {kind: _replica_count(spec) for kind, spec in replica_specs(job).items()}
+    """The number of replicas by replica type; 1 where the spec gives none."""
+    return {replica_type: _replica_count(spec) for replica_type, spec in replica_specs(job).items()}
 
 
 def _replica_count(spec: Any) -> int:
@@ -88,18 +94,18 @@ def _replica_count(spec: Any) -> int:
 
 
 def ready_text(job: JSON) -> str:
-    """How many replicas run or have done their work, of how many."""
+    """How many replicas run or have succeeded, of how many in the spec: `3/4`."""
     statuses: Mapping[str, JSON] = (job.get("status") or {}).get("replicaStatuses") or {}
-    well = sum(
-        ((found or {}).get("active") or 0) + ((found or {}).get("succeeded") or 0) for found in statuses.values()
+    ready = sum(
+        ((status or {}).get("active") or 0) + ((status or {}).get("succeeded") or 0) for status in statuses.values()
     )
-    return f"{well}/{sum(replica_counts(job).values())}"
+    return f"{ready}/{sum(replica_counts(job).values())}"
 
 
 def lacks_replicas(job: JSON) -> bool:
-    """Whether fewer replicas run or have done their work than it wants."""
-    well, _, asked = ready_text(job).partition("/")
-    return well != asked
+    """Whether the number of replicas that run or have succeeded differs from the spec."""
+    ready, _, total = ready_text(job).partition("/")
+    return ready != total
 
 
 def queue_name(job: JSON) -> str:
@@ -109,7 +115,8 @@ def queue_name(job: JSON) -> str:
 
 
 def replicas_text(job: JSON) -> str:
-    return ", ".join(f"{kind.lower()} {count}" for kind, count in replica_counts(job).items()) or NONE
+    """`master 1, worker 3`."""
+    return ", ".join(f"{name.lower()} {count}" for name, count in replica_counts(job).items()) or NONE
 
 
 def job_phase(job: JSON) -> str:
@@ -117,79 +124,83 @@ def job_phase(job: JSON) -> str:
 
 
 def progress_text(job: JSON) -> str:
-    """`step 120/500 loss=0.12`."""
-    found = (job.get("status") or {}).get("progress")
-    if not isinstance(found, dict) or not is_number(found.get("step")):
+    """The last reported progress of a job: `step 120/500 loss=0.12`."""
+    progress = (job.get("status") or {}).get("progress")
+    if not isinstance(progress, dict) or not is_number(progress.get("step")):
         return NONE
-    metrics = found.get("metrics")
-    named = metrics if isinstance(metrics, dict) else {}
-    total = f"/{amount_text(found['total'])}" if is_number(found.get("total")) else ""
-    told = (f"{name}={amount_text(value)}" for name, value in named.items() if is_number(value))
-    return " ".join((f"step {amount_text(found['step'])}{total}", *told))
+    metrics = progress.get("metrics")
+    if not isinstance(metrics, dict):
+        metrics = {}
+    total = f"/{amount_text(progress['total'])}" if is_number(progress.get("total")) else ""
+    metric_texts = (f"{name}={amount_text(value)}" for name, value in metrics.items() if is_number(value))
+    return " ".join((f"step {amount_text(progress['step'])}{total}", *metric_texts))
 
 
 def amount_text(value: float) -> str:
-    """A number for people: whole ones whole, others with four digits that matter."""
+    """A number as text: integers in full, others with four significant digits."""
     whole = isinstance(value, int) or (value.is_integer() and abs(value) < 1e15)
     return str(int(value)) if whole else f"{value:.4g}"
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is a number, and not merely true."""
+    """Whether a value is a number; Python's bool is an int, but a JSON boolean is no number."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def job_duration(job: JSON, now: datetime) -> str:
-    """How long it has run, or ran."""
+    """How long a job has run, or ran until it finished or its plane stopped."""
     status = job.get("status") or {}
-    begun, ended = parse_timestamp(status.get("startTime")), parse_timestamp(status.get("completionTime"))
-    halted = next((one.get("lastTransitionTime") for one in conditions(job) if one.get("type") == STOPPED), None)
-    return human_duration((ended or parse_timestamp(halted) or now) - begun) if begun is not None else NONE
+    start, completion = parse_timestamp(status.get("startTime")), parse_timestamp(status.get("completionTime"))
+    stop = next(
+        (condition.get("lastTransitionTime") for condition in conditions(job) if condition.get("type") == STOPPED), None
+    )
+    return human_duration((completion or parse_timestamp(stop) or now) - start) if start is not None else NONE
 
 
 def parse_timestamp(stamp: Any) -> datetime | None:
-    """A time on the wire; None for none."""
+    """A timestamp of an object; None if it is missing, malformed or without a time zone."""
     try:
-        found = datetime.fromisoformat(stamp) if isinstance(stamp, str) and stamp else None
+        moment = datetime.fromisoformat(stamp) if isinstance(stamp, str) and stamp else None
     except ValueError:
         return None
-    return found if found is not None and found.tzinfo is not None else None
+    return moment if moment is not None and moment.tzinfo is not None else None
 
 
 def job_reason(job: JSON, now: datetime) -> str:
-    """Why a job is not simply going well, in a few words."""
+    """Why a job waits, restarts or failed, in a few words; `-` if there is nothing to say."""
     return next(_candidate_reasons(job, now), NONE)
 
 
 def _candidate_reasons(job: JSON, now: datetime) -> Iterator[str]:
-    now_in = job_state(job)
+    """Reasons for the REASON column, most important first."""
+    state = job_state(job)
     failure = (job.get("status") or {}).get("firstFailure")
-    if now_in in ("Succeeded", "Suspended", "Terminating"):
+    if state in ("Succeeded", "Suspended", "Terminating"):
         return
-    if now_in in ("Blocked", STOPPED):
-        yield condition_message(job, now_in)
-    if now_in == "Failed":
+    if state in ("Blocked", STOPPED):
+        yield condition_message(job, state)
+    if state == "Failed":
         yield failure_text(failure) if failure else condition_message(job, "Failed")
-    if failure and (now_in == "Restarting" or (now_in == "Running" and lacks_replicas(job))):
+    if failure and (state == "Restarting" or (state == "Running" and lacks_replicas(job))):
         yield f"{failure_text(failure)}, restarting"
-    if now_in == "Restarting":
+    if state == "Restarting":
         yield condition_message(job, "Restarting")
     created = parse_timestamp((job.get("metadata") or {}).get("creationTimestamp"))
     if not conditions(job) and created is not None and now - created > UNOBSERVED_AFTER:
         yield "no operator has seen it"
 
 
-def condition_message(job: JSON, kind: str) -> str:
-    """What a condition says, in one line."""
-    told = next((found.get("message", "") for found in conditions(job) if found.get("type") == kind), "")
-    return " ".join(str(told).split()) or NONE
+def condition_message(job: JSON, condition_type: str) -> str:
+    """The message of a condition in one line; `-` if there is none."""
+    messages = (item.get("message", "") for item in conditions(job) if item.get("type") == condition_type)
+    return " ".join(str(next(messages, "")).split()) or NONE
 
 
 def failure_text(failure: JSON) -> str:
-    """`worker-3 OOMKilled`, `worker-1 exit 2`, `worker-0 killed by signal 9`."""
-    replica, how = failure.get("replica", "a replica"), failure.get("reason", "")
-    if how and how not in ("Error", "Completed"):
-        return f"{replica} {how}"
+    """A failed replica in a few words: `worker-3 OOMKilled`, `worker-1 exit 2`, `worker-0 killed by signal 9`."""
+    replica, reason = failure.get("replica", "a replica"), failure.get("reason", "")
+    if reason and reason not in GENERIC_EXIT_REASONS:
+        return f"{replica} {reason}"
     if failure.get("signal"):
         return f"{replica} killed by signal {failure['signal']}"
     code = failure.get("exitCode")

@@ -7,7 +7,7 @@ from typing import IO, Any
 
 COLUMN_PADDING = 3
 MIN_COLUMN_WIDTH = 6
-"""Of a column with its padding, as in kubectl."""
+"""The minimum width of a column with its padding, as in kubectl."""
 
 _GREEN, _RED, _YELLOW, _BLUE, _DIM = "32", "31", "33", "36", "2"
 _STATE_COLOURS = {
@@ -21,25 +21,30 @@ _STATE_COLOURS = {
 
 
 def is_ansi_terminal(stream: IO[str]) -> bool:
-    """Whether it is a terminal that takes orders: to move its cursor, to erase, to change colour."""
+    """Whether a stream is a terminal that obeys ANSI escapes: cursor movement, erasing, colours."""
     return stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb", "unknown")
 
 
 def use_colour(stream: IO[str]) -> bool:
-    """Whether to use colour: on a terminal that can, unless NO_COLOR is set (https://no-color.org).
+    """Whether to use colour: on an ANSI terminal, unless NO_COLOR is set (https://no-color.org).
 
-    That is about colour only: what is drawn in place is drawn all the same, and may be bold.
+    NO_COLOR is about colour only: a display may still redraw itself in place and use bold text.
     """
     return is_ansi_terminal(stream) and not os.environ.get("NO_COLOR")
 
 
+def stdout_uses_colour() -> bool:
+    """Whether standard output is printed in colour."""
+    return use_colour(sys.stdout)
+
+
 def clipped_text(text: str, width: int) -> str:
-    """Text for a cell: cut to a width for people at a terminal, whole for everybody else."""
+    """Text for a cell: cut to a width if standard output is a terminal, else unchanged."""
     return text if len(text) <= width or not sys.stdout.isatty() else f"{text[: width - 1]}…"
 
 
 class Columns:
-    """Rows in columns whose widths only grow: what is printed later lines up with what came before."""
+    """Formats rows in columns whose widths only grow, so that later rows line up with earlier ones."""
 
     def __init__(self, header: Sequence[str], *, colour: bool = False) -> None:
         self.header = tuple(header)
@@ -47,12 +52,12 @@ class Columns:
         self._widths = [len(name) for name in header]
 
     def widen(self, rows: Iterable[Sequence[str]]) -> None:
-        """Make room for these."""
+        """Widen the columns to fit these rows."""
         for row in rows:
             self._widths = [max(width, len(cell)) for width, cell in zip(self._widths, row, strict=True)]
 
     def line(self, row: Sequence[str]) -> str:
-        """One row, without a line end. The last column is not padded."""
+        """One row as a line without line end. The last column is not padded."""
         self.widen([row])
         *others, last = row
         padded = (
@@ -66,12 +71,12 @@ class Columns:
 
 
 def paint(text: str, code: str) -> str:
-    """Text in a colour of the terminal; none for no code."""
+    """Text in the colour of an ANSI code; unchanged without a code."""
     return f"\x1b[{code}m{text}\x1b[0m" if code and text else text
 
 
 def render(header: Sequence[str], rows: Sequence[Sequence[str]], *, headers: bool = True, colour: bool = False) -> str:
-    """A whole table, each line ended. Without rows, nothing."""
+    """A table as text, every line with its line end. Empty without rows."""
     if not rows:
         return ""
     columns = Columns(header, colour=colour)
@@ -83,7 +88,7 @@ def render(header: Sequence[str], rows: Sequence[Sequence[str]], *, headers: boo
 
 
 def cell_text(value: Any) -> str:
-    """A cell of a server's table as text."""
+    """The text of a cell of a server's table, as kubectl prints it."""
     if value is None:
         return "<none>"
     if isinstance(value, bool):
@@ -91,12 +96,12 @@ def cell_text(value: Any) -> str:
     return str(value)
 
 
-def labels_text(found: Mapping[str, str] | None) -> str:
+def labels_text(labels: Mapping[str, str] | None) -> str:
     """All labels of an object in one cell."""
-    return ",".join(f"{name}={value}" for name, value in sorted((found or {}).items())) or "<none>"
+    return ",".join(f"{name}={value}" for name, value in sorted((labels or {}).items())) or "<none>"
 
 
 def write_stdout(text: str) -> None:
-    """Data, to standard output."""
+    """Write text to standard output and flush it."""
     sys.stdout.write(text)
     sys.stdout.flush()

@@ -3,8 +3,10 @@
 import click
 
 from gangline.base.errors import InputError
+from gangline.cli.connect.run_work import run_blocking
+from gangline.cli.connect.server import ServerOptions, ServerTarget
 from gangline.cli.flags.commands import cli_command
-from gangline.cli.flags.server_options import ServerOptions, ServerTarget, run_blocking, server_options
+from gangline.cli.flags.server_options import server_options
 from gangline.cli.manifests.files import read_files
 from gangline.cli.output import tables
 from gangline.cli.plan.objects import GangMode, PlanTarget, job_documents, planned_objects

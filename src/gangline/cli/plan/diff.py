@@ -8,7 +8,7 @@ import msgspec
 from gangline.api.core import Service
 from gangline.api.kubeflow.training import ADDRESSES_ANNOTATION
 from gangline.api.meta import JSON, Key, Selector
-from gangline.cli.flags.server_options import ServerTarget
+from gangline.cli.connect.server import ServerTarget
 from gangline.cli.output import formats, tables
 from gangline.cli.plan.objects import GangMode, JobDocument, PlanTarget, planned_objects
 from gangline.cli.resources.replicas import JOB_NAME

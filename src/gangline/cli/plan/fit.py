@@ -20,8 +20,9 @@ from gangline.api.scheduling import DEFAULT_QUEUE, PODGROUPS, QUEUES, PodGroupSp
 from gangline.api.scheme import CORE_SCHEME, Resource
 from gangline.base.clock import SystemClock
 from gangline.base.errors import InputError
+from gangline.cli.connect.run_work import run_blocking
+from gangline.cli.connect.server import ServerOptions, ServerTarget
 from gangline.cli.exit_codes import FAILED, NOT_FOUND
-from gangline.cli.flags.server_options import ServerOptions, ServerTarget, run_blocking
 from gangline.cli.manifests.files import STDIN, read_files
 from gangline.cli.output import formats, tables
 from gangline.cli.plan.objects import JobDocument, PlanTarget, job_documents, observed_job, planned_objects

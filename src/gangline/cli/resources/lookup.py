@@ -1,7 +1,6 @@
-"""What a person means by `tfjob`, `jobs`, `po`, `tfjob/linear`: kinds and objects on a server.
+"""Kinds and objects by the words of a command line: `tfjob`, `jobs`, `po`, `tfjob/linear`.
 
-The kinds that people look at most are known by heart, which saves asking the server what it serves. All others are
-found by asking.
+The most used kinds are built in, which saves the discovery requests; all others are looked up on the server.
 """
 
 from collections.abc import Sequence
@@ -10,6 +9,7 @@ from typing import Any, NamedTuple
 from gangline.api.meta import JSON, Key
 from gangline.api.scheme import Resource
 from gangline.base.errors import InputError
+from gangline.cli.output.job_rows import is_finished, job_state
 from gangline.kube.client import Client
 from gangline.kube.errors import NotFound
 from gangline.kube.paths import object_path
@@ -18,7 +18,7 @@ from gangline.kube.transport.blocking import BlockingTransport
 
 GROUP = "kubeflow.org"
 JOBS_WORDS = ("jobs", "job")
-"""All six kinds at once. Kubernetes' own jobs are `jobs.batch`."""
+"""The words for all six job kinds at once. Kubernetes' own jobs are `jobs.batch`."""
 
 
 def _resource(group: str, version: str, kind: str, plural: str, *, namespaced: bool = True) -> Resource[JSON]:
@@ -29,7 +29,7 @@ JOB_KINDS: tuple[Resource[JSON], ...] = tuple(
     _resource(GROUP, "v1", kind, f"{kind.lower()}s")
     for kind in ("TFJob", "PyTorchJob", "XGBoostJob", "MPIJob", "PaddleJob", "JAXJob")
 )
-"""The same as `gangline.api.kubeflow.kinds.KINDS` (a test says so), without their types, which take long to import."""
+"""The job kinds of `gangline.api.kubeflow.kinds` (a test compares them), without their types, which load slowly."""
 
 PODS = _resource("", "v1", "Pod", "pods")
 SERVICES = _resource("", "v1", "Service", "services")
@@ -55,14 +55,14 @@ BUILTIN_RESOURCES: tuple[tuple[Resource[JSON], tuple[str, ...]], ...] = (
 
 
 class ResourceArg(NamedTuple):
-    """A kind as it was written, and the name of an object of it; no name means all."""
+    """A kind as written on the command line, and the name of an object; no name means all objects of the kind."""
 
     kind: str
     name: str = ""
 
 
 def resource_args(words: Sequence[str]) -> list[ResourceArg]:
-    """What the words of a command name: `KIND[,KIND] [NAME...]` or `KIND/NAME ...`. Raises `InputError`."""
+    """The kinds and names in `KIND[,KIND] [NAME...]` or `KIND/NAME ...`. Raises `InputError`."""
     if any("/" in word for word in words):
         return [_slash_arg(word) for word in words]
     first, *names = words
@@ -79,85 +79,104 @@ def _slash_arg(word: str) -> ResourceArg:
     return ResourceArg(kind, name)
 
 
-def builtin_resource(text: str) -> Resource[JSON] | None:
-    """The kind that a person means, if it is one of those known by heart."""
-    wanted = text.lower()
-    for resource, short in BUILTIN_RESOURCES:
+def builtin_resource(word: str) -> Resource[JSON] | None:
+    """The built-in kind with that name, plural or short name; None if there is none."""
+    word = word.lower()
+    for resource, short_names in BUILTIN_RESOURCES:
         singular = resource.kind.lower()
-        names = (singular, resource.plural, resource.name, f"{singular}.{resource.group}", *short)
-        if wanted in names:
+        if word in (singular, resource.plural, resource.name, f"{singular}.{resource.group}", *short_names):
             return resource
     return None
 
 
-async def resolve(client: Client, text: str) -> tuple[Resource[JSON], ...]:
-    """The kinds that a person means. Raises `InputError` when the server has none of that name."""
-    if text.lower() in JOBS_WORDS:
+def is_builtin_kind(word: str) -> bool:
+    """Whether a word names a kind that is known without asking the server."""
+    return word.lower() in JOBS_WORDS or builtin_resource(word) is not None
+
+
+async def resolve(client: Client, word: str) -> tuple[Resource[JSON], ...]:
+    """The kinds that a word names: one, all job kinds, or a category. Raises `InputError` if the server has none."""
+    if word.lower() in JOBS_WORDS:
         return JOB_KINDS
-    found = builtin_resource(text)
-    if found is not None:
-        return (found,)
-    # Imported here, because few need it.
+    resource = builtin_resource(word)
+    if resource is not None:
+        return (resource,)
+    # Imported here, because few commands need discovery.
     from gangline.kube.discovery import server_resources
 
-    wanted = text.lower()
-    listed = [kind for kind in await server_resources(client) if "list" in kind.verbs]
-    for kind in listed:
-        full = f"{kind.resource.plural}.{kind.resource.version}.{kind.resource.group}"
-        if wanted in (*kind.names, full):
+    name = word.lower()
+    listable = [kind for kind in await server_resources(client) if "list" in kind.verbs]
+    for kind in listable:
+        full_name = f"{kind.resource.plural}.{kind.resource.version}.{kind.resource.group}"
+        if name in (*kind.names, full_name):
             return (kind.resource,)
-    # A category, as kubectl has it; of each kind the preferred version, which comes first.
-    together = {kind.resource.name: kind.resource for kind in reversed(listed) if wanted in kind.categories}
-    if together:
-        return tuple(reversed(together.values()))
-    raise InputError(f'the server doesn\'t have a resource type "{text}"{_similar_kind_hint(wanted)}')
+    # A category, as in kubectl; of each kind the preferred version, which comes first.
+    category = {kind.resource.name: kind.resource for kind in reversed(listable) if name in kind.categories}
+    if category:
+        return tuple(reversed(category.values()))
+    raise unknown_kind(word, _similar_kind_hint(name))
+
+
+def unknown_kind(word: str, hint: str = "") -> InputError:
+    """The error for a kind that the server does not have, in kubectl's words."""
+    return InputError(f'the server doesn\'t have a resource type "{word}"{hint}')
 
 
 def _similar_kind_hint(word: str) -> str:
-    """The kind of job that may be meant. Of other kinds it is said as kubectl does."""
+    """A suggestion if the word resembles a job kind; empty for all other words, as in kubectl."""
     from difflib import get_close_matches
 
-    close = get_close_matches(word, [kind.plural for kind in JOB_KINDS], 1, 0.75)
-    return f"; did you mean {close[0]}?" if close else ""
+    similar = get_close_matches(word, [kind.plural for kind in JOB_KINDS], 1, 0.75)
+    return f"; did you mean {similar[0]}?" if similar else ""
+
+
+def object_key(body: JSON) -> Key:
+    """Namespace and name of an object."""
+    return Key(body["metadata"].get("namespace", ""), body["metadata"]["name"])
+
+
+def resource_version(body: JSON) -> str:
+    """The resourceVersion of an object; empty if it has none."""
+    version: str = body["metadata"].get("resourceVersion", "")
+    return version
 
 
 class ServerJob(NamedTuple):
-    """A job as the server has it."""
+    """A job as the server returned it."""
 
     resource: Resource[JSON]
     body: JSON
 
     @property
     def key(self) -> Key:
-        metadata = self.body["metadata"]
-        return Key(metadata.get("namespace", ""), metadata["name"])
+        return object_key(self.body)
 
     @property
     def display_name(self) -> str:
-        """As kubectl names it: `tfjob.kubeflow.org/linear`."""
+        """The job's name as kubectl prints it: `tfjob.kubeflow.org/linear`."""
         return resource_name(self.resource, self.key.name)
 
 
 def resource_name(resource: Resource[Any], name: str) -> str:
-    """`pod/x`, `tfjob.kubeflow.org/x`."""
+    """An object's name as kubectl prints it: `pod/x`, `tfjob.kubeflow.org/x`."""
     kind = resource.kind.lower()
     return f"{kind}.{resource.group}/{name}" if resource.group else f"{kind}/{name}"
 
 
 def parse_job_arg(word: str) -> tuple[tuple[Resource[JSON], ...], str]:
-    """The kinds to look in, and the name, of `linear`, `tfjob/linear` or `job/linear`: none if only a server knows.
+    """The candidate kinds and the name in `linear`, `tfjob/linear` or `job/linear`; no kinds if the kind is not built in.
 
-    Raises `InputError` for kinds that are known to be no jobs.
+    Raises `InputError` for a built-in kind that is no job.
     """
     kind, slash, name = word.rpartition("/")
     if not slash or kind.lower() in JOBS_WORDS:
         return JOB_KINDS, name
-    found = builtin_resource(kind)
-    if found is None:
+    resource = builtin_resource(kind)
+    if resource is None:
         return (), name
-    if found not in JOB_KINDS:
+    if resource not in JOB_KINDS:
         raise _not_a_job_kind(word, kind)
-    return (found,), name
+    return (resource,), name
 
 
 def _not_a_job_kind(word: str, kind: str) -> InputError:
@@ -166,44 +185,56 @@ def _not_a_job_kind(word: str, kind: str) -> InputError:
 
 
 async def find_job(client: Client, namespace: str, word: str) -> ServerJob:
-    """The job that a person means. Raises `NotFound`, or `InputError` when several kinds have one of that name."""
+    """The job with the name in `linear` or `tfjob/linear`, of a built-in kind or one of a custom operator.
+
+    Raises `NotFound`; `InputError` if several kinds have a job of that name, or the kind is no job kind.
+    """
     kinds, name = parse_job_arg(word)
-    found, missing = await _find_in_kinds(client, kinds, Key(namespace, name))
-    if not found and len(kinds) != 1:
-        # Imported here, because few need it.
+    jobs, error = await _find_in_kinds(client, kinds, Key(namespace, name))
+    if not jobs and len(kinds) != 1:
+        # Imported here, because few commands need it.
         from gangline.why.custom import custom_kinds
 
         kind = "" if kinds else word.rpartition("/")[0]
         custom = await custom_kinds(client, kind)
         if kind and not custom:
             raise _not_a_job_kind(word, kind)
-        found, missing = await _find_in_kinds(client, custom, Key(namespace, name))
-    if len(found) > 1:
-        names = " or ".join(f"{job.resource.kind.lower()}/{name}" for job in found)
+        jobs, error = await _find_in_kinds(client, custom, Key(namespace, name))
+    if len(jobs) > 1:
+        names = " or ".join(f"{job.resource.kind.lower()}/{name}" for job in jobs)
         raise InputError(f'"{name}" is the name of several jobs; write {names}')
-    if not found:
-        raise missing if missing is not None and "/" in word else _no_such_job(namespace, name)
-    return found[0]
+    if not jobs:
+        raise error if error is not None and "/" in word else no_such_job(namespace, name)
+    return jobs[0]
+
+
+async def find_unfinished_job(client: Client, namespace: str, word: str, remedy: str) -> ServerJob:
+    """`find_job`, for a command that needs a job that has not finished. Raises `InputError` with the remedy."""
+    job = await find_job(client, namespace, word)
+    if is_finished(job.body):
+        raise InputError(f"{job.display_name} has ended ({job_state(job.body)}); {remedy}")
+    return job
 
 
 async def _find_in_kinds(
     client: Client, kinds: Sequence[Resource[JSON]], key: Key
 ) -> tuple[list[ServerJob], NotFound | None]:
-    """The jobs of a name, and what the server said where there is none."""
-    found: list[ServerJob] = []
-    missing: NotFound | None = None
+    """The jobs with that key, and the server's first error for a kind that has none."""
+    jobs: list[ServerJob] = []
+    first_error: NotFound | None = None
     if len(kinds) > 1 and isinstance(client.transport, BlockingTransport):
         await client.transport.pipeline([Request("GET", object_path(kind, key)) for kind in kinds])
     for resource in kinds:
         try:
-            found.append(ServerJob(resource, await client.get(resource, key)))
+            jobs.append(ServerJob(resource, await client.get(resource, key)))
         except NotFound as error:
-            missing = missing or error
-    return found, missing
+            first_error = first_error or error
+    return jobs, first_error
 
 
-def _no_such_job(namespace: str, name: str) -> NotFound:
+def no_such_job(namespace: str, name: str) -> NotFound:
+    """The error for a name that no training job of any kind has."""
     from gangline.kube.errors import Status
 
-    told = f'no training job "{name}" in namespace "{namespace}"'
-    return NotFound(Status(status="Failure", message=told, reason="NotFound", code=404))
+    message = f'no training job "{name}" in namespace "{namespace}"'
+    return NotFound(Status(status="Failure", message=message, reason="NotFound", code=404))

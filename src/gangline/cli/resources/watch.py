@@ -1,4 +1,4 @@
-"""Objects as they are and as they change: list, watch, and list again when the server has forgotten."""
+"""List and watch objects of one kind, and list again when the server no longer has the version to resume from."""
 
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import aclosing
@@ -8,52 +8,53 @@ from typing import NamedTuple
 from gangline.api.meta import JSON, Selector
 from gangline.api.scheme import Resource
 from gangline.base.clock import Clock, SystemClock
+from gangline.cli.resources.lookup import resource_version
 from gangline.kube.client import Client
 from gangline.kube.errors import Gone, StreamBroken, Unreachable
 from gangline.kube.watch import ChangeType, ObjectChange
 
 MAX_RECONNECTS = 5
-"""How often in a row a lost server is looked for again, a second apart."""
+"""How many times in a row to reconnect to a server that is unreachable."""
 RECONNECT_DELAY = timedelta(seconds=1)
 
 
 class WatchedObject(NamedTuple):
-    """One object, as it is now or was last; or None, once everything that was there at first has been given."""
+    """An object in its current or, if deleted, last state; a body of None marks the end of the initial list."""
 
     body: JSON | None
     deleted: bool = False
 
 
 async def watch_objects(
-    client: Client, resource: Resource[JSON], where: Selector, clock: Clock | None = None
+    client: Client, resource: Resource[JSON], selector: Selector, clock: Clock | None = None
 ) -> AsyncGenerator[WatchedObject, None]:
-    """Everything selected, then `Seen(None)` once, then each change; until the caller leaves.
+    """Every selected object, then `WatchedObject(None)` once, then each change, without end: close it with `aclosing`.
 
-    A connection that breaks is made again, and what changed meanwhile is given. Raises `ApiError`, and
-    `Unreachable` when the server does not come back. Close it (`aclosing`) to leave.
+    After a broken connection it lists again and yields what changed meanwhile. Raises `ApiError`, and `Unreachable`
+    if the server does not come back.
     """
     clock = clock or SystemClock()
-    known: dict[str, JSON] = {}
+    objects: dict[str, JSON] = {}
     first, failures = True, 0
     while True:
         try:
-            page = await client.list(resource, where)
-            for each in _list_changes(known, page.items):
-                yield each
+            page = await client.list(resource, selector)
+            for change in _list_changes(objects, page.items):
+                yield change
             if first:
                 yield WatchedObject(None)
             first, failures = False, 0
             version = page.metadata.resource_version
             while True:
-                async with aclosing(client.watch(resource, where, since=version)) as events:
+                async with aclosing(client.watch(resource, selector, since=version)) as events:
                     async for event in events:
                         version = event.resource_version or version
                         if isinstance(event, ObjectChange):
                             deleted = event.type is ChangeType.DELETED
                             uid = event.object["metadata"]["uid"]
-                            known[uid] = event.object
+                            objects[uid] = event.object
                             if deleted:
-                                del known[uid]
+                                del objects[uid]
                             yield WatchedObject(event.object, deleted)
         except Gone:
             continue
@@ -64,18 +65,13 @@ async def watch_objects(
             await clock.sleep(RECONNECT_DELAY)
 
 
-def _list_changes(known: dict[str, JSON], listed: Iterable[JSON]) -> Iterator[WatchedObject]:
-    """What a list says that was not known. `known` is brought up to date."""
-    there = {body["metadata"]["uid"]: body for body in listed}
-    for uid in [uid for uid in known if uid not in there]:
-        yield WatchedObject(known.pop(uid), deleted=True)
-    for uid, body in there.items():
-        before = known.get(uid)
-        if before is None or _resource_version(before) != _resource_version(body):
-            known[uid] = body
+def _list_changes(objects: dict[str, JSON], listed: Iterable[JSON]) -> Iterator[WatchedObject]:
+    """The differences between `objects` (by uid) and a new list. Updates `objects` while it is iterated."""
+    current = {body["metadata"]["uid"]: body for body in listed}
+    for uid in [uid for uid in objects if uid not in current]:
+        yield WatchedObject(objects.pop(uid), deleted=True)
+    for uid, body in current.items():
+        before = objects.get(uid)
+        if before is None or resource_version(before) != resource_version(body):
+            objects[uid] = body
             yield WatchedObject(body)
-
-
-def _resource_version(body: JSON) -> str:
-    version: str = body["metadata"].get("resourceVersion", "")
-    return version

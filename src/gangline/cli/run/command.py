@@ -8,10 +8,11 @@ from typing import Any
 import click
 
 from gangline.base.errors import InputError
+from gangline.cli.connect.server import ServerOptions
 from gangline.cli.flags.commands import cli_command
 from gangline.cli.flags.durations import DURATION
 from gangline.cli.flags.node_options import NodeOptions, node_options
-from gangline.cli.flags.server_options import ServerOptions, server_options
+from gangline.cli.flags.server_options import server_options
 from gangline.cli.run.request import DEFAULT_CAPACITY, DEFAULT_RUNS_FOLDER, JobSource, RunRequest, Shipping
 from gangline.cli.run.run import run_request
 

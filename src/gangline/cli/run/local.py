@@ -17,7 +17,8 @@ from gangline.base.errors import InputError
 from gangline.base.tasks import unwrap_exception_group
 from gangline.cli.cleanup.processes import cancel_on_interrupt, kill_all, with_watchdog
 from gangline.cli.connect.live_runs import publish_kubeconfig
-from gangline.cli.connect.server import archive_flags, single_error
+from gangline.cli.connect.server import archive_flags
+from gangline.cli.errors import single_error
 from gangline.cli.exit_codes import CANCELLED, FAILED, UNFINISHED
 from gangline.cli.follow.follower import Follower, JobDeleted, ProgressHook
 from gangline.cli.follow.log_sources import FileLogSource

@@ -8,8 +8,8 @@ from gangline.api.codec.documents import Document
 from gangline.api.kubeflow.training import JobKind
 from gangline.api.meta import JSON, Key
 from gangline.base.errors import InputError
+from gangline.cli.connect.server import ServerOptions
 from gangline.cli.flags.node_options import NodeOptions
-from gangline.cli.flags.server_options import ServerOptions
 from gangline.sdk.build.pod_templates import training_container, with_edited_pods
 
 # A local run shares its node with no other: a job that requests a cluster's cores runs on the few of this machine.

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gangline.base.errors import InputError
-from gangline.cli.flags.server_options import ServerOptions
+from gangline.cli.connect.server import ServerOptions
 from gangline.cli.run.request import JobSource, RunJob, RunRequest, check_unique_names
 
 TTL_AFTER_FINISHED = 24 * 3600

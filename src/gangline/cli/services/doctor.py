@@ -11,8 +11,11 @@ import msgspec
 from gangline.api.meta import JSON, Key, Selector
 from gangline.api.scheme import Resource
 from gangline.base.clock import SystemClock
+from gangline.cli.connect.run_work import run_blocking
+from gangline.cli.connect.server import ServerOptions, ServerTarget
+from gangline.cli.errors import error_line
 from gangline.cli.flags.commands import cli_command
-from gangline.cli.flags.server_options import ServerOptions, ServerTarget, error_line, run_blocking, server_options
+from gangline.cli.flags.server_options import server_options
 from gangline.cli.output import formats, tables
 from gangline.cli.output.job_rows import parse_timestamp
 from gangline.cli.resources.lookup import JOB_KINDS, PODS

@@ -32,23 +32,23 @@ spec:
 EXAMPLES = sorted(file for place in ("*.yaml", "frameworks/*.yaml") for file in (ROOT / "examples").glob(place))
 
 
-def told(text: str) -> list[str]:
+def finding_texts(text: str) -> list[str]:
     return [str(finding) for finding in check_text(text, "job.yaml").findings]
 
 
 def only(text: str) -> str:
-    (found,) = told(text)
-    return found
+    (result,) = finding_texts(text)
+    return result
 
 
 def test_a_good_job_has_no_mistakes() -> None:
-    found = check_text(GOOD, "job.yaml")
-    assert (found.findings, found.jobs, found.other_objects) == ((), 1, 0)
+    result = check_text(GOOD, "job.yaml")
+    assert (result.findings, result.jobs, result.other_objects) == ((), 1, 0)
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.name)
 def test_the_examples_have_no_mistakes(file: Path) -> None:
-    assert told(file.read_text()) == []
+    assert finding_texts(file.read_text()) == []
 
 
 @pytest.mark.parametrize(
@@ -66,80 +66,78 @@ def test_the_examples_have_no_mistakes(file: Path) -> None:
         ("    Worker:", "    Servant:", 7, "spec.tfReplicaSpecs", "Worker"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_told_with_line_path_and_what_to_write(
-    old: str, new: str, line: int, path: str, says: str
-) -> None:
-    found = only(GOOD.replace(old, new))
-    assert found.startswith(f"job.yaml:{line}: {path}")
-    assert says in found
+def test_a_finding_has_line_path_and_what_to_write(old: str, new: str, line: int, path: str, says: str) -> None:
+    result = only(GOOD.replace(old, new))
+    assert result.startswith(f"job.yaml:{line}: {path}")
+    assert says in result
 
 
 def test_all_mistakes_are_found_at_once_each_once_and_in_order() -> None:
     text = GOOD.replace("replicas: 3", "replicas: three").replace("Never", "Ever").replace("image: x", "imag: x")
-    lines = [int(found.split(":")[1]) for found in told(text)]
+    lines = [int(result.split(":")[1]) for result in finding_texts(text)]
     assert lines == sorted(lines)
     assert {8, 9, 14} <= set(lines)
-    assert len(lines) == len(set(told(text)))
+    assert len(lines) == len(set(finding_texts(text)))
 
 
-def test_a_missing_name_is_told() -> None:
+def test_a_missing_name_is_a_finding() -> None:
     assert "metadata.name: required field is missing" in only(GOOD.replace("  name: linear\n", "  labels: {}\n"))
 
 
-def test_missing_metadata_is_a_missing_name_and_nothing_else() -> None:
+def test_missing_metadata_is_reported_as_a_missing_name_only() -> None:
     assert only(GOOD.replace("metadata:\n  name: linear\n", "")) == (
         "job.yaml:1: metadata.name: required field is missing\n  write:   name: my-job"
     )
 
 
-def test_what_is_no_yaml_is_one_finding_with_its_line() -> None:
+def test_invalid_yaml_is_one_finding_with_its_line() -> None:
     assert only("a: [1\nb: 2\n").startswith("job.yaml:2: ")
 
 
-def test_other_kinds_are_not_looked_at() -> None:
-    found = check_text("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n---\n" + GOOD, "f")
-    assert (found.findings, found.jobs, found.other_objects) == ((), 1, 1)
+def test_other_kinds_are_not_checked() -> None:
+    result = check_text("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n---\n" + GOOD, "f")
+    assert (result.findings, result.jobs, result.other_objects) == ((), 1, 1)
 
 
 def test_the_second_document_has_lines_of_its_own() -> None:
-    found = only(GOOD + "---\n" + GOOD.replace("replicas: 3", "replicas: x"))
-    assert found.startswith("job.yaml:23: ")
+    result = only(GOOD + "---\n" + GOOD.replace("replicas: 3", "replicas: x"))
+    assert result.startswith("job.yaml:23: ")
 
 
 @pytest.mark.parametrize(
-    ("kind", "meant"),
+    ("kind", "suggestion"),
     [("TensorFlowJob", "TFJob"), ("TorchJob", "PyTorchJob"), ("Tfjob", "TFJob"), ("MpiJob", "MPIJob")],
 )
-def test_a_kind_under_another_name_is_told_by_its_own(kind: str, meant: str) -> None:
-    assert f"  write:   kind: {meant}" in only(GOOD.replace("kind: TFJob", f"kind: {kind}"))
+def test_a_misspelled_kind_gets_the_right_name_as_suggestion(kind: str, suggestion: str) -> None:
+    assert f"  write:   kind: {suggestion}" in only(GOOD.replace("kind: TFJob", f"kind: {kind}"))
 
 
 def test_the_command_exits_1_with_mistakes_and_prints_them_for_programs(tmp_path: Path) -> None:
     bad = tmp_path / "bad.yaml"
     bad.write_text(GOOD.replace("replicas: 3", "replicas: three"))
-    done = CliRunner().invoke(check, [str(bad), "-o", "json"], standalone_mode=False)
-    assert done.return_value == 1
-    (found,) = yaml.safe_load(done.stdout)
-    assert found["line"] == 8
-    assert found["write"] == "replicas: 3"
+    completed = CliRunner().invoke(check, [str(bad), "-o", "json"], standalone_mode=False)
+    assert completed.return_value == 1
+    (result,) = yaml.safe_load(completed.stdout)
+    assert result["line"] == 8
+    assert result["write"] == "replicas: 3"
 
 
 def test_the_command_exits_0_without_mistakes_and_says_so_to_people(tmp_path: Path) -> None:
     (tmp_path / "good.yaml").write_text(GOOD)
-    done = CliRunner().invoke(check, [str(tmp_path)], standalone_mode=False)
-    assert (done.return_value, done.stdout) == (0, "")
-    assert "1 job, no mistakes" in done.stderr
+    completed = CliRunner().invoke(check, [str(tmp_path)], standalone_mode=False)
+    assert (completed.return_value, completed.stdout) == (0, "")
+    assert "1 job, no mistakes" in completed.stderr
 
 
 @pytest.mark.parametrize(
     "text", ["", "\n", "# a comment\n", "---\n---\n", "null\n", '{"apiVersion": "v1", "kind": "List"}']
 )
-def test_a_file_that_holds_nothing_is_a_mistake_unless_it_is_one_of_many_in_a_folder(text: str, tmp_path: Path) -> None:
+def test_an_empty_file_is_a_mistake_unless_it_is_one_of_many_in_a_folder(text: str, tmp_path: Path) -> None:
     empty = tmp_path / "empty.yaml"
     empty.write_text(text)
-    for given in (empty, tmp_path):
-        done = CliRunner().invoke(check, [str(given)], standalone_mode=False)
-        assert (done.return_value, done.stdout) == (1, f"{empty}: holds no object; write a job into it\n")
+    for argument in (empty, tmp_path):
+        completed = CliRunner().invoke(check, [str(argument)], standalone_mode=False)
+        assert (completed.return_value, completed.stdout) == (1, f"{empty}: holds no object; write a job into it\n")
     (tmp_path / "good.yaml").write_text(GOOD)
     assert CliRunner().invoke(check, [str(tmp_path)], standalone_mode=False).return_value == 0
     assert CliRunner().invoke(check, [str(tmp_path), str(empty)], standalone_mode=False).return_value == 1
@@ -158,12 +156,12 @@ def test_a_file_that_holds_nothing_is_a_mistake_unless_it_is_one_of_many_in_a_fo
         ("convert",),
     ],
 )
-def test_every_verb_says_in_one_line_that_a_file_is_empty(
+def test_every_command_reports_an_empty_file_in_one_line(
     words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     empty = tmp_path / "empty.yaml"
     empty.write_text("# nothing yet\n")
     assert run([*words, str(empty)]) == 1
-    said = "".join(capsys.readouterr())
-    assert f"{empty}: holds no object; " in said
-    assert said.count("\n") == 1
+    output = "".join(capsys.readouterr())
+    assert f"{empty}: holds no object; " in output
+    assert output.count("\n") == 1

@@ -22,18 +22,18 @@ def test_all_definitions_are_printed_as_yaml(capsys: pytest.CaptureFixture[str])
 
 def test_described_definitions_are_printed_as_yaml(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["crds", "--described", "--kind", "JAXJob"]) == 0
-    (found,) = yaml.load_all(capsys.readouterr().out, LOADER)
-    assert found == crds(described=True)[-1]
+    (printed,) = yaml.load_all(capsys.readouterr().out, LOADER)
+    assert printed == crds(described=True)[-1]
 
 
-def test_several_kinds_are_a_list_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_kinds_are_printed_as_a_json_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["crds", "-o", "json", "--kind", "tfjob", "--kind", "MPIJob"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["kind"] == "List"
-    assert [item["spec"]["names"]["kind"] for item in found["items"]] == ["TFJob", "MPIJob"]
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["kind"] == "List"
+    assert [item["spec"]["names"]["kind"] for item in printed["items"]] == ["TFJob", "MPIJob"]
 
 
-def test_one_kind_is_itself_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_kind_is_printed_as_its_own_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["crds", "-o", "json", "--kind", "TFJob"]) == 0
     assert json.loads(capsys.readouterr().out) == crds()[0]
 
@@ -45,5 +45,5 @@ def test_groups_and_queues_are_printed_alone(capsys: pytest.CaptureFixture[str])
 
 def test_unknown_kind_is_refused_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["crds", "--kind", "Job"]) == 1
-    told = capsys.readouterr().err
-    assert all(kind.kind.lower() in told for kind in TRAINING_KINDS)
+    error = capsys.readouterr().err
+    assert all(kind.kind.lower() in error for kind in TRAINING_KINDS)

@@ -16,7 +16,7 @@ def test_a_new_operator_passes_its_own_tests(tmp_path: Path, monkeypatch: pytest
     monkeypatch.chdir(tmp_path)
     assert run(["new", "operator", "Spark", "--group", "ml.example.org"]) == 0
     folder = tmp_path / "spark-operator"
-    assert sorted(found.name for found in folder.iterdir()) == [
+    assert sorted(content.name for content in folder.iterdir()) == [
         "operator.yaml",
         "spark.py",
         "spark_operator.py",
@@ -24,23 +24,23 @@ def test_a_new_operator_passes_its_own_tests(tmp_path: Path, monkeypatch: pytest
         "test_spark_operator.py",
     ]
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "."]
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "2 passed" in done.stdout
+    completed = subprocess.run(words, cwd=folder, capture_output=True, text=True)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    assert "2 passed" in completed.stdout
 
 
-def test_a_new_operator_has_the_definition_of_its_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_crd_prints_the_definition_of_a_new_operators_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["new", "operator", "SparkJob", "--group", "ml.example.org", "--into", str(tmp_path)]) == 0
     assert run(["crd", str(tmp_path / "spark_operator.py")]) == 0
-    (found,) = yaml.load_all(capsys.readouterr().out, LOADER)
-    assert found["metadata"]["name"] == "sparkjobs.ml.example.org"
-    assert found["spec"]["names"]["categories"] == ["trainingjobs"]
-    spec = found["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    (content,) = yaml.load_all(capsys.readouterr().out, LOADER)
+    assert content["metadata"]["name"] == "sparkjobs.ml.example.org"
+    assert content["spec"]["names"]["categories"] == ["trainingjobs"]
+    spec = content["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     assert spec["properties"]["laps"] == {"type": "integer", "format": "int32"}
     assert spec["required"] == ["sparkReplicaSpecs"]
 
 
-def test_nothing_is_left_of_the_example_it_is_made_from(tmp_path: Path) -> None:
+def test_a_new_operator_names_the_example_nowhere(tmp_path: Path) -> None:
     assert run(["new", "operator", "Spark", "--group", "ml.example.org", "--into", str(tmp_path)]) == 0
     for file in tmp_path.iterdir():
         assert "relay" not in (file.name + file.read_text()).lower()
@@ -48,7 +48,7 @@ def test_nothing_is_left_of_the_example_it_is_made_from(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (("new", "operator", "9lives"), 'error: "9lives": write letters and digits, beginning with a letter'),
         (("new", "operator", "X", "--group", "nodot"), 'error: --group: "nodot" is no domain'),
@@ -57,9 +57,9 @@ def test_nothing_is_left_of_the_example_it_is_made_from(tmp_path: Path) -> None:
         (("crd", "broken.py"), "error: broken.py: cannot be imported: ZeroDivisionError: division by zero"),
     ],
 )
-def test_mistakes_are_told_in_one_line(
+def test_mistakes_are_printed_in_one_line(
     words: tuple[str, ...],
-    told: str,
+    message: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -70,12 +70,12 @@ def test_mistakes_are_told_in_one_line(
     assert run(words) == 1
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert printed.err.startswith(told)
+    assert printed.err.startswith(message)
     assert len(printed.err.splitlines()) == 1
 
 
-def test_a_folder_in_use_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_is_not_empty_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "mine").write_text("mine")
     assert run(["new", "operator", "Spark", "--into", str(tmp_path)]) == 1
     assert "not empty" in capsys.readouterr().err
-    assert [found.name for found in tmp_path.iterdir()] == ["mine"]
+    assert [content.name for content in tmp_path.iterdir()] == ["mine"]

@@ -1,4 +1,4 @@
-"""Completion: what is printed for each shell, and what PowerShell is answered."""
+"""The completion script of each shell, and the candidates for PowerShell."""
 
 import os
 import subprocess
@@ -14,17 +14,17 @@ from gangline.cli.main import cli
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_every_shell_has_a_script_that_asks_us(shell: str) -> None:
-    done = CliRunner().invoke(cli, ["completion", shell], prog_name="gangline")
-    assert done.exit_code == 0, done.output
-    assert f"{shell}_complete" in done.stdout
-    assert "_GANGLINE_COMPLETE" in done.stdout
+def test_every_shell_has_a_script_that_calls_gangline(shell: str) -> None:
+    completed = CliRunner().invoke(cli, ["completion", shell], prog_name="gangline")
+    assert completed.exit_code == 0, completed.output
+    assert f"{shell}_complete" in completed.stdout
+    assert "_GANGLINE_COMPLETE" in completed.stdout
 
 
-def test_a_shell_that_is_not_known_is_an_error_that_names_those_that_are() -> None:
-    done = CliRunner().invoke(cli, ["completion", "tcsh"], prog_name="gangline")
-    assert done.exit_code != 0
-    assert "'powershell'" in done.output
+def test_an_unknown_shell_is_an_error_that_names_the_known_ones() -> None:
+    completed = CliRunner().invoke(cli, ["completion", "tcsh"], prog_name="gangline")
+    assert completed.exit_code != 0
+    assert "'powershell'" in completed.output
 
 
 def test_the_script_for_powershell_has_its_names_filled_in_and_its_brackets_closed() -> None:
@@ -45,7 +45,7 @@ def test_the_script_for_powershell_has_its_names_filled_in_and_its_brackets_clos
         (["gangline", "logs", "'two words'", '"ha'], '"ha', ["logs", "two words"], "ha"),
     ],
 )
-def test_powershell_says_which_word_is_being_typed(
+def test_words_and_the_incomplete_word_are_read_from_powershell(
     words: list[str], under: str, args: list[str], incomplete: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COMP_WORDS", "\n".join(words))
@@ -54,7 +54,7 @@ def test_powershell_says_which_word_is_being_typed(
     assert shell.get_completion_args() == (args, incomplete)
 
 
-def test_powershell_is_given_words_with_their_help_and_completes_files_itself() -> None:
+def test_powershell_gets_candidates_with_their_help_and_completes_files_itself() -> None:
     shell = PowerShellComplete(cli, {}, "gangline", "_GANGLINE_COMPLETE")
     item = click.shell_completion.CompletionItem
     assert shell.format_completion(item("--out", help="Where to.\n  Else here.")) == "--out\tWhere to. Else here."
@@ -63,9 +63,9 @@ def test_powershell_is_given_words_with_their_help_and_completes_files_itself() 
 
 
 def test_the_command_answers_powershell() -> None:
-    asked = {"_GANGLINE_COMPLETE": "powershell_complete", "COMP_WORDS": "gangline\nsw", "COMP_CWORD": "sw"}
-    done = subprocess.run(
-        [sys.executable, "-m", "gangline"], env={**os.environ, **asked}, capture_output=True, text=True
+    environment = {"_GANGLINE_COMPLETE": "powershell_complete", "COMP_WORDS": "gangline\nsw", "COMP_CWORD": "sw"}
+    completed = subprocess.run(
+        [sys.executable, "-m", "gangline"], env={**os.environ, **environment}, capture_output=True, text=True
     )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("sweep\tTry a job with many values")
+    assert completed.returncode == 0, completed.stderr
+    assert completed.stdout.startswith("sweep\tTry a job with many values")

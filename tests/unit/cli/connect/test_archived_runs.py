@@ -1,4 +1,4 @@
-"""What earlier runs left, through the client."""
+"""The archive of earlier runs, read through the client."""
 
 from pathlib import Path
 from typing import Any
@@ -30,8 +30,8 @@ JOBS: Resource[JSON] = Resource("kubeflow.org", "v1", "TFJob", "tfjobs", dict[st
 KEY = Key("default", "small")
 
 
-def left(home: PlaneHome, *bodies: JSON) -> None:
-    """A run that was interrupted, and what its pod said."""
+def archive_interrupted_run(home: PlaneHome, *bodies: JSON) -> None:
+    """Archive an interrupted run with the log of its pod."""
     write_container_log(home.folder / "node", "hello\nworld")
     over = stored_objects(
         job_with_run_end(recorded_job("small", "Running"), RECORDED_AT, "the run was interrupted"), *bodies
@@ -45,48 +45,48 @@ def home(tmp_path: Path) -> PlaneHome:
 
 
 async def test_jobs_pods_and_logs_are_read_through_the_client(home: PlaneHome) -> None:
-    left(home, recorded_pod())
+    archive_interrupted_run(home, recorded_pod())
     async with open_archive(home.folder) as transport:
         client = Client(transport)
-        found = await client.get(JOBS, KEY)
-        assert found["status"]["conditions"][-1]["type"] == "Failed"
+        listed = await client.get(JOBS, KEY)
+        assert listed["status"]["conditions"][-1]["type"] == "Failed"
         (replica,) = (await client.list(PODS, Selector("default"))).items
         assert replica["status"]["phase"] == "Failed"
-        said = [line async for line in PodSubresources(client).logs(Key("default", "small-worker-0"))]
-        assert said == [b"hello", b"world"]
+        log = [line async for line in PodSubresources(client).logs(Key("default", "small-worker-0"))]
+        assert log == [b"hello", b"world"]
 
 
-async def test_the_last_moment_can_be_seen_as_it_was(home: PlaneHome) -> None:
-    left(home, recorded_pod())
+async def test_a_run_can_be_read_as_it_was_at_its_last_moment(home: PlaneHome) -> None:
+    archive_interrupted_run(home, recorded_pod())
     async with open_archive(home.folder, as_it_was=True) as transport:
         client = Client(transport)
         assert (await client.get(JOBS, KEY))["status"]["conditions"][-1]["type"] == "Running"
         assert (await client.get(PODS, Key("default", "small-worker-0")))["status"]["phase"] == "Running"
-        said = [line async for line in PodSubresources(client).logs(Key("default", "small-worker-0"), follow=True)]
-        assert said == [b"hello", b"world"]
+        log = [line async for line in PodSubresources(client).logs(Key("default", "small-worker-0"), follow=True)]
+        assert log == [b"hello", b"world"]
 
 
-async def test_whoever_writes_is_told_what_this_is(home: PlaneHome) -> None:
-    left(home)
+async def test_a_write_is_refused_because_the_archive_is_read_only(home: PlaneHome) -> None:
+    archive_interrupted_run(home)
     async with open_archive(home.folder) as transport:
         client = Client(transport)
-        with pytest.raises(InputError, match="can only be read"):
+        with pytest.raises(InputError, match="is read-only"):
             await client.delete(JOBS, KEY)
-        with pytest.raises(InputError) as told:
+        with pytest.raises(InputError) as raised:
             await client.create(JOBS, recorded_job("another"), namespace="default")
-        assert str(told.value) == READ_ONLY_ERROR
+        assert str(raised.value) == READ_ONLY_ERROR
         assert (await client.get(JOBS, KEY))["metadata"]["name"] == "small"
 
 
-async def test_every_kind_is_known_though_none_was_run(home: PlaneHome) -> None:
-    left(home)
+async def test_every_job_kind_is_served_even_if_none_was_run(home: PlaneHome) -> None:
+    archive_interrupted_run(home)
     async with open_archive(home.folder) as transport:
         for kind in TRAINING_KINDS:
             page = await Client(transport).list(kind.resource)
             assert len(page.items) == (1 if kind.kind == "TFJob" else 0)
 
 
-async def test_without_anything_there_is_an_empty_server(home: PlaneHome) -> None:
+async def test_an_empty_archive_is_an_empty_server(home: PlaneHome) -> None:
     async with open_archive(home.folder) as transport:
         with pytest.raises(NotFound):
             await Client(transport).get(JOBS, KEY)

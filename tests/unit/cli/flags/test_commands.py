@@ -10,12 +10,12 @@ from click.testing import CliRunner
 from gangline.cli.flags.commands import CliCommand
 from gangline.cli.main import COMMAND_ALIASES, COMMANDS, cli, run
 
-# A group of commands, and two that take the flags of the Go programs they replace: their help is made otherwise.
+# A group of commands, and two with the flags of the Go programs they replace, whose help has another form.
 OTHER_CLASSES = {"new", "operator", "scheduler"}
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS.keys() - OTHER_CLASSES))
-def test_every_verb_is_where_the_table_says_and_has_examples(name: str) -> None:
+def test_every_command_is_where_the_table_says_and_has_examples(name: str) -> None:
     module, _, attribute = COMMANDS[name][0].partition(":")
     command = getattr(importlib.import_module(module), attribute)
     assert isinstance(command, CliCommand)
@@ -23,41 +23,41 @@ def test_every_verb_is_where_the_table_says_and_has_examples(name: str) -> None:
     assert f"gangline {name}" in (command.help or "") or name == "resume"
 
 
-def test_aliases_lead_to_commands_and_are_not_listed() -> None:
+def test_aliases_resolve_to_commands_and_are_not_listed() -> None:
     context = click.Context(cli)
     for alias, name in COMMAND_ALIASES.items():
-        found = cli.get_command(context, alias)
-        assert found is not None
-        assert found is cli.get_command(context, name)
+        command = cli.get_command(context, alias)
+        assert command is not None
+        assert command is cli.get_command(context, name)
         assert alias not in cli.list_commands(context)
 
 
-def test_help_lists_every_verb_with_a_few_words() -> None:
-    told = CliRunner().invoke(cli, ["--help"]).output
-    assert all(name in told and COMMANDS[name][1][:20] in told for name in COMMANDS)
+def test_help_lists_every_command_with_a_short_help() -> None:
+    output = CliRunner().invoke(cli, ["--help"]).output
+    assert all(name in output and COMMANDS[name][1][:20] in output for name in COMMANDS)
 
 
-def test_help_of_a_verb_keeps_examples_on_their_own_lines_and_common_options_apart() -> None:
-    told = CliRunner().invoke(cli, ["get", "--help"]).output
-    assert "\n    gangline get jobs -w " in told
-    assert told.index("Which server:") > told.index("--sort-by")
+def test_help_of_a_command_keeps_lines_of_examples_and_lists_server_options_apart() -> None:
+    output = CliRunner().invoke(cli, ["get", "--help"]).output
+    assert "\n    gangline get jobs -w " in output
+    assert output.index("Which server:") > output.index("--sort-by")
 
 
-def test_an_unknown_verb_is_an_error_of_use() -> None:
+def test_an_unknown_command_is_a_usage_error() -> None:
     assert CliRunner().invoke(cli, ["frobnicate"]).exit_code == 2
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_the_help_of_every_command_has_an_example_and_its_exit_codes(name: str) -> None:
     words = [name, "operator"] if name == "new" else [name]
-    told = CliRunner().invoke(cli, [*words, "--help"], prog_name="gangline").output
-    examples = [line for line in told.splitlines() if line.startswith("  ") and f"gangline {' '.join(words)}" in line]
-    assert examples, told
-    assert re.search(r"[Ee]xit codes?\b", told), told
+    output = CliRunner().invoke(cli, [*words, "--help"], prog_name="gangline").output
+    examples = [line for line in output.splitlines() if line.startswith("  ") and f"gangline {' '.join(words)}" in line]
+    assert examples, output
+    assert re.search(r"[Ee]xit codes?\b", output), output
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "output"),
     [
         (("runn",), "error: no such command: runn; did you mean run? (see gangline --help)"),
         (("sumbit", "x"), "error: no such command: sumbit; did you mean submit? (see gangline --help)"),
@@ -70,14 +70,14 @@ def test_the_help_of_every_command_has_an_example_and_its_exit_codes(name: str) 
     ],
 )
 def test_a_mistake_in_the_command_line_is_one_line_and_exit_code_1(
-    words: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
+    words: tuple[str, ...], output: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(words) == 1
-    assert capsys.readouterr() == ("", f"{told}\n")
+    assert capsys.readouterr() == ("", f"{output}\n")
 
 
-def test_no_words_at_all_get_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_arguments_print_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(()) == 1
-    told = capsys.readouterr().err
-    assert told.startswith("Usage: gangline ")
-    assert "gangline run job.yaml  " in told
+    output = capsys.readouterr().err
+    assert output.startswith("Usage: gangline ")
+    assert "gangline run job.yaml  " in output

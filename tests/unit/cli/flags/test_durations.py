@@ -1,4 +1,4 @@
-"""Durations as people write them."""
+"""Durations on the command line."""
 
 from datetime import timedelta
 
@@ -26,6 +26,6 @@ def test_durations_have_units(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "s", "1x", "1h 30m", "one", "99999999999d", "9" * 400])
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_an_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="30s"):
         parse_duration(text)

@@ -1,4 +1,4 @@
-"""What the words after `gangline delete` mean."""
+"""The objects that the words after `gangline delete` name."""
 
 from datetime import timedelta
 
@@ -32,24 +32,24 @@ OPTIONS = DeleteFlags(
 SPEC = {"tfReplicaSpecs": {"Worker": {"template": {"spec": {"containers": [CONTAINER]}}}}}
 
 
-async def test_a_kind_that_only_the_server_knows_may_stand_before_names() -> None:
-    place = ServerTarget(Connection(server=""), "default")
+async def test_a_kind_that_only_the_server_knows_may_precede_names() -> None:
+    target = ServerTarget(Connection(server=""), "default")
 
     async with local_cluster() as plane:
 
-        async def meant(*words: str) -> list[tuple[str, Key]]:
-            found = [one async for one in delete_targets(plane.client, place, words, OPTIONS)]
-            return [(one.resource.kind, one.key) for one in found]
+        async def named(*words: str) -> list[tuple[str, Key]]:
+            items = [item async for item in delete_targets(plane.client, target, words, OPTIONS)]
+            return [(item.resource.kind, item.key) for item in items]
 
         await create_crds(plane.client, SystemClock(), [kind for kind in TRAINING_KINDS if kind.kind == "TFJob"])
-        assert await meant("queue", "a", "b") == [("Queue", Key("", "a")), ("Queue", Key("", "b"))]
-        assert await meant("gang", "bert") == [("PodGroup", Key("default", "bert"))]
+        assert await named("queue", "a", "b") == [("Queue", Key("", "a")), ("Queue", Key("", "b"))]
+        assert await named("gang", "bert") == [("PodGroup", Key("default", "bert"))]
         with pytest.raises(NotFound, match='no training job "zork"'):
-            await meant("zork", "a")
+            await named("zork", "a")
         for name in ("queue", "bert"):
             await plane.client.create(TFJOB, {"metadata": {"name": name}, "spec": SPEC}, namespace="default")
-        # A job comes first: what could be deleted by a word alone is not something else with another behind it.
-        assert await meant("queue", "bert") == [
+        # A job of that name wins: a word that names a job alone must not name a kind before another word.
+        assert await named("queue", "bert") == [
             ("TFJob", Key("default", "queue")),
             ("TFJob", Key("default", "bert")),
         ]

@@ -1,10 +1,10 @@
-"""All about one job, on one page; and its events."""
+"""The page of `describe`, and the events of a job."""
 
 from datetime import UTC, datetime
 from typing import Any
 
 from gangline.cli.jobs.describe import describe_page
-from gangline.cli.jobs.events import event_row, is_about, sorted_events
+from gangline.cli.output.event_rows import event_row, is_about, sorted_events
 from gangline.cli.output.job_rows import PROGRESS_ANNOTATION
 from gangline.cli.resources.lookup import JOB_KINDS, ServerJob
 from gangline.cli.resources.replicas import REPLICA_INDEX, REPLICA_TYPE
@@ -81,7 +81,7 @@ def lines() -> list[str]:
     return [" ".join(line.split()) for line in page().splitlines()]
 
 
-def test_a_page_says_what_was_asked_for_and_how_it_stands() -> None:
+def test_a_page_shows_spec_and_state() -> None:
     assert "State: Restarting: worker-1 OOMKilled, restarting" in lines()
     assert "Run policy: backoffLimit=3" in lines()
     assert "Worker 2 ExitCode i - python t.py" in lines()
@@ -92,7 +92,7 @@ def test_a_page_has_a_line_for_every_replica_with_its_exit() -> None:
     assert "worker-1 OOMKilled n 1 137 (OOMKilled) 59m too much" in lines()
 
 
-def test_a_page_shows_the_first_failure_with_its_last_words() -> None:
+def test_a_page_shows_the_first_failure_with_its_log() -> None:
     assert "First failure: worker-1 OOMKilled" in lines()
     assert "worker-1| step 2" in lines()
 
@@ -101,12 +101,12 @@ def test_a_page_ends_with_events() -> None:
     assert lines()[-1] == "30m Normal R Pod/linear-worker-1 m"
 
 
-def test_a_job_that_nobody_has_seen_says_so() -> None:
+def test_a_job_without_conditions_says_that_no_operator_has_seen_it() -> None:
     fresh = ServerJob(JOB_KINDS[0], {**BODY, "status": {}})
     assert "no operator has seen the job" in describe_page(fresh, [], [], NOW)
 
 
-def test_events_concern_a_job_by_its_name_and_that_of_its_pods() -> None:
+def test_events_belong_to_a_job_by_its_name_or_its_pods_names() -> None:
     assert is_about(event("TFJob", "linear"), JOB)
     assert is_about(event("Pod", "linear-worker-0"), JOB)
     assert not is_about(event("Pod", "linears-worker-0"), JOB)
@@ -114,7 +114,7 @@ def test_events_concern_a_job_by_its_name_and_that_of_its_pods() -> None:
     assert not is_about(event("Pod", "linear-worker-0"), JOB, ["Warning"])
 
 
-def test_events_of_an_earlier_job_of_the_same_name_do_not_concern_it() -> None:
+def test_events_of_an_earlier_job_of_the_same_name_do_not_belong_to_it() -> None:
     assert not is_about(event("Pod", "linear-worker-0", "2026-01-01T10:00:00Z"), JOB)
     other = {"kind": "TFJob", "name": "linear", "uid": "other"}
     assert not is_about(event("TFJob", "linear", involvedObject=other), JOB)
@@ -127,7 +127,7 @@ def test_events_come_oldest_first_and_repeats_are_counted() -> None:
     assert event_row(often, NOW)[0] == "10m (x5 over 60m)"
 
 
-def test_a_page_says_how_far_the_training_is_where_it_reports() -> None:
+def test_a_page_shows_reported_progress() -> None:
     reported = {
         "step": 120,
         "total": 500,
@@ -135,18 +135,18 @@ def test_a_page_says_how_far_the_training_is_where_it_reports() -> None:
         "replica": "worker-0",
         "updated": "2026-01-01T11:59:56Z",
     }
-    found = ServerJob(JOB_KINDS[0], {**BODY, "status": {**BODY["status"], "progress": reported}})
+    body = ServerJob(JOB_KINDS[0], {**BODY, "status": {**BODY["status"], "progress": reported}})
     going = pod(0, {"running": {}})
     going["metadata"]["annotations"] = {PROGRESS_ANNOTATION: '{"progress": {"step": 121, "total": 500}}'}
-    told = [
-        " ".join(line.split()) for line in describe_page(found, [going, pod(1, {"running": {}})], [], NOW).splitlines()
+    text = [
+        " ".join(line.split()) for line in describe_page(body, [going, pod(1, {"running": {}})], [], NOW).splitlines()
     ]
-    assert "Progress: step 120/500 loss=0.12 (24 %), worker-0, 4s ago" in told
-    assert "REPLICA STATE NODE RESTARTS EXIT AGE PROGRESS WHY" in told
-    assert "worker-0 Running n 0 - 59m step 121/500 -" in told
-    assert "worker-1 Running n 1 - 59m - -" in told
+    assert "Progress: step 120/500 loss=0.12 (24 %), worker-0, 4s ago" in text
+    assert "REPLICA STATE NODE RESTARTS EXIT AGE PROGRESS WHY" in text
+    assert "worker-0 Running n 0 - 59m step 121/500 -" in text
+    assert "worker-1 Running n 1 - 59m - -" in text
 
 
-def test_a_page_of_a_job_that_reports_nothing_has_no_word_of_it() -> None:
+def test_a_page_without_reports_has_no_progress() -> None:
     assert "rogress" not in page()
     assert "PROGRESS" not in page()

@@ -1,4 +1,4 @@
-"""How many replicas: what people write instead, and what they are told to write. Nobody is asked before that."""
+"""Misspelled replica counts and the suggestions for them, without a request to a server."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from gangline.cli.main import run
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         ("--replicas worker=2", "write --replicas 2 --type worker"),
         ("--replicas Worker:2", "write --replicas 2 --type Worker"),
@@ -28,18 +28,16 @@ from gangline.cli.main import run
         ("", "write --replicas 2, or --replicas 2 --type worker"),
     ],
 )
-def test_a_number_written_otherwise_is_answered_with_what_to_write(
-    words: str, told: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_misspelled_count_gets_a_suggestion(words: str, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["scale", "mnist", *words.split()]) == 1
-    said = capsys.readouterr().err
-    # One line, and no word of a server: none was looked for.
-    assert said.startswith("error: ")
-    assert said.count("\n") == 1
-    assert told in said
+    output = capsys.readouterr().err
+    # One line, and nothing about a server: the count is checked before a server is looked for.
+    assert output.startswith("error: ")
+    assert output.count("\n") == 1
+    assert expected in output
 
 
-def test_a_type_is_found_however_it_is_spelled() -> None:
+def test_a_type_is_found_in_any_case() -> None:
     specs: dict[str, JSON] = {"PS": {}, "Worker": {}}
     assert replica_type(specs, "", "mnist") == "Worker"
     assert replica_type(specs, "ps", "mnist") == "PS"

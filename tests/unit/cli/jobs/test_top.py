@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from gangline.cli.jobs.top import ResourceUsage, sparkline, usage_rows
+from gangline.cli.jobs.top import sparkline, usage_rows
 from gangline.cli.resources.replicas import JOB_NAME
+from gangline.cli.resources.usage import ResourceUsage
 
 
 def pod(name: str, memory: str = "") -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What waiting is for, and what it comes to."""
+"""The goals of `wait`, and their exit codes."""
 
 from typing import Any
 
@@ -9,8 +9,8 @@ from gangline.cli.jobs.wait import parse_goal
 
 
 def job(*conditions: str, **status: Any) -> dict[str, Any]:
-    found = [{"type": kind, "status": "True"} for kind in conditions]
-    return {"apiVersion": "kubeflow.org/v1", "status": {"conditions": found, **status}}
+    items = [{"type": kind, "status": "True"} for kind in conditions]
+    return {"apiVersion": "kubeflow.org/v1", "status": {"conditions": items, **status}}
 
 
 def pod(ready: str) -> dict[str, Any]:
@@ -41,11 +41,11 @@ def pod(ready: str) -> dict[str, Any]:
         ("jsonpath={.status.phase}", job(), None),
     ],
 )
-def test_a_goal_is_met_or_never_will_be_or_is_waited_for(goal: str, body: Any, code: int | None) -> None:
+def test_a_goal_is_met_or_impossible_or_waited_for(goal: str, body: Any, code: int | None) -> None:
     assert parse_goal(goal)(body) == code
 
 
 @pytest.mark.parametrize("text", ["", "condition", "condition=", "done", "jsonpath"])
-def test_what_cannot_be_waited_for_is_refused(text: str) -> None:
+def test_an_invalid_goal_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="--for"):
         parse_goal(text)

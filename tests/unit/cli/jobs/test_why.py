@@ -1,4 +1,4 @@
-"""The commands that `gangline why` tells people to type."""
+"""The commands that `gangline why` suggests."""
 
 from pathlib import Path
 
@@ -27,46 +27,46 @@ REPORT = Diagnosis(
 )
 
 
-def place(source: str = "", local: Path | None = None, left: Path | None = None) -> ServerTarget:
+def server_target(source: str = "", local: Path | None = None, archive: Path | None = None) -> ServerTarget:
     return ServerTarget(
-        Connection(server="https://127.0.0.1:1", source=source), "default", plane_folder=local, archive=left
+        Connection(server="https://127.0.0.1:1", source=source), "default", plane_folder=local, archive=archive
     )
 
 
-def test_on_this_machine_kubectl_is_told_where_the_plane_is() -> None:
-    here = place("/state of/kubeconfig", local=Path("/state of"))
-    found = with_server_flags(REPORT, ServerOptions(), here)
-    assert found.next == (
+def test_on_this_machine_kubectl_gets_the_planes_kubeconfig() -> None:
+    local_target = server_target("/state of/kubeconfig", local=Path("/state of"))
+    report = with_server_flags(REPORT, ServerOptions(), local_target)
+    assert report.next == (
         "look: kubectl --kubeconfig '/state of/kubeconfig' describe queues.scheduling.gangline.dev",
         "gangline restart bert --replica worker/3     after the change",
         "gangline crds | kubectl --kubeconfig '/state of/kubeconfig' apply -f -",
     )
-    assert found.causes[0].next == found.next
+    assert report.causes[0].next == report.next
 
 
-def test_a_context_on_the_command_line_is_on_those_to_type_too() -> None:
-    found = with_server_flags(REPORT, ServerOptions(context="prod"), place("/home/me/.kube/config"))
-    assert found.next == (
+def test_a_context_of_the_command_line_is_added_to_the_commands() -> None:
+    report = with_server_flags(REPORT, ServerOptions(context="prod"), server_target("/home/me/.kube/config"))
+    assert report.next == (
         "look: kubectl --context prod describe queues.scheduling.gangline.dev",
         "gangline restart --context prod bert --replica worker/3     after the change",
         "gangline crds | kubectl --context prod apply -f -",
     )
-    assert found.notes == ("Let it run: gangline resume --context prod bert",)
+    assert report.notes == ("Let it run: gangline resume --context prod bert",)
 
 
-def test_where_both_find_the_server_by_themselves_nothing_is_added() -> None:
-    assert with_server_flags(REPORT, ServerOptions(), place("/home/me/.kube/config")) == REPORT
+def test_nothing_is_added_if_both_find_the_server_themselves() -> None:
+    assert with_server_flags(REPORT, ServerOptions(), server_target("/home/me/.kube/config")) == REPORT
 
 
-def test_of_what_a_run_left_kubectl_can_read_nothing() -> None:
+def test_kubectl_commands_are_left_out_for_an_archive() -> None:
     steps = ("ask for fewer replicas", "kubectl describe podgroups.scheduling.gangline.dev bert")
     report = msgspec.structs.replace(REPORT, next=steps, causes=(), notes=())
-    found = with_server_flags(report, ServerOptions(context="gangline"), place(left=Path("/state")))
-    assert found.next == ("ask for fewer replicas",)
+    report = with_server_flags(report, ServerOptions(context="gangline"), server_target(archive=Path("/state")))
+    assert report.next == ("ask for fewer replicas",)
 
 
-def test_all_else_of_a_report_stays() -> None:
-    found = with_server_flags(REPORT, ServerOptions(context="prod"), place())
-    assert msgspec.structs.replace(found, next=(), causes=(), notes=()) == msgspec.structs.replace(
+def test_the_rest_of_a_report_is_unchanged() -> None:
+    report = with_server_flags(REPORT, ServerOptions(context="prod"), server_target())
+    assert msgspec.structs.replace(report, next=(), causes=(), notes=()) == msgspec.structs.replace(
         REPORT, next=(), causes=(), notes=()
     )

@@ -17,14 +17,14 @@ from gangline.cli.manifests.from_command import SCRIPT_KINDS, job_from_command, 
         ("paddlejob", {"Worker": 4}),
     ],
 )
-def test_every_kind_has_as_many_members_as_asked_for(kind: str, counts: dict[str, int]) -> None:
+def test_every_kind_has_as_many_replicas_as_requested(kind: str, counts: dict[str, int]) -> None:
     facts, body = job_from_command(kind, ["python", "train.py"], 4)
     replicas = body["spec"][facts.replicas]
     assert {name: spec["replicas"] for name, spec in replicas.items()} == counts
     msgspec.convert(body, facts.model)
 
 
-def test_all_members_run_the_command_in_the_container_that_trains() -> None:
+def test_all_replicas_run_the_command_in_the_training_container() -> None:
     for kind in SCRIPT_KINDS:
         facts, body = job_from_command(kind.kind, ["python", "train.py", "--lr", "0.1"], 2)
         for spec in body["spec"][facts.replicas].values():
@@ -57,7 +57,7 @@ def test_dollars_reach_the_program() -> None:
         (["x" * 100 + ".py"], "x" * 40),
     ],
 )
-def test_a_job_is_named_after_what_it_runs(command: list[str], name: str) -> None:
+def test_a_job_is_named_after_its_command(command: list[str], name: str) -> None:
     assert job_name(command) == name
 
 
@@ -69,7 +69,7 @@ def test_a_job_is_named_after_what_it_runs(command: list[str], name: str) -> Non
         ("TFJob", [], 2, "no command; write: gangline run --nproc 4 -- python train.py"),
     ],
 )
-def test_what_cannot_be_says_what_to_write(kind: str, command: list[str], nproc: int, message: str) -> None:
+def test_invalid_input_is_an_error_with_what_to_write(kind: str, command: list[str], nproc: int, message: str) -> None:
     with pytest.raises(InputError) as raised:
         job_from_command(kind, command, nproc)
     assert message in str(raised.value)

@@ -1,4 +1,4 @@
-"""The jobs of a person's file, and what is said of those that are none."""
+"""The jobs of a file, and the errors for files without any."""
 
 import io
 from pathlib import Path
@@ -35,7 +35,7 @@ def test_a_job_is_read_with_its_kind_and_its_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "told"),
+    ("before", "after", "message"),
     [
         (
             "replicas: 2",
@@ -83,18 +83,18 @@ def test_a_job_is_read_with_its_kind_and_its_lines(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_mistake_is_told_with_its_line_and_what_to_write(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str, after: str, told: str
+def test_a_mistake_is_an_error_with_its_line_and_what_to_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str, after: str, message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("job.yaml").write_text(JOB.replace(before, after, 1))
     with pytest.raises(InputError) as error:
         read_documents(Path("job.yaml"))
-    assert str(error.value) == told
+    assert str(error.value) == message
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "told"),
+    ("name", "content", "message"),
     [
         ("job.yaml", None, "job.yaml: No such file or directory"),
         (
@@ -105,42 +105,42 @@ def test_a_mistake_is_told_with_its_line_and_what_to_write(
         (
             "train.py",
             "if True: pass",
-            "train.py: is no file of a job; to run a script: gangline run --nproc 4 -- python train.py",
+            "train.py: is not a job manifest; to run a script: gangline run --nproc 4 -- python train.py",
         ),
         (
             "train.py",
             "print('hi')",
-            "train.py: is no file of a job; to run a script: gangline run --nproc 4 -- python train.py",
+            "train.py: is not a job manifest; to run a script: gangline run --nproc 4 -- python train.py",
         ),
         ("job.yaml", b"\xff\x00\x01", "job.yaml: is not text"),
         ("job.yaml", "", "job.yaml: holds no object; give a file with a job"),
         ("job.yaml", "# nothing", "job.yaml: holds no object; give a file with a job"),
     ],
 )
-def test_what_is_no_job_says_what_to_give(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: str | bytes | None, told: str
+def test_a_file_without_a_job_is_an_error_with_what_to_give(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: str | bytes | None, message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     if content is not None:
         Path(name).write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(InputError) as error:
         read_documents(Path(name))
-    assert str(error.value) == told
+    assert str(error.value) == message
 
 
-def test_of_a_file_that_is_not_there_the_one_that_may_be_meant_is_told(
+def test_for_a_missing_file_one_with_a_similar_name_is_suggested(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("tfjob.yaml").touch()
-    for asked, told in (
+    for name, message in (
         ("tfjobs.yaml", "tfjobs.yaml: No such file or directory; did you mean tfjob.yaml?"),
         ("other.yaml", "other.yaml: No such file or directory"),
         ("none/tfjob.yaml", "none/tfjob.yaml: No such file or directory; there is no folder none"),
     ):
         with pytest.raises(InputError) as error:
-            read_documents(Path(asked))
-        assert str(error.value) == told
+            read_documents(Path(name))
+        assert str(error.value) == message
 
 
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
@@ -160,26 +160,24 @@ def test_a_dash_is_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
 CLAIM = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data}\n---\n"
 
 
-def test_other_objects_of_a_file_go_along_with_its_jobs_and_settings_are_not_for_them(tmp_path: Path) -> None:
+def test_other_objects_of_a_file_are_returned_without_overrides(tmp_path: Path) -> None:
     file = tmp_path / "job.yaml"
     file.write_text(CLAIM + JOB)
     ((_, job),), others = read_jobs_and_others(file, ["metadata.name=other"])
     assert job.body["metadata"]["name"] == "other"
-    assert [each.body["metadata"]["name"] for each in others] == ["data"]
+    assert [item.body["metadata"]["name"] for item in others] == ["data"]
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         (CLAIM, 'kind: is "PersistentVolumeClaim"; a run takes TFJob'),
         (CLAIM + JOB.replace("TFJob", "TfJob"), "write:   kind: TFJob"),
         (CLAIM.replace("kind: PersistentVolumeClaim\n", "") + JOB, "kind: required field is missing"),
     ],
 )
-def test_a_job_is_needed_and_what_nearly_is_one_is_not_taken_for_something_else(
-    tmp_path: Path, text: str, told: str
-) -> None:
+def test_a_file_needs_a_job_and_a_misspelled_job_is_no_other_object(tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "job.yaml"
     file.write_text(text)
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=message):
         read_jobs_and_others(file)

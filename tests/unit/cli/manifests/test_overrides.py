@@ -1,4 +1,4 @@
-"""`--set`: values changed on the command line."""
+"""`--set`: values overridden on the command line."""
 
 from typing import Any
 
@@ -32,12 +32,12 @@ CONTAINER = f"{WORKER}.template.spec.containers.0"
         ("", None),
     ],
 )
-def test_values_are_what_yaml_makes_of_them(text: str, value: object) -> None:
+def test_values_are_parsed_as_yaml(text: str, value: object) -> None:
     changed = with_overrides(job(), [f"{WORKER}.replicas={text}"])
     assert changed["spec"]["tfReplicaSpecs"]["Worker"]["replicas"] == value
 
 
-def test_items_of_lists_are_reached_by_number_and_what_is_missing_is_made() -> None:
+def test_list_items_are_set_by_index_and_missing_maps_are_created() -> None:
     changed = with_overrides(job(), [f"{CONTAINER}.args.1=c", "spec.runPolicy.backoffLimit=2"])
     containers = changed["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
     assert containers == [{"name": "tensorflow", "args": ["a", "c"]}]
@@ -49,10 +49,10 @@ def test_a_dot_in_a_name_is_written_with_a_backslash() -> None:
     assert changed["metadata"]["labels"] == {"example.dev/team": "a"}
 
 
-def test_later_settings_win_and_the_job_as_given_is_left_alone() -> None:
-    given = job()
-    changed = with_overrides(given, ["metadata.name=a", "metadata.name=b"])
-    assert (changed["metadata"]["name"], given) == ("b", job())
+def test_later_settings_win_and_the_original_job_is_unchanged() -> None:
+    original = job()
+    changed = with_overrides(original, ["metadata.name=a", "metadata.name=b"])
+    assert (changed["metadata"]["name"], original) == ("b", job())
 
 
 @pytest.mark.parametrize(
@@ -63,14 +63,14 @@ def test_later_settings_win_and_the_job_as_given_is_left_alone() -> None:
         ("lr=5", "--set lr=5: a path begins with spec. or metadata."),
         ("kind=PyTorchJob", "a path begins with"),
         ("spec=5", "a path begins with"),
-        (f"{WORKER}.replicas.x=5", f"{WORKER}.replicas is 2, which has no parts"),
+        (f"{WORKER}.replicas.x=5", f"{WORKER}.replicas is 2, which has no fields"),
         (f"{CONTAINER}.args.2=5", "args is a list; its items are 0 to 1, not 2"),
         (f"{CONTAINER}.args.first=5", "args is a list; its items are 0 to 1, not first"),
         ("spec.x=[", "the value is not YAML; quote it"),
         ("spec.x=a: b", "the value is not YAML; quote it"),
     ],
 )
-def test_a_setting_that_cannot_be_says_why(setting: str, message: str) -> None:
+def test_an_invalid_setting_is_an_error_with_the_reason(setting: str, message: str) -> None:
     with pytest.raises(InputError) as raised:
         with_overrides(job(), [setting])
     assert message in str(raised.value)

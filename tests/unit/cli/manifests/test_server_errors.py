@@ -1,4 +1,4 @@
-"""What a server refuses, told with the lines of a file."""
+"""A server's errors with the lines of a file."""
 
 import pytest
 
@@ -26,20 +26,20 @@ def refusal(kind: type[ApiError], code: int) -> ApiError:
 
 
 @pytest.mark.parametrize("error", [refusal(BadRequest, 400), refusal(Invalid, 422)], ids=["400", "422"])
-def test_mistakes_that_we_find_ourselves_are_told_instead_of_the_servers_words(error: ApiError) -> None:
+def test_our_own_findings_replace_the_servers_error(error: ApiError) -> None:
     (document,) = documents(JOB, file="job.yaml")
     assert rejection_text(document, error) == TOLD
     assert f"error: {explained_error([document, document], error)}" == f"{TOLD}\n{TOLD}"
 
 
-def test_a_job_without_mistakes_was_refused_for_another_reason() -> None:
+def test_a_job_without_findings_keeps_the_servers_error() -> None:
     (document,) = documents(JOB.replace("Police", "Policy"), file="job.yaml")
     error = refusal(BadRequest, 400)
     assert explained_error([document], error) is error
     assert rejection_text(document, error) == "Error from server (BadRequest): the server says no"
 
 
-def test_who_may_not_is_not_told_of_mistakes() -> None:
+def test_a_forbidden_request_is_not_linted() -> None:
     (document,) = documents(JOB, file="job.yaml")
     error = refusal(Forbidden, 403)
     assert explained_error([document], error) is error

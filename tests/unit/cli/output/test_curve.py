@@ -1,4 +1,4 @@
-"""Curves as text and as pictures."""
+"""Curves as text and as SVG."""
 
 import math
 from xml.etree import ElementTree as ET
@@ -36,7 +36,7 @@ def test_a_level_curve_is_one_line() -> None:
     assert curve_lines([Point(1, 5.0), Point(2, 5.0)], width=4, height=3) == ["  5 ┤────", "2.5 ┤", "  0 ┤"]
 
 
-def test_one_point_is_a_curve_and_none_is_not() -> None:
+def test_one_point_makes_a_curve_and_no_points_make_none() -> None:
     assert curve_lines([Point(1, 0.0)], width=3, height=2) == ["1 ┤", "0 ┤───"]
     assert curve_lines([]) == []
 
@@ -50,8 +50,8 @@ NUMBERS = st.floats(-1e6, 1e6, allow_nan=False)
 
 
 @given(st.lists(st.tuples(st.integers(0, 1000), NUMBERS), min_size=1, max_size=50))
-def test_any_points_fit_the_frame(found: list[tuple[int, float]]) -> None:
-    drawn = curve_lines(sorted(Point(step, value) for step, value in found), width=30, height=6)
+def test_any_points_fit_the_frame(pairs: list[tuple[int, float]]) -> None:
+    drawn = curve_lines(sorted(Point(step, value) for step, value in pairs), width=30, height=6)
     assert len(drawn) == 6
     places = {line.index("┤") for line in drawn}
     assert len(places) == 1
@@ -60,21 +60,21 @@ def test_any_points_fit_the_frame(found: list[tuple[int, float]]) -> None:
     assert all(columns), "a column without a line"
 
 
-def test_a_picture_has_a_line_and_a_name_for_every_member() -> None:
+def test_a_chart_has_a_curve_and_a_label_for_every_replica() -> None:
     drawn = curve_svg({"worker-0": [Point(1, 2.0), Point(2, 1.0)], "worker-<1>": [Point(1, 3.0)]}, "loss & more")
     root = ET.fromstring(drawn)
     assert root.findtext(f"{SVG}title") == "loss & more"
-    told = [element.text for element in root.iter(f"{SVG}text")]
-    assert {"loss of worker-0", "loss of worker-<1>", "step 2", "3", "0"} <= set(told)
+    texts = [element.text for element in root.iter(f"{SVG}text")]
+    assert {"loss of worker-0", "loss of worker-<1>", "step 2", "3", "0"} <= set(texts)
     assert len([path for path in root.iter(f"{SVG}path") if path.get("fill") == "none"]) == 2
 
 
 @pytest.mark.parametrize("lines", [{}, {"worker-0": []}, {"worker-0": [Point(1, 1.0)]}])
-def test_a_picture_of_little_is_a_picture(lines: dict[str, list[Point]]) -> None:
+def test_few_or_no_points_make_a_valid_chart(lines: dict[str, list[Point]]) -> None:
     assert ET.fromstring(curve_svg(lines, "t")).tag == f"{SVG}svg"
 
 
-def test_what_a_curve_did_in_few_words() -> None:
+def test_change_text_has_the_first_and_the_last_value() -> None:
     assert change_text([Point(1, 1.92), Point(2, 1.0), Point(3, 0.004)]) == "1.92 → 0.004"
     assert change_text([Point(1, 1.92)]) == ""
 
@@ -87,23 +87,23 @@ def test_the_best_have_colours_and_names_and_the_others_are_grey() -> None:
     assert svg.count("lr=0.1") == 1
 
 
-def test_one_that_runs_away_does_not_flatten_the_others() -> None:
+def test_a_diverging_curve_does_not_flatten_the_others() -> None:
     away = [Point(0, 4), Point(1, 1e30)]
     assert "1.00e+30" not in comparison_svg({}, [away], "")
     assert ">8<" in comparison_svg({}, [away], "")
     assert "1.00e+30" in comparison_svg({}, [away], "", rises=True)
 
 
-def test_where_lines_rise_the_legend_is_below_them() -> None:
+def test_the_legend_is_below_rising_curves() -> None:
     best = {"a": [Point(0, 0.1), Point(1, 0.9)]}
     falling, rising = (comparison_svg(best, [], "", rises=up).splitlines()[-2] for up in (False, True))
     assert 'y="40"' in falling
     assert 'y="276"' in rising
 
 
-def test_ends_of_the_axis_are_told_as_exactly_as_can_be_seen() -> None:
+def test_ends_of_the_axis_are_rounded_to_what_can_be_seen() -> None:
     stroke = Stroke([Point(0.0042, 1.0), Point(11.9074, 2.0)], LINE_COLOURS[0], "use")
-    made = chart_svg([stroke], "", unit="hours")
-    assert ">0<" in made
-    assert ">hours 11.9<" in made
-    assert 'paint-order="stroke">use<' in made
+    chart = chart_svg([stroke], "", unit="hours")
+    assert ">0<" in chart
+    assert ">hours 11.9<" in chart
+    assert 'paint-order="stroke">use<' in chart

@@ -1,4 +1,4 @@
-"""Objects through `-o`: as kubectl would print them."""
+"""Objects in the formats of `-o`, as kubectl prints them."""
 
 import json
 from pathlib import Path
@@ -27,14 +27,14 @@ JOB: dict[str, Any] = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metada
 
 
 def test_one_named_object_is_printed_by_itself_and_several_as_a_list() -> None:
-    one = json.loads(format_objects([POD], OutputFormat("json"), single=True))
-    assert one["kind"] == "Pod"
+    single = json.loads(format_objects([POD], OutputFormat("json"), single=True))
+    assert single["kind"] == "Pod"
     several = json.loads(format_objects([POD, JOB], OutputFormat("json"), single=False))
     assert several["kind"] == "List"
     assert [item["kind"] for item in several["items"]] == ["Pod", "TFJob"]
 
 
-def test_managed_fields_are_shown_only_when_asked_for() -> None:
+def test_managed_fields_are_printed_only_on_request() -> None:
     assert "managedFields" not in format_objects([POD], OutputFormat("yaml"), single=True)
     assert "managedFields" in format_objects([POD], OutputFormat("yaml"), single=True, managed=True)
     assert "managedFields" in POD["metadata"]
@@ -59,13 +59,13 @@ def test_names_carry_their_group() -> None:
     assert format_objects([POD, JOB], OutputFormat("name"), single=False) == "pod/p\ntfjob.kubeflow.org/j\n"
 
 
-def test_jsonpath_sees_the_list_or_the_one_object() -> None:
+def test_jsonpath_is_applied_to_the_list_or_the_single_object() -> None:
     assert format_objects([POD], parse_format("jsonpath={.metadata.name}"), single=True) == "p"
     assert format_objects([POD, JOB], parse_format("jsonpath={.items[*].metadata.name}"), single=False) == "p j"
     assert format_objects([POD], parse_format("jsonpath=.metadata.name"), single=True) == "p"
 
 
-def test_custom_columns_show_what_paths_find() -> None:
+def test_custom_columns_show_the_values_of_paths() -> None:
     text = format_objects(
         [POD, JOB],
         parse_format("custom-columns=NAME:.metadata.name,C:.spec.containers[*].name"),
@@ -80,11 +80,11 @@ def test_templates_may_be_in_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["xml", "jsonpath", "jsonpath=", "wide=1", "custom-columns"])
-def test_an_unknown_form_is_refused_with_those_that_are_known(text: str) -> None:
+def test_an_unknown_format_is_refused_with_the_known_ones(text: str) -> None:
     with pytest.raises(InputError, match="write"):
         parse_format(text)
 
 
-def test_sorting_goes_by_number_then_by_natural_text() -> None:
+def test_numbers_sort_before_text_and_text_in_natural_order() -> None:
     names: list[dict[str, Any]] = [{"n": "w-10"}, {"n": "w-9"}, {}, {"n": 3}]
     assert sorted(names, key=sort_key(".n")) == [{}, {"n": 3}, {"n": "w-9"}, {"n": "w-10"}]

@@ -1,4 +1,4 @@
-"""A job in one line."""
+"""A job in one row."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -11,7 +11,7 @@ NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 
 
 def job(*conditions: str, status: dict[str, Any] | None = None, **metadata: Any) -> dict[str, Any]:
-    """Conditions are those that are True."""
+    """A job with these conditions True."""
     return {
         "kind": "TFJob",
         "metadata": {"name": "linear", "creationTimestamp": "2026-01-01T11:57:00Z", **metadata},
@@ -26,34 +26,34 @@ def job(*conditions: str, status: dict[str, Any] | None = None, **metadata: Any)
 FAILURE = {"replica": "worker-3", "reason": "OOMKilled", "exitCode": 137}
 
 
-def test_a_job_that_goes_well_has_no_reason() -> None:
-    found = job("Created", "Running", status={"replicaStatuses": {"PS": {"active": 1}, "Worker": {"active": 3}}})
-    assert job_cells(found, NOW) == ["linear", "Running", "4/4", "0", "-", "3m", "-"]
+def test_a_healthy_job_has_no_reason() -> None:
+    cells = job("Created", "Running", status={"replicaStatuses": {"PS": {"active": 1}, "Worker": {"active": 3}}})
+    assert job_cells(cells, NOW) == ["linear", "Running", "4/4", "0", "-", "3m", "-"]
 
 
-def test_what_has_succeeded_counts_as_ready() -> None:
-    found = job(
+def test_succeeded_replicas_count_as_ready() -> None:
+    cells = job(
         "Created",
         "Succeeded",
         status={"replicaStatuses": {"PS": {"succeeded": 1}, "Worker": {"succeeded": 3}}},
     )
-    assert (job_state(found), ready_text(found)) == ("Succeeded", "4/4")
+    assert (job_state(cells), ready_text(cells)) == ("Succeeded", "4/4")
 
 
-def test_the_end_of_a_job_is_its_state_whatever_came_after() -> None:
+def test_a_final_condition_is_the_state_whatever_came_after() -> None:
     assert job_state(job("Created", "Failed", "Blocked")) == "Failed"
 
 
-def test_a_job_without_conditions_is_pending_and_soon_nobody_has_seen_it() -> None:
-    found = job()
-    assert job_state(found) == "Pending"
-    assert job_reason(found, NOW) == "no operator has seen it"
+def test_a_job_without_conditions_is_pending_and_later_has_no_operator() -> None:
+    cells = job()
+    assert job_state(cells) == "Pending"
+    assert job_reason(cells, NOW) == "no operator has seen it"
     young = job(creationTimestamp="2026-01-01T11:59:58Z")
     assert job_reason(young, NOW) == "-"
 
 
 @pytest.mark.parametrize(
-    ("failure", "told"),
+    ("failure", "expected"),
     [
         (FAILURE, "worker-3 OOMKilled"),
         ({"replica": "worker-1", "reason": "Error", "exitCode": 2}, "worker-1 exit 2"),
@@ -61,40 +61,40 @@ def test_a_job_without_conditions_is_pending_and_soon_nobody_has_seen_it() -> No
         ({"replica": "ps-0"}, "ps-0 failed"),
     ],
 )
-def test_a_failed_job_says_who_failed_first_and_how(failure: dict[str, Any], told: str) -> None:
-    assert job_reason(job("Created", "Failed", status={"firstFailure": failure}), NOW) == told
+def test_the_reason_of_a_failed_job_is_its_first_failure(failure: dict[str, Any], expected: str) -> None:
+    assert job_reason(job("Created", "Failed", status={"firstFailure": failure}), NOW) == expected
 
 
-def test_a_job_that_runs_short_says_who_is_being_restarted() -> None:
+def test_the_reason_of_a_job_that_lacks_replicas_is_the_restart() -> None:
     short = {"firstFailure": FAILURE, "restarts": 2, "replicaStatuses": {"Worker": {"active": 2}}}
-    found = job_cells(job("Created", "Running", status=short), NOW)
-    assert found[2:4] == ["2/4", "2"]
-    assert found[-1] == "worker-3 OOMKilled, restarting"
+    cells = job_cells(job("Created", "Running", status=short), NOW)
+    assert cells[2:4] == ["2/4", "2"]
+    assert cells[-1] == "worker-3 OOMKilled, restarting"
 
 
-def test_a_job_that_healed_has_no_reason_any_more() -> None:
+def test_a_recovered_job_has_no_reason_any_more() -> None:
     well = {"firstFailure": FAILURE, "replicaStatuses": {"PS": {"active": 1}, "Worker": {"active": 3}}}
     assert job_reason(job("Created", "Running", status=well), NOW) == "-"
 
 
-def test_what_blocks_a_job_is_told_in_the_words_of_the_condition() -> None:
+def test_the_reason_of_a_blocked_job_is_the_conditions_message() -> None:
     assert job_reason(job("Created", "Blocked"), NOW) == "Blocked it is"
 
 
-def test_a_job_whose_plane_was_stopped_says_so_and_does_not_last_longer() -> None:
-    found = job("Created", "Stopped", status={"startTime": "2026-01-01T11:58:00Z"})
-    found["status"]["conditions"][-1]["lastTransitionTime"] = "2026-01-01T11:59:00Z"
-    assert (job_state(found), job_reason(found, NOW), job_duration(found, NOW)) == (
+def test_the_duration_of_a_job_ends_when_its_plane_stops() -> None:
+    cells = job("Created", "Stopped", status={"startTime": "2026-01-01T11:58:00Z"})
+    cells["status"]["conditions"][-1]["lastTransitionTime"] = "2026-01-01T11:59:00Z"
+    assert (job_state(cells), job_reason(cells, NOW), job_duration(cells, NOW)) == (
         "Stopped",
         "Stopped it is",
         "60s",
     )
 
 
-def test_the_queue_is_of_kueue_or_of_the_scheduling_policy() -> None:
-    found = job("Created")
-    found["spec"]["runPolicy"] = {"schedulingPolicy": {"queue": "gpu"}}
-    assert job_cells(found, NOW)[4] == "gpu"
+def test_the_queue_is_that_of_kueue_or_of_the_scheduling_policy() -> None:
+    cells = job("Created")
+    cells["spec"]["runPolicy"] = {"schedulingPolicy": {"queue": "gpu"}}
+    assert job_cells(cells, NOW)[4] == "gpu"
     assert job_cells(job("Created", labels={"kueue.x-k8s.io/queue-name": "q"}), NOW)[4] == "q"
 
 
@@ -108,12 +108,12 @@ def test_wide_adds_replicas_duration_phase_and_progress() -> None:
     ]
 
 
-def test_a_job_on_its_way_out_is_terminating() -> None:
+def test_a_job_with_a_deletion_timestamp_is_terminating() -> None:
     assert job_state(job("Running", deletionTimestamp="2026-01-01T11:59:00Z")) == "Terminating"
 
 
 @pytest.mark.parametrize(
-    ("progress", "told"),
+    ("progress", "expected"),
     [
         (None, "-"),
         ({"step": 120, "total": 500, "metrics": {"loss": 0.123456}}, "step 120/500 loss=0.1235"),
@@ -125,5 +125,5 @@ def test_a_job_on_its_way_out_is_terminating() -> None:
         ("nonsense", "-"),
     ],
 )
-def test_progress_is_told_in_few_words(progress: Any, told: str) -> None:
-    assert job_cells(job("Running", status={"progress": progress}), NOW, wide=True)[-1] == told
+def test_progress_is_a_short_text(progress: Any, expected: str) -> None:
+    assert job_cells(job("Running", status={"progress": progress}), NOW, wide=True)[-1] == expected

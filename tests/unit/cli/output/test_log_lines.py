@@ -1,4 +1,4 @@
-"""Lines of several replicas as one stream."""
+"""Log lines of several replicas merged into one stream."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -21,12 +21,12 @@ def line(second: int, member: str, text: str = "") -> TimedLine:
 
 
 def texts(lines: list[TimedLine]) -> list[str]:
-    return [f"{each.replica}{each.text}" for each in lines]
+    return [f"{item.replica}{item.text}" for item in lines]
 
 
 def test_lines_of_several_replicas_come_in_order_of_time() -> None:
     first, second = [line(1, "a"), line(4, "a")], [line(2, "b"), line(3, "b")]
-    assert [each.replica for each in merge_lines([first, second])] == ["a", "b", "b", "a"]
+    assert [item.replica for item in merge_lines([first, second])] == ["a", "b", "b", "a"]
 
 
 def test_lines_of_one_replica_keep_their_order_even_when_a_time_goes_back() -> None:
@@ -44,22 +44,22 @@ def test_lines_of_one_replica_keep_their_order_even_when_a_time_goes_back() -> N
         ("", ""),
     ],
 )
-def test_times_compare_as_texts_do(stamp: str, same: str) -> None:
+def test_normalized_times_compare_as_texts(stamp: str, same: str) -> None:
     assert normalized_time(stamp) == same
 
 
-def test_a_line_is_what_follows_its_time() -> None:
-    found = parse_line("worker-0", b"2026-01-01T00:00:01.5Z step 3  loss 0.1")
-    assert found == TimedLine("2026-01-01T00:00:01.500000000Z", "worker-0", "step 3  loss 0.1")
-    assert found.as_text() == "worker-0| step 3  loss 0.1"
-    assert found.as_text(prefix=False, timestamps=True) == "2026-01-01T00:00:01.500000000Z step 3  loss 0.1"
+def test_the_text_of_a_line_follows_its_time() -> None:
+    parsed = parse_line("worker-0", b"2026-01-01T00:00:01.5Z step 3  loss 0.1")
+    assert parsed == TimedLine("2026-01-01T00:00:01.500000000Z", "worker-0", "step 3  loss 0.1")
+    assert parsed.as_text() == "worker-0| step 3  loss 0.1"
+    assert parsed.as_text(prefix=False, timestamps=True) == "2026-01-01T00:00:01.500000000Z step 3  loss 0.1"
 
 
 def test_a_line_without_a_time_is_kept_whole() -> None:
     assert parse_line("w", b"no time here").text == "no time here"
 
 
-def test_a_live_line_waits_for_an_earlier_one_of_another_replica() -> None:
+def test_a_live_line_is_held_back_for_an_earlier_one_of_another_replica() -> None:
     merger = LineMerger()
     merger.add(line(2, "a"), NOW)
     merger.add(line(1, "b"), NOW + MERGE_DELAY / 2)
@@ -67,9 +67,9 @@ def test_a_live_line_waits_for_an_earlier_one_of_another_replica() -> None:
     assert texts(list(merger.due_lines(NOW + MERGE_DELAY))) == ["b", "a"]
 
 
-def test_what_is_left_at_the_end_comes_in_order() -> None:
+def test_drained_lines_come_in_order() -> None:
     merger = LineMerger()
-    for each in (line(3, "a"), line(1, "b"), line(2, "c")):
-        merger.add(each, NOW)
+    for item in (line(3, "a"), line(1, "b"), line(2, "c")):
+        merger.add(item, NOW)
     assert texts(list(merger.drain())) == ["b", "c", "a"]
     assert list(merger.due_lines(NOW + timedelta(hours=1))) == []

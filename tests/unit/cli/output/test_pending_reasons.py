@@ -1,4 +1,4 @@
-"""Why jobs wait that have not begun."""
+"""Why jobs wait for their pods."""
 
 from typing import Any
 
@@ -19,28 +19,28 @@ def pod(name: str, job: str, **status: Any) -> JSON:
 
 
 def job(name: str, *conditions: str) -> JSON:
-    held = [{"type": each, "status": "True"} for each in conditions]
-    return {"metadata": {"namespace": "team", "name": name}, "status": {"conditions": held}}
+    items = [{"type": name, "status": "True"} for name in conditions]
+    return {"metadata": {"namespace": "team", "name": name}, "status": {"conditions": items}}
 
 
 UNPLACED = [{"type": "PodScheduled", "status": "False", "message": "0/1 nodes are available: no nodes."}]
 
 
-def test_a_gang_says_what_its_scheduler_says_unless_it_runs() -> None:
-    found = podgroup_reasons(
+def test_the_reason_of_a_gang_is_its_schedulers_message_unless_it_runs() -> None:
+    reasons = podgroup_reasons(
         [
             group("a", "Pending", "0/4 members running; gang needs 4 gpu, 2 free"),
             group("b", "Running", "4/4 members running"),
             group("c", "Pending", ""),
         ]
     )
-    assert found == {Key("team", "a"): "gang needs 4 gpu, 2 free"}
+    assert reasons == {Key("team", "a"): "gang needs 4 gpu, 2 free"}
 
 
-def test_of_pods_the_first_that_cannot_go_on_says_why() -> None:
+def test_the_first_stuck_pod_of_a_job_gives_the_reason() -> None:
     waiting = [{"state": {"waiting": {"reason": "ImagePullBackOff"}}}]
     young = [{"state": {"waiting": {"reason": "ContainerCreating"}}}]
-    found = pod_reasons(
+    reasons = pod_reasons(
         [
             pod("a-worker-1", "a", conditions=UNPLACED),
             pod("a-worker-0", "a", containerStatuses=waiting),
@@ -48,57 +48,59 @@ def test_of_pods_the_first_that_cannot_go_on_says_why() -> None:
             pod("c-worker-0", "c", conditions=UNPLACED),
         ]
     )
-    assert found == {
+    assert reasons == {
         Key("team", "a"): "worker-0: ImagePullBackOff",
         Key("team", "c"): "worker-0: 0/1 nodes are available: no nodes",
     }
 
 
 class Served:
-    """A client that lists, and counts how often."""
+    """A client that records which kinds were listed."""
 
     def __init__(self, groups: list[JSON] | None, pods: list[JSON]) -> None:
         self._groups, self._pods = groups, pods
-        self.asked: list[str] = []
+        self.requests: list[str] = []
 
-    async def list(self, kind: Resource[JSON], where: Selector) -> Any:
-        self.asked.append(f"{kind.plural} {where.labels}".strip())
+    async def list(self, kind: Resource[JSON], selector: Selector) -> Any:
+        self.requests.append(f"{kind.plural} {selector.labels}".strip())
         if kind is PODGROUPS and self._groups is None:
             raise KubeError("the server could not find the requested resource")
-        found = self._groups if kind is PODGROUPS else self._pods
-        return type("Page", (), {"items": found})
+        bodies = self._groups if kind is PODGROUPS else self._pods
+        return type("Page", (), {"items": bodies})
 
 
-async def test_only_where_a_job_waits_somebody_is_asked() -> None:
+async def test_no_request_is_sent_unless_a_job_waits() -> None:
     server: Any = Served([], [])
     assert await pending_reasons(server, [job("a", "Created", "Running"), job("b", "Succeeded"), job("new")], "") == {}
-    assert server.asked == []
+    assert server.requests == []
 
 
-async def test_a_job_that_had_to_give_way_says_what_it_waits_for() -> None:
-    """It counts as running, but its pods are gone. Of a job that goes on with fewer, nothing is said by its gang."""
+async def test_a_preempted_job_has_the_reason_of_its_gang() -> None:
+    """It is Running, but its pods are gone. The gang of a job that runs with fewer replicas gives no reason."""
     specs = {"pytorchReplicaSpecs": {"Worker": {"replicas": 4}}}
-    gone, fewer, whole = ({**job(name, "Created", "Running"), "spec": specs} for name in ("gone", "fewer", "whole"))
-    whole["status"]["replicaStatuses"] = {"Worker": {"active": 4}}
+    preempted, fewer, complete = (
+        {**job(name, "Created", "Running"), "spec": specs} for name in ("gone", "fewer", "whole")
+    )
+    complete["status"]["replicaStatuses"] = {"Worker": {"active": 4}}
     fewer["status"]["replicaStatuses"] = {"Worker": {"active": 3}}
     groups = [
         group("gone", "Recovering", "0/4 members running; no room"),
         group("fewer", "Running", "3/2 members running"),
     ]
     server: Any = Served(groups, [])
-    assert await pending_reasons(server, [gone, fewer, whole], "") == {Key("team", "gone"): "no room"}
-    assert await pending_reasons(server, [whole], "") == {}
+    assert await pending_reasons(server, [preempted, fewer, complete], "") == {Key("team", "gone"): "no room"}
+    assert await pending_reasons(server, [complete], "") == {}
 
 
-async def test_pods_are_asked_for_where_no_gang_says_anything_and_a_server_need_not_know_gangs() -> None:
+async def test_pods_are_listed_if_no_gang_gives_a_reason_even_on_a_server_without_gangs() -> None:
     unplaced = [pod("b-worker-0", "b", conditions=UNPLACED)]
     server: Any = Served([group("a", "Pending", "no room")], unplaced)
-    found = await pending_reasons(server, [job("a", "Created"), job("b", "Created")], "team")
-    assert {key.name: why for key, why in found.items()} == {
+    reasons = await pending_reasons(server, [job("a", "Created"), job("b", "Created")], "team")
+    assert {key.name: message for key, message in reasons.items()} == {
         "a": "no room",
         "b": "worker-0: 0/1 nodes are available: no nodes",
     }
-    assert server.asked == ["podgroups", "pods training.kubeflow.org/job-name in (b)"]
+    assert server.requests == ["podgroups", "pods training.kubeflow.org/job-name in (b)"]
     assert await pending_reasons(Served([group("a", "Pending", "x")], []), [job("a", "Created")], "") != {}  # type: ignore[arg-type]
     unknown: Any = Served(None, unplaced)
     assert list(await pending_reasons(unknown, [job("b", "Created")], "team")) == [Key("team", "b")]

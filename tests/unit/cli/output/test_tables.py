@@ -20,7 +20,7 @@ def test_columns_line_up_and_the_last_one_is_not_padded() -> None:
     assert render(("A", "LONG"), [["x", "1"], ["yyy", "22"]]) == "A     LONG\nx     1\nyyy   22\n"
 
 
-def test_no_rows_are_nothing_at_all() -> None:
+def test_a_table_without_rows_is_empty() -> None:
     assert render(("A",), []) == ""
 
 
@@ -28,7 +28,7 @@ def test_without_headers_only_the_cells_decide_the_widths() -> None:
     assert render(("LONG", "B"), [["x", "1"]], headers=False) == "x     1\n"
 
 
-def test_rows_that_come_later_line_up_with_what_was_printed() -> None:
+def test_later_rows_line_up_with_printed_ones() -> None:
     columns = Columns(("NAME", "AGE"))
     columns.widen([["a-long-name", "1s"]])
     assert columns.line(("NAME", "AGE")) == "NAME          AGE"
@@ -70,7 +70,7 @@ def test_cells_of_a_server_become_text() -> None:
     assert labels_text(None) == "<none>"
 
 
-def test_text_is_cut_for_people_at_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_is_cut_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
     assert clipped_text("abcdef", 4) == "abcdef"
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     assert clipped_text("abcdef", 4) == "abc…"

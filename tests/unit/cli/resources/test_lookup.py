@@ -1,4 +1,4 @@
-"""What people call kinds and objects."""
+"""Kinds, objects and replicas by the words of a command line."""
 
 import pytest
 
@@ -22,12 +22,12 @@ from gangline.cli.resources.replicas import (
 )
 
 
-def test_the_kinds_known_by_heart_are_those_of_the_api() -> None:
+def test_the_built_in_job_kinds_are_those_of_the_api() -> None:
     ours = [(kind.resource.api_version, kind.kind, kind.plural) for kind in TRAINING_KINDS]
     assert [(kind.api_version, kind.kind, kind.plural) for kind in JOB_KINDS] == ours
 
 
-def test_the_labels_and_containers_known_by_heart_are_those_of_the_api() -> None:
+def test_the_built_in_labels_and_containers_are_those_of_the_api() -> None:
     from gangline.api.kubeflow import training
 
     assert (JOB_NAME, REPLICA_TYPE, REPLICA_INDEX) == (
@@ -49,7 +49,7 @@ def test_short_names_work_and_batch_jobs_are_not_ours() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "found"),
+    ("words", "expected"),
     [
         (("jobs",), [ResourceArg("jobs")]),
         (("pods", "a", "b"), [ResourceArg("pods", "a"), ResourceArg("pods", "b")]),
@@ -57,8 +57,8 @@ def test_short_names_work_and_batch_jobs_are_not_ours() -> None:
         (("tfjob/a", "pod/b"), [ResourceArg("tfjob", "a"), ResourceArg("pod", "b")]),
     ],
 )
-def test_words_name_kinds_and_objects(words: tuple[str, ...], found: list[ResourceArg]) -> None:
-    assert resource_args(words) == found
+def test_words_name_kinds_and_objects(words: tuple[str, ...], expected: list[ResourceArg]) -> None:
+    assert resource_args(words) == expected
 
 
 @pytest.mark.parametrize("words", [("tfjob/a", "b"), ("tfjob/",), ("/a",), ("a/b/c",), (",",)])
@@ -67,7 +67,7 @@ def test_mixed_or_broken_words_are_refused(words: tuple[str, ...]) -> None:
         resource_args(words)
 
 
-def test_a_bare_word_is_a_job_of_any_kind() -> None:
+def test_a_word_without_a_kind_is_a_job_of_any_kind() -> None:
     assert parse_job_arg("linear") == (JOB_KINDS, "linear")
     assert parse_job_arg("job/linear") == (JOB_KINDS, "linear")
     assert parse_job_arg("mpijob/x") == ((JOB_KINDS[3],), "x")
@@ -76,23 +76,23 @@ def test_a_bare_word_is_a_job_of_any_kind() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("worker", ReplicaSelector("worker")),
         ("Worker/3", ReplicaSelector("worker", 3)),
         ("ps-0", ReplicaSelector("ps", 0)),
     ],
 )
-def test_a_replica_is_named_by_type_and_number(text: str, found: ReplicaSelector) -> None:
-    assert replica_selector(text) == found
+def test_a_replica_is_selected_by_type_and_index(text: str, expected: ReplicaSelector) -> None:
+    assert replica_selector(text) == expected
 
 
-def test_what_is_no_replica_is_refused() -> None:
+def test_an_invalid_replica_is_refused() -> None:
     with pytest.raises(InputError, match="worker/0"):
         replica_selector("3")
 
 
-def test_a_launcher_has_no_number() -> None:
+def test_a_launcher_has_no_index() -> None:
     pod = {"metadata": {"name": "j-launcher", "labels": {REPLICA_TYPE: "launcher"}}}
     assert ReplicaSelector("launcher", 0).matches(pod)
     assert not ReplicaSelector("launcher", 1).matches(pod)

@@ -1,4 +1,4 @@
-"""Objects as they are and as they change, whatever becomes of the connection."""
+"""Listed and watched objects, across broken connections."""
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -20,19 +20,19 @@ def pod(name: str, version: int) -> JSON:
 
 
 class Script:
-    """A client that lists and watches by a script: each entry is what comes, or what goes wrong."""
+    """A client that lists and watches by a script: each entry is a result or an error."""
 
     def __init__(self, lists: list[Any], watches: list[list[Any]]) -> None:
         self._lists, self._watches = lists, watches
         self.since: list[str] = []
 
-    async def list(self, kind: Any, where: Selector) -> Page[JSON]:
-        found = self._lists.pop(0)
-        if isinstance(found, Exception):
-            raise found
-        return Page(items=tuple(found), metadata=ListMeta(resource_version="10"))
+    async def list(self, kind: Any, selector: Selector) -> Page[JSON]:
+        items = self._lists.pop(0)
+        if isinstance(items, Exception):
+            raise items
+        return Page(items=tuple(items), metadata=ListMeta(resource_version="10"))
 
-    async def watch(self, kind: Any, where: Selector, *, since: str) -> AsyncIterator[ObjectChange[JSON]]:
+    async def watch(self, kind: Any, selector: Selector, *, since: str) -> AsyncIterator[ObjectChange[JSON]]:
         self.since.append(since)
         for step in self._watches.pop(0) if self._watches else [Finished()]:
             if isinstance(step, Exception):
@@ -41,11 +41,11 @@ class Script:
 
 
 class Finished(Exception):
-    """The script is over."""
+    """Raised at the end of the script."""
 
 
 class NoWait:
-    """A clock in which waiting takes no time."""
+    """A clock on which sleeping takes no time."""
 
     def __init__(self) -> None:
         self.slept = 0
@@ -54,24 +54,24 @@ class NoWait:
         self.slept += 1
 
 
-async def seen(script: Script, clock: NoWait | None = None) -> list[WatchedObject]:
-    found: list[WatchedObject] = []
+async def collect(script: Script, clock: NoWait | None = None) -> list[WatchedObject]:
+    items: list[WatchedObject] = []
     try:
         async with aclosing(watch_objects(script, PODS, WHERE, clock or NoWait())) as stream:  # type: ignore[arg-type]
-            async for each in stream:
-                found.append(each)  # noqa: PERF401 - kept although it raises
+            async for change in stream:
+                items.append(change)  # noqa: PERF401 - kept although it raises
     except (Finished, Unreachable):
         pass
-    return found
+    return items
 
 
 def modified(body: JSON) -> ObjectChange[JSON]:
     return ObjectChange(ChangeType.MODIFIED, body)
 
 
-async def test_what_is_there_comes_first_then_a_mark_then_changes() -> None:
+async def test_existing_objects_come_first_then_a_mark_then_changes() -> None:
     script = Script([[pod("a", 1)]], [[modified(pod("a", 11)), ObjectChange(ChangeType.DELETED, pod("a", 12))]])
-    assert await seen(script) == [
+    assert await collect(script) == [
         WatchedObject(pod("a", 1)),
         WatchedObject(None),
         WatchedObject(pod("a", 11)),
@@ -79,38 +79,38 @@ async def test_what_is_there_comes_first_then_a_mark_then_changes() -> None:
     ]
 
 
-async def test_a_watch_that_ends_goes_on_where_it_was() -> None:
+async def test_a_watch_that_ends_is_resumed_from_its_version() -> None:
     script = Script([[]], [[modified(pod("a", 11))], [modified(pod("a", 12))]])
-    assert len(await seen(script)) == 3
+    assert len(await collect(script)) == 3
     assert script.since == ["10", "11", "12"]
 
 
-async def test_after_forgetting_only_what_differs_is_told_again() -> None:
+async def test_after_gone_only_differences_are_yielded() -> None:
     forgot = Gone(Status(code=410, reason="Expired"))
     script = Script([[pod("a", 1), pod("b", 2), pod("c", 3)], [pod("a", 1), pod("b", 20)]], [[forgot]])
-    told = await seen(script)
-    assert told[3:] == [
+    changes = await collect(script)
+    assert changes[3:] == [
         WatchedObject(None),
         WatchedObject(pod("c", 3), deleted=True),
         WatchedObject(pod("b", 20)),
     ]
 
 
-async def test_a_broken_stream_is_made_again_after_a_pause() -> None:
+async def test_a_broken_stream_is_reconnected_after_a_pause() -> None:
     clock = NoWait()
     script = Script([[], [pod("a", 1)]], [[StreamBroken("cut")]])
-    assert await seen(script, clock) == [WatchedObject(None), WatchedObject(pod("a", 1))]
+    assert await collect(script, clock) == [WatchedObject(None), WatchedObject(pod("a", 1))]
     assert clock.slept == 1
 
 
-async def test_a_server_that_stays_away_is_given_up() -> None:
+async def test_a_server_that_stays_unreachable_is_an_error() -> None:
     clock = NoWait()
     script = Script([[], *[Unreachable("away")] * (MAX_RECONNECTS + 1)], [[StreamBroken("cut")]])
-    assert await seen(script, clock) == [WatchedObject(None)]
+    assert await collect(script, clock) == [WatchedObject(None)]
     assert clock.slept == MAX_RECONNECTS
 
 
-async def test_a_server_that_was_never_there_is_told_at_once() -> None:
+async def test_a_server_that_was_never_reachable_is_an_error_at_once() -> None:
     clock = NoWait()
-    assert await seen(Script([Unreachable("away")], []), clock) == []
+    assert await collect(Script([Unreachable("away")], []), clock) == []
     assert clock.slept == 0

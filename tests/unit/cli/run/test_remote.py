@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gangline.cli.flags.server_options import ServerOptions
+from gangline.cli.connect.server import ServerOptions
 from gangline.cli.main import run
 from gangline.cli.manifests.from_command import job_from_command
 from gangline.cli.run.remote import server_flags

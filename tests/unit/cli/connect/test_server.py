@@ -1,4 +1,4 @@
-"""Which server a command speaks to."""
+"""Which server a command talks to, and how work on it ends."""
 
 import asyncio
 import fcntl
@@ -18,18 +18,11 @@ from gangline.api.scheme import Resource
 from gangline.base.errors import InputError
 from gangline.cli.connect.archived_runs import READ_ONLY_ERROR
 from gangline.cli.connect.live_runs import KUBECONFIG_NAME, publish_kubeconfig
-from gangline.cli.connect.server import archive_flags, single_error
-from gangline.cli.errors import error_with_server
+from gangline.cli.connect.run_work import run_async, run_blocking
+from gangline.cli.connect.server import ServerOptions, ServerTarget, archive_flags, find_server
+from gangline.cli.errors import error_line, error_with_server, single_error
 from gangline.cli.flags.commands import cli_command
-from gangline.cli.flags.server_options import (
-    ServerOptions,
-    ServerTarget,
-    error_line,
-    find_server,
-    run_async,
-    run_blocking,
-    server_options_all,
-)
+from gangline.cli.flags.server_options import server_options_all
 from gangline.kube.client import Client
 from gangline.kube.config.connection import Connection
 from gangline.kube.config.credentials import StaticToken
@@ -63,7 +56,7 @@ def kubeconfig(file: Path, server: str, namespace: str = "") -> Path:
 
 @pytest.fixture
 def plane(tmp_path: Path) -> Iterator[Path]:
-    """The folder of a plane that looks as if it ran: somebody holds its lock."""
+    """The folder of a plane that seems to run: its lock is held."""
     folder = tmp_path / "plane"
     kubeconfig(folder / "kubeconfig", "http://plane:1")
     (folder / "pid").write_text(str(os.getpid()))
@@ -76,7 +69,7 @@ def plane(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def going(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The state folder of two runs that go on: of `old`, and of `new`, which began later."""
+    """The state folder of two runs in progress: with the job `old`, and later with `new`."""
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     monkeypatch.setenv("GANGLINE_HOME", str(tmp_path / "home"))
@@ -89,7 +82,7 @@ def going(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
-def test_where_there_is_no_server_a_run_that_goes_on_is_asked(going: Path, tmp_path: Path) -> None:
+def test_without_a_server_a_run_in_progress_is_used(going: Path, tmp_path: Path) -> None:
     environ = {"GANGLINE_HOME": str(going)}
     assert find_server(ServerOptions(), environ, tmp_path).connection.server == "http://new:1"
     assert find_server(ServerOptions(context="gangline"), environ, tmp_path).connection.server == "http://new:1"
@@ -97,20 +90,20 @@ def test_where_there_is_no_server_a_run_that_goes_on_is_asked(going: Path, tmp_p
     assert (old.connection.server, old.run_folder) == ("http://old:1", tmp_path / "tmp" / "gangline-old")
 
 
-def test_a_run_hides_neither_a_cluster_nor_a_plane_nor_what_is_left_of_another_job(
+def test_a_run_hides_neither_a_cluster_nor_a_plane_nor_the_archive_of_another_job(
     going: Path, plane: Path, left: Path, tmp_path: Path
 ) -> None:
     assert find_server(ServerOptions(), {"GANGLINE_HOME": str(plane)}, tmp_path).plane_folder == plane
     variable = {"KUBECONFIG": str(kubeconfig(tmp_path / "variable", "http://variable:1"))}
     assert find_server(ServerOptions(), variable, tmp_path).connection.server == "http://variable:1"
-    # Those of another state folder are not ours.
+    # Runs of another state folder are ignored.
     assert find_server(ServerOptions(), {"GANGLINE_HOME": str(left)}, tmp_path).archive == left
     shutil.copytree(left, going)
     assert find_server(ServerOptions(job_hint="small"), {"GANGLINE_HOME": str(going)}, tmp_path).archive == going
     assert find_server(ServerOptions(job_hint="old"), {"GANGLINE_HOME": str(going)}, tmp_path).run_folder is not None
 
 
-def test_a_server_that_goes_away_is_told_once_however_many_asked_it() -> None:
+def test_a_lost_server_is_one_error_however_many_tasks_use_it() -> None:
     errors = [Unreachable("first"), ExceptionGroup("", [Unreachable("second"), Unreachable("third")])]
     with pytest.raises(Unreachable, match="first"), single_error():
         raise ExceptionGroup("", errors)
@@ -118,27 +111,27 @@ def test_a_server_that_goes_away_is_told_once_however_many_asked_it() -> None:
         raise ExceptionGroup("", [*errors, RuntimeError("a mistake of ours")])
 
 
-def test_flags_go_before_the_environment_and_that_before_a_plane(tmp_path: Path, plane: Path) -> None:
+def test_flags_win_over_the_environment_and_that_over_a_plane(tmp_path: Path, plane: Path) -> None:
     flag, variable = (kubeconfig(tmp_path / name, f"http://{name}:1") for name in ("flag", "variable"))
     environ = {"KUBECONFIG": str(variable), "GANGLINE_HOME": str(plane)}
     assert find_server(ServerOptions(kubeconfig=str(flag)), environ, tmp_path).connection.server == "http://flag:1"
     assert find_server(ServerOptions(), environ, tmp_path).connection.server == "http://variable:1"
 
 
-def test_a_running_plane_goes_before_the_default_kubeconfig_and_that_is_said(
+def test_a_running_plane_wins_over_the_default_kubeconfig_and_is_printed(
     tmp_path: Path, plane: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kubeconfig(tmp_path / ".kube" / "config", "http://default:1")
-    found = find_server(ServerOptions(), {"GANGLINE_HOME": str(plane)}, tmp_path)
-    assert (found.connection.server, found.plane_folder) == ("http://plane:1", plane)
-    told = capsys.readouterr()
-    assert (told.out, told.err) == ("", "server: the plane of this machine (http://plane:1)\n")
+    target = find_server(ServerOptions(), {"GANGLINE_HOME": str(plane)}, tmp_path)
+    assert (target.connection.server, target.plane_folder) == ("http://plane:1", plane)
+    output = capsys.readouterr()
+    assert (output.out, output.err) == ("", "server: the plane of this machine (http://plane:1)\n")
 
 
 def test_a_context_is_looked_for_in_the_kubeconfig_even_if_a_plane_runs(tmp_path: Path, plane: Path) -> None:
     kubeconfig(tmp_path / ".kube" / "config", "http://default:1")
-    found = find_server(ServerOptions(context="there"), {"GANGLINE_HOME": str(plane)}, tmp_path)
-    assert (found.connection.server, found.connection.context) == ("http://default:1", "there")
+    target = find_server(ServerOptions(context="there"), {"GANGLINE_HOME": str(plane)}, tmp_path)
+    assert (target.connection.server, target.connection.context) == ("http://default:1", "there")
 
 
 def test_a_plane_that_died_is_not_used(tmp_path: Path) -> None:
@@ -152,18 +145,18 @@ def test_a_plane_that_died_is_not_used(tmp_path: Path) -> None:
     )
 
 
-def test_a_plane_found_by_its_own_kubeconfig_is_known_as_one(tmp_path: Path, plane: Path) -> None:
+def test_a_plane_is_recognised_by_its_own_kubeconfig(tmp_path: Path, plane: Path) -> None:
     assert find_server(ServerOptions(), {"KUBECONFIG": str(plane / "kubeconfig")}, tmp_path).plane_folder == plane
 
 
-def test_without_any_server_the_way_to_one_is_told(tmp_path: Path) -> None:
+def test_without_any_server_the_error_says_how_to_start_one(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="gangline up"):
         find_server(ServerOptions(), {"GANGLINE_HOME": str(tmp_path / "none")}, tmp_path)
 
 
 @pytest.fixture
 def left(tmp_path: Path) -> Path:
-    """A folder in which runs left something."""
+    """A state folder with an archived run."""
     folder = tmp_path / "left"
     archive_run(
         folder / "runs",
@@ -175,32 +168,32 @@ def left(tmp_path: Path) -> Path:
     return folder
 
 
-def test_what_runs_left_is_read_where_there_is_no_server_at_all(tmp_path: Path, left: Path) -> None:
+def test_the_archive_is_read_if_there_is_no_server(tmp_path: Path, left: Path) -> None:
     environ = {"GANGLINE_HOME": str(left)}
-    found = find_server(ServerOptions(), environ, tmp_path)
-    assert (found.archive, found.plane_folder, found.namespace) == (left, None, "default")
+    target = find_server(ServerOptions(), environ, tmp_path)
+    assert (target.archive, target.plane_folder, target.namespace) == (left, None, "default")
     assert find_server(ServerOptions(namespace="mine"), environ, tmp_path).object_namespace == "mine"
     everywhere = find_server(ServerOptions(all_namespaces=True), environ, tmp_path)
     assert (everywhere.namespace, everywhere.object_namespace) == ("", "default")
 
 
-def test_the_store_of_a_stopped_plane_is_something_to_read(tmp_path: Path) -> None:
+def test_the_store_of_a_stopped_plane_is_an_archive(tmp_path: Path) -> None:
     (tmp_path / "plane" / "state").mkdir(parents=True)
     (tmp_path / "plane" / "state" / "state.db").write_text("")
-    found = find_server(ServerOptions(), {"GANGLINE_HOME": str(tmp_path / "plane")}, tmp_path)
-    assert found.archive == tmp_path / "plane"
+    target = find_server(ServerOptions(), {"GANGLINE_HOME": str(tmp_path / "plane")}, tmp_path)
+    assert target.archive == tmp_path / "plane"
 
 
-def test_every_server_goes_before_what_runs_left(tmp_path: Path, left: Path) -> None:
+def test_every_server_wins_over_the_archive(tmp_path: Path, left: Path) -> None:
     environ = {"GANGLINE_HOME": str(left)}
     variable = kubeconfig(tmp_path / "variable", "http://variable:1")
     assert find_server(ServerOptions(), {**environ, "KUBECONFIG": str(variable)}, tmp_path).archive is None
     kubeconfig(tmp_path / ".kube" / "config", "http://default:1")
-    found = find_server(ServerOptions(), environ, tmp_path)
-    assert (found.archive, found.connection.server) == (None, "http://default:1")
+    target = find_server(ServerOptions(), environ, tmp_path)
+    assert (target.archive, target.connection.server) == (None, "http://default:1")
 
 
-def test_a_server_that_was_asked_for_and_is_not_there_is_an_error(tmp_path: Path, left: Path) -> None:
+def test_a_missing_server_that_was_named_is_an_error(tmp_path: Path, left: Path) -> None:
     environ = {"GANGLINE_HOME": str(left)}
     for options in (
         ServerOptions(context="prod"),
@@ -215,22 +208,22 @@ def test_a_server_that_was_asked_for_and_is_not_there_is_an_error(tmp_path: Path
 
 def test_this_machine_has_a_context_of_its_own(tmp_path: Path, left: Path) -> None:
     kubeconfig(tmp_path / ".kube" / "config", "http://default:1")
-    found = find_server(ServerOptions(context="gangline"), {"GANGLINE_HOME": str(left)}, tmp_path)
-    assert found.archive == left
+    target = find_server(ServerOptions(context="gangline"), {"GANGLINE_HOME": str(left)}, tmp_path)
+    assert target.archive == left
     with pytest.raises(ConfigError, match="gangline"):
         find_server(ServerOptions(context="gangline"), {"GANGLINE_HOME": str(tmp_path / "none")}, tmp_path)
 
 
-def test_the_context_of_this_machine_is_its_plane_while_that_runs(tmp_path: Path, plane: Path) -> None:
+def test_the_context_of_this_machine_is_its_plane_while_it_runs(tmp_path: Path, plane: Path) -> None:
     kubeconfig(tmp_path / ".kube" / "config", "http://default:1")
     body = yaml.safe_load((plane / "kubeconfig").read_text())
     body["contexts"][0]["name"] = "gangline"
     (plane / "kubeconfig").write_text(yaml.safe_dump(body))
-    found = find_server(ServerOptions(context="gangline"), {"GANGLINE_HOME": str(plane)}, tmp_path)
-    assert (found.connection.server, found.plane_folder) == ("http://plane:1", plane)
+    target = find_server(ServerOptions(context="gangline"), {"GANGLINE_HOME": str(plane)}, tmp_path)
+    assert (target.connection.server, target.plane_folder) == ("http://plane:1", plane)
 
 
-def test_how_to_read_what_a_run_left_is_known(tmp_path: Path, left: Path, plane: Path) -> None:
+def test_archive_flags_lead_to_the_archive_of_a_run(tmp_path: Path, left: Path, plane: Path) -> None:
     environ = {"GANGLINE_HOME": str(left)}
     assert archive_flags(environ, tmp_path) == ""
     assert archive_flags({**environ, "KUBECONFIG": "x"}, tmp_path) == " --context gangline"
@@ -242,7 +235,7 @@ def test_how_to_read_what_a_run_left_is_known(tmp_path: Path, left: Path, plane:
 
 @pytest.fixture
 def nowhere(tmp_path: Path, left: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No server, and what runs left."""
+    """No server, but an archived run."""
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -251,10 +244,10 @@ def nowhere(tmp_path: Path, left: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.usefixtures("nowhere")
 @pytest.mark.parametrize("way", [run_blocking, run_async])
-def test_a_verb_reads_it_and_one_line_says_so(way: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    async def work(client: Client, place: ServerTarget) -> int:
-        found = await client.get(JOBS, Key(place.object_namespace, "small"))
-        return 7 if found["metadata"]["name"] == "small" else 1
+def test_work_reads_the_archive_and_one_line_says_so(way: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    async def work(client: Client, target: ServerTarget) -> int:
+        job = await client.get(JOBS, Key(target.object_namespace, "small"))
+        return 7 if job["metadata"]["name"] == "small" else 1
 
     assert way(ServerOptions(), work) == 7
     assert capsys.readouterr().err == "no server is running; reading what earlier runs left\n"
@@ -262,30 +255,30 @@ def test_a_verb_reads_it_and_one_line_says_so(way: Any, capsys: pytest.CaptureFi
 
 @pytest.mark.usefixtures("nowhere")
 @pytest.mark.parametrize("way", [run_blocking, run_async])
-def test_errors_are_told_as_those_of_a_server(way: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    async def missing(client: Client, place: ServerTarget) -> None:
-        await client.get(JOBS, Key(place.object_namespace, "none"))
+def test_errors_of_the_archive_are_printed_as_those_of_a_server(way: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    async def missing(client: Client, target: ServerTarget) -> None:
+        await client.get(JOBS, Key(target.object_namespace, "none"))
 
-    async def writing(client: Client, place: ServerTarget) -> None:
-        await client.delete(JOBS, Key(place.object_namespace, "small"))
+    async def writing(client: Client, target: ServerTarget) -> None:
+        await client.delete(JOBS, Key(target.object_namespace, "small"))
 
     assert way(ServerOptions(), missing, missing=102) == 102
     assert way(ServerOptions(), writing) == 1
-    told = capsys.readouterr().err.splitlines()
-    assert told[1].startswith("Error from server (NotFound): ")
-    assert told[3] == f"error: {READ_ONLY_ERROR}"
+    output = capsys.readouterr().err.splitlines()
+    assert output[1].startswith("Error from server (NotFound): ")
+    assert output[3] == f"error: {READ_ONLY_ERROR}"
 
 
 @pytest.mark.usefixtures("nowhere")
-def test_what_needs_a_server_that_runs_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    async def work(client: Client, place: ServerTarget) -> None:
+def test_work_that_needs_a_live_server_refuses_the_archive(capsys: pytest.CaptureFixture[str]) -> None:
+    async def work(client: Client, target: ServerTarget) -> None:
         raise AssertionError
 
     assert run_blocking(ServerOptions(), work, alive=True) == 1
     assert "gangline up --detach" in capsys.readouterr().err
 
 
-def test_namespaces_come_from_the_flag_then_from_the_context(tmp_path: Path) -> None:
+def test_the_namespace_is_that_of_the_flag_or_of_the_context(tmp_path: Path) -> None:
     file = kubeconfig(tmp_path / "k", "http://x:1", "team")
     environ = {"KUBECONFIG": str(file)}
     assert find_server(ServerOptions(), environ, tmp_path).namespace == "team"
@@ -294,11 +287,13 @@ def test_namespaces_come_from_the_flag_then_from_the_context(tmp_path: Path) -> 
     assert (everywhere.namespace, everywhere.object_namespace) == ("", "team")
 
 
-def test_somebody_else_may_be_acted_as(tmp_path: Path) -> None:
+def test_impersonation_is_part_of_the_connection(tmp_path: Path) -> None:
     environ = {"KUBECONFIG": str(kubeconfig(tmp_path / "k", "http://x:1"))}
-    found = find_server(ServerOptions(as_user="ann", as_groups=("a", "b")), environ, tmp_path).connection.impersonate
-    assert found is not None
-    assert found.headers() == (
+    impersonation = find_server(
+        ServerOptions(as_user="ann", as_groups=("a", "b")), environ, tmp_path
+    ).connection.impersonate
+    assert impersonation is not None
+    assert impersonation.headers() == (
         ("Impersonate-User", "ann"),
         ("Impersonate-Group", "a"),
         ("Impersonate-Group", "b"),
@@ -308,7 +303,7 @@ def test_somebody_else_may_be_acted_as(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "line"),
     [
         (
             NotFound(Status(reason="NotFound", message='pods "x" not found', code=404)),
@@ -323,44 +318,44 @@ def test_somebody_else_may_be_acted_as(tmp_path: Path) -> None:
         (InputError("wrong"), "error: wrong"),
     ],
 )
-def test_errors_are_one_line_in_kubectls_words(error: Any, told: str) -> None:
-    assert error_line(error) == told
+def test_errors_are_one_line_in_kubectls_words(error: Any, line: str) -> None:
+    assert error_line(error) == line
 
 
 def test_an_error_becomes_a_line_and_an_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ServerOptions(kubeconfig=str(kubeconfig(tmp_path / "k", "http://127.0.0.1:1")))
 
-    async def missing(client: Client, place: ServerTarget) -> int:
+    async def missing(client: Client, target: ServerTarget) -> int:
         raise NotFound(Status(reason="NotFound", message="gone", code=404))
 
-    async def unreachable(client: Client, place: ServerTarget) -> int:
+    async def unreachable(client: Client, target: ServerTarget) -> int:
         await client.list(client.unstructured(next(iter(client.scheme))))
         return 0
 
     assert run_blocking(options, missing, missing=102) == 102
     assert run_blocking(options, unreachable) == 1
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.splitlines()[0] == "Error from server (NotFound): gone"
-    assert told.err.splitlines()[1] == (
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.splitlines()[0] == "Error from server (NotFound): gone"
+    assert output.err.splitlines()[1] == (
         "error: http://127.0.0.1:1: Connection refused; is that server up, and is context "
         f"here in {tmp_path / 'k'} the one you mean?"
     )
 
 
-def test_whoever_the_server_does_not_know_is_told_whose_credentials_those_were(tmp_path: Path) -> None:
-    found = find_server(ServerOptions(kubeconfig=str(kubeconfig(tmp_path / "k", "http://127.0.0.1:1")))).connection
+def test_unauthorized_names_the_source_of_the_credentials(tmp_path: Path) -> None:
+    connection = find_server(ServerOptions(kubeconfig=str(kubeconfig(tmp_path / "k", "http://127.0.0.1:1")))).connection
     error = Unauthorized(Status(reason="Unauthorized", message="Unauthorized", code=401))
-    assert error_with_server(error, found) == (
+    assert error_with_server(error, connection) == (
         f"Error from server (Unauthorized): Unauthorized; the credentials of context here in {tmp_path / 'k'} "
         "are wrong or have expired: log in again"
     )
 
 
-def test_both_ways_to_ask_say_the_same_of_a_server_that_is_not_there(
+def test_blocking_and_async_work_print_the_same_for_an_unreachable_server(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def work(client: Client, place: ServerTarget) -> int:
+    async def work(client: Client, target: ServerTarget) -> int:
         await client.list(client.unstructured(next(iter(client.scheme))))
         return 0
 
@@ -373,25 +368,25 @@ def test_both_ways_to_ask_say_the_same_of_a_server_that_is_not_there(
 
 
 def test_options_of_the_server_arrive_as_one_value() -> None:
-    got: list[ServerOptions] = []
+    received: list[ServerOptions] = []
 
     @cli_command()
     @server_options_all
     def look(server: ServerOptions) -> None:
         """Look."""
-        got.append(server)
+        received.append(server)
 
-    done = CliRunner().invoke(
+    completed = CliRunner().invoke(
         look, ["-A", "-n", "x", "--as", "ann", "--as-group", "g", "--request-timeout", "5s", "-vv"]
     )
-    assert done.exit_code == 0, done.output
-    (found,) = got
-    assert (found.all_namespaces, found.namespace, found.as_user, found.as_groups) == (
+    assert completed.exit_code == 0, completed.output
+    (options,) = received
+    assert (options.all_namespaces, options.namespace, options.as_user, options.as_groups) == (
         True,
         "x",
         "ann",
         ("g",),
     )
-    assert found.request_timeout is not None
-    assert found.request_timeout.total_seconds() == 5
-    assert found.verbose == 2
+    assert options.request_timeout is not None
+    assert options.request_timeout.total_seconds() == 5
+    assert options.verbose == 2

@@ -4,6 +4,7 @@ Keys are written once, readable by their owner only, into the plane's folder. No
 of another program.
 """
 
+import ssl
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -47,3 +48,14 @@ def ensure_certificates(folder: Path, hosts: tuple[str, ...], now: datetime) -> 
     if not is_valid(admin, now):
         issue(ca, admin, "admin", now, organization="system:masters")
     return PlaneCertificates(ca.certificate, server, admin)
+
+
+def server_tls_context(certificates: PlaneCertificates, *, client_certificates: bool = False) -> ssl.SSLContext:
+    """TLS for a server with these certificates; `client_certificates` lets clients authenticate by one of the CA."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(certificates.server.certificate, certificates.server.key)
+    if client_certificates:
+        context.load_verify_locations(certificates.ca)
+        context.verify_mode = ssl.CERT_OPTIONAL
+    return context

@@ -1,4 +1,4 @@
-"""The embedded control plane with a node, as one async context manager."""
+"""The embedded control plane with a node, in one async context manager."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
@@ -22,6 +22,7 @@ from gangline.kube.transport.http import HttpTransport
 from gangline.local.controllers.claims import CLAIMS, ClaimProtectionController, terminating_claims
 from gangline.local.controllers.default_scheduler import DefaultScheduler, FreedCapacity, unbound_pods
 from gangline.local.plane import PlaneSettings, control_plane
+from gangline.node.checkpoint import StateFolder
 from gangline.node.kubelet import DEFAULT_NAME, LocalKubelet
 from gangline.node.logs import NodeLogReader
 from gangline.node.network.setup import set_up_network
@@ -34,32 +35,34 @@ from gangline.runtime.sources import InformerSource, KeyMapFunc, KeySource, own_
 
 
 class LocalSettings(msgspec.Struct, frozen=True):
-    """Where local pods run, where their logs go, and where state is kept."""
+    """The folders of a local cluster, and the settings of its parts."""
 
     folder: Path
+    """Where pods run."""
     logs: Path
+    """The node's state folder, with the logs of pods."""
     state: Path | None = None
-    """The folder of the store. None: in memory, gone when the block ends."""
+    """The folder of the store. None: in memory, lost when the block ends."""
     plane: PlaneSettings = PlaneSettings()
     node: NodeSettings = NodeSettings()
     default_scheduler_enabled: bool = True
-    """Whether pods of default-scheduler are bound here; off leaves them to somebody else."""
+    """Whether pods of default-scheduler are bound here. Off leaves them to another scheduler."""
 
 
 class LocalCluster(msgspec.Struct, frozen=True):
-    """A running plane."""
+    """A running local cluster."""
 
     url: str
     client: Client
     connection: Connection
     store: Store
-    """All that the server knows; still readable when the plane has ended."""
+    """The server's objects; readable also after the plane has ended."""
     access: PlaneAccess
-    """For other clients: `access.kubeconfig()`."""
+    """How other clients reach the plane: `access.kubeconfig()`."""
 
 
 def unbound_pods_on_node_change(pods: Cache[Pod]) -> KeyMapFunc[core.Node]:
-    """A change of a node may be what unbound pods wait for."""
+    """Maps a changed node to all unbound pods, which may fit it now."""
 
     def keys(_: core.Node) -> Iterable[Key]:
         return unbound_pods(pods)
@@ -69,7 +72,7 @@ def unbound_pods_on_node_change(pods: Cache[Pod]) -> KeyMapFunc[core.Node]:
 
 @asynccontextmanager
 async def local_cluster(settings: LocalSettings, scheme: Scheme, clock: Clock) -> AsyncIterator[LocalCluster]:
-    """API server, binder, address book and node, until the block ends; then no process is left."""
+    """API server, scheduler, network and node, until the block ends; then no process is left."""
     journal = SqliteJournal(settings.state) if settings.state is not None else None
     nodes: dict[str, PodStreams] = {}
     async with (
@@ -93,7 +96,7 @@ async def _run_controllers(
     recorder = EventRecorder(client, "gangline.dev/node", DEFAULT_NAME, clock)
     manager = Manager(client, clock, recorder=recorder)
     pods, machines = manager.informer(Pod), manager.informer(core.Node)
-    with set_up_network(manager, client, pods, settings.logs, settings.node, access) as given:
+    with set_up_network(manager, client, pods, settings.logs, settings.node, access) as setup:
         node = LocalKubelet(
             client,
             pods,
@@ -101,23 +104,23 @@ async def _run_controllers(
             logs=settings.logs,
             clock=clock,
             settings=settings.node,
-            ports=given.ports,
+            ports=setup.ports,
             recorder=recorder,
             access=access,
-            network=given.network,
+            network=setup.network,
         )
         nodes[node.name] = NodeStreams(node, NodeLogReader(settings.logs, clock), clock)
         if settings.default_scheduler_enabled:
-            binder = DefaultScheduler(pods.cache, machines.cache, client, clock)
+            scheduler = DefaultScheduler(pods.cache, machines.cache, client, clock)
             sources: list[KeySource] = [
                 InformerSource(pods, own_key),
                 FreedCapacity(pods),
                 InformerSource(machines, unbound_pods_on_node_change(pods.cache)),
             ]
-            manager.new_controller("binder", binder, sources, ControllerOptions(workers=1))
+            manager.new_controller("binder", scheduler, sources, ControllerOptions(workers=1))
         claims = manager.informer(CLAIMS)
-        keeper = ClaimProtectionController(claims.cache, client, settings.logs / "claims")
+        protection = ClaimProtectionController(claims.cache, client, StateFolder(settings.logs))
         sources = [InformerSource(claims, own_key), InformerSource(pods, terminating_claims(claims.cache))]
-        manager.new_controller("claims", keeper, sources, ControllerOptions(workers=1))
+        manager.new_controller("claims", protection, sources, ControllerOptions(workers=1))
         manager.add_runnable(node.run)
         await manager.run(signals=False)

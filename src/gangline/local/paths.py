@@ -1,4 +1,4 @@
-"""Where the plane of this machine keeps its things. Light: every command asks."""
+"""The folder in which the plane of this machine keeps its state. Cheap to import: every command needs it."""
 
 import os
 from collections.abc import Mapping
@@ -6,10 +6,10 @@ from pathlib import Path
 
 
 def home_folder(given: Path | None = None, environ: Mapping[str, str] = os.environ) -> Path:
-    """The folder asked for, by argument or GANGLINE_HOME; else the user's state folder."""
-    asked = given or environ.get("GANGLINE_HOME")
-    if asked:
-        return Path(asked).absolute()
+    """The folder of the argument or of GANGLINE_HOME; else the user's state folder."""
+    folder = given or environ.get("GANGLINE_HOME")
+    if folder:
+        return Path(folder).absolute()
     import platformdirs
 
     return Path(platformdirs.user_state_dir("gangline", appauthor=False))

@@ -16,8 +16,8 @@ from gangline.node.environment import (
     environment_refs,
     expand,
 )
+from gangline.node.pod_types import RunContainer, RunPod
 from gangline.node.runtime.paths import PathMapping, volume_variable
-from gangline.node.types import RunContainer, RunPod
 
 GIVEN = Configuration(
     {"c": ConfigMap(data={"a": "1", "b": "2"})},

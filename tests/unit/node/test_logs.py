@@ -119,7 +119,7 @@ async def test_rotated_files_are_read_in_order(tmp_path: Path) -> None:
 
 async def test_following_ends_with_the_run(tmp_path: Path) -> None:
     files, clock = run(tmp_path), FakeClock()
-    lock = files.acquire_lock()
+    lock = files.lock.acquire()
     files.log_file.write_text(line("first"))
     found: list[bytes] = []
 

@@ -18,7 +18,7 @@ from gangline.node.resources import (
     resident_memory,
 )
 from gangline.node.runtime.images import ImageMappings, check_command, image_matches
-from gangline.node.runtime.process import StartFailed
+from gangline.node.runtime.runtime import StartFailed
 
 
 def test_capacity_is_the_machines_and_what_is_declared(tmp_path: Path) -> None:

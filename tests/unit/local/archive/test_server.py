@@ -15,8 +15,8 @@ from gangline.apiserver.store.records import StoreWrite
 from gangline.apiserver.store.sqlite import DATABASE_FILE, SqliteJournal
 from gangline.apiserver.store.store import Store
 from gangline.base.clock import SystemClock
+from gangline.local.archive.closed_objects import job_with_run_end
 from gangline.local.archive.server import archive_plane, merge_run, read_store, stopped_at
-from gangline.local.archive.snapshot import job_with_run_end
 from gangline.local.home import PlaneHome
 from gangline.node.checkpoint import StateFolder
 from gangline.schema.crds.job_crds import crd
@@ -64,7 +64,7 @@ async def test_what_ran_when_a_plane_was_stopped_is_shown_stopped_unless_it_stil
     (files,) = StateFolder(home.pods).pod(Key("default", "small-worker-0"), "pod").runs("tensorflow")
     assert await states(home) == ("Stopped", "Failed")
     assert await states(home, as_it_was=True) == ("Running", "Running")
-    lock = files.acquire_lock()
+    lock = files.lock.acquire()
     try:
         assert await states(home) == ("Running", "Running")
     finally:

@@ -10,8 +10,8 @@ from gangline.api.core import Service
 from gangline.api.kubeflow.training import ADDRESSES_ANNOTATION
 from gangline.api.meta import JSON, Key
 from gangline.node.network.service_ports import PortTaken, ServicePortAllocator, service_ports
+from gangline.node.pod_types import RunPod
 from gangline.node.ports import bind_port, reserve_port
-from gangline.node.types import RunPod
 from gangline.runtime.cache import Cache
 from support.servers.node_api import NodeApi
 

@@ -8,7 +8,6 @@ import pytest
 from gangline.node.pods.plan import (
     DEADLINE_EXCEEDED,
     Activity,
-    Backoff,
     ContainerExit,
     ContainerObservation,
     ContainerRun,
@@ -22,7 +21,9 @@ from gangline.node.pods.plan import (
     Termination,
     plan,
     pod_has_finished,
+    restart_delay,
 )
+from gangline.node.settings import Backoff
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 GRACE = timedelta(seconds=30)
@@ -145,9 +146,8 @@ def test_back_off_doubles_to_five_minutes(streak: int, delay: int) -> None:
 def test_back_off_starts_anew_after_ten_minutes_of_running() -> None:
     long = ended(code=1, streak=7, lasted=timedelta(minutes=10))
     assert steps(long, policy="Always") == (StartContainer("main", 8, 1),)
-    assert Backoff().scaled(0.1).delay(ContainerRun(3, streak=1, started_at=NOW, exit=ContainerExit(1, NOW))) == second(
-        1
-    )
+    short = ContainerRun(3, streak=1, started_at=NOW, exit=ContainerExit(1, NOW))
+    assert restart_delay(short, Backoff(initial=second(1))) == second(1)
 
 
 def test_what_cannot_start_is_tried_again_in_time() -> None:

@@ -11,9 +11,10 @@ from aiohttp import web
 
 from gangline.api.meta import JSON
 from gangline.base.clock import SystemClock
-from gangline.node.pods.probes import ContainerTarget, ThresholdCounter, run_action, run_probe
+from gangline.node.pod_types import Action, Probe
+from gangline.node.pods.probes import ThresholdCounter, run_action, run_probe
 from gangline.node.ports import bind_port
-from gangline.node.types import Action, Probe
+from gangline.node.runtime.runtime import ContainerTarget
 from gangline.testing.clock import FakeClock, settle
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import msgspec
 
+from gangline.node.pod_types import RunPod
 from gangline.node.runtime.paths import ensure_artifacts_folder
-from gangline.node.types import RunPod
 
 
 def pod(**labels: str) -> RunPod:

@@ -8,9 +8,9 @@ import psutil
 import pytest
 
 from gangline.kube.podstreams import ExecFailed
-from gangline.node.pods.probes import ContainerTarget
 from gangline.node.runtime.exec import DRAIN_TIMEOUT, ExecProcess, exec_command
 from gangline.node.runtime.paths import PathMapping
+from gangline.node.runtime.runtime import ContainerTarget
 from gangline.testing.clock import FakeClock, settle
 
 WAIT = 60.0

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from gangline.node.checkpoint import RunFiles, RunRecord
-from gangline.node.runtime.container_config import ContainerConfig, ContainerMount
+from gangline.node.pod_types import RunContainer, RunPod
 from gangline.node.runtime.podman import ContainerEngineRuntime
+from gangline.node.runtime.runtime import ContainerConfig, ContainerMount
 from gangline.node.settings import NodeSettings
-from gangline.node.types import RunContainer, RunPod
 
 POD = msgspec.convert({"metadata": {"name": "p", "namespace": "ns", "uid": "u"}}, RunPod)
 

@@ -12,14 +12,8 @@ from gangline.api.meta import Key
 from gangline.base.clock import SystemClock
 from gangline.node.checkpoint import KillReason, RunFiles, RunRecord, StateFolder
 from gangline.node.logs import read_lines
-from gangline.node.runtime.process import (
-    ProcessSpec,
-    StartFailed,
-    SupervisedProcess,
-    adopt,
-    launch,
-    wait_for_start,
-)
+from gangline.node.runtime.process import SupervisedProcess, adopt, launch, wait_for_start
+from gangline.node.runtime.runtime import ProcessSpec, StartFailed
 
 CLOCK = SystemClock()
 
@@ -73,7 +67,7 @@ def living(pid: int) -> bool:
 @pytest.mark.parametrize(("script", "code"), [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", -9)])
 async def test_the_exit_code_is_written_down(files: RunFiles, script: str, code: int) -> None:
     assert await finished(files, "sh", "-c", script) == code
-    assert not files.is_alive()
+    assert not files.lock.is_held()
 
 
 async def test_output_is_kept_in_cri_lines(files: RunFiles) -> None:
@@ -114,7 +108,7 @@ async def test_what_cannot_be_executed_is_told(files: RunFiles, tmp_path: Path) 
         await started(files, "./plain")
     with pytest.raises(StartFailed, match=r"nowhere: No such file"):
         await started(files, "true", folder=tmp_path / "nowhere")
-    assert not files.is_alive()
+    assert not files.lock.is_held()
 
 
 async def test_terminate_reaches_the_whole_group(files: RunFiles, tmp_path: Path) -> None:
@@ -165,15 +159,15 @@ async def test_adopted_processes_can_be_killed(files: RunFiles) -> None:
 
 async def test_a_lock_without_a_process_is_a_shim_at_work(files: RunFiles) -> None:
     files.begin(RunRecord("id", 0))
-    lock = files.acquire_lock()
-    assert files.is_alive()
+    lock = files.lock.acquire()
+    assert files.lock.is_held()
     assert adopt(files, CLOCK) is None
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(wait_for_start(files, CLOCK))
         await asyncio.sleep(0)
         assert not waiting.done()
         os.close(lock)
-    assert not files.is_alive()
+    assert not files.lock.is_held()
 
 
 def test_records_are_read_back(tmp_path: Path) -> None:

@@ -10,21 +10,16 @@ from gangline.api.core import ConfigMap, Secret
 from gangline.api.meta import JSON, Key
 from gangline.node.checkpoint import StateFolder
 from gangline.node.environment import Configuration
-from gangline.node.types import HostPath, RunPod, Volume, VolumeMount
-from gangline.node.volumes.volumes import (
-    CLAIMS,
-    VolumeFile,
-    VolumeManager,
-    VolumeMissing,
+from gangline.node.pod_types import HostPath, RunPod, Volume, VolumeMount
+from gangline.node.volumes.atomic_writer import path_within, write_files
+from gangline.node.volumes.files import VolumeFile, VolumeMissing, volume_files, volume_refs
+from gangline.node.volumes.manager import CLAIMS, VolumeManager
+from gangline.node.volumes.mounts import (
     copy_sub_path,
     disk_usage,
     eviction_message,
-    path_within,
     prepare_host_path,
     resolve_mount,
-    volume_files,
-    volume_refs,
-    write_files,
 )
 from support.servers.node_api import NodeApi
 

@@ -5,7 +5,7 @@ import msgspec
 from gangline.api.kubeflow.training import RUN_ENDED_ANNOTATION
 from gangline.api.meta import JSON
 from gangline.apiserver.store.records import StoreRecord
-from gangline.local.archive.snapshot import (
+from gangline.local.archive.closed_objects import (
     MAX_EVENTS,
     PLANE_STOPPED,
     PLANE_STOPPED_MESSAGE,

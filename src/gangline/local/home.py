@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import msgspec
 import yaml
 
 from gangline.apiserver.store.folder_lock import folder_lock, lock_holder
@@ -16,15 +15,16 @@ from gangline.kube.config.access import PlaneAccess
 from gangline.node.ports import PLANE_PORTS, reserve_port
 
 
-class PlaneLock(msgspec.Struct, frozen=True):
+class PlaneLock:
     """The process that runs the plane of a folder."""
 
-    folder: Path
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._pid_file = folder, folder / "pid"
 
     @contextmanager
     def acquire(self) -> Iterator[None]:
         """Keep other processes from running this plane until the block ends. Raises `InputError` when one does."""
-        with folder_lock(self.folder):
+        with folder_lock(self._folder):
             try:
                 yield
             finally:
@@ -41,51 +41,21 @@ class PlaneLock(msgspec.Struct, frozen=True):
     def running_pid(self) -> int | None:
         """The process that runs this plane and is ready; None if there is none."""
         # The file first: a client that waits for a plane to start must not touch the lock that the plane is about to take.
-        return lock_holder(self.folder) if self._pid_file.exists() else None
-
-    @property
-    def _pid_file(self) -> Path:
-        return self.folder / "pid"
+        return lock_holder(self._folder) if self._pid_file.exists() else None
 
 
-class PlaneHome(msgspec.Struct, frozen=True):
+class PlaneHome:
     """The folder of one plane. Only its owner can read it."""
 
-    folder: Path
-
-    @property
-    def lock(self) -> PlaneLock:
-        return PlaneLock(self.folder)
-
-    @property
-    def state(self) -> Path:
-        return self.folder / "state"
-
-    @property
-    def certificates(self) -> Path:
-        return self.folder / "certificates"
-
-    @property
-    def pods(self) -> Path:
-        return self.folder / "pods"
-
-    @property
-    def runs(self) -> Path:
-        """Archived runs; see `gangline.local.archive.runs`."""
-        return self.folder / "runs"
-
-    @property
-    def artifacts(self) -> Path:
-        """Files that programs wrote into their jobs' folders. They belong to the user: nothing here removes them."""
-        return self.folder / "artifacts"
-
-    @property
-    def kubeconfig_file(self) -> Path:
-        return self.folder / "kubeconfig"
-
-    @property
-    def log_file(self) -> Path:
-        return self.folder / "log"
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.lock = folder, PlaneLock(folder)
+        self.state, self.certificates, self.pods = folder / "state", folder / "certificates", folder / "pods"
+        # Archived runs; see `gangline.local.archive.runs`.
+        self.runs = folder / "runs"
+        # Files that programs wrote into their jobs' folders. They belong to the user: nothing here removes them.
+        self.artifacts = folder / "artifacts"
+        self.kubeconfig_file, self.log_file = folder / "kubeconfig", folder / "log"
+        self._port_file = folder / "port"
 
     def create_folder(self) -> None:
         """Create the folder. Raises `InputError`."""
@@ -109,10 +79,6 @@ class PlaneHome(msgspec.Struct, frozen=True):
     def save_port(self, port: int) -> None:
         """Save the port for the next start. Call it once the server listens: a port that is taken would fail every time."""
         write_private(self._port_file, str(port).encode())
-
-    @property
-    def _port_file(self) -> Path:
-        return self.folder / "port"
 
     def write_kubeconfig(self, server: str, ca: Path) -> None:
         """Write the kubeconfig. Only its owner can read it, because it has the token."""

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 
-def home_folder(given: Path | None = None, environ: Mapping[str, str] = os.environ) -> Path:
+def home_folder(folder: Path | None = None, environ: Mapping[str, str] = os.environ) -> Path:
     """The folder of the argument or of GANGLINE_HOME; else the user's state folder."""
-    folder = given or environ.get("GANGLINE_HOME")
-    if folder:
-        return Path(folder).absolute()
+    configured = folder or environ.get("GANGLINE_HOME")
+    if configured:
+        return Path(configured).absolute()
     import platformdirs
 
     return Path(platformdirs.user_state_dir("gangline", appauthor=False))

@@ -76,10 +76,7 @@ class ControlPlane(msgspec.Struct, frozen=True):
         if self.certificates is not None:
             tls = TLS(ca=Pem("the local plane's CA", file=self.certificates.ca))
         return Connection(
-            server=self.url,
-            tls=tls,
-            context="gangline",
-            credentials=StaticToken(self.token, "the local plane"),
+            server=self.url, tls=tls, context="gangline", credentials=StaticToken(self.token, "the local plane")
         )
 
 
@@ -137,11 +134,7 @@ async def _serve_http(
         return web.BaseRequest(*parts, loop, client_max_size=MAX_BODY_BYTES)  # type: ignore[arg-type,misc]
 
     server = web.Server(
-        api,
-        request_factory=request,
-        access_log=None,
-        max_line_size=MAX_HEADER_BYTES,
-        max_field_size=MAX_HEADER_BYTES,
+        api, request_factory=request, access_log=None, max_line_size=MAX_HEADER_BYTES, max_field_size=MAX_HEADER_BYTES
     )
     runner = web.ServerRunner(server, shutdown_timeout=SHUTDOWN_SECONDS)
     await runner.setup()
@@ -152,10 +145,10 @@ async def _serve_http(
         try:
             await site.start()
         except OSError as error:
-            where = host_port(settings.host, settings.port)
+            address = host_port(settings.host, settings.port)
             problem = os.strerror(error.errno) if error.errno else str(error)
             option = "--bind" if error.errno == errno.EADDRNOTAVAIL else "--port"
-            raise InputError(f"{where}: cannot listen there: {problem}; choose another with {option}") from error
+            raise InputError(f"{address}: cannot listen there: {problem}; choose another with {option}") from error
         authority = host_port(ListenAddress(settings.host).reachable_host, runner.addresses[0][1])
         yield f"{'https' if certificates else 'http'}://{authority}"
     finally:

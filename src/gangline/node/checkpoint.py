@@ -58,7 +58,6 @@ class ExitRecord(msgspec.Struct, frozen=True):
     at: float
     code: int = 0
     failed: str = ""
-    errno: str = ""
     # The container engine reports that the container ran out of memory.
     oom: bool = False
 

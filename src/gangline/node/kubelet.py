@@ -220,11 +220,7 @@ def event_recorder(recorder: EventRecorder) -> RecordEvent:
 
     def record(pod: RunPod, type: str, reason: str, note: str) -> None:  # noqa: A002 - Kubernetes' word
         regarding = ObjectReference(
-            api_version="v1",
-            kind="Pod",
-            namespace=pod.metadata.namespace,
-            name=pod.metadata.name,
-            uid=pod.metadata.uid,
+            api_version="v1", kind="Pod", namespace=pod.metadata.namespace, name=pod.metadata.name, uid=pod.metadata.uid
         )
         recorder.record(regarding, type, reason, note)
 

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
 import msgspec
@@ -45,24 +45,13 @@ def node_body(name: str) -> JSON:
 
 def node_status(capacity: Mapping[str, Quantity], before: tuple[Condition, ...], now: datetime) -> JSON:
     """The status of a ready node. The transition time of an unchanged condition is kept."""
-    since = {condition.type: condition.last_transition_time for condition in before if _is_unchanged(condition)}
     amounts = {resource: str(amount) for resource, amount in capacity.items()}
     return {
         "capacity": amounts,
         "allocatable": amounts,
         # A kube-apiserver dials the Hostname first. The name of the node need not resolve, so Hostname is an address too.
         "addresses": [{"type": "InternalIP", "address": HOST_IP}, {"type": "Hostname", "address": HOST_IP}],
-        "conditions": [
-            {
-                "type": kind,
-                "status": status,
-                "reason": reason,
-                "message": message,
-                "lastHeartbeatTime": timestamp(now),
-                "lastTransitionTime": timestamp(since.get(kind) or now),
-            }
-            for kind, status, reason, message in READY_CONDITIONS
-        ],
+        "conditions": _condition_bodies(READY_CONDITIONS, before, now),
         "nodeInfo": {
             "architecture": platform.machine(),
             "operatingSystem": platform.system().lower(),
@@ -80,23 +69,25 @@ def node_status(capacity: Mapping[str, Quantity], before: tuple[Condition, ...],
 
 def lost_conditions(before: tuple[Condition, ...], now: datetime) -> list[JSON]:
     """The conditions of a node without heartbeat, as a cluster's node controller writes them."""
-    since = {condition.type: condition.last_transition_time for condition in before if condition.status == "Unknown"}
-    reason, message = LOST_CONDITION
+    return _condition_bodies([(type_, "Unknown", *LOST_CONDITION) for type_, _, _, _ in READY_CONDITIONS], before, now)
+
+
+def _condition_bodies(
+    conditions: Iterable[tuple[str, str, str, str]], before: tuple[Condition, ...], now: datetime
+) -> list[JSON]:
+    """Conditions (type, status, reason, message) in wire form, with the transition time of an unchanged status."""
+    since = {(condition.type, condition.status): condition.last_transition_time for condition in before}
     return [
         {
-            "type": kind,
-            "status": "Unknown",
+            "type": type_,
+            "status": status,
             "reason": reason,
             "message": message,
             "lastHeartbeatTime": timestamp(now),
-            "lastTransitionTime": timestamp(since.get(kind) or now),
+            "lastTransitionTime": timestamp(since.get((type_, status)) or now),
         }
-        for kind, _, _, _ in READY_CONDITIONS
+        for type_, status, reason, message in conditions
     ]
-
-
-def _is_unchanged(condition: Condition) -> bool:
-    return any(kind == condition.type and status == condition.status for kind, status, _, _ in READY_CONDITIONS)
 
 
 class NodeRegistration:
@@ -174,8 +165,8 @@ class NodeRegistration:
         conditions = lost_conditions(node.status.conditions, self._clock.now())
         await self._client.patch(Node, self._key, {"status": {"conditions": conditions}}, subresource="status")
         taints = [{"key": UNREACHABLE_TAINT, "effect": effect} for effect in ("NoSchedule", "NoExecute")]
-        others = [taint for taint in node.spec.taints if taint.key != UNREACHABLE_TAINT]
-        await self._client.patch(Node, self._key, {"spec": {"taints": [*msgspec.to_builtins(others), *taints]}})
+        other_taints = [taint for taint in node.spec.taints if taint.key != UNREACHABLE_TAINT]
+        await self._client.patch(Node, self._key, {"spec": {"taints": [*msgspec.to_builtins(other_taints), *taints]}})
 
     async def _remove_taints(self, node: Node) -> None:
         """Remove the taints of a node that is not ready. In a cluster a controller does that."""
@@ -188,11 +179,7 @@ class NodeRegistration:
 
     async def _renew_lease(self) -> None:
         renewed = self._clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        spec = {
-            "holderIdentity": self._key.name,
-            "leaseDurationSeconds": LEASE_SECONDS,
-            "renewTime": renewed,
-        }
+        spec = {"holderIdentity": self._key.name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": renewed}
         try:
             await self._client.patch(Lease, self._lease, {"spec": spec})
         except NotFound:

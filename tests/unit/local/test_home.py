@@ -1,4 +1,4 @@
-"""The folder of a plane that stays."""
+"""The folder of a plane."""
 
 import os
 import subprocess
@@ -14,9 +14,9 @@ from gangline.local.home import PlaneHome
 
 @pytest.fixture
 def home(tmp_path: Path) -> PlaneHome:
-    made = PlaneHome(tmp_path / "plane")
-    made.create_folder()
-    return made
+    plane_home = PlaneHome(tmp_path / "plane")
+    plane_home.create_folder()
+    return plane_home
 
 
 def test_token_and_port_are_chosen_once_and_kept(home: PlaneHome) -> None:
@@ -24,7 +24,7 @@ def test_token_and_port_are_chosen_once_and_kept(home: PlaneHome) -> None:
     home.save_port(port)
     assert (home.ensure_token(), home.choose_port()) == (token, port)
     assert home.choose_port(12345) == 12345
-    # Not before somebody listened there.
+    # The port is saved only once the server has listened on it.
     assert home.choose_port() == port
     home.save_port(12345)
     assert home.choose_port() == 12345

@@ -124,13 +124,7 @@ def _stopped_job_status(body: JSON, end: RunEnd, state: str, reason: str) -> JSO
     newest = {"type": state, "status": "True", "reason": reason, "message": end.message, **times}
     replicas = (status.get("replicaStatuses") or {}).items()
     counters = {replica_type: {**counts, "active": 0} for replica_type, counts in replicas}
-    return {
-        **status,
-        "conditions": [*before, newest],
-        "replicaStatuses": counters,
-        "phase": state,
-        "state": state,
-    }
+    return {**status, "conditions": [*before, newest], "replicaStatuses": counters, "phase": state, "state": state}
 
 
 def closed_pod(pod: JSON, exits: ExitRecords, now: datetime) -> JSON:

@@ -68,12 +68,7 @@ def ended_pod_uids(state: Path) -> set[str]:
 
 
 def archive_run(
-    runs: Path,
-    job: ObjectPath,
-    objects: Mapping[str, JSON],
-    state: Path,
-    ended: datetime,
-    most: int = MAX_RUNS,
+    runs: Path, job: ObjectPath, objects: Mapping[str, JSON], state: Path, ended: datetime, most: int = MAX_RUNS
 ) -> Path:
     """Archive a run, and remove archived runs that are too old. Returns the new folder.
 

@@ -24,13 +24,7 @@ from gangline.apiserver.store.sqlite import DATABASE_FILE
 from gangline.apiserver.store.store import Store
 from gangline.base.clock import Clock
 from gangline.kube.podstreams import ContainerNotRunning, ContainerRef, LogOptions, PodStreams, RunningCommand
-from gangline.local.archive.closed_objects import (
-    StoredObjects,
-    closed_plane,
-    closed_run,
-    objects_with_run_end,
-    run_end,
-)
+from gangline.local.archive.closed_objects import StoredObjects, closed_plane, closed_run, objects_with_run_end, run_end
 from gangline.local.archive.runs import ArchivedRun, archived_runs, ended_pod_uids, exit_records
 from gangline.local.home import PlaneHome
 from gangline.local.plane import ControlPlane, PlaneSettings, control_plane
@@ -161,22 +155,22 @@ class ArchivedStreams:
         """Readers by pod uid, and one for all other pods."""
         self._readers, self._default_reader = readers, default
 
-    def logs(self, place: ContainerRef, run: str, options: LogOptions) -> AsyncGenerator[bytes, None]:
-        reader = self._readers.get(place.uid, self._default_reader)
-        return reader.read_run(place.key, place.uid, place.container, run, options)
+    def logs(self, ref: ContainerRef, run: str, options: LogOptions) -> AsyncGenerator[bytes, None]:
+        reader = self._readers.get(ref.uid, self._default_reader)
+        return reader.read_run(ref.key, ref.uid, ref.container, run, options)
 
-    async def attach(self, place: ContainerRef, run: str) -> AsyncGenerator[tuple[bytes, bytes], None]:
+    async def attach(self, ref: ContainerRef, run: str) -> AsyncGenerator[tuple[bytes, bytes], None]:
         nothing: tuple[tuple[bytes, bytes], ...] = ()
         for line in nothing:
             yield line
 
     def run_command(
-        self, place: ContainerRef, command: Sequence[str], *, stdin: bool, tty: bool
+        self, ref: ContainerRef, command: Sequence[str], *, stdin: bool, tty: bool
     ) -> AbstractAsyncContextManager[RunningCommand]:
-        self._refuse(place)
+        self._refuse(ref)
 
-    async def connect(self, place: ContainerRef, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        self._refuse(place)
+    async def connect(self, ref: ContainerRef, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        self._refuse(ref)
 
-    def _refuse(self, place: ContainerRef) -> Never:
-        raise ContainerNotRunning(f"{place.key}: its run has ended")
+    def _refuse(self, ref: ContainerRef) -> Never:
+        raise ContainerNotRunning(f"{ref.key}: its run has ended")

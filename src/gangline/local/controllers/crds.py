@@ -166,11 +166,5 @@ def _set_condition(status: JSON, type_: str, value: str, reason: str, message: s
     before = {condition["type"]: condition for condition in status.get("conditions") or []}
     old = before.pop(type_, None)
     since = old["lastTransitionTime"] if old and old["status"] == value else now
-    condition = {
-        "type": type_,
-        "status": value,
-        "lastTransitionTime": since,
-        "reason": reason,
-        "message": message,
-    }
+    condition = {"type": type_, "status": value, "lastTransitionTime": since, "reason": reason, "message": message}
     status["conditions"] = [*before.values(), condition]

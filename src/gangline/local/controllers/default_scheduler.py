@@ -50,11 +50,7 @@ class DefaultScheduler:
         if not _has_message(pod, problem):
             condition = _unschedulable_condition(problem, self._clock)
             await self._client.patch(
-                Pod,
-                key,
-                {"status": {"conditions": [condition]}},
-                form=PatchType.STRATEGIC,
-                subresource="status",
+                Pod, key, {"status": {"conditions": [condition]}}, form=PatchType.STRATEGIC, subresource="status"
             )
 
     def _pods_with_assumed(self) -> list[Pod]:

@@ -64,9 +64,7 @@ def add_address(name: str, host: str, bits: int) -> None:
     packed = socket.inet_aton(host)
     head = struct.pack("BBBBI", socket.AF_INET, bits, 0, 0, socket.if_nametoindex(name))
     _request(
-        RTM_NEWADDR,
-        head + _attribute(IFA_LOCAL, packed) + _attribute(IFA_ADDRESS, packed),
-        NLM_F_CREATE | NLM_F_EXCL,
+        RTM_NEWADDR, head + _attribute(IFA_LOCAL, packed) + _attribute(IFA_ADDRESS, packed), NLM_F_CREATE | NLM_F_EXCL
     )
 
 

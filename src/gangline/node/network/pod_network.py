@@ -55,10 +55,10 @@ class PodAddressPool:
 
     def _next_free(self) -> int:
         # The next address rather than the lowest: peers may still use one that was just released.
-        taken, number = set(self._assigned.values()), self._last
+        used, number = set(self._assigned.values()), self._last
         while True:
             number = number + 1 if number < LAST_ADDRESS else FIRST_ADDRESS
-            if number not in taken:
+            if number not in used:
                 self._last = number
                 return number
 
@@ -86,7 +86,7 @@ def hosts_text(namespace: str, pods: Iterable[tuple[str, str]], services: Iterab
 
 
 class PodNetwork:
-    """Network plugin and port allocator of isolated pods, and the reconciler that gives services their addresses."""
+    """The network plugin of isolated pods, and the reconciler that gives services their addresses."""
 
     def __init__(self, folder: Path, services: Cache[Service], pods: Cache[Pod], writer: ApiWriter) -> None:
         self._folder, self._services, self._pods, self._writer = folder, services, pods, writer
@@ -142,20 +142,9 @@ class PodNetwork:
     def _known_namespaces(self) -> set[str]:
         return {file.name for file in (self._folder / "hosts").glob("*")}
 
-    # Ports: the numbers of the spec, because no other pod shares the address
-
-    def pod_ports(self, pod: RunPod) -> dict[str, int]:
-        return {}
-
-    def hand_over(self, pod: RunPod) -> None: ...
-
-    def take_back(self, pod: RunPod) -> str:
-        return ""
-
     # Pods
 
     async def join(self, pod: RunPod) -> Isolation:
-        """The namespaces of the pod, created if missing. Raises `NetworkUnavailable`."""
         key = pod.metadata.key
         self._write_hosts({key.namespace})
         address = self._addresses.address_of(key)
@@ -169,7 +158,6 @@ class PodNetwork:
         )
 
     async def leave(self, uid: str) -> None:
-        """Remove the namespaces of a pod that has no process any more. Raises `NetworkUnavailable`."""
         await asyncio.to_thread(self._bridge.leave, uid)
 
     @property
@@ -181,7 +169,6 @@ class PodNetwork:
         self._bridge.open()
 
     def close(self, *, leave_running: bool) -> None:
-        """Disconnect from the network when the node ends; end it too, unless pods keep running in it."""
         if leave_running:
             self._bridge.close()
         else:

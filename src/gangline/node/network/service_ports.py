@@ -69,7 +69,6 @@ class ServicePortAllocator:
     # Ports
 
     def pod_ports(self, pod: RunPod) -> Mapping[str, int]:
-        """The real ports of a pod, by port name and by the number in its spec."""
         ports: dict[str, int] = {}
         for service in self._services_of(pod):
             real_ports = service_ports(service)
@@ -80,7 +79,6 @@ class ServicePortAllocator:
         return ports
 
     def hand_over(self, pod: RunPod) -> None:
-        """Release the pod's ports for a process that is about to start. Raises `PortTaken` if another process listens."""
         uid = pod.metadata.uid
         if uid not in self._handed_over:
             for service in self._services_of(pod):
@@ -91,7 +89,6 @@ class ServicePortAllocator:
         self._handed_over[uid] = self._handed_over.get(uid, 0) + 1
 
     def take_back(self, pod: RunPod) -> str:
-        """Reserve the ports of a process that has ended for the next one. Returns a message if another process has one."""
         remaining = self._handed_over.get(pod.metadata.uid, 0) - 1
         if remaining > 0:
             self._handed_over[pod.metadata.uid] = remaining

@@ -10,7 +10,7 @@ import msgspec
 from gangline.api.core import Pod, Service
 from gangline.kube.client import Client
 from gangline.kube.config.access import PlaneAccess
-from gangline.node.network.plugin import NetworkPlugin, PortAllocator, SharedNetwork
+from gangline.node.network.plugin import NetworkPlugin, NoPortAllocator, PortAllocator, SharedNetwork
 from gangline.node.network.pod_network import PodNetwork
 from gangline.node.network.service_ports import ServicePortAllocator
 from gangline.node.settings import ISOLATED_NETWORK, NodeSettings
@@ -51,15 +51,13 @@ def set_up_network(
     network = PodNetwork((state / "network").absolute(), services.cache, pods.cache, client)
     network.open()
     manager.new_controller(
-        CONTROLLER_NAME,
-        network,
-        [InformerSource(services, own_key), InformerSource(pods, own_key)],
-        SINGLE_WORKER,
+        CONTROLLER_NAME, network, [InformerSource(services, own_key), InformerSource(pods, own_key)], SINGLE_WORKER
     )
     if access is not None:
         manager.add_runnable(partial(network.serve_api, access))
     try:
-        yield NetworkSetup(network, network)
+        # Ports are the numbers of the spec: no other pod has the same address.
+        yield NetworkSetup(NoPortAllocator(), network)
     finally:
         # The kubelet has ended the network already if its pods have ended.
         network.close(leave_running=True)

@@ -135,12 +135,7 @@ class ContainerLauncher:
 
 
 async def resolve_config(
-    spec: RunContainer,
-    pod: RunPod,
-    files: RunFiles,
-    record: RunRecord,
-    sandbox: PodSandbox,
-    reader: VolumeManager,
+    spec: RunContainer, pod: RunPod, files: RunFiles, record: RunRecord, sandbox: PodSandbox, reader: VolumeManager
 ) -> ContainerConfig:
     """The configuration of one run. ConfigMaps and Secrets are read for every run, as Kubernetes does.
 

@@ -23,7 +23,7 @@ class RunPhase(Enum):
     STARTING = auto()
     RUNNING = auto()
     ENDED = auto()
-    # It never started: its files are removed, as if nobody had tried.
+    # The process never started: the files of the run are removed, and the run does not count.
     DISCARDED = auto()
 
 
@@ -80,10 +80,7 @@ def ended_run(run: ContainerRun, files: RunFiles, message_policy: str, finished_
 def runs_from_status(status: RunContainerStatus, now: datetime) -> list[ContainerRun]:
     """The runs in the status of a container whose files are lost. A run that the status calls running is lost too."""
     runs: list[ContainerRun] = []
-    for state, attempt in (
-        (status.last_state, status.restart_count - 1),
-        (status.state, status.restart_count),
-    ):
+    for state, attempt in ((status.last_state, status.restart_count - 1), (status.state, status.restart_count)):
         run_id = status.container_id.removeprefix("process://")
         if state.terminated is not None:
             end = state.terminated

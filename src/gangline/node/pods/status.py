@@ -101,10 +101,7 @@ def pod_conditions(pod: PodObservation, phase: str, context: PodStatusContext) -
     """The node's conditions. A transition time changes only together with the condition's status."""
     containers_ready = _containers_ready_condition(pod, phase)
     conditions = [
-        Condition(
-            type="PodReadyToStartContainers",
-            status=_condition_status(pod.prepared and phase in _ACTIVE_PHASES),
-        ),
+        Condition(type="PodReadyToStartContainers", status=_condition_status(pod.prepared and phase in _ACTIVE_PHASES)),
         _initialized_condition(pod, phase),
         _ready_condition(containers_ready, context),
         containers_ready,

@@ -135,11 +135,7 @@ class PodStatusWriter:
         body = {**status, "conditions": [*status["conditions"], *foreign]}
         self.observe(
             await self._client.patch(
-                Pod,
-                self._key,
-                {"status": body},
-                subresource="status",
-                resource_version=self._resource_version,
+                Pod, self._key, {"status": body}, subresource="status", resource_version=self._resource_version
             )
         )
 

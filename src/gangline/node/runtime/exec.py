@@ -192,8 +192,7 @@ class _ExecPipes:
     async def _open_writer(self, descriptor: int) -> None:
         loop = asyncio.get_running_loop()
         transport, protocol = await loop.connect_write_pipe(
-            lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()),
-            os.fdopen(descriptor, "wb", buffering=0),
+            lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), os.fdopen(descriptor, "wb", buffering=0)
         )
         self.writer = asyncio.StreamWriter(transport, protocol, None, loop)
 

@@ -125,8 +125,8 @@ def check_command(command: tuple[str, ...], image: MappedImage, folder: Path) ->
     script = next((word for word in command[1:] if not word.startswith("-")), "")
     interpreted = Path(command[0]).name.rstrip("0123456789.") in _INTERPRETERS
     if interpreted and script.lower().endswith(SCRIPT_SUFFIXES) and not (folder / script).exists():
-        where = "exists only in the image" if script.startswith("/") else f"is not in {folder}"
-        raise StartFailed(f'image "{image.name}": {script} {where}; {REMEDY}')
+        problem = "exists only in the image" if script.startswith("/") else f"is not in {folder}"
+        raise StartFailed(f'image "{image.name}": {script} {problem}; {REMEDY}')
 
 
 _INTERPRETERS = frozenset({"python", "sh", "bash", "perl", "Rscript", "julia", "lua", "torchrun"})

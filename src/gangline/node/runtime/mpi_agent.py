@@ -24,7 +24,7 @@ import time
 from binascii import b2a_base64
 
 STDIN, STDOUT, STDERR, ERROR, CLOSE = 0, 1, 2, 3, 255
-OP_CONTINUATION, OP_TEXT, OP_BINARY, OP_CLOSE, OP_PING, OP_PONG = 0, 1, 2, 8, 9, 10
+OP_CONTINUATION, OP_TEXT, OP_BINARY, OP_PING, OP_PONG = 0, 1, 2, 9, 10
 CHUNK_BYTES = 32 * 1024
 MAX_UNSENT_BYTES = 2**20
 """While this much is unsent, no more input is read."""
@@ -261,10 +261,7 @@ class FrameConnection:
 
 def would_block(error: OSError) -> bool:
     """Whether an error only means that the operation would block. TLS has two errors of its own for that."""
-    return isinstance(error, BlockingIOError) or type(error).__name__ in (
-        "SSLWantReadError",
-        "SSLWantWriteError",
-    )
+    return isinstance(error, BlockingIOError) or type(error).__name__ in ("SSLWantReadError", "SSLWantWriteError")
 
 
 class LineWriter:

@@ -18,18 +18,7 @@ from gangline.node.runtime.process import MARK_VARIABLE
 from gangline.node.runtime.runtime import ContainerConfig, ContainerTarget, ImageMissing, ProcessSpec
 from gangline.node.settings import NodeSettings
 
-CLIENT_VARIABLES = (
-    "PATH",
-    "HOME",
-    "TMPDIR",
-    "DOCKER_",
-    "CONTAINER",
-    "XDG_",
-    "LD_",
-    "SSL_",
-    "HTTP",
-    "NO_PROXY",
-)
+CLIENT_VARIABLES = ("PATH", "HOME", "TMPDIR", "DOCKER_", "CONTAINER", "XDG_", "LD_", "SSL_", "HTTP", "NO_PROXY")
 """Prefixes of variables that configure the client itself. All others reach the container by name only."""
 
 
@@ -72,10 +61,7 @@ class ContainerEngineRuntime:
             # By name where possible: other users can read command lines.
             words += ["--env", variable if variable in by_name else f"{variable}={value}"]
         for mount in config.mounts:
-            words += [
-                "--volume",
-                f"{mount.host_path}:{mount.container_path}{':ro' if mount.read_only else ''}",
-            ]
+            words += ["--volume", f"{mount.host_path}:{mount.container_path}{':ro' if mount.read_only else ''}"]
         words += ["--volume", f"{config.files.message_file}:{config.spec.termination_message_path}"]
         artifacts = ensure_artifacts_folder(self._settings.artifacts, config.pod)
         words += ["--volume", f"{artifacts}:{ARTIFACTS_MOUNT}"] if artifacts is not None else []
@@ -131,11 +117,7 @@ class ContainerEngineRuntime:
         """Run the engine's command line. Returns its exit code and its output."""
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
-            self._program,
-            *words,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=pipe,
-            stderr=asyncio.subprocess.STDOUT,
+            self._program, *words, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=asyncio.subprocess.STDOUT
         )
         try:
             output, _ = await process.communicate()

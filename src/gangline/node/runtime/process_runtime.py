@@ -68,14 +68,7 @@ class ProcessRuntime:
         # The user's cluster is not the pod's.
         machine = {name: value for name, value in os.environ.items() if name != "KUBECONFIG"}
         path = os.pathsep.join((*image.path_prefixes, env.get("PATH", machine.get("PATH", os.defpath))))
-        return {
-            **machine,
-            "HOSTNAME": config.hostname,
-            **self._node_env(config, env),
-            **image.env,
-            **env,
-            "PATH": path,
-        }
+        return {**machine, "HOSTNAME": config.hostname, **self._node_env(config, env), **image.env, **env, "PATH": path}
 
     def _node_env(self, config: ContainerConfig, env: Mapping[str, str]) -> dict[str, str]:
         variables = {volume_variable(mount.volume): str(mount.host_path) for mount in config.mounts}
@@ -107,13 +100,7 @@ class ProcessRuntime:
             return ContainerTarget(env, spec.folder, ports, spec.paths)
         prefix = nsenter_prefix(pid, spec.folder)
         return ContainerTarget(
-            env,
-            spec.folder,
-            ports,
-            spec.paths,
-            host=config.isolation.address,
-            prefix=prefix,
-            terminal_prefix=prefix,
+            env, spec.folder, ports, spec.paths, host=config.isolation.address, prefix=prefix, terminal_prefix=prefix
         )
 
     async def remove_lost(self, run_ids: Iterable[str]) -> None:

@@ -13,7 +13,6 @@ SIGTERM is forwarded to the process group; SIGUSR1 kills the group.
 # pathlib and contextlib are slow to import, and a bare interpreter has no Clock.
 # ruff: noqa: PTH102, PTH105, PTH106, PTH108, PTH110, PTH112, PTH123, PTH208, SIM105, TID251
 
-import errno
 import json
 import os
 import select
@@ -277,11 +276,7 @@ def command_output(command: "list[str]", spec: ShimSpec) -> str:
     """The output of a short command of the container engine; empty if it cannot be run."""
     output, output_end = os.pipe()
     null = os.open(os.devnull, os.O_RDWR)
-    actions = [
-        (os.POSIX_SPAWN_DUP2, null, 0),
-        (os.POSIX_SPAWN_DUP2, output_end, 1),
-        (os.POSIX_SPAWN_DUP2, null, 2),
-    ]
+    actions = [(os.POSIX_SPAWN_DUP2, null, 0), (os.POSIX_SPAWN_DUP2, output_end, 1), (os.POSIX_SPAWN_DUP2, null, 2)]
     try:
         pid = os.posix_spawnp(command[0], command, spec.env, file_actions=actions)
     except OSError:
@@ -431,8 +426,7 @@ def main() -> None:
     except OSError as error:
         subjects = {"chdir": spec.folder, "namespaces": "the pod's namespaces", spec.scratch: spec.scratch}
         subject = subjects.get(error.filename, spec.command[0])
-        reason = errno.errorcode.get(error.errno or 0, "")
-        write_json(spec.exit, {"failed": f"{subject}: {error.strerror}", "at": time.time(), "errno": reason})
+        write_json(spec.exit, {"failed": f"{subject}: {error.strerror}", "at": time.time()})
         notify_node(f"failed {subject}: {error.strerror}")
         if spec.scratch:
             remove_tree(spec.scratch)

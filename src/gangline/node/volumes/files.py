@@ -7,7 +7,7 @@ import msgspec
 
 from gangline.base.errors import GanglineError
 from gangline.node.environment import ConfigRefs, Configuration, field_value, resource_value
-from gangline.node.pod_types import DownwardItem, KeyToPath, ProjectedVolume, RunPod, SecretVolume, Volume
+from gangline.node.pod_types import DownwardItem, KeyToPath, Projection, RunPod, SecretVolume, Volume
 
 # Kubernetes' default mode of a file; Secrets are readable by the user only.
 DEFAULT_FILE_MODE, SECRET_FILE_MODE = 0o644, 0o600
@@ -51,34 +51,27 @@ def has_token(volume: Volume) -> bool:
 
 def volume_files(volume: Volume, pod: RunPod, configuration: Configuration) -> list[VolumeFile] | None:
     """The files of a volume that is made of objects; None for all others. Raises `VolumeMissing`."""
-    if volume.config_map is not None:
-        data = _config_map_data(volume.config_map.name, configuration, optional=volume.config_map.optional)
-        mode = _mode_or(volume.config_map.default_mode, DEFAULT_FILE_MODE)
-        return _selected_files(data, volume.config_map.items, mode, optional=volume.config_map.optional)
-    if volume.secret is not None:
-        data = _secret_data(volume.secret, configuration)
-        mode = _mode_or(volume.secret.default_mode, SECRET_FILE_MODE)
-        return _selected_files(data, volume.secret.items, mode, optional=volume.secret.optional)
-    if volume.downward_api is not None:
-        mode = _mode_or(volume.downward_api.default_mode, DEFAULT_FILE_MODE)
-        return _downward_files(volume.downward_api.items, pod, configuration, mode)
     if volume.projected is not None:
-        return _projected_files(volume.projected, pod, configuration)
-    return None
+        sources = volume.projected.sources
+        mode = _mode_or(volume.projected.default_mode, DEFAULT_FILE_MODE)
+    elif (single := volume.config_map or volume.secret or volume.downward_api) is not None:
+        sources = (Projection(config_map=volume.config_map, secret=volume.secret, downward_api=volume.downward_api),)
+        mode = _mode_or(single.default_mode, DEFAULT_FILE_MODE if volume.secret is None else SECRET_FILE_MODE)
+    else:
+        return None
+    return [file for source in sources for file in _source_files(source, pod, configuration, mode)]
 
 
-def _projected_files(volume: ProjectedVolume, pod: RunPod, configuration: Configuration) -> list[VolumeFile]:
-    mode = _mode_or(volume.default_mode, DEFAULT_FILE_MODE)
+def _source_files(source: Projection, pod: RunPod, configuration: Configuration, mode: int) -> list[VolumeFile]:
     files: list[VolumeFile] = []
-    for source in volume.sources:
-        if source.config_map is not None:
-            data = _config_map_data(source.config_map.name, configuration, optional=source.config_map.optional)
-            files += _selected_files(data, source.config_map.items, mode, optional=source.config_map.optional)
-        if source.secret is not None:
-            data = _secret_data(source.secret, configuration)
-            files += _selected_files(data, source.secret.items, mode, optional=source.secret.optional)
-        if source.downward_api is not None:
-            files += _downward_files(source.downward_api.items, pod, configuration, mode)
+    if source.config_map is not None:
+        data = _config_map_data(source.config_map.name, configuration, optional=source.config_map.optional)
+        files += _selected_files(data, source.config_map.items, mode, optional=source.config_map.optional)
+    if source.secret is not None:
+        data = _secret_data(source.secret, configuration)
+        files += _selected_files(data, source.secret.items, mode, optional=source.secret.optional)
+    if source.downward_api is not None:
+        files += _downward_files(source.downward_api.items, pod, configuration, mode)
     return files
 
 

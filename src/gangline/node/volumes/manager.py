@@ -99,11 +99,7 @@ class VolumeManager:
         account = Key(pod.metadata.namespace, pod.spec.service_account_name or "default")
         reference = {"kind": "Pod", "apiVersion": "v1", "name": pod.metadata.name, "uid": pod.metadata.uid}
         body = msgspec.json.encode(
-            {
-                "apiVersion": "authentication.k8s.io/v1",
-                "kind": "TokenRequest",
-                "spec": {"boundObjectRef": reference},
-            }
+            {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"boundObjectRef": reference}}
         )
         request = Request("POST", object_path(SERVICE_ACCOUNTS, account, "token"), (), body, "application/json")
         try:

@@ -26,12 +26,7 @@ class VolumeRefresher:
     """Watches the ConfigMaps and Secrets of one pod's volumes, one watch each, and the pod's labels and annotations."""
 
     def __init__(
-        self,
-        client: Client,
-        volumes: VolumeManager,
-        pod: Callable[[], RunPod],
-        folder: PodFolder,
-        clock: Clock,
+        self, client: Client, volumes: VolumeManager, pod: Callable[[], RunPod], folder: PodFolder, clock: Clock
     ) -> None:
         """`pod` returns the current pod: its labels and annotations may be files of a volume."""
         self._volumes, self._pod, self._folder = volumes, pod, folder

@@ -40,7 +40,7 @@ class PlaneLock:
 
     def running_pid(self) -> int | None:
         """The process that runs this plane and is ready; None if there is none."""
-        # The file first: a client that waits for a plane to start must not touch the lock that the plane is about to take.
+        # The file first: a client that waits for a plane must not touch the lock that the plane is about to take.
         return lock_holder(self._folder) if self._pid_file.exists() else None
 
 
@@ -77,7 +77,7 @@ class PlaneHome:
         return requested or (int(saved) if saved.isdecimal() else 0) or _free_port()
 
     def save_port(self, port: int) -> None:
-        """Save the port for the next start. Call it once the server listens: a port that is taken would fail every time."""
+        """Save the port for the next start. Call it once the server listens: a taken port would fail every time."""
         write_private(self._port_file, str(port).encode())
 
     def write_kubeconfig(self, server: str, ca: Path) -> None:

@@ -54,7 +54,7 @@ class PlaneSettings(msgspec.Struct, frozen=True):
     token: str = ""
     """The administrator's token; a random one when empty."""
     warn_on_inert_kinds: bool = True
-    """Whether a client that creates an object of a kind without controller gets a warning. A real API server gives none."""
+    """Whether a client that creates an object that no controller acts on is warned. A real API server never warns."""
     users: Mapping[str, UserInfo] = {}
     """Other users, by token."""
     controllers_enabled: bool = True

@@ -59,7 +59,7 @@ class LocalKubelet:
         access: PlaneAccess | None = None,
         network: NetworkPlugin | None = None,
     ) -> None:
-        """`folder` is where processes run; `logs` is the state folder with the logs; `access` is how pods reach the plane."""
+        """`folder` is where processes run, `logs` the state folder with the logs, `access` how pods reach the plane."""
         capacity = machine_capacity(settings.capacity, logs)
         state = StateFolder(logs.absolute())
         devices = DeviceManager({name: amount for name, amount in settings.capacity.items() if "/" in name})

@@ -49,7 +49,7 @@ def node_status(capacity: Mapping[str, Quantity], before: tuple[Condition, ...],
     return {
         "capacity": amounts,
         "allocatable": amounts,
-        # A kube-apiserver dials the Hostname first. The name of the node need not resolve, so Hostname is an address too.
+        # A kube-apiserver dials the Hostname first. The node's name need not resolve, so Hostname is an address too.
         "addresses": [{"type": "InternalIP", "address": HOST_IP}, {"type": "Hostname", "address": HOST_IP}],
         "conditions": _condition_bodies(READY_CONDITIONS, before, now),
         "nodeInfo": {
@@ -125,7 +125,7 @@ class NodeRegistration:
             timer.cancel()
 
     async def heartbeat(self) -> None:
-        """Renew the Lease, and write the Node's status when it is due. While the node counts as lost, report only that."""
+        """Renew the Lease, and write the Node's status when it is due. A lost node reports only its loss."""
         try:
             if self._clock.monotonic() < self._lost_until:
                 if not self._lost_written:
@@ -160,7 +160,7 @@ class NodeRegistration:
         self._status_written_at = self._clock.monotonic()
 
     async def _write_lost(self) -> None:
-        """Report the node as lost as a cluster's controllers do: conditions unknown, tainted against scheduling and running."""
+        """Report the node as lost, as a cluster's controllers do: unknown conditions, and taints against all pods."""
         node = await self._client.get(Node, self._key)
         conditions = lost_conditions(node.status.conditions, self._clock.now())
         await self._client.patch(Node, self._key, {"status": {"conditions": conditions}}, subresource="status")

@@ -1,4 +1,4 @@
-"""Node settings from command-line options, and the runtime from settings. Invalid options fail before anything starts."""
+"""Node settings from command-line options, and the runtime for settings. Invalid options fail before the start."""
 
 import shutil
 import sys

@@ -13,7 +13,7 @@ MAX_TRIES = 500
 
 
 def reserve_port(among: range, kind: socket.SocketKind = socket.SOCK_STREAM) -> socket.socket:
-    """A bound socket that does not listen, on a port that is free for TCP and UDP. Any free port if the range is full."""
+    """A bound socket that does not listen, on a port free for TCP and UDP; any free port if the range is full."""
     for _ in range(MAX_TRIES):
         number = secrets.choice(among)
         try:

@@ -57,5 +57,5 @@ class NodeSettings(msgspec.Struct, frozen=True):
     status_period: timedelta = timedelta(minutes=5)
     # The port of `server.serve_logs`, written into the Node for a real kube-apiserver. 0: logs are not served.
     kubelet_port: int = 0
-    # Path of each job's artifacts folder, with {namespace} and {job} in it. The folders are never removed. None: no folder.
+    # Path of each job's artifacts folder, with {namespace} and {job} in it; never removed. None: no such folder.
     artifacts: Path | None = None

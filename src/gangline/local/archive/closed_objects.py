@@ -1,8 +1,8 @@
 """Objects of a run or plane that has ended: which objects are archived, and how they are closed when read. Pure.
 
 An archived run holds objects as they were at the end, and so does the store of a stopped plane. They are closed when
-they are read: pods that ran were stopped with the run or plane. A job of a run that had not ended has failed. A job of a
-plane is stopped: it continues when the plane starts again.
+they are read: pods that ran were stopped with the run or plane. A job of a run that had not ended has failed. A job of
+a plane is stopped: it continues when the plane starts again.
 """
 
 from collections.abc import Collection, Container, Iterable, Mapping

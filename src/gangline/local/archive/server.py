@@ -1,4 +1,4 @@
-"""A read-only API server for the time when no plane runs: it serves the objects of a stopped plane and of archived runs.
+"""A read-only API server for when no plane runs: it serves the objects of a stopped plane and of archived runs.
 
 The store of the plane is read from disk, without its lock and without changing it. Archived runs are merged into it,
 oldest first: of jobs with the same name the newest is served, with its own pods and events.
@@ -69,7 +69,7 @@ def _plane_objects(home: PlaneHome, *, as_it_was: bool) -> StoredObjects:
 
 def stopped_at(home: PlaneHome) -> datetime | None:
     """When the plane of this folder was last alive; None if it has no store."""
-    # A plane that ended in order changed the folder then: it removed its write-ahead log. A killed one last wrote to it.
+    # A plane that ended in order changed the folder: it removed its write-ahead log. A killed one last wrote the log.
     database = home.state / DATABASE_FILE
     files = (home.state, database, home.state / f"{DATABASE_FILE}-wal")
     times = [file.stat().st_mtime for file in files if file.exists()] if database.exists() else []

@@ -1,4 +1,4 @@
-"""Deletion of PersistentVolumeClaims: delayed while a pod uses the claim, as in a cluster; the folder is removed with it."""
+"""Deletion of PersistentVolumeClaims with their folders: delayed while a pod uses the claim, as in a cluster."""
 
 import asyncio
 import shutil

@@ -32,7 +32,7 @@ DEFAULT_OBJECTS = (("", "serviceaccounts", "default"), ("", "configmaps", ROOT_C
 
 
 class NamespaceController:
-    """Creates the initial namespaces and each namespace's service account and root certificate; empties deleted ones."""
+    """Creates the initial namespaces, and the default objects of each; empties deleted ones."""
 
     def __init__(self, registry: Registry, ca: Path | None = None) -> None:
         self._registry, self._ca = registry, ca

@@ -5,9 +5,9 @@
     python -m gangline.node.network.bridge FOLDER
 
 It creates a network namespace with a bridge (without root also a user namespace), and on request one more namespace
-per pod, joined to the bridge. It outlives the node, as pods do, and the next node finds its socket in FOLDER. It ends on
-request, when its socket is removed, or when neither a node nor a pod uses it. It has one thread only, because threads
-enter namespaces one by one.
+per pod, joined to the bridge. It outlives the node, as pods do, and the next node finds its socket in FOLDER. It ends
+on request, when its socket is removed, or when neither a node nor a pod uses it. It has one thread only, because
+threads enter namespaces one by one.
 
 A request is a JSON object in one datagram, the response another; see `Bridge.handle`.
 """

@@ -32,7 +32,7 @@ class BridgeClient:
         self._lock = threading.Lock()
 
     def join(self, pod: str, address: str) -> dict[str, str]:
-        """The namespace files of a pod with this address, created if missing. Idempotent. Raises `NetworkUnavailable`."""
+        """The namespace files of a pod, created if missing, with this address. Raises `NetworkUnavailable`."""
         return self._request({"do": "join", "pod": pod, "address": address})[0]
 
     def leave(self, pod: str) -> None:

@@ -16,11 +16,11 @@ class PortAllocator(Protocol):
         ...
 
     def hand_over(self, pod: RunPod) -> None:
-        """Release the pod's ports for a process that is about to start. Raises `PortTaken` if another process listens."""
+        """Release the pod's ports for a process that is about to start. Raises `PortTaken` if one is in use."""
         ...
 
     def take_back(self, pod: RunPod) -> str:
-        """Reserve the ports of a process that has ended for the next one. Returns a message if another process has one."""
+        """Reserve the ports again when the process has ended. Returns a message about ports of another process."""
         ...
 
 

@@ -177,7 +177,7 @@ class PodNetwork:
     # Access to the API server
 
     async def serve_api(self, access: PlaneAccess) -> None:
-        """Proxy connections of pods to the API server, which listens on the machine's loopback only. Until cancelled."""
+        """Proxy connections of pods to the API server, which listens on loopback only, until cancelled."""
         parts = urlsplit(access.server)
         port = parts.port or 443
 

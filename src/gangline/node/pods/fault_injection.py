@@ -119,7 +119,8 @@ class FaultInjector:
                 return f"node {self._context.settings.name} is lost with it for {request.seconds:g} s"
             case FaultKind.SLOW:
                 pause = f"{request.pause * 1000:g} ms"
-                return f"process {pids} stands still for {pause} after every {SLOW_RUN_TIME / timedelta(milliseconds=1):g} ms, for {request.seconds:g} s"
+                running = f"{SLOW_RUN_TIME / timedelta(milliseconds=1):g} ms"
+                return f"process {pids} stands still for {pause} after every {running}, for {request.seconds:g} s"
 
     # Faults
 

@@ -1,4 +1,4 @@
-"""Copies the progress that the programs of a pod report into an annotation: at a limited rate, the last report always."""
+"""Copies the progress reports of a pod's programs into an annotation: at a limited rate, the last report always."""
 
 import os
 from collections.abc import Callable, Iterable

@@ -49,7 +49,7 @@ class PodStatusWriter:
         self.observe(pod)
 
     def observe(self, pod: Pod) -> None:
-        """Take the pod as the API has it: its version guards the next write, which keeps the conditions of other writers."""
+        """Take the pod as the API has it. The next write is guarded by its version and keeps others' conditions."""
         if not _is_older(pod.metadata.resource_version, self._resource_version):
             self._resource_version = pod.metadata.resource_version
             self._foreign_conditions = tuple(

@@ -1,4 +1,4 @@
-"""Makes standard input the controlling terminal, then executes a command: `controlling_tty.py PROGRAM NAME ARGUMENT...`.
+"""Makes standard input the controlling terminal, then executes a command: `controlling_tty.py PROGRAM NAME ARG...`.
 
 Started as a script with a bare interpreter, in its own session. A function between fork and exec would do the same, but
 is not safe in a process with threads.

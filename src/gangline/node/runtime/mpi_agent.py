@@ -109,7 +109,7 @@ def http_get(kubeconfig: AgentKubeconfig, path: str) -> tuple[int, bytes]:
 
 
 def is_running(kubeconfig: AgentKubeconfig, request: ExecRequest) -> bool:
-    """Whether the pod's container runs. Selects the default container if the request names none. Raises `AgentError`."""
+    """Whether the pod's container runs. Sets the request's container if it names none. Raises `AgentError`."""
     code, body = http_get(kubeconfig, request.path(kubeconfig.namespace))
     if code == 404:
         return False
@@ -294,7 +294,7 @@ class LineWriter:
 
 
 def run_session(stream: FrameConnection) -> int:
-    """Forward until the command has ended. Returns its exit code. Raises `AgentError` if the connection breaks first."""
+    """Forward until the command ends. Returns its exit code. Raises `AgentError` if the connection breaks first."""
     outlets = {channel: LineWriter(channel) for channel in (STDOUT, STDERR)}
     try:
         return forward_streams(stream, outlets)

@@ -45,7 +45,7 @@ ARTIFACTS_MOUNT = "/gangline/artifacts"
 
 
 def ensure_artifacts_folder(pattern: Path | None, pod: RunPod) -> Path | None:
-    """The artifacts folder of a pod's job, created if missing; None for a pod without job, or if it cannot be created."""
+    """The artifacts folder of a pod's job, created if missing; None without a job, or if it cannot be created."""
     job = pod.metadata.labels.get(JOB_NAME)
     if pattern is None or not job:
         return None

@@ -1,4 +1,4 @@
-"""The interface of container runtimes: what a container needs, the process that runs it, and how to reach that process."""
+"""The interface of container runtimes: the configuration of a container, its process, and how to reach it."""
 
 import asyncio
 import socket

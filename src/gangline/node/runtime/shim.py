@@ -1,11 +1,11 @@
 """The small process between the node and a container's process, as containerd's shim. It outlives the node.
 
-`process.launch` starts it as a script, one per run of a container, with a bare interpreter: it imports only the standard
-library, and little of that. It reads a `ShimSpec` from standard input, runs the command in its own session, writes the
-command's output into a log file as CRI lines, waits for its end, kills what is left of the session, and records the
-exit. The newest line that reports progress is also written to a separate file, so that a reader of the progress need not
-read the log. On standard output the shim sends the node one line, `started PID` or `failed TEXT`, and keeps the pipe open
-until it ends. A lock that it inherits tells the same to a restarted node.
+`process.launch` starts it as a script, one per run of a container, with a bare interpreter: it imports only the
+standard library, and little of that. It reads a `ShimSpec` from standard input, runs the command in its own session,
+writes the command's output into a log file as CRI lines, waits for its end, kills what is left of the session, and
+records the exit. The newest line that reports progress is also written to a separate file, so that a reader of the
+progress need not read the log. On standard output the shim sends the node one line, `started PID` or `failed TEXT`, and
+keeps the pipe open until it ends. A lock that it inherits tells the same to a restarted node.
 
 SIGTERM is forwarded to the process group; SIGUSR1 kills the group.
 """

@@ -1,7 +1,7 @@
 """The embedded control plane with a node, in one async context manager."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -9,7 +9,6 @@ import msgspec
 
 from gangline.api import core
 from gangline.api.core import Pod
-from gangline.api.meta import Key
 from gangline.api.scheme import Scheme
 from gangline.apiserver.store.sqlite import SqliteJournal
 from gangline.apiserver.store.store import Store
@@ -28,10 +27,9 @@ from gangline.node.logs import NodeLogReader
 from gangline.node.network.setup import set_up_network
 from gangline.node.settings import NodeSettings
 from gangline.node.streams import NodeStreams
-from gangline.runtime.cache import Cache
 from gangline.runtime.events import EventRecorder
 from gangline.runtime.manager import ControllerOptions, Manager
-from gangline.runtime.sources import InformerSource, KeyMapFunc, KeySource, own_key
+from gangline.runtime.sources import InformerSource, KeySource, own_key
 
 
 class LocalSettings(msgspec.Struct, frozen=True):
@@ -59,15 +57,6 @@ class LocalCluster(msgspec.Struct, frozen=True):
     """The server's objects; readable also after the plane has ended."""
     access: PlaneAccess
     """How other clients reach the plane: `access.kubeconfig()`."""
-
-
-def unbound_pods_on_node_change(pods: Cache[Pod]) -> KeyMapFunc[core.Node]:
-    """Maps a changed node to all unbound pods, which may fit it now."""
-
-    def keys(_: core.Node) -> Iterable[Key]:
-        return unbound_pods(pods)
-
-    return keys
 
 
 @asynccontextmanager
@@ -115,7 +104,8 @@ async def _run_controllers(
             sources: list[KeySource] = [
                 InformerSource(pods, own_key),
                 FreedCapacity(pods),
-                InformerSource(machines, unbound_pods_on_node_change(pods.cache)),
+                # All unbound pods may fit a node that has changed.
+                InformerSource(machines, lambda _: unbound_pods(pods.cache)),
             ]
             manager.new_controller("binder", scheduler, sources, ControllerOptions(workers=1))
         claims = manager.informer(CLAIMS)

@@ -89,16 +89,13 @@ class ContainerEngineRuntime:
         return words
 
     def _environment(self, config: ContainerConfig) -> dict[str, str]:
+        artifacts = ensure_artifacts_folder(self._settings.artifacts, config.pod)
         volumes = {volume_variable(mount.volume): mount.container_path for mount in config.mounts}
         return {
             "HOSTNAME": config.hostname,
             **volumes,
             "GANGLINE_TERMINATION_LOG": config.spec.termination_message_path,
-            **(
-                {ARTIFACTS_VARIABLE: ARTIFACTS_MOUNT}
-                if ensure_artifacts_folder(self._settings.artifacts, config.pod) is not None
-                else {}
-            ),
+            **({ARTIFACTS_VARIABLE: ARTIFACTS_MOUNT} if artifacts is not None else {}),
             **config.env,
             MARK_VARIABLE: config.record.id,
         }

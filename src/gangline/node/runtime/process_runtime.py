@@ -88,9 +88,8 @@ class ProcessRuntime:
         """Variables by which the pod reaches the plane. The user's kubeconfig may lead to another cluster."""
         if config.isolation is not None:
             access = config.isolation.inner_access(access)
-        file = self._state.pod(config.pod.metadata.key, config.pod.metadata.uid).write_kubeconfig(
-            access, config.pod.metadata.namespace
-        )
+        metadata = config.pod.metadata
+        file = self._state.pod(metadata.key, metadata.uid).write_kubeconfig(access, metadata.namespace)
         agent_file = self._state.write_script("agent", agent_script())
         return {"KUBECONFIG": str(file), "GANGLINE_KUBECONFIG": str(file), "GANGLINE_AGENT": str(agent_file)}
 

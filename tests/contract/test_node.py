@@ -11,16 +11,16 @@ from gangline.api.meta import JSON, Key, Selector
 from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
 from gangline.node import kubelet as nodes
-from gangline.node.pods.plan import Backoff
 from gangline.node.settings import NodeSettings
 from gangline.runtime.informer import Informer
+from support.cluster.node import FAST_BACKOFF
 
 
 @asynccontextmanager
 async def running(client: Client, name: str, folder: Path) -> AsyncIterator[Informer[Pod]]:
     clock = SystemClock()
     pods = Informer(client, Pod, Selector(fields=f"spec.nodeName={name}"), clock=clock)
-    settings = NodeSettings(name=name, backoff=Backoff().scaled(0.005), retry_interval=timedelta(milliseconds=100))
+    settings = NodeSettings(name=name, backoff=FAST_BACKOFF, retry_interval=timedelta(milliseconds=100))
     node = nodes.LocalKubelet(client, pods, folder=folder, logs=folder, clock=clock, settings=settings)
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(node.run()), group.create_task(pods.run())]

@@ -20,7 +20,7 @@ from gangline.kube.client import Client
 from gangline.kube.pods import PodSubresources
 from gangline.local.cluster import LocalCluster, LocalSettings, local_cluster
 from gangline.local.plane import PlaneSettings
-from gangline.node.runtime.process_runtime import agent_script
+from gangline.node.runtime.mpi import agent_script
 from gangline.runtime.cache import Cache
 from gangline.runtime.informer import Informer
 

@@ -21,7 +21,7 @@ from gangline.base.clock import SystemClock
 from gangline.node.network.service_ports import ServicePortAllocator, service_ports
 from gangline.node.ports import bind_port
 from gangline.node.settings import NodeSettings
-from gangline.node.volumes.volumes import CLAIMS
+from gangline.node.volumes.manager import CLAIMS
 from gangline.runtime.informer import Informer
 from gangline.testing.clock import FakeClock
 from support.cluster.node import (

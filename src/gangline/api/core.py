@@ -246,3 +246,8 @@ class Scale(Object, frozen=True):
 
     spec: ScaleSpec = ScaleSpec()
     status: ScaleStatus = ScaleStatus()
+
+
+def is_terminal_phase(phase: str) -> bool:
+    """Whether a pod stays in this phase for ever."""
+    return phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)

@@ -104,3 +104,8 @@ class Selector(msgspec.Struct, frozen=True):
 
 
 EVERYTHING = Selector()
+
+
+def timestamp(moment: datetime) -> str:
+    """A UTC time to the second, as Kubernetes writes it: `2026-01-02T15:04:05Z`."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

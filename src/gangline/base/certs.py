@@ -3,6 +3,7 @@
 They are created once in the plane's folder, and only their owner can read them.
 """
 
+import ssl
 from datetime import datetime
 from pathlib import Path
 
@@ -57,3 +58,14 @@ def _is_valid(pair: KeyPair, now: datetime, hosts: tuple[str, ...] = ()) -> bool
 def _write_pair(pair: KeyPair, certificate: bytes, key: bytes) -> None:
     write_private(pair.key, key)
     write_private(pair.certificate, certificate)
+
+
+def server_tls_context(certificates: PlaneCertificates, *, client_certificates: bool = False) -> ssl.SSLContext:
+    """TLS for a server with these certificates; `client_certificates` lets clients authenticate by one of the CA."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(certificates.server.certificate, certificates.server.key)
+    if client_certificates:
+        context.load_verify_locations(certificates.ca)
+        context.verify_mode = ssl.CERT_OPTIONAL
+    return context

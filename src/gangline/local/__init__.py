@@ -1,1 +1,1 @@
-"""An embedded control plane for one machine."""
+"""An embedded control plane for one machine: API server, controllers and node."""

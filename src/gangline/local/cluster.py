@@ -1,7 +1,7 @@
-"""The embedded control plane with a node, as one async context manager."""
+"""The embedded control plane with a node, in one async context manager."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -9,7 +9,6 @@ import msgspec
 
 from gangline.api import core
 from gangline.api.core import Pod
-from gangline.api.meta import Key
 from gangline.api.scheme import Scheme
 from gangline.apiserver.store.sqlite import SqliteJournal
 from gangline.apiserver.store.store import Store
@@ -22,54 +21,47 @@ from gangline.kube.transport.http import HttpTransport
 from gangline.local.controllers.claims import CLAIMS, ClaimProtectionController, terminating_claims
 from gangline.local.controllers.default_scheduler import DefaultScheduler, FreedCapacity, unbound_pods
 from gangline.local.plane import PlaneSettings, control_plane
+from gangline.node.checkpoint import StateFolder
 from gangline.node.kubelet import DEFAULT_NAME, LocalKubelet
 from gangline.node.logs import NodeLogReader
 from gangline.node.network.setup import set_up_network
 from gangline.node.settings import NodeSettings
 from gangline.node.streams import NodeStreams
-from gangline.runtime.cache import Cache
 from gangline.runtime.events import EventRecorder
 from gangline.runtime.manager import ControllerOptions, Manager
-from gangline.runtime.sources import InformerSource, KeyMapFunc, KeySource, own_key
+from gangline.runtime.sources import InformerSource, KeySource, own_key
 
 
 class LocalSettings(msgspec.Struct, frozen=True):
-    """Where local pods run, where their logs go, and where state is kept."""
+    """The folders of a local cluster, and the settings of its parts."""
 
     folder: Path
+    """Where pods run."""
     logs: Path
+    """The node's state folder, with the logs of pods."""
     state: Path | None = None
-    """The folder of the store. None: in memory, gone when the block ends."""
+    """The folder of the store. None: in memory, lost when the block ends."""
     plane: PlaneSettings = PlaneSettings()
     node: NodeSettings = NodeSettings()
     default_scheduler_enabled: bool = True
-    """Whether pods of default-scheduler are bound here; off leaves them to somebody else."""
+    """Whether pods of default-scheduler are bound here. Off leaves them to another scheduler."""
 
 
 class LocalCluster(msgspec.Struct, frozen=True):
-    """A running plane."""
+    """A running local cluster."""
 
     url: str
     client: Client
     connection: Connection
     store: Store
-    """All that the server knows; still readable when the plane has ended."""
+    """The server's objects; readable also after the plane has ended."""
     access: PlaneAccess
-    """For other clients: `access.kubeconfig()`."""
-
-
-def unbound_pods_on_node_change(pods: Cache[Pod]) -> KeyMapFunc[core.Node]:
-    """A change of a node may be what unbound pods wait for."""
-
-    def keys(_: core.Node) -> Iterable[Key]:
-        return unbound_pods(pods)
-
-    return keys
+    """How other clients reach the plane: `access.kubeconfig()`."""
 
 
 @asynccontextmanager
 async def local_cluster(settings: LocalSettings, scheme: Scheme, clock: Clock) -> AsyncIterator[LocalCluster]:
-    """API server, binder, address book and node, until the block ends; then no process is left."""
+    """API server, scheduler, network and node, until the block ends; then no process is left."""
     journal = SqliteJournal(settings.state) if settings.state is not None else None
     nodes: dict[str, PodStreams] = {}
     async with (
@@ -93,7 +85,7 @@ async def _run_controllers(
     recorder = EventRecorder(client, "gangline.dev/node", DEFAULT_NAME, clock)
     manager = Manager(client, clock, recorder=recorder)
     pods, machines = manager.informer(Pod), manager.informer(core.Node)
-    with set_up_network(manager, client, pods, settings.logs, settings.node, access) as given:
+    with set_up_network(manager, client, pods, settings.logs, settings.node, access) as setup:
         node = LocalKubelet(
             client,
             pods,
@@ -101,23 +93,24 @@ async def _run_controllers(
             logs=settings.logs,
             clock=clock,
             settings=settings.node,
-            ports=given.ports,
+            ports=setup.ports,
             recorder=recorder,
             access=access,
-            network=given.network,
+            network=setup.network,
         )
         nodes[node.name] = NodeStreams(node, NodeLogReader(settings.logs, clock), clock)
         if settings.default_scheduler_enabled:
-            binder = DefaultScheduler(pods.cache, machines.cache, client, clock)
+            scheduler = DefaultScheduler(pods.cache, machines.cache, client, clock)
             sources: list[KeySource] = [
                 InformerSource(pods, own_key),
                 FreedCapacity(pods),
-                InformerSource(machines, unbound_pods_on_node_change(pods.cache)),
+                # All unbound pods may fit a node that has changed.
+                InformerSource(machines, lambda _: unbound_pods(pods.cache)),
             ]
-            manager.new_controller("binder", binder, sources, ControllerOptions(workers=1))
+            manager.new_controller("binder", scheduler, sources, ControllerOptions(workers=1))
         claims = manager.informer(CLAIMS)
-        keeper = ClaimProtectionController(claims.cache, client, settings.logs / "claims")
+        protection = ClaimProtectionController(claims.cache, client, StateFolder(settings.logs))
         sources = [InformerSource(claims, own_key), InformerSource(pods, terminating_claims(claims.cache))]
-        manager.new_controller("claims", keeper, sources, ControllerOptions(workers=1))
+        manager.new_controller("claims", protection, sources, ControllerOptions(workers=1))
         manager.add_runnable(node.run)
         await manager.run(signals=False)

@@ -1,4 +1,4 @@
-"""The folder of a plane that stays: its state, certificates, token, port, and the kubeconfig that leads to it."""
+"""The folder of a plane that stays: its state, certificates, token, port, and its kubeconfig."""
 
 import os
 import secrets
@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import msgspec
 import yaml
 
 from gangline.apiserver.store.folder_lock import folder_lock, lock_holder
@@ -16,103 +15,78 @@ from gangline.kube.config.access import PlaneAccess
 from gangline.node.ports import PLANE_PORTS, reserve_port
 
 
-class PlaneHome(msgspec.Struct, frozen=True):
-    """Where everything of one plane is. Only its owner can read it."""
+class PlaneLock:
+    """The process that runs the plane of a folder."""
 
-    folder: Path
-
-    @property
-    def state(self) -> Path:
-        return self.folder / "state"
-
-    @property
-    def certificates(self) -> Path:
-        return self.folder / "certificates"
-
-    @property
-    def pods(self) -> Path:
-        return self.folder / "pods"
-
-    @property
-    def runs(self) -> Path:
-        """What ended runs left; see `gangline.local.archive.runs`."""
-        return self.folder / "runs"
-
-    @property
-    def artifacts(self) -> Path:
-        """What programs wrote into the folders of their jobs. Theirs: nothing here removes it."""
-        return self.folder / "artifacts"
-
-    @property
-    def kubeconfig_file(self) -> Path:
-        return self.folder / "kubeconfig"
-
-    @property
-    def log_file(self) -> Path:
-        return self.folder / "log"
-
-    def create_folder(self) -> None:
-        """Make the folder. Raises `InputError`."""
-        try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"{self.folder}: cannot be used: {error.strerror}; choose another with --dir") from error
-
-    def ensure_token(self) -> str:
-        """The administrator's token: made once, kept."""
-        file = self.folder / "token"
-        if not file.exists():
-            write_private(file, secrets.token_urlsafe(32).encode())
-        return file.read_text().strip()
-
-    def choose_port(self, wanted: int = 0) -> int:
-        """The port: the one asked for, else the one that was kept, else a free one."""
-        kept = self._port_file.read_text().strip() if self._port_file.exists() else ""
-        return wanted or (int(kept) if kept.isdecimal() else 0) or _free_port()
-
-    def save_port(self, port: int) -> None:
-        """For next time. Only one that could be listened on: another would be in the way again and again."""
-        write_private(self._port_file, str(port).encode())
-
-    @property
-    def _port_file(self) -> Path:
-        return self.folder / "port"
-
-    def write_kubeconfig(self, server: str, ca: Path) -> None:
-        """For kubectl and everyone else; readable by its owner only, because of the token."""
-        config = PlaneAccess(server, self.ensure_token(), ca).kubeconfig()
-        write_private(self.kubeconfig_file, yaml.safe_dump(config, sort_keys=False).encode())
-
-    # The process that runs it
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._pid_file = folder, folder / "pid"
 
     @contextmanager
-    def lock(self) -> Iterator[None]:
-        """No other process runs this plane until the block ends. Raises `InputError` when one does."""
-        with folder_lock(self.folder):
+    def acquire(self) -> Iterator[None]:
+        """Keep other processes from running this plane until the block ends. Raises `InputError` when one does."""
+        with folder_lock(self._folder):
             try:
                 yield
             finally:
                 self.clear_ready()
 
     def mark_ready(self) -> None:
-        """This process, which has claimed the plane, is ready."""
+        """Record that this process, which holds the lock, is ready."""
         write_private(self._pid_file, str(os.getpid()).encode())
 
     def clear_ready(self) -> None:
-        """Nobody is ready. Undoes what a process that was killed left behind."""
+        """Remove the record, also one that a killed process left."""
         self._pid_file.unlink(missing_ok=True)
 
     def running_pid(self) -> int | None:
-        """The process that runs this plane, if one does and is ready."""
-        # The file first: whoever waits for a plane to start must not touch the lock it is about to take.
-        return lock_holder(self.folder) if self._pid_file.exists() else None
+        """The process that runs this plane and is ready; None if there is none."""
+        # The file first: a client that waits for a plane must not touch the lock that the plane is about to take.
+        return lock_holder(self._folder) if self._pid_file.exists() else None
 
-    @property
-    def _pid_file(self) -> Path:
-        return self.folder / "pid"
+
+class PlaneHome:
+    """The folder of one plane. Only its owner can read it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.lock = folder, PlaneLock(folder)
+        self.state, self.certificates, self.pods = folder / "state", folder / "certificates", folder / "pods"
+        # Archived runs; see `gangline.local.archive.runs`.
+        self.runs = folder / "runs"
+        # Files that programs wrote into their jobs' folders. They belong to the user: nothing here removes them.
+        self.artifacts = folder / "artifacts"
+        self.kubeconfig_file, self.log_file = folder / "kubeconfig", folder / "log"
+        self._port_file = folder / "port"
+
+    def create_folder(self) -> None:
+        """Create the folder. Raises `InputError`."""
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"{self.folder}: cannot be used: {error.strerror}; choose another with --dir") from error
+
+    def ensure_token(self) -> str:
+        """The administrator's token, created once."""
+        file = self.folder / "token"
+        if not file.exists():
+            write_private(file, secrets.token_urlsafe(32).encode())
+        return file.read_text().strip()
+
+    def choose_port(self, requested: int = 0) -> int:
+        """The requested port, else the saved one, else a free one."""
+        saved = self._port_file.read_text().strip() if self._port_file.exists() else ""
+        return requested or (int(saved) if saved.isdecimal() else 0) or _free_port()
+
+    def save_port(self, port: int) -> None:
+        """Save the port for the next start. Call it once the server listens: a taken port would fail every time."""
+        write_private(self._port_file, str(port).encode())
+
+    def write_kubeconfig(self, server: str, ca: Path) -> None:
+        """Write the kubeconfig. Only its owner can read it, because it has the token."""
+        config = PlaneAccess(server, self.ensure_token(), ca).kubeconfig()
+        write_private(self.kubeconfig_file, yaml.safe_dump(config, sort_keys=False).encode())
 
 
 def _free_port() -> int:
-    with reserve_port(PLANE_PORTS) as found:
-        number: int = found.getsockname()[1]
+    with reserve_port(PLANE_PORTS) as reserved:
+        number: int = reserved.getsockname()[1]
         return number

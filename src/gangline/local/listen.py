@@ -1,4 +1,4 @@
-"""Where the API server listens, and by which names it is known there."""
+"""The address that the API server listens on, and the names in its certificate."""
 
 import ipaddress
 import socket
@@ -7,8 +7,7 @@ import msgspec
 import psutil
 
 from gangline.base.errors import InputError
-
-LOOPBACK = "127.0.0.1"
+from gangline.node.ports import LOOPBACK
 
 
 class ListenAddress(msgspec.Struct, frozen=True):
@@ -18,7 +17,7 @@ class ListenAddress(msgspec.Struct, frozen=True):
 
     @property
     def reachable_host(self) -> str:
-        """The address by which this machine itself gets there."""
+        """The address by which this machine itself reaches the server."""
         address = ipaddress.ip_address(self.host)
         if not address.is_unspecified:
             return self.host
@@ -26,25 +25,24 @@ class ListenAddress(msgspec.Struct, frozen=True):
 
     @property
     def is_open(self) -> bool:
-        """Whether other machines may get there."""
+        """Whether other machines may reach the server."""
         return not ipaddress.ip_address(self.host).is_loopback
 
     def certificate_hosts(self) -> tuple[str, ...]:
-        """All that the server's certificate must name: itself, and everything it is called if it listens everywhere."""
+        """The names for the server's certificate: its address, or every name of the machine if it listens on all."""
         if not ipaddress.ip_address(self.host).is_unspecified:
             return (self.host,)
-        found = (each for each in psutil.net_if_addrs().values())
         addresses = {
             entry.address.partition("%")[0]
-            for each in found
-            for entry in each
+            for entries in psutil.net_if_addrs().values()
+            for entry in entries
             if entry.family in (socket.AF_INET, socket.AF_INET6)
         }
         return (LOOPBACK, *sorted(addresses - {LOOPBACK}), socket.gethostname().lower())
 
 
 def parse_listen_address(text: str) -> ListenAddress:
-    """`--bind ADDRESS`. Raises `InputError`."""
+    """The address of `--bind ADDRESS`. Raises `InputError`."""
     try:
         return ListenAddress(str(ipaddress.ip_address(text)))
     except ValueError:
@@ -52,5 +50,5 @@ def parse_listen_address(text: str) -> ListenAddress:
 
 
 def host_port(host: str, port: int) -> str:
-    """Host and port as they stand in an address."""
+    """Host and port for a URL."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

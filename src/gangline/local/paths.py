@@ -1,15 +1,15 @@
-"""Where the plane of this machine keeps its things. Light: every command asks."""
+"""The folder in which the plane of this machine keeps its state. Cheap to import: every command needs it."""
 
 import os
 from collections.abc import Mapping
 from pathlib import Path
 
 
-def home_folder(given: Path | None = None, environ: Mapping[str, str] = os.environ) -> Path:
-    """The folder asked for, by argument or GANGLINE_HOME; else the user's state folder."""
-    asked = given or environ.get("GANGLINE_HOME")
-    if asked:
-        return Path(asked).absolute()
+def home_folder(folder: Path | None = None, environ: Mapping[str, str] = os.environ) -> Path:
+    """The folder of the argument or of GANGLINE_HOME; else the user's state folder."""
+    configured = folder or environ.get("GANGLINE_HOME")
+    if configured:
+        return Path(configured).absolute()
     import platformdirs
 
     return Path(platformdirs.user_state_dir("gangline", appauthor=False))

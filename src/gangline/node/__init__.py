@@ -1,1 +1,1 @@
-"""Pods as processes."""
+"""A kubelet that runs pods as processes."""

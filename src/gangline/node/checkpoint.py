@@ -1,16 +1,16 @@
-"""The node's memory on disk: which processes it started, so that a restarted node finds them again.
+"""The node's records on disk of the processes it started, by which a restarted node finds them again.
 
 ::
 
     <state>/pods/<namespace>_<name>_<uid>/<container>/<attempt>.json   written before the start
                                                       <attempt>.lock   held by the shim as long as it lives
                                                       <attempt>.run    pid and time, written by the shim
-                                                      <attempt>.exit   how it ended, written by the shim
-                                                      <attempt>.note   why the node killed it
+                                                      <attempt>.exit   how the process ended, written by the shim
+                                                      <attempt>.note   why the node killed the process
                                                       <attempt>.progress   the last line that reports progress
                                                       <attempt>.log    CRI lines; .log.1 and so on when rotated
 
-Namespaces, names and uids have no underscore, so the folder's name can be read back.
+Namespaces, names and uids contain no underscore, so the folder's name can be parsed.
 """
 
 import fcntl
@@ -37,14 +37,15 @@ class RunRecord(msgspec.Struct, frozen=True):
     id: str
     attempt: int
     streak: int = 0
-    # Extended resources given to it, by name: their numbers.
+    # Numbers of the extended resources that the run has, by resource name.
     devices: dict[str, tuple[int, ...]] = {}
-    # Its folder for temporary files, made by the shim and removed by it at the end. Elsewhere, because names of sockets are short.
+    # The run's folder for temporary files, created and removed by the shim. Outside the pod's folder, because paths of
+    # sockets must be short.
     scratch: str = ""
 
 
 class StartRecord(msgspec.Struct, frozen=True):
-    """What the shim says once the process runs."""
+    """What the shim writes when the process runs."""
 
     shim: int
     pid: int
@@ -52,13 +53,12 @@ class StartRecord(msgspec.Struct, frozen=True):
 
 
 class ExitRecord(msgspec.Struct, frozen=True):
-    """What the shim says at the end. A negative code is a signal; `failed` says why it never started."""
+    """What the shim writes at the end. A negative code is a signal; `failed` says why the process never started."""
 
     at: float
     code: int = 0
     failed: str = ""
-    errno: str = ""
-    # The container's runtime says that it had too much memory.
+    # The container engine reports that the container ran out of memory.
     oom: bool = False
 
     @property
@@ -67,58 +67,28 @@ class ExitRecord(msgspec.Struct, frozen=True):
 
 
 class KillReason(msgspec.Struct, frozen=True):
-    """Why the node itself ended a process."""
+    """Why the node itself killed a process."""
 
     reason: str
     message: str = ""
 
 
-class RunFiles:
-    """The files of one run of a container."""
+class ShimLock:
+    """A lock file that a shim holds while it lives. No other process can hold it, so a reused pid does no harm."""
 
-    def __init__(self, folder: Path, attempt: int) -> None:
-        self.folder, self.attempt = folder, attempt
+    def __init__(self, path: Path) -> None:
+        self._path = path
 
-    @property
-    def log_file(self) -> Path:
-        return self._file("log")
-
-    @property
-    def start_file(self) -> Path:
-        return self._file("run")
-
-    @property
-    def exit_file(self) -> Path:
-        return self._file("exit")
-
-    @property
-    def progress_file(self) -> Path:
-        """Where the shim writes what the process last reported."""
-        return self._file("progress")
-
-    @property
-    def message_file(self) -> Path:
-        """Where the process writes its termination message."""
-        return self._file("message")
-
-    def begin(self, record: RunRecord) -> None:
-        """Write down that it is about to be started; what an earlier attempt at the same left is removed."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        for ending in ("run", "exit", "note", "progress"):
-            self._file(ending).unlink(missing_ok=True)
-        self.message_file.touch()
-        self._write("json", record)
-
-    def acquire_lock(self) -> int:
-        """A descriptor that holds the lock, to be handed to the shim and closed here."""
-        descriptor = os.open(self._file("lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    def acquire(self) -> int:
+        """A descriptor that holds the lock, to be inherited by the shim and then closed by the caller."""
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return descriptor
 
-    def is_alive(self) -> bool:
-        """Whether the shim lives. Nobody else can hold its lock, so a pid used again does not fool us."""
+    def is_held(self) -> bool:
+        """Whether the shim lives."""
         try:
-            descriptor = os.open(self._file("lock"), os.O_RDWR)
+            descriptor = os.open(self._path, os.O_RDWR)
         except FileNotFoundError:
             return False
         try:
@@ -129,6 +99,28 @@ class RunFiles:
             return False
         finally:
             os.close(descriptor)
+
+
+class RunFiles:
+    """The files of one run of a container."""
+
+    def __init__(self, folder: Path, attempt: int) -> None:
+        self.folder, self.attempt = folder, attempt
+        self.log_file = self._file("log")
+        self.start_file, self.exit_file = self._file("run"), self._file("exit")
+        # Where the shim writes the process's last progress report.
+        self.progress_file = self._file("progress")
+        # Where the process writes its termination message.
+        self.message_file = self._file("message")
+        self.lock = ShimLock(self._file("lock"))
+
+    def begin(self, record: RunRecord) -> None:
+        """Record that the run is about to start, and remove what an earlier try of the same attempt left."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for ending in ("run", "exit", "note", "progress"):
+            self._file(ending).unlink(missing_ok=True)
+        self.message_file.touch()
+        self._write("json", record)
 
     def run_record(self) -> RunRecord | None:
         return _read_record(self._file("json"), RunRecord)
@@ -142,10 +134,10 @@ class RunFiles:
     def kill_reason(self) -> KillReason | None:
         return _read_record(self._file("note"), KillReason)
 
-    def write_kill_reason(self, note: KillReason) -> None:
-        """Write down why it is being killed, before that is done. The first explanation stays."""
+    def write_kill_reason(self, reason: KillReason) -> None:
+        """Record why the node kills the process, before it does. The first reason stays."""
         if self.kill_reason() is None:
-            self._write("note", note)
+            self._write("note", reason)
 
     def termination_message(self, limit: int = 4096) -> str:
         with suppress(OSError), self.message_file.open("rb") as file:
@@ -153,13 +145,13 @@ class RunFiles:
         return ""
 
     def remove_scratch(self) -> None:
-        """Remove the temporary files that a shim left behind because it was killed."""
+        """Remove the temporary files that a killed shim left behind."""
         record = self.run_record()
         if record is not None and record.scratch:
             shutil.rmtree(record.scratch, ignore_errors=True)
 
     def remove(self) -> None:
-        """Remove everything of this run."""
+        """Remove all files of this run."""
         self.remove_scratch()
         for file in self.folder.glob(f"{self.attempt}.*"):
             file.unlink(missing_ok=True)
@@ -174,7 +166,7 @@ class RunFiles:
 
 
 class PodFolder:
-    """Everything the node keeps of one pod."""
+    """Everything that the node keeps of one pod."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -190,7 +182,7 @@ class PodFolder:
 
     @property
     def volumes_folder(self) -> Path:
-        # A container cannot have this name: it has an underscore.
+        # The underscore keeps it apart from containers, whose names have none.
         return self.path / "_volumes"
 
     def containers(self) -> Iterator[str]:
@@ -199,9 +191,14 @@ class PodFolder:
                 yield child.name
 
     def runs(self, container: str) -> list[RunFiles]:
-        """Oldest first."""
+        """The runs of a container, oldest first."""
         attempts = sorted(int(file.stem) for file in (self.path / container).glob("*.json"))
         return [RunFiles(self.path / container, attempt) for attempt in attempts]
+
+    def all_runs(self) -> Iterator[RunFiles]:
+        """The runs of every container."""
+        for container in self.containers():
+            yield from self.runs(container)
 
     def run_files(self, container: str, attempt: int) -> RunFiles:
         return RunFiles(self.path / container, attempt)
@@ -210,32 +207,34 @@ class PodFolder:
         shutil.rmtree(self.volumes_folder, ignore_errors=True)
 
     def write_kubeconfig(self, access: PlaneAccess, namespace: str) -> Path:
-        """A file that leads to the plane, for the pod's processes. As JSON, which is YAML too."""
+        """Write the kubeconfig of the pod's processes. As JSON, which is YAML too."""
         self.path.mkdir(parents=True, exist_ok=True)
         file = self.path / "_kubeconfig"
         write_private(file, msgspec.json.encode(access.kubeconfig(namespace)))
         return file
 
     def remove(self) -> None:
-        for container in self.containers():
-            for files in self.runs(container):
-                files.remove_scratch()
+        for files in self.all_runs():
+            files.remove_scratch()
         shutil.rmtree(self.path, ignore_errors=True)
 
 
 class StateFolder:
-    """All pods' folders."""
+    """The folders of all pods of a node."""
 
     def __init__(self, state: Path) -> None:
         self._state = state
         self._pods = state / "pods"
-        self.claims_folder = state / "claims"
 
     def pod(self, key: Key, uid: str) -> PodFolder:
         return PodFolder(self._pods / f"{key.namespace}_{key.name}_{uid}")
 
+    def claim_folder(self, claim: Key) -> Path:
+        """The storage of a PersistentVolumeClaim."""
+        return self._state / "claims" / f"{claim.namespace}_{claim.name}"
+
     def write_script(self, name: str, text: str) -> Path:
-        """An executable of the node's own. Written once, whole."""
+        """Write an executable of the node's own, atomically, unless it is there already. Returns its path."""
         file = self._state / name
         if not file.exists() or file.read_text() != text:
             self._state.mkdir(parents=True, exist_ok=True)

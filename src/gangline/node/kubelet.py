@@ -1,4 +1,4 @@
-"""Pods bound to this machine become processes; what becomes of them is written to their status."""
+"""The kubelet of this machine: runs the pods that are bound to it as processes, and reports their status."""
 
 import asyncio
 import logging
@@ -9,34 +9,26 @@ from pathlib import Path
 
 import psutil
 
-from gangline.api.core import ObjectReference, Pod
+from gangline.api.core import ObjectReference, Pod, is_terminal_phase
 from gangline.base.clock import Clock
 from gangline.base.tasks import run_all, run_every
 from gangline.kube.client import Client
 from gangline.kube.config.access import PlaneAccess
 from gangline.node.checkpoint import PodFolder, StateFolder
-from gangline.node.context import (
-    NetworkPlugin,
-    NodeContext,
-    NoPortAllocator,
-    PortAllocator,
-    RecordEvent,
-    SharedNetwork,
-    discard_event,
-    spawn_supervised,
-)
 from gangline.node.network.bridge_client import NetworkUnavailable
+from gangline.node.network.plugin import NetworkPlugin, NoPortAllocator, PortAllocator, SharedNetwork
 from gangline.node.network.port_squatter import PortSquatters
 from gangline.node.node_status import NodeRegistration
 from gangline.node.options import create_runtime
-from gangline.node.pods.probes import ContainerTarget
+from gangline.node.pod_types import RunPod
+from gangline.node.pods.context import FaultHooks, NodeContext, RecordEvent, discard_event, spawn_supervised
 from gangline.node.pods.progress import ReportLimiter
 from gangline.node.pods.worker import PodWorker
 from gangline.node.resources import DeviceManager, machine_capacity, processes_over_limit
 from gangline.node.runtime.process import MARK_VARIABLE, adopt, wait_for_start
+from gangline.node.runtime.runtime import ContainerTarget
 from gangline.node.settings import NodeSettings
-from gangline.node.types import RunPod
-from gangline.node.volumes.volumes import VolumeManager
+from gangline.node.volumes.manager import VolumeManager
 from gangline.runtime.events import EventRecorder
 from gangline.runtime.informer import Delta, Informer
 
@@ -49,8 +41,8 @@ DEFAULT_SETTINGS = NodeSettings()
 class LocalKubelet:
     """This machine as a node. Inert until `run()`.
 
-    Leaving `run()` in an orderly way ends every process, unless the settings say that they stay. A node that was killed
-    leaves its processes running: the next one with the same state folder adopts them.
+    When `run()` ends in order, it ends every process, unless the settings leave them running. A node that was killed
+    leaves its processes running: the next node with the same state folder adopts them.
     """
 
     def __init__(
@@ -67,7 +59,7 @@ class LocalKubelet:
         access: PlaneAccess | None = None,
         network: NetworkPlugin | None = None,
     ) -> None:
-        """`folder` is where processes run; `logs` is the state folder, logs included; `access` is for the pods."""
+        """`folder` is where processes run, `logs` the state folder with the logs, `access` how pods reach the plane."""
         capacity = machine_capacity(settings.capacity, logs)
         state = StateFolder(logs.absolute())
         devices = DeviceManager({name: amount for name, amount in settings.capacity.items() if "/" in name})
@@ -78,21 +70,18 @@ class LocalKubelet:
             client=client,
             clock=clock,
             settings=settings,
-            folder=folder,
             state=state,
             volumes=VolumeManager(client, state, capacity),
             devices=devices,
-            allocatable=capacity,
             memory_limits={},
             runtime=create_runtime(settings, folder, state, devices, access),
             report_limiter=ReportLimiter(settings.progress_period),
-            port_squatters=PortSquatters(clock),
-            mark_lost=self._registration.mark_lost,
+            faults=FaultHooks(PortSquatters(clock), self._registration.mark_lost),
             ports=ports or NoPortAllocator(),
             network=network or SharedNetwork(),
             record_event=event_recorder(recorder) if recorder is not None else discard_event,
         )
-        # By uid: a pod of the same name is another pod.
+        # By uid: another pod may have the same name later.
         self._workers: dict[str, PodWorker] = {}
 
     @property
@@ -100,7 +89,7 @@ class LocalKubelet:
         return self._settings.name
 
     async def run(self) -> None:
-        """Take care of every pod that is bound here, until cancelled."""
+        """Run every pod that is bound to this node, until cancelled."""
         await self._pods.wait_for_sync()
         try:
             async with asyncio.TaskGroup() as group:
@@ -110,7 +99,7 @@ class LocalKubelet:
                 with self._pods.subscribe(lambda delta: self._on_pod_change(delta, group)):
                     await asyncio.Event().wait()
         finally:
-            self._context.port_squatters.close()
+            self._context.faults.port_squatters.close()
             await self._shut_down()
 
     # Pods
@@ -124,12 +113,12 @@ class LocalKubelet:
         if worker is not None:
             worker.update(delta.after)
         elif delta.after is not None and self._needs_worker(pod):
-            made = self._workers[uid] = PodWorker(pod, self._context)
-            spawn_supervised(group, lambda: self._run_worker(made, uid), f"pod {pod.metadata.key}")
+            new_worker = self._workers[uid] = PodWorker(pod, self._context)
+            spawn_supervised(group, lambda: self._run_worker(new_worker, uid), f"pod {pod.metadata.key}")
 
     def _needs_worker(self, pod: Pod) -> bool:
-        """Whether there is anything to do: a pod that is over needs a node only to be let go."""
-        return pod.metadata.deletion_timestamp is not None or pod.status.phase not in ("Succeeded", "Failed")
+        """Whether there is work: a finished pod needs its node only to be deleted."""
+        return pod.metadata.deletion_timestamp is not None or not is_terminal_phase(pod.status.phase)
 
     async def _run_worker(self, worker: PodWorker, uid: str) -> None:
         while True:
@@ -138,49 +127,48 @@ class LocalKubelet:
             if worker.is_deleted or pod is None or pod.metadata.uid != uid:
                 break
             if pod.metadata.deletion_timestamp is None:
-                # It is over, and stays as it is until somebody deletes it.
+                # The pod has finished, and stays as it is until it is deleted.
                 del self._workers[uid]
                 return
-            # Deleted while its last status was being written.
+            # The pod was deleted while its last status was being written.
             worker = self._workers[uid] = PodWorker(pod, self._context)
         del self._workers[uid]
         await self._remove_folder(worker.folder)
 
     async def _remove_folder(self, folder: PodFolder) -> None:
-        """Volumes go with the pod, logs a little later: somebody may be reading them."""
+        """Remove the volumes with the pod, the logs a little later: a client may be reading them."""
         await asyncio.to_thread(folder.remove_volumes)
         await self._clock.sleep(self._settings.log_retention)
         await asyncio.to_thread(folder.remove)
 
     def container_targets(self, uid: str) -> dict[str, ContainerTarget]:
-        """The containers of a pod that run, for whoever executes something in them."""
+        """The running containers of a pod, by name, for exec and port-forward."""
         worker = self._workers.get(uid)
-        lives = worker.containers if worker is not None else ()
-        return {life.spec.name: life.target for life in lives if life.target is not None}
+        containers = worker.containers if worker is not None else ()
+        return {container.spec.name: container.target for container in containers if container.target is not None}
 
-    # What an earlier node left
+    # Processes of an earlier node
 
     def _remove_orphans(self, group: asyncio.TaskGroup) -> None:
-        """End what belongs to no pod of ours any more. Living pods adopt their own."""
-        ours = {each.metadata.uid for each in self._pods.cache if each.spec.node_name == self._settings.name}
+        """Kill processes of pods that are no longer on this node. Workers adopt the processes of the others."""
+        uids = {pod.metadata.uid for pod in self._pods.cache if pod.spec.node_name == self._settings.name}
         folders = self._state.pods()
-        lost = {mark for folder in folders for mark in lost_run_ids(folder)}
+        lost = {run_id for folder in folders for run_id in lost_run_ids(folder)}
         kill_strays(lost)
         if lost:
             spawn_supervised(group, lambda: self._context.runtime.remove_lost(lost), "what is left of lost containers")
         for folder in folders:
-            if folder.uid not in ours:
+            if folder.uid not in uids:
                 spawn_supervised(group, partial(self._kill_orphans, folder), f"orphans of {folder.key}")
 
     async def _kill_orphans(self, folder: PodFolder) -> None:
-        for container in folder.containers():
-            for files in folder.runs(container):
-                await wait_for_start(files, self._clock)
-                process = adopt(files, self._clock)
-                if process is not None:
-                    log.info("ending a process whose pod is gone", extra={"pod": str(folder.key)})
-                    process.kill()
-                    await process.wait()
+        for files in folder.all_runs():
+            await wait_for_start(files, self._clock)
+            process = adopt(files, self._clock)
+            if process is not None:
+                log.info("ending a process whose pod is gone", extra={"pod": str(folder.key)})
+                process.kill()
+                await process.wait()
         with suppress(NetworkUnavailable):
             await self._context.network.leave(folder.uid)
         await asyncio.to_thread(folder.remove)
@@ -194,11 +182,13 @@ class LocalKubelet:
         limits = dict(self._context.memory_limits)
         if not limits:
             return
-        for pid, size in (await asyncio.to_thread(processes_over_limit, limits)).items():
-            if any(life.oom_kill(pid, size) for worker in self._workers.values() for life in worker.containers):
+        over_limit = await asyncio.to_thread(processes_over_limit, limits)
+        workers = list(self._workers.values())
+        for pid, size in over_limit.items():
+            if any(container.oom_kill(pid, size) for worker in workers for container in worker.containers):
                 log.info("container uses more memory than its limit", extra={"pid": pid, "limit": limits[pid]})
 
-    # Leaving
+    # The end of the node
 
     async def _shut_down(self) -> None:
         workers = list(self._workers.values())
@@ -214,7 +204,7 @@ class LocalKubelet:
 
 
 async def _await_uncancelled(task: asyncio.Task[None]) -> None:
-    """Wait for a task even when cancelled meanwhile: it is short, and nobody would do its work afterwards."""
+    """Wait for a task even when cancelled meanwhile: the task is short, and nothing would finish its work later."""
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
         try:
@@ -226,38 +216,33 @@ async def _await_uncancelled(task: asyncio.Task[None]) -> None:
 
 
 def event_recorder(recorder: EventRecorder) -> RecordEvent:
-    """Events about pods, through a recorder."""
+    """Records events about pods with a recorder."""
 
-    def tell(pod: RunPod, type: str, reason: str, note: str) -> None:  # noqa: A002 - Kubernetes' word
+    def record(pod: RunPod, type: str, reason: str, note: str) -> None:  # noqa: A002 - Kubernetes' word
         regarding = ObjectReference(
-            api_version="v1",
-            kind="Pod",
-            namespace=pod.metadata.namespace,
-            name=pod.metadata.name,
-            uid=pod.metadata.uid,
+            api_version="v1", kind="Pod", namespace=pod.metadata.namespace, name=pod.metadata.name, uid=pod.metadata.uid
         )
         recorder.record(regarding, type, reason, note)
 
-    return tell
+    return record
 
 
 def lost_run_ids(folder: PodFolder) -> set[str]:
-    """Identities of runs that nobody supervises and nobody saw end."""
+    """Ids of runs that have no shim any more and no recorded exit."""
     lost: set[str] = set()
-    for container in folder.containers():
-        for files in folder.runs(container):
-            record = files.run_record()
-            if record is not None and files.exit_record() is None and not files.is_alive():
-                lost.add(record.id)
+    for files in folder.all_runs():
+        record = files.run_record()
+        if record is not None and files.exit_record() is None and not files.lock.is_held():
+            lost.add(record.id)
     return lost
 
 
-def kill_strays(marks: Iterable[str]) -> None:
-    """Kill every process that carries one of these marks in its environment."""
-    wanted = set(marks)
-    for process in psutil.process_iter() if wanted else ():
+def kill_strays(run_ids: Iterable[str]) -> None:
+    """Kill every process that carries the id of one of these runs in its environment."""
+    ids = set(run_ids)
+    for process in psutil.process_iter() if ids else ():
         try:
-            if process.environ().get(MARK_VARIABLE) in wanted:
+            if process.environ().get(MARK_VARIABLE) in ids:
                 process.kill()
         except psutil.Error:
             continue

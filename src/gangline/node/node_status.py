@@ -1,21 +1,21 @@
-"""The node in the API: a Node object, its status, and a Lease that says it is alive."""
+"""The node in the API: a Node object, its status, and a Lease as heartbeat."""
 
 import asyncio
 import logging
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
 import msgspec
 
 from gangline import __version__
 from gangline.api.core import Lease, Node
-from gangline.api.meta import JSON, Condition, Key
+from gangline.api.meta import JSON, Condition, Key, timestamp
 from gangline.api.quantity import Quantity
 from gangline.base.clock import Clock
 from gangline.kube.client import Client
 from gangline.kube.errors import AlreadyExists, KubeError, NotFound
-from gangline.node.pods.status import HOST_IP, timestamp
+from gangline.node.environment import HOST_IP
 from gangline.node.settings import NodeSettings
 
 log = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ LEASE_NAMESPACE = "kube-node-lease"
 LEASE_SECONDS = 40
 NOT_READY_TAINT, UNREACHABLE_TAINT = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
 LOST_CONDITION = ("NodeStatusUnknown", "Kubelet stopped posting node status.")
-"""What a cluster says of a node from which it has not heard for a while."""
+"""Reason and message that a cluster's node controller gives a node without heartbeat."""
 READY_CONDITIONS = (
     ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
     ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
@@ -34,7 +34,7 @@ READY_CONDITIONS = (
 
 
 def node_body(name: str) -> JSON:
-    """The Node, as it is created."""
+    """The Node object to create."""
     labels = {
         "kubernetes.io/hostname": name,
         "kubernetes.io/os": platform.system().lower(),
@@ -43,26 +43,15 @@ def node_body(name: str) -> JSON:
     return {"metadata": {"name": name, "labels": labels}, "spec": {}}
 
 
-def node_status(capacity: Mapping[str, Quantity], before: tuple[Condition, ...], now: datetime, name: str) -> JSON:
-    """Its status. Transition times are kept while nothing changes."""
-    since = {each.type: each.last_transition_time for each in before if _is_unchanged(each)}
+def node_status(capacity: Mapping[str, Quantity], before: tuple[Condition, ...], now: datetime) -> JSON:
+    """The status of a ready node. The transition time of an unchanged condition is kept."""
     amounts = {resource: str(amount) for resource, amount in capacity.items()}
     return {
         "capacity": amounts,
         "allocatable": amounts,
-        # A kube-apiserver asks the Hostname first, so it must lead here too: a node's name need not resolve.
+        # A kube-apiserver dials the Hostname first. The node's name need not resolve, so Hostname is an address too.
         "addresses": [{"type": "InternalIP", "address": HOST_IP}, {"type": "Hostname", "address": HOST_IP}],
-        "conditions": [
-            {
-                "type": kind,
-                "status": status,
-                "reason": reason,
-                "message": message,
-                "lastHeartbeatTime": timestamp(now),
-                "lastTransitionTime": timestamp(since.get(kind) or now),
-            }
-            for kind, status, reason, message in READY_CONDITIONS
-        ],
+        "conditions": _condition_bodies(READY_CONDITIONS, before, now),
         "nodeInfo": {
             "architecture": platform.machine(),
             "operatingSystem": platform.system().lower(),
@@ -79,54 +68,56 @@ def node_status(capacity: Mapping[str, Quantity], before: tuple[Condition, ...],
 
 
 def lost_conditions(before: tuple[Condition, ...], now: datetime) -> list[JSON]:
-    """The conditions of a node that nobody hears from, as the controller of a whole cluster writes them."""
-    since = {each.type: each.last_transition_time for each in before if each.status == "Unknown"}
-    reason, message = LOST_CONDITION
+    """The conditions of a node without heartbeat, as a cluster's node controller writes them."""
+    return _condition_bodies([(type_, "Unknown", *LOST_CONDITION) for type_, _, _, _ in READY_CONDITIONS], before, now)
+
+
+def _condition_bodies(
+    conditions: Iterable[tuple[str, str, str, str]], before: tuple[Condition, ...], now: datetime
+) -> list[JSON]:
+    """Conditions (type, status, reason, message) in wire form, with the transition time of an unchanged status."""
+    since = {(condition.type, condition.status): condition.last_transition_time for condition in before}
     return [
         {
-            "type": kind,
-            "status": "Unknown",
+            "type": type_,
+            "status": status,
             "reason": reason,
             "message": message,
             "lastHeartbeatTime": timestamp(now),
-            "lastTransitionTime": timestamp(since.get(kind) or now),
+            "lastTransitionTime": timestamp(since.get((type_, status)) or now),
         }
-        for kind, _, _, _ in READY_CONDITIONS
+        for type_, status, reason, message in conditions
     ]
 
 
-def _is_unchanged(condition: Condition) -> bool:
-    return any(kind == condition.type and status == condition.status for kind, status, _, _ in READY_CONDITIONS)
-
-
 class NodeRegistration:
-    """Keeps the Node and its Lease. Errors of the API are logged and tried again; they never stop the node."""
+    """Keeps the Node and its Lease current. Errors of the API are logged and retried; they never stop the node."""
 
     def __init__(self, client: Client, capacity: Mapping[str, Quantity], settings: NodeSettings, clock: Clock) -> None:
         self._client, self._capacity, self._settings, self._clock = client, capacity, settings, clock
         self._key, self._lease = Key("", settings.name), Key(LEASE_NAMESPACE, settings.name)
         self._status_written_at: float | None = None
         self._uid = ""
-        # Until when we are not to be heard of, and whether the API has been told so.
+        # Until when the node is reported as lost, and whether the API has that status.
         self._lost_until, self._lost_written = float("-inf"), False
         self._wakeup = asyncio.Event()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Send heartbeats until cancelled."""
         while True:
             self._wakeup.clear()
             await self.heartbeat()
             await self._wait_for_heartbeat()
 
-    def mark_lost(self, away: timedelta) -> None:
-        """For so long the API is told that nobody hears from this node, and nothing new is placed here. A drill."""
-        self._lost_until = max(self._lost_until, self._clock.monotonic() + away.total_seconds())
+    def mark_lost(self, duration: timedelta) -> None:
+        """Report the node as lost for this long, so that no pod is placed here. For drills."""
+        self._lost_until = max(self._lost_until, self._clock.monotonic() + duration.total_seconds())
         self._lost_written = False
         self._wakeup.set()
 
     async def _wait_for_heartbeat(self) -> None:
-        away = timedelta(seconds=max(0.0, self._lost_until - self._clock.monotonic()))
-        period = min(away, self._settings.lease_period) if away else self._settings.lease_period
+        lost_for = timedelta(seconds=max(0.0, self._lost_until - self._clock.monotonic()))
+        period = min(lost_for, self._settings.lease_period) if lost_for else self._settings.lease_period
         timer = self._clock.call_later(period, self._wakeup.set)
         try:
             await self._wakeup.wait()
@@ -134,7 +125,7 @@ class NodeRegistration:
             timer.cancel()
 
     async def heartbeat(self) -> None:
-        """Renew the Lease; write the Node's status when it is due. While away, say only that."""
+        """Renew the Lease, and write the Node's status when it is due. A lost node reports only its loss."""
         try:
             if self._clock.monotonic() < self._lost_until:
                 if not self._lost_written:
@@ -161,7 +152,7 @@ class NodeRegistration:
             except AlreadyExists:
                 node = await self._client.get(Node, self._key)
         self._uid = node.metadata.uid
-        status = node_status(self._capacity, node.status.conditions, self._clock.now(), self._key.name)
+        status = node_status(self._capacity, node.status.conditions, self._clock.now())
         if self._settings.kubelet_port:
             status["daemonEndpoints"] = {"kubeletEndpoint": {"Port": self._settings.kubelet_port}}
         node = await self._client.patch(Node, self._key, {"status": status}, subresource="status")
@@ -169,30 +160,26 @@ class NodeRegistration:
         self._status_written_at = self._clock.monotonic()
 
     async def _write_lost(self) -> None:
-        """As the controllers of a whole cluster do: unknown, and nothing may be placed or stay here."""
+        """Report the node as lost, as a cluster's controllers do: unknown conditions, and taints against all pods."""
         node = await self._client.get(Node, self._key)
         conditions = lost_conditions(node.status.conditions, self._clock.now())
         await self._client.patch(Node, self._key, {"status": {"conditions": conditions}}, subresource="status")
         taints = [{"key": UNREACHABLE_TAINT, "effect": effect} for effect in ("NoSchedule", "NoExecute")]
-        others = [taint for taint in node.spec.taints if taint.key != UNREACHABLE_TAINT]
-        await self._client.patch(Node, self._key, {"spec": {"taints": [*msgspec.to_builtins(others), *taints]}})
+        other_taints = [taint for taint in node.spec.taints if taint.key != UNREACHABLE_TAINT]
+        await self._client.patch(Node, self._key, {"spec": {"taints": [*msgspec.to_builtins(other_taints), *taints]}})
 
     async def _remove_taints(self, node: Node) -> None:
-        """Every node is born tainted; in a whole cluster a controller takes that away once the node is ready."""
-        kept = [taint for taint in node.spec.taints if taint.key not in (NOT_READY_TAINT, UNREACHABLE_TAINT)]
-        if len(kept) == len(node.spec.taints):
+        """Remove the taints of a node that is not ready. In a cluster a controller does that."""
+        taints = [taint for taint in node.spec.taints if taint.key not in (NOT_READY_TAINT, UNREACHABLE_TAINT)]
+        if len(taints) == len(node.spec.taints):
             return
-        body: JSON = {"spec": {"taints": msgspec.to_builtins(kept) or None}}
-        # Guarded, so that a taint that somebody else sets meanwhile is not lost.
+        body: JSON = {"spec": {"taints": msgspec.to_builtins(taints) or None}}
+        # Guarded by the version, so that a taint that another client sets meanwhile is not lost.
         await self._client.patch(Node, self._key, body, resource_version=node.metadata.resource_version)
 
     async def _renew_lease(self) -> None:
         renewed = self._clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        spec = {
-            "holderIdentity": self._key.name,
-            "leaseDurationSeconds": LEASE_SECONDS,
-            "renewTime": renewed,
-        }
+        spec = {"holderIdentity": self._key.name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": renewed}
         try:
             await self._client.patch(Lease, self._lease, {"spec": spec})
         except NotFound:

@@ -1,4 +1,4 @@
-"""From what a user asks of a node to what it is made of. Wrong wishes are told before anything starts."""
+"""Node settings from command-line options, and the runtime for settings. Invalid options fail before the start."""
 
 import shutil
 import sys
@@ -11,10 +11,10 @@ from gangline.kube.config.access import PlaneAccess
 from gangline.node.checkpoint import StateFolder
 from gangline.node.network.bridge_client import BridgeClient, NetworkUnavailable
 from gangline.node.resources import DeviceManager, parse_capacity
-from gangline.node.runtime.api import ContainerRuntime
 from gangline.node.runtime.images import ImageMappings
 from gangline.node.runtime.podman import ContainerEngineRuntime
 from gangline.node.runtime.process_runtime import ProcessRuntime
+from gangline.node.runtime.runtime import ContainerRuntime
 from gangline.node.settings import ISOLATED_NETWORK, PROCESS_RUNTIME, SHARED_NETWORK, NodeSettings
 
 
@@ -26,7 +26,7 @@ def node_settings(
     network: str = SHARED_NETWORK,
     name: str = "local",
 ) -> NodeSettings:
-    """The options of a command line. Raises `InputError`."""
+    """The settings for the options of a command line. Raises `InputError`."""
     if runtime != PROCESS_RUNTIME:
         engine_program(runtime)
     if images is not None:
@@ -41,30 +41,30 @@ def node_settings(
 
 
 def engine_program(runtime: str) -> str:
-    """The file of a container program. Raises `InputError`."""
-    found = shutil.which(runtime)
-    if found is None:
+    """The program file of podman or docker. Raises `InputError`."""
+    program = shutil.which(runtime)
+    if program is None:
         raise InputError(f"--runtime {runtime}: no such program; install {runtime}, or leave the option out")
-    return found
+    return program
 
 
 def check_network() -> None:
-    """Whether this machine lets us. Raises `InputError`."""
+    """Check that this machine allows isolated networks. Raises `InputError`."""
     with tempfile.TemporaryDirectory(prefix="gangline-") as folder:
-        hub = BridgeClient(Path(folder))
+        bridge = BridgeClient(Path(folder))
         try:
-            hub.open()
+            bridge.open()
         except NetworkUnavailable as error:
             raise InputError(f"--network isolated: {error}; leave it out to share loopback") from error
         finally:
-            hub.stop()
+            bridge.stop()
 
 
 def create_runtime(
-    wanted: NodeSettings, folder: Path, state: StateFolder, devices: DeviceManager, access: PlaneAccess | None
+    settings: NodeSettings, folder: Path, state: StateFolder, devices: DeviceManager, access: PlaneAccess | None
 ) -> ContainerRuntime:
-    """What the settings say. Raises `InputError` where it is not there."""
-    if wanted.runtime != PROCESS_RUNTIME:
-        return ContainerEngineRuntime(engine_program(wanted.runtime), wanted.runtime, wanted)
-    images = ImageMappings.load(wanted.images) if wanted.images is not None else ImageMappings()
-    return ProcessRuntime(folder, state, wanted, images, devices, access)
+    """The runtime that the settings select. Raises `InputError` where its program is missing."""
+    if settings.runtime != PROCESS_RUNTIME:
+        return ContainerEngineRuntime(engine_program(settings.runtime), settings.runtime, settings)
+    images = ImageMappings.load(settings.images) if settings.images is not None else ImageMappings()
+    return ProcessRuntime(folder, state, settings, images, devices, access)

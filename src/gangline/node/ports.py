@@ -1,7 +1,7 @@
-"""Ports of this machine that stay with whom they were given to.
+"""Ports of this machine that are reserved for one owner.
 
-They are below the range from which kernels serve outgoing connections and whoever asks for any port, so nobody gets
-one of them by chance while its owner does not listen on it.
+They are below the range from which kernels serve outgoing connections and requests for any free port, so no other
+process gets one of them by chance while its owner does not listen on it.
 """
 
 import secrets
@@ -13,40 +13,41 @@ MAX_TRIES = 500
 
 
 def reserve_port(among: range, kind: socket.SocketKind = socket.SOCK_STREAM) -> socket.socket:
-    """A socket with a port that nobody has, in neither protocol. It does not listen. One of any range if these are taken."""
+    """A bound socket that does not listen, on a port free for TCP and UDP; any free port if the range is full."""
     for _ in range(MAX_TRIES):
         number = secrets.choice(among)
         try:
-            found = bind_port(number, kind, alone=True)
+            reserved = bind_port(number, kind, alone=True)
         except OSError:
             continue
         try:
             bind_port(number, other_protocol(kind), alone=True).close()
         except OSError:
-            found.close()
+            reserved.close()
             continue
-        # Whoever has it now lets its owner in: a copy of it may live on in a child that is about to be another program.
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        return found
+        # The owner may bind the port too: a copy of this socket may live on in a child process that is about to exec.
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        return reserved
     return bind_port(0, kind)
 
 
 def bind_port(number: int, kind: socket.SocketKind = socket.SOCK_STREAM, *, alone: bool = False) -> socket.socket:
-    """A socket that has a port and does not listen. Raises OSError when the port is taken.
+    """A bound socket that does not listen. Raises OSError when the port is taken.
 
-    `alone`: also when what is left of earlier connections has it, or another socket that does not listen.
+    With `alone`, a port counts as taken also when remains of earlier connections or another socket that does not listen
+    have it.
     """
-    made = socket.socket(socket.AF_INET, kind)
+    bound = socket.socket(socket.AF_INET, kind)
     try:
         if not alone:
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind((LOOPBACK, number))
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((LOOPBACK, number))
     except OSError:
-        made.close()
+        bound.close()
         raise
-    return made
+    return bound
 
 
 def other_protocol(kind: socket.SocketKind) -> socket.SocketKind:
-    """TCP's is UDP, and the other way round."""
+    """UDP for TCP, and TCP for UDP."""
     return socket.SOCK_STREAM if kind == socket.SOCK_DGRAM else socket.SOCK_DGRAM

@@ -1,4 +1,4 @@
-"""What the machine has, what was given out, and who takes more than allowed."""
+"""The machine's capacity, devices given out to containers, and memory limits."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -14,20 +14,20 @@ MAX_PODS = "110"
 
 
 def machine_capacity(declared: Mapping[str, str], disk: Path) -> dict[str, Quantity]:
-    """CPU, memory and disk of this machine, and whatever is declared; a declaration replaces what was found."""
-    where = next(each for each in (disk, *disk.absolute().parents) if each.exists())
-    found = {
+    """CPU, memory and disk of this machine, and what is declared; a declared amount replaces a measured one."""
+    existing = next(folder for folder in (disk, *disk.absolute().parents) if folder.exists())
+    measured = {
         "cpu": Quantity.of(str(_cpus())),
         "memory": _kibibytes(psutil.virtual_memory().total),
-        "ephemeral-storage": _kibibytes(psutil.disk_usage(str(where)).total),
+        "ephemeral-storage": _kibibytes(psutil.disk_usage(str(existing)).total),
         "pods": Quantity.of(MAX_PODS),
     }
-    return {**found, **parse_resources(declared)}
+    return {**measured, **parse_resources(declared)}
 
 
 def parse_capacity(texts: Iterable[str]) -> dict[str, str]:
-    """`--capacity nvidia.com/gpu=4`, as often as given. Raises `InputError`."""
-    found: dict[str, str] = {}
+    """Amounts by name, from repeated `--capacity nvidia.com/gpu=4`. Raises `InputError`."""
+    capacity: dict[str, str] = {}
     for text in texts:
         name, equals, amount = text.partition("=")
         if not name or not equals:
@@ -37,12 +37,12 @@ def parse_capacity(texts: Iterable[str]) -> dict[str, str]:
             raise InputError(f"--capacity {text}: is less than nothing; write NAME=AMOUNT, such as {name}=4")
         if "/" in name and size.nanos % 10**9:
             raise InputError(f"--capacity {text}: there is no part of a device; write a whole number")
-        found[name] = amount
-    return found
+        capacity[name] = amount
+    return capacity
 
 
 def _cpus() -> int:
-    # What this process may use: a container or taskset may allow fewer than the machine has.
+    # CPUs that this process may use: a container or taskset may allow fewer than the machine has.
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
@@ -52,66 +52,72 @@ def _kibibytes(amount: int) -> Quantity:
 
 
 class DeviceManager:
-    """Extended resources, given out by number: two containers never have the same one."""
+    """Extended resources, given out by number: no two containers have the same device."""
 
     def __init__(self, declared: Mapping[str, str]) -> None:
-        # Cores and bytes are no devices: only what a vendor names (nvidia.com/gpu) is given out by number.
+        # Cores and bytes are no devices: only vendor resources (nvidia.com/gpu) are given out by number.
         self._free = {
             name: list(range(Quantity.of(amount).value())) for name, amount in declared.items() if "/" in name
         }
 
     def allocate(self, limits: Mapping[str, str]) -> dict[str, tuple[int, ...]] | None:
-        """Numbers for all that the limits ask for; None when there are too few left."""
-        asked = {name: Quantity.of(amount).value() for name, amount in limits.items() if name in self._free}
-        if any(count > len(self._free[name]) for name, count in asked.items()):
+        """Device numbers for all devices in the limits; None when too few are free."""
+        counts = {name: Quantity.of(amount).value() for name, amount in limits.items() if name in self._free}
+        if any(count > len(self._free[name]) for name, count in counts.items()):
             return None
-        return {name: tuple(self._free[name].pop(0) for _ in range(count)) for name, count in asked.items()}
+        return {name: tuple(self._free[name].pop(0) for _ in range(count)) for name, count in counts.items()}
 
-    def restore(self, taken: Mapping[str, Iterable[int]]) -> None:
-        """Note what an adopted process has."""
-        for name, numbers in taken.items():
-            self._free[name] = [each for each in self._free.get(name, []) if each not in set(numbers)]
+    def restore(self, devices: Mapping[str, Iterable[int]]) -> None:
+        """Mark the devices of an adopted process as used."""
+        for name, numbers in devices.items():
+            self._free[name] = [number for number in self._free.get(name, []) if number not in set(numbers)]
 
-    def free(self, taken: Mapping[str, Iterable[int]]) -> None:
-        for name, numbers in taken.items():
+    def free(self, devices: Mapping[str, Iterable[int]]) -> None:
+        for name, numbers in devices.items():
             self._free[name] = sorted({*self._free.get(name, []), *numbers})
 
-    def device_env(self, taken: Mapping[str, tuple[int, ...]]) -> dict[str, str]:
-        """What a process must see of its devices. Without a request it sees none, where there are any."""
+    def device_env(self, devices: Mapping[str, tuple[int, ...]]) -> dict[str, str]:
+        """Variables that show a process its devices: none of the machine's if it requested none."""
         if GPU not in self._free:
             return {}
-        return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, taken.get(GPU, ())))}
+        return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, devices.get(GPU, ())))}
 
 
 # Memory
 
 
+def memory_limit(limits: Mapping[str, str]) -> int:
+    """The memory limit of a container in bytes; 0 for none."""
+    text = limits.get("memory")
+    return Quantity.of(text).value() if text is not None else 0
+
+
 def resident_memory(roots: Iterable[int]) -> dict[int, int]:
-    """Resident bytes of each root and its descendants, in one pass over the machine. Blocking."""
+    """Resident bytes of each root and its descendants, in one pass over all processes. Blocking."""
     parents: dict[int, int] = {}
     resident: dict[int, int] = {}
     for process in psutil.process_iter(["pid", "ppid", "memory_info"]):
         info = process.info
         parents[info["pid"]] = info["ppid"] or 0
         resident[info["pid"]] = info["memory_info"].rss if info["memory_info"] is not None else 0
-    wanted = set(roots)
-    totals = dict.fromkeys(wanted, 0)
+    root_pids = set(roots)
+    totals = dict.fromkeys(root_pids, 0)
     for pid, amount in resident.items():
-        root = _root_of(pid, parents, wanted)
+        root = _root_of(pid, parents, root_pids)
         if root is not None:
             totals[root] += amount
     return totals
 
 
 def proportional_memory(root: int) -> int:
-    """Bytes of a process and its descendants, shared pages shared out between them. Blocking."""
+    """Bytes of a process and its descendants, shared pages divided between their users. Blocking."""
     total = 0
     try:
-        found = psutil.Process(root)
-        everyone = [found, *found.children(recursive=True)]
+        process = psutil.Process(root)
+        family = [process, *process.children(recursive=True)]
     except psutil.Error:
         return 0
-    for process in everyone:
+    for process in family:
         try:
             info = process.memory_full_info()
         except psutil.Error:
@@ -121,7 +127,7 @@ def proportional_memory(root: int) -> int:
 
 
 def processes_over_limit(limits: Mapping[int, int]) -> dict[int, int]:
-    """The roots (pid to bytes allowed) that have more than they may, and how much that is. Blocking.
+    """Bytes in use by each root pid that exceeds its limit (bytes by pid). Blocking.
 
     Resident sizes count shared pages once for every process, so they only raise suspicion: a loader with eight forked
     workers is not killed for sharing its data with them.
@@ -130,24 +136,24 @@ def processes_over_limit(limits: Mapping[int, int]) -> dict[int, int]:
     return {pid: size for pid in suspects if (size := proportional_memory(pid)) > limits[pid]}
 
 
-def _root_of(pid: int, parents: Mapping[int, int], wanted: set[int]) -> int | None:
-    seen: set[int] = set()
-    while pid and pid not in seen:
-        if pid in wanted:
+def _root_of(pid: int, parents: Mapping[int, int], roots: set[int]) -> int | None:
+    visited: set[int] = set()
+    while pid and pid not in visited:
+        if pid in roots:
             return pid
-        seen.add(pid)
+        visited.add(pid)
         pid = parents.get(pid, 0)
     return None
 
 
 class MemoryCgroup:
-    """A memory limit of the kernel's: one folder per run under a folder that belongs to us. Version 1 or 2."""
+    """A memory limit that the kernel enforces: one cgroup folder per run, version 1 or 2, below a delegated folder."""
 
     def __init__(self, parent: Path, name: str) -> None:
         self._folder = parent / name
 
     def create(self, limit: int) -> Path:
-        """Make it and give the file by which a process enters. Raises OSError where it is not permitted."""
+        """Create the cgroup. Returns the file by which a process enters it. Raises OSError where that is forbidden."""
         self._folder.mkdir(exist_ok=True)
         version1 = self._folder / "memory.limit_in_bytes"
         if version1.exists():
@@ -160,7 +166,7 @@ class MemoryCgroup:
         return self._folder / "cgroup.procs"
 
     def has_oom_kill(self) -> bool:
-        """Whether the kernel killed something in it for its memory."""
+        """Whether the kernel killed a process of the cgroup for its memory."""
         for name in ("memory.events", "memory.oom_control"):
             try:
                 text = (self._folder / name).read_text()
@@ -172,7 +178,7 @@ class MemoryCgroup:
         return False
 
     def remove(self) -> None:
-        """Once it is empty. What cannot be removed stays and does no harm."""
+        """Remove the cgroup if it is empty. One that cannot be removed stays and does no harm."""
         try:
             self._folder.rmdir()
         except OSError:

@@ -1,4 +1,4 @@
-"""The part of the kubelet's own API that a real kube-apiserver asks for `kubectl logs`."""
+"""The part of the kubelet's API that a real kube-apiserver uses for `kubectl logs`."""
 
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -14,7 +14,7 @@ from gangline.node.logs import NodeLogReader
 
 
 def log_options(query: Mapping[str, str], now: datetime) -> LogOptions:
-    """The options of a request for logs, as `pods/log` and `/containerLogs` spell them. Raises `InputError`."""
+    """The options in the query of `pods/log` or `/containerLogs`. Raises `InputError`."""
     since = None
     if "sinceTime" in query:
         try:
@@ -47,7 +47,7 @@ def _int_parameter(query: Mapping[str, str], name: str) -> int | None:
 
 
 class LogServer:
-    """`/containerLogs/NAMESPACE/POD/CONTAINER` and `/healthz`."""
+    """Serves `/containerLogs/NAMESPACE/POD/CONTAINER` and `/healthz`."""
 
     def __init__(self, reader: NodeLogReader, now: Callable[[], datetime]) -> None:
         self._reader, self._now = reader, now
@@ -62,18 +62,18 @@ class LogServer:
         return web.Response(text="ok")
 
     async def _handle_logs(self, request: web.Request) -> web.StreamResponse:
-        where = request.match_info
+        path = request.match_info
         try:
             options = log_options(request.query, self._now())
         except InputError as error:
             return web.Response(status=400, text=str(error))
         response = web.StreamResponse(headers={"Content-Type": "text/plain"})
         try:
-            found = self._reader.read(Key(where["namespace"], where["pod"]), where["container"], options)
+            log = self._reader.read(Key(path["namespace"], path["pod"]), path["container"], options)
         except NoLogs as error:
             return web.Response(status=404, text=str(error))
-        async with aclosing(found) as parts:
-            # At once: a container may say nothing for a long time.
+        async with aclosing(log) as parts:
+            # Headers at once: a container may print nothing for a long time.
             await response.prepare(request)
             async for part in parts:
                 await response.write(part)
@@ -85,7 +85,7 @@ class LogServer:
 async def serve_logs(
     server: LogServer, host: str, port: int = 0, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[int]:
-    """Serve until the block ends; gives the port. A kube-apiserver wants TLS, and takes any certificate."""
+    """Serve until the block ends; yields the port. A kube-apiserver requires TLS, and accepts any certificate."""
     runner = web.AppRunner(server.app(), handler_cancellation=True, access_log=None, shutdown_timeout=0.5)
     await runner.setup()
     try:

@@ -1,4 +1,4 @@
-"""How a node behaves: one value."""
+"""The settings of a node."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -6,45 +6,56 @@ from pathlib import Path
 
 import msgspec
 
-from gangline.node.pods.plan import Backoff
-
 PROCESS_RUNTIME, SHARED_NETWORK, ISOLATED_NETWORK = "process", "shared", "isolated"
 
 
+class Backoff(msgspec.Struct, frozen=True):
+    """How long a container that ended waits before it is started again. The first restart is immediate."""
+
+    initial: timedelta = timedelta(seconds=10)
+    maximum: timedelta = timedelta(minutes=5)
+    # A run that lasted this long was healthy: the restart after it counts as the first.
+    reset_after: timedelta = timedelta(minutes=10)
+
+    def delay(self, restarts: int) -> timedelta:
+        """The wait before the next restart, after so many restarts in a row: it doubles up to the maximum."""
+        return min(self.maximum, self.initial * (1 << min(restarts - 1, 20))) if restarts else timedelta()
+
+
 class NodeSettings(msgspec.Struct, frozen=True):
-    """Everything that can be set about a node; the defaults are the kubelet's where it has one."""
+    """Everything that can be configured about a node. Defaults are the kubelet's where the kubelet has one."""
 
     name: str = "local"
     backoff: Backoff = Backoff()
-    # How soon something that was missing (a ConfigMap, a claim) is looked for again.
+    # Wait before a missing dependency (a ConfigMap, a claim) is read again.
     retry_interval: timedelta = timedelta(seconds=2)
-    # For how long the logs of a pod stay after the pod is gone.
+    # How long the logs of a deleted pod are kept.
     log_retention: timedelta = timedelta(minutes=1)
     max_log_bytes: int = 10 * 2**20
     max_log_files: int = 5
-    # Whether processes outlive the node's orderly end. They always outlive its crash, and are adopted again.
+    # Whether processes outlive an orderly end of the node. They always outlive its crash; the next node adopts them.
     leave_running: bool = False
-    # What a process has to end by itself when the node ends.
+    # How long a process may take to end by itself when the node ends.
     shutdown_grace: timedelta = timedelta(milliseconds=500)
-    # Extended resources, and what replaces the machine's own: {"nvidia.com/gpu": "4"}.
+    # Extended resources, and amounts that replace the machine's own: {"nvidia.com/gpu": "4"}.
     capacity: Mapping[str, str] = {}
-    # The mapping of images to this machine.
+    # The file that maps images to environments of this machine.
     images: Path | None = None
     # What runs containers: `process`, `podman` or `docker`.
     runtime: str = PROCESS_RUNTIME
-    # Whether pods share loopback (`shared`) or each has a network of its own (`isolated`).
+    # Whether pods share loopback (`shared`) or each pod has its own network (`isolated`).
     network: str = SHARED_NETWORK
-    # How often memory and volume sizes are looked at.
+    # How often memory and volume sizes are measured.
     memory_period: timedelta = timedelta(milliseconds=250)
     size_period: timedelta = timedelta(seconds=5)
-    # How often the progress that a pod reports is written into its annotation, at most.
+    # The shortest time between two writes of a pod's progress annotation.
     progress_period: timedelta = timedelta(seconds=5)
-    # A cgroup folder that belongs to us (delegated): memory limits are then the kernel's. None: a watchdog.
+    # A cgroup folder delegated to us: the kernel then enforces memory limits. None: a watchdog of the node does.
     cgroup: Path | None = None
-    # How often the Lease is renewed, and how often the Node's status is written at least.
+    # How often the Lease is renewed, and the longest time between two writes of the Node's status.
     lease_period: timedelta = timedelta(seconds=10)
     status_period: timedelta = timedelta(minutes=5)
-    # Where `kubelet.serving_logs` answers, written into the Node for a real kube-apiserver. 0: nowhere.
+    # The port of `server.serve_logs`, written into the Node for a real kube-apiserver. 0: logs are not served.
     kubelet_port: int = 0
-    # A folder of each job's own, which stays: a path with {namespace} and {job} in it. None: there is none.
+    # Path of each job's artifacts folder, with {namespace} and {job} in it; never removed. None: no such folder.
     artifacts: Path | None = None

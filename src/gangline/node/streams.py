@@ -1,4 +1,4 @@
-"""The streams of a node that runs in this process."""
+"""Logs, exec, attach and port-forward of a node that runs in this process."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -8,43 +8,42 @@ from gangline.base.clock import Clock
 from gangline.kube.podstreams import ContainerNotRunning, ContainerRef, LogOptions, RunningCommand
 from gangline.node.kubelet import LocalKubelet
 from gangline.node.logs import NodeLogReader
-from gangline.node.pods.probes import ContainerTarget, connect
 from gangline.node.runtime import exec as runtime_exec
+from gangline.node.runtime.runtime import ContainerTarget, connect
 
 
 class NodeStreams:
-    """`PodStreams` of one node."""
+    """The `PodStreams` of one node."""
 
     def __init__(self, node: LocalKubelet, reader: NodeLogReader, clock: Clock) -> None:
         self._node, self._reader, self._clock = node, reader, clock
 
-    def logs(self, place: ContainerRef, run: str, options: LogOptions) -> AsyncGenerator[bytes, None]:
-        return self._reader.read_run(place.key, place.uid, place.container, run, options)
+    def logs(self, ref: ContainerRef, run: str, options: LogOptions) -> AsyncGenerator[bytes, None]:
+        return self._reader.read_run(ref.key, ref.uid, ref.container, run, options)
 
-    async def attach(self, place: ContainerRef, run: str) -> AsyncGenerator[tuple[bytes, bytes], None]:
-        found = self._reader.attach(place.key, place.uid, place.container, run)
-        async with aclosing(found) as entries:
-            async for entry in entries:
-                yield entry.stream, entry.render(timestamps=False)
+    async def attach(self, ref: ContainerRef, run: str) -> AsyncGenerator[tuple[bytes, bytes], None]:
+        async with aclosing(self._reader.attach(ref.key, ref.uid, ref.container, run)) as lines:
+            async for line in lines:
+                yield line.stream, line.render(timestamps=False)
 
     @asynccontextmanager
     async def run_command(
-        self, place: ContainerRef, command: Sequence[str], *, stdin: bool, tty: bool
+        self, ref: ContainerRef, command: Sequence[str], *, stdin: bool, tty: bool
     ) -> AsyncIterator[RunningCommand]:
-        target = self._target(place)
+        target = self._target(ref)
         async with runtime_exec.exec_command(target, command, self._clock, stdin=stdin, tty=tty) as running:
             yield running
 
-    async def connect(self, place: ContainerRef, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        targets = self._node.container_targets(place.uid).values()
+    async def connect(self, ref: ContainerRef, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        targets = self._node.container_targets(ref.uid).values()
         if not targets:
             raise ContainerNotRunning("pod is not running")
-        known = (target.ports[str(port)] for target in targets if str(port) in target.ports)
+        real_ports = (target.ports[str(port)] for target in targets if str(port) in target.ports)
         target = next(iter(targets))
-        return await connect(target, target.host, next(known, port))
+        return await connect(target, target.host, next(real_ports, port))
 
-    def _target(self, place: ContainerRef) -> ContainerTarget:
-        target = self._node.container_targets(place.uid).get(place.container)
+    def _target(self, ref: ContainerRef) -> ContainerTarget:
+        target = self._node.container_targets(ref.uid).get(ref.container)
         if target is None:
-            raise ContainerNotRunning(f'container not found ("{place.container}")')
+            raise ContainerNotRunning(f'container not found ("{ref.container}")')
         return target

@@ -12,16 +12,16 @@ from gangline.api.core import Pod
 from gangline.api.meta import JSON
 from gangline.base.clock import Clock, SystemClock
 from gangline.kube.podstreams import LogOptions
-from gangline.node.context import PortAllocator
 from gangline.node.kubelet import LocalKubelet
 from gangline.node.logs import NodeLogReader
-from gangline.node.pods.plan import Backoff
-from gangline.node.settings import NodeSettings
+from gangline.node.network.plugin import PortAllocator
+from gangline.node.settings import Backoff, NodeSettings
 from gangline.runtime.informer import Informer
 from support.servers.node_api import NodeApi, default_key
 
+FAST_BACKOFF = Backoff(timedelta(milliseconds=50), timedelta(seconds=1.5), timedelta(seconds=3))
 FAST_SETTINGS = NodeSettings(
-    backoff=Backoff().scaled(0.005),
+    backoff=FAST_BACKOFF,
     retry_interval=timedelta(milliseconds=50),
     memory_period=timedelta(milliseconds=50),
     size_period=timedelta(milliseconds=50),

@@ -1,4 +1,4 @@
-"""The service of the API server itself."""
+"""The Service of the API server itself."""
 
 from support.servers.plane import running_plane
 
@@ -7,9 +7,9 @@ PATH = "/api/v1/namespaces/default/services/kubernetes"
 
 async def test_a_plane_has_the_service_that_every_cluster_has() -> None:
     async with running_plane() as plane:
-        found = (await plane.call("GET", PATH)).body
-    assert found["spec"]["clusterIP"] == "10.96.0.1"
-    (port,) = found["spec"]["ports"]
+        service = (await plane.call("GET", PATH)).body
+    assert service["spec"]["clusterIP"] == "10.96.0.1"
+    (port,) = service["spec"]["ports"]
     assert (port["name"], port["port"]) == ("https", 443)
     assert port["targetPort"] == int(plane.url.rpartition(":")[2])
-    assert found["metadata"]["labels"] == {"component": "apiserver", "provider": "kubernetes"}
+    assert service["metadata"]["labels"] == {"component": "apiserver", "provider": "kubernetes"}

@@ -1,4 +1,4 @@
-"""The folder of a plane that stays."""
+"""The folder of a plane."""
 
 import os
 import subprocess
@@ -14,9 +14,9 @@ from gangline.local.home import PlaneHome
 
 @pytest.fixture
 def home(tmp_path: Path) -> PlaneHome:
-    made = PlaneHome(tmp_path / "plane")
-    made.create_folder()
-    return made
+    plane_home = PlaneHome(tmp_path / "plane")
+    plane_home.create_folder()
+    return plane_home
 
 
 def test_token_and_port_are_chosen_once_and_kept(home: PlaneHome) -> None:
@@ -24,7 +24,7 @@ def test_token_and_port_are_chosen_once_and_kept(home: PlaneHome) -> None:
     home.save_port(port)
     assert (home.ensure_token(), home.choose_port()) == (token, port)
     assert home.choose_port(12345) == 12345
-    # Not before somebody listened there.
+    # The port is saved only once the server has listened on it.
     assert home.choose_port() == port
     home.save_port(12345)
     assert home.choose_port() == 12345
@@ -41,19 +41,19 @@ def test_kubeconfig_leads_to_the_plane_and_is_private(home: PlaneHome, tmp_path:
 
 
 def test_the_process_that_runs_it_is_known_until_it_ends(home: PlaneHome) -> None:
-    assert home.running_pid() is None
-    with home.lock():
-        assert home.running_pid() is None  # not ready yet
-        home.mark_ready()
-        assert home.running_pid() == os.getpid()
-    assert home.running_pid() is None
+    assert home.lock.running_pid() is None
+    with home.lock.acquire():
+        assert home.lock.running_pid() is None  # not ready yet
+        home.lock.mark_ready()
+        assert home.lock.running_pid() == os.getpid()
+    assert home.lock.running_pid() is None
 
 
 def test_a_process_that_died_does_not_run_it(home: PlaneHome) -> None:
     process = subprocess.Popen([sys.executable, "-c", "pass"])
     process.wait()
     (home.folder / "pid").write_text(str(process.pid))
-    assert home.running_pid() is None
+    assert home.lock.running_pid() is None
 
 
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:

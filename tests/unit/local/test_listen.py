@@ -1,4 +1,4 @@
-"""Where the API server listens."""
+"""The address that the API server listens on."""
 
 import pytest
 
@@ -18,8 +18,8 @@ from gangline.local.listen import ListenAddress, host_port, parse_listen_address
     ],
 )
 def test_an_address_is_open_or_not_and_reachable_from_here(address: str, reachable: str, is_open: bool) -> None:
-    found = parse_listen_address(address)
-    assert (found.reachable_host, found.is_open) == (reachable, is_open)
+    listen = parse_listen_address(address)
+    assert (listen.reachable_host, listen.is_open) == (reachable, is_open)
 
 
 def test_a_certificate_names_the_address_and_of_all_addresses_every_one() -> None:

@@ -1,4 +1,4 @@
-"""Environment, `$(VAR)`, paths."""
+"""Environment, `$(VAR)` and path mapping of containers."""
 
 from pathlib import Path
 
@@ -16,8 +16,8 @@ from gangline.node.environment import (
     environment_refs,
     expand,
 )
+from gangline.node.pod_types import RunContainer, RunPod
 from gangline.node.runtime.paths import PathMapping, volume_variable
-from gangline.node.types import RunContainer, RunPod
 
 GIVEN = Configuration(
     {"c": ConfigMap(data={"a": "1", "b": "2"})},
@@ -58,19 +58,19 @@ def test_references_expand_as_in_kubernetes(text: str, expected: str) -> None:
 
 
 def test_a_variable_sees_those_before_it() -> None:
-    found = env({"name": "A", "value": "x"}, {"name": "B", "value": "$(A)$(C)"}, {"name": "C", "value": "y"})
-    assert found == {"A": "x", "B": "x$(C)", "C": "y"}
+    variables = env({"name": "A", "value": "x"}, {"name": "B", "value": "$(A)$(C)"}, {"name": "C", "value": "y"})
+    assert variables == {"A": "x", "B": "x$(C)", "C": "y"}
 
 
 def test_whole_objects_come_first_with_their_prefix() -> None:
     sources: list[JSON] = [{"prefix": "C_", "configMapRef": {"name": "c"}}, {"secretRef": {"name": "s"}}]
-    found = env({"name": "p", "value": "mine"}, sources=sources)
-    assert found == {"C_a": "1", "C_b": "2", "p": "mine"}
+    variables = env({"name": "p", "value": "mine"}, sources=sources)
+    assert variables == {"C_a": "1", "C_b": "2", "p": "mine"}
 
 
 def test_keys_of_objects() -> None:
-    found = env(of("A", configMapKeyRef={"name": "c", "key": "a"}), of("P", secretKeyRef={"name": "s", "key": "p"}))
-    assert found == {"A": "1", "P": "secret"}
+    variables = env(of("A", configMapKeyRef={"name": "c", "key": "a"}), of("P", secretKeyRef={"name": "s", "key": "p"}))
+    assert variables == {"A": "1", "P": "secret"}
 
 
 @pytest.mark.parametrize(
@@ -88,29 +88,29 @@ def test_what_is_missing_is_named(source: JSON, message: str) -> None:
 
 
 def test_what_is_optional_may_be_missing() -> None:
-    found = env(
+    variables = env(
         of("A", configMapKeyRef={"name": "no", "key": "a", "optional": True}),
         of("B", secretKeyRef={"name": "s", "key": "no", "optional": True}),
         sources=[{"configMapRef": {"name": "no", "optional": True}}],
     )
-    assert found == {}
+    assert variables == {}
 
 
 def test_fields_of_the_pod() -> None:
     paths = ("metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "status.podIP")
-    found = env(*(of(path, fieldRef={"fieldPath": path}) for path in (*paths, "metadata.labels['app']")))
-    assert list(found.values()) == ["p", "ns", "u", "local", "127.0.0.1", "x"]
+    variables = env(*(of(path, fieldRef={"fieldPath": path}) for path in (*paths, "metadata.labels['app']")))
+    assert list(variables.values()) == ["p", "ns", "u", "local", "127.0.0.1", "x"]
 
 
 def test_resources_are_counted_in_their_divisor() -> None:
     limits = {"limits": {"cpu": "1500m", "memory": "64Mi"}, "requests": {"cpu": "250m"}}
-    found = env(
+    variables = env(
         of("CPU", resourceFieldRef={"resource": "limits.cpu"}),
         of("MILLI", resourceFieldRef={"resource": "requests.cpu", "divisor": "1m"}),
         of("MIB", resourceFieldRef={"resource": "limits.memory", "divisor": "1Mi"}),
         resources=limits,
     )
-    assert found == {"CPU": "2", "MILLI": "250", "MIB": "64"}
+    assert variables == {"CPU": "2", "MILLI": "250", "MIB": "64"}
 
 
 def test_without_a_limit_the_node_is_the_limit() -> None:

@@ -1,4 +1,4 @@
-"""Reading logs back."""
+"""Reading the logs of containers."""
 
 import asyncio
 import os
@@ -91,8 +91,8 @@ async def test_a_run_is_found_by_its_identity(tmp_path: Path) -> None:
         files.begin(RunRecord(name, attempt))
         files.log_file.write_text(line(f"the {name}"))
     reader = NodeLogReader(tmp_path, FakeClock())
-    found = reader.read_run(KEY, "u", "main", "first", LogOptions())
-    assert [part async for part in found] == [b"the first\n"]
+    log = reader.read_run(KEY, "u", "main", "first", LogOptions())
+    assert [part async for part in log] == [b"the first\n"]
     with pytest.raises(NoLogs, match="unable to retrieve container logs for process://third"):
         reader.read_run(KEY, "u", "main", "third", LogOptions())
 
@@ -119,27 +119,27 @@ async def test_rotated_files_are_read_in_order(tmp_path: Path) -> None:
 
 async def test_following_ends_with_the_run(tmp_path: Path) -> None:
     files, clock = run(tmp_path), FakeClock()
-    lock = files.acquire_lock()
+    lock = files.lock.acquire()
     files.log_file.write_text(line("first"))
-    found: list[bytes] = []
+    parts: list[bytes] = []
 
     async def follow() -> None:
         async for part in NodeLogReader(tmp_path, clock).read(KEY, "main", LogOptions(follow=True)):
-            found.append(part)  # noqa: PERF401 - as they come
+            parts.append(part)  # noqa: PERF401 - `parts` is read while it grows
 
     async with asyncio.TaskGroup() as group:
         group.create_task(follow())
         await settle()
-        assert found == [b"first\n"]
+        assert parts == [b"first\n"]
         with files.log_file.open("a") as log:
             log.write(line("second"))
         await clock.advance(timedelta(seconds=1))
-        assert found == [b"first\n", b"second\n"]
+        assert parts == [b"first\n", b"second\n"]
         with files.log_file.open("a") as log:
             log.write(line("last"))
         os.close(lock)
         await clock.advance(timedelta(seconds=1))
-    assert found[-1] == b"last\n"
+    assert parts[-1] == b"last\n"
 
 
 def test_a_follower_crosses_a_rotation(tmp_path: Path) -> None:

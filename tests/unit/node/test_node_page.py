@@ -1,4 +1,4 @@
-"""What docs/node.md says is so."""
+"""The mapping file in docs/node.md works as the page says."""
 
 import re
 from pathlib import Path
@@ -15,9 +15,9 @@ def test_the_mapping_on_the_page_is_one(tmp_path: Path) -> None:
     images = ImageMappings.load(tmp_path / "images.yaml")
     assert images.resolve("example.org/kubeflow/tf-mnist:1.0").is_mapped
     assert not images.resolve("example.org/other/tf-mnist:1.0").is_mapped
-    found = images.resolve("kubeflow/tf-mnist:1.0")
-    assert found.folders == {"/var/tf_mnist": tmp_path / "src"}
-    assert found.path_prefixes[0] == str(tmp_path / "bin")
+    image = images.resolve("kubeflow/tf-mnist:1.0")
+    assert image.folders == {"/var/tf_mnist": tmp_path / "src"}
+    assert image.path_prefixes[0] == str(tmp_path / "bin")
 
 
 def test_the_variables_on_the_page_are_those_that_count() -> None:

@@ -1,4 +1,4 @@
-"""Ports that nobody else gets by chance."""
+"""Ports that no other process gets by chance."""
 
 import socket
 
@@ -9,16 +9,16 @@ from gangline.node.ports import LOOPBACK, PLANE_PORTS, POD_PORTS, bind_port, res
 KINDS = (socket.SOCK_STREAM, socket.SOCK_DGRAM)
 
 
-def number(of: socket.socket) -> int:
-    found: int = of.getsockname()[1]
-    return found
+def number(bound: socket.socket) -> int:
+    port: int = bound.getsockname()[1]
+    return port
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_port_is_of_the_range_and_the_protocol(kind: socket.SocketKind) -> None:
-    with reserve_port(POD_PORTS, kind) as found:
-        assert number(found) in POD_PORTS
-        assert found.type == kind
+    with reserve_port(POD_PORTS, kind) as reserved:
+        assert number(reserved) in POD_PORTS
+        assert reserved.type == kind
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -41,9 +41,9 @@ def test_a_port_held_for_its_next_process_is_not_given() -> None:
 
 
 def test_a_copy_in_a_child_that_was_just_forked_does_not_keep_a_port_from_its_owner() -> None:
-    found = reserve_port(POD_PORTS)
-    with found.dup() as copy:
-        found.close()
+    reserved = reserve_port(POD_PORTS)
+    with reserved.dup() as copy:
+        reserved.close()
         bind_port(number(copy)).close()
         with pytest.raises(OSError, match="in use"):
             bind_port(number(copy), alone=True)
@@ -52,7 +52,7 @@ def test_a_copy_in_a_child_that_was_just_forked_does_not_keep_a_port_from_its_ow
 def test_what_is_left_of_a_connection_does_not_keep_a_port_from_its_owner() -> None:
     with reserve_port(POD_PORTS) as first:
         port = number(first)
-    # Whoever closes first is left waiting: here the server's side, which has the port.
+    # The side that closes first stays in TIME_WAIT: here the server's, which has the port.
     with bind_port(port) as server:
         server.listen()
         with socket.create_connection((LOOPBACK, port)) as client:

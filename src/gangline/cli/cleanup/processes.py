@@ -22,7 +22,7 @@ def running_containers(state: Path, pod: Key | None = None) -> Iterator[RunFiles
     for folder in StateFolder(state).pods():
         if pod is None or folder.key == pod:
             for container in folder.containers():
-                yield from (files for files in folder.runs(container) if files.is_alive())
+                yield from (files for files in folder.runs(container) if files.lock.is_held())
 
 
 def pod_pids(state: Path) -> Iterator[tuple[str, int]]:

@@ -11,9 +11,9 @@ from gangline.api.meta import JSON
 from gangline.apiserver.store.paths import collection_prefix, split_path
 from gangline.apiserver.store.store import Store
 from gangline.base.clock import Clock
+from gangline.local.archive.closed_objects import StoredObjects, archived_objects, job_with_run_end
 from gangline.local.archive.runs import archive_run
 from gangline.local.archive.server import crd_path
-from gangline.local.archive.snapshot import StoredObjects, archived_objects, job_with_run_end
 
 POD_PREFIX = collection_prefix("", "pods")
 BUILTIN_CRD_PATHS = frozenset(crd_path(kind.resource.name) for kind in TRAINING_KINDS)

@@ -75,10 +75,10 @@ def up(folder: Path | None, port: int, bind: str, scheduler: str, gang: bool, de
     node_settings(**options._asdict())
     home = PlaneHome(home_folder(folder))
     home.create_folder()
-    running = home.running_pid()
+    running = home.lock.running_pid()
     if running is not None:
         raise InputError(f"{home.folder}: a plane is running already (process {running}); stop it with gangline down")
-    home.clear_ready()
+    home.lock.clear_ready()
     if address.is_open:
         click.echo(OPEN_BIND_WARNING.format(address.host), err=True)
     if detach:
@@ -118,12 +118,12 @@ async def _run_plane(folder: Path, port: int, bind: str, options: NodeOptions, *
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     # The lock is held until everything has stopped, so that `gangline down` returns only once the ports are free.
-    with home.lock():
+    with home.lock.acquire():
         async with embedded_plane(local, clock, LOCAL_GANG_SETTINGS if gang else LOCAL_SETTINGS) as cluster:
             issued = ensure_certificates(home.certificates, address.certificate_hosts(), clock.now())
             home.save_port(plane.port)
             home.write_kubeconfig(cluster.url, issued.ca)
-            home.mark_ready()
+            home.lock.mark_ready()
             click.echo(f"control plane ready: {cluster.url}", err=True)
             click.echo(f"kubectl --kubeconfig {home.kubeconfig_file} get pods -A", err=True)
             await stop.wait()
@@ -141,7 +141,7 @@ def _start_detached(folder: Path, arguments: list[str]) -> int:
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, close_fds=True
         )
     deadline = time.monotonic() + TIMEOUT_SECONDS
-    while home.running_pid() != process.pid:
+    while home.lock.running_pid() != process.pid:
         if process.poll() is not None or time.monotonic() > deadline:
             lines = home.log_file.read_text(errors="replace").strip().splitlines() or [EMPTY_LOG_TEXT]
             raise InputError(f"{home.folder}: the plane did not start: {lines[-1]}; see {home.log_file}")
@@ -165,13 +165,13 @@ def down(folder: Path | None) -> int:
     from gangline.local.home import PlaneHome
 
     home = PlaneHome(home_folder(folder))
-    pid = home.running_pid()
+    pid = home.lock.running_pid()
     if pid is None:
         click.echo(f"no plane is running in {home.folder}", err=True)
         return 0
     os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + TIMEOUT_SECONDS
-    while home.running_pid() == pid:
+    while home.lock.running_pid() == pid:
         if time.monotonic() > deadline:
             raise InputError(f"{home.folder}: process {pid} does not stop; see {home.log_file}")
         time.sleep(0.05)

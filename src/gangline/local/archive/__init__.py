@@ -1,1 +1,1 @@
-"""Ended runs, kept and readable."""
+"""Archived runs: written when a run ends, and served again later."""

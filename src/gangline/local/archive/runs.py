@@ -1,12 +1,12 @@
-"""What ended runs left on disk: one folder for each, with its objects and the ends of its logs.
+"""The archive of ended runs: one folder for each, with its objects and the ends of its logs.
 
 ::
 
     <runs>/<time>_<namespace>_<plural>_<name>/objects.json
                                               pods/<namespace>_<name>_<uid>/<container>/<attempt>.json, .exit, .log
 
-Pods are laid out as the node lays them out, so that the node's own reader serves their logs. A record appears whole,
-by a rename; writers take turns. There is one for each job, the newest, and of all jobs the newest few.
+Folders of pods are those of the node, so that the node's own reader serves their logs. An archived run appears at once,
+by a rename; a lock serializes writers. Each job has one archived run, its newest; only the newest jobs are kept.
 """
 
 import fcntl
@@ -28,70 +28,59 @@ from gangline.node.logs import log_files
 FORMAT_VERSION = 1
 MAX_RUNS = 20
 MAX_LOG_BYTES = 2**20
-"""Of one run of a container."""
+"""Log bytes of one run of a container."""
 MAX_TOTAL_LOG_BYTES = 32 * 2**20
-"""Of all of them together: a large team gets less for each."""
+"""Log bytes of all containers together: a large gang keeps less of each."""
 MAX_ATTEMPTS = 2
-"""The last run of a container, and the one before: what can be asked for."""
+"""The last run of a container and the one before (`--previous`)."""
 LOCK_FILE, STAGING_FOLDER = ".lock", ".new"
 
 
 class ArchiveContents(msgspec.Struct, frozen=True):
-    """The file of a record: objects by where a store keeps them."""
+    """The file `objects.json`: objects by their store path."""
 
     format: int
     objects: dict[str, dict[str, Any]]
 
 
 class ArchivedRun(msgspec.Struct, frozen=True):
-    """An ended run, its objects as they were at the end."""
+    """An ended run, with its objects as they were at the end."""
 
     folder: Path
     objects: dict[str, JSON]
 
     def exit_records(self) -> dict[str, ExitRecord]:
-        """How runs of containers ended, by their identity."""
+        """How the runs of containers ended, by run id."""
         return exit_records(self.folder)
 
 
 def exit_records(state: Path) -> dict[str, ExitRecord]:
-    """How runs of containers ended that a node wrote down in its folder, by their identity."""
-    found = (
-        (files.run_record(), files.exit_record()) for pod in StateFolder(state).pods() for files in _run_files(pod)
-    )
-    return {record.id: end for record, end in found if record is not None and end is not None}
+    """How the runs of containers in a node's state folder ended, by run id."""
+    runs = (files for pod in StateFolder(state).pods() for files in pod.all_runs())
+    records = ((files.run_record(), files.exit_record()) for files in runs)
+    return {run.id: exit_ for run, exit_ in records if run is not None and exit_ is not None}
 
 
 def ended_pod_uids(state: Path) -> set[str]:
-    """The uids of pods that a node ran, as its folder says, and of which no process is left."""
+    """The uids of pods in a node's state folder that have no process any more."""
     pods = StateFolder(state).pods()
-    return {pod.uid for pod in pods if not any(files.is_alive() for files in _run_files(pod))}
-
-
-def _run_files(pod: PodFolder) -> Iterator[RunFiles]:
-    for container in pod.containers():
-        yield from pod.runs(container)
+    return {pod.uid for pod in pods if not any(files.lock.is_held() for files in pod.all_runs())}
 
 
 def archive_run(
-    runs: Path,
-    job: ObjectPath,
-    objects: Mapping[str, JSON],
-    state: Path,
-    ended: datetime,
-    most: int = MAX_RUNS,
+    runs: Path, job: ObjectPath, objects: Mapping[str, JSON], state: Path, ended: datetime, most: int = MAX_RUNS
 ) -> Path:
-    """Write a run down, and drop what is too old. Gives its folder.
+    """Archive a run, and remove archived runs that are too old. Returns the new folder.
 
-    Logs come from the node's folder `state`: those of pods among the objects. Safe beside others who do the same; a
-    writer that dies leaves nothing that the next one does not remove. Raises OSError.
+    The logs of the pods among the objects are copied from the node's folder `state`. Safe with concurrent writers; the
+    next writer removes what a killed one left. Raises OSError.
     """
     runs.mkdir(mode=0o700, parents=True, exist_ok=True)
     stamp = ended.astimezone(UTC).strftime("%Y%m%dT%H%M%S.%f")
     target = runs / "_".join((stamp, job.namespace, job.plural, job.name))
     with _archive_lock(runs):
         fresh = runs / STAGING_FOLDER
-        # Of somebody who was killed here.
+        # Left by a writer that was killed.
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir(mode=0o700)
         try:
@@ -107,18 +96,18 @@ def archive_run(
 
 
 def archived_runs(runs: Path) -> list[ArchivedRun]:
-    """The runs there are, oldest first. One that cannot be read (of a later version, or just dropped) is left out."""
-    found = []
+    """The archived runs, oldest first. One that cannot be read (of a later version, or just removed) is left out."""
+    archived = []
     for folder in _archive_folders(runs):
         with suppress(OSError, msgspec.DecodeError):
             contents = msgspec.json.decode((folder / "objects.json").read_bytes(), type=ArchiveContents)
             if contents.format == FORMAT_VERSION:
-                found.append(ArchivedRun(folder, contents.objects))
-    return found
+                archived.append(ArchivedRun(folder, contents.objects))
+    return archived
 
 
 def archived_job(folder: Path) -> ObjectPath:
-    """Whose record a folder is; as a store has it, but for the group."""
+    """The store path of a folder's job, without its group."""
     _, namespace, plural, name = folder.name.split("_")
     return ObjectPath("", plural, namespace, name)
 
@@ -128,10 +117,10 @@ def _archive_folders(runs: Path) -> list[Path]:
 
 
 def _outdated_folders(folders: Iterable[Path], most: int) -> list[Path]:
-    """What a newer run of the same job replaces, and all but the newest few."""
+    """The folders that a newer run of the same job replaces, and all but the newest `most`."""
     newest = {archived_job(folder): folder for folder in folders}
-    kept = sorted(newest.values())[-most:]
-    return [folder for folder in folders if folder not in kept]
+    current = sorted(newest.values())[-most:]
+    return [folder for folder in folders if folder not in current]
 
 
 @contextmanager
@@ -149,9 +138,9 @@ def _archive_lock(runs: Path) -> Iterator[None]:
 
 def _copy_logs(state: Path, target: Path, uids: set[str]) -> None:
     pods = [pod for pod in StateFolder(state).pods() if pod.uid in uids]
-    wanted = [files for pod in pods for files in _latest_run_files(pod)]
-    limit = min(MAX_LOG_BYTES, MAX_TOTAL_LOG_BYTES // max(1, len(wanted)))
-    for files in wanted:
+    runs = [files for pod in pods for files in _latest_run_files(pod)]
+    limit = min(MAX_LOG_BYTES, MAX_TOTAL_LOG_BYTES // max(1, len(runs)))
+    for files in runs:
         folder = target / files.folder.relative_to(state)
         folder.mkdir(parents=True, exist_ok=True)
         copy = RunFiles(folder, files.attempt)
@@ -167,17 +156,17 @@ def _latest_run_files(pod: PodFolder) -> Iterator[RunFiles]:
 
 
 def log_tail(log: Path, limit: int) -> bytes:
-    """The end of a log with its rotated files: whole lines, at most so many bytes."""
+    """The end of a log with its rotated files: complete lines, at most `limit` bytes."""
     parts: list[bytes] = []
-    left, cut = limit, False
+    remaining, truncated = limit, False
     for path in reversed(log_files(log)):
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
-            cut = size > left
-            file.seek(max(0, size - left))
-            parts.append(file.read(left))
-        left -= len(parts[-1])
-        if cut:
+            truncated = size > remaining
+            file.seek(max(0, size - remaining))
+            parts.append(file.read(remaining))
+        remaining -= len(parts[-1])
+        if truncated:
             break
     data = b"".join(reversed(parts))
-    return data[data.find(b"\n") + 1 :] if cut else data
+    return data[data.find(b"\n") + 1 :] if truncated else data

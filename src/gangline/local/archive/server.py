@@ -1,7 +1,7 @@
-"""What is left when no plane runs, served once more, to be read: a stopped plane's objects, and those of ended runs.
+"""A read-only API server for when no plane runs: it serves the objects of a stopped plane and of archived runs.
 
-The store of a plane is read as it is on disk, without its lock and without changing it. Ended runs are laid over it,
-oldest first: the newest job of a name is the one that is seen, with its own pods and events.
+The store of the plane is read from disk, without its lock and without changing it. Archived runs are merged into it,
+oldest first: of jobs with the same name the newest is served, with its own pods and events.
 """
 
 import asyncio
@@ -24,14 +24,8 @@ from gangline.apiserver.store.sqlite import DATABASE_FILE
 from gangline.apiserver.store.store import Store
 from gangline.base.clock import Clock
 from gangline.kube.podstreams import ContainerNotRunning, ContainerRef, LogOptions, PodStreams, RunningCommand
+from gangline.local.archive.closed_objects import StoredObjects, closed_plane, closed_run, objects_with_run_end, run_end
 from gangline.local.archive.runs import ArchivedRun, archived_runs, ended_pod_uids, exit_records
-from gangline.local.archive.snapshot import (
-    StoredObjects,
-    closed_plane,
-    closed_run,
-    objects_with_run_end,
-    run_end,
-)
 from gangline.local.home import PlaneHome
 from gangline.local.plane import ControlPlane, PlaneSettings, control_plane
 from gangline.node.logs import NodeLogReader
@@ -41,10 +35,11 @@ from gangline.node.logs import NodeLogReader
 async def archive_plane(
     home: PlaneHome, definitions: Iterable[JSON], clock: Clock, *, as_it_was: bool = False
 ) -> AsyncIterator[ControlPlane]:
-    """A server with all that was left, until the block ends. Nothing acts on it, and nothing is written to disk.
+    """A server of the archived objects, until the block ends. It runs no controllers and writes nothing to disk.
 
-    `definitions` are CRDs; those of a stopped plane go before them. All is shown closed; `as_it_was` shows it as in its
-    last moment, when jobs and pods may still have run. Raises `StoreFailed` when the plane's store is damaged.
+    `definitions` are CRDs; those of a stopped plane take precedence. Objects are served closed (see `closed_objects`);
+    with `as_it_was` as they were at the end, when jobs and pods may still have run. Raises `StoreFailed` when the
+    plane's store is damaged.
     """
     objects = _plane_objects(home, as_it_was=as_it_was)
     readers: dict[str, NodeLogReader] = {}
@@ -64,39 +59,40 @@ async def archive_plane(
 
 
 def _plane_objects(home: PlaneHome, *, as_it_was: bool) -> StoredObjects:
-    found, at = read_store(home.state / DATABASE_FILE), stopped_at(home)
-    if at is None:
-        return found
-    gone = ended_pod_uids(home.pods)
-    found = objects_with_run_end(found, gone, at)
-    return found if as_it_was else closed_plane(found, exit_records(home.pods), gone, at)
+    objects, ended_at = read_store(home.state / DATABASE_FILE), stopped_at(home)
+    if ended_at is None:
+        return objects
+    ended_pods = ended_pod_uids(home.pods)
+    objects = objects_with_run_end(objects, ended_pods, ended_at)
+    return objects if as_it_was else closed_plane(objects, exit_records(home.pods), ended_pods, ended_at)
 
 
 def stopped_at(home: PlaneHome) -> datetime | None:
-    """When the plane that left a store here was last alive; None where there is no store."""
-    # One that ended in order removed its log then, from the folder; one that was killed wrote to it.
-    there = (home.state, home.state / DATABASE_FILE, home.state / f"{DATABASE_FILE}-wal")
-    times = [file.stat().st_mtime for file in there if file.exists()] if there[1].exists() else []
+    """When the plane of this folder was last alive; None if it has no store."""
+    # A plane that ended in order changed the folder: it removed its write-ahead log. A killed one last wrote the log.
+    database = home.state / DATABASE_FILE
+    files = (home.state, database, home.state / f"{DATABASE_FILE}-wal")
+    times = [file.stat().st_mtime for file in files if file.exists()] if database.exists() else []
     return datetime.fromtimestamp(max(times), UTC) if times else None
 
 
 def crd_path(name: str) -> str:
-    """Where a store keeps a CRD."""
+    """The store path of a CRD."""
     return object_path("apiextensions.k8s.io", "customresourcedefinitions", "", name)
 
 
 def read_store(file: Path) -> StoredObjects:
-    """The objects in the store of a stopped plane; none where there is no such file. Raises `StoreFailed`."""
+    """The objects in the store of a stopped plane; none if there is no such file. Raises `StoreFailed`."""
     if not file.exists():
         return {}
     try:
         if not file.with_name(f"{file.name}-wal").exists():
-            # Closed in order, and not opened since: as a file that nobody writes, it is not even locked.
+            # Closed in order and not opened since: nothing writes the file, so it is read without a lock.
             return _latest_objects(f"{file.absolute().as_uri()}?immutable=1")
-        # Its plane was killed. What it wrote last is in the log, and only a writer may bring that home: here, a copy.
+        # The plane was killed. Its last writes are in the write-ahead log, which only a writer can apply: use a copy.
         with tempfile.TemporaryDirectory(prefix="gangline-") as folder:
-            for each in (file, file.with_name(f"{file.name}-wal")):
-                shutil.copyfile(each, Path(folder, each.name))
+            for part in (file, file.with_name(f"{file.name}-wal")):
+                shutil.copyfile(part, Path(folder, part.name))
             return _latest_objects(Path(folder, file.name).as_uri())
     except (sqlite3.Error, OSError) as error:
         raise StoreFailed(f"{file}: {error}") from error
@@ -110,7 +106,7 @@ def _latest_objects(uri: str) -> StoredObjects:
 
 
 def merge_run(objects: StoredObjects, run: Mapping[str, JSON]) -> bool:
-    """Add a run to what is there. False, and nothing is changed, where a job of the same name there is newer."""
+    """Add the objects of a run. Returns False and changes nothing if a newer job of the same name is there."""
     jobs = [path for path, body in run.items() if path in objects and run_end(body) is not None]
     if any(_creation_time(objects[path]) > _creation_time(run[path]) for path in jobs):
         return False
@@ -121,12 +117,12 @@ def merge_run(objects: StoredObjects, run: Mapping[str, JSON]) -> bool:
 
 
 def _remove_with_dependents(objects: StoredObjects, uid: str) -> None:
-    """An object, what it owns, and what was said about any of it."""
-    gone = {uid}
-    gone |= {_uid(body) for body in objects.values() if _owner_uids(body) & gone}
+    """Remove an object, the objects it owns, and the events about any of them."""
+    uids = {uid}
+    uids |= {_uid(body) for body in objects.values() if _owner_uids(body) & uids}
     for path, body in list(objects.items()):
-        about = (body.get("regarding") or body.get("involvedObject") or {}).get("uid")
-        if _uid(body) in gone or about in gone:
+        regarding = (body.get("regarding") or body.get("involvedObject") or {}).get("uid")
+        if _uid(body) in uids or regarding in uids:
             del objects[path]
 
 
@@ -139,7 +135,7 @@ def _uid(body: JSON) -> str:
 
 
 def _creation_time(body: JSON) -> str:
-    # As Kubernetes writes it, a time sorts as text.
+    # Kubernetes' timestamps sort as text.
     return str(body["metadata"].get("creationTimestamp", ""))
 
 
@@ -153,28 +149,28 @@ def _node_names(objects: Mapping[str, JSON]) -> set[str]:
 
 
 class ArchivedStreams:
-    """`PodStreams` of nodes that are no more: logs are read from where they were left, and nothing runs."""
+    """The `PodStreams` of nodes that do not run any more: only logs can be read."""
 
-    def __init__(self, readers: Mapping[str, NodeLogReader], rest: NodeLogReader) -> None:
-        """Readers by the uid of a pod, and one for all other pods."""
-        self._readers, self._default_reader = readers, rest
+    def __init__(self, readers: Mapping[str, NodeLogReader], default: NodeLogReader) -> None:
+        """Readers by pod uid, and one for all other pods."""
+        self._readers, self._default_reader = readers, default
 
-    def logs(self, place: ContainerRef, run: str, options: LogOptions) -> AsyncGenerator[bytes, None]:
-        reader = self._readers.get(place.uid, self._default_reader)
-        return reader.read_run(place.key, place.uid, place.container, run, options)
+    def logs(self, ref: ContainerRef, run: str, options: LogOptions) -> AsyncGenerator[bytes, None]:
+        reader = self._readers.get(ref.uid, self._default_reader)
+        return reader.read_run(ref.key, ref.uid, ref.container, run, options)
 
-    async def attach(self, place: ContainerRef, run: str) -> AsyncGenerator[tuple[bytes, bytes], None]:
-        said: tuple[tuple[bytes, bytes], ...] = ()
-        for each in said:
-            yield each
+    async def attach(self, ref: ContainerRef, run: str) -> AsyncGenerator[tuple[bytes, bytes], None]:
+        nothing: tuple[tuple[bytes, bytes], ...] = ()
+        for line in nothing:
+            yield line
 
     def run_command(
-        self, place: ContainerRef, command: Sequence[str], *, stdin: bool, tty: bool
+        self, ref: ContainerRef, command: Sequence[str], *, stdin: bool, tty: bool
     ) -> AbstractAsyncContextManager[RunningCommand]:
-        self._refuse(place)
+        self._refuse(ref)
 
-    async def connect(self, place: ContainerRef, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        self._refuse(place)
+    async def connect(self, ref: ContainerRef, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        self._refuse(ref)
 
-    def _refuse(self, place: ContainerRef) -> Never:
-        raise ContainerNotRunning(f"{place.key}: its run has ended")
+    def _refuse(self, ref: ContainerRef) -> Never:
+        raise ContainerNotRunning(f"{ref.key}: its run has ended")

@@ -1,12 +1,11 @@
-"""Custom resources: a CRD that is accepted is served; one that is deleted takes its objects with it."""
+"""Serves the kinds of accepted CRDs, and deletes the objects of a deleted CRD."""
 
 import logging
 from collections.abc import Callable
 
 import msgspec
 
-from gangline.api.meta import JSON, Key
-from gangline.apiserver.errors import StatusError
+from gangline.api.meta import JSON, Key, timestamp
 from gangline.apiserver.http.nonresource import NonResourceHandler
 from gangline.apiserver.registry.deletion import (
     CRD_CLEANUP_FINALIZER,
@@ -24,27 +23,28 @@ from gangline.apiserver.store.paths import collection_prefix, split_path
 from gangline.apiserver.store.records import StoreEvent
 from gangline.base.clock import Clock
 from gangline.base.tasks import supervise
+from gangline.local.bootstrap import API_SERVER_CALL
+from gangline.local.registry_writes import edit_object, ignore_status, remove_finalizer, storage_kind
 
 log = logging.getLogger(__name__)
 
 CRD_GROUP, CRD_PLURAL = "apiextensions.k8s.io", "customresourcedefinitions"
 CRD_PREFIX = collection_prefix(CRD_GROUP, CRD_PLURAL)
 API_SERVER_STATUS_CALL = WriteContext(field_manager="kube-apiserver", subresource="status")
-API_SERVER_CALL = WriteContext(field_manager="kube-apiserver")
 
 CrdEdit = Callable[[JSON], None]
 
 
 class CrdController:
-    """Follows CRDs in the store: `load` serves those that are there, `run` looks after those to come."""
+    """Watches CRDs in the store: `serve_established` serves those that exist, `run` handles their changes."""
 
     def __init__(self, registry: Registry, roots: NonResourceHandler, clock: Clock) -> None:
         self._registry, self._roots, self._clock = registry, roots, clock
-        # By name, as last seen: what is served now.
+        # The CRDs that are served now, by name.
         self._served: dict[str, JSON] = {}
 
     def serve_established(self) -> None:
-        """Serve what is established already, before the first request."""
+        """Serve the established CRDs, before the first request."""
         for crd in self._stored_crds():
             if _has_condition(crd, "Established"):
                 self._serve(crd)
@@ -53,7 +53,7 @@ class CrdController:
         return [decode_record(record) for record in self._registry.store.range(CRD_PREFIX).records]
 
     async def run(self) -> None:
-        """Accept, serve and remove until cancelled."""
+        """Accept, serve and delete CRDs until cancelled."""
         store = self._registry.store
         with store.watch("", after=store.revision) as changes:
             for crd in self._stored_crds():
@@ -70,10 +70,10 @@ class CrdController:
             else:
                 await self._reconcile(crd)
         elif event.deleted:
-            where = split_path(event.path)
-            waiting = self._served.get(f"{where.plural}.{where.group}")
-            if waiting is not None and waiting["metadata"].get("deletionTimestamp"):
-                await self._delete_objects(waiting)
+            path = split_path(event.path)
+            owner = self._served.get(f"{path.plural}.{path.group}")
+            if owner is not None and owner["metadata"].get("deletionTimestamp"):
+                await self._delete_objects(owner)
 
     async def _reconcile(self, crd: JSON) -> None:
         if crd["metadata"].get("deletionTimestamp"):
@@ -86,35 +86,28 @@ class CrdController:
     # Accepting
 
     async def _accept(self, crd: JSON) -> None:
-        taken = self._name_conflict(crd)
-        now = self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        conflict = self._name_conflict(crd)
+        now = timestamp(self._clock.now())
 
-        def accepted(found: JSON) -> None:
-            status = found.setdefault("status", {})
-            if taken:
-                _set_condition(status, "NamesAccepted", "False", "MultipleNamesNotAllowed", taken, now)
+        def accept(current: JSON) -> None:
+            status = current.setdefault("status", {})
+            if conflict:
+                _set_condition(status, "NamesAccepted", "False", "MultipleNamesNotAllowed", conflict, now)
                 _set_condition(status, "Established", "False", "NotAccepted", "not all names are accepted", now)
                 return
-            status["acceptedNames"] = found["spec"]["names"]
+            status["acceptedNames"] = current["spec"]["names"]
             _set_condition(status, "NamesAccepted", "True", "NoConflicts", "no conflicts found", now)
-            _set_condition(
-                status,
-                "Established",
-                "True",
-                "InitialNamesAccepted",
-                "the initial names have been accepted",
-                now,
-            )
+            message = "the initial names have been accepted"
+            _set_condition(status, "Established", "True", "InitialNamesAccepted", message, now)
 
-        await self._edit(crd, API_SERVER_STATUS_CALL, accepted)
+        await self._edit(crd, API_SERVER_STATUS_CALL, accept)
 
     def _name_conflict(self, crd: JSON) -> str:
         group, names = crd["spec"]["group"], crd["spec"]["names"]
         for other in self._served.values():
-            theirs = other["spec"]["names"]
             if other["spec"]["group"] != group or other["metadata"]["name"] == crd["metadata"]["name"]:
                 continue
-            if theirs["kind"] == names["kind"]:
+            if other["spec"]["names"]["kind"] == names["kind"]:
                 return f'"{names["kind"]}" is already in use'
         return ""
 
@@ -129,10 +122,10 @@ class CrdController:
         self._served[name] = crd
         self._roots.set_crds(list(self._served.values()))
 
-    # Removing
+    # Deleting
 
     async def _delete_objects(self, crd: JSON) -> None:
-        """Delete its objects; when none is left, let it go."""
+        """Delete the objects of the CRD; when none is left, remove its finalizer."""
         self._served[crd["metadata"]["name"]] = crd
         group, plural = crd["spec"]["group"], crd["spec"]["names"]["plural"]
         entry = self._registry.catalog.storage_kind(group, plural)
@@ -142,10 +135,16 @@ class CrdController:
                 entry, "", SELECT_ALL, DeletionOptions(propagation_policy="Background")
             )
         if entry is None or not self._registry.store.count(prefix):
-            await self._edit(crd, API_SERVER_CALL, _remove_finalizer)
+            await self._edit(
+                crd, API_SERVER_CALL, lambda current: remove_finalizer(current["metadata"], CRD_CLEANUP_FINALIZER)
+            )
         else:
-            now = self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
-            await self._edit(crd, API_SERVER_STATUS_CALL, lambda found: _set_terminating(found, now))
+            now = timestamp(self._clock.now())
+
+            def set_terminating(current: JSON) -> None:
+                current["status"] = crd_terminating_status(current, INSTANCE_DELETION_IN_PROGRESS, now)
+
+            await self._edit(crd, API_SERVER_STATUS_CALL, set_terminating)
 
     def _stop_serving(self, crd: JSON) -> None:
         if self._served.pop(crd["metadata"]["name"], None) is not None:
@@ -153,47 +152,21 @@ class CrdController:
             self._roots.set_crds(list(self._served.values()))
 
     async def _edit(self, crd: JSON, call: WriteContext, edit: CrdEdit) -> None:
-        entry = self._registry.catalog.storage_kind(CRD_GROUP, CRD_PLURAL)
-        assert entry is not None
-
-        def transform(old: JSON | None) -> JSON:
-            assert old is not None
-            if old["metadata"]["uid"] == crd["metadata"]["uid"]:
-                edit(old)
-            return old
-
-        try:
-            await self._registry.update(call, entry, Key("", crd["metadata"]["name"]), transform)
-        except StatusError as refusal:
-            if refusal.code != 404:
-                raise
+        kind = storage_kind(self._registry, CRD_GROUP, CRD_PLURAL)
+        metadata = crd["metadata"]
+        with ignore_status(404):
+            await edit_object(self._registry, call, kind, Key("", metadata["name"]), metadata["uid"], edit)
 
 
-def _has_condition(crd: JSON, kind: str) -> bool:
+def _has_condition(crd: JSON, type_: str) -> bool:
     conditions = (crd.get("status") or {}).get("conditions") or ()
-    return any(found["type"] == kind and found["status"] == "True" for found in conditions)
+    return any(condition["type"] == type_ and condition["status"] == "True" for condition in conditions)
 
 
-def _set_terminating(crd: JSON, now: str) -> None:
-    crd["status"] = crd_terminating_status(crd, INSTANCE_DELETION_IN_PROGRESS, now)
-
-
-def _remove_finalizer(crd: JSON) -> None:
-    kept = [found for found in crd["metadata"].get("finalizers", ()) if found != CRD_CLEANUP_FINALIZER]
-    crd["metadata"].pop("finalizers", None)
-    if kept:
-        crd["metadata"]["finalizers"] = kept
-
-
-def _set_condition(status: JSON, kind: str, value: str, reason: str, message: str, now: str) -> None:
-    conditions = [found for found in status.get("conditions") or [] if found["type"] != kind]
-    before = next((found for found in status.get("conditions") or [] if found["type"] == kind), None)
-    since = before["lastTransitionTime"] if before and before["status"] == value else now
-    condition = {
-        "type": kind,
-        "status": value,
-        "lastTransitionTime": since,
-        "reason": reason,
-        "message": message,
-    }
-    status["conditions"] = [*conditions, condition]
+def _set_condition(status: JSON, type_: str, value: str, reason: str, message: str, now: str) -> None:
+    """Replace the condition of this type. Its transition time is kept while the value is the same."""
+    before = {condition["type"]: condition for condition in status.get("conditions") or []}
+    old = before.pop(type_, None)
+    since = old["lastTransitionTime"] if old and old["status"] == value else now
+    condition = {"type": type_, "status": value, "lastTransitionTime": since, "reason": reason, "message": message}
+    status["conditions"] = [*before.values(), condition]

@@ -1,12 +1,12 @@
-"""Garbage collection by owner references, as the garbage collector of a cluster does it.
+"""Garbage collection by owner references, as in a cluster.
 
-- Background: an object whose owners are all gone is deleted.
-- Foreground: an owner that is being deleted waits (finalizer `foregroundDeletion`) until the dependents that block it
-  are gone; they are deleted first.
-- Orphan: an owner that is being deleted (finalizer `orphan`) first takes its name off its dependents.
+- Background: an object whose owners are all deleted is deleted.
+- Foreground: an owner that is being deleted (finalizer `foregroundDeletion`) stays until the dependents that block it
+  are deleted; they are deleted first.
+- Orphan: an owner that is being deleted (finalizer `orphan`) is first removed from the references of its dependents.
 
-An owner counts as there when an object with its uid exists, in the dependent's namespace or without one. References to
-kinds that nobody serves are left alone: what cannot be looked up is not known to be gone.
+An owner exists if an object with its uid exists, in the dependent's namespace or cluster-scoped. References to kinds
+that are not served are kept: whether such an owner exists is unknown.
 """
 
 import asyncio
@@ -16,7 +16,6 @@ from collections.abc import Callable
 import msgspec
 
 from gangline.api.meta import JSON, Key
-from gangline.apiserver.errors import StatusError
 from gangline.apiserver.registry.catalog import ServedKind
 from gangline.apiserver.registry.deletion import FOREGROUND_FINALIZER, ORPHAN_FINALIZER, DeletionOptions
 from gangline.apiserver.registry.registry import Registry
@@ -24,6 +23,7 @@ from gangline.apiserver.registry.writes import WriteContext
 from gangline.apiserver.store.paths import split_path
 from gangline.apiserver.store.records import StoreEvent, StoreRecord
 from gangline.base.tasks import supervise
+from gangline.local.registry_writes import edit_object, ignore_status, remove_finalizer
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ _decode_metadata = msgspec.json.Decoder(_MetadataOnly).decode
 
 
 class _GraphNode(msgspec.Struct, frozen=True, gc=False):
-    """One object in the graph."""
+    """One object of the ownership graph."""
 
     path: str
     meta: _GraphMeta
@@ -64,18 +64,18 @@ class _GraphNode(msgspec.Struct, frozen=True, gc=False):
 
 
 class GarbageCollector:
-    """Follows the store and deletes what nobody owns any more. Inert until `run`."""
+    """Watches the store and deletes objects whose owners are deleted. Inert until `run`."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        # By uid: a name may be used again, a uid never.
+        # By uid: a name may be reused, a uid never.
         self._nodes: dict[str, _GraphNode] = {}
         self._dependents: dict[str, set[str]] = {}
         self._queue: asyncio.Queue[str] = asyncio.Queue()
         self._queued: set[str] = set()
 
     async def run(self) -> None:
-        """Collect until cancelled. Begins with everything that is there."""
+        """Collect until cancelled. Begins with all objects of the store."""
         store = self._registry.store
         snapshot = store.range("")
         with store.watch("", after=snapshot.revision) as changes:
@@ -99,17 +99,17 @@ class GarbageCollector:
 
     def _add_node(self, record: StoreRecord) -> None:
         meta = _decode_metadata(record.data).metadata
-        known = self._nodes.get(meta.uid)
+        before = self._nodes.get(meta.uid)
         self._nodes[meta.uid] = _GraphNode(record.path, meta)
-        if known is None or known.meta.owner_references != meta.owner_references:
-            for owner in known.meta.owner_references if known else ():
+        if before is None or before.meta.owner_references != meta.owner_references:
+            for owner in before.meta.owner_references if before else ():
                 self._dependents.get(owner.uid, set()).discard(meta.uid)
             for owner in meta.owner_references:
                 self._dependents.setdefault(owner.uid, set()).add(meta.uid)
         if meta.owner_references or meta.deletion_timestamp:
             self._enqueue(meta.uid)
         if meta.deletion_timestamp:
-            # A dependent on its way out may be what its owner waits for, and the other way round.
+            # An owner may wait for a dependent that is being deleted, and a dependent for its owner.
             for owner in meta.owner_references:
                 self._enqueue(owner.uid)
 
@@ -142,40 +142,36 @@ class GarbageCollector:
                 await supervise(self._process(uid, node), f"garbage collection of {node.path}")
 
     async def _process(self, uid: str, node: _GraphNode) -> None:
-        try:
+        # Deleted or changed meanwhile: that change enqueues the object again.
+        with ignore_status(404, 409):
             if node.is_deleting and ORPHAN_FINALIZER in node.meta.finalizers:
                 await self._orphan_dependents(uid, node)
             elif node.is_deleting and FOREGROUND_FINALIZER in node.meta.finalizers:
                 await self._delete_foreground(uid, node)
             elif node.meta.owner_references and not node.is_deleting:
                 await self._process_dependent(uid, node)
-        except StatusError as refusal:
-            if refusal.code not in (404, 409):
-                raise
-            # Gone, or changed meanwhile: the change brings us back.
 
     async def _process_dependent(self, uid: str, node: _GraphNode) -> None:
-        gone, solid, waiting = [], [], []
-        for owner in node.meta.owner_references:
-            there = self._find_owner(node, owner)
-            if there is None:
-                if self._is_served(owner):
-                    gone.append(owner)
-                else:
-                    solid.append(owner)
-            elif there.is_deleting and FOREGROUND_FINALIZER in there.meta.finalizers:
-                waiting.append(owner)
+        # As in Kubernetes' collector: `solid` owners keep the object, `dangling` are deleted, `waiting` wait for it.
+        dangling: list[_OwnerRef] = []
+        solid: list[_OwnerRef] = []
+        waiting: list[_OwnerRef] = []
+        for reference in node.meta.owner_references:
+            owner = self._find_owner(node, reference)
+            if owner is None:
+                (dangling if self._is_served(reference) else solid).append(reference)
+            elif owner.is_deleting and FOREGROUND_FINALIZER in owner.meta.finalizers:
+                waiting.append(reference)
             else:
-                solid.append(owner)
+                solid.append(reference)
         if solid:
-            if gone or waiting:
-                unwanted = {owner.uid for owner in (*gone, *waiting)}
-                await self._drop_owners(node, unwanted)
+            if dangling or waiting:
+                await self._drop_owners(node, {reference.uid for reference in (*dangling, *waiting)})
         elif waiting:
-            # Its owner waits for it; its own dependents that block must go first too.
+            # The object's own dependents that block it must be deleted before it too.
             blocked = any(self._blocks(uid, other) for other in self._dependents.get(uid, ()))
             await self._delete(node, "Foreground" if blocked else "")
-        elif gone:
+        elif dangling:
             await self._delete(node, "")
 
     async def _delete_foreground(self, uid: str, node: _GraphNode) -> None:
@@ -195,59 +191,49 @@ class GarbageCollector:
     def _blocks(self, owner: str, dependent: str) -> bool:
         node = self._nodes.get(dependent)
         return node is not None and any(
-            found.uid == owner and found.block_owner_deletion for found in node.meta.owner_references
+            reference.uid == owner and reference.block_owner_deletion for reference in node.meta.owner_references
         )
 
-    def _find_owner(self, node: _GraphNode, owner: _OwnerRef) -> _GraphNode | None:
-        there = self._nodes.get(owner.uid)
-        if there is None:
+    def _find_owner(self, node: _GraphNode, reference: _OwnerRef) -> _GraphNode | None:
+        owner = self._nodes.get(reference.uid)
+        if owner is None:
             return None
-        home, where = split_path(there.path).namespace, split_path(node.path).namespace
-        return there if home in ("", where) else None
+        return owner if split_path(owner.path).namespace in ("", split_path(node.path).namespace) else None
 
-    def _is_served(self, owner: _OwnerRef) -> bool:
-        return any(e.kind == owner.kind and e.api_version == owner.api_version for e in self._registry.catalog)
+    def _is_served(self, reference: _OwnerRef) -> bool:
+        return any(
+            served.kind == reference.kind and served.api_version == reference.api_version
+            for served in self._registry.catalog
+        )
 
     # Writes
 
-    def _entry_and_key(self, node: _GraphNode) -> tuple[ServedKind, Key] | None:
+    def _kind_and_key(self, node: _GraphNode) -> tuple[ServedKind, Key] | None:
         group, plural, namespace, name = split_path(node.path)
-        entry = self._registry.catalog.storage_kind(group, plural)
-        return None if entry is None else (entry, Key(namespace, name))
+        kind = self._registry.catalog.storage_kind(group, plural)
+        return None if kind is None else (kind, Key(namespace, name))
 
     async def _delete(self, node: _GraphNode, propagation: str) -> None:
-        found = self._entry_and_key(node)
-        if found is not None:
+        location = self._kind_and_key(node)
+        if location is not None:
             options = DeletionOptions(uid=node.meta.uid, propagation_policy=propagation or "Background")
-            await self._registry.delete(COLLECTOR_CALL, *found, options)
+            await self._registry.delete(COLLECTOR_CALL, *location, options)
 
-    async def _drop_owners(self, node: _GraphNode, unwanted: set[str]) -> None:
-        def without(metadata: JSON) -> None:
-            kept = [ref for ref in metadata.get("ownerReferences", ()) if ref["uid"] not in unwanted]
-            metadata["ownerReferences"] = kept
-            if not kept:
-                del metadata["ownerReferences"]
+    async def _drop_owners(self, node: _GraphNode, owners: set[str]) -> None:
+        def edit(metadata: JSON) -> None:
+            references = metadata.pop("ownerReferences", ())
+            remaining = [reference for reference in references if reference["uid"] not in owners]
+            if remaining:
+                metadata["ownerReferences"] = remaining
 
-        await self._edit_metadata(node, without)
+        await self._edit_metadata(node, edit)
 
     async def _drop_finalizer(self, node: _GraphNode, name: str) -> None:
-        def without(metadata: JSON) -> None:
-            kept = [found for found in metadata.get("finalizers", ()) if found != name]
-            metadata["finalizers"] = kept
-            if not kept:
-                del metadata["finalizers"]
+        await self._edit_metadata(node, lambda metadata: remove_finalizer(metadata, name))
 
-        await self._edit_metadata(node, without)
-
-    async def _edit_metadata(self, node: _GraphNode, change: Callable[[JSON], None]) -> None:
-        found = self._entry_and_key(node)
-        if found is None:
-            return
-
-        def transform(old: JSON | None) -> JSON:
-            assert old is not None
-            if old["metadata"]["uid"] == node.meta.uid:
-                change(old["metadata"])
-            return old
-
-        await self._registry.update(COLLECTOR_CALL, *found, transform)
+    async def _edit_metadata(self, node: _GraphNode, edit: Callable[[JSON], None]) -> None:
+        location = self._kind_and_key(node)
+        if location is not None:
+            await edit_object(
+                self._registry, COLLECTOR_CALL, *location, node.meta.uid, lambda body: edit(body["metadata"])
+            )

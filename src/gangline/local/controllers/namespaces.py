@@ -1,4 +1,4 @@
-"""The life of namespaces: what a new one gets, and how one that is deleted is emptied."""
+"""Namespaces: their default objects, and the deletion of their contents."""
 
 import asyncio
 import logging
@@ -7,7 +7,6 @@ from pathlib import Path
 import msgspec
 
 from gangline.api.meta import JSON, Key
-from gangline.apiserver.errors import StatusError
 from gangline.apiserver.registry.catalog import ServedKind
 from gangline.apiserver.registry.deletion import DeletionOptions
 from gangline.apiserver.registry.registry import Registry
@@ -17,6 +16,7 @@ from gangline.apiserver.registry.writes import WriteContext
 from gangline.apiserver.store.paths import collection_prefix, split_path
 from gangline.apiserver.store.records import StoreEvent
 from gangline.base.tasks import supervise
+from gangline.local.registry_writes import ignore_status, remove_finalizer, storage_kind
 
 log = logging.getLogger(__name__)
 
@@ -30,11 +30,11 @@ ROOT_CA_DESCRIPTION = (
     "distributions of Kubernetes clusters."
 )
 DEFAULT_OBJECTS = (("", "serviceaccounts", "default"), ("", "configmaps", ROOT_CA))
-"""What every namespace has, as long as it is there."""
+"""Objects that every namespace has: group, plural, name."""
 
 
 class NamespaceController:
-    """Makes the first namespaces, gives each its service account and root certificate, empties those that go."""
+    """Creates the initial namespaces, and the default objects of each; empties deleted ones."""
 
     def __init__(self, registry: Registry, ca: Path | None = None) -> None:
         self._registry, self._ca = registry, ca
@@ -42,12 +42,12 @@ class NamespaceController:
         self._queue: asyncio.Queue[str] = asyncio.Queue()
 
     async def create_initial(self) -> None:
-        """Make the namespaces that every cluster has. Idempotent."""
+        """Create the namespaces that every cluster has. Idempotent."""
         for name in INITIAL_NAMESPACES:
             await self._ensure_object("namespaces", "", {"metadata": {"name": name}})
 
     async def run(self) -> None:
-        """Look after namespaces until cancelled."""
+        """Reconcile namespaces until cancelled."""
         store = self._registry.store
         snapshot = store.range(collection_prefix("", "namespaces"))
         with store.watch("", after=store.revision) as changes:
@@ -60,47 +60,42 @@ class NamespaceController:
                         await self._handle_event(event)
 
     async def _handle_event(self, event: StoreEvent) -> None:
-        where = split_path(event.path)
-        if (where.group, where.plural) == ("", "namespaces"):
+        path = split_path(event.path)
+        if (path.group, path.plural) == ("", "namespaces"):
             if not event.deleted:
                 await self._reconcile(msgspec.json.decode(event.data))
             else:
-                self._terminating.discard(where.name)
-        elif event.deleted and where.namespace in self._terminating:
-            self._queue.put_nowait(where.namespace)
-        elif event.deleted and (where.group, where.plural, where.name) in DEFAULT_OBJECTS:
-            await self._restore_defaults(where.namespace)
+                self._terminating.discard(path.name)
+        elif event.deleted and path.namespace in self._terminating:
+            self._queue.put_nowait(path.namespace)
+        elif event.deleted and (path.group, path.plural, path.name) in DEFAULT_OBJECTS:
+            await self._restore_defaults(path.namespace)
 
-    async def _reconcile(self, space: JSON) -> None:
-        metadata = space["metadata"]
+    async def _reconcile(self, namespace: JSON) -> None:
+        metadata = namespace["metadata"]
         if metadata.get("deletionTimestamp"):
             self._terminating.add(metadata["name"])
             self._queue.put_nowait(metadata["name"])
             return
         await self._ensure_object("serviceaccounts", metadata["name"], {"metadata": {"name": "default"}})
         if self._ca is not None:
-            named = {"name": ROOT_CA, "annotations": {"kubernetes.io/description": ROOT_CA_DESCRIPTION}}
-            body = {"metadata": named, "data": {"ca.crt": self._ca.read_text()}}
+            config_meta = {"name": ROOT_CA, "annotations": {"kubernetes.io/description": ROOT_CA_DESCRIPTION}}
+            body = {"metadata": config_meta, "data": {"ca.crt": self._ca.read_text()}}
             await self._ensure_object("configmaps", metadata["name"], body)
 
     async def _restore_defaults(self, namespace: str) -> None:
-        """What every namespace has was deleted: it comes back."""
-        entry = self._registry.catalog.storage_kind("", "namespaces")
-        assert entry is not None
-        record = self._registry.store.get(storage_path(entry, Key("", namespace)))
+        """Create the default objects of a namespace again after one was deleted."""
+        kind = storage_kind(self._registry, "", "namespaces")
+        record = self._registry.store.get(storage_path(kind, Key("", namespace)))
         if record is not None:
             await self._reconcile(decode_record(record))
 
     async def _ensure_object(self, plural: str, namespace: str, body: JSON) -> None:
-        entry = self._registry.catalog.storage_kind("", plural)
-        assert entry is not None
-        try:
-            await self._registry.create(NAMESPACE_CONTROLLER_CALL, entry, namespace, body)
-        except StatusError as refusal:
-            if refusal.code not in (409, 403, 404):  # there already, or its namespace is on its way out
-                raise
+        kind = storage_kind(self._registry, "", plural)
+        with ignore_status(409, 403, 404):  # it exists, or its namespace is being deleted
+            await self._registry.create(NAMESPACE_CONTROLLER_CALL, kind, namespace, body)
 
-    # Emptying
+    # Deletion
 
     async def _process_queue(self) -> None:
         while True:
@@ -108,42 +103,28 @@ class NamespaceController:
             await supervise(self._delete_contents(name), f"emptying namespace {name}")
 
     async def _delete_contents(self, name: str) -> None:
-        """Delete what is in it; when nothing is left, let it go."""
-        left = False
-        for entry in self._namespaced_entries():
-            prefix = collection_prefix(entry.group, entry.plural, name)
+        """Delete all objects of the namespace; when none is left, remove its finalizer."""
+        has_objects = False
+        for kind in self._namespaced_kinds():
+            prefix = collection_prefix(kind.group, kind.plural, name)
             if self._registry.store.count(prefix):
                 await self._registry.delete_collection(
-                    entry, name, SELECT_ALL, DeletionOptions(propagation_policy="Background")
+                    kind, name, SELECT_ALL, DeletionOptions(propagation_policy="Background")
                 )
-                left = left or self._registry.store.count(prefix) > 0
-        if not left:
+                has_objects = has_objects or self._registry.store.count(prefix) > 0
+        if not has_objects:
             await self._finalize(name)
 
-    def _namespaced_entries(self) -> list[ServedKind]:
-        stored = {(e.group, e.plural): e for e in self._registry.catalog if e.resource.namespaced}
-        return [
-            entry
-            for entry in stored.values()
-            if entry is self._registry.catalog.storage_kind(entry.group, entry.plural)
-        ]
+    def _namespaced_kinds(self) -> list[ServedKind]:
+        kinds = {(kind.group, kind.plural): kind for kind in self._registry.catalog if kind.resource.namespaced}
+        return [kind for kind in kinds.values() if kind is self._registry.catalog.storage_kind(kind.group, kind.plural)]
 
     async def _finalize(self, name: str) -> None:
-        entry = self._registry.catalog.storage_kind("", "namespaces")
-        assert entry is not None
-
         def transform(old: JSON | None) -> JSON:
             assert old is not None
-            spec = old.setdefault("spec", {})
-            kept = [found for found in spec.get("finalizers", ()) if found != FINALIZER]
-            spec.pop("finalizers", None)
-            if kept:
-                spec["finalizers"] = kept
+            remove_finalizer(old.setdefault("spec", {}), FINALIZER)
             return old
 
-        try:
-            call = msgspec.structs.replace(NAMESPACE_CONTROLLER_CALL, subresource="finalize")
-            await self._registry.update(call, entry, Key("", name), transform)
-        except StatusError as refusal:
-            if refusal.code != 404:
-                raise
+        call = msgspec.structs.replace(NAMESPACE_CONTROLLER_CALL, subresource="finalize")
+        with ignore_status(404):
+            await self._registry.update(call, storage_kind(self._registry, "", "namespaces"), Key("", name), transform)

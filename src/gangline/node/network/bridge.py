@@ -1,15 +1,15 @@
-"""The machine's end of a network of pods: a process that holds it, because a network lives as long as its holder.
+"""The process that holds the network of isolated pods: network namespaces live only as long as a process holds them.
 
 ::
 
     python -m gangline.node.network.bridge FOLDER
 
-It makes a network namespace (in a user namespace of its own, without root) with a bridge in it, and on request one
-more namespace per pod, joined to the bridge. It outlives the node, as pods do, and is found again by its socket in
-FOLDER. It ends when it is told to, when FOLDER is gone, or when neither a node nor a pod is left. One thread only:
-namespaces are entered by threads.
+It creates a network namespace with a bridge (without root also a user namespace), and on request one more namespace
+per pod, joined to the bridge. It outlives the node, as pods do, and the next node finds its socket in FOLDER. It ends
+on request, when its socket is removed, or when neither a node nor a pod uses it. It has one thread only, because
+threads enter namespaces one by one.
 
-A request is a JSON object in one datagram, the answer another; see `Bridge.answer`.
+A request is a JSON object in one datagram, the response another; see `Bridge.handle`.
 """
 
 import ctypes
@@ -33,14 +33,14 @@ BridgeReply = tuple[dict[str, Any], list[int]]
 
 
 class BridgePort:
-    """A pod's namespace."""
+    """The network namespace of a pod, joined to the bridge."""
 
     def __init__(self, namespace: int, link: str, address: str) -> None:
         self.namespace, self.link, self.address = namespace, link, address
 
 
 class Bridge:
-    """The bridge and its members."""
+    """The bridge, and the namespaces of the pods joined to it."""
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -52,35 +52,34 @@ class Bridge:
         netlink.create_bridge(BRIDGE_NAME)
         netlink.add_address(BRIDGE_NAME, GATEWAY, PREFIX_LENGTH)
 
-    def handle(self, asked: dict[str, Any]) -> BridgeReply:
-        """What a request gets: an object, and descriptors to go with it. Raises OSError."""
-        match asked:
+    def handle(self, request: dict[str, Any]) -> BridgeReply:
+        """The response to a request, and the descriptors sent with it. Raises OSError."""
+        match request:
             case {"do": "join", "pod": str(pod), "address": str(address)}:
                 return self._join_pod(pod, address), []
             case {"do": "leave", "pod": str(pod)}:
                 self._remove_port(pod)
                 return {}, []
             case {"do": "socket"}:
-                # It belongs to this network wherever it is used.
-                made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-                return {}, [made.detach()]
+                # A socket belongs to the network in which it was created, whichever process uses it.
+                return {}, [socket.socket(socket.AF_INET, socket.SOCK_STREAM).detach()]
             case {"do": "end"}:
                 raise SystemExit(0)
-        return {"error": f"what is {asked}?"}, []
+        return {"error": f"unknown request: {request}"}, []
 
     def is_in_use(self) -> bool:
         """Whether any process is in a pod's namespace."""
-        inside = {os.fstat(each.namespace).st_ino for each in self._ports.values()}
+        inodes = {os.fstat(port.namespace).st_ino for port in self._ports.values()}
         for process in Path("/proc").glob("[0-9]*/ns/net"):
             try:
-                if process.stat().st_ino in inside:
+                if process.stat().st_ino in inodes:
                     return True
             except OSError:
                 continue
         return False
 
     def _unshare_network(self) -> str:
-        """Into a network of our own. Gives the user namespace that it belongs to, if that is new."""
+        """Enter a new network namespace. Returns its user namespace if a new one was needed; else empty."""
         if self._libc.unshare(CLONE_NEWNET) == 0:
             return ""
         user, group = os.getuid(), os.getgid()
@@ -92,11 +91,11 @@ class Bridge:
         return f"/proc/{os.getpid()}/ns/user"
 
     def _join_pod(self, pod: str, address: str) -> dict[str, Any]:
-        member = self._ports.get(pod)
-        if member is None:
-            member = self._ports[pod] = self._create_port(address)
-        net = f"/proc/{os.getpid()}/fd/{member.namespace}"
-        return {"net": net, "user": self.user_namespace, "address": member.address}
+        port = self._ports.get(pod)
+        if port is None:
+            port = self._ports[pod] = self._create_port(address)
+        net = f"/proc/{os.getpid()}/fd/{port.namespace}"
+        return {"net": net, "user": self.user_namespace, "address": port.address}
 
     def _create_port(self, address: str) -> BridgePort:
         self._check(self._libc.unshare(CLONE_NEWNET))
@@ -107,7 +106,7 @@ class Bridge:
             self._enter(self._bridge_namespace)
         self._port_count += 1
         link = f"pod{self._port_count}"
-        # The same hardware for the same address: its peers remember it when the pod comes back.
+        # The hardware address follows from the IP address: peers have it cached when the pod comes back.
         netlink.create_veth_pair(link, POD_INTERFACE, namespace, b"\2\0" + socket.inet_aton(address))
         netlink.attach_to_bridge(link, BRIDGE_NAME)
         try:
@@ -119,10 +118,10 @@ class Bridge:
         return BridgePort(namespace, link, address)
 
     def _remove_port(self, pod: str) -> None:
-        member = self._ports.pop(pod, None)
-        if member is not None:
-            netlink.delete_link(member.link)
-            os.close(member.namespace)
+        port = self._ports.pop(pod, None)
+        if port is not None:
+            netlink.delete_link(port.link)
+            os.close(port.namespace)
 
     def _enter(self, namespace: int) -> None:
         self._check(self._libc.setns(namespace, CLONE_NEWNET))
@@ -134,49 +133,49 @@ class Bridge:
 
 
 def socket_path(folder: Path) -> tuple[str, int]:
-    """A short name for the socket in a folder, whatever the folder's, and a descriptor to be closed after use."""
+    """A short path of the socket in a folder with any path, and a descriptor that must be open while it is used."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     return f"/proc/self/fd/{descriptor}/{SOCKET_NAME}", descriptor
 
 
 def listen(folder: Path) -> socket.socket:
-    """The socket that the node connects to. Only this user may."""
+    """The socket that nodes connect to, accessible to this user only."""
     (folder / SOCKET_NAME).unlink(missing_ok=True)
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     name, descriptor = socket_path(folder)
     before = os.umask(0o177)
     try:
-        made.bind(name)
+        listener.bind(name)
     finally:
         os.umask(before)
         os.close(descriptor)
-    made.listen()
-    return made
+    listener.listen()
+    return listener
 
 
-def serve(hub: Bridge, control: socket.socket, folder: Path) -> None:
-    """Answer until told to end."""
+def serve(bridge: Bridge, control: socket.socket, folder: Path) -> None:
+    """Serve requests until the bridge is not needed any more, or its socket is removed."""
     nodes: list[socket.socket] = []
     while (folder / SOCKET_NAME).exists():
         ready = select.select([control, *nodes], [], [], IDLE_CHECK_SECONDS)[0]
-        if not ready and not nodes and not hub.is_in_use():
-            return  # the node died, and so did all its pods
-        for each in ready:
-            if each is control:
+        if not ready and not nodes and not bridge.is_in_use():
+            return  # the node died, and all its pods have ended
+        for connection in ready:
+            if connection is control:
                 nodes.append(control.accept()[0])
-            elif not _serve_request(hub, each):
-                nodes.remove(each)
-                each.close()
+            elif not _serve_request(bridge, connection):
+                nodes.remove(connection)
+                connection.close()
 
 
-def _serve_request(hub: Bridge, node: socket.socket) -> bool:
-    """Answer one request. False when the node is gone."""
+def _serve_request(bridge: Bridge, node: socket.socket) -> bool:
+    """Serve one request. False when the node has disconnected."""
     try:
         data = node.recv(MAX_MESSAGE_BYTES)
         if not data:
             return False
         try:
-            body, descriptors = hub.handle(json.loads(data))
+            body, descriptors = bridge.handle(json.loads(data))
         except OSError as error:
             body, descriptors = {"error": error.strerror or str(error)}, []
         socket.send_fds(node, [json.dumps(body).encode()], descriptors)
@@ -188,18 +187,18 @@ def _serve_request(hub: Bridge, node: socket.socket) -> bool:
 
 
 def main(folder: Path) -> int:
-    """Says one line on standard output: nothing when all is well, else why there is no network."""
-    # In the machine's own network: later nobody could find it there.
+    """Run the bridge. Writes one line to standard output: empty on success, else why there is no network."""
+    # Before the namespace is entered, so that the socket is in the machine's own network, where nodes find it.
     control = listen(folder)
     try:
-        hub = Bridge()
+        bridge = Bridge()
     except OSError as error:
         (folder / SOCKET_NAME).unlink(missing_ok=True)
         os.write(1, f"{error.strerror or error}\n".encode())
         return 1
     os.write(1, b"\n")
     os.close(1)
-    serve(hub, control, folder)
+    serve(bridge, control, folder)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The node's line to the process that holds the network of pods."""
+"""The node's connection to the bridge process, which holds the network of pods."""
 
 import json
 import os
@@ -20,11 +20,11 @@ TIMEOUT_SECONDS = 10.0
 
 
 class NetworkUnavailable(GanglineError):
-    """This machine does not give pods a network of their own. The message says why."""
+    """Pods cannot have their own network on this machine. The message says why."""
 
 
 class BridgeClient:
-    """Asks the hub, one request at a time; starts it when there is none. Short and blocking: no request waits."""
+    """Sends requests to the bridge, one at a time, and starts the bridge if none runs. Blocking; requests are short."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -32,11 +32,11 @@ class BridgeClient:
         self._lock = threading.Lock()
 
     def join(self, pod: str, address: str) -> dict[str, str]:
-        """A namespace for a pod, with an address: files that stand for it. Idempotent. Raises `NetworkUnavailable`."""
+        """The namespace files of a pod, created if missing, with this address. Raises `NetworkUnavailable`."""
         return self._request({"do": "join", "pod": pod, "address": address})[0]
 
     def leave(self, pod: str) -> None:
-        """The pod's namespace may go. Does nothing where there is no hub."""
+        """Remove the pod's namespace. Does nothing without a connection."""
         if self._socket is not None:
             self._request({"do": "leave", "pod": pod})
 
@@ -46,23 +46,23 @@ class BridgeClient:
         return socket.socket(fileno=descriptor)
 
     def stop(self) -> None:
-        """End the hub, and the network with it; returns when it is gone. Idempotent."""
+        """End the bridge and its network; returns when the process has ended. Idempotent."""
         with self._lock:
             if self._socket is not None:
                 with suppress(OSError, psutil.Error):
-                    hub = psutil.Process(_peer_pid(self._socket))
+                    bridge = psutil.Process(_peer_pid(self._socket))
                     self._socket.send(json.dumps({"do": "end"}).encode())
-                    hub.wait(TIMEOUT_SECONDS)
+                    bridge.wait(TIMEOUT_SECONDS)
         self.close()
 
     def close(self) -> None:
-        """Leave the hub to a later node. Idempotent."""
+        """Disconnect, and leave the bridge to a later node. Idempotent."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
 
     def open(self) -> None:
-        """Find the hub or start it. Idempotent. Raises `NetworkUnavailable`."""
+        """Connect to the bridge; start it if none runs. Idempotent. Raises `NetworkUnavailable`."""
         if self._socket is None:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._socket = self._connect() or self._start_bridge()
@@ -75,7 +75,7 @@ class BridgeClient:
                 self._socket.send(json.dumps(request).encode())
                 data, descriptors, _, _ = socket.recv_fds(self._socket, MAX_MESSAGE_BYTES, 4)
                 for descriptor in descriptors:
-                    # Pods must not inherit it: it would outlive the node with them.
+                    # Pods must not inherit it: it would stay open after the node has ended.
                     os.set_inheritable(descriptor, False)  # noqa: FBT003
             except OSError as error:
                 data, descriptors = b"", []
@@ -85,23 +85,23 @@ class BridgeClient:
             if not data:
                 self.close()
                 raise NetworkUnavailable(f"the process that holds the pods' network does not answer: {problem}")
-        answer = json.loads(data)
-        if "error" in answer:
-            raise NetworkUnavailable(f"the pods' network: {answer['error']}")
-        return answer, list(descriptors)
+        response = json.loads(data)
+        if "error" in response:
+            raise NetworkUnavailable(f"the pods' network: {response['error']}")
+        return response, list(descriptors)
 
     def _connect(self) -> socket.socket | None:
         name, descriptor = socket_path(self._folder)
-        line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        line.settimeout(TIMEOUT_SECONDS)
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        connection.settimeout(TIMEOUT_SECONDS)
         try:
-            line.connect(name)
+            connection.connect(name)
         except OSError:
-            line.close()
+            connection.close()
             return None
         finally:
             os.close(descriptor)
-        return line
+        return connection
 
     def _start_bridge(self) -> socket.socket:
         command = [sys.executable, "-P", "-m", "gangline.node.network.bridge", str(self._folder.absolute())]
@@ -114,17 +114,17 @@ class BridgeClient:
             cwd="/",
         ) as process:
             assert process.stdout is not None
-            said = process.stdout.readline().decode(errors="replace").strip()
-            # It goes on, and is nobody's child to wait for.
+            problem = process.stdout.readline().decode(errors="replace").strip()
+            # Keeps Popen from waiting for the process, which outlives the node.
             process.returncode = 0
-        line = self._connect() if not said else None
-        if line is None:
-            raise NetworkUnavailable(f"pods cannot have networks here: {said or 'the hub did not start'}")
-        return line
+        connection = self._connect() if not problem else None
+        if connection is None:
+            raise NetworkUnavailable(f"pods cannot have networks here: {problem or 'the bridge did not start'}")
+        return connection
 
 
-def _peer_pid(line: socket.socket) -> int:
-    """The process at the other end."""
-    told = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    pid: int = struct.unpack("3i", told)[0]
+def _peer_pid(connection: socket.socket) -> int:
+    """The pid of the process at the other end."""
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    pid: int = struct.unpack("3i", credentials)[0]
     return pid

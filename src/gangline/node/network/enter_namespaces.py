@@ -1,6 +1,6 @@
-"""Goes where a process is, and becomes a command: `entry.py PID FOLDER PROGRAM ARGUMENT...`.
+"""Enters the namespaces of a process, then executes a command: `enter_namespaces.py PID FOLDER PROGRAM ARGUMENT...`.
 
-Started as a script with a bare interpreter: namespaces can only be entered by a process with one thread.
+Started as a script with a bare interpreter: only a process with one thread can enter namespaces.
 """
 
 # pathlib is slow to import.
@@ -11,16 +11,16 @@ import os
 import sys
 
 NAMESPACES = (("user", 0x10000000), ("net", 0x40000000), ("uts", 0x04000000), ("mnt", 0x00020000))
-"""In this order: the right to enter the others comes with the first."""
+"""Names and CLONE_* flags. The user namespace is first: it gives the right to enter the others."""
 
 
 def enter(pid: str) -> None:
-    """Join the namespaces of a process. Raises OSError."""
+    """Enter the namespaces of a process. Raises OSError."""
     libc = ctypes.CDLL(None, use_errno=True)
-    # All are opened before the first is entered: afterwards /proc may not be ours to read.
-    found = [(name, kind, os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY)) for name, kind in NAMESPACES]
-    for name, kind, descriptor in found:
-        # The namespace one is in already cannot be entered again, if it is the user's.
+    # All are opened before the first is entered: afterwards /proc may be unreadable.
+    descriptors = [(name, kind, os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY)) for name, kind in NAMESPACES]
+    for name, kind, descriptor in descriptors:
+        # A process cannot enter its own user namespace again.
         same = os.path.samestat(os.fstat(descriptor), os.stat(f"/proc/self/ns/{name}"))
         if not same and libc.setns(descriptor, kind):
             number = ctypes.get_errno()
@@ -32,7 +32,7 @@ def main(pid: str, folder: str, command: list[str]) -> int:
     try:
         enter(pid)
         os.chdir(folder)
-        os.execvp(command[0], command)  # noqa: S606 - that is what it is for
+        os.execvp(command[0], command)  # noqa: S606 - the purpose of this script
     except OSError as error:
         sys.stderr.write(f'exec: "{command[0]}": {error.strerror}\n')
         return 127 if isinstance(error, FileNotFoundError) else 126

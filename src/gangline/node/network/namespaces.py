@@ -1,4 +1,4 @@
-"""A pod in namespaces of its own: what its processes enter, and how others enter after them."""
+"""The namespaces of a pod with its own network: what its processes enter, and how later commands enter them."""
 
 import sys
 from pathlib import Path
@@ -10,7 +10,7 @@ from gangline.kube.config.access import PlaneAccess
 from gangline.node.network import enter_namespaces
 
 SERVER_NAME = "kubernetes.default.svc"
-"""The API server's name inside; the plane's certificate has it."""
+"""The API server's name inside a pod; the plane's certificate has it."""
 
 
 class Isolation(msgspec.Struct, frozen=True):
@@ -18,18 +18,18 @@ class Isolation(msgspec.Struct, frozen=True):
 
     address: str
     hostname: str
-    # Files that stand for namespaces, to be entered; without a user namespace the machine's own is kept.
+    # Namespace files to enter; an empty `user` keeps the machine's user namespace.
     net: str
     user: str = ""
-    # What /etc/hosts is inside.
+    # The file that is mounted at /etc/hosts.
     hosts: str = ""
 
     def inner_access(self, access: PlaneAccess) -> PlaneAccess:
-        """The plane, by the way that leads there from inside."""
+        """The access by which the pod reaches the plane from its own network."""
         parts = urlsplit(access.server)
         return msgspec.structs.replace(access, server=f"{parts.scheme}://{SERVER_NAME}:{parts.port}")
 
 
 def nsenter_prefix(pid: int, folder: Path) -> tuple[str, ...]:
-    """What to write before a command so that it runs where a process runs."""
+    """The words before a command that make it run in the namespaces of a process, like nsenter."""
     return (sys.executable, "-I", "-S", str(Path(enter_namespaces.__file__)), str(pid), str(folder))

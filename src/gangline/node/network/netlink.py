@@ -1,6 +1,6 @@
-"""The little of Linux' netlink that a small network needs: bridges, pairs of interfaces, addresses.
+"""Linux netlink requests for bridges, veth pairs and addresses, in the network namespace of this process.
 
-Everything is about the network namespace that the process is in. Raises OSError.
+All functions raise OSError.
 """
 
 import os
@@ -16,7 +16,7 @@ IFF_UP = 1
 
 
 def create_bridge(name: str) -> None:
-    """Make a bridge, and switch it on."""
+    """Create a bridge, and set it up."""
     _request(
         RTM_NEWLINK,
         _link_message() + _attribute(IFLA_IFNAME, _c_string(name)) + _link_kind("bridge"),
@@ -26,8 +26,8 @@ def create_bridge(name: str) -> None:
 
 
 def create_veth_pair(name: str, other: str, namespace: int, hardware: bytes) -> None:
-    """Make two joined interfaces: one here, the other in a namespace (a descriptor)."""
-    there = (
+    """Create two joined interfaces: `name` here, `other` in a namespace (a descriptor)."""
+    peer = (
         _link_message()
         + _attribute(IFLA_IFNAME, _c_string(other))
         + _attribute(IFLA_ADDRESS, hardware)
@@ -37,36 +37,34 @@ def create_veth_pair(name: str, other: str, namespace: int, hardware: bytes) -> 
         RTM_NEWLINK,
         _link_message()
         + _attribute(IFLA_IFNAME, _c_string(name))
-        + _link_kind("veth", _attribute(VETH_INFO_PEER, there)),
+        + _link_kind("veth", _attribute(VETH_INFO_PEER, peer)),
         NLM_F_CREATE | NLM_F_EXCL,
     )
 
 
 def attach_to_bridge(name: str, master: str) -> None:
-    """Plug an interface into a bridge, and switch it on."""
+    """Attach an interface to a bridge, and set it up."""
     number = struct.pack("I", socket.if_nametoindex(master))
     _request(RTM_NEWLINK, _link_message(socket.if_nametoindex(name)) + _attribute(IFLA_MASTER, number))
     set_up(name)
 
 
 def set_up(name: str) -> None:
-    """Switch an interface on."""
+    """Set an interface up."""
     _request(RTM_NEWLINK, _link_message(socket.if_nametoindex(name), IFF_UP, IFF_UP))
 
 
 def delete_link(name: str) -> None:
-    """Remove an interface, and the one that is joined to it."""
+    """Delete an interface and its peer."""
     _request(RTM_DELLINK, _link_message(socket.if_nametoindex(name)))
 
 
 def add_address(name: str, host: str, bits: int) -> None:
-    """Give an interface an address of version 4."""
+    """Add an IPv4 address to an interface."""
     packed = socket.inet_aton(host)
     head = struct.pack("BBBBI", socket.AF_INET, bits, 0, 0, socket.if_nametoindex(name))
     _request(
-        RTM_NEWADDR,
-        head + _attribute(IFA_LOCAL, packed) + _attribute(IFA_ADDRESS, packed),
-        NLM_F_CREATE | NLM_F_EXCL,
+        RTM_NEWADDR, head + _attribute(IFA_LOCAL, packed) + _attribute(IFA_ADDRESS, packed), NLM_F_CREATE | NLM_F_EXCL
     )
 
 
@@ -89,12 +87,12 @@ def _c_string(text: str) -> bytes:
 
 
 def _request(kind: int, body: bytes, flags: int = 0) -> None:
-    """One request, and what the kernel says to it."""
+    """Send one request. Raises OSError if the kernel refuses it."""
     head = struct.pack("IHHII", 16 + len(body), kind, flags | NLM_F_REQUEST | NLM_F_ACK, 1, 0)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
         kernel.bind((0, 0))
         kernel.send(head + body)
-        answer = kernel.recv(65536)
-    (code,) = struct.unpack_from("i", answer, 16)
+        reply = kernel.recv(65536)
+    (code,) = struct.unpack_from("i", reply, 16)
     if code:
         raise OSError(-code, os.strerror(-code))

@@ -1,8 +1,8 @@
-"""A network for pods: every pod an address of its own, and the names that services have in a cluster.
+"""The network of isolated pods: every pod has its own address, and services have the names they have in a cluster.
 
-An address belongs to a name, a pod's or a service's, and a replica's service is named like its pod. So the address of
-a replica is known before the pod is there, and stays when the pod is made anew. Names are in a hosts file per
-namespace, which its pods have in place of /etc/hosts; it is rewritten when services or pods come and go.
+An address belongs to the name of a pod or service, and a replica's service is named like its pod. So the address of a
+replica is known before the pod exists, and stays when the pod is recreated. Each namespace has a hosts file, which its
+pods see as /etc/hosts; it is rewritten when services or pods change.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gangline.api.core import Pod, Service
+from gangline.api.core import Pod, Service, is_terminal_phase
 from gangline.api.kubeflow.training import ADDRESSES_ANNOTATION
 from gangline.api.meta import Key
 from gangline.kube.client import ApiWriter
@@ -25,7 +25,8 @@ from gangline.kube.config.access import PlaneAccess
 from gangline.node.network.bridge import GATEWAY
 from gangline.node.network.bridge_client import BridgeClient
 from gangline.node.network.namespaces import SERVER_NAME, Isolation
-from gangline.node.types import RunPod
+from gangline.node.network.service_ports import annotate_addresses
+from gangline.node.pod_types import RunPod
 from gangline.runtime.cache import Cache
 
 FIRST_ADDRESS, LAST_ADDRESS = int(IPv4Address(GATEWAY)) + 1, int(IPv4Address(GATEWAY)) + 2**16 - 3
@@ -33,7 +34,7 @@ CHUNK_BYTES = 65536
 
 
 class PodAddressPool:
-    """Which name has which address; kept in a file."""
+    """The addresses of names, kept in a file."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -41,7 +42,7 @@ class PodAddressPool:
         self._last = max(self._assigned.values(), default=FIRST_ADDRESS - 1)
 
     def address_of(self, key: Key) -> str:
-        """The address of a name: the same every time, until it is forgotten."""
+        """The address of a name: the same every time, until it is released."""
         number = self._assigned.get(str(key))
         if number is None:
             number = self._assigned[str(key)] = self._next_free()
@@ -53,11 +54,11 @@ class PodAddressPool:
             self._save()
 
     def _next_free(self) -> int:
-        # Onwards rather than the lowest: one that was just given back may still be on somebody's mind.
-        taken, number = set(self._assigned.values()), self._last
+        # The next address rather than the lowest: peers may still use one that was just released.
+        used, number = set(self._assigned.values()), self._last
         while True:
             number = number + 1 if number < LAST_ADDRESS else FIRST_ADDRESS
-            if number not in taken:
+            if number not in used:
                 self._last = number
                 return number
 
@@ -69,7 +70,7 @@ class PodAddressPool:
 
 
 def hosts_text(namespace: str, pods: Iterable[tuple[str, str]], services: Iterable[tuple[Key, tuple[str, ...]]]) -> str:
-    """A hosts file for the pods of a namespace: its pods (name, address), everybody's services (name, addresses)."""
+    """The hosts file of a namespace: its pods (name, address), and the services of all namespaces (key, addresses)."""
     lines = [
         "127.0.0.1 localhost",
         "::1 localhost",
@@ -85,7 +86,7 @@ def hosts_text(namespace: str, pods: Iterable[tuple[str, str]], services: Iterab
 
 
 class PodNetwork:
-    """Gives pods their namespaces, services their addresses (as a reconciler), and keeps the hosts files."""
+    """The network plugin of isolated pods, and the reconciler that gives services their addresses."""
 
     def __init__(self, folder: Path, services: Cache[Service], pods: Cache[Pod], writer: ApiWriter) -> None:
         self._folder, self._services, self._pods, self._writer = folder, services, pods, writer
@@ -95,7 +96,7 @@ class PodNetwork:
     # Services and names
 
     async def reconcile(self, key: Key) -> timedelta | None:
-        """After any change of a service or pod of this name."""
+        """Update hosts files and the service after a change of the service or pod of this name."""
         service = self._services.get(key)
         if service is None and self._pods.get(key) is None:
             self._addresses.release(key)
@@ -104,68 +105,59 @@ class PodNetwork:
             return None
         if ADDRESSES_ANNOTATION not in service.metadata.annotations:
             host = f"{key.name}.{key.namespace}.svc"
-            book = {port.name: f"{host}:{port.port}" for port in service.spec.ports}
-            note = {ADDRESSES_ANNOTATION: msgspec.json.encode(book).decode()}
-            await self._writer.patch(Service, key, {"metadata": {"annotations": note}})
+            addresses = {port.name: f"{host}:{port.port}" for port in service.spec.ports}
+            await annotate_addresses(self._writer, key, addresses)
         return None
 
     def _write_hosts(self, namespaces: Iterable[str]) -> None:
-        services = [(each.metadata.key, self._service_addresses(each)) for each in self._services if each.spec.selector]
+        services = [
+            (service.metadata.key, self._service_addresses(service))
+            for service in self._services
+            if service.spec.selector
+        ]
         services.sort()
         for namespace in namespaces:
             pods = sorted(
-                (each.metadata.name, self._addresses.address_of(each.metadata.key))
-                for each in self._pods
-                if each.metadata.namespace == namespace
+                (pod.metadata.name, self._addresses.address_of(pod.metadata.key))
+                for pod in self._pods
+                if pod.metadata.namespace == namespace
             )
             rewrite_in_place(self._hosts_file(namespace), hosts_text(namespace, pods, services))
 
     def _service_addresses(self, service: Service) -> tuple[str, ...]:
-        """The addresses of a service: of the pods it selects, or before there are any, the one of its name."""
+        """The addresses of the pods that a service selects; without such pods, the address of the service's name."""
         selector, namespace = service.spec.selector.items(), service.metadata.namespace
-        found = [
+        addresses = [
             self._addresses.address_of(pod.metadata.key)
             for pod in self._pods
             if pod.metadata.namespace == namespace
             and selector <= pod.metadata.labels.items()
-            and pod.status.phase not in ("Succeeded", "Failed")
+            and not is_terminal_phase(pod.status.phase)
         ]
-        return tuple(sorted(found)) or (self._addresses.address_of(service.metadata.key),)
+        return tuple(sorted(addresses)) or (self._addresses.address_of(service.metadata.key),)
 
     def _hosts_file(self, namespace: str) -> Path:
         return self._folder / "hosts" / namespace
 
     def _known_namespaces(self) -> set[str]:
-        return {each.name for each in (self._folder / "hosts").glob("*")}
-
-    # Ports: those that are written, for nobody else has them
-
-    def pod_ports(self, pod: RunPod) -> dict[str, int]:
-        return {}
-
-    def hand_over(self, pod: RunPod) -> None: ...
-
-    def take_back(self, pod: RunPod) -> str:
-        return ""
+        return {file.name for file in (self._folder / "hosts").glob("*")}
 
     # Pods
 
     async def join(self, pod: RunPod) -> Isolation:
-        """The pod's namespaces; made when it has none yet. Raises `NetworkUnavailable`."""
         key = pod.metadata.key
         self._write_hosts({key.namespace})
         address = self._addresses.address_of(key)
-        made = await asyncio.to_thread(self._bridge.join, pod.metadata.uid, address)
+        namespaces = await asyncio.to_thread(self._bridge.join, pod.metadata.uid, address)
         return Isolation(
-            address=made["address"],
+            address=namespaces["address"],
             hostname=pod.spec.hostname or pod.metadata.name,
-            net=made["net"],
-            user=made["user"],
+            net=namespaces["net"],
+            user=namespaces["user"],
             hosts=str(self._hosts_file(key.namespace).absolute()),
         )
 
     async def leave(self, uid: str) -> None:
-        """Nothing of the pod runs any more. Raises `NetworkUnavailable`."""
         await asyncio.to_thread(self._bridge.leave, uid)
 
     @property
@@ -173,45 +165,44 @@ class PodNetwork:
         return self._bridge.tcp_socket
 
     def open(self) -> None:
-        """Make the network. Raises `NetworkUnavailable` where that is not possible."""
+        """Create the network. Raises `NetworkUnavailable` where that is not possible."""
         self._bridge.open()
 
     def close(self, *, leave_running: bool) -> None:
-        """The node ends; the network too, unless pods stay in it."""
         if leave_running:
             self._bridge.close()
         else:
             self._bridge.stop()
 
-    # The way back to the plane
+    # Access to the API server
 
     async def serve_api(self, access: PlaneAccess) -> None:
-        """Hand on what pods say to the API server, which listens on the machine's loopback only. Until cancelled."""
+        """Proxy connections of pods to the API server, which listens on loopback only, until cancelled."""
         parts = urlsplit(access.server)
         port = parts.port or 443
 
-        async def hand_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def proxy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await proxy_connection(reader, writer, parts.hostname or "", port)
 
         listener = self._bridge.tcp_socket()
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((GATEWAY, port))
-        server = await asyncio.start_server(hand_on, sock=listener)
+        server = await asyncio.start_server(proxy, sock=listener)
         async with server:
             await server.serve_forever()
 
 
 async def proxy_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, port: int) -> None:
-    """Copy both ways until both have ended."""
+    """Copy in both directions until both have ended."""
     with contextlib.closing(writer):
         try:
-            there, back = await asyncio.open_connection(host, port)
+            server_reader, server_writer = await asyncio.open_connection(host, port)
         except OSError:
             return
-        with contextlib.closing(back):
+        with contextlib.closing(server_writer):
             async with asyncio.TaskGroup() as group:
-                group.create_task(_copy_stream(reader, back))
-                group.create_task(_copy_stream(there, writer))
+                group.create_task(_copy_stream(reader, server_writer))
+                group.create_task(_copy_stream(server_reader, writer))
 
 
 async def _copy_stream(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -225,7 +216,7 @@ async def _copy_stream(reader: asyncio.StreamReader, writer: asyncio.StreamWrite
 
 
 def rewrite_in_place(file: Path, text: str) -> None:
-    """New content in the same file: it is mounted in pods, so it cannot be replaced by another."""
+    """Replace the content of a file, not the file: it is mounted in pods."""
     file.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
     try:

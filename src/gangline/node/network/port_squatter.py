@@ -1,4 +1,4 @@
-"""Somebody else on a pod's ports, on purpose: who listens there before the pod's next process can."""
+"""Listens on a pod's ports before the pod's next process can, for the fault `port` of a drill."""
 
 import socket
 from collections.abc import Iterable
@@ -10,33 +10,33 @@ from gangline.node.ports import LOOPBACK
 
 
 class PortSquatters:
-    """By pod name, for the next process may be that of a new pod of the same name."""
+    """Listeners by pod name: the next process may be that of a new pod of the same name."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._scheduled: dict[Key, timedelta] = {}
         self._occupied: dict[Key, tuple[list[socket.socket], Timer]] = {}
 
-    def schedule(self, pod: Key, stays: timedelta) -> None:
-        """When the pod's next process is about to start, somebody takes its ports, and stays for so long."""
-        self._scheduled[pod] = stays
+    def schedule(self, pod: Key, duration: timedelta) -> None:
+        """Occupy the pod's ports for this long when its next process is about to start."""
+        self._scheduled[pod] = duration
 
     def occupy(self, pod: Key, ports: Iterable[int]) -> None:
-        """The pod's process is about to start. Nothing happens unless somebody is expected."""
-        stays = self._scheduled.pop(pod, None)
-        if stays is None:
+        """Occupy the ports of a pod whose process is about to start, if that was scheduled."""
+        duration = self._scheduled.pop(pod, None)
+        if duration is None:
             return
         self.release(pod)
-        held = [each for number in sorted(set(ports)) if (each := _listen(number)) is not None]
-        self._occupied[pod] = held, self._clock.call_later(stays, lambda: self.release(pod))
+        listeners = [listener for number in sorted(set(ports)) if (listener := _listen(number)) is not None]
+        self._occupied[pod] = listeners, self._clock.call_later(duration, lambda: self.release(pod))
 
     def release(self, pod: Key) -> None:
-        """Let the ports go, if they were taken."""
-        held, timer = self._occupied.pop(pod, ([], None))
+        """Release the ports, if they were occupied."""
+        listeners, timer = self._occupied.pop(pod, ([], None))
         if timer is not None:
             timer.cancel()
-        for each in held:
-            each.close()
+        for listener in listeners:
+            listener.close()
 
     def close(self) -> None:
         for pod in list(self._occupied):

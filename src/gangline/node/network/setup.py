@@ -1,7 +1,8 @@
-"""Which network pods get, and who tells services their addresses in it."""
+"""Sets up the network that the settings select, with the controller that gives services their addresses."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -9,7 +10,7 @@ import msgspec
 from gangline.api.core import Pod, Service
 from gangline.kube.client import Client
 from gangline.kube.config.access import PlaneAccess
-from gangline.node.context import NetworkPlugin, PortAllocator, SharedNetwork
+from gangline.node.network.plugin import NetworkPlugin, NoPortAllocator, PortAllocator, SharedNetwork
 from gangline.node.network.pod_network import PodNetwork
 from gangline.node.network.service_ports import ServicePortAllocator
 from gangline.node.settings import ISOLATED_NETWORK, NodeSettings
@@ -22,7 +23,7 @@ CONTROLLER_NAME = "addresses"
 
 
 class NetworkSetup(msgspec.Struct, frozen=True):
-    """For the node."""
+    """The network of a node."""
 
     ports: PortAllocator
     network: NetworkPlugin
@@ -37,29 +38,26 @@ def set_up_network(
     settings: NodeSettings,
     access: PlaneAccess | None,
 ) -> Iterator[NetworkSetup]:
-    """Has services addressed by a controller of the manager. Raises `NetworkUnavailable`."""
+    """Set up the network, and add its controller to the manager, until the block ends. Raises `NetworkUnavailable`."""
     services = manager.informer(Service)
     if settings.network != ISOLATED_NETWORK:
-        book = ServicePortAllocator(services.cache, client)
-        manager.new_controller(CONTROLLER_NAME, book, [InformerSource(services, own_key)], SINGLE_WORKER)
+        allocator = ServicePortAllocator(services.cache, client)
+        manager.new_controller(CONTROLLER_NAME, allocator, [InformerSource(services, own_key)], SINGLE_WORKER)
         try:
-            yield NetworkSetup(book, SharedNetwork())
+            yield NetworkSetup(allocator, SharedNetwork())
         finally:
-            book.close()
+            allocator.close()
         return
     network = PodNetwork((state / "network").absolute(), services.cache, pods.cache, client)
     network.open()
     manager.new_controller(
-        CONTROLLER_NAME,
-        network,
-        [InformerSource(services, own_key), InformerSource(pods, own_key)],
-        SINGLE_WORKER,
+        CONTROLLER_NAME, network, [InformerSource(services, own_key), InformerSource(pods, own_key)], SINGLE_WORKER
     )
     if access is not None:
-        reached = access
-        manager.add_runnable(lambda: network.serve_api(reached))
+        manager.add_runnable(partial(network.serve_api, access))
     try:
-        yield NetworkSetup(network, network)
+        # Ports are the numbers of the spec: no other pod has the same address.
+        yield NetworkSetup(NoPortAllocator(), network)
     finally:
-        # The node ended it, if it was to end.
+        # The kubelet has ended the network already if its pods have ended.
         network.close(leave_running=True)

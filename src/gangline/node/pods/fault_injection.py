@@ -1,4 +1,4 @@
-"""Provokes faults in a pod because somebody asked for it: real ones, through what the node does in earnest too."""
+"""Injects the faults that a drill requests: real ones, by the same mechanisms by which the node handles real faults."""
 
 import asyncio
 import logging
@@ -16,44 +16,44 @@ from gangline.api.drill import FaultKind, FaultRequest, FaultResponse
 from gangline.api.kubeflow.training import DRILL_RESULT_ANNOTATION
 from gangline.api.quantity import Quantity
 from gangline.kube.errors import KubeError
-from gangline.node.context import NodeContext
+from gangline.node.pod_types import RunPod, Volume
 from gangline.node.pods.container import ContainerRunner
+from gangline.node.pods.context import NodeContext
 from gangline.node.pods.plan import Role, Termination
 from gangline.node.settings import PROCESS_RUNTIME
-from gangline.node.types import RunPod, Volume
 
 log = logging.getLogger(__name__)
 
 SLOW_RUN_TIME = timedelta(milliseconds=50)
 """How long a slow replica runs between two pauses."""
 MAX_FILL_BYTES = 2**30
-"""No volume is filled with more than this."""
+"""A volume with a larger limit is not filled."""
 DISK_PRESSURE_MESSAGE = "The node was low on resource: ephemeral-storage. It is a drill: the disk is as full as it was."
 NODE_LOST_MESSAGE = "Node {} which was running pod {} is unresponsive. It is a drill: the node is well."
 
 
 class FaultTarget(NamedTuple):
-    """A pod, as its worker has it."""
+    """The pod that a fault is injected into."""
 
     pod: RunPod
     containers: Callable[[], Sequence[ContainerRunner]]
     volumes: Callable[[], Mapping[str, Path]]
-    # The pod fails for this reason, whatever its restart policy.
-    terminate: Callable[[Termination], None]
+    # Fails the pod for a reason, whatever its restart policy.
+    terminate: Callable[[Termination], object]
 
 
 class FaultInjector:
-    """Carries out one order. The answer is on the pod before anything happens to it."""
+    """Carries out one fault request. The response is written to the pod before the fault is injected."""
 
-    def __init__(self, order: FaultRequest, subject: FaultTarget, tools: NodeContext) -> None:
-        self._request, self._target, self._context = order, subject, tools
+    def __init__(self, request: FaultRequest, target: FaultTarget, context: NodeContext) -> None:
+        self._request, self._target, self._context = request, target, context
 
     async def run(self) -> None:
-        """Answer, and do it. Cancelled, it undoes what lasts, but for a node that is away and a taken port."""
-        answer = self._response()
-        if not await self._write_response(answer) or answer.refuses:
+        """Respond, and inject the fault. When cancelled, undo a lasting fault, except a lost node and a taken port."""
+        response = self._response()
+        if not await self._write_response(response) or response.refuses:
             return
-        self._context.record_event(self._target.pod, "Warning", "Drill", f"Drill: {answer.does}")
+        self._context.record_event(self._target.pod, "Warning", "Drill", f"Drill: {response.does}")
         log.warning("drill", extra={"pod": str(self._target.pod.metadata.key), "fault": self._request.fault})
         match self._request.fault:
             case FaultKind.KILL:
@@ -62,7 +62,7 @@ class FaultInjector:
                 self._exhaust_memory()
             case FaultKind.PORT:
                 key = self._target.pod.metadata.key
-                self._context.port_squatters.schedule(key, timedelta(seconds=self._request.seconds))
+                self._context.faults.port_squatters.schedule(key, timedelta(seconds=self._request.seconds))
                 self._kill()
             case FaultKind.DISK:
                 await self._fill_disk()
@@ -71,40 +71,39 @@ class FaultInjector:
             case FaultKind.SLOW:
                 await self._slow_down()
 
-    async def _write_response(self, answer: FaultResponse) -> bool:
+    async def _write_response(self, response: FaultResponse) -> bool:
         metadata = self._target.pod.metadata
-        note = {DRILL_RESULT_ANNOTATION: msgspec.json.encode(answer).decode()}
+        annotations = {DRILL_RESULT_ANNOTATION: msgspec.json.encode(response).decode()}
+        body = {"metadata": {"uid": metadata.uid, "annotations": annotations}}
         try:
-            await self._context.client.patch(
-                Pod, metadata.key, {"metadata": {"uid": metadata.uid, "annotations": note}}
-            )
+            await self._context.client.patch(Pod, metadata.key, body)
         except KubeError as error:
             log.warning("drill not answered, so not done", extra={"error": str(error)})
             return False
         return True
 
-    # Words
+    # Response
 
     def _response(self) -> FaultResponse:
-        refuses = self._refusal()
-        return FaultResponse(id=self._request.id, does="" if refuses else self._description(), refuses=refuses)
+        refusal = self._refusal()
+        return FaultResponse(id=self._request.id, does="" if refusal else self._description(), refuses=refusal)
 
     def _refusal(self) -> str:
-        order, ports = self._request, self._context.ports.pod_ports(self._target.pod)
+        request, ports = self._request, self._context.ports.pod_ports(self._target.pod)
         if not self._running_containers():
             return "no process of it runs"
-        if order.fault is FaultKind.PORT and not ports:
+        if request.fault is FaultKind.PORT and not ports:
             return "it has no port of its own on this node"
-        if order.fault is FaultKind.SLOW and self._context.settings.runtime != PROCESS_RUNTIME:
+        if request.fault is FaultKind.SLOW and self._context.settings.runtime != PROCESS_RUNTIME:
             return "only processes can be slowed down, and this node runs containers"
-        if order.fault is FaultKind.SLOW and order.pause <= 0:
+        if request.fault is FaultKind.SLOW and request.pause <= 0:
             return "a pause takes longer than nothing"
         return ""
 
     def _description(self) -> str:
-        order = self._request
-        pids = ", ".join(str(life.pid) for life in self._running_containers())
-        match order.fault:
+        request = self._request
+        pids = ", ".join(str(container.pid) for container in self._running_containers())
+        match request.fault:
             case FaultKind.KILL:
                 return f"SIGKILL to process group {pids}"
             case FaultKind.OOM:
@@ -117,28 +116,31 @@ class FaultInjector:
                 volume = self._fillable_volume()
                 return f"volume {volume.name} is filled" if volume is not None else "evicted for want of disk"
             case FaultKind.NODE_LOST:
-                return f"node {self._context.settings.name} is lost with it for {order.seconds:g} s"
+                return f"node {self._context.settings.name} is lost with it for {request.seconds:g} s"
             case FaultKind.SLOW:
-                pause = f"{order.pause * 1000:g} ms"
-                return f"process {pids} stands still for {pause} after every {SLOW_RUN_TIME / timedelta(milliseconds=1):g} ms, for {order.seconds:g} s"
+                pause = f"{request.pause * 1000:g} ms"
+                running = f"{SLOW_RUN_TIME / timedelta(milliseconds=1):g} ms"
+                return f"process {pids} stands still for {pause} after every {running}, for {request.seconds:g} s"
 
-    # Deeds
+    # Faults
 
     def _running_containers(self) -> list[ContainerRunner]:
-        return [life for life in self._target.containers() if life.is_running and life.role is Role.MAIN]
+        return [
+            container for container in self._target.containers() if container.is_running and container.role is Role.MAIN
+        ]
 
     def _kill(self) -> None:
-        for life in self._running_containers():
-            life.kill_now()
+        for container in self._running_containers():
+            container.kill_now()
 
     def _exhaust_memory(self) -> None:
-        """Nobody can do with one byte: the watchdog ends it as it ends whoever takes too much."""
-        for life in self._running_containers():
-            if life.pid is not None:
-                self._context.memory_limits[life.pid] = 1
+        """Lower the memory limit to one byte: the watchdog kills the process as it does in earnest."""
+        for container in self._running_containers():
+            if container.pid is not None:
+                self._context.memory_limits[container.pid] = 1
 
     def _fillable_volume(self) -> Volume | None:
-        """A volume with a limit that can be filled up."""
+        """A volume whose size limit can be exceeded without filling the disk."""
         for volume in self._target.pod.spec.volumes:
             if volume.empty_dir is not None and 0 < _size_limit(volume) <= MAX_FILL_BYTES:
                 folder = self._target.volumes().get(volume.name)
@@ -158,10 +160,10 @@ class FaultInjector:
             log.warning("volume not filled", extra={"error": str(error)})
 
     def _lose_node(self) -> None:
-        metadata, tools = self._target.pod.metadata, self._context
-        tools.mark_lost(timedelta(seconds=self._request.seconds))
-        self._target.terminate(Termination("NodeLost", NODE_LOST_MESSAGE.format(tools.settings.name, metadata.name)))
-        # A machine that is gone says goodbye to nobody.
+        metadata, node = self._target.pod.metadata, self._context.settings.name
+        self._context.faults.mark_lost(timedelta(seconds=self._request.seconds))
+        self._target.terminate(Termination("NodeLost", NODE_LOST_MESSAGE.format(node, metadata.name)))
+        # Without a grace period: a machine that is lost sends no TERM.
         self._kill()
 
     async def _slow_down(self) -> None:
@@ -169,8 +171,8 @@ class FaultInjector:
         end = clock.monotonic() + self._request.seconds
         try:
             while clock.monotonic() < end:
-                for life in self._running_containers():
-                    life.freeze(frozen=True)
+                for container in self._running_containers():
+                    container.freeze(frozen=True)
                 await clock.sleep(timedelta(seconds=self._request.pause))
                 resume_all(self._running_containers())
                 await clock.sleep(SLOW_RUN_TIME)
@@ -178,10 +180,10 @@ class FaultInjector:
             resume_all(self._running_containers())
 
 
-def resume_all(lives: Sequence[ContainerRunner]) -> None:
-    """Let them run, whoever stopped them."""
-    for life in lives:
-        life.freeze(frozen=False)
+def resume_all(containers: Sequence[ContainerRunner]) -> None:
+    """Let all frozen containers continue."""
+    for container in containers:
+        container.freeze(frozen=False)
 
 
 def _size_limit(volume: Volume) -> int:
@@ -190,7 +192,7 @@ def _size_limit(volume: Volume) -> int:
 
 
 def _write_filler(path: Path, size: int) -> None:
-    """A file that takes so much room in earnest. Blocking."""
+    """Write a file of this size, with its blocks allocated. Blocking."""
     with path.open("wb") as file:
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(file.fileno(), 0, size)

@@ -1,9 +1,9 @@
-"""What the node should do about one pod, given what it knows of the pod's processes. Pure.
+"""What the node should do about one pod, given the state of the pod's processes. Pure.
 
-The order of a pod's life, as the kubelet has it: init containers one after the other; among them sidecars (restart
-policy Always), which count as done once started and then stay; then all others at once. A container that ends is
-started again as the pod's restart policy says, after a back-off. Once the main containers have ended for good the
-sidecars are stopped, last first, and the pod is over.
+The order is the kubelet's: init containers one after the other; among them sidecars (restart policy Always), which
+count as initialized once started and keep running; then all main containers at once. A container that ends is started
+again as the pod's restart policy says, after a back-off. When all main containers have ended for good the sidecars are
+stopped, last first, and the pod has finished.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,18 +12,20 @@ from enum import Enum, auto
 
 import msgspec
 
+from gangline.node.settings import Backoff
+
 
 class Role(Enum):
-    """What a container is to its pod."""
+    """The part that a container has in its pod."""
 
     INIT = auto()
-    # An init container that stays.
+    # An init container that keeps running beside the main containers.
     SIDECAR = auto()
     MAIN = auto()
 
 
 class Activity(Enum):
-    """What the node is doing about a container right now."""
+    """What the node is doing with a container at the moment."""
 
     IDLE = auto()
     STARTING = auto()
@@ -43,12 +45,12 @@ class ContainerExit(msgspec.Struct, frozen=True):
 class ContainerRun(msgspec.Struct, frozen=True):
     """One process of a container."""
 
-    # 0 for the first: what Kubernetes calls the restart count.
+    # 0 for the first: Kubernetes' restart count.
     attempt: int
     id: str = ""
-    # How many restarts came before it in a row, without a long run in between.
+    # Restarts in a row before this run, without a long run between them.
     streak: int = 0
-    # None: it could not be started, or was not yet.
+    # None while the process is not started, and if it could not be started.
     started_at: datetime | None = None
     exit: ContainerExit | None = None
 
@@ -66,7 +68,7 @@ class ContainerWaiting(msgspec.Struct, frozen=True):
 
 
 class ContainerObservation(msgspec.Struct, frozen=True):
-    """All that is known of a container."""
+    """The state of a container."""
 
     name: str
     role: Role = Role.MAIN
@@ -74,12 +76,12 @@ class ContainerObservation(msgspec.Struct, frozen=True):
     # Newest last.
     runs: tuple[ContainerRun, ...] = ()
     activity: Activity = Activity.IDLE
-    # The newest run has passed its startup probe and its postStart hook; has passed its readiness probe.
+    # The newest run has passed its postStart hook and its startup probe; has passed its readiness probe.
     started: bool = False
     ready: bool = False
-    # Some run of it was started in that sense: containers after it may run, for good.
+    # Some run of the container was `started`: containers after it may run, for good.
     init_done: bool = False
-    # Why the newest run must be ended: a probe or hook failed.
+    # Why the newest run must be stopped: a probe or hook failed.
     unhealthy_reason: str = ""
     waiting: ContainerWaiting | None = None
 
@@ -93,75 +95,48 @@ class ContainerObservation(msgspec.Struct, frozen=True):
 
     @property
     def succeeded(self) -> bool:
-        newest = self.latest_run
-        return newest is not None and newest.exit is not None and newest.exit.exit_code == 0
+        latest = self.latest_run
+        return latest is not None and latest.exit is not None and latest.exit.exit_code == 0
 
     @property
     def is_busy(self) -> bool:
         return self.is_running or self.activity is not Activity.IDLE
 
 
-class Backoff(msgspec.Struct, frozen=True):
-    """How long a container that ended waits before it is started again. The first restart is at once."""
-
-    initial: timedelta = timedelta(seconds=10)
-    maximum: timedelta = timedelta(minutes=5)
-    # A run that lasted so long was a success: the next restart counts as the first.
-    reset_after: timedelta = timedelta(minutes=10)
-
-    def scaled(self, factor: float) -> "Backoff":
-        return Backoff(self.initial * factor, self.maximum * factor, self.reset_after * factor)
-
-    def next_streak(self, run: ContainerRun) -> int:
-        """Of the run that follows this one."""
-        if (
-            run.started_at is not None
-            and run.exit is not None
-            and run.exit.finished_at - run.started_at >= self.reset_after
-        ):
-            return 1
-        return run.streak + 1
-
-    def delay(self, run: ContainerRun) -> timedelta:
-        """From the end of this run to the next."""
-        restarts = self.next_streak(run) - 1
-        return min(self.maximum, self.initial * (1 << min(restarts - 1, 20))) if restarts else timedelta()
-
-
 class Termination(msgspec.Struct, frozen=True):
-    """Why the node ends a pod by itself."""
+    """Why the node itself ends a pod."""
 
     reason: str
     message: str
 
 
 class PodObservation(msgspec.Struct, frozen=True):
-    """One pod, as a value."""
+    """The state of a pod."""
 
     containers: tuple[ContainerObservation, ...]
     now: datetime
     restart_policy: str = "Always"
-    # Since when the node has the pod, and how long it may take.
+    # When the node took the pod, and how long the pod may be active.
     start_time: datetime | None = None
     deadline: timedelta | None = None
-    # Volumes are there, addresses are known.
+    # Volumes and addresses are ready.
     prepared: bool = True
-    # The API says that it is over: nothing is started any more.
+    # The API has a terminal phase for the pod: nothing is started any more.
     is_finished: bool = False
-    # The API wants it gone; everything must have ended by then.
+    # The pod is being deleted; all containers must have ended by then.
     stop_by: datetime | None = None
     grace: timedelta = timedelta(seconds=30)
     termination: Termination | None = None
-    # Somebody makes it anew when it fails.
+    # A controller replaces the pod when it fails.
     has_controller: bool = False
     backoff: Backoff = Backoff()
 
     def with_role(self, *roles: Role) -> tuple[ContainerObservation, ...]:
-        return tuple(each for each in self.containers if each.role in roles)
+        return tuple(container for container in self.containers if container.role in roles)
 
 
 class StartContainer(msgspec.Struct, frozen=True, tag=True):
-    """Run a container."""
+    """Start a run of a container."""
 
     container: str
     attempt: int
@@ -169,7 +144,7 @@ class StartContainer(msgspec.Struct, frozen=True, tag=True):
 
 
 class StopContainer(msgspec.Struct, frozen=True, tag=True):
-    """Ask a container to end, and kill it after the grace."""
+    """Ask a container to end, and kill it after the grace period."""
 
     container: str
     grace: timedelta
@@ -177,13 +152,15 @@ class StopContainer(msgspec.Struct, frozen=True, tag=True):
 
 
 class ReleasePod(msgspec.Struct, frozen=True, tag=True):
-    """Everything has ended and the API wants the pod gone: let it go."""
+    """Confirm the deletion of the pod: all its containers have ended."""
 
 
 Step = StartContainer | StopContainer | ReleasePod
 
 
 class PodPlan(msgspec.Struct, frozen=True):
+    """The steps to take now, and when to plan again at the latest."""
+
     steps: tuple[Step, ...] = ()
     wake_after: timedelta | None = None
     termination: Termination | None = None
@@ -193,48 +170,48 @@ PORT_CLASH = "PortClash"
 DEADLINE_EXCEEDED = Termination("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
 
 
-def plan(seen: PodObservation) -> PodPlan:
-    """Decide. The same pod may be asked about any number of times; what is under way is not asked for again."""
-    doom = pod_termination(seen)
-    if seen.stop_by is not None:
-        return PodPlan(_shutdown_steps(seen) or _release_steps(seen), termination=doom)
-    if seen.is_finished or doom is not None or pod_has_finished(seen):
-        return PodPlan(_shutdown_steps(seen), termination=doom)
-    if not seen.prepared:
-        return PodPlan(wake_after=_until_deadline(seen))
-    steps, wakes = [], [_until_deadline(seen)]
-    for container in runnable_containers(seen):
-        step, wake = _next_step(seen, container)
+def plan(pod: PodObservation) -> PodPlan:
+    """The next steps for a pod. Idempotent: a step that is under way is not planned again."""
+    termination = pod_termination(pod)
+    if pod.stop_by is not None:
+        return PodPlan(_shutdown_steps(pod) or _release_steps(pod), termination=termination)
+    if pod.is_finished or termination is not None or pod_has_finished(pod):
+        return PodPlan(_shutdown_steps(pod), termination=termination)
+    if not pod.prepared:
+        return PodPlan(wake_after=_until_deadline(pod))
+    steps, delays = [], [_until_deadline(pod)]
+    for container in runnable_containers(pod):
+        step, delay = _next_step(pod, container)
         steps += [step] if step is not None else []
-        wakes.append(wake)
-    return PodPlan(tuple(steps), min((wake for wake in wakes if wake is not None), default=None))
+        delays.append(delay)
+    return PodPlan(tuple(steps), min((delay for delay in delays if delay is not None), default=None))
 
 
-def pod_termination(seen: PodObservation) -> Termination | None:
-    """Why the node itself ends the pod, if it does."""
-    left = _until_deadline(seen)
+def pod_termination(pod: PodObservation) -> Termination | None:
+    """Why the node itself ends the pod; None if it does not."""
+    remaining = _until_deadline(pod)
     return (
-        seen.termination
-        or (DEADLINE_EXCEEDED if left is not None and left <= timedelta() else None)
-        or _port_clash(seen)
+        pod.termination
+        or (DEADLINE_EXCEEDED if remaining is not None and remaining <= timedelta() else None)
+        or _port_clash(pod)
     )
 
 
-def _port_clash(seen: PodObservation) -> Termination | None:
-    """A port of a team's pod is gone: to start it again would not help, for its peers were told that port."""
-    ends = [each.latest_run.exit for each in seen.with_role(Role.MAIN) if each.latest_run is not None]
-    lost = next((end for end in ends if end is not None and end.reason == PORT_CLASH), None)
-    return Termination(PORT_CLASH, lost.message) if lost is not None and seen.has_controller else None
+def _port_clash(pod: PodObservation) -> Termination | None:
+    """The pod has lost a port. A restart of the pod would not help, because its peers know the old port."""
+    exits = [container.latest_run.exit for container in pod.with_role(Role.MAIN) if container.latest_run is not None]
+    clash = next((exit_ for exit_ in exits if exit_ is not None and exit_.reason == PORT_CLASH), None)
+    return Termination(PORT_CLASH, clash.message) if clash is not None and pod.has_controller else None
 
 
-def runnable_containers(seen: PodObservation) -> Iterator[ContainerObservation]:
-    """Those whose turn it is, or was: they should run, or have run."""
-    for container in seen.with_role(Role.INIT, Role.SIDECAR):
+def runnable_containers(pod: PodObservation) -> Iterator[ContainerObservation]:
+    """The containers that should run now or have run; not those that wait for an init container."""
+    for container in pod.with_role(Role.INIT, Role.SIDECAR):
         if container.role is Role.SIDECAR or not container.succeeded:
             yield container
         if not is_initialized(container):
             return
-    yield from seen.with_role(Role.MAIN)
+    yield from pod.with_role(Role.MAIN)
 
 
 def is_initialized(container: ContainerObservation) -> bool:
@@ -253,77 +230,88 @@ def should_restart(container: ContainerObservation, policy: str) -> bool:
 
 def has_finished(container: ContainerObservation, policy: str) -> bool:
     """Whether a container has ended for good."""
-    newest = container.latest_run
+    latest = container.latest_run
     return (
-        newest is not None
-        and newest.exit is not None
+        latest is not None
+        and latest.exit is not None
         and container.activity is Activity.IDLE
         and not should_restart(container, policy)
     )
 
 
-def pod_has_finished(seen: PodObservation) -> bool:
-    """Whether the pod's work is done, well or not: only sidecars may still run."""
-    policy = seen.restart_policy
-    if any(has_finished(each, policy) and not each.succeeded for each in seen.with_role(Role.INIT)):
+def pod_has_finished(pod: PodObservation) -> bool:
+    """Whether the pod's work has ended, successfully or not: only sidecars may still run."""
+    policy = pod.restart_policy
+    if any(has_finished(init, policy) and not init.succeeded for init in pod.with_role(Role.INIT)):
         return True
-    mains = seen.with_role(Role.MAIN)
-    return bool(mains) and all(has_finished(each, policy) for each in mains)
+    mains = pod.with_role(Role.MAIN)
+    return bool(mains) and all(has_finished(main, policy) for main in mains)
+
+
+def next_streak(run: ContainerRun, backoff: Backoff) -> int:
+    """The streak of the run that follows this one."""
+    if run.started_at is None or run.exit is None:
+        return run.streak + 1
+    return 1 if run.exit.finished_at - run.started_at >= backoff.reset_after else run.streak + 1
+
+
+def restart_delay(run: ContainerRun, backoff: Backoff) -> timedelta:
+    """The time from the end of this run to the next."""
+    return backoff.delay(next_streak(run, backoff) - 1)
 
 
 def restart_at(container: ContainerObservation, backoff: Backoff) -> datetime | None:
-    """When a container that ended may start again; None when it never ran."""
-    newest = container.latest_run
-    if newest is None or newest.exit is None:
+    """When a container that has ended may start again; None when it never ran."""
+    latest = container.latest_run
+    if latest is None or latest.exit is None:
         return None
-    return newest.exit.finished_at + backoff.delay(newest)
+    return latest.exit.finished_at + restart_delay(latest, backoff)
 
 
-def _next_step(seen: PodObservation, container: ContainerObservation) -> tuple[Step | None, timedelta | None]:
-    """The next step of a container whose turn it is, or how long until there is one."""
+def _next_step(pod: PodObservation, container: ContainerObservation) -> tuple[Step | None, timedelta | None]:
+    """The next step of a runnable container, or the time until there is one."""
     if container.activity is not Activity.IDLE:
         return None, None
     if container.is_running:
-        return (
-            StopContainer(container.name, seen.grace, container.unhealthy_reason)
-            if container.unhealthy_reason
-            else None
-        ), None
-    if has_finished(container, seen.restart_policy):
+        reason = container.unhealthy_reason
+        return (StopContainer(container.name, pod.grace, reason) if reason else None), None
+    if has_finished(container, pod.restart_policy):
         return None, None
-    held = container.waiting.retry_at if container.waiting is not None else None
-    due = (seen.now, restart_at(container, seen.backoff), held)
-    left = max(moment for moment in due if moment is not None) - seen.now
-    if left > timedelta():
-        return None, left
-    newest = container.latest_run
-    if newest is None:
+    retry_at = container.waiting.retry_at if container.waiting is not None else None
+    times = (pod.now, restart_at(container, pod.backoff), retry_at)
+    delay = max(moment for moment in times if moment is not None) - pod.now
+    if delay > timedelta():
+        return None, delay
+    latest = container.latest_run
+    if latest is None:
         return StartContainer(container.name, 0, 0), None
-    return StartContainer(container.name, newest.attempt + 1, seen.backoff.next_streak(newest)), None
+    return StartContainer(container.name, latest.attempt + 1, next_streak(latest, pod.backoff)), None
 
 
-def _shutdown_steps(seen: PodObservation) -> tuple[Step, ...]:
-    """Main and init containers together, then sidecars one by one, last first."""
-    grace = seen.grace
-    if seen.stop_by is not None:
-        grace = max(seen.stop_by - seen.now, timedelta())
-    working = [each for each in seen.with_role(Role.INIT, Role.MAIN) if each.is_busy]
+def _shutdown_steps(pod: PodObservation) -> tuple[Step, ...]:
+    """Stop main and init containers together, then sidecars one by one, last first."""
+    grace = pod.grace
+    if pod.stop_by is not None:
+        grace = max(pod.stop_by - pod.now, timedelta())
+    working = [container for container in pod.with_role(Role.INIT, Role.MAIN) if container.is_busy]
     if working:
         return _stop_steps(working, grace)
-    return _stop_steps([each for each in seen.with_role(Role.SIDECAR) if each.is_busy][-1:], grace)
+    return _stop_steps([sidecar for sidecar in pod.with_role(Role.SIDECAR) if sidecar.is_busy][-1:], grace)
 
 
 def _stop_steps(containers: Sequence[ContainerObservation], grace: timedelta) -> tuple[Step, ...]:
     return tuple(
-        StopContainer(each.name, grace) for each in containers if each.is_running and each.activity is Activity.IDLE
+        StopContainer(container.name, grace)
+        for container in containers
+        if container.is_running and container.activity is Activity.IDLE
     )
 
 
-def _release_steps(seen: PodObservation) -> tuple[Step, ...]:
-    return () if any(each.is_busy for each in seen.containers) else (ReleasePod(),)
+def _release_steps(pod: PodObservation) -> tuple[Step, ...]:
+    return () if any(container.is_busy for container in pod.containers) else (ReleasePod(),)
 
 
-def _until_deadline(seen: PodObservation) -> timedelta | None:
-    if seen.start_time is None or seen.deadline is None:
+def _until_deadline(pod: PodObservation) -> timedelta | None:
+    if pod.start_time is None or pod.deadline is None:
         return None
-    return seen.start_time + seen.deadline - seen.now
+    return pod.start_time + pod.deadline - pod.now

@@ -1,56 +1,29 @@
-"""Probes and hooks: is it well, tell it something. Effects, and the counting of thresholds."""
+"""Probes and lifecycle hooks of containers."""
 
 import asyncio
 import os
 import signal
-import socket
 import ssl
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
-from pathlib import Path
 
 import aiohttp
-import msgspec
 
 from gangline.base.clock import Clock
 from gangline.base.tasks import time_limit
-from gangline.node.runtime.paths import PathMapping
-from gangline.node.runtime.process import ProcessSpec, StartFailed, resolve_program
-from gangline.node.types import Action, ExecAction, HttpAction, Probe, TcpAction
+from gangline.node.pod_types import Action, ExecAction, HttpAction, Probe, RunContainer, TcpAction
+from gangline.node.runtime.process import resolve_program
+from gangline.node.runtime.runtime import ContainerTarget, ProcessSpec, StartFailed, connect
 
-LOOPBACK = "127.0.0.1"
 MAX_OUTPUT_BYTES = 10_000
-"""Of a command's output, what is kept for the message."""
+"""How much of a failed command's output becomes the message."""
+HOOK_TIMEOUT = timedelta(minutes=10)
 
-
-class ContainerTarget(msgspec.Struct, frozen=True):
-    """The container that an action is about."""
-
-    env: Mapping[str, str]
-    folder: Path
-    # Ports by name, as they really are on this machine.
-    ports: Mapping[str, int] = {}
-    # What the container's paths are on this machine.
-    paths: PathMapping = PathMapping({})
-    # Where it listens.
-    host: str = LOOPBACK
-    # What to write before a command so that it runs in the container, without and with a terminal.
-    prefix: tuple[str, ...] = ()
-    # Makes a socket from which it is reached; None: any does.
-    tcp_socket: Callable[[], socket.socket] | None = None
-    terminal_prefix: tuple[str, ...] = ()
-
-    def command_line(self, command: Sequence[str], *, tty: bool = False) -> tuple[str, ...]:
-        """A command, as it is run on this machine."""
-        before = self.terminal_prefix if tty else self.prefix
-        return (*before, *map(self.paths.translate, command))
-
-    def port(self, written: int | str) -> int:
-        """A port by name or number. Raises KeyError for a name that the container does not have."""
-        if isinstance(written, int):
-            return self.ports.get(str(written), written)
-        return int(written) if written.isdigit() else self.ports[written]
+ProbeListener = Callable[[bool, str], None]
+"""Called with whether the probe passes, and with the message of its last result."""
+UnhealthyListener = Callable[[str, str], None]
+"""Called with the reason of an Event and its message when a container must be restarted."""
 
 
 class ThresholdCounter:
@@ -62,26 +35,80 @@ class ThresholdCounter:
         self._last: bool | None = None
 
     def add(self, *, passed: bool) -> bool | None:
-        """Note a result. True or False once enough of them came in a row; None before."""
+        """Count a result. Returns the state once enough equal results came in a row; None before."""
         self._streak = self._streak + 1 if passed == self._last else 1
         self._last = passed
         return passed if self._streak >= (self._success if passed else self._failure) else None
 
 
-async def run_probe(probe: Probe, target: ContainerTarget, clock: Clock, tell: Callable[[bool, str], None]) -> None:
-    """Probe for ever, telling the state whenever it is known, with the last message."""
+class ContainerProbes:
+    """The postStart hook and the probes of one process."""
+
+    def __init__(
+        self,
+        spec: RunContainer,
+        target: ContainerTarget,
+        clock: Clock,
+        on_readiness: ProbeListener,
+        on_unhealthy: UnhealthyListener,
+    ) -> None:
+        self._spec, self._target, self._clock = spec, target, clock
+        self._on_readiness, self._on_unhealthy = on_readiness, on_unhealthy
+
+    async def run_startup(self) -> bool:
+        """Run the postStart hook, then the startup probe until it passes. False when the hook fails."""
+        hook, probe = self._spec.lifecycle.post_start, self._spec.startup_probe
+        if hook is not None:
+            problem = await run_action(hook, self._target, HOOK_TIMEOUT, self._clock)
+            if problem:
+                self._on_unhealthy("FailedPostStartHook", f"PostStartHook failed: {problem}")
+                return False
+        if probe is not None:
+            await self._await_startup_probe(probe)
+        return True
+
+    async def run(self) -> None:
+        """Run the readiness and the liveness probe until cancelled."""
+        readiness, liveness = self._spec.readiness_probe, self._spec.liveness_probe
+        async with asyncio.TaskGroup() as group:
+            if readiness is not None:
+                group.create_task(run_probe(readiness, self._target, self._clock, self._on_readiness))
+            if liveness is not None:
+                group.create_task(run_probe(liveness, self._target, self._clock, self._on_liveness))
+
+    async def _await_startup_probe(self, probe: Probe) -> None:
+        passed = asyncio.Event()
+
+        def on_result(healthy: bool, message: str) -> None:
+            if healthy:
+                passed.set()
+            else:
+                self._on_unhealthy("Unhealthy", f"Startup probe failed: {message}")
+
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(run_probe(probe, self._target, self._clock, on_result))
+            await passed.wait()
+            task.cancel()
+
+    def _on_liveness(self, healthy: bool, message: str) -> None:
+        if not healthy:
+            self._on_unhealthy("Unhealthy", f"Liveness probe failed: {message}")
+
+
+async def run_probe(probe: Probe, target: ContainerTarget, clock: Clock, on_result: ProbeListener) -> None:
+    """Probe until cancelled, and report the state after every result that decides it."""
     await clock.sleep(timedelta(seconds=probe.initial_delay_seconds))
     counter = ThresholdCounter(success=probe.success_threshold, failure=probe.failure_threshold)
     while True:
         message = await run_action(probe, target, timedelta(seconds=probe.timeout_seconds), clock)
         state = counter.add(passed=not message)
         if state is not None:
-            tell(state, message)
+            on_result(state, message)
         await clock.sleep(timedelta(seconds=probe.period_seconds))
 
 
 async def run_action(action: Action, target: ContainerTarget, timeout: timedelta, clock: Clock) -> str:
-    """Do it once. Gives why it failed; nothing when it went well."""
+    """Run the action once. Returns why it failed; empty when it succeeded."""
     try:
         async with time_limit(timeout, clock):
             if action.exec is not None:
@@ -127,20 +154,20 @@ async def _run_exec(action: ExecAction, target: ContainerTarget) -> str:
 async def _run_http_get(action: HttpAction, target: ContainerTarget) -> str:
     scheme, host = action.scheme.lower(), action.host or target.host
     url = f"{scheme}://{host}:{target.port(action.port)}/{action.path.lstrip('/')}"
-    headers = {"User-Agent": "kube-probe/1.34", **{each.name: each.value for each in action.http_headers}}
-    # As the kubelet: certificates are not looked at, a pod's own is rarely known to anybody.
+    headers = {"User-Agent": "kube-probe/1.34", **{header.name: header.value for header in action.http_headers}}
+    # As the kubelet: certificates are not verified, because few clients know the CA of a pod's certificate.
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
-        make = target.tcp_socket
-        connector = aiohttp.TCPConnector(socket_factory=None if make is None else lambda _: make())
+        create_socket = target.tcp_socket
+        connector = aiohttp.TCPConnector(socket_factory=None if create_socket is None else lambda _: create_socket())
         async with (
             aiohttp.ClientSession(connector=connector) as session,
-            session.get(url, headers=headers, ssl=context, allow_redirects=False) as answer,
+            session.get(url, headers=headers, ssl=context, allow_redirects=False) as response,
         ):
-            if 200 <= answer.status < 400:
+            if 200 <= response.status < 400:
                 return ""
-            return f"HTTP probe failed with statuscode: {answer.status}"
+            return f"HTTP probe failed with statuscode: {response.status}"
     except (aiohttp.ClientError, OSError) as error:
         return f'Get "{url}": {error}'
 
@@ -155,17 +182,3 @@ async def _run_tcp_connect(action: TcpAction, target: ContainerTarget) -> str:
     with suppress(OSError):
         await writer.wait_closed()
     return ""
-
-
-async def connect(target: ContainerTarget, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A connection to a port of the container. Raises OSError."""
-    if target.tcp_socket is None:
-        return await asyncio.open_connection(host, port)
-    made = target.tcp_socket()
-    made.setblocking(False)  # noqa: FBT003
-    try:
-        await asyncio.get_running_loop().sock_connect(made, (host, port))
-    except BaseException:
-        made.close()
-        raise
-    return await asyncio.open_connection(sock=made)

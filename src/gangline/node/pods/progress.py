@@ -1,4 +1,4 @@
-"""What the programs of a pod report of their progress, on its way to the pod's annotation. Seldom, and the last always."""
+"""Copies the progress reports of a pod's programs into an annotation: at a limited rate, the last report always."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -9,20 +9,20 @@ from gangline.node.checkpoint import RunFiles
 from gangline.progress.line import MAX_LINE_LENGTH, bounded_progress, parse_progress, progress_line
 
 POLL_INTERVAL = timedelta(seconds=1)
-"""How often is looked whether there is a new report. That costs next to nothing; it is telling the API that is rare."""
+"""How often the files of reports are read. That costs next to nothing; only writes to the API are limited."""
 MIN_REPORT_INTERVAL = timedelta(milliseconds=100)
-"""The node as a whole tells of no more than one report in this time."""
+"""The shortest time between two reports of all pods of the node together."""
 
 
 class ReportLimiter:
-    """How often one pod's progress is told: `period`, and less often where very many pods report."""
+    """How often the progress of one pod is written: every `period`, less often when very many pods report."""
 
     def __init__(self, period: timedelta) -> None:
         self._period = period
         self._reporting: set[str] = set()
 
     def interval(self, uid: str) -> timedelta:
-        """For a pod that reports."""
+        """The time between two reports of a pod, which counts as reporting from now on."""
         self._reporting.add(uid)
         return max(self._period, MIN_REPORT_INTERVAL * len(self._reporting))
 
@@ -35,18 +35,20 @@ class ReportLimiter:
 
 
 class ProgressReporter:
-    """The reports of one pod. `tell` gets the line that is due, never twice the same in a row."""
+    """The progress reports of one pod."""
 
-    def __init__(self, uid: str, told: str, tell: Callable[[str], None], pace: ReportLimiter, clock: Clock) -> None:
-        """`told` is what the API has already."""
-        self._uid, self._reported, self._report, self._limiter, self._clock = uid, told, tell, pace, clock
-        self._latest = told
+    def __init__(
+        self, uid: str, reported: str, report: Callable[[str], None], limiter: ReportLimiter, clock: Clock
+    ) -> None:
+        """`reported` is the line that the API has already. `report` gets a line, never the same twice in a row."""
+        self._uid, self._reported, self._report, self._limiter, self._clock = uid, reported, report, limiter, clock
+        self._latest = reported
         self._reported_at = float("-inf")
-        # By file: what it was when it was last read.
+        # Inode and modification time of each file when it was last read.
         self._file_stamps: dict[str, tuple[int, int]] = {}
 
     def poll(self, runs: Iterable[RunFiles], *, final: bool = False) -> None:
-        """Look for something new, and tell it when it is due; `final`: now."""
+        """Read new reports, and report the last one when it is due; with `final`, at once."""
         for files in runs:
             self._latest = self._read_new(files) or self._latest
         if self._latest == self._reported:
@@ -57,7 +59,7 @@ class ProgressReporter:
             self._report(self._latest)
 
     def _read_new(self, files: RunFiles) -> str:
-        """What a run reported since it was last looked at; nothing if that is nothing."""
+        """The progress line of a run, if it changed since the last call; else empty."""
         path = str(files.progress_file)
         try:
             with files.progress_file.open("rb") as file:
@@ -66,7 +68,7 @@ class ProgressReporter:
                 if self._file_stamps.get(path) == stamp:
                     return ""
                 self._file_stamps[path] = stamp
-                said = parse_progress(file.read(MAX_LINE_LENGTH + 1).decode(errors="replace"))
+                progress = parse_progress(file.read(MAX_LINE_LENGTH + 1).decode(errors="replace"))
         except OSError:
             return ""
-        return progress_line(bounded_progress(said)) if said is not None else ""
+        return progress_line(bounded_progress(progress)) if progress is not None else ""

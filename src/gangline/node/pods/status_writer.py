@@ -1,11 +1,10 @@
-"""Writes a pod's status until the API has taken it. Never in the way of the pod's life, never lost.
+"""Writes the status of a pod, with retries, without delaying the pod.
 
-Annotations of the node's own go first: whoever sees the end of a program sees also what it last reported.
+Annotations of the node are written first: a client that sees the end of a program also sees its last progress report.
 """
 
 import asyncio
 import logging
-from collections.abc import Iterable
 from datetime import timedelta
 
 from gangline.api.core import Pod
@@ -32,7 +31,7 @@ FIRST_RETRY_DELAY, MAX_RETRY_DELAY = timedelta(milliseconds=200), timedelta(seco
 class PodStatusWriter:
     """Holds the newest status of one pod and writes it.
 
-    A status that is replaced before it was written is skipped; one that says nothing new is not written.
+    A status that is replaced before it was written is skipped; an unchanged status is not written.
     """
 
     def __init__(self, client: Client, pod: Pod, clock: Clock) -> None:
@@ -42,7 +41,7 @@ class PodStatusWriter:
         self._foreign_conditions: tuple[Condition, ...] = ()
         self._pending: JSON | None = None
         self._last_written: JSON | None = None
-        # Annotations that are not written yet.
+        # Annotations that are still to be written.
         self._annotations: dict[str, str] = {}
         self._changed, self._idle = asyncio.Event(), asyncio.Event()
         self._idle.set()
@@ -50,30 +49,32 @@ class PodStatusWriter:
         self.observe(pod)
 
     def observe(self, pod: Pod) -> None:
-        """The pod as the API has it: its version guards the next write, conditions of others are kept in it."""
+        """Take the pod as the API has it. The next write is guarded by its version and keeps others' conditions."""
         if not _is_older(pod.metadata.resource_version, self._resource_version):
             self._resource_version = pod.metadata.resource_version
-            self._foreign_conditions = tuple(each for each in pod.status.conditions if each.type not in OWN_CONDITIONS)
+            self._foreign_conditions = tuple(
+                condition for condition in pod.status.conditions if condition.type not in OWN_CONDITIONS
+            )
 
     def set_status(self, status: JSON) -> None:
-        """This is the status now."""
+        """Replace the status to be written."""
         if status != (self._pending or self._last_written):
             self._pending = status
             self._idle.clear()
             self._changed.set()
 
     def set_annotation(self, name: str, value: str) -> None:
-        """This annotation is to be on the pod before the next status is written."""
+        """Write this annotation before the next status."""
         self._annotations[name] = value
         self._idle.clear()
         self._changed.set()
 
     async def wait_written(self) -> None:
-        """Wait until the API has what is wanted, or the pod is gone."""
+        """Wait until all is written, or the pod is deleted."""
         await self._idle.wait()
 
     async def run(self) -> None:
-        """Write until cancelled, or until the pod is gone."""
+        """Write until cancelled, or until the pod is deleted."""
         while not self.pod_deleted:
             await self._changed.wait()
             self._changed.clear()
@@ -89,7 +90,7 @@ class PodStatusWriter:
             self._idle.set()
 
     async def _write(self, status: JSON | None) -> None:
-        """The marks, and then the status, if there is one to write."""
+        """Write the annotations, then the status if there is one. Retries until the API accepts or refuses them."""
         delay = FIRST_RETRY_DELAY
         while not self.pod_deleted:
             try:
@@ -102,7 +103,7 @@ class PodStatusWriter:
             except Conflict:
                 await self._reread()
             except (Invalid, BadRequest):
-                # A person is needed, and the next status may be better.
+                # A retry would not help; the next status may be accepted.
                 log.exception("the API refuses a pod's status", extra={"pod": str(self._key)})
                 self._last_written = status
                 return
@@ -116,33 +117,30 @@ class PodStatusWriter:
                 return
 
     async def _annotate(self) -> None:
-        marks = dict(self._annotations)
-        if not marks:
+        annotations = dict(self._annotations)
+        if not annotations:
             return
-        body = {"metadata": {"uid": self._uid, "annotations": marks}}
+        body = {"metadata": {"uid": self._uid, "annotations": annotations}}
         try:
             self.observe(await self._client.patch(Pod, self._key, body))
         except (Conflict, NotFound, ServerError, TooManyRequests):
             raise
         except ApiError as error:
-            # It is not for us to write here. The status matters more.
+            # The node may not annotate pods here. The status matters more.
             log.warning("pod not annotated", extra={"pod": str(self._key), "error": str(error)})
-        self._annotations = {name: value for name, value in self._annotations.items() if marks.get(name) != value}
+        self._annotations = {name: value for name, value in self._annotations.items() if annotations.get(name) != value}
 
     async def _patch(self, status: JSON) -> None:
-        body = {**status, "conditions": [*status["conditions"], *_condition_bodies(self._foreign_conditions)]}
+        foreign = map(condition_body, self._foreign_conditions)
+        body = {**status, "conditions": [*status["conditions"], *foreign]}
         self.observe(
             await self._client.patch(
-                Pod,
-                self._key,
-                {"status": body},
-                subresource="status",
-                resource_version=self._resource_version,
+                Pod, self._key, {"status": body}, subresource="status", resource_version=self._resource_version
             )
         )
 
     async def _reread(self) -> None:
-        """Somebody else changed it: read it again. The version is taken as it is, newer or not."""
+        """Read the pod after a conflict. Its version is taken even if it is not newer than the last one."""
         try:
             pod = await self._client.get(Pod, self._key)
         except NotFound:
@@ -156,16 +154,12 @@ class PodStatusWriter:
         self.observe(pod)
 
 
-def _condition_bodies(conditions: Iterable[Condition]) -> list[JSON]:
-    return [condition_body(each) for each in conditions]
-
-
-def _is_older(one: str, other: str) -> bool:
-    return one.isdecimal() and other.isdecimal() and int(one) < int(other)
+def _is_older(version: str, other: str) -> bool:
+    return version.isdecimal() and other.isdecimal() and int(version) < int(other)
 
 
 async def confirm_deleted(client: Client, key: Key, uid: str, clock: Clock) -> None:
-    """Tell the API that nothing of the pod is left, until it has heard. Idempotent."""
+    """Delete the pod from the API, now that none of its processes is left. Retries until that is done. Idempotent."""
     delay = FIRST_RETRY_DELAY
     while True:
         try:

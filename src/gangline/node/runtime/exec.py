@@ -1,4 +1,4 @@
-"""A command beside a container's process: same environment, same folder, same mapped paths."""
+"""Executes commands beside a container's process: with the same environment, folder and mapped paths."""
 
 import asyncio
 import os
@@ -14,21 +14,21 @@ import psutil
 
 from gangline.base.clock import Clock, Timer
 from gangline.kube.podstreams import ExecFailed
-from gangline.node.pods.probes import ContainerTarget
 from gangline.node.runtime import controlling_tty
-from gangline.node.runtime.process import ProcessSpec, StartFailed, resolve_program
+from gangline.node.runtime.process import resolve_program
+from gangline.node.runtime.runtime import ContainerTarget, ProcessSpec, StartFailed
 
 CHUNK_BYTES = 32 * 1024
 DRAIN_TIMEOUT = timedelta(seconds=1)
-"""For how long output is read after the command ended: something it left in the background may hold its pipes."""
+"""How long output is read after the command ended: a background process of the command may hold its pipes."""
 
 
 class ExecProcess:
     """A `RunningCommand`, as a child of this process."""
 
-    def __init__(self, process: asyncio.subprocess.Process, ends: "_ExecPipes", clock: Clock) -> None:
-        self._process, self._pipes, self._clock = process, ends, clock
-        # Outputs whose reader has taken everything and waits for more.
+    def __init__(self, process: asyncio.subprocess.Process, pipes: "_ExecPipes", clock: Clock) -> None:
+        self._process, self._pipes, self._clock = process, pipes, clock
+        # Outputs whose reader has read everything and waits for more.
         self._waiting_outputs: set[int] = set()
 
     async def read(self, output: int) -> bytes:
@@ -39,7 +39,7 @@ class ExecProcess:
         try:
             return await reader.read(CHUNK_BYTES)
         except OSError:
-            # So ends a terminal whose last user is gone.
+            # A terminal that no process uses any more ends with this error.
             return b""
         finally:
             self._waiting_outputs.discard(output)
@@ -54,7 +54,7 @@ class ExecProcess:
         if self._pipes.writer is None or self._pipes.writer.is_closing():
             return
         if self._pipes.terminal is not None:
-            # A terminal has no end of its own: it is typed.
+            # A terminal has no end of file of its own: send Ctrl-D.
             self._pipes.writer.write(b"\x04")
         else:
             self._pipes.writer.close()
@@ -72,7 +72,7 @@ class ExecProcess:
         self._pipes.drain_timer = self._clock.call_later(DRAIN_TIMEOUT, self._close_if_drained)
 
     def _close_if_drained(self) -> None:
-        """Nothing came for a while: that was all. Unless a slow reader has not yet taken what is there."""
+        """Close the pipes, unless a slow reader has not read all output yet."""
         readers = self._pipes.readers.items()
         if all(output in self._waiting_outputs or reader.at_eof() for output, reader in readers):
             self._pipes.close()
@@ -80,19 +80,19 @@ class ExecProcess:
             self._schedule_drain()
 
     async def kill(self) -> None:
-        """End it and all that descends from it, whatever its process group. Does nothing to one that has ended."""
+        """Kill the command and its descendants, in any process group. Does nothing if the command has ended."""
         if self._process.returncode is None:
-            heirs = _descendants(self._process.pid)
+            descendants = _descendants(self._process.pid)
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-            for heir in heirs:
+            for descendant in descendants:
                 with suppress(psutil.Error):
-                    heir.kill()
+                    descendant.kill()
             await self._process.wait()
 
 
 def _descendants(pid: int) -> list[psutil.Process]:
-    # A daemon of MPI gives each of its processes a group of its own.
+    # Not only the process group: an MPI daemon gives each of its processes its own group.
     try:
         return psutil.Process(pid).children(recursive=True)
     except psutil.Error:
@@ -103,26 +103,27 @@ def _descendants(pid: int) -> list[psutil.Process]:
 async def exec_command(
     target: ContainerTarget, command: Sequence[str], clock: Clock, *, stdin: bool, tty: bool
 ) -> AsyncIterator[ExecProcess]:
-    """Run a command in a session of its own. Leaving before its end kills it. Raises `NotRunnable`.
+    """Run a command in its own session; leaving the block kills it. Raises `ExecFailed`.
 
-    What it leaves in the background stays, as in a container, and ends with the container: it carries its mark.
+    Background processes of the command keep running, as in a container, and end with the container, whose id is in
+    their environment.
     """
     async with AsyncExitStack() as stack:
-        ends = _ExecPipes()
-        stack.callback(ends.close)
-        theirs = await ends.open(stdin=stdin, tty=tty)
+        pipes = _ExecPipes()
+        stack.callback(pipes.close)
+        stdio = await pipes.open(stdin=stdin, tty=tty)
         try:
-            process = await _start_process(target, target.command_line(command, tty=tty), theirs, tty=tty)
+            process = await _start_process(target, target.command_line(command, tty=tty), stdio, tty=tty)
         finally:
-            for descriptor in set(theirs):
+            for descriptor in set(stdio):
                 os.close(descriptor)
-        executed = ExecProcess(process, ends, clock)
-        stack.push_async_callback(executed.kill)
-        yield executed
+        running = ExecProcess(process, pipes, clock)
+        stack.push_async_callback(running.kill)
+        yield running
 
 
 async def _start_process(
-    target: ContainerTarget, command: tuple[str, ...], ends: tuple[int, int, int], *, tty: bool
+    target: ContainerTarget, command: tuple[str, ...], stdio: tuple[int, int, int], *, tty: bool
 ) -> asyncio.subprocess.Process:
     env = {**({"TERM": "xterm"} if tty else {}), **target.env}
     try:
@@ -139,9 +140,9 @@ async def _start_process(
             executable=program,
             env=env,
             cwd=target.folder,
-            stdin=ends[0],
-            stdout=ends[1],
-            stderr=ends[2],
+            stdin=stdio[0],
+            stdout=stdio[1],
+            stderr=stdio[2],
             start_new_session=True,
         )
     except OSError as error:
@@ -151,7 +152,7 @@ async def _start_process(
 class _ExecPipes:
     """Our ends of a command's pipes or of its terminal.
 
-    Not the pipes of `asyncio.subprocess`: with those, the end of a command is known only when its last heir has closed
+    Not the pipes of `asyncio.subprocess`: those report the end of a command only when its last descendant has closed
     them.
     """
 
@@ -163,22 +164,22 @@ class _ExecPipes:
         self._transports: list[asyncio.ReadTransport] = []
 
     async def open(self, *, stdin: bool, tty: bool) -> tuple[int, int, int]:
-        """Make them. Gives the command's three descriptors, to be closed once it has them."""
+        """Open the pipes. Returns the command's stdin, stdout and stderr, to be closed once the command has them."""
         if tty:
             self.terminal, slave = os.openpty()
             await self._open_reader(1, os.dup(self.terminal))
             if stdin:
                 await self._open_writer(os.dup(self.terminal))
             return slave, slave, slave
-        out, theirs_out = os.pipe()
+        out, stdout = os.pipe()
         await self._open_reader(1, out)
-        err, theirs_err = os.pipe()
+        err, stderr = os.pipe()
         await self._open_reader(2, err)
         if not stdin:
-            return os.open(os.devnull, os.O_RDONLY), theirs_out, theirs_err
-        theirs_in, given = os.pipe()
-        await self._open_writer(given)
-        return theirs_in, theirs_out, theirs_err
+            return os.open(os.devnull, os.O_RDONLY), stdout, stderr
+        input_, writable = os.pipe()
+        await self._open_writer(writable)
+        return input_, stdout, stderr
 
     async def _open_reader(self, output: int, descriptor: int) -> None:
         reader = asyncio.StreamReader()
@@ -191,18 +192,17 @@ class _ExecPipes:
     async def _open_writer(self, descriptor: int) -> None:
         loop = asyncio.get_running_loop()
         transport, protocol = await loop.connect_write_pipe(
-            lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()),
-            os.fdopen(descriptor, "wb", buffering=0),
+            lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), os.fdopen(descriptor, "wb", buffering=0)
         )
         self.writer = asyncio.StreamWriter(transport, protocol, None, loop)
 
     def close(self) -> None:
-        """Idempotent. Readers see their end."""
+        """Close all pipes; readers see the end. Idempotent."""
         if self.drain_timer is not None:
             self.drain_timer.cancel()
         for transport in self._transports:
             transport.close()
-        # Closing would wait until somebody has read the rest.
+        # Closing would wait until the rest is read.
         if self.writer is not None and (not self.writer.is_closing() or self.writer.transport.get_write_buffer_size()):
             self.writer.transport.abort()
         if self.terminal is not None:

@@ -1,10 +1,15 @@
-"""What MPI must be told where several pods are one machine. Pure.
+"""Defaults for MPI where several pods share one machine, and the launch agent that replaces ssh.
 
-Launchers take pods for machines. They would then bind every pod's first process to the same core, spin on it while
-they wait, and mistake two pods' shared memory for each other's.
+MPI launchers take pods for machines. Without these defaults they bind the first process of every pod to the same core,
+spin on it while they wait, and confuse the shared memory of two pods.
 """
 
+import shlex
+import sys
 from collections.abc import Mapping
+from pathlib import Path
+
+from gangline.node.runtime import mpi_agent
 
 AGENT_VARIABLES = (
     "OMPI_MCA_plm_rsh_agent",
@@ -13,16 +18,16 @@ AGENT_VARIABLES = (
     "HYDRA_LAUNCHER_EXEC",
     "I_MPI_HYDRA_BOOTSTRAP_EXEC",
 )
-"""Whoever names a launch agent is about to start MPI."""
+"""A container that names a launch agent is about to start MPI."""
 
 SHARED_CORES_ENV = {
-    # Processes of all pods share the cores.
+    # All pods share the cores.
     "OMPI_MCA_hwloc_base_binding_policy": "none",
     "PRTE_MCA_hwloc_default_binding_policy": "none",
     "OMPI_MCA_mpi_yield_when_idle": "1",
 }
 SHARED_HOST_ENV = {
-    # Pods have one host name, and segments of shared memory are named after it.
+    # All pods have one host name, after which segments of shared memory are named.
     "OMPI_MCA_btl": "tcp,self",
     "OMPI_MCA_coll": "^han",
 }
@@ -38,14 +43,20 @@ ROOT_ENV = dict.fromkeys(
 
 
 def mpi_env(declared: Mapping[str, str], *, loopback: str, own_name: bool, root: bool) -> dict[str, str]:
-    """Defaults for a container that starts MPI; nothing for all others.
+    """Default variables of a container that starts MPI; empty for all others.
 
-    `loopback` is the interface that pods share, empty where each has its own; `own_name` says whether each has its
-    own host name.
+    `loopback` is the interface that pods share, empty where each pod has its own; `own_name` says whether each pod
+    has its own host name.
     """
     if not any(name in declared for name in AGENT_VARIABLES):
         return {}
-    # Open MPI 5 finds its own way: told to use this interface, its daemons refuse.
+    # Not for Open MPI 5: its daemons refuse this interface, and choose the right one by themselves.
     interfaces = ("OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_oob_tcp_if_include")
     lo = dict.fromkeys(interfaces, loopback) if loopback else {}
     return {**SHARED_CORES_ENV, **lo, **({} if own_name else SHARED_HOST_ENV), **(ROOT_ENV if root else {})}
+
+
+def agent_script() -> str:
+    """The executable for `GANGLINE_AGENT`. A shell script: the interpreter's path may be too long for a `#!` line."""
+    words = (sys.executable, "-I", "-S", str(Path(mpi_agent.__file__)))
+    return f'#!/bin/sh\nexec {" ".join(map(shlex.quote, words))} "$@"\n'

@@ -1,15 +1,15 @@
-"""Runs a command line in another pod: what `mpirun` starts in place of `ssh`.
+"""Runs a command line in another pod: `mpirun` starts it in kubeconfig of `ssh`.
 
 ::
 
-    agent.py [OPTION...] [--container NAME] POD WORD...
+    mpi_agent.py [OPTION...] [--container NAME] POD WORD...
 
-Options before the pod's name are not for us and are skipped (Hydra gives `-x`). The words, joined by spaces, are a
-command line for `/bin/sh` in the pod; standard input, output and error are forwarded, and its exit code is ours. The
-command ends when the agent does. A pod that has yet to start is waited for.
+Other options before the pod's name, which are meant for ssh, are skipped (Hydra passes `-x`). The words, joined by
+spaces, are a command line for `/bin/sh` in the pod; standard input, output and error are forwarded, and the agent exits
+with its exit code. The command ends when the agent does. The agent waits for a pod that has not started yet.
 
-`mpirun` starts one of these per host, so it is a script for a bare interpreter, and imports little.
-`GANGLINE_KUBECONFIG` names a kubeconfig, written as JSON: server, CA, token, namespace.
+`mpirun` starts one agent per host, so it is a script for a bare interpreter, and imports little.
+`GANGLINE_KUBECONFIG` names a kubeconfig in JSON: server, CA, token, namespace.
 """
 
 # pathlib and contextlib are slow to import, and a bare interpreter has no Clock.
@@ -24,22 +24,22 @@ import time
 from binascii import b2a_base64
 
 STDIN, STDOUT, STDERR, ERROR, CLOSE = 0, 1, 2, 3, 255
-OP_CONTINUATION, OP_TEXT, OP_BINARY, OP_CLOSE, OP_PING, OP_PONG = 0, 1, 2, 8, 9, 10
+OP_CONTINUATION, OP_TEXT, OP_BINARY, OP_PING, OP_PONG = 0, 1, 2, 9, 10
 CHUNK_BYTES = 32 * 1024
 MAX_UNSENT_BYTES = 2**20
-"""While so much waits to be sent, no more input is read."""
+"""While this much is unsent, no more input is read."""
 START_TIMEOUT, NOT_FOUND_TIMEOUT, POLL_SECONDS = 600.0, 30.0, 0.1
-"""Seconds to wait for a pod that has yet to start, for one that does not exist yet, and between two looks."""
+"""Seconds to wait for a pod that has not started, for a pod that does not exist, and between two polls."""
 LINE_HOLD_SECONDS = 0.1
-"""For so many seconds the beginning of a line waits for its end."""
+"""How long an incomplete line waits for its end."""
 
 
 class AgentError(Exception):
-    """What went wrong, in one line."""
+    """The agent cannot run the command. The message is one line."""
 
 
 class AgentKubeconfig:
-    """Where to ask, and as whom."""
+    """Server, CA, token and namespace of the kubeconfig."""
 
     def __init__(self, config: dict[str, list[dict[str, dict[str, str]]]]) -> None:
         cluster = config["clusters"][0]["cluster"]
@@ -57,7 +57,7 @@ class AgentKubeconfig:
             raise AgentError(f"{self.authority}: {error.strerror or error}") from error
         if self.scheme != "https":
             return plain
-        import ssl  # slow, and needless without TLS
+        import ssl  # slow to import, and not needed without TLS
 
         return ssl.create_default_context(cafile=self.ca).wrap_socket(plain, server_hostname=self.address[0])
 
@@ -67,7 +67,7 @@ class AgentKubeconfig:
 
 
 class ExecRequest:
-    """The command line, taken apart."""
+    """The parsed command line."""
 
     def __init__(self, words: list[str]) -> None:
         self.container = ""
@@ -90,69 +90,69 @@ class ExecRequest:
 
 
 def percent_encoded(text: str) -> str:
-    """For an address; all bytes but letters and digits."""
-    return "".join(chr(each) if chr(each).isalnum() and each < 128 else f"%{each:02X}" for each in os.fsencode(text))
+    """The text for a URL: all bytes but ASCII letters and digits are escaped."""
+    return "".join(chr(byte) if chr(byte).isalnum() and byte < 128 else f"%{byte:02X}" for byte in os.fsencode(text))
 
 
 # The pod
 
 
-def http_get(place: AgentKubeconfig, path: str) -> tuple[int, bytes]:
-    """The status and the body of a request."""
+def http_get(kubeconfig: AgentKubeconfig, path: str) -> tuple[int, bytes]:
+    """Status and body of the response to a GET request."""
     data = b""
-    with place.connect() as connection:
-        connection.sendall(place.request_head(path, "Accept: application/json", "Connection: close"))
-        while piece := connection.recv(CHUNK_BYTES):
-            data += piece
+    with kubeconfig.connect() as connection:
+        connection.sendall(kubeconfig.request_head(path, "Accept: application/json", "Connection: close"))
+        while chunk := connection.recv(CHUNK_BYTES):
+            data += chunk
     head, _, body = data.partition(b"\r\n\r\n")
     return int(head.split()[1]), body
 
 
-def is_running(place: AgentKubeconfig, asked: ExecRequest) -> bool:
-    """Whether the pod's container is at work. Chooses the container, if none was named. Raises `AgentError`."""
-    status, body = http_get(place, asked.path(place.namespace))
-    if status == 404:
+def is_running(kubeconfig: AgentKubeconfig, request: ExecRequest) -> bool:
+    """Whether the pod's container runs. Sets the request's container if it names none. Raises `AgentError`."""
+    code, body = http_get(kubeconfig, request.path(kubeconfig.namespace))
+    if code == 404:
         return False
-    if status != 200:
-        raise AgentError(f"pod {asked.pod}: the server answers {status}: {body.decode(errors='replace')}")
+    if code != 200:
+        raise AgentError(f"pod {request.pod}: the server answers {code}: {body.decode(errors='replace')}")
     pod = json.loads(body)
-    asked.container = asked.container or default_container(pod)
+    request.container = request.container or default_container(pod)
     phase = pod.get("status", {}).get("phase", "")
     if phase in ("Succeeded", "Failed") or pod["metadata"].get("deletionTimestamp"):
-        raise AgentError(f"pod {asked.pod} is over ({phase})")
-    states = pod.get("status", {}).get("containerStatuses", [])
-    return any(each["name"] == asked.container and "running" in each.get("state", {}) for each in states)
+        raise AgentError(f"pod {request.pod} is over ({phase})")
+    statuses = pod.get("status", {}).get("containerStatuses", [])
+    return any(status["name"] == request.container and "running" in status.get("state", {}) for status in statuses)
 
 
 def default_container(pod: dict[str, dict[str, object]]) -> str:
-    """The container that is meant when none is named, as kubectl has it."""
-    notes, containers = pod["metadata"].get("annotations", {}), pod["spec"]["containers"]
-    assert isinstance(notes, dict)
+    """The container for a request that names none, as kubectl selects it."""
+    annotations, containers = pod["metadata"].get("annotations", {}), pod["spec"]["containers"]
+    assert isinstance(annotations, dict)
     assert isinstance(containers, list)
-    return str(notes.get("kubectl.kubernetes.io/default-container") or containers[0]["name"])
+    return str(annotations.get("kubectl.kubernetes.io/default-container") or containers[0]["name"])
 
 
-def open_exec(place: AgentKubeconfig, asked: ExecRequest) -> "FrameConnection":
-    """A command at work in the pod. Waits until the pod can be asked. Raises `AgentError`."""
-    begun = time.monotonic()
+def open_exec(kubeconfig: AgentKubeconfig, request: ExecRequest) -> "FrameConnection":
+    """The connection to a command that runs in the pod. Waits for the pod to start. Raises `AgentError`."""
+    started_at = time.monotonic()
     while True:
         problem = "does not exist, or its container does not run"
-        if is_running(place, asked):
-            wire, problem = try_handshake(place, asked)
-            if wire is not None:
-                return wire
-        waited = time.monotonic() - begun
-        if waited > (START_TIMEOUT if asked.container else NOT_FOUND_TIMEOUT):
-            raise AgentError(f"pod {asked.pod} {problem}")
+        if is_running(kubeconfig, request):
+            connection, problem = try_handshake(kubeconfig, request)
+            if connection is not None:
+                return connection
+        waited = time.monotonic() - started_at
+        if waited > (START_TIMEOUT if request.container else NOT_FOUND_TIMEOUT):
+            raise AgentError(f"pod {request.pod} {problem}")
         time.sleep(POLL_SECONDS)
 
 
-def try_handshake(place: AgentKubeconfig, asked: ExecRequest) -> tuple["FrameConnection | None", str]:
-    """The connection, or why there is none (yet)."""
-    connection = place.connect()
+def try_handshake(kubeconfig: AgentKubeconfig, request: ExecRequest) -> tuple["FrameConnection | None", str]:
+    """The connection, or why there is none yet. Raises `AgentError` if a retry would not help."""
+    connection = kubeconfig.connect()
     connection.sendall(
-        place.request_head(
-            f"{asked.path(place.namespace)}/exec?{asked.query()}",
+        kubeconfig.request_head(
+            f"{request.path(kubeconfig.namespace)}/exec?{request.query()}",
             "Upgrade: websocket",
             "Connection: Upgrade",
             "Sec-WebSocket-Version: 13",
@@ -162,25 +162,25 @@ def try_handshake(place: AgentKubeconfig, asked: ExecRequest) -> tuple["FrameCon
     )
     data = b""
     while b"\r\n\r\n" not in data:
-        piece = connection.recv(CHUNK_BYTES)
-        if not piece:
-            raise AgentError(f"pod {asked.pod}: the server closed the connection")
-        data += piece
+        chunk = connection.recv(CHUNK_BYTES)
+        if not chunk:
+            raise AgentError(f"pod {request.pod}: the server closed the connection")
+        data += chunk
     head, _, rest = data.partition(b"\r\n\r\n")
     status = int(head.split()[1])
     if status == 101:
         return FrameConnection(connection, rest), ""
     connection.close()
     if status != 500:
-        raise AgentError(f"pod {asked.pod}: the server answers {status}: {rest.decode(errors='replace')}")
+        raise AgentError(f"pod {request.pod}: the server answers {status}: {rest.decode(errors='replace')}")
     return None, f"cannot be entered: {rest.decode(errors='replace')}"
 
 
-# The conversation
+# The stream
 
 
 class FrameConnection:
-    """Frames, in both directions, without ever waiting."""
+    """WebSocket frames in both directions, without blocking."""
 
     def __init__(self, connection: socket.socket, received: bytes) -> None:
         connection.setblocking(False)  # noqa: FBT003
@@ -199,22 +199,22 @@ class FrameConnection:
             length = bytes((0x80 | 126,)) + size.to_bytes(2, "big")
         else:
             length = bytes((0x80 | 127,)) + size.to_bytes(8, "big")
-        # The mask is there for proxies that mistake frames for requests; here there is none. It must be a mask.
+        # The protocol requires a mask, against proxies that mistake frames for requests. There is none here: zeros do.
         self.outgoing += bytes((0x80 | code,)) + length + b"\0\0\0\0" + data
 
     def flush(self) -> None:
-        """Send what can be sent now."""
+        """Send what the socket accepts now."""
         while self.outgoing:
             try:
-                done = self.connection.send(self.outgoing)
+                sent = self.connection.send(self.outgoing)
             except OSError as error:
                 if not would_block(error):
                     raise
                 return
-            del self.outgoing[:done]
+            del self.outgoing[:sent]
 
     def receive(self) -> bool:
-        """Take what has come. False at the end."""
+        """Read the available data. False at the end of the connection."""
         while True:
             try:
                 data = self.connection.recv(CHUNK_BYTES)
@@ -227,22 +227,22 @@ class FrameConnection:
             self.incoming += data
 
     def messages(self) -> list[bytes]:
-        """The messages that are complete: a byte of channel, then data."""
-        found = []
-        while (cut := self.next_frame()) is not None:
-            first, data = cut
+        """The complete messages: a channel byte, then data."""
+        complete = []
+        while (frame := self.next_frame()) is not None:
+            first, data = frame
             code = first & 15
             if code == OP_PING:
                 self.queue_frame(OP_PONG, data)
             elif code in (OP_BINARY, OP_TEXT, OP_CONTINUATION):
                 self.fragment += data
                 if first & 0x80:
-                    found.append(self.fragment)
+                    complete.append(self.fragment)
                     self.fragment = b""
-        return found
+        return complete
 
     def next_frame(self) -> tuple[int, bytes] | None:
-        """One frame off what was received, if it is all there."""
+        """The next frame of the received data: first byte and payload; None while it is incomplete."""
         buffer = self.incoming
         if len(buffer) < 2:
             return None
@@ -260,21 +260,18 @@ class FrameConnection:
 
 
 def would_block(error: OSError) -> bool:
-    """Whether an error says only that nothing can be done now. TLS has its own two."""
-    return isinstance(error, BlockingIOError) or type(error).__name__ in (
-        "SSLWantReadError",
-        "SSLWantWriteError",
-    )
+    """Whether an error only means that the operation would block. TLS has two errors of its own for that."""
+    return isinstance(error, BlockingIOError) or type(error).__name__ in ("SSLWantReadError", "SSLWantWriteError")
 
 
 class LineWriter:
-    """One of our outputs. Agents of several pods share it, so a line is written whole if it can be."""
+    """An output of the agent. Agents of several pods share it, so lines are written complete where possible."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor, self.partial, self.flush_at = descriptor, b"", 0.0
 
     def feed(self, data: bytes) -> None:
-        """Write whole lines; hold what begins another."""
+        """Write complete lines; hold an incomplete one."""
         lines, newline, rest = (self.partial + data).rpartition(b"\n")
         if newline or not self.partial:
             self.flush_at = time.monotonic() + LINE_HOLD_SECONDS
@@ -284,43 +281,44 @@ class LineWriter:
             self.flush()
 
     def flush_delay(self) -> "float | None":
-        """Seconds until what is held must go, whole or not."""
+        """Seconds until the incomplete line must be written; None if there is none."""
         return max(0.0, self.flush_at - time.monotonic()) if self.partial else None
 
     def flush(self) -> None:
-        held, self.partial = self.partial, b""
-        self.write(held)
+        partial, self.partial = self.partial, b""
+        self.write(partial)
 
     def write(self, data: bytes) -> None:
         while data:
             data = data[os.write(self.descriptor, data) :]
 
 
-def run_session(wire: FrameConnection) -> int:
-    """Forward until the command has ended. Gives its exit code. Raises `AgentError` if the connection breaks first."""
+def run_session(stream: FrameConnection) -> int:
+    """Forward until the command ends. Returns its exit code. Raises `AgentError` if the connection breaks first."""
     outlets = {channel: LineWriter(channel) for channel in (STDOUT, STDERR)}
     try:
-        return forward_streams(wire, outlets)
+        return forward_streams(stream, outlets)
     finally:
         for outlet in outlets.values():
             outlet.flush()
 
 
-def forward_streams(wire: FrameConnection, outlets: "dict[int, LineWriter]", source: int = 0) -> int:
-    """The same, from and to whatever it is given."""
-    reads = True
+def forward_streams(stream: FrameConnection, outlets: "dict[int, LineWriter]", source: int = 0) -> int:
+    """Forward `source` to the command and its outputs to `outlets`. Returns and raises as `run_session`."""
+    source_open = True
     while True:
-        wire.flush()
-        watched = [wire.connection] + ([source] if reads and len(wire.outgoing) < MAX_UNSENT_BYTES else [])
-        waits = min((left for each in outlets.values() if (left := each.flush_delay()) is not None), default=None)
-        ready = select.select(watched, [wire.connection] if wire.outgoing else [], [], waits)[0]
+        stream.flush()
+        watched = [stream.connection] + ([source] if source_open and len(stream.outgoing) < MAX_UNSENT_BYTES else [])
+        delays = (outlet.flush_delay() for outlet in outlets.values())
+        timeout = min((delay for delay in delays if delay is not None), default=None)
+        ready = select.select(watched, [stream.connection] if stream.outgoing else [], [], timeout)[0]
         if source in ready:
             data = os.read(source, CHUNK_BYTES)
-            reads = bool(data)
-            wire.queue(*((STDIN, data) if data else (CLOSE, bytes((STDIN,)))))
-        # Also when only sending was possible: TLS may hold data that a socket does not show.
-        open_ = wire.receive()
-        for message in wire.messages():
+            source_open = bool(data)
+            stream.queue(*((STDIN, data) if data else (CLOSE, bytes((STDIN,)))))
+        # Also when only sending was possible: TLS may hold data that `select` does not report.
+        connected = stream.receive()
+        for message in stream.messages():
             if message[:1] == bytes((ERROR,)):
                 return exit_code(message[1:])
             if message[0] in outlets:
@@ -328,33 +326,33 @@ def forward_streams(wire: FrameConnection, outlets: "dict[int, LineWriter]", sou
         for outlet in outlets.values():
             if outlet.flush_delay() == 0:
                 outlet.flush()
-        if not open_:
+        if not connected:
             raise AgentError("the connection to the pod broke")
 
 
 def exit_code(status: bytes) -> int:
-    """The exit code that a Status tells."""
-    told = json.loads(status)
-    if told.get("status") == "Success":
+    """The exit code in a Status object. Raises `AgentError` for a failure without one."""
+    result = json.loads(status)
+    if result.get("status") == "Success":
         return 0
-    causes = told.get("details", {}).get("causes", [])
-    code = next((each["message"] for each in causes if each.get("reason") == "ExitCode"), None)
+    causes = result.get("details", {}).get("causes", [])
+    code = next((cause["message"] for cause in causes if cause.get("reason") == "ExitCode"), None)
     if code is None:
-        raise AgentError(str(told.get("message", "the command failed")))
+        raise AgentError(str(result.get("message", "the command failed")))
     return int(code)
 
 
 def main(words: list[str]) -> int:
     try:
-        asked = ExecRequest(words)
+        request = ExecRequest(words)
         try:
             with open(os.environ["GANGLINE_KUBECONFIG"], encoding="utf-8") as file:
-                place = AgentKubeconfig(json.load(file))
+                kubeconfig = AgentKubeconfig(json.load(file))
         except (KeyError, OSError) as error:
             raise AgentError(f"GANGLINE_KUBECONFIG does not lead to a plane: {error}") from error
-        wire = open_exec(place, asked)
-        with wire.connection:
-            return run_session(wire)
+        stream = open_exec(kubeconfig, request)
+        with stream.connection:
+            return run_session(stream)
     except (AgentError, OSError) as error:
         sys.stderr.write(f"agent: {error}\n")
         return 1

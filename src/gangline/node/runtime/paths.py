@@ -1,8 +1,8 @@
-"""Paths of a container on a machine without containers: `/data/x` becomes the folder that `/data` stands for.
+"""Paths of a container that runs as a process: `/data/x` is replaced by a path in the folder mounted at `/data`.
 
-A process cannot be given a mount without privileges, so the node rewrites paths where it can see them: in command,
-arguments, literal environment values and the working directory. A path that a program has built in is not seen; such
-a program finds its volumes in `GANGLINE_VOLUME_<NAME>`.
+A mount needs privileges, so the node rewrites paths where it sees them: in command, arguments, literal environment
+values and the working directory. It does not see a path that is built into a program; such a program finds its volumes
+in `GANGLINE_VOLUME_<NAME>`.
 """
 
 import re
@@ -11,27 +11,27 @@ from contextlib import suppress
 from pathlib import Path
 
 from gangline.api.kubeflow.training import JOB_NAME
-from gangline.node.types import RunPod
+from gangline.node.pod_types import RunPod
 
 UNMAPPED_PREFIXES = ("/dev/shm", "/")  # noqa: S108 - a mount point
-"""Mount points that are there on every machine, and must stay what programs take them for."""
+"""Mount points that exist on every machine; programs expect the machine's own."""
 
 
 class PathMapping:
-    """Prefixes of paths and what they stand for. The longest prefix wins."""
+    """Path prefixes of a container and their paths on this machine. The longest prefix wins."""
 
     def __init__(self, prefixes: Mapping[str, Path]) -> None:
-        known = {prefix.rstrip("/"): real for prefix, real in prefixes.items() if prefix not in UNMAPPED_PREFIXES}
-        self._host_paths = {prefix: str(real) for prefix, real in known.items() if prefix}
+        mapped = {prefix.rstrip("/"): path for prefix, path in prefixes.items() if prefix not in UNMAPPED_PREFIXES}
+        self._host_paths = {prefix: str(path) for prefix, path in mapped.items() if prefix}
         longest = sorted(self._host_paths, key=len, reverse=True)
-        # A prefix counts where a path begins, and only as whole names: /data is not in /data2, nor in /my/data.
+        # A prefix matches at the beginning of a path, as whole names: /data matches neither /data2 nor /my/data.
         self._pattern = re.compile(
             rf"(?<![\w./-])({'|'.join(map(re.escape, longest))})(?![\w.-])" if longest else r"(?!)"
         )
 
     def translate(self, text: str) -> str:
-        """The text with every known path replaced."""
-        return self._pattern.sub(lambda found: self._host_paths[found[1]], text)
+        """The text with every mapped path replaced."""
+        return self._pattern.sub(lambda match: self._host_paths[match[1]], text)
 
 
 def volume_variable(volume: str) -> str:
@@ -41,11 +41,11 @@ def volume_variable(volume: str) -> str:
 
 ARTIFACTS_VARIABLE = "GANGLINE_ARTIFACTS"
 ARTIFACTS_MOUNT = "/gangline/artifacts"
-"""Where a container with a file system of its own has it."""
+"""Where a container with its own file system mounts the artifacts folder."""
 
 
 def ensure_artifacts_folder(pattern: Path | None, pod: RunPod) -> Path | None:
-    """The folder of a pod's job, made when missing; None for a pod of no job, and where no folder can be made."""
+    """The artifacts folder of a pod's job, created if missing; None without a job, or if it cannot be created."""
     job = pod.metadata.labels.get(JOB_NAME)
     if pattern is None or not job:
         return None

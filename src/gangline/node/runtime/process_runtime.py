@@ -1,7 +1,6 @@
-"""Containers as processes of this machine: no image, no mounts; paths are rewritten where the node can see them."""
+"""Containers as processes of this machine: without image and mounts; paths are rewritten where the node sees them."""
 
 import os
-import shlex
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -10,13 +9,12 @@ from gangline.kube.config.access import PlaneAccess
 from gangline.node.checkpoint import StateFolder
 from gangline.node.environment import expand
 from gangline.node.network.namespaces import nsenter_prefix
-from gangline.node.pods.probes import ContainerTarget
 from gangline.node.resources import DeviceManager
-from gangline.node.runtime import mpi, mpi_agent
-from gangline.node.runtime.container_config import ContainerConfig
 from gangline.node.runtime.images import ImageMappings, MappedImage, check_command
+from gangline.node.runtime.mpi import agent_script, mpi_env
 from gangline.node.runtime.paths import ARTIFACTS_VARIABLE, PathMapping, ensure_artifacts_folder, volume_variable
-from gangline.node.runtime.process import MARK_VARIABLE, ProcessSpec
+from gangline.node.runtime.process import MARK_VARIABLE
+from gangline.node.runtime.runtime import ContainerConfig, ContainerTarget, ProcessSpec
 from gangline.node.settings import NodeSettings
 
 LOOPBACK_INTERFACE = "lo" if sys.platform == "linux" else "lo0"
@@ -38,90 +36,71 @@ class ProcessRuntime:
         self._images, self._devices, self._access = images, devices, access
 
     async def ensure_image(self, image: str, policy: str) -> None:
-        """Images are not pulled."""
+        """Do nothing: images are not pulled."""
 
-    def process_spec(self, made: ContainerConfig) -> ProcessSpec:
-        image = self._images.resolve(made.spec.image)
-        reals = {each.container_path: each.host_path for each in made.mounts}
-        paths = PathMapping({**image.folders, **reals, made.spec.termination_message_path: made.files.message_file})
-        # Literal values only: what a Secret or ConfigMap holds is nobody's path to rewrite.
+    def process_spec(self, config: ContainerConfig) -> ProcessSpec:
+        image = self._images.resolve(config.spec.image)
+        mounts = {mount.container_path: mount.host_path for mount in config.mounts}
+        paths = PathMapping(
+            {**image.folders, **mounts, config.spec.termination_message_path: config.files.message_file}
+        )
+        # Literal values only: values of Secrets and ConfigMaps are not rewritten.
         env = {
-            name: paths.translate(value) if name in made.literal_variables else value
-            for name, value in made.env.items()
+            name: paths.translate(value) if name in config.literal_variables else value
+            for name, value in config.env.items()
         }
-        words = (*(made.spec.command or image.command), *made.spec.args)
+        words = (*(config.spec.command or image.command), *config.spec.args)
         command = tuple(paths.translate(expand(word, env)) for word in words)
-        folder = self._folder / paths.translate(expand(made.spec.working_dir, env))
+        folder = self._folder / paths.translate(expand(config.spec.working_dir, env))
         check_command(command, image, folder)
         return ProcessSpec(
             command,
-            self._environment(made, image, env),
+            self._environment(config, image, env),
             folder,
             max_log_bytes=self._settings.max_log_bytes,
             max_log_files=self._settings.max_log_files,
             paths=paths,
-            isolation=made.isolation,
+            isolation=config.isolation,
         )
 
-    def _environment(self, made: ContainerConfig, image: MappedImage, env: Mapping[str, str]) -> dict[str, str]:
-        """The machine's, then ours, then the image's, then the pod's own: the last word wins."""
-        # Whichever cluster the user works with, it is not the pod's.
+    def _environment(self, config: ContainerConfig, image: MappedImage, env: Mapping[str, str]) -> dict[str, str]:
+        """The machine's variables, then the node's, then the image's, then the pod's: later ones win."""
+        # The user's cluster is not the pod's.
         machine = {name: value for name, value in os.environ.items() if name != "KUBECONFIG"}
         path = os.pathsep.join((*image.path_prefixes, env.get("PATH", machine.get("PATH", os.defpath))))
-        return {
-            **machine,
-            "HOSTNAME": made.hostname,
-            **self._node_env(made, env),
-            **image.env,
-            **env,
-            "PATH": path,
-        }
+        return {**machine, "HOSTNAME": config.hostname, **self._node_env(config, env), **image.env, **env, "PATH": path}
 
-    def _node_env(self, made: ContainerConfig, env: Mapping[str, str]) -> dict[str, str]:
-        given = {volume_variable(each.volume): str(each.host_path) for each in made.mounts}
-        given |= self._devices.device_env(made.record.devices)
-        given["GANGLINE_TERMINATION_LOG"] = str(made.files.message_file)
-        artifacts = ensure_artifacts_folder(self._settings.artifacts, made.pod)
-        given |= {ARTIFACTS_VARIABLE: str(artifacts)} if artifacts is not None else {}
-        temporary = made.mount_at("/tmp")  # noqa: S108 - a mount point
-        given["TMPDIR"] = str(temporary.host_path) if temporary is not None else made.record.scratch
+    def _node_env(self, config: ContainerConfig, env: Mapping[str, str]) -> dict[str, str]:
+        variables = {volume_variable(mount.volume): str(mount.host_path) for mount in config.mounts}
+        variables |= self._devices.device_env(config.record.devices)
+        variables["GANGLINE_TERMINATION_LOG"] = str(config.files.message_file)
+        artifacts = ensure_artifacts_folder(self._settings.artifacts, config.pod)
+        variables |= {ARTIFACTS_VARIABLE: str(artifacts)} if artifacts is not None else {}
+        temporary = config.mount_at("/tmp")  # noqa: S108 - a mount point
+        variables["TMPDIR"] = str(temporary.host_path) if temporary is not None else config.record.scratch
         if self._access is not None:
-            given |= self._plane_env(made, self._access)
-        isolation = made.isolation
-        loopback = LOOPBACK_INTERFACE if isolation is None else ""
-        root = os.geteuid() == 0
-        return given | mpi.mpi_env(env, loopback=loopback, own_name=isolation is not None, root=root)
+            variables |= self._plane_env(config, self._access)
+        loopback = LOOPBACK_INTERFACE if config.isolation is None else ""
+        own_name, root = config.isolation is not None, os.geteuid() == 0
+        return variables | mpi_env(env, loopback=loopback, own_name=own_name, root=root)
 
-    def _plane_env(self, made: ContainerConfig, access: PlaneAccess) -> dict[str, str]:
-        """How the pod reaches the plane: never by the way of the user, which may lead to another cluster."""
-        if made.isolation is not None:
-            access = made.isolation.inner_access(access)
-        file = self._state.pod(made.pod.metadata.key, made.pod.metadata.uid).write_kubeconfig(
-            access, made.pod.metadata.namespace
-        )
+    def _plane_env(self, config: ContainerConfig, access: PlaneAccess) -> dict[str, str]:
+        """Variables by which the pod reaches the plane. The user's kubeconfig may lead to another cluster."""
+        if config.isolation is not None:
+            access = config.isolation.inner_access(access)
+        metadata = config.pod.metadata
+        file = self._state.pod(metadata.key, metadata.uid).write_kubeconfig(access, metadata.namespace)
         agent_file = self._state.write_script("agent", agent_script())
         return {"KUBECONFIG": str(file), "GANGLINE_KUBECONFIG": str(file), "GANGLINE_AGENT": str(agent_file)}
 
-    def target(self, made: ContainerConfig, spec: ProcessSpec, ports: Mapping[str, int], pid: int) -> ContainerTarget:
-        env = {**spec.env, MARK_VARIABLE: made.record.id}
-        if made.isolation is None:
+    def target(self, config: ContainerConfig, spec: ProcessSpec, ports: Mapping[str, int], pid: int) -> ContainerTarget:
+        env = {**spec.env, MARK_VARIABLE: config.record.id}
+        if config.isolation is None:
             return ContainerTarget(env, spec.folder, ports, spec.paths)
         prefix = nsenter_prefix(pid, spec.folder)
         return ContainerTarget(
-            env,
-            spec.folder,
-            ports,
-            spec.paths,
-            host=made.isolation.address,
-            prefix=prefix,
-            terminal_prefix=prefix,
+            env, spec.folder, ports, spec.paths, host=config.isolation.address, prefix=prefix, terminal_prefix=prefix
         )
 
-    async def remove_lost(self, marks: Iterable[str]) -> None:
-        """They are found by their marks; see `node.end_strays`."""
-
-
-def agent_script() -> str:
-    """An executable for `GANGLINE_AGENT`: the interpreter's path may be too long for a first line."""
-    words = (sys.executable, "-I", "-S", str(Path(mpi_agent.__file__)))
-    return f'#!/bin/sh\nexec {" ".join(map(shlex.quote, words))} "$@"\n'
+    async def remove_lost(self, run_ids: Iterable[str]) -> None:
+        """Do nothing: lost processes are found by their environment; see `kubelet.kill_strays`."""

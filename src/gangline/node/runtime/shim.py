@@ -1,19 +1,18 @@
-"""The small process between the node and a container's process: it outlives the node.
+"""The small process between the node and a container's process, as containerd's shim. It outlives the node.
 
-Started as a script by `process.launch`, one per run of a container, with a bare interpreter, so it imports nothing
-but the standard library, and little of that. It reads what to run from standard input, runs it in a session of its
-own, writes what that prints into a log file in CRI form, waits, ends whatever is left of the session, and writes
-down how it ended. Of lines that report progress it keeps the newest in a file of its own: whoever wants to know how
-far the process is need not read all that it prints. Standard output tells the node one line, `started PID` or `failed TEXT`, and then stays open: its
-end is the shim's end. A lock that it inherits and holds tells the same to a node that was restarted.
+`process.launch` starts it as a script, one per run of a container, with a bare interpreter: it imports only the
+standard library, and little of that. It reads a `ShimSpec` from standard input, runs the command in its own session,
+writes the command's output into a log file as CRI lines, waits for its end, kills what is left of the session, and
+records the exit. The newest line that reports progress is also written to a separate file, so that a reader of the
+progress need not read the log. On standard output the shim sends the node one line, `started PID` or `failed TEXT`, and
+keeps the pipe open until it ends. A lock that it inherits tells the same to a restarted node.
 
-SIGTERM is passed on to the process group; SIGUSR1 kills the group.
+SIGTERM is forwarded to the process group; SIGUSR1 kills the group.
 """
 
 # pathlib and contextlib are slow to import, and a bare interpreter has no Clock.
 # ruff: noqa: PTH102, PTH105, PTH106, PTH108, PTH110, PTH112, PTH123, PTH208, SIM105, TID251
 
-import errno
 import json
 import os
 import select
@@ -25,7 +24,7 @@ CHUNK_BYTES = 65536
 MAX_LINE_BYTES = 16384
 DRAIN_SECONDS = 1.0
 GROUP_EXIT_SECONDS = 0.2
-# A report of progress, and how often at most the newest is written down.
+# The mark of a progress report, and the shortest time between two writes of the newest report.
 PROGRESS_MARK = b'"progress"'
 PROGRESS_WRITE_SECONDS = 0.5
 # Linux, from sched.h and mount.h.
@@ -34,7 +33,7 @@ MS_BIND, MS_REC, MS_SLAVE = 4096, 16384, 1 << 19
 
 
 class ShimSpec:
-    """What to run, as `process.launch` writes it."""
+    """The run, as `process.launch` encodes it."""
 
     def __init__(
         self,
@@ -67,7 +66,7 @@ class ShimSpec:
 
 
 class CriLogFile:
-    """A file of CRI lines, rotated by size. A full disk loses lines, never the process."""
+    """A file of CRI lines, rotated by size. A full disk loses lines, but never ends the process."""
 
     def __init__(self, path: str, max_bytes: int, max_files: int) -> None:
         self.path, self.max_bytes, self.max_files = path, max_bytes, max_files
@@ -78,20 +77,20 @@ class CriLogFile:
         self.size = os.fstat(self.fd).st_size
 
     def write(self, lines: list[bytes]) -> None:
-        # However much arrives at once, no file grows beyond its size by more than a line.
-        fits: list[bytes] = []
+        # However much is written at once, a file exceeds its size by one line at most.
+        batch: list[bytes] = []
         size = self.size
         for line in lines:
             if size and size + len(line) > self.max_bytes:
-                self.append(b"".join(fits))
+                self.append(b"".join(batch))
                 try:
                     self.rotate()
                 except OSError:
                     pass
-                fits, size = [], self.size
-            fits.append(line)
+                batch, size = [], self.size
+            batch.append(line)
             size += len(line)
-        self.append(b"".join(fits))
+        self.append(b"".join(batch))
 
     def append(self, data: bytes) -> None:
         try:
@@ -114,13 +113,13 @@ class CriLogFile:
 
 
 class ProgressFile:
-    """The newest line that may report progress, in a file; written now and then, and at the end."""
+    """The file of the newest line that looks like a progress report; written at a limited rate, and at the end."""
 
     def __init__(self, path: str) -> None:
         self.path, self.latest, self.write_at = path, b"", 0.0
 
     def scan(self, lines: list[bytes]) -> None:
-        """Whether they are reports in earnest is for the reader to say: here they only look like it."""
+        """Take the last line that looks like a report. The reader of the file parses it."""
         for line in reversed(lines):
             if (
                 PROGRESS_MARK in line
@@ -131,7 +130,7 @@ class ProgressFile:
                 return
 
     def write_delay(self) -> "float | None":
-        """Seconds until there is something to write."""
+        """Seconds until the newest report may be written; None if there is none."""
         return max(0.0, self.write_at - time.monotonic()) if self.latest else None
 
     def write(self, *, final: bool = False) -> None:
@@ -142,20 +141,20 @@ class ProgressFile:
                 file.write(self.latest)
             os.replace(self.path + ".new", self.path)
         except OSError:
-            pass  # a full disk loses reports, never the process
+            pass  # a full disk loses reports, but never ends the process
         self.latest, self.write_at = b"", time.monotonic() + PROGRESS_WRITE_SECONDS
 
 
 class OutputPipe:
-    """One output of the process; lines are cut here."""
+    """One output of the process, split into lines."""
 
-    def __init__(self, fd: int, name: str, log: CriLogFile, reports: ProgressFile) -> None:
+    def __init__(self, fd: int, name: str, log: CriLogFile, progress: ProgressFile) -> None:
         os.set_blocking(fd, False)
-        self.fd, self.log, self.partial, self.progress = fd, log, b"", reports
+        self.fd, self.log, self.partial, self.progress = fd, log, b"", progress
         self.stream = name.encode()
 
     def read(self) -> bool:
-        """Take what is there. False at the end."""
+        """Copy the available output to the log. False at its end."""
         try:
             data = os.read(self.fd, CHUNK_BYTES)
         except BlockingIOError:
@@ -167,17 +166,17 @@ class OutputPipe:
         if PROGRESS_MARK in data or PROGRESS_MARK in b"".join(lines[:1]):
             self.progress.scan(lines)
         head = timestamp() + b" " + self.stream
-        whole = [part for line in lines for part in cri_lines(head, line)]
+        entries = [part for line in lines for part in cri_lines(head, line)]
         while len(self.partial) >= MAX_LINE_BYTES or (self.partial and not data):
             piece, self.partial = self.partial[:MAX_LINE_BYTES], self.partial[MAX_LINE_BYTES:]
-            whole.append(head + b" P " + piece + b"\n")
-        if whole:
-            self.log.write(whole)
+            entries.append(head + b" P " + piece + b"\n")
+        if entries:
+            self.log.write(entries)
         return bool(data)
 
 
 def cri_lines(head: bytes, line: bytes) -> list[bytes]:
-    """A line as CRI lines: all parts but the last are marked partial."""
+    """A line as CRI lines; a long line has several, all but the last marked partial."""
     parts = [line[at : at + MAX_LINE_BYTES] for at in range(0, len(line), MAX_LINE_BYTES)] or [b""]
     marks = [b"P"] * (len(parts) - 1) + [b"F"]
     return [head + b" " + mark + b" " + part + b"\n" for part, mark in zip(parts, marks, strict=True)]
@@ -190,7 +189,7 @@ def timestamp() -> bytes:
 
 
 def write_json(path: str, value: dict[str, object]) -> None:
-    """All or nothing: a reader sees no half of it."""
+    """Write the file atomically."""
     with open(path + ".new", "w") as file:
         json.dump(value, file)
     os.replace(path + ".new", path)
@@ -200,106 +199,102 @@ def notify_node(line: str) -> None:
     try:
         os.write(1, line.encode() + b"\n")
     except OSError:
-        pass  # the node is gone
+        pass  # the node has ended
 
 
 def spawn_command(spec: ShimSpec, out: int, err: int) -> int:
-    """Fork and exec. Gives the pid; raises OSError when the command cannot be run."""
-    told, tells = os.pipe()
+    """Fork and exec the command. Returns its pid. Raises OSError, with the failed step as filename."""
+    error_pipe, error_end = os.pipe()
     pid = os.fork()
     if pid == 0:
-        exec_child(spec, out, err, tells)
-    os.close(tells)
-    data = os.read(told, 100)
-    os.close(told)
+        exec_child(spec, out, err, error_end)
+    os.close(error_end)
+    data = os.read(error_pipe, 100)
+    os.close(error_pipe)
     if data:
         os.waitpid(pid, 0)
-        number, _, what = data.decode().partition(" ")
-        raise OSError(int(number), os.strerror(int(number)), what)
+        number, _, step = data.decode().partition(" ")
+        raise OSError(int(number), os.strerror(int(number)), step)
     return pid
 
 
-def exec_child(spec: ShimSpec, out: int, err: int, tells: int) -> None:
-    """In the child: set up, and become the command. Does not return."""
-    what = "exec"
+def exec_child(spec: ShimSpec, out: int, err: int, error_end: int) -> None:
+    """Set up the child process, and execute the command. Does not return; a failed step is written to `error_end`."""
+    step = "exec"
     try:
         os.setsid()
         for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)
         signal.set_wakeup_fd(-1)
         for file in spec.cgroup:
-            what = "cgroup"
+            step = "cgroup"
             with open(file, "w") as procs:
                 procs.write("0")
         if spec.isolation is not None:
-            what = "namespaces"
+            step = "namespaces"
             enter_namespaces(spec.isolation)
-        what = "chdir"
+        step = "chdir"
         os.chdir(spec.folder)
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
         os.dup2(out, 1)
         os.dup2(err, 2)
-        what = "exec"
-        os.execve(spec.program, spec.command, spec.env)  # noqa: S606 - that is what it is for
+        step = "exec"
+        os.execve(spec.program, spec.command, spec.env)  # noqa: S606 - the purpose of the shim
     except OSError as error:
-        os.write(tells, f"{error.errno or 0} {what}".encode())
+        os.write(error_end, f"{error.errno or 0} {step}".encode())
     finally:
         os._exit(127)
 
 
 def enter_namespaces(isolation: "dict[str, str]") -> None:
-    """Into the pod's namespaces, with a host name and a hosts file of its own. Raises OSError."""
-    import ctypes  # slow, and needless for everyone else
+    """Enter the pod's namespaces, and set host name and hosts file of the process. Raises OSError."""
+    import ctypes  # slow to import, and not needed without namespaces
 
     libc = ctypes.CDLL(None, use_errno=True)
 
-    def done(result: int) -> None:
+    def check(result: int) -> None:
         if result:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
 
     kinds = (("user", CLONE_NEWUSER), ("net", CLONE_NEWNET))
-    # All are opened before the first is entered: afterwards /proc may not be ours to read.
-    found = [(os.open(isolation[name], os.O_RDONLY), kind) for name, kind in kinds if isolation[name]]
-    for descriptor, kind in found:
-        done(libc.setns(descriptor, kind))
+    # All are opened before the first is entered: afterwards /proc may be unreadable.
+    descriptors = [(os.open(isolation[name], os.O_RDONLY), kind) for name, kind in kinds if isolation[name]]
+    for descriptor, kind in descriptors:
+        check(libc.setns(descriptor, kind))
         os.close(descriptor)
-    done(libc.unshare(CLONE_NEWUTS | CLONE_NEWNS))
+    check(libc.unshare(CLONE_NEWUTS | CLONE_NEWNS))
     name = isolation["hostname"].encode()[:64]
-    done(libc.sethostname(name, len(name)))
-    done(libc.mount(None, b"/", None, MS_REC | MS_SLAVE, None))
+    check(libc.sethostname(name, len(name)))
+    check(libc.mount(None, b"/", None, MS_REC | MS_SLAVE, None))
     if isolation["hosts"]:
-        done(libc.mount(isolation["hosts"].encode(), b"/etc/hosts", None, MS_BIND, None))
+        check(libc.mount(isolation["hosts"].encode(), b"/etc/hosts", None, MS_BIND, None))
 
 
 def command_output(command: "list[str]", spec: ShimSpec) -> str:
-    """Run a short command of the container's runtime; gives what it said."""
-    told, tells = os.pipe()
+    """The output of a short command of the container engine; empty if it cannot be run."""
+    output, output_end = os.pipe()
     null = os.open(os.devnull, os.O_RDWR)
-    actions = [
-        (os.POSIX_SPAWN_DUP2, null, 0),
-        (os.POSIX_SPAWN_DUP2, tells, 1),
-        (os.POSIX_SPAWN_DUP2, null, 2),
-    ]
+    actions = [(os.POSIX_SPAWN_DUP2, null, 0), (os.POSIX_SPAWN_DUP2, output_end, 1), (os.POSIX_SPAWN_DUP2, null, 2)]
     try:
         pid = os.posix_spawnp(command[0], command, spec.env, file_actions=actions)
     except OSError:
-        os.close(told)
+        os.close(output)
         return ""
     finally:
-        os.close(tells)
+        os.close(output_end)
         os.close(null)
     text = b""
-    while data := os.read(told, CHUNK_BYTES):
+    while data := os.read(output, CHUNK_BYTES):
         text += data
-    os.close(told)
+    os.close(output)
     os.waitpid(pid, 0)
     return text.decode(errors="replace").strip()
 
 
 def remove_tree(folder: str) -> None:
-    """Remove a folder with all that is in it, following no link. What cannot be removed stays."""
+    """Remove a folder and its contents, without following links. Files that cannot be removed stay."""
     try:
         with os.scandir(folder) as entries:
             for entry in list(entries):
@@ -320,46 +315,46 @@ def signal_group(pid: int, number: int) -> None:
 
 
 def wait_for_group(pid: int) -> None:
-    """Wait a moment until the group is empty, so that its ports and memory are free when the end is told."""
-    until = time.monotonic() + GROUP_EXIT_SECONDS
-    while time.monotonic() < until:
+    """Wait a moment until the group is empty, so that its ports and memory are free when the exit is recorded."""
+    deadline = time.monotonic() + GROUP_EXIT_SECONDS
+    while time.monotonic() < deadline:
         try:
             os.killpg(pid, 0)
         except OSError:
             return
         if not any(is_alive_in_group(name, pid) for name in process_ids()):
-            return  # only the dead are left, waiting for whoever takes care of orphans
+            return  # only zombies are left, which init will reap
         time.sleep(0.002)
 
 
 def is_alive_in_group(name: str, group: int) -> bool:
-    """Whether a process is in a group and not dead."""
+    """Whether a process is in the group and is no zombie."""
     try:
         with open(f"/proc/{name}/stat", "rb") as file:
-            # The name before it is in parentheses and may hold anything.
-            state, _, its_group = file.read().rpartition(b")")[2].split()[:3]
+            # The name, in parentheses, may contain anything: parse after its end.
+            state, _, process_group = file.read().rpartition(b")")[2].split()[:3]
     except OSError:
         return False
-    return int(its_group) == group and state not in (b"Z", b"X")
+    return int(process_group) == group and state not in (b"Z", b"X")
 
 
 def process_ids() -> list[str]:
-    """All processes, where there is a /proc."""
+    """The pids of all processes; none on a machine without /proc."""
     return [name for name in os.listdir("/proc") if name.isdigit()] if os.path.isdir("/proc/self") else []
 
 
 def kill_strays(mark: bytes) -> None:
-    """Kill what left the session but carries the container's mark in its environment, where there is a /proc."""
+    """Kill processes that left the session but have the container's mark in their environment. Needs /proc."""
     for _ in range(5):
-        found = False
+        killed = False
         for name in process_ids():
             if int(name) != os.getpid() and has_mark(name, mark):
-                found = True
+                killed = True
                 try:
                     os.kill(int(name), signal.SIGKILL)
                 except OSError:
                     pass
-        if not found:
+        if not killed:
             return
 
 
@@ -371,36 +366,39 @@ def has_mark(pid: str, mark: bytes) -> bool:
         return False
 
 
-def supervise(spec: ShimSpec, pid: int, pipes: list[OutputPipe], wakes: int, reports: ProgressFile) -> int:
-    """Copy output until the process ends. Gives its wait status."""
+def supervise(spec: ShimSpec, pid: int, pipes: list[OutputPipe], signals: int, progress: ProgressFile) -> int:
+    """Copy output, and forward signals (read from the descriptor `signals`), until the process ends.
+
+    Returns its wait status.
+    """
     while True:
-        reports.write()
-        ready, _, _ = select.select([wakes] + [pipe.fd for pipe in pipes], (), (), reports.write_delay())
+        progress.write()
+        ready, _, _ = select.select([signals] + [pipe.fd for pipe in pipes], (), (), progress.write_delay())
         for pipe in list(pipes):
             if pipe.fd in ready and not pipe.read():
                 pipes.remove(pipe)
-        if wakes not in ready:
+        if signals not in ready:
             continue
-        # Sorted: who is to be killed is not asked first, in whichever order both arrive.
-        for number in sorted(os.read(wakes, 100)):
+        # Sorted: a kill comes before a TERM, in whichever order both arrive.
+        for number in sorted(os.read(signals, 100)):
             if number == signal.SIGTERM:
                 signal_group(pid, signal.SIGTERM)
             elif number == signal.SIGUSR1 and spec.kill:
-                # Its client ends with it, and says so.
+                # The client, which is our child, ends with the container.
                 command_output(spec.kill, spec)
             elif number == signal.SIGUSR1:
                 signal_group(pid, signal.SIGKILL)
-        done, status = os.waitpid(pid, os.WNOHANG)
-        if done:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
             return status
 
 
 def drain(pipes: list[OutputPipe]) -> None:
-    """Copy what is left. Whoever still holds the other end has a moment, then is no longer listened to."""
-    until = time.monotonic() + DRAIN_SECONDS
+    """Copy the remaining output. A process that still holds a pipe open is ignored after a moment."""
+    deadline = time.monotonic() + DRAIN_SECONDS
     while pipes:
-        left = until - time.monotonic()
-        ready = select.select([pipe.fd for pipe in pipes], (), (), max(left, 0))[0]
+        remaining = deadline - time.monotonic()
+        ready = select.select([pipe.fd for pipe in pipes], (), (), max(remaining, 0))[0]
         if not ready:
             return
         for pipe in list(pipes):
@@ -412,10 +410,10 @@ def main() -> None:
     spec = ShimSpec(**json.load(sys.stdin.buffer))
     os.setsid()
     os.set_inheritable(spec.lock, False)  # noqa: FBT003
-    wakes, wake = os.pipe()
-    os.set_blocking(wake, False)
-    os.set_blocking(wakes, False)
-    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    signals, signals_end = os.pipe()
+    os.set_blocking(signals_end, False)
+    os.set_blocking(signals, False)
+    signal.set_wakeup_fd(signals_end, warn_on_full_buffer=False)
     for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, lambda *_: None)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
@@ -426,11 +424,10 @@ def main() -> None:
             os.mkdir(spec.scratch, 0o700)
         pid = spawn_command(spec, out_end, err_end)
     except OSError as error:
-        others = {"chdir": spec.folder, "namespaces": "the pod's namespaces", spec.scratch: spec.scratch}
-        what = others.get(error.filename, spec.command[0])
-        reason = errno.errorcode.get(error.errno or 0, "")
-        write_json(spec.exit, {"failed": f"{what}: {error.strerror}", "at": time.time(), "errno": reason})
-        notify_node(f"failed {what}: {error.strerror}")
+        subjects = {"chdir": spec.folder, "namespaces": "the pod's namespaces", spec.scratch: spec.scratch}
+        subject = subjects.get(error.filename, spec.command[0])
+        write_json(spec.exit, {"failed": f"{subject}: {error.strerror}", "at": time.time()})
+        notify_node(f"failed {subject}: {error.strerror}")
         if spec.scratch:
             remove_tree(spec.scratch)
         return
@@ -438,21 +435,21 @@ def main() -> None:
     os.close(err_end)
     write_json(spec.run, {"shim": os.getpid(), "pid": pid, "at": time.time()})
     notify_node(f"started {pid}")
-    reports = ProgressFile(spec.progress)
-    pipes = [OutputPipe(out, "stdout", log, reports), OutputPipe(err, "stderr", log, reports)]
-    status = supervise(spec, pid, pipes, wakes, reports)
-    at = time.time()
+    progress = ProgressFile(spec.progress)
+    pipes = [OutputPipe(out, "stdout", log, progress), OutputPipe(err, "stderr", log, progress)]
+    status = supervise(spec, pid, pipes, signals, progress)
+    ended_at = time.time()
     signal_group(pid, signal.SIGKILL)
     kill_strays(spec.mark.encode())
     wait_for_group(pid)
     drain(pipes)
-    reports.write(final=True)
+    progress.write(final=True)
     oom = spec.inspect is not None and command_output(spec.inspect, spec) == "true"
     if spec.remove:
         command_output(spec.remove, spec)
     if spec.scratch:
         remove_tree(spec.scratch)
-    write_json(spec.exit, {"code": os.waitstatus_to_exitcode(status), "at": at, "oom": oom})
+    write_json(spec.exit, {"code": os.waitstatus_to_exitcode(status), "at": ended_at, "oom": oom})
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Keeps volumes that are made of objects as their objects are, while a pod runs."""
+"""Updates the volumes of a running pod when the objects they are made of change."""
 
 import asyncio
 import logging
@@ -12,45 +12,43 @@ from gangline.kube.client import Client
 from gangline.kube.errors import KubeError
 from gangline.node.checkpoint import PodFolder
 from gangline.node.environment import ConfigMissing, Configuration
-from gangline.node.types import RunPod
-from gangline.node.volumes.volumes import VolumeManager, VolumeMissing, volume_refs
+from gangline.node.pod_types import RunPod
+from gangline.node.volumes.files import VolumeMissing, volume_refs
+from gangline.node.volumes.manager import VolumeManager
 from gangline.runtime.informer import Informer
 
 log = logging.getLogger(__name__)
 
+Informers = dict[str, Informer[Any]]
+
 
 class VolumeRefresher:
-    """Follows the ConfigMaps and Secrets of one pod's volumes, one watch each, and its own labels and annotations."""
+    """Watches the ConfigMaps and Secrets of one pod's volumes, one watch each, and the pod's labels and annotations."""
 
     def __init__(
-        self,
-        client: Client,
-        volumes: VolumeManager,
-        pod: Callable[[], RunPod],
-        folder: PodFolder,
-        clock: Clock,
+        self, client: Client, volumes: VolumeManager, pod: Callable[[], RunPod], folder: PodFolder, clock: Clock
     ) -> None:
-        """`pod` gives the pod as it is now: labels and annotations may be files too."""
+        """`pod` returns the current pod: its labels and annotations may be files of a volume."""
         self._volumes, self._pod, self._folder = volumes, pod, folder
-        wanted, namespace = volume_refs(pod()), pod().metadata.namespace
+        self._namespace = pod().metadata.namespace
 
-        def informers(kind: type[Any], names: frozenset[str]) -> dict[str, Informer[Any]]:
+        def informers(kind: type[Any], names: frozenset[str]) -> Informers:
             return {
-                name: Informer(client, kind, Selector(namespace, fields=f"metadata.name={name}"), clock=clock)
+                name: Informer(client, kind, Selector(self._namespace, fields=f"metadata.name={name}"), clock=clock)
                 for name in names
             }
 
-        self._maps = informers(ConfigMap, wanted.config_maps)
-        self._secrets = informers(Secret, wanted.secrets)
-        self._namespace = namespace
+        refs = volume_refs(pod())
+        self._maps = informers(ConfigMap, refs.config_maps)
+        self._secrets = informers(Secret, refs.secrets)
         self._stale = asyncio.Event()
 
     def mark_stale(self) -> None:
-        """The pod itself has changed."""
+        """Refresh the volumes because the pod itself changed."""
         self._stale.set()
 
     async def run(self) -> Never:
-        """Until cancelled. What cannot be had any more stays as it was."""
+        """Keep the volumes current until cancelled. Files of an object that is deleted stay as they were."""
         async with asyncio.TaskGroup() as group:
             for informer in (*self._maps.values(), *self._secrets.values()):
                 group.create_task(self._watch(informer))
@@ -64,19 +62,18 @@ class VolumeRefresher:
             await informer.run()
 
     async def _refresh(self) -> None:
-        everyone = (*self._maps.values(), *self._secrets.values())
-        # Half of the truth is not written.
-        for each in everyone:
-            await each.wait_for_sync()
-        given = Configuration(
-            {name: found for name, each in self._maps.items() if (found := each.cache.get(self._key(name)))},
-            {name: found for name, each in self._secrets.items() if (found := each.cache.get(self._key(name)))},
-            self._volumes.allocatable,
+        # All caches first: a volume made of some of its objects would be wrong.
+        for informer in (*self._maps.values(), *self._secrets.values()):
+            await informer.wait_for_sync()
+        configuration = Configuration(
+            self._cached_objects(self._maps), self._cached_objects(self._secrets), self._volumes.allocatable
         )
         try:
-            await self._volumes.refresh(self._pod(), self._folder, given)
+            await self._volumes.refresh(self._pod(), self._folder, configuration)
         except (VolumeMissing, ConfigMissing, KubeError, OSError) as error:
             log.warning("volume stays as it was", extra={"pod": str(self._folder.key), "error": str(error)})
 
-    def _key(self, name: str) -> Key:
-        return Key(self._namespace, name)
+    def _cached_objects(self, informers: Informers) -> dict[str, Any]:
+        """The objects that exist, by name."""
+        cached = {name: informer.cache.get(Key(self._namespace, name)) for name, informer in informers.items()}
+        return {name: item for name, item in cached.items() if item is not None}

@@ -13,8 +13,8 @@ from gangline.cli.connect.archived_runs import READ_ONLY_ERROR, open_archive
 from gangline.kube.client import Client
 from gangline.kube.errors import NotFound
 from gangline.kube.pods import PodSubresources
+from gangline.local.archive.closed_objects import job_with_run_end
 from gangline.local.archive.runs import archive_run
-from gangline.local.archive.snapshot import job_with_run_end
 from gangline.local.home import PlaneHome
 from support.builders.runs import (
     RECORDED_AT,

@@ -27,7 +27,7 @@ def process(state: Path, code: str) -> Iterator["subprocess.Popen[str]"]:
     """A process recorded as by a node, with a lock held as by a shim."""
     files = StateFolder(state).pod(Key("default", "job-worker-0"), "u1").run_files("main", 0)
     files.begin(RunRecord(id="1", attempt=0))
-    descriptor = files.acquire_lock()
+    descriptor = files.lock.acquire()
     running = subprocess.Popen(
         [sys.executable, "-c", code],
         stdout=subprocess.PIPE,

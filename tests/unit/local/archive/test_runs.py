@@ -1,4 +1,4 @@
-"""What ended runs leave on disk."""
+"""The archive of ended runs."""
 
 import os
 import subprocess
@@ -23,10 +23,10 @@ from support.builders.runs import (
 SECOND = timedelta(seconds=1)
 
 
-def kept(runs: Path, name: str = "small", second: int = 0, most: int = 20, state: Path | None = None) -> Path:
-    where = state or runs.parent / "nothing"
+def archive(runs: Path, name: str = "small", second: int = 0, most: int = 20, state: Path | None = None) -> Path:
+    state_folder = state or runs.parent / "nothing"
     return archive_run(
-        runs, job_path(name), stored_objects(recorded_job(name)), where, RECORDED_AT + second * SECOND, most
+        runs, job_path(name), stored_objects(recorded_job(name)), state_folder, RECORDED_AT + second * SECOND, most
     )
 
 
@@ -71,16 +71,16 @@ def test_of_each_container_the_last_two_runs_are_kept(tmp_path: Path) -> None:
 
 
 def test_a_new_run_of_a_job_replaces_the_one_before(tmp_path: Path) -> None:
-    kept(tmp_path, "a")
-    kept(tmp_path, "b", 1)
-    newest = kept(tmp_path, "a", 2)
+    archive(tmp_path, "a")
+    archive(tmp_path, "b", 1)
+    newest = archive(tmp_path, "a", 2)
     assert names(tmp_path) == ["b", "a"]
     assert archived_runs(tmp_path)[-1].folder == newest
 
 
 def test_only_the_newest_few_stay(tmp_path: Path) -> None:
     for second in range(5):
-        kept(tmp_path, f"job-{second}", second, most=3)
+        archive(tmp_path, f"job-{second}", second, most=3)
     assert names(tmp_path) == ["job-2", "job-3", "job-4"]
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == [".lock"]
     assert len(list(tmp_path.iterdir())) == 4
@@ -88,29 +88,29 @@ def test_only_the_newest_few_stay(tmp_path: Path) -> None:
 
 def test_what_a_writer_left_that_was_killed_is_removed(tmp_path: Path) -> None:
     (tmp_path / ".new" / "pods").mkdir(parents=True)
-    kept(tmp_path)
+    archive(tmp_path)
     assert names(tmp_path) == ["small"]
     assert not (tmp_path / ".new").exists()
 
 
 def test_only_the_owner_can_read_it(tmp_path: Path) -> None:
-    folder = kept(tmp_path / "runs")
+    folder = archive(tmp_path / "runs")
     assert folder.stat().st_mode & 0o777 == 0o700
     assert (tmp_path / "runs").stat().st_mode & 0o777 == 0o700
 
 
 def test_what_cannot_be_read_is_left_out(tmp_path: Path) -> None:
-    kept(tmp_path, "good")
-    (kept(tmp_path, "broken", 1) / "objects.json").write_text("{")
-    (kept(tmp_path, "later", 2) / "objects.json").write_text('{"format": 99, "objects": {}}')
-    (kept(tmp_path, "gone", 3) / "objects.json").unlink()
+    archive(tmp_path, "good")
+    (archive(tmp_path, "broken", 1) / "objects.json").write_text("{")
+    (archive(tmp_path, "later", 2) / "objects.json").write_text('{"format": 99, "objects": {}}')
+    (archive(tmp_path, "gone", 3) / "objects.json").unlink()
     assert names(tmp_path) == ["good"]
 
 
 def test_a_place_that_cannot_be_written_is_told_and_left_as_it_was(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match=r"Not a directory|File exists"):
-        kept(tmp_path / "file" / "runs")
+        archive(tmp_path / "file" / "runs")
 
 
 def test_runs_that_end_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
@@ -120,9 +120,9 @@ def test_runs_that_end_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
         "runs = Path(sys.argv[1]);"
         "[archive_run(runs, job_path(f'{sys.argv[2]}-{n}'), stored_objects(recorded_job(f'{sys.argv[2]}-{n}')), runs, RECORDED_AT) for n in range(5)]"
     )
-    here = str(Path(__file__).parents[3])
+    tests_folder = str(Path(__file__).parents[3])
     writers = [
-        subprocess.Popen([sys.executable, "-c", program, str(tmp_path), name, here], env=dict(os.environ))
+        subprocess.Popen([sys.executable, "-c", program, str(tmp_path), name, tests_folder], env=dict(os.environ))
         for name in ("a", "b")
     ]
     assert [writer.wait(60) for writer in writers] == [0, 0]

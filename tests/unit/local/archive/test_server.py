@@ -1,4 +1,4 @@
-"""What is left when no plane runs, to be read."""
+"""The read-only server of archived objects."""
 
 import os
 import shutil
@@ -15,8 +15,8 @@ from gangline.apiserver.store.records import StoreWrite
 from gangline.apiserver.store.sqlite import DATABASE_FILE, SqliteJournal
 from gangline.apiserver.store.store import Store
 from gangline.base.clock import SystemClock
+from gangline.local.archive.closed_objects import job_with_run_end
 from gangline.local.archive.server import archive_plane, merge_run, read_store, stopped_at
-from gangline.local.archive.snapshot import job_with_run_end
 from gangline.local.home import PlaneHome
 from gangline.node.checkpoint import StateFolder
 from gangline.schema.crds.job_crds import crd
@@ -48,7 +48,7 @@ async def test_the_store_of_a_stopped_plane_is_read_and_not_touched(home: PlaneH
 async def test_the_store_of_a_plane_that_was_killed_has_all_it_wrote(home: PlaneHome, tmp_path: Path) -> None:
     async with Store(SqliteJournal(home.state)) as store:
         await fill(store)
-        # As it is on disk in the middle.
+        # The files on disk while the plane runs.
         shutil.copytree(home.state, tmp_path / "killed")
     assert (tmp_path / "killed" / f"{DATABASE_FILE}-wal").exists()
     assert set(read_store(tmp_path / "killed" / DATABASE_FILE)) == set(stored_objects(recorded_job()))
@@ -59,12 +59,12 @@ async def test_what_ran_when_a_plane_was_stopped_is_shown_stopped_unless_it_stil
 ) -> None:
     write_container_log(home.pods, "hello")
     async with Store(SqliteJournal(home.state)) as store:
-        there = stored_objects(recorded_job("small", "Created", "Running"), recorded_pod())
-        await store.commit(*(StoreWrite(path, body, 0) for path, body in there.items()))
+        objects = stored_objects(recorded_job("small", "Created", "Running"), recorded_pod())
+        await store.commit(*(StoreWrite(path, body, 0) for path, body in objects.items()))
     (files,) = StateFolder(home.pods).pod(Key("default", "small-worker-0"), "pod").runs("tensorflow")
     assert await states(home) == ("Stopped", "Failed")
     assert await states(home, as_it_was=True) == ("Running", "Running")
-    lock = files.acquire_lock()
+    lock = files.lock.acquire()
     try:
         assert await states(home) == ("Running", "Running")
     finally:
@@ -80,13 +80,13 @@ async def test_a_plane_was_last_alive_when_it_last_touched_its_store(home: Plane
 
 
 async def states(home: PlaneHome, *, as_it_was: bool = False) -> tuple[str, str]:
-    """Of the job and its pod."""
+    """The phases of the job and its pod."""
     async with archive_plane(home, map(crd, TRAINING_KINDS), SystemClock(), as_it_was=as_it_was) as plane:
-        found = [
+        records = [
             plane.registry.store.get(path)
             for path in ("/kubeflow.org/tfjobs/default/small", "//pods/default/small-worker-0")
         ]
-        bodies = [msgspec.json.decode(record.data) for record in found if record is not None]
+        bodies = [msgspec.json.decode(record.data) for record in records if record is not None]
     return bodies[0]["status"]["conditions"][-1]["type"], bodies[1]["status"]["phase"]
 
 
@@ -97,9 +97,9 @@ def test_without_a_store_no_plane_was_stopped(home: PlaneHome) -> None:
 async def fill(store: Store) -> None:
     (path,) = stored_objects(recorded_job())
     await store.commit(StoreWrite(path, recorded_job(), 0), StoreWrite("//pods/default/gone", recorded_pod("gone"), 0))
-    there = store.get("//pods/default/gone")
-    assert there is not None
-    await store.commit(StoreWrite("//pods/default/gone", None, there.revision))
+    record = store.get("//pods/default/gone")
+    assert record is not None
+    await store.commit(StoreWrite("//pods/default/gone", None, record.revision))
 
 
 def test_no_store_is_no_objects_and_a_damaged_one_is_told(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_no_store_is_no_objects_and_a_damaged_one_is_told(tmp_path: Path) -> Non
 
 
 def test_the_newer_job_of_a_name_comes_with_its_own_pods_and_events() -> None:
-    there = stored_objects(
+    objects = stored_objects(
         recorded_job(uid="old"),
         recorded_pod(uid="p1", owner="old"),
         recorded_event("e", "old"),
@@ -120,15 +120,15 @@ def test_the_newer_job_of_a_name_comes_with_its_own_pods_and_events() -> None:
     newer = stored_objects(
         job_with_run_end(recorded_job(uid="new", creationTimestamp="2026-01-02T00:00:00Z"), RECORDED_AT, "")
     )
-    assert merge_run(there, newer)
-    assert there == {**newer, **stored_objects(recorded_event("g", "x"))}
+    assert merge_run(objects, newer)
+    assert objects == {**newer, **stored_objects(recorded_event("g", "x"))}
 
 
 def test_an_older_job_does_not_hide_a_newer_one() -> None:
     newer = stored_objects(recorded_job(uid="new", creationTimestamp="2026-01-02T00:00:00Z"))
-    there = dict(newer)
+    objects = dict(newer)
     assert not merge_run(
-        there,
+        objects,
         stored_objects(job_with_run_end(recorded_job(uid="old"), RECORDED_AT, ""), recorded_pod(owner="old")),
     )
-    assert there == newer
+    assert objects == newer

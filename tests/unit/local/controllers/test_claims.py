@@ -1,4 +1,4 @@
-"""Claims that are deleted: kept as long as a pod uses them, then gone with what they hold."""
+"""A deleted claim stays as long as a pod uses it, and is then removed with its folder."""
 
 from pathlib import Path
 from typing import Any
@@ -40,8 +40,8 @@ def pod() -> dict[str, Any]:
     return {"metadata": {"name": "p", "namespace": "default"}, "spec": spec}
 
 
-async def gone(client: Client) -> None:
-    """Wait until the claim is."""
+async def wait_until_deleted(client: Client) -> None:
+    """Wait until the claim is deleted."""
     while True:
         try:
             await client.get(CLAIMS, KEY)
@@ -59,16 +59,16 @@ async def test_a_claim_goes_with_its_last_pod_and_takes_its_folder_along(tmp_pat
         await client.create(Pod, pod())
         await wait_until(lambda: file_text(folder / "x") == "kept")
         await client.delete(CLAIMS, KEY)
-        # The pod still has it.
+        # The pod still uses the claim.
         assert (await client.get(CLAIMS, KEY)).is_terminating
         assert file_text(folder / "x") == "kept"
         await client.delete(Pod, Key("default", "p"))
-        await gone(client)
+        await wait_until_deleted(client)
         await wait_until(lambda: not folder.exists())
-        # One that nobody ever used goes at once.
+        # A claim that no pod ever used is deleted at once.
         await client.create(CLAIMS, CLAIM)
         await client.delete(CLAIMS, KEY)
-        await gone(client)
+        await wait_until_deleted(client)
 
 
 @pytest.mark.parametrize(

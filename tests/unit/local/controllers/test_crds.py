@@ -1,4 +1,4 @@
-"""Custom resources, from their definition to their end, on a running plane."""
+"""Custom resources on a running plane, from the creation of a CRD to its deletion."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -43,9 +43,9 @@ async def test_definition_is_accepted_and_served(plane: PlaneClient) -> None:
 
 async def test_objects_are_pruned_and_validated(plane: PlaneClient) -> None:
     await define(plane)
-    made = await plane.call("POST", WIDGETS, widget(spec={"size": 3, "colour": "red"}))
-    assert (made.status, made.body["spec"]) == (201, {"size": 3})
-    assert made.warnings == ['299 - "unknown field \\"spec.colour\\""']
+    created = await plane.call("POST", WIDGETS, widget(spec={"size": 3, "colour": "red"}))
+    assert (created.status, created.body["spec"]) == (201, {"size": 3})
+    assert created.warnings == ['299 - "unknown field \\"spec.colour\\""']
     wrong = await plane.call("POST", WIDGETS, widget("v", spec={"size": "big"}))
     assert (wrong.status, wrong.body["details"]["causes"][0]["field"]) == (422, "spec.size")
 
@@ -62,8 +62,8 @@ async def test_kind_must_be_said_and_right(plane: PlaneClient) -> None:
 
 async def test_status_is_apart_when_it_is_a_subresource(plane: PlaneClient) -> None:
     await define(plane, subresources={"status": {}})
-    made = await plane.call("POST", WIDGETS, widget(spec={"size": 1}, status={"ready": 1}))
-    assert "status" not in made.body
+    created = await plane.call("POST", WIDGETS, widget(spec={"size": 1}, status={"ready": 1}))
+    assert "status" not in created.body
     patch = {"metadata": {"labels": {"x": "y"}}, "spec": {"size": 9}, "status": {"ready": 1}}
     changed = (await plane.call("PATCH", f"{WIDGETS}/w/status", patch, media=MERGE)).body
     assert (changed["spec"], changed["status"]) == ({"size": 1}, {"ready": 1})
@@ -75,8 +75,8 @@ async def test_scale_is_where_the_definition_says(plane: PlaneClient) -> None:
     scale = {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.ready"}
     await define(plane, subresources={"status": {}, "scale": scale})
     await plane.call("POST", WIDGETS, widget(spec={"size": 2}))
-    shown = (await plane.call("GET", f"{WIDGETS}/w/scale")).body
-    assert (shown["kind"], shown["spec"], shown["status"]) == ("Scale", {"replicas": 2}, {"replicas": 0})
+    scale = (await plane.call("GET", f"{WIDGETS}/w/scale")).body
+    assert (scale["kind"], scale["spec"], scale["status"]) == ("Scale", {"replicas": 2}, {"replicas": 0})
     await plane.call("PATCH", f"{WIDGETS}/w/scale", {"spec": {"replicas": 5}}, media=MERGE)
     assert (await plane.call("GET", f"{WIDGETS}/w")).body["spec"] == {"size": 5}
     below = await plane.call("PATCH", f"{WIDGETS}/w/scale", {"spec": {"replicas": -1}}, media=MERGE)
@@ -100,9 +100,9 @@ async def test_deleted_definition_takes_its_objects_with_it(plane: PlaneClient) 
 
 async def test_definition_waits_for_finalizers_and_takes_nothing_new(plane: PlaneClient) -> None:
     await define(plane)
-    held = widget()
-    held["metadata"]["finalizers"] = ["example.com/hold"]
-    await plane.call("POST", WIDGETS, held)
+    protected = widget()
+    protected["metadata"]["finalizers"] = ["example.com/hold"]
+    await plane.call("POST", WIDGETS, protected)
     await plane.call("DELETE", CRD)
     refused = await plane.call("POST", WIDGETS, widget("late"))
     assert refused.status == 403

@@ -1,4 +1,4 @@
-"""Which node a plain pod gets, and why none; and when it is looked at again."""
+"""The node of a plain pod, the reason for none, and when the pod is tried again."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -55,8 +55,8 @@ def machine(name: str = "one", *, cpu: str = "4", **spec: object) -> Node:
 
 def pod(cpu: str = "1", *, name: str = "p", node: str = "", phase: str = "Pending", **spec: object) -> Pod:
     container = Container(name="main", resources=ResourceRequirements(requests={"cpu": cpu}))
-    made = make_pod(name, phase=phase)
-    return msgspec.structs.replace(made, spec=PodSpec(containers=(container,), node_name=node, **spec))  # type: ignore[arg-type]
+    unbound = make_pod(name, phase=phase)
+    return msgspec.structs.replace(unbound, spec=PodSpec(containers=(container,), node_name=node, **spec))  # type: ignore[arg-type]
 
 
 def test_a_pod_gets_the_first_node_that_fits() -> None:
@@ -64,13 +64,13 @@ def test_a_pod_gets_the_first_node_that_fits() -> None:
 
 
 def test_what_runs_counts_and_what_has_ended_does_not() -> None:
-    there = [
+    pods = [
         pod("3", name="a", node="one", phase="Running"),
         pod("3", name="b", node="one", phase="Succeeded"),
     ]
-    assert select_node(pod("1"), [machine()], there) == ("one", "")
-    assert select_node(pod("2"), [machine()], there) == ("", "0/1 nodes are available: 1 Insufficient cpu.")
-    assert str(node_usage(there)["one"]["cpu"]) == "3"
+    assert select_node(pod("1"), [machine()], pods) == ("one", "")
+    assert select_node(pod("2"), [machine()], pods) == ("", "0/1 nodes are available: 1 Insufficient cpu.")
+    assert str(node_usage(pods)["one"]["cpu"]) == "3"
 
 
 def test_every_reason_is_counted() -> None:
@@ -137,7 +137,7 @@ def test_only_unbound_pods_of_the_default_scheduler_wait(found: Pod, expected: b
     assert needs_binding(found) is expected
 
 
-# When a pod is looked at again
+# When a pod is tried again
 
 
 def test_room_that_is_given_back_brings_back_all_who_wait() -> None:
@@ -165,16 +165,18 @@ def test_room_that_is_given_back_brings_back_all_who_wait() -> None:
 
 def test_whoever_waited_longest_comes_first() -> None:
     def waiter(name: str, minute: int) -> Pod:
-        made = pod(name=name)
+        unbound = pod(name=name)
         at = datetime(2026, 1, 1, 0, minute, tzinfo=UTC)
-        return msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, creation_timestamp=at))
+        return msgspec.structs.replace(
+            unbound, metadata=msgspec.structs.replace(unbound.metadata, creation_timestamp=at)
+        )
 
     there = [waiter("b", 2), waiter("c", 1), waiter("a", 2), pod(name="bound", node="one")]
     assert [key.name for key in unbound_pods(there)] == ["c", "a", "b"]
 
 
 class Town(NamedTuple):
-    """A server with one node of one core, and a binder whose clock stands still."""
+    """A server with one node of one core, and a scheduler whose clock does not advance."""
 
     client: Client
     pods: Informer[Pod]
@@ -185,9 +187,9 @@ class Town(NamedTuple):
             Pod, {"metadata": {"name": name}, "spec": {"containers": [container]}}, namespace="default"
         )
 
-    async def until(self, name: str, told: Any) -> None:
+    async def until(self, name: str, holds: Any) -> None:
         async with asyncio.timeout(60):
-            await self.pods.wait_until(lambda cache: any(told(each) for each in cache if each.metadata.name == name))
+            await self.pods.wait_until(lambda cache: any(holds(pod) for pod in cache if pod.metadata.name == name))
 
     async def end(self, name: str) -> None:
         await self.client.patch(
@@ -215,7 +217,7 @@ async def town() -> AsyncIterator[Town]:
         await client.create(Node, {"metadata": {"name": "one"}, "status": status})
         one = Key("", "one")
         await client.patch(Node, one, {"status": status}, form=PatchType.MERGE, subresource="status")
-        # A new node has a taint until its kubelet says that it is ready.
+        # A new node has a taint until its kubelet reports it as ready.
         await client.patch(Node, one, {"spec": {"taints": None}}, form=PatchType.MERGE)
         manager = Manager(client, FakeClock())
         pods, nodes = manager.informer(Pod), manager.informer(Node)
@@ -232,8 +234,8 @@ async def town() -> AsyncIterator[Town]:
         running.cancel()
 
 
-def refused(found: Pod) -> bool:
-    return any(each.type == "PodScheduled" and each.status == "False" for each in found.status.conditions)
+def refused(pod: Pod) -> bool:
+    return any(condition.type == "PodScheduled" and condition.status == "False" for condition in pod.status.conditions)
 
 
 async def test_a_pod_is_bound_as_soon_as_room_frees_up_and_nobody_gets_the_same_room(town: Town) -> None:
@@ -244,7 +246,7 @@ async def test_a_pod_is_bound_as_soon_as_room_frees_up_and_nobody_gets_the_same_
         await town.until(name, refused)
     await town.end("first")
     await town.until("second", lambda found: found.spec.node_name)
-    # Both were looked at when the first one ended.
+    # Both were tried when the first pod ended.
     assert town.bound() == {"first", "second"}
     await town.client.delete(Pod, Key("default", "second"), grace=timedelta())
     await town.until("third", lambda found: found.spec.node_name)

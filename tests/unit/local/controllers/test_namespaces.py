@@ -1,4 +1,4 @@
-"""The life of namespaces, on a running plane."""
+"""Namespaces on a running plane."""
 
 from collections.abc import AsyncIterator
 
@@ -32,15 +32,15 @@ async def test_service_account_comes_and_comes_back(plane: PlaneClient) -> None:
 
 async def test_deleted_namespace_takes_everything_with_it(plane: PlaneClient) -> None:
     await plane.call("POST", f"{SPACES}/one/configmaps", {"metadata": {"name": "a"}})
-    gone = await plane.call("DELETE", f"{SPACES}/one")
-    assert gone.body["status"]["phase"] == "Terminating"
+    response = await plane.call("DELETE", f"{SPACES}/one")
+    assert response.body["status"]["phase"] == "Terminating"
     await plane.poll_status(f"{SPACES}/one", 404)
     assert (await plane.call("GET", f"{SPACES}/one/configmaps/a")).status == 404
 
 
 async def test_namespace_waits_for_finalizers_inside_and_takes_nothing_new(plane: PlaneClient) -> None:
-    held = {"metadata": {"name": "a", "finalizers": ["example.com/hold"]}}
-    await plane.call("POST", f"{SPACES}/one/configmaps", held)
+    config_map = {"metadata": {"name": "a", "finalizers": ["example.com/hold"]}}
+    await plane.call("POST", f"{SPACES}/one/configmaps", config_map)
     await plane.call("DELETE", f"{SPACES}/one")
     refused = await plane.call("POST", f"{SPACES}/one/configmaps", {"metadata": {"name": "b"}})
     assert (refused.status, refused.body["details"]["causes"][0]["reason"]) == (403, "NamespaceTerminating")

@@ -1,4 +1,4 @@
-"""Addresses and names of pods."""
+"""Addresses and host names of isolated pods."""
 
 from pathlib import Path
 
@@ -13,9 +13,9 @@ def key(name: str) -> Key:
 
 def test_a_name_keeps_its_address_and_no_two_have_the_same(tmp_path: Path) -> None:
     numbers = PodAddressPool(tmp_path / "n")
-    found = {name: numbers.address_of(key(name)) for name in "abc"}
-    assert len({*found.values(), GATEWAY}) == 4
-    assert PodAddressPool(tmp_path / "n").address_of(key("b")) == found["b"]
+    addresses = {name: numbers.address_of(key(name)) for name in "abc"}
+    assert len({*addresses.values(), GATEWAY}) == 4
+    assert PodAddressPool(tmp_path / "n").address_of(key("b")) == addresses["b"]
 
 
 def test_an_address_that_was_given_back_is_not_given_out_at_once(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the node does about a pod."""
+"""The plan for a pod."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -8,7 +8,6 @@ import pytest
 from gangline.node.pods.plan import (
     DEADLINE_EXCEEDED,
     Activity,
-    Backoff,
     ContainerExit,
     ContainerObservation,
     ContainerRun,
@@ -22,7 +21,9 @@ from gangline.node.pods.plan import (
     Termination,
     plan,
     pod_has_finished,
+    restart_delay,
 )
+from gangline.node.settings import Backoff
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 GRACE = timedelta(seconds=30)
@@ -145,15 +146,16 @@ def test_back_off_doubles_to_five_minutes(streak: int, delay: int) -> None:
 def test_back_off_starts_anew_after_ten_minutes_of_running() -> None:
     long = ended(code=1, streak=7, lasted=timedelta(minutes=10))
     assert steps(long, policy="Always") == (StartContainer("main", 8, 1),)
-    assert Backoff().scaled(0.1).delay(ContainerRun(3, streak=1, started_at=NOW, exit=ContainerExit(1, NOW))) == second(
-        1
-    )
+    short = ContainerRun(3, streak=1, started_at=NOW, exit=ContainerExit(1, NOW))
+    assert restart_delay(short, Backoff(initial=second(1))) == second(1)
 
 
 def test_what_cannot_start_is_tried_again_in_time() -> None:
-    held = ContainerObservation("main", waiting=ContainerWaiting("CreateContainerConfigError", "no", NOW + second(2)))
-    assert plan(observed(held)).wake_after == second(2)
-    assert steps(held, now=NOW + second(2)) == (StartContainer("main", 0, 0),)
+    waiting = ContainerObservation(
+        "main", waiting=ContainerWaiting("CreateContainerConfigError", "no", NOW + second(2))
+    )
+    assert plan(observed(waiting)).wake_after == second(2)
+    assert steps(waiting, now=NOW + second(2)) == (StartContainer("main", 0, 0),)
 
 
 def test_an_unhealthy_container_is_stopped() -> None:
@@ -175,8 +177,8 @@ def test_deletion_stops_all_then_sidecars_then_releases() -> None:
         StopContainer("b", second(7)),
     )
     assert steps(side, ended("a"), ended("b"), stop_by=by) == (StopContainer("side", second(7)),)
-    gone = ended("side", 0, Role.SIDECAR)
-    assert steps(gone, ended("a"), ended("b"), stop_by=by) == (ReleasePod(),)
+    ended_sidecar = ended("side", 0, Role.SIDECAR)
+    assert steps(ended_sidecar, ended("a"), ended("b"), stop_by=by) == (ReleasePod(),)
     assert steps(ContainerObservation("a"), stop_by=by) == (ReleasePod(),)
 
 
@@ -185,12 +187,12 @@ def test_a_container_that_is_starting_holds_the_release() -> None:
 
 
 def test_deadline_ends_the_pod() -> None:
-    seen = observed(alive(), policy="Always", start_time=NOW - second(9), deadline=second(10))
-    assert plan(seen).wake_after == second(1)
-    late = plan(msgspec.structs.replace(seen, now=NOW + second(1)))
+    running = observed(alive(), policy="Always", start_time=NOW - second(9), deadline=second(10))
+    assert plan(running).wake_after == second(1)
+    late = plan(msgspec.structs.replace(running, now=NOW + second(1)))
     assert (late.termination, late.steps) == (DEADLINE_EXCEEDED, (StopContainer("main", GRACE),))
-    again = msgspec.structs.replace(seen, now=NOW + second(1), containers=(ended(code=143),))
-    assert plan(again).steps == ()
+    stopped = msgspec.structs.replace(running, now=NOW + second(1), containers=(ended(code=143),))
+    assert plan(stopped).steps == ()
 
 
 def test_an_evicted_pod_is_not_started_again() -> None:

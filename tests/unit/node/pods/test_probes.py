@@ -11,9 +11,10 @@ from aiohttp import web
 
 from gangline.api.meta import JSON
 from gangline.base.clock import SystemClock
-from gangline.node.pods.probes import ContainerTarget, ThresholdCounter, run_action, run_probe
+from gangline.node.pod_types import Action, Probe
+from gangline.node.pods.probes import ThresholdCounter, run_action, run_probe
 from gangline.node.ports import bind_port
-from gangline.node.types import Action, Probe
+from gangline.node.runtime.runtime import ContainerTarget
 from gangline.testing.clock import FakeClock, settle
 
 
@@ -55,7 +56,7 @@ async def test_tcp_passes_when_somebody_listens(tmp_path: Path) -> None:
     listening.listen()
     port = listening.getsockname()[1]
     assert await tried(tmp_path, tcpSocket={"port": port}) == ""
-    # The address book may have given the pod another port than it wrote.
+    # The node may have allocated another port than the one in the spec.
     assert await tried(tmp_path, {"2222": port}, tcpSocket={"port": 2222}) == ""
     listening.close()
     assert "Connect call failed" in await tried(tmp_path, tcpSocket={"port": port})
@@ -81,15 +82,15 @@ def test_thresholds(results: str, states: list[bool | None]) -> None:
 
 async def test_probes_wait_and_repeat_by_the_clock(tmp_path: Path) -> None:
     clock = FakeClock()
-    told: list[bool] = []
+    states: list[bool] = []
     probe = msgspec.convert({"sleep": {"seconds": 0}, "initialDelaySeconds": 5, "periodSeconds": 10}, Probe)
     async with asyncio.TaskGroup() as group:
         target = ContainerTarget({}, tmp_path)
-        task = group.create_task(run_probe(probe, target, clock, lambda well, _: told.append(well)))
+        task = group.create_task(run_probe(probe, target, clock, lambda healthy, _: states.append(healthy)))
         await settle()
-        assert told == []
+        assert states == []
         await clock.advance(timedelta(seconds=5))
-        assert told == [True]
+        assert states == [True]
         await clock.advance(timedelta(seconds=20))
-        assert told == [True] * 3
+        assert states == [True] * 3
         task.cancel()

@@ -1,4 +1,4 @@
-"""Reports on their way from a program to its pod: seldom, and the last always."""
+"""Progress reports: written at a limited rate, the last always."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -13,15 +13,15 @@ PERIOD = timedelta(seconds=5)
 
 
 class Desk:
-    """A run's file, and what was told of it."""
+    """The progress file of a run, and the lines reported from it."""
 
-    def __init__(self, folder: Path, told: str = "") -> None:
-        self.clock, self.told = FakeClock(), list[str]()
+    def __init__(self, folder: Path, reported: str = "") -> None:
+        self.clock, self.reported = FakeClock(), list[str]()
         self.files = RunFiles(folder, 0)
-        self.reports = ProgressReporter("u", told, self.told.append, ReportLimiter(PERIOD), self.clock)
+        self.reports = ProgressReporter("u", reported, self.reported.append, ReportLimiter(PERIOD), self.clock)
 
     def says(self, text: str) -> None:
-        """As the shim writes it: a new file each time."""
+        """Write the file as the shim does: a new file each time."""
         new = self.files.progress_file.with_suffix(".new")
         new.write_text(text)
         new.replace(self.files.progress_file)
@@ -30,7 +30,7 @@ class Desk:
         self.says(f'{{"progress": {{"step": {number}}}}}')
         return f'{{"progress":{{"step":{number}}}}}'
 
-    def look(self, *, final: bool = False) -> None:
+    def poll(self, *, final: bool = False) -> None:
         self.reports.poll([self.files], final=final)
 
 
@@ -40,48 +40,48 @@ def desk(tmp_path: Path) -> Desk:
 
 
 def test_a_program_that_reports_nothing_is_not_told_of(desk: Desk) -> None:
-    desk.look()
-    desk.look(final=True)
-    assert desk.told == []
+    desk.poll()
+    desk.poll(final=True)
+    assert desk.reported == []
 
 
 async def test_the_first_is_told_at_once_and_the_next_when_it_is_due(desk: Desk) -> None:
-    told = [desk.step(1)]
-    desk.look()
-    assert desk.told == told
+    reported = [desk.step(1)]
+    desk.poll()
+    assert desk.reported == reported
     desk.step(2)
-    desk.look()
+    desk.poll()
     await desk.clock.advance(PERIOD / 2)
-    told.append(desk.step(3))
-    desk.look()
-    assert desk.told == told[:1]
+    reported.append(desk.step(3))
+    desk.poll()
+    assert desk.reported == reported[:1]
     await desk.clock.advance(PERIOD / 2)
-    desk.look()
-    assert desk.told == told
+    desk.poll()
+    assert desk.reported == reported
 
 
 def test_the_last_is_told_though_it_is_not_due(desk: Desk) -> None:
     desk.step(1)
-    desk.look()
+    desk.poll()
     last = desk.step(2)
-    desk.look(final=True)
-    desk.look(final=True)
-    assert desk.told[1:] == [last]
+    desk.poll(final=True)
+    desk.poll(final=True)
+    assert desk.reported[1:] == [last]
 
 
 def test_what_is_no_report_is_not_told(desk: Desk) -> None:
     desk.says('{"progress": "fine", "of": "something else"}')
-    desk.look(final=True)
+    desk.poll(final=True)
     desk.says("x" * 100_000)
-    desk.look(final=True)
-    assert desk.told == []
+    desk.poll(final=True)
+    assert desk.reported == []
 
 
 def test_what_the_api_has_already_is_not_told_again(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, told='{"progress":{"step":7}}')
+    desk = Desk(tmp_path, reported='{"progress":{"step":7}}')
     desk.step(7)
-    desk.look(final=True)
-    assert desk.told == []
+    desk.poll(final=True)
+    assert desk.reported == []
 
 
 def test_many_pods_together_are_told_of_less_often() -> None:

@@ -1,4 +1,4 @@
-"""What the API is told about a pod."""
+"""The status of a pod."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -42,9 +42,9 @@ def observed(*containers: ContainerObservation, policy: str = "Never", **more: o
     return msgspec.structs.replace(PodObservation(containers, NOW, policy, start_time=NOW), **more)
 
 
-def main(seen: PodObservation, named: PodStatusContext = NAMED) -> JSON:
-    found: JSON = pod_status(seen, named)["containerStatuses"][0]
-    return found
+def main(pod: PodObservation, context: PodStatusContext = NAMED) -> JSON:
+    status: JSON = pod_status(pod, context)["containerStatuses"][0]
+    return status
 
 
 @pytest.mark.parametrize(
@@ -126,13 +126,13 @@ def test_what_is_missing_is_told() -> None:
     assert status["state"]["waiting"]["message"] == 'secret "s" not found'
 
 
-def conditions(seen: PodObservation, named: PodStatusContext = NAMED) -> dict[str, JSON]:
-    return {each["type"]: each for each in pod_status(seen, named)["conditions"]}
+def conditions(pod: PodObservation, context: PodStatusContext = NAMED) -> dict[str, JSON]:
+    return {condition["type"]: condition for condition in pod_status(pod, context)["conditions"]}
 
 
 def test_conditions_of_a_pod_that_is_well() -> None:
-    found = conditions(observed(alive()))
-    assert {kind: each["status"] for kind, each in found.items()} == {
+    by_type = conditions(observed(alive()))
+    assert {kind: condition["status"] for kind, condition in by_type.items()} == {
         "PodReadyToStartContainers": "True",
         "Initialized": "True",
         "Ready": "True",
@@ -141,16 +141,18 @@ def test_conditions_of_a_pod_that_is_well() -> None:
 
 
 def test_conditions_name_who_is_not_ready() -> None:
-    found = conditions(observed(alive("a", ready=False), alive("b"), ContainerObservation("c")))
-    assert found["Ready"]["reason"] == "ContainersNotReady"
-    assert found["Ready"]["message"] == "containers with unready status: [a c]"
+    by_type = conditions(observed(alive("a", ready=False), alive("b"), ContainerObservation("c")))
+    assert by_type["Ready"]["reason"] == "ContainersNotReady"
+    assert by_type["Ready"]["message"] == "containers with unready status: [a c]"
     waiting = conditions(observed(ContainerObservation("i", Role.INIT), ContainerObservation("main")))
     assert waiting["Initialized"]["message"] == "containers with incomplete status: [i]"
 
 
 def test_a_completed_pod_is_not_ready_for_that_reason() -> None:
-    found = conditions(observed(ended()))
-    assert [found[each]["reason"] for each in ("Initialized", "Ready", "ContainersReady")] == ["PodCompleted"] * 3
+    by_type = conditions(observed(ended()))
+    assert [by_type[condition]["reason"] for condition in ("Initialized", "Ready", "ContainersReady")] == [
+        "PodCompleted"
+    ] * 3
 
 
 def test_transition_times_move_with_the_status_only() -> None:
@@ -159,9 +161,9 @@ def test_transition_times_move_with_the_status_only() -> None:
         Condition(type="Initialized", status="True", last_transition_time=long_ago),
         Condition(type="Ready", status="False", last_transition_time=long_ago),
     )
-    found = conditions(observed(alive()), msgspec.structs.replace(NAMED, previous_conditions=before))
-    assert found["Initialized"]["lastTransitionTime"] == "2025-12-31T12:00:00Z"
-    assert found["Ready"]["lastTransitionTime"] == "2026-01-01T12:00:00Z"
+    by_type = conditions(observed(alive()), msgspec.structs.replace(NAMED, previous_conditions=before))
+    assert by_type["Initialized"]["lastTransitionTime"] == "2025-12-31T12:00:00Z"
+    assert by_type["Ready"]["lastTransitionTime"] == "2026-01-01T12:00:00Z"
 
 
 def test_readiness_gates_hold_a_pod_back() -> None:

@@ -1,4 +1,4 @@
-"""Statuses are written until the API has them; the node keeps saying that it lives."""
+"""Statuses are written with retries; the node renews its heartbeat."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -61,8 +61,8 @@ async def test_while_the_api_is_away_only_the_newest_is_kept() -> None:
 async def test_somebody_elses_change_is_not_lost() -> None:
     api, clock = NodeApi(), FakeClock()
     async with writing(api, clock) as writer:
-        theirs = {"type": "PodScheduled", "status": "True"}
-        await api.client().patch(Pod, default_key("p"), {"status": {"conditions": [theirs]}}, subresource="status")
+        scheduled = {"type": "PodScheduled", "status": "True"}
+        await api.client().patch(Pod, default_key("p"), {"status": {"conditions": [scheduled]}}, subresource="status")
         writer.set_status(status("Running"))
         await writer.wait_written()
     assert [each["type"] for each in api.stored_pod("p")["status"]["conditions"]] == ["Ready", "PodScheduled"]
@@ -159,7 +159,7 @@ async def test_an_annotation_alone_writes_no_status() -> None:
 
 
 class Guarded(NodeApi):
-    """An API in which a node may write statuses, and nothing else."""
+    """An API in which the node may write statuses only."""
 
     async def send(self, request: Request, *, timeout: timedelta | None = None) -> Response:
         if request.method == "PATCH" and not request.path.endswith("/status"):
@@ -183,8 +183,8 @@ async def test_a_lost_node_is_unknown_and_takes_nobody_until_it_is_back() -> Non
     registration = NodeRegistration(api.client(clock), {"cpu": Quantity.of("2")}, NodeSettings(), clock)
 
     def ready() -> str:
-        found = api.objects["nodes", "", "local"]["status"]["conditions"]
-        status: str = next(each["status"] for each in found if each["type"] == "Ready")
+        conditions = api.objects["nodes", "", "local"]["status"]["conditions"]
+        status: str = next(condition["status"] for condition in conditions if condition["type"] == "Ready")
         return status
 
     def taints() -> set[str]:

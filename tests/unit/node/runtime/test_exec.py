@@ -1,4 +1,4 @@
-"""Commands beside a container's process: real processes, and time in our hands."""
+"""Commands beside a container's process: real processes, with a fake clock."""
 
 import asyncio
 import os
@@ -8,9 +8,9 @@ import psutil
 import pytest
 
 from gangline.kube.podstreams import ExecFailed
-from gangline.node.pods.probes import ContainerTarget
 from gangline.node.runtime.exec import DRAIN_TIMEOUT, ExecProcess, exec_command
 from gangline.node.runtime.paths import PathMapping
+from gangline.node.runtime.runtime import ContainerTarget
 from gangline.testing.clock import FakeClock, settle
 
 WAIT = 60.0
@@ -27,14 +27,14 @@ def target(tmp_path: Path) -> ContainerTarget:
 
 
 async def everything(running: ExecProcess, output: int) -> bytes:
-    said = b""
+    text = b""
     while data := await running.read(output):
-        said += data
-    return said
+        text += data
+    return text
 
 
 async def test_slow_reader_gets_everything(target: ContainerTarget, clock: FakeClock) -> None:
-    # More than we read ahead, so that some of it is still in the pipe when the command ends.
+    # More than is read ahead, so that some output is still in the pipe when the command ends.
     command = ["head", "-c", "150000", "/dev/zero"]
     async with asyncio.timeout(WAIT), exec_command(target, command, clock, stdin=False, tty=False) as running:
         assert await running.wait() == 0
@@ -54,11 +54,11 @@ async def test_output_ends_though_an_heir_holds_the_pipe(target: ContainerTarget
         await settle()
         assert not any(task.done() for task in reading)
         await clock.advance(DRAIN_TIMEOUT)
-        said = await reading[0]
+        pid = await reading[0]
         assert await reading[1] == b""
-    heir = psutil.Process(int(said))
-    assert heir.is_running()
-    heir.kill()
+    descendant = psutil.Process(int(pid))
+    assert descendant.is_running()
+    descendant.kill()
 
 
 async def test_leaving_early_kills_the_command_and_its_children(target: ContainerTarget, clock: FakeClock) -> None:

@@ -1,4 +1,4 @@
-"""The pieces of the launch agent."""
+"""Parts of the MPI launch agent."""
 
 import os
 import select
@@ -34,7 +34,7 @@ def pair() -> Iterator[tuple[FrameConnection, FrameConnection]]:
 
 
 def unmasked(frame: bytes) -> bytes:
-    """What a server would send: the same without a mask, which in ours is all zeros."""
+    """The frame as a server sends it: without the mask, which is all zeros in ours."""
     size = frame[1] & 127
     at = {126: 4, 127: 10}.get(size, 2)
     return frame[:1] + bytes((size,)) + frame[2:at] + frame[at + 4 :]
@@ -69,8 +69,8 @@ def test_a_ping_is_answered(pair: tuple[FrameConnection, FrameConnection]) -> No
 
 
 def test_words_are_one_command_line() -> None:
-    asked = ExecRequest(["-x", "pod-1", "orted", "-mca", "ess", '"env"'])
-    assert (asked.pod, asked.script, asked.container) == ("pod-1", 'orted -mca ess "env"', "")
+    request = ExecRequest(["-x", "pod-1", "orted", "-mca", "ess", '"env"'])
+    assert (request.pod, request.script, request.container) == ("pod-1", 'orted -mca ess "env"', "")
 
 
 @pytest.mark.parametrize("words", [[], ["pod"], ["-x", "pod"], ["--container", "c", "pod"]])
@@ -95,13 +95,13 @@ def test_the_code_is_in_the_status() -> None:
 
 
 class Printed:
-    """A pipe that several outlets write to."""
+    """A pipe that several outputs write to."""
 
     def __init__(self) -> None:
         self.reads, self.writes = os.pipe()
 
     def text(self) -> bytes:
-        """What is there now."""
+        """The data in the pipe now."""
         return os.read(self.reads, 2**17) if select.select([self.reads], [], [], 0)[0] else b""
 
     def close(self) -> None:
@@ -144,7 +144,7 @@ def test_time_runs_from_the_first_piece_that_is_held(printed: Printed, monkeypat
     now = 100.09
     outlet.feed(b"2")
     assert outlet.flush_delay() == pytest.approx(0.01)
-    # Another line has its own time.
+    # Each line has its own deadline.
     outlet.feed(b"\n3")
     assert outlet.flush_delay() == pytest.approx(0.1)
     now = 101.0
@@ -154,7 +154,7 @@ def test_time_runs_from_the_first_piece_that_is_held(printed: Printed, monkeypat
 def test_the_beginning_of_a_line_does_not_wait_for_ever(
     pair: tuple[FrameConnection, FrameConnection], printed: Printed
 ) -> None:
-    """A prompt, a row of dots: it goes out while the command still runs."""
+    """An incomplete line, as a prompt, is written while the command still runs."""
     wire, server = pair
     quiet, closes = os.pipe()
     codes: list[int] = []
@@ -180,14 +180,14 @@ def test_the_beginning_of_a_line_does_not_wait_for_ever(
 
 def test_only_who_names_a_launch_agent_gets_settings_of_mpi() -> None:
     assert mpi_env({"HOME": "/"}, loopback="lo", own_name=False, root=True) == {}
-    found = mpi_env({"OMPI_MCA_plm_rsh_agent": "x"}, loopback="lo", own_name=False, root=False)
-    assert found["OMPI_MCA_btl_tcp_if_include"] == "lo"
-    assert found["OMPI_MCA_btl"] == "tcp,self"
-    assert not [name for name in found if "ROOT" in name]
+    env = mpi_env({"OMPI_MCA_plm_rsh_agent": "x"}, loopback="lo", own_name=False, root=False)
+    assert env["OMPI_MCA_btl_tcp_if_include"] == "lo"
+    assert env["OMPI_MCA_btl"] == "tcp,self"
+    assert not [name for name in env if "ROOT" in name]
 
 
 def test_pods_with_a_name_and_a_network_of_their_own_may_use_all_there_is() -> None:
-    found = mpi_env({"HYDRA_LAUNCHER_EXEC": "x"}, loopback="", own_name=True, root=True)
-    assert "OMPI_MCA_btl" not in found
-    assert not [name for name in found if "if_include" in name]
-    assert found["OMPI_ALLOW_RUN_AS_ROOT"] == "1"
+    env = mpi_env({"HYDRA_LAUNCHER_EXEC": "x"}, loopback="", own_name=True, root=True)
+    assert "OMPI_MCA_btl" not in env
+    assert not [name for name in env if "if_include" in name]
+    assert env["OMPI_ALLOW_RUN_AS_ROOT"] == "1"

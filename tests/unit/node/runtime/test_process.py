@@ -12,14 +12,8 @@ from gangline.api.meta import Key
 from gangline.base.clock import SystemClock
 from gangline.node.checkpoint import KillReason, RunFiles, RunRecord, StateFolder
 from gangline.node.logs import read_lines
-from gangline.node.runtime.process import (
-    ProcessSpec,
-    StartFailed,
-    SupervisedProcess,
-    adopt,
-    launch,
-    wait_for_start,
-)
+from gangline.node.runtime.process import SupervisedProcess, adopt, launch, wait_for_start
+from gangline.node.runtime.runtime import ProcessSpec, StartFailed
 
 CLOCK = SystemClock()
 
@@ -32,8 +26,8 @@ def files(tmp_path: Path) -> RunFiles:
 async def started(
     files: RunFiles, *command: str, folder: Path | None = None, size: int = 2**20, count: int = 5
 ) -> SupervisedProcess:
-    where = folder or files.folder.parent
-    spec = ProcessSpec(command, dict(os.environ), where, max_log_bytes=size, max_log_files=count)
+    working_dir = folder or files.folder.parent
+    spec = ProcessSpec(command, dict(os.environ), working_dir, max_log_bytes=size, max_log_files=count)
     return await launch(spec, RunRecord(f"id-{files.attempt}-{os.getpid()}", files.attempt), files, CLOCK)
 
 
@@ -41,13 +35,13 @@ async def finished(files: RunFiles, *command: str, size: int = 2**20, count: int
     process = await started(files, *command, size=size, count=count)
     async with asyncio.timeout(60):
         await process.wait()
-    said = files.exit_record()
-    assert said is not None
-    return said.code
+    record = files.exit_record()
+    assert record is not None
+    return record.code
 
 
 async def until(file: Path) -> str:
-    """What a process writes for us."""
+    """The text that a process writes into a file."""
     async with asyncio.timeout(60):
         while not (text := written(file)):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
@@ -59,7 +53,7 @@ def written(file: Path) -> str:
 
 
 def reap() -> None:
-    """A shim that was abandoned is still our child."""
+    """Reap an abandoned shim, which is still our child."""
     os.waitpid(-1, 0)
 
 
@@ -73,14 +67,14 @@ def living(pid: int) -> bool:
 @pytest.mark.parametrize(("script", "code"), [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", -9)])
 async def test_the_exit_code_is_written_down(files: RunFiles, script: str, code: int) -> None:
     assert await finished(files, "sh", "-c", script) == code
-    assert not files.is_alive()
+    assert not files.lock.is_held()
 
 
 async def test_output_is_kept_in_cri_lines(files: RunFiles) -> None:
     await finished(files, "sh", "-c", "echo out; echo err >&2; printf tail")
-    found = [(entry.stream, entry.complete, entry.text) for entry in read_lines(files.log_file)]
-    assert (b"stderr", True, b"err") in found
-    assert [each for each in found if each[0] == b"stdout"] == [
+    lines = [(line.stream, line.complete, line.text) for line in read_lines(files.log_file)]
+    assert (b"stderr", True, b"err") in lines
+    assert [line for line in lines if line[0] == b"stdout"] == [
         (b"stdout", True, b"out"),
         (b"stdout", False, b"tail"),
     ]
@@ -88,9 +82,9 @@ async def test_output_is_kept_in_cri_lines(files: RunFiles) -> None:
 
 async def test_a_long_line_is_cut_and_whole_again(files: RunFiles) -> None:
     await finished(files, "sh", "-c", "head -c 50000 /dev/zero | tr '\\0' x; echo; echo next")
-    found = list(read_lines(files.log_file))
-    assert [entry.complete for entry in found] == [False, False, False, True, True]
-    assert len(b"".join(entry.text for entry in found[:4])) == 50000
+    lines = list(read_lines(files.log_file))
+    assert [line.complete for line in lines] == [False, False, False, True, True]
+    assert len(b"".join(line.text for line in lines[:4])) == 50000
 
 
 async def test_logs_are_rotated(files: RunFiles) -> None:
@@ -114,7 +108,7 @@ async def test_what_cannot_be_executed_is_told(files: RunFiles, tmp_path: Path) 
         await started(files, "./plain")
     with pytest.raises(StartFailed, match=r"nowhere: No such file"):
         await started(files, "true", folder=tmp_path / "nowhere")
-    assert not files.is_alive()
+    assert not files.lock.is_held()
 
 
 async def test_terminate_reaches_the_whole_group(files: RunFiles, tmp_path: Path) -> None:
@@ -143,9 +137,9 @@ async def test_another_node_adopts_what_lives(files: RunFiles, tmp_path: Path) -
     (tmp_path / "go").touch()
     async with asyncio.timeout(60):
         await second.wait()
-    said = files.exit_record()
-    assert said is not None
-    assert said.code == 6
+    record = files.exit_record()
+    assert record is not None
+    assert record.code == 6
     assert adopt(files, CLOCK) is None
     reap()
 
@@ -157,38 +151,38 @@ async def test_adopted_processes_can_be_killed(files: RunFiles) -> None:
     process.kill()
     async with asyncio.timeout(60):
         await process.wait()
-    said = files.exit_record()
-    assert said is not None
-    assert said.code == -9
+    record = files.exit_record()
+    assert record is not None
+    assert record.code == -9
     reap()
 
 
 async def test_a_lock_without_a_process_is_a_shim_at_work(files: RunFiles) -> None:
     files.begin(RunRecord("id", 0))
-    lock = files.acquire_lock()
-    assert files.is_alive()
+    lock = files.lock.acquire()
+    assert files.lock.is_held()
     assert adopt(files, CLOCK) is None
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(wait_for_start(files, CLOCK))
         await asyncio.sleep(0)
         assert not waiting.done()
         os.close(lock)
-    assert not files.is_alive()
+    assert not files.lock.is_held()
 
 
 def test_records_are_read_back(tmp_path: Path) -> None:
     state = StateFolder(tmp_path)
     folder = state.pod(Key("ns", "some-pod"), "1-2-3")
     folder.run_files("main", 3).begin(RunRecord("id", 3, 2, {"nvidia.com/gpu": (1,)}))
-    (found,) = state.pods()
-    assert (found.key, found.uid, list(found.containers())) == (Key("ns", "some-pod"), "1-2-3", ["main"])
-    (run,) = found.runs("main")
+    (folder,) = state.pods()
+    assert (folder.key, folder.uid, list(folder.containers())) == (Key("ns", "some-pod"), "1-2-3", ["main"])
+    (run,) = folder.runs("main")
     assert run.run_record() == RunRecord("id", 3, 2, {"nvidia.com/gpu": (1,)})
     run.write_kill_reason(KillReason("OOMKilled"))
     run.write_kill_reason(KillReason("Later"))
     assert run.kill_reason() == KillReason("OOMKilled")
     run.remove()
-    assert found.runs("main") == []
+    assert folder.runs("main") == []
 
 
 REPORTS = """

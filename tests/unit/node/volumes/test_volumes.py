@@ -10,21 +10,16 @@ from gangline.api.core import ConfigMap, Secret
 from gangline.api.meta import JSON, Key
 from gangline.node.checkpoint import StateFolder
 from gangline.node.environment import Configuration
-from gangline.node.types import HostPath, RunPod, Volume, VolumeMount
-from gangline.node.volumes.volumes import (
-    CLAIMS,
-    VolumeFile,
-    VolumeManager,
-    VolumeMissing,
+from gangline.node.pod_types import HostPath, RunPod, Volume, VolumeMount
+from gangline.node.volumes.atomic_writer import path_within, write_files
+from gangline.node.volumes.files import VolumeFile, VolumeMissing, volume_files, volume_refs
+from gangline.node.volumes.manager import CLAIMS, VolumeManager
+from gangline.node.volumes.mounts import (
     copy_sub_path,
     disk_usage,
     eviction_message,
-    path_within,
     prepare_host_path,
     resolve_mount,
-    volume_files,
-    volume_refs,
-    write_files,
 )
 from support.servers.node_api import NodeApi
 
@@ -43,9 +38,9 @@ def pod(*volumes: JSON) -> RunPod:
 
 
 def files(**volume: JSON) -> dict[str, tuple[bytes, int]]:
-    found = volume_files(msgspec.convert({"name": "v", **volume}, Volume), pod(), GIVEN)
-    assert found is not None
-    return {each.path: (each.content, each.mode) for each in found}
+    contents = volume_files(msgspec.convert({"name": "v", **volume}, Volume), pod(), GIVEN)
+    assert contents is not None
+    return {file.path: (file.content, file.mode) for file in contents}
 
 
 def test_a_config_map_is_a_file_per_key() -> None:
@@ -79,12 +74,12 @@ def test_what_is_missing_is_named_unless_optional() -> None:
 def test_projected_volumes_join_their_sources() -> None:
     items = [{"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}]
     sources = [{"configMap": {"name": "c", "items": [{"key": "a", "path": "a"}]}}, {"secret": {"name": "s"}}]
-    found = files(projected={"sources": [*sources, {"downwardAPI": {"items": items}}]})
-    assert found == {"a": (b"1", 0o644), "p": (b"pw", 0o644), "labels": (b'a="1"\nb="2"', 0o644)}
+    contents = files(projected={"sources": [*sources, {"downwardAPI": {"items": items}}]})
+    assert contents == {"a": (b"1", 0o644), "p": (b"pw", 0o644), "labels": (b'a="1"\nb="2"', 0o644)}
 
 
 def test_all_names_are_known_before_anything_is_made() -> None:
-    found = volume_refs(
+    refs = volume_refs(
         pod(
             {"name": "1", "configMap": {"name": "c"}},
             {"name": "2", "secret": {"secretName": "s"}},
@@ -94,7 +89,7 @@ def test_all_names_are_known_before_anything_is_made() -> None:
             },
         )
     )
-    assert (found.config_maps, found.secrets) == (frozenset("cd"), frozenset("st"))
+    assert (refs.config_maps, refs.secrets) == (frozenset("cd"), frozenset("st"))
 
 
 def test_files_are_written_with_their_modes_and_stale_ones_go(tmp_path: Path) -> None:
@@ -110,13 +105,13 @@ def test_files_are_written_with_their_modes_and_stale_ones_go(tmp_path: Path) ->
 def test_who_reads_while_files_change_sees_all_old_or_all_new(tmp_path: Path) -> None:
     folder = tmp_path / "v"
     write_files(folder, [VolumeFile("a", b"1", 0o644), VolumeFile("b", b"1", 0o644)])
-    held = (folder / "..data").resolve()
-    before = {each.name: each.readlink() for each in folder.iterdir() if each.name in "ab"}
+    old_folder = (folder / "..data").resolve()
+    before = {file.name: file.readlink() for file in folder.iterdir() if file.name in "ab"}
     write_files(folder, [VolumeFile("a", b"2", 0o644), VolumeFile("b", b"2", 0o644)])
-    # One link moved; the names that programs open are what they were, and the old files are gone.
-    assert {each.name: each.readlink() for each in folder.iterdir() if each.name in "ab"} == before
-    assert (folder / "..data").resolve() != held
-    assert not held.exists()
+    # Only the link has changed: the paths that programs open are the same, and the old files are removed.
+    assert {file.name: file.readlink() for file in folder.iterdir() if file.name in "ab"} == before
+    assert (folder / "..data").resolve() != old_folder
+    assert not old_folder.exists()
     assert (folder / "a").read_bytes() == (folder / "b").read_bytes() == b"2"
 
 
@@ -184,12 +179,12 @@ async def test_a_claim_is_bound_and_outlives_the_pod(tmp_path: Path) -> None:
         await volumes.prepare(claiming, folder)
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     await api.client().create(CLAIMS, {"metadata": {"name": "data"}, "spec": spec}, namespace="default")
-    made = await volumes.prepare(claiming, folder)
-    (made["v"] / "kept").touch()
-    (made["e"] / "lost").touch()
+    paths = await volumes.prepare(claiming, folder)
+    (paths["v"] / "kept").touch()
+    (paths["e"] / "lost").touch()
     folder.remove()
-    again = await volumes.prepare(claiming, folder)
-    assert (again["v"] / "kept").exists()
-    assert not (again["e"] / "lost").exists()
+    prepared_again = await volumes.prepare(claiming, folder)
+    assert (prepared_again["v"] / "kept").exists()
+    assert not (prepared_again["e"] / "lost").exists()
     status = api.objects["persistentvolumeclaims", "default", "data"]["status"]
     assert status == {"phase": "Bound", "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}}

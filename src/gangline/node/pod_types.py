@@ -1,4 +1,4 @@
-"""A pod as the node needs it: all it takes to run one, beyond what controllers cache. Data only."""
+"""Pods with all the fields that a node needs to run them, beyond those that controllers cache. Data only."""
 
 import msgspec
 
@@ -82,7 +82,7 @@ class SleepAction(ApiStruct, frozen=True):
 
 
 class Action(ApiStruct, frozen=True):
-    """Exactly one is set; the server sees to that."""
+    """What a probe or hook does. The server makes sure that exactly one field is set."""
 
     exec: ExecAction | None = None
     http_get: HttpAction | None = None
@@ -132,7 +132,7 @@ class ConfigMapVolume(ApiStruct, frozen=True):
 
 class SecretVolume(ApiStruct, frozen=True):
     secret_name: str = ""
-    # A projected source says `name` where a volume says `secretName`.
+    # A projected source has `name` where a volume has `secretName`.
     name: str = ""
     items: tuple[KeyToPath, ...] = ()
     default_mode: int | None = None
@@ -221,7 +221,6 @@ class RunPodSpec(core.PodSpec, frozen=True):
     readiness_gates: tuple[ReadinessGate, ...] = ()
     service_account_name: str = ""
     hostname: str = ""
-    subdomain: str = ""
 
 
 class RunPodMeta(ObjectMeta, frozen=True):
@@ -244,9 +243,9 @@ class RunPod(Object, frozen=True):
 
 
 RUN_PODS = Resource("", "v1", "Pod", "pods", RunPod)
-"""Pods once more, with all it takes to run them."""
+"""Pods, decoded to `RunPod`."""
 
 
 def is_sidecar(container: core.Container) -> bool:
-    """Whether an init container stays and runs beside the others."""
+    """Whether an init container keeps running beside the main containers."""
     return container.restart_policy == "Always"

@@ -1,11 +1,11 @@
-"""A folder of each job's own, told to its programs."""
+"""The artifacts folder of a job."""
 
 from pathlib import Path
 
 import msgspec
 
+from gangline.node.pod_types import RunPod
 from gangline.node.runtime.paths import ensure_artifacts_folder
-from gangline.node.types import RunPod
 
 
 def pod(**labels: str) -> RunPod:
@@ -15,10 +15,10 @@ def pod(**labels: str) -> RunPod:
 
 
 def test_it_is_made_for_the_job_of_a_pod(tmp_path: Path) -> None:
-    found = ensure_artifacts_folder(tmp_path / "{namespace}" / "{job}", pod(job_name="bert"))
-    assert found == tmp_path / "team" / "bert"
-    assert found.is_dir()
-    assert ensure_artifacts_folder(tmp_path / "{namespace}" / "{job}", pod(job_name="bert")) == found
+    folder = ensure_artifacts_folder(tmp_path / "{namespace}" / "{job}", pod(job_name="bert"))
+    assert folder == tmp_path / "team" / "bert"
+    assert folder.is_dir()
+    assert ensure_artifacts_folder(tmp_path / "{namespace}" / "{job}", pod(job_name="bert")) == folder
 
 
 def test_a_pod_of_no_job_has_none(tmp_path: Path) -> None:

@@ -1,11 +1,11 @@
-"""How the objects of a run look when it is over."""
+"""Objects of ended runs and stopped planes."""
 
 import msgspec
 
 from gangline.api.kubeflow.training import RUN_ENDED_ANNOTATION
 from gangline.api.meta import JSON
 from gangline.apiserver.store.records import StoreRecord
-from gangline.local.archive.snapshot import (
+from gangline.local.archive.closed_objects import (
     MAX_EVENTS,
     PLANE_STOPPED,
     PLANE_STOPPED_MESSAGE,
@@ -31,14 +31,14 @@ HOW = "the run was interrupted"
 
 
 def records(*bodies: JSON) -> list[StoreRecord]:
-    found = enumerate(stored_objects(*bodies).items(), start=1)
-    return [StoreRecord(path, revision, msgspec.json.encode(body)) for revision, (path, body) in found]
+    numbered = enumerate(stored_objects(*bodies).items(), start=1)
+    return [StoreRecord(path, revision, msgspec.json.encode(body)) for revision, (path, body) in numbered]
 
 
 def test_secrets_are_kept_without_what_they_hold() -> None:
     secret = {"kind": "Secret", "metadata": object_meta("s", "s"), "data": {"key": "aGk="}, "type": "Opaque"}
-    (kept,) = archived_objects(records(secret)).values()
-    assert kept == {"kind": "Secret", "metadata": object_meta("s", "s"), "type": "Opaque"}
+    (archived,) = archived_objects(records(secret)).values()
+    assert archived == {"kind": "Secret", "metadata": object_meta("s", "s"), "type": "Opaque"}
 
 
 def test_what_only_matters_to_a_living_server_is_not_kept() -> None:
@@ -53,10 +53,10 @@ def test_what_a_reader_has_by_himself_is_not_kept() -> None:
 
 def test_of_very_many_events_the_last_are_kept() -> None:
     events = [recorded_event(f"e{number}", "job") for number in range(MAX_EVENTS + 3)]
-    kept = archived_objects(records(recorded_job(), *events))
-    assert len(kept) == MAX_EVENTS + 1
-    assert "//events/default/e2" not in kept
-    assert f"//events/default/e{MAX_EVENTS + 2}" in kept
+    archived = archived_objects(records(recorded_job(), *events))
+    assert len(archived) == MAX_EVENTS + 1
+    assert "//events/default/e2" not in archived
+    assert f"//events/default/e{MAX_EVENTS + 2}" in archived
 
 
 def test_a_job_that_ended_keeps_its_verdict() -> None:
@@ -81,9 +81,9 @@ def test_a_job_that_had_not_ended_has_failed_and_says_how_its_run_ended() -> Non
 
 
 def test_a_pod_that_ran_was_stopped_with_the_exit_code_of_its_process() -> None:
-    over = job_with_run_end(recorded_job("small", "Running"), RECORDED_AT, HOW)
-    shown = closed_run(stored_objects(over, recorded_pod()), {"run": ExitRecord(RECORDED_AT.timestamp(), -15)})
-    status = shown["//pods/default/small-worker-0"]["status"]
+    ended_job = job_with_run_end(recorded_job("small", "Running"), RECORDED_AT, HOW)
+    closed = closed_run(stored_objects(ended_job, recorded_pod()), {"run": ExitRecord(RECORDED_AT.timestamp(), -15)})
+    status = closed["//pods/default/small-worker-0"]["status"]
     ended_state = status["containerStatuses"][0]["state"]["terminated"]
     assert status["phase"] == "Failed"
     assert (ended_state["exitCode"], ended_state["reason"]) == (143, "Stopped")
@@ -91,8 +91,8 @@ def test_a_pod_that_ran_was_stopped_with_the_exit_code_of_its_process() -> None:
 
 
 def test_a_pod_of_whose_end_nothing_is_known_was_killed() -> None:
-    shown = closed_run(stored_objects(job_with_run_end(recorded_job(), RECORDED_AT, HOW), recorded_pod()), {})
-    (container,) = shown["//pods/default/small-worker-0"]["status"]["containerStatuses"]
+    closed = closed_run(stored_objects(job_with_run_end(recorded_job(), RECORDED_AT, HOW), recorded_pod()), {})
+    (container,) = closed["//pods/default/small-worker-0"]["status"]["containerStatuses"]
     assert container["state"]["terminated"]["exitCode"] == 137
 
 
@@ -121,26 +121,26 @@ def test_a_pod_that_was_stopped_is_not_ready() -> None:
         {"type": "PodScheduled", "status": "True"},
         {"type": "Ready", "status": "True"},
     ]
-    shown = closed_run(stored_objects(job_with_run_end(recorded_job(), RECORDED_AT, HOW), running), {})[
+    closed = closed_run(stored_objects(job_with_run_end(recorded_job(), RECORDED_AT, HOW), running), {})[
         "//pods/default/small-worker-0"
     ]
-    assert {each["type"]: each["status"] for each in shown["status"]["conditions"]} == {
+    assert {each["type"]: each["status"] for each in closed["status"]["conditions"]} == {
         "PodScheduled": "True",
         "Ready": "False",
     }
 
 
-# Of a plane
+# Planes
 
 
 def test_a_job_that_had_not_ended_when_its_plane_was_stopped_is_stopped_too() -> None:
-    left = objects_with_run_end(
+    objects = objects_with_run_end(
         stored_objects(recorded_job("small", "Created", "Running"), recorded_pod()), {"pod"}, RECORDED_AT
     )
-    found = run_end(left["/kubeflow.org/tfjobs/default/small"])
-    assert found == (RECORDED_AT, PLANE_STOPPED_MESSAGE)
-    shown = closed_plane(left, {"run": ExitRecord(RECORDED_AT.timestamp(), -15)}, {"pod"}, RECORDED_AT)
-    status = shown["/kubeflow.org/tfjobs/default/small"]["status"]
+    end = run_end(objects["/kubeflow.org/tfjobs/default/small"])
+    assert end == (RECORDED_AT, PLANE_STOPPED_MESSAGE)
+    closed = closed_plane(objects, {"run": ExitRecord(RECORDED_AT.timestamp(), -15)}, {"pod"}, RECORDED_AT)
+    status = closed["/kubeflow.org/tfjobs/default/small"]["status"]
     assert [(each["type"], each["status"]) for each in status["conditions"]] == [
         ("Created", "True"),
         ("Running", "False"),
@@ -150,30 +150,30 @@ def test_a_job_that_had_not_ended_when_its_plane_was_stopped_is_stopped_too() ->
         PLANE_STOPPED,
         {"Worker": {"active": 0}},
     )
-    # It may go on when the plane does.
+    # The job may continue when the plane starts again.
     assert "completionTime" not in status
-    replica = shown["//pods/default/small-worker-0"]["status"]
+    replica = closed["//pods/default/small-worker-0"]["status"]
     assert replica["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 143
 
 
 def test_a_job_whose_processes_outlived_their_plane_goes_on() -> None:
-    there = stored_objects(recorded_job("small", "Created", "Running"), recorded_pod())
-    assert objects_with_run_end(there, (), RECORDED_AT) == there
-    assert closed_plane(there, {}, (), RECORDED_AT) == there
+    objects = stored_objects(recorded_job("small", "Created", "Running"), recorded_pod())
+    assert objects_with_run_end(objects, (), RECORDED_AT) == objects
+    assert closed_plane(objects, {}, (), RECORDED_AT) == objects
 
 
 def test_jobs_that_ended_or_are_suspended_stay_so_without_a_plane() -> None:
-    there = stored_objects(
+    objects = stored_objects(
         recorded_job("done", "Succeeded", uid="a"), recorded_job("rest", "Created", "Suspended", uid="b")
     )
-    shown = closed_plane(objects_with_run_end(there, (), RECORDED_AT), {}, (), RECORDED_AT)
-    assert {path: body["status"] for path, body in shown.items()} == {
-        path: body["status"] for path, body in there.items()
+    closed = closed_plane(objects_with_run_end(objects, (), RECORDED_AT), {}, (), RECORDED_AT)
+    assert {path: body["status"] for path, body in closed.items()} == {
+        path: body["status"] for path, body in objects.items()
     }
 
 
 def test_a_node_without_its_plane_is_not_ready() -> None:
     ready = [{"type": "MemoryPressure", "status": "False"}, {"type": "Ready", "status": "True"}]
     node = {"kind": "Node", "metadata": {"name": "local", "uid": "n"}, "status": {"conditions": ready}}
-    (shown,) = closed_plane({"//nodes//local": node}, {}, (), RECORDED_AT).values()
-    assert [each["status"] for each in shown["status"]["conditions"]] == ["False", "Unknown"]
+    (closed,) = closed_plane({"//nodes//local": node}, {}, (), RECORDED_AT).values()
+    assert [each["status"] for each in closed["status"]["conditions"]] == ["False", "Unknown"]

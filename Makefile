@@ -7,7 +7,7 @@ WORKERS ?= auto
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-real test-frameworks test-soak test-dist check format dist bench-runtime bench-local bench-operator bench-scheduler bench-sdk crds reference pictures lock clean
+.PHONY: help install demo test test-unit test-real test-frameworks test-soak test-dist check format dist bench-runtime bench-local bench-operator bench-scheduler bench-sdk crds reference pictures lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -24,8 +24,11 @@ install: $(STAMP) ## make .venv with the gangline command in it
 demo: $(STAMP) ## train a model with one parameter server and three workers, on this machine
 	@$(BIN)/gangline demo
 
-test: $(STAMP) ## unit, property and embedded-control-plane tests (minutes)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not frameworks and not real" tests
+test: $(STAMP) ## unit, property and embedded-control-plane tests (minutes); prints the slowest
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not frameworks and not real" --durations 15 tests
+
+test-unit: $(STAMP) ## unit and property tests alone (under a minute)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not frameworks and not real" --durations 10 tests/unit tests/property
 
 # A TLS handshake that is cancelled leaves its socket to Python's collector, who tells whichever test comes next.
 test-real: $(STAMP) ## all that needs a real kube-apiserver (builds one the first time)
@@ -39,11 +42,12 @@ test-frameworks: $(STAMP) ## train with TensorFlow, PyTorch, XGBoost, LightGBM, 
 	hack/frameworks.sh
 	GANGLINE_REQUIRE_FRAMEWORKS=1 $(BIN)/python -m pytest -m frameworks tests --timeout 600
 
-check: $(STAMP) ## formatter, linter, types, import contracts
+check: $(STAMP) ## formatter, linter, types, import contracts, limits of the source tree
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python hack/house.py
 
 format: $(STAMP) ## format and fix what can be fixed
 	$(BIN)/ruff format .

@@ -64,6 +64,8 @@ VAGUE_NAMES = frozenset(
         "abreast",
     ]
 )
+# 410 Gone is the name of an HTTP status, and members of the public test tools change by deprecation only.
+PROMISED_NAMES = frozenset({"gangline.kube.errors.Gone", "gangline.testing.faults.Faults.left"})
 # The surface of the Kubeflow SDK, which has more methods than any type of ours may have.
 KUBEFLOW_CLIENTS = frozenset({"AsyncTrainingClient", "TrainingClient"})
 
@@ -191,6 +193,7 @@ def vague_exports(house: Iterable[Module]) -> Measure:
             if isinstance(node, ast.ClassDef):
                 methods = (name for name in _public_methods(node) if name in VAGUE_NAMES)
                 excess += [f"{module.name}.{node.name}.{name}" for name in methods]
+    excess = [name for name in excess if name not in PROMISED_NAMES]
     return Measure("exported names that are participles or pronouns", len(excess), 0, tuple(excess))
 
 

@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 from gangline.api.meta import JSON
 from gangline.cli.exit_codes import CANCELLED, FAILED, SUCCEEDED
-from gangline.cli.output.job_rows import PROGRESS_ANNOTATION, job_state
+from gangline.cli.output.job_rows import PROGRESS_ANNOTATION
+from gangline.cli.resources.job_state import job_state
 from gangline.cli.resources.lookup import ServerJob
 from gangline.cli.resources.replicas import container_name, replica_name
 from gangline.progress.line import parse_progress

@@ -15,6 +15,7 @@ from gangline.cli.flags.commands import cli_command, completed_by
 from gangline.cli.flags.server_options import server_options
 from gangline.cli.output import event_rows, formats, job_rows, tables
 from gangline.cli.output.log_lines import printable_text
+from gangline.cli.resources.job_state import conditions, job_state, replica_specs
 from gangline.cli.resources.lookup import EVENTS, ServerJob, find_job, is_builtin_kind
 from gangline.cli.resources.replicas import exit_text, list_replicas, pod_state, replica_name, restart_count
 from gangline.kube.client import Client
@@ -83,7 +84,7 @@ def _header_section(job: ServerJob, now: datetime) -> str:
         "Namespace": metadata.get("namespace", ""),
         "Kind": f"{job.resource.kind} ({job.resource.api_version})",
         "Labels": _inline_text(metadata.get("labels") or {}),
-        "State": job_rows.job_state(body) + (f": {reason}" if reason != NONE else ""),
+        "State": job_state(body) + (f": {reason}" if reason != NONE else ""),
         "Ready": job_rows.ready_text(body),
         "Restarts": str(status.get("restarts") or 0),
         "Queue": queue if queue != NONE else "",
@@ -115,7 +116,7 @@ def _spec_section(body: JSON) -> str:
     lines = [f"Run policy:    {_inline_text(policy)}\n"] if policy else []
     rows = [
         _replica_type_row(replica_type, replica_spec or {})
-        for replica_type, replica_spec in job_rows.replica_specs(body).items()
+        for replica_type, replica_spec in replica_specs(body).items()
     ]
     table = tables.render(("TYPE", "REPLICAS", "RESTART", "IMAGE", "RESOURCES", "COMMAND"), rows)
     return "".join(lines) + "Replica specs:\n" + _indented(table)
@@ -210,7 +211,7 @@ def _conditions_section(body: JSON, now: datetime, *, colour: bool) -> str:
             str(condition.get("reason", "")) or NONE,
             " ".join(str(condition.get("message", "")).split()) or NONE,
         ]
-        for condition in job_rows.conditions(body)
+        for condition in conditions(body)
     ]
     if not rows:
         return "Conditions:    none yet: no operator has seen the job\n"

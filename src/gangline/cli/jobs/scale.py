@@ -12,7 +12,7 @@ from gangline.cli.connect.server import ServerOptions, ServerTarget
 from gangline.cli.exit_codes import NOT_FOUND
 from gangline.cli.flags.commands import cli_command, completed_by
 from gangline.cli.flags.server_options import server_options
-from gangline.cli.output.job_rows import replica_counts, replica_specs
+from gangline.cli.resources.job_state import replica_counts, replica_specs
 from gangline.cli.resources.lookup import find_unfinished_job
 from gangline.kube.client import Client
 

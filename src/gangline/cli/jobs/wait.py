@@ -13,11 +13,18 @@ from gangline.api.meta import JSON, Key, Selector
 from gangline.base.errors import InputError
 from gangline.cli.connect.run_work import run_async
 from gangline.cli.connect.server import ServerOptions, ServerTarget
-from gangline.cli.exit_codes import CANCELLED, FAILED, NOT_FOUND, SUCCEEDED, UNFINISHED, job_exit_code
+from gangline.cli.exit_codes import CANCELLED, FAILED, NOT_FOUND, SUCCEEDED, UNFINISHED
 from gangline.cli.flags.commands import cli_command, completed_by
 from gangline.cli.flags.durations import DURATION
 from gangline.cli.flags.server_options import server_options
-from gangline.cli.output.job_rows import conditions, has_condition, is_finished, job_state, replica_specs
+from gangline.cli.resources.job_state import (
+    conditions,
+    has_condition,
+    is_finished,
+    job_exit_code,
+    job_state,
+    replica_specs,
+)
 from gangline.cli.resources.lookup import JOB_KINDS, JOBS_WORDS, ServerJob, builtin_resource, find_job, resolve
 from gangline.cli.resources.watch import watch_objects
 from gangline.kube.client import Client

@@ -8,11 +8,12 @@ import click
 from gangline.base.errors import InputError
 from gangline.cli.connect.run_work import run_async, run_blocking
 from gangline.cli.connect.server import ServerOptions, ServerTarget
-from gangline.cli.exit_codes import NOT_FOUND, job_exit_code
+from gangline.cli.exit_codes import NOT_FOUND
 from gangline.cli.flags.commands import cli_command, completed_by
 from gangline.cli.flags.durations import DURATION
 from gangline.cli.flags.server_options import server_options
 from gangline.cli.logs.print import LogOptions, print_logs
+from gangline.cli.resources.job_state import job_exit_code
 from gangline.cli.resources.lookup import find_job
 from gangline.cli.resources.replicas import replica_selector
 from gangline.kube.client import Client

@@ -9,10 +9,9 @@ from gangline.api.codec.documents import Document
 from gangline.api.core import Pod
 from gangline.api.meta import JSON, Selector
 from gangline.base.clock import Clock, SystemClock
-from gangline.cli.exit_codes import job_exit_code
 from gangline.cli.follow.log_sources import ServerLogSource
 from gangline.cli.logs.print import LogOptions, LogPrinter
-from gangline.cli.output.job_rows import is_finished
+from gangline.cli.resources.job_state import is_finished, job_exit_code
 from gangline.cli.resources.lookup import PODS, ServerJob, find_job
 from gangline.cli.resources.replicas import container_name, owns_pod, pod_selector
 from gangline.cli.resources.watch import watch_objects

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import click
 
 from gangline.api.meta import JSON, Key
-from gangline.cli.exit_codes import job_exit_code
 from gangline.cli.output.log_lines import TimedLine, merge_lines, normalized_time, parse_line
 from gangline.cli.output.tables import paint, use_colour
+from gangline.cli.resources.job_state import job_exit_code
 from gangline.cli.resources.lookup import ServerJob
 from gangline.cli.resources.replicas import ReplicaSelector, container_name, list_replicas, replica_name
 from gangline.kube.client import Client

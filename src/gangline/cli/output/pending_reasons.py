@@ -10,6 +10,7 @@ from typing import Any
 from gangline.api.meta import JSON, Key, Selector
 from gangline.api.scheme import Resource
 from gangline.cli.output import job_rows
+from gangline.cli.resources.job_state import conditions
 from gangline.cli.resources.lookup import PODS, object_key
 from gangline.cli.resources.replicas import JOB_NAME
 from gangline.kube.client import Client
@@ -24,7 +25,7 @@ _MEMBER_COUNT = re.compile(r"^\d+/\d+ members running; ")
 
 async def pending_reasons(client: Client, jobs: Sequence[JSON], namespace: str) -> dict[Key, str]:
     """Why each waiting job waits, where a reason is known. Lists that the user may not read give no reasons."""
-    waiting = [object_key(job) for job in jobs if job_rows.may_wait(job) and job_rows.conditions(job)]
+    waiting = [object_key(job) for job in jobs if job_rows.may_wait(job) and conditions(job)]
     if not waiting:
         return {}
     reasons = podgroup_reasons(await _list_readable(client, PODGROUPS, Selector(namespace)))

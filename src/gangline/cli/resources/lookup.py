@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from gangline.api.meta import JSON, Key
 from gangline.api.scheme import Resource
 from gangline.base.errors import InputError
-from gangline.cli.output.job_rows import is_finished, job_state
+from gangline.cli.resources.job_state import is_finished, job_state
 from gangline.kube.client import Client
 from gangline.kube.errors import NotFound
 from gangline.kube.paths import object_path

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from gangline.api.meta import JSON, Selector
 from gangline.base.errors import InputError
-from gangline.cli.output.job_rows import GENERIC_EXIT_REASONS
+from gangline.cli.resources.job_state import GENERIC_EXIT_REASONS
 from gangline.cli.resources.lookup import PODS, ServerJob
 from gangline.kube.client import Client
 

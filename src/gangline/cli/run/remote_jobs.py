@@ -20,8 +20,8 @@ from gangline.cli.follow.job_view import JobView
 from gangline.cli.follow.log_sources import ServerLogSource
 from gangline.cli.follow.outcome import RunOutcome
 from gangline.cli.follow.screen import Screen, SplitScreen
-from gangline.cli.output.job_rows import job_state
 from gangline.cli.output.text import Span
+from gangline.cli.resources.job_state import job_state
 from gangline.cli.run.bundle import Bundle
 from gangline.cli.run.kept_files import RunFolder
 from gangline.cli.run.request import RunJob

@@ -15,9 +15,9 @@ def main() -> int:
         import gc
 
         gc.disable()
-        from gangline.cli import fastpath
+        from gangline.cli import get_fastpath
 
-        code = fastpath.run(sys.argv[2:])
+        code = get_fastpath.run(sys.argv[2:])
         if code is not None:
             return code
         gc.enable()

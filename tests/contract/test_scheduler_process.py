@@ -31,11 +31,11 @@ from gangline.kube.config.connection import Connection, Impersonation, load_conn
 from gangline.kube.errors import KubeError
 from gangline.kube.transport.api import Request, Response
 from gangline.kube.transport.http import HttpTransport
+from gangline.operator.assembly import run_engine
 from gangline.operator.definitions import CRDS, apply_crds
 from gangline.operator.engine import enabled_frameworks, scheme_of
 from gangline.operator.scheduler_process import SchedulerProcess
 from gangline.operator.settings import OperatorSettings
-from gangline.operator.wiring import run_engine
 from gangline.runtime.leader_election import LeaseSettings
 from gangline.runtime.metrics import PrometheusMetrics
 from gangline.scheduler.scheduler import SCHEME

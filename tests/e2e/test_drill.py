@@ -31,7 +31,7 @@ from gangline.cli.resources.replicas import list_replicas
 from gangline.kube.client import Client
 from gangline.local.cluster import LocalSettings
 from gangline.node.settings import NodeSettings
-from gangline.operator.wiring import embedded_plane
+from gangline.operator.assembly import embedded_plane
 from gangline.why.collect import collect
 from gangline.why.diagnosis.diagnose import diagnose
 from gangline.why.diagnosis.report import Diagnosis

@@ -27,10 +27,10 @@ from gangline.kube.errors import Invalid, NotFound
 from gangline.kube.transport.api import Request
 from gangline.kube.transport.http import HttpTransport
 from gangline.local.plane import PlaneSettings, control_plane
+from gangline.operator.assembly import run_engine
 from gangline.operator.definitions import create_crds
 from gangline.operator.engine import enabled_frameworks, scheme_of
 from gangline.operator.settings import OperatorSettings
-from gangline.operator.wiring import run_engine
 from gangline.scheduler.gangs.phase import (
     GangObservation,
     LostMember,

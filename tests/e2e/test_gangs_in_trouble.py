@@ -17,8 +17,8 @@ from gangline.api.scheduling import PodGroup
 from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
 from gangline.local.cluster import LocalSettings
+from gangline.operator.assembly import embedded_plane
 from gangline.operator.settings import LOCAL_GANG_SETTINGS
-from gangline.operator.wiring import embedded_plane
 from gangline.runtime.informer import Delta, Informer
 
 CLOCK = SystemClock()

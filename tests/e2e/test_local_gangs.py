@@ -18,8 +18,8 @@ from gangline.kube.client import Client
 from gangline.kube.errors import NotFound
 from gangline.local.cluster import LocalSettings
 from gangline.node.options import node_settings as node_settings
+from gangline.operator.assembly import embedded_plane
 from gangline.operator.settings import LOCAL_SETTINGS
-from gangline.operator.wiring import embedded_plane
 
 T = TypeVar("T", bound=Object)
 PATIENCE = 60.0

@@ -19,7 +19,7 @@ from gangline.node.network.service_ports import service_ports
 from gangline.node.options import check_network
 from gangline.node.ports import bind_port
 from gangline.node.settings import NodeSettings
-from gangline.operator.wiring import embedded_plane
+from gangline.operator.assembly import embedded_plane
 from gangline.runtime.cache import Cache
 from gangline.runtime.informer import Informer
 

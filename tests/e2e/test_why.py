@@ -24,7 +24,7 @@ from gangline.kube.config.access import PlaneAccess
 from gangline.local.cluster import LocalCluster, LocalSettings
 from gangline.local.plane import PlaneSettings
 from gangline.node.settings import NodeSettings
-from gangline.operator.wiring import embedded_plane
+from gangline.operator.assembly import embedded_plane
 from gangline.testing.cluster import local_cluster
 from gangline.why.collect import JobNotFound, collect
 from gangline.why.diagnosis.case import DiagnosisTimeouts, JobSnapshot

@@ -17,10 +17,10 @@ from gangline.cli.jobs.why import report_text
 from gangline.kube.client import Client
 from gangline.kube.config.connection import load_connection
 from gangline.kube.transport.http import HttpTransport
+from gangline.operator.assembly import run_engine
 from gangline.operator.definitions import create_crds
 from gangline.operator.engine import OPERATOR_SCHEME, enabled_frameworks
 from gangline.operator.settings import OperatorSettings
-from gangline.operator.wiring import run_engine
 from gangline.why.collect import collect
 from gangline.why.diagnosis.case import DiagnosisTimeouts, JobSnapshot
 from gangline.why.diagnosis.diagnose import diagnose

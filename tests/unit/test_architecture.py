@@ -38,9 +38,9 @@ def test_every_function_on_the_page_exists(file: str, name: str) -> None:
     assert name in definitions(SOURCE / file)
 
 
-def test_both_walks_are_numbered_lists_of_functions() -> None:
+def test_the_walks_are_numbered_lists_of_functions() -> None:
     walks = PAGE.split("<!-- walk -->")[1:]
-    assert len(walks) == 2
+    assert len(walks) == 3
     for walk in walks:
         steps = re.findall(r"^(\d+)\. (.*)$", walk.split("\n## ")[0], re.MULTILINE)
         assert [int(number) for number, _ in steps] == list(range(1, len(steps) + 1))

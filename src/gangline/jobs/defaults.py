@@ -23,7 +23,7 @@ from gangline.jobs.pods.replicas import Member, member_name
 
 
 def with_defaults(job: J, job_kind: JobKind) -> J:
-    """The job with replica types in their usual spelling, and replicas and policies filled in."""
+    """The job with replica types in canonical spelling, and replicas and policies filled in."""
     spec: Any = job.spec  # type: ignore[attr-defined]
     replicas: Mapping[str, ReplicaSpec] = getattr(spec, job_kind.attribute)
     policy: RunPolicy = spec.run_policy
@@ -34,7 +34,7 @@ def with_defaults(job: J, job_kind: JobKind) -> J:
 
 
 def _replicas_with_defaults(replicas: Mapping[str, ReplicaSpec], job_kind: JobKind) -> dict[str, ReplicaSpec]:
-    """The replica specs in the order of the kind; unknown types come last, unchanged."""
+    """The replica specs in the order of the kind; unknown types come last, with their spelling unchanged."""
     spelling = {kind.lower(): kind for kind in job_kind.types}
     specs = {spelling.get(kind.lower(), kind): spec for kind, spec in replicas.items()}
     order = [

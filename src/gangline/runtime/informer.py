@@ -61,7 +61,7 @@ WATCH_TIMEOUT_SECONDS = (300, 600)
 
 
 class RetryDelays(msgspec.Struct, frozen=True):
-    """Delays before retries. A watch that the server ended after its timeout is resumed at once; so is a list after 410."""
+    """Delays before retries. A watch that the server ended after its timeout is resumed at once; after 410 the informer lists again at once."""
 
     # Doubles with every failure in a row, up to `max_delay`; each delay is multiplied by a random number of 0.5 to 1.
     first_delay: timedelta = timedelta(seconds=0.2)

@@ -69,7 +69,7 @@ async def main(folder: Path, work: Path) -> None:
     # No logs: the events of the jobs say what happens.
     logging.getLogger().addHandler(logging.NullHandler())
     from gangline.local.cluster import LocalSettings
-    from gangline.operator.wiring import embedded_plane
+    from gangline.operator.assembly import embedded_plane
 
     closed = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -17,8 +17,8 @@ from gangline.kube.client import Client
 from gangline.kube.pods import PodSubresources
 from gangline.local import cluster
 from gangline.local.cluster import LocalCluster, LocalSettings
+from gangline.operator.assembly import embedded_plane
 from gangline.operator.settings import LOCAL_SETTINGS
-from gangline.operator.wiring import embedded_plane
 from gangline.runtime.informer import Informer
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
-from gangline.operator.wiring import embedded_plane
+from gangline.operator.assembly import embedded_plane
 from gangline.testing.cluster import plane_settings, write_kubeconfig
 
 T = TypeVar("T")

@@ -36,7 +36,7 @@ def test_get_needs_neither_click_nor_an_event_loop_nor_typing_extensions() -> No
 
 
 def test_typing_extensions_can_still_be_imported_after_get() -> None:
-    code = "from gangline.cli import fastpath; assert fastpath.run(['tfjobs', '--kubeconfig', 'nowhere']) == 1"
+    code = "from gangline.cli import get_fastpath; assert get_fastpath.run(['tfjobs', '--kubeconfig', 'nowhere']) == 1"
     assert "typing_extensions" in imported(f"{code}\nimport typing_extensions")
 
 

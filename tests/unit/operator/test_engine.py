@@ -17,10 +17,10 @@ from gangline.kube.client import Client
 from gangline.kube.transport.api import Request, Response, Transport
 from gangline.kube.transport.http import HttpTransport
 from gangline.local.plane import PlaneSettings, control_plane
+from gangline.operator.assembly import run_engine
 from gangline.operator.definitions import create_crds
 from gangline.operator.engine import EVENT_DELAY, OPERATOR_SCHEME
 from gangline.operator.settings import OperatorSettings
-from gangline.operator.wiring import run_engine
 from gangline.runtime.events import BUSY_POLL_INTERVAL, MAX_BUSY_WAIT
 from gangline.testing.clock import FakeClock
 from support.servers.scripted import ForwardingTransport

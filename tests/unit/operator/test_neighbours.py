@@ -24,11 +24,11 @@ from gangline.kube.client import Client
 from gangline.kube.transport.api import Request, Response, Transport
 from gangline.kube.transport.http import HttpTransport
 from gangline.local.plane import PlaneSettings, control_plane
+from gangline.operator.assembly import run_engine
 from gangline.operator.definitions import create_crds
 from gangline.operator.engine import OPERATOR_SCHEME
 from gangline.operator.request_gate import MAX_IN_FLIGHT, RequestGate
 from gangline.operator.settings import OperatorSettings
-from gangline.operator.wiring import run_engine
 from gangline.runtime.informer import Informer
 from support.servers.scripted import ForwardingTransport, refusal_response
 

@@ -1,1 +1,1 @@
-"""The strategies of built-in kinds: defaults, server-set fields, validation, warnings. Pure and in place, without I/O."""
+"""The strategies of kinds: defaults, server-set fields, validation, warnings. They change objects in place, without I/O."""

@@ -1,7 +1,7 @@
 """Run the work of a command against its server, and turn errors into one line and an exit code.
 
 Commands of a few requests use a blocking transport, which starts fast; commands that wait or follow use an event loop.
-Nothing here imports click: `gangline.cli.fastpath` does without it.
+Nothing here imports click: `gangline.cli.get_fastpath` does without it.
 """
 
 import os

@@ -5,7 +5,7 @@ the pod, the plane of a `gangline run` in progress, and last the read-only archi
 run in progress comes late, because a user with a cluster does not expect commands to turn away from it while a job
 trains on this machine.
 
-Nothing here imports click, which takes as long to import as everything else together: `gangline.cli.fastpath` does
+Nothing here imports click, which takes as long to import as everything else together: `gangline.cli.get_fastpath` does
 without it.
 """
 

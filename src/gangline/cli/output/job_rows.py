@@ -8,6 +8,7 @@ from gangline.api.durations import human_age, human_duration
 from gangline.api.meta import JSON
 from gangline.cli.resources.job_state import GENERIC_EXIT_REASONS, STOPPED, conditions, job_state, replica_counts
 
+# REASON is printed with and without `-o wide`: `job_reason`, or for pending jobs `pending_reasons`.
 HEADER = ("NAME", "STATE", "READY", "RESTARTS", "QUEUE", "AGE", "REASON")
 WIDE_HEADER = ("REPLICAS", "DURATION", "PHASE", "PROGRESS")
 PROGRESS_ANNOTATION = "training.gangline.dev/progress"

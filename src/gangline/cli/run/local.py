@@ -47,8 +47,8 @@ from gangline.local.home import PlaneHome
 from gangline.local.paths import home_folder
 from gangline.node.options import node_settings
 from gangline.node.settings import NodeSettings
+from gangline.operator.assembly import embedded_plane
 from gangline.operator.settings import LOCAL_GANG_SETTINGS, LOCAL_SETTINGS
-from gangline.operator.wiring import embedded_plane
 from gangline.why.diagnosis.wording import name_list
 
 OWN_PLANE_NOTE = "a plane is running on this machine, but this run has one of its own; to run there: --context gangline"

@@ -99,8 +99,8 @@ async def _run_plane(folder: Path, port: int, bind: str, options: NodeOptions, *
     from gangline.local.listen import ListenAddress
     from gangline.local.plane import PlaneSettings
     from gangline.node.options import node_settings
+    from gangline.operator.assembly import embedded_plane
     from gangline.operator.settings import LOCAL_GANG_SETTINGS, LOCAL_SETTINGS
-    from gangline.operator.wiring import embedded_plane
 
     home, clock, address = PlaneHome(folder), SystemClock(), ListenAddress(bind)
     plane = PlaneSettings(

@@ -60,8 +60,8 @@ from gangline.kube.options import WriteOptions
 from gangline.local.cluster import LocalSettings
 from gangline.node.options import node_settings
 from gangline.node.settings import NodeSettings
+from gangline.operator.assembly import embedded_plane
 from gangline.operator.settings import LOCAL_SETTINGS
-from gangline.operator.wiring import embedded_plane
 from gangline.progress.line import Progress
 from gangline.why.collect import collect
 from gangline.why.diagnosis.diagnose import diagnose

@@ -1,4 +1,4 @@
-"""What state a job is in: one of a few closed cases."""
+"""Decides whether a job succeeds, fails, restarts, is suspended or goes on: one of a few closed cases."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta

@@ -1,4 +1,4 @@
-"""Creates what a job lacks: companions and services first, then pods. Deletes what it has too much of."""
+"""Plans the creation of what a job lacks, companions and services first, then pods, and the deletion of surplus."""
 
 from collections.abc import Iterable, Mapping
 from datetime import timedelta

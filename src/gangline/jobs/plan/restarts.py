@@ -1,4 +1,7 @@
-"""Exit codes, which replica failed first, and how many restarts are allowed."""
+"""Rules about failures: exit codes, which replica failed first, and how many restarts are allowed.
+
+`assessment` decides that a replica or the whole gang restarts; `plan._restart_plan` plans it.
+"""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -57,7 +60,7 @@ class RestartTally(msgspec.Struct, frozen=True):
 
 def restart_tally(status: JobStatus, gang: Gang, replicas: Mapping[str, ReplicaSpec]) -> RestartTally:
     """The restarts in the status, with those that kubelets have done since it was written."""
-    # We write the observed generation down, and v1 does not.
+    # The v1 operator never sets observedGeneration: a started job without it was started by v1.
     taken_over = status.start_time is not None and not status.observed_generation
     ledger = with_kubelet_restarts(status.ledger, gang, replicas, taken_over=taken_over)
     return RestartTally(status.restarts + ledger.in_place - status.ledger.in_place, ledger)

@@ -5,9 +5,9 @@
     python -m gangline.node.network.bridge FOLDER
 
 It creates a network namespace with a bridge (without root also a user namespace), and on request one more namespace
-per pod, joined to the bridge. It outlives the node, as pods do, and the next node finds its socket in FOLDER. It ends
+per pod, joined to the bridge. It outlives the node process, as pods do, and the next node process connects to its socket in FOLDER. It ends
 on request, when its socket is removed, or when neither a node nor a pod uses it. It has one thread only, because
-threads enter namespaces one by one.
+`setns` moves only the calling thread.
 
 A request is a JSON object in one datagram, the response another; see `Bridge.handle`.
 """
@@ -133,7 +133,7 @@ class Bridge:
 
 
 def socket_path(folder: Path) -> tuple[str, int]:
-    """A short path of the socket in a folder with any path, and a descriptor that must be open while it is used."""
+    """A path of the socket that fits `sun_path` however long the folder's path is, and the descriptor it needs open."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     return f"/proc/self/fd/{descriptor}/{SOCKET_NAME}", descriptor
 
@@ -188,7 +188,7 @@ def _serve_request(bridge: Bridge, node: socket.socket) -> bool:
 
 def main(folder: Path) -> int:
     """Run the bridge. Writes one line to standard output: empty on success, else why there is no network."""
-    # Before the namespace is entered, so that the socket is in the machine's own network, where nodes find it.
+    # Before the namespaces are entered: a user namespace may not be allowed to create files in the folder.
     control = listen(folder)
     try:
         bridge = Bridge()

@@ -20,6 +20,7 @@ from gangline.node.environment import HOST_IP, ConfigMissing
 from gangline.node.network.bridge_client import NetworkUnavailable
 from gangline.node.network.namespaces import Isolation
 from gangline.node.pod_types import RUN_PODS, RunContainerStatus, RunPod, is_sidecar
+from gangline.node.pods.background_loops import volume_refresher, watch_progress, watch_volume_sizes
 from gangline.node.pods.container import ContainerRunner
 from gangline.node.pods.context import NodeContext, WorkerTask, spawn_supervised
 from gangline.node.pods.fault_injection import FaultInjector, FaultTarget, resume_all
@@ -37,7 +38,6 @@ from gangline.node.pods.plan import (
 from gangline.node.pods.progress import ProgressReporter
 from gangline.node.pods.status import PodStatusContext, pod_status
 from gangline.node.pods.status_writer import PodStatusWriter, confirm_deleted
-from gangline.node.pods.watches import volume_refresher, watch_progress, watch_volume_sizes
 from gangline.node.volumes.files import VolumeMissing
 from gangline.node.volumes.refresh import VolumeRefresher
 

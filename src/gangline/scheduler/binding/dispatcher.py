@@ -155,7 +155,7 @@ class Dispatcher:
             gang.progress.pending is None or gang.progress.pending.message != decision.message
         ):
             self._events.record(gang, EventType.WARNING, "Refused", decision.message, "Place")
-        self._record_pending(gang, decision, failed=_is_unschedulable(decision))
+        self._record_pending(gang, decision, failed=_placement_failed(decision))
 
     def _record_pending(self, gang: GangInfo, pending: Pending, *, failed: bool) -> None:
         attempt = PlacementAttempt(failed, pending.message)
@@ -168,6 +168,6 @@ class Dispatcher:
         gang.progress.pending, gang.progress.last_attempt = pending, attempt
 
 
-def _is_unschedulable(pending: Pending) -> bool:
+def _placement_failed(pending: Pending) -> bool:
     """Whether not even the required members fit, although resources of terminating pods counted as free."""
     return pending.reason in (PendingReason.RESOURCES, PendingReason.REFUSED) and pending.request.min_members > 0

@@ -1,4 +1,4 @@
-"""Capacity handed out in one cycle: placed, promised to a preempting gang, or reserved. Nothing is tried twice."""
+"""Capacity handed out in one cycle: placed, promised to a preempting gang, or reserved. A request that failed is not retried."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
@@ -32,7 +32,7 @@ from gangline.scheduler.types.resources import Amounts, add_amounts, lacking_res
 
 
 class Reservations:
-    """Hands out capacity. It is used from then on, in the what-if and in the queue's account."""
+    """Hands out capacity, and from then on counts it as used in the what-if and in the queue's account."""
 
     def __init__(
         self, what_if: WhatIf, accounts: QueueAccounts, allocations: Collection[GangAllocation], policy: SchedulerPolicy
@@ -168,7 +168,7 @@ class Reservations:
         self, minimal: GangRequest, allocations: Iterable[GangAllocation]
     ) -> PreemptionPlan | None:
         allocations = [allocation for allocation in allocations if allocation.uid not in self._served_gangs]
-        # Without candidates the request would fit already, or its queue's cap is reached.
+        # There is nothing to evict, or not even everything together would be enough.
         if not allocations or not self._totals_suffice(minimal, (allocation.retained for allocation in allocations)):
             return None
         while True:

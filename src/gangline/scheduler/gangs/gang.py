@@ -163,7 +163,7 @@ class GangInfo:
         )
 
     def _current_attempt(self) -> PlacementAttempt | None:
-        """The last placement attempt. One for other members than are missing now has not failed for these."""
+        """The last placement attempt. A failure does not count if other members were missing then than now."""
         if self.progress.last_attempt is None and self.pod_group is not None:
             message = self._gate_message()
             return PlacementAttempt(failed=False, message=message) if message else None

@@ -5,12 +5,12 @@
     Pending       -> Recovering      T2  some run, and one failed, was rejected by a kubelet, or was deleted
     Running       -> Recovering      T3  fewer run than required
     Recovering    -> Running         T4  the required members run again
-    Recovering    -> Unschedulable   T5  the missing members exist again, some run, and there is no room for the rest
-    Unschedulable -> Pending         T6  all that had a node when this phase began are gone: the gang starts again
+    Recovering    -> Unschedulable   T5  the missing members exist again, some run or succeeded, and the rest does not fit
+    Unschedulable -> Pending         T6  no pod that had a node when this phase began exists any more: the gang starts again
     Unschedulable -> Running         T7  the required members run again
 
-There are no other transitions. A gang without running members is Pending or Recovering, never Unschedulable. Only
-`minMember` counts, and the minimum of each role where the PodGroup names one: members above it come and go without a
+There are no other transitions. A gang becomes Unschedulable only while a member runs or has succeeded. That the rest does
+not fit is a `PlacementAttempt` that `scheduler.binding.dispatcher` records after a cycle. Only `minMember` counts, and the minimum of each role where the PodGroup names one: members above it come and go without a
 transition, a member that has succeeded is no loss, and a container restarted in place is not noticed.
 
 A failed or terminating member is the reason of the phase until its replacement (same role and index) exists. Once it
@@ -91,7 +91,8 @@ L = TypeVar("L", MemberStatus, LostMember)
 class PlacementAttempt(msgspec.Struct, frozen=True, gc=False):
     """The last attempt to place all missing members, on a fresh snapshot with terminating pods counted as gone.
 
-    `failed`: the cluster lacks resources. A gang that waits for its queue, or for pods to terminate, has not failed.
+    `failed`: the cluster lacks resources, or a pod asks for something that we do not support. A gang that waits for its
+    queue, or for pods to terminate, has not failed.
     """
 
     failed: bool

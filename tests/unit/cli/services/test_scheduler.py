@@ -79,6 +79,6 @@ def test_it_may_delete_nothing_and_see_no_secret() -> None:
 
 
 def test_a_local_plane_without_gangs_needs_no_numpy() -> None:
-    code = "import sys, gangline.operator.wiring, gangline.cli.run.local; print('numpy' in sys.modules)"
+    code = "import sys, gangline.operator.assembly, gangline.cli.run.local; print('numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

@@ -1,4 +1,4 @@
-"""Decoding of CRDs: checks of those parts of a schema that Go's decoder reads and our type trees leave open."""
+"""Checks the parts of a CRD's schema that our type trees do not type, `items` and others, as Go's decoder does."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -37,7 +37,10 @@ def _schema_type() -> TypeNode:
 
 
 def normalize_crd_spec(spec: JSON) -> None:
-    """Make the parts of a CRD's spec what their types say, in place. Raises `StatusError` (400)."""
+    """Normalize a CRD's spec in place, as Go decodes it: null items become `{}`, unknown keywords are dropped.
+
+    Raises `StatusError` (400).
+    """
     for version in _fill_nulls(spec, "versions"):
         version.setdefault("name", "")
         _fill_nulls(version, "additionalPrinterColumns")
@@ -59,8 +62,8 @@ def _fill_nulls(parent: JSON, name: str) -> list[JSON]:
 
 
 def _check_open_schemas(root: JSON) -> None:
-    # A loop that looks at little, because definitions are large: a pod template alone has some 1,400 schemas.
-    pending: list[tuple[Any, JSON]] = [(root, root)]  # A schema, and the open keyword around it.
+    # Iterative, and with few checks per schema, because definitions are large: a pod template alone has some 1,400 schemas.
+    pending: list[tuple[Any, JSON]] = [(root, root)]  # A schema, and the schema from which its errors are reported.
     while pending:
         part, host = pending.pop()
         if not isinstance(part, dict) or not _types_match(part):

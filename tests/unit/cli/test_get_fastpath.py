@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from gangline.cli import fastpath
+from gangline.cli import get_fastpath
 from gangline.cli.get.command import get
 
 PLAIN = (
@@ -24,7 +24,7 @@ PLAIN = (
 
 @pytest.mark.parametrize("arguments", PLAIN, ids=" ".join)
 def test_a_plain_command_line_is_parsed_as_click_parses_it(arguments: tuple[str, ...]) -> None:
-    parsed = fastpath.plain_command_line(arguments)
+    parsed = get_fastpath.plain_command_line(arguments)
     assert parsed is not None
     params = get.make_context("get", list(arguments)).params
     assert parsed.words == (params.pop("words") or ("jobs",))
@@ -48,12 +48,12 @@ def test_a_plain_command_line_is_parsed_as_click_parses_it(arguments: tuple[str,
     ids=" ".join,
 )
 def test_other_command_lines_are_left_to_click(arguments: tuple[str, ...]) -> None:
-    assert fastpath.plain_command_line(arguments) is None
+    assert get_fastpath.plain_command_line(arguments) is None
 
 
 def test_a_plain_get_imports_neither_click_nor_an_event_loop() -> None:
     code = (
-        "import sys; from gangline.cli import fastpath; fastpath.run(['pods', '--kubeconfig', 'none']); "
+        "import sys; from gangline.cli import get_fastpath; get_fastpath.run(['pods', '--kubeconfig', 'none']); "
         "import gangline.kube.transport.blocking; "
         "sys.exit(', '.join(sorted({'click', 'asyncio', 'aiohttp', 'rich'} & set(sys.modules))))"
     )

@@ -1,8 +1,6 @@
 """Bodies and kinds for tests that talk to a server."""
 
-import asyncio
 import uuid
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -13,6 +11,7 @@ from gangline.kube.client import Client
 from gangline.kube.discovery import is_served
 from gangline.kube.errors import AlreadyExists
 from gangline.operator.definitions import CRDS as CRDS
+from support.waiting import wait_until
 
 DEPLOYMENTS = Resource("apps", "v1", "Deployment", "deployments", dict[str, Any])
 BUDGETS = Resource("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", dict[str, Any])
@@ -84,14 +83,7 @@ async def ensure_crd_served(client: Client, resource: Resource[Any]) -> None:
     """Make the server serve a custom resource; returns when it does, and discovery tells so."""
     with suppress(AlreadyExists):
         await client.create(CRDS, crd_body(resource))
-    await wait_until(lambda: is_served(client, resource))
-
-
-async def wait_until(holds: Callable[[], Awaitable[bool]], *, within: float = 20.0) -> None:
-    """Ask a server until it says yes: for what it promises to do soon and has no watch for."""
-    async with asyncio.timeout(within):
-        while not await holds():  # noqa: ASYNC110 - what we wait for is in another process
-            await asyncio.sleep(0.05)
+    await wait_until(lambda: is_served(client, resource), seconds=20)
 
 
 async def create_node(client: Client, name: str, kubelet_port: int = 0) -> None:

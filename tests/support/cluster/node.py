@@ -1,7 +1,7 @@
 """A node on an API in memory, and what tests ask of it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -46,13 +46,6 @@ async def running_node(
             yield running
             for task in reversed(tasks):
                 task.cancel()
-
-
-async def wait_until(holds: Callable[[], object], seconds: float = 60.0) -> None:
-    """Wait for files and processes, which tell nobody when they change."""
-    async with asyncio.timeout(seconds):
-        while not holds():  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
 
 
 def file_text(file: Path) -> str:

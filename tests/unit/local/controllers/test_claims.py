@@ -22,7 +22,8 @@ from gangline.local.controllers.claims import (
 from gangline.runtime.cache import Cache
 from gangline.testing.builders import make_pod
 from gangline.testing.clock import FakeClock
-from support.cluster.node import file_text, wait_until
+from support.cluster.node import file_text
+from support.waiting import wait_until
 
 KEY = Key("default", "data")
 CLAIM = {

@@ -23,6 +23,7 @@ from gangline.local.plane import PlaneSettings
 from gangline.node.runtime.mpi import agent_script
 from gangline.runtime.cache import Cache
 from gangline.runtime.informer import Informer
+from support.builders.objects import pod_body
 from support.waiting import wait_until
 
 KUBEXEC = """#!/bin/sh
@@ -48,8 +49,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
 
 def pod(name: str, *command: str, volumes: tuple[JSON, ...] = (), **container: object) -> JSON:
     main = {"name": "main", "image": "none", "command": list(command), **container}
-    spec = {"restartPolicy": "Never", "containers": [main], "volumes": list(volumes)}
-    return {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
+    return pod_body(name, "default", restartPolicy="Never", containers=[main], volumes=list(volumes))
 
 
 async def over(client: Client, name: str) -> str:

@@ -26,9 +26,11 @@ def config_map_body(name: str, namespace: str, *, labels: dict[str, str] | None 
     return {"metadata": {"name": name, "namespace": namespace, "labels": labels or {}}, "data": data}
 
 
-def pod_body(name: str, namespace: str, **spec: object) -> JSON:
+def pod_body(name: str = "p", namespace: str = "", **spec: object) -> JSON:
+    """A pod of one container, unless the spec names its own; without a namespace it goes where it is sent."""
+    metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
     containers = [{"name": "main", "image": "none"}]
-    return {"metadata": {"name": name, "namespace": namespace}, "spec": {"containers": containers, **spec}}
+    return {"metadata": metadata, "spec": {"containers": containers, **spec}}
 
 
 def deployment_body(name: str, namespace: str) -> JSON:

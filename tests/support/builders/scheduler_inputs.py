@@ -47,24 +47,24 @@ def make_scheduler_pod(
     *,
     namespace: str = "default",
     labels: Mapping[str, str] | None = None,
+    metadata: Mapping[str, Any] | None = None,
     status: Mapping[str, Any] | None = None,
     spec: Mapping[str, Any] | None = None,
     deleted: bool = False,
     asks: Mapping[str, int] | None = None,
     **asked: str | int,
 ) -> Pod:
-    """A pod of one container that asks for `cpu=1, gpu=1`; `spec` is added as it is on the wire."""
+    """A pod of one container that requests `cpu=1, gpu=1`; `metadata` and `spec` are added as they are on the wire."""
     requests = {_resource_name(word): str(amount) for word, amount in (asked | dict(asks or {})).items()}
-    metadata = {
-        "name": name,
-        "namespace": namespace,
-        "uid": f"uid-{namespace}-{name}",
-        "labels": dict(labels or {}),
-    }
-    if deleted:
-        metadata["deletionTimestamp"] = "2026-03-01T12:00:00Z"
     body = {
-        "metadata": metadata,
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "uid": f"uid-{namespace}-{name}",
+            "labels": dict(labels or {}),
+            **({"deletionTimestamp": GANG_CREATED_AT} if deleted else {}),
+            **(metadata or {}),
+        },
         "spec": {"containers": [{"name": "main", "resources": {"requests": requests}}], **(spec or {})},
         "status": dict(status or {}),
     }

@@ -20,6 +20,7 @@ from gangline.base.clock import Clock, SystemClock
 from gangline.kube.client import Client
 from gangline.kube.errors import Unreachable
 from gangline.kube.transport.api import Request, Response, WebSocket
+from support.builders.objects import pod_body
 
 ObjectSlot = tuple[str, str, str]
 FIXED_TIMESTAMP = "2026-01-01T00:00:00Z"
@@ -253,10 +254,7 @@ def command_pod(
 ) -> JSON:
     """A bound pod with one container, `main`."""
     main = {"name": "main", "image": "none", "command": list(command), **(container or {})}
-    return {
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {"nodeName": node, "restartPolicy": restart, "containers": [main], **spec},
-    }
+    return pod_body(name, "default", **{"nodeName": node, "restartPolicy": restart, "containers": [main], **spec})
 
 
 def shell_command(script: str) -> tuple[str, str, str]:

@@ -107,10 +107,6 @@ def stored_object(outcome: WriteResult) -> JSON:
     return found
 
 
-def pod_manifest(name: str = "p", **spec: Any) -> JSON:
-    return {"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "i"}], **spec}}
-
-
 def widget_crd(group: str = "example.com", **version: Any) -> JSON:
     """The CRD of `widgets`."""
     schema = {

@@ -3,7 +3,6 @@
 The Kubeflow operator is the real one, 1.9: hack/peer.sh builds it.
 """
 
-import os
 import re
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -22,6 +21,7 @@ from support.cluster.migration import (
     MigrationCluster,
 )
 from support.cluster.operators import KUBEFLOW, install_crds, peer_crds, shipped_folder
+from support.requirements import skip_or_fail
 from support.servers.real import HOST, USERS, RealServer, find_assets
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("operator"), pytest.mark.timeout(300)]
@@ -71,8 +71,7 @@ def cluster(tmp_path: Path) -> Iterator[MigrationCluster]:
     """With the definitions of the Kubeflow operator and its Deployment."""
     assets = find_assets()
     if assets is None or not (assets / "kubectl").exists() or KUBEFLOW.missing():
-        give_up = pytest.fail if os.environ.get("GANGLINE_REQUIRE_REAL") == "1" else pytest.skip
-        give_up("the Kubeflow operator or real Kubernetes is missing: run hack/kubernetes.sh and hack/peer.sh")
+        skip_or_fail("the Kubeflow operator or real Kubernetes is missing: run hack/kubernetes.sh and hack/peer.sh")
     with RealServer(directory=tmp_path / "server", users={**USERS, OUR_USER: ()}) as server:
         found = MigrationCluster(server, assets, tmp_path)
         for name in (TEAM_NAMESPACE, "kubeflow"):

@@ -4,7 +4,6 @@ Plain blocking code: the operator is another process, and all that is awaited is
 """
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -23,6 +22,7 @@ import yaml
 from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.api.kubeflow.training import JobKind
 from support.cluster.operators import GANGLINE_OPERATOR, install_crds
+from support.requirements import skip_or_fail
 from support.servers.real import HOST, USERS, LoggedProcess, RealServer, find_assets, free_ports
 from support.waiting import wait_until_blocking
 
@@ -49,8 +49,7 @@ TFJOB = TRAINING_KINDS[0]
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
     """With our definitions and rights, and the service accounts of the manifests as users."""
     if find_assets() is None:
-        give_up = pytest.fail if os.environ.get("GANGLINE_REQUIRE_REAL") == "1" else pytest.skip
-        give_up("real Kubernetes not found: run hack/kubernetes.sh or set KUBEBUILDER_ASSETS")
+        skip_or_fail("real Kubernetes not found: run hack/kubernetes.sh or set KUBEBUILDER_ASSETS")
     users = {**USERS, CLUSTER: (), TEAM: (), "gangline-edit": (), "gangline-view": ()}
     with RealServer(directory=tmp_path_factory.mktemp("server"), users=users) as running:
         install_crds(running, GANGLINE_OPERATOR.crds())

@@ -1,7 +1,6 @@
 """Real frameworks, each in the virtual environment that hack/frameworks.sh made, and jobs that run on them."""
 
 import hashlib
-import os
 import re
 import signal
 import subprocess
@@ -10,8 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
+from support.requirements import skip_or_fail
 from support.servers.real import cache_dir
 
 PINS_FOLDER = Path(__file__).parents[2] / "requirements" / "frameworks"
@@ -29,8 +27,9 @@ class FrameworkEnvironments:
         home = cache_dir().parents[1] / "frameworks"
         found = home / f"{group}-{hashlib.sha256(pins).hexdigest()[:12]}"
         if not (found / "complete").is_file():
-            give_up = pytest.fail if os.environ.get("GANGLINE_REQUIRE_FRAMEWORKS") == "1" else pytest.skip
-            give_up(f"framework group {group} not found: run make test-frameworks")
+            skip_or_fail(
+                f"framework group {group} not found: run make test-frameworks", required="GANGLINE_REQUIRE_FRAMEWORKS"
+            )
         return found
 
 

@@ -25,6 +25,7 @@ import msgspec
 import yaml
 
 from gangline.base.clock import Clock
+from support.yaml_files import load_yaml
 
 USER_AGENT = "python-httpx"  # part of the recorded answers: it names the field manager
 WATCH_SETTLE_TIME, POLL_INTERVAL = timedelta(seconds=0.3), timedelta(seconds=0.1)
@@ -44,7 +45,7 @@ class ApiOracle:
     def cases(self) -> Iterator[tuple[str, Any]]:
         """All cases, by `area/name`."""
         for file in sorted((self._folder / "cases").glob("*.yaml")):
-            for case in yaml.load(file.read_text(), getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+            for case in load_yaml(file.read_text()):
                 yield f"{file.stem}/{case['name']}", case
 
     def differences(self, name: str, answers: Any) -> list[str]:

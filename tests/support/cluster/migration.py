@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -21,7 +20,7 @@ from typing import Any, NamedTuple
 
 from gangline.api.kubeflow.training import JobKind
 from support.cases.kubeflow_play import OWNED_PATHS, pod_status
-from support.cluster.operators import KUBEFLOW, OperatorLaunch
+from support.cluster.operators import KUBEFLOW, OperatorLaunch, is_ready
 from support.servers.real import HOST, LoggedProcess, RealServer, free_ports
 
 ROOT = Path(__file__).parents[3]
@@ -254,17 +253,9 @@ class MigrationCluster:
     @contextmanager
     def _until_terminated(self, process: LoggedProcess, probe: int) -> Iterator[None]:
         try:
-            process.wait_until(lambda: _is_ready(probe))
+            process.wait_until(lambda: is_ready(probe))
             yield
             process.signal(signal.SIGTERM)
             self.wait_until(lambda: not process.is_running, "it does not end")
         finally:
             process.kill()
-
-
-def _is_ready(port: int) -> bool:
-    try:
-        with urllib.request.urlopen(f"http://{HOST}:{port}/readyz", timeout=5) as response:
-            return bool(response.status == 200)
-    except OSError:
-        return False

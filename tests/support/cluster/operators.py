@@ -16,8 +16,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
 from support.servers.real import (
     HOST,
     START_TIMEOUT,
@@ -27,6 +25,7 @@ from support.servers.real import (
     cache_dir,
     free_ports,
 )
+from support.yaml_files import load_all_yaml
 
 PEER_VERSION = "1.9.0"  # as in hack/peer.sh
 PEER_SOURCE = Path(__file__).parents[3] / "bench" / "peer"
@@ -69,7 +68,7 @@ def run_operator(
     launch = OperatorLaunch(server, kubeconfig or server.kubeconfig, folder, free_ports(1)[0], extra)
     process = operator.start(launch)
     try:
-        process.wait_until(lambda: _is_ready(launch.probe_port))
+        process.wait_until(lambda: is_ready(launch.probe_port))
         yield process
     finally:
         process.kill()
@@ -107,7 +106,8 @@ def _wait_until(done: Callable[[], bool], complaint: str) -> None:
         time.sleep(0.02)
 
 
-def _is_ready(port: int) -> bool:
+def is_ready(port: int) -> bool:
+    """Whether the operator with its probes at this port says that it is ready."""
     try:
         with urllib.request.urlopen(f"http://{HOST}:{port}/readyz", timeout=5) as response:
             return bool(response.status == 200)
@@ -168,8 +168,7 @@ def peer_crds() -> list[Any]:
 
 
 def _documents(text: bytes) -> list[Any]:
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # theirs are 4 MB
-    return [document for document in yaml.load_all(text, loader) if document]
+    return [document for document in load_all_yaml(text) if document]
 
 
 def _start_lifted(launch: OperatorLaunch) -> LoggedProcess:

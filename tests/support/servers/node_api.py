@@ -21,6 +21,7 @@ from gangline.kube.client import Client
 from gangline.kube.errors import Unreachable
 from gangline.kube.transport.api import Request, Response, WebSocket
 from support.builders.objects import pod_body
+from support.servers.memory import apply_merge_patch
 
 ObjectSlot = tuple[str, str, str]
 FIXED_TIMESTAMP = "2026-01-01T00:00:00Z"
@@ -199,19 +200,6 @@ def parse_path(path: str) -> tuple[str, str, str, str]:
 
 def error_status(code: int, reason: str, message: str) -> tuple[int, JSON]:
     return code, {"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message}
-
-
-def apply_merge_patch(value: Any, patch: Any) -> Any:
-    """RFC 7396."""
-    if not isinstance(patch, dict):
-        return patch
-    result = dict(value) if isinstance(value, dict) else {}
-    for name, change in patch.items():
-        if change is None:
-            result.pop(name, None)
-        else:
-            result[name] = apply_merge_patch(result.get(name), change)
-    return result
 
 
 @asynccontextmanager

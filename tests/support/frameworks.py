@@ -16,7 +16,7 @@ PINS_FOLDER = Path(__file__).parents[2] / "requirements" / "frameworks"
 
 
 class FrameworkEnvironments:
-    """Where the frameworks are, by group. "" is the interpreter that runs the tests."""
+    """The virtual environments of the frameworks, by group. "" is the interpreter that runs the tests."""
 
     def environment(self, group: str) -> Path:
         """The virtual environment of a group. Skips the test where there is none."""
@@ -40,12 +40,12 @@ class JobRunner:
         self._images = folder / "images.yaml"
 
     def map_images(self, text: str) -> None:
-        """What stands for the images. Five lines must be enough for everyone."""
+        """Write the mapping of images to environments. Five lines must be enough for any framework."""
         assert len(text.splitlines()) <= 5
         self._images.write_text(text)
 
     def run(self, file: Path) -> "RunOutput":
-        """To its end, which must be good."""
+        """Run a job to its end; it must succeed."""
         with self.start(file) as job:
             return job.wait_for_exit(0)
 
@@ -65,14 +65,14 @@ class JobRunner:
 
 
 class RunningJob:
-    """A job under way."""
+    """A running `gangline run`."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
         self._lines: list[str] = []
 
     def wait_for_line(self, pattern: str) -> "re.Match[str]":
-        """Wait for a line, which may not have been waited for before."""
+        """Wait for a line after those already waited for."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             self._lines.append(line)
@@ -81,7 +81,7 @@ class RunningJob:
         raise AssertionError(f"nobody said {pattern!r}:\n{''.join(self._lines)}")
 
     def wait_for_exit(self, code: int) -> "RunOutput":
-        """Wait for the end and give all that was said."""
+        """Wait for the end; returns all output."""
         rest, errors = self._process.communicate(timeout=280)
         text = "".join(self._lines) + rest
         assert self._process.returncode == code, text + errors

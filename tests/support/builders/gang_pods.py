@@ -38,7 +38,7 @@ def make_gang_pod(
 ) -> Pod:
     """A pod of a gang.
 
-    `age`: so many seconds before the start. `condition`: status and reason of PodScheduled. `owner`: `Job/j uid`.
+    `age` is in seconds before START_TIME, `condition` is the status and reason of PodScheduled, `owner` is `Job/j uid`.
     """
     labels = {**({REPLICA_TYPE: role} if role else {})}
     if index is not None:
@@ -108,7 +108,7 @@ def make_pod_group(
 
 
 def owner_references(owner: str) -> list[dict[str, Any]]:
-    """Of `Job/j uid`: its one controller; of nothing, none."""
+    """The controller reference written as `Job/j uid`; no references for an empty string."""
     if not owner:
         return []
     named, _, uid = owner.partition(" ")

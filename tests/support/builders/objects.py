@@ -27,7 +27,7 @@ def config_map_body(name: str, namespace: str, *, labels: dict[str, str] | None 
 
 
 def pod_body(name: str = "p", namespace: str = "", **spec: object) -> JSON:
-    """A pod of one container, unless the spec names its own; without a namespace it goes where it is sent."""
+    """A pod of one container, unless the spec names its own; without a namespace the request decides it."""
     metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
     containers = [{"name": "main", "image": "none"}]
     return {"metadata": metadata, "spec": {"containers": containers, **spec}}
@@ -41,7 +41,7 @@ def deployment_body(name: str, namespace: str) -> JSON:
 
 
 def crd_body(resource: Resource[Any]) -> JSON:
-    """A custom resource with status and scale, which takes `spec.replicas` and `spec.size` and nothing else."""
+    """The definition of a custom resource with status and scale, whose spec has only `replicas` and `size`."""
     integer = {"type": "integer", "minimum": 0}
     text = {"type": "string"}
     schema = {
@@ -82,14 +82,14 @@ def crd_body(resource: Resource[Any]) -> JSON:
 
 
 async def ensure_crd_served(client: Client, resource: Resource[Any]) -> None:
-    """Make the server serve a custom resource; returns when it does, and discovery tells so."""
+    """Define a custom resource; returns once the server serves it and discovery lists it."""
     with suppress(AlreadyExists):
         await client.create(CRDS, crd_body(resource))
     await wait_until(lambda: is_served(client, resource), seconds=20)
 
 
 async def create_node(client: Client, name: str, kubelet_port: int = 0) -> None:
-    """A node that nobody runs, or whose kubelet is at a port of this machine."""
+    """Create a node without a kubelet, or with one at a port of this machine."""
     await client.create(Node, {"metadata": {"name": name}})
     if kubelet_port:
         status = {
@@ -100,7 +100,7 @@ async def create_node(client: Client, name: str, kubelet_port: int = 0) -> None:
 
 
 async def create_running_pod(client: Client, body: JSON) -> Pod:
-    """A pod that says it runs."""
+    """Create a pod and set its status to running and ready."""
     made = await client.create(Pod, body)
     status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
     return await client.patch(Pod, made.metadata.key, {"status": status}, subresource="status")

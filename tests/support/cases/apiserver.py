@@ -49,7 +49,7 @@ class ApiOracle:
                 yield f"{file.stem}/{case['name']}", case
 
     def differences(self, name: str, answers: Any) -> list[str]:
-        """In what our answers differ from the recorded ones."""
+        """The differences between our answers and the recorded ones."""
         golden = json.loads((self._folder / "golden" / f"{name}.json").read_text())
         ours = json.loads(json.dumps(answers))
         return [
@@ -132,7 +132,7 @@ class _BackgroundWatch(msgspec.Struct):
 
 
 class _CaseRun:
-    """One case on its way."""
+    """A case being played."""
 
     def __init__(
         self,
@@ -258,7 +258,7 @@ def _query_text(query: Mapping[str, Any] | None) -> dict[str, str]:
 
 
 def oracle_session(url: str, token: str, ca: Path) -> aiohttp.ClientSession:
-    """A session as the recording client's."""
+    """An HTTP session with the headers of the recording client."""
     trust = ssl.create_default_context(cafile=str(ca))
     return aiohttp.ClientSession(
         url,

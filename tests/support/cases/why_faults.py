@@ -1,4 +1,4 @@
-"""Faults that are really provoked on the embedded node, for tests of `why`: a job each, and when it has come so far."""
+"""Faults provoked on the embedded node, for tests of `why`: the job, and when its fault can be diagnosed."""
 
 import socket
 import subprocess
@@ -18,7 +18,7 @@ OTHER_MANAGER = "kueue.x-k8s.io/multikueue"
 
 
 class ProvokedFault(NamedTuple):
-    """What to create, when to look, and what must be found: the rule, whom it names, words of the answer."""
+    """The job to create, when to diagnose it, and the expected rule, replicas and words of the answer."""
 
     body: JSON
     is_ready: Callable[[JobSnapshot], bool]
@@ -78,7 +78,7 @@ def in_state(wanted: str) -> Callable[[JobSnapshot], bool]:
 
 
 def waits_for_reason(reason: str) -> Callable[[JobSnapshot], bool]:
-    """A container waits for that reason, an event tells it, or a condition does."""
+    """A container waits for that reason, or an event or a condition has it."""
 
     def until(case: JobSnapshot) -> bool:
         for one in case.replicas:
@@ -93,7 +93,7 @@ def waits_for_reason(reason: str) -> Callable[[JobSnapshot], bool]:
 
 
 def all_hold(*parts: Callable[[JobSnapshot], bool]) -> Callable[[JobSnapshot], bool]:
-    """A status and an event come by two ways: the one says nothing about the other."""
+    """All of them hold. Statuses and events arrive independently, so a test may need both."""
     return lambda case: all(part(case) for part in parts)
 
 
@@ -103,7 +103,7 @@ def has_condition(kind: str) -> Callable[[JobSnapshot], bool]:
 
 @cache
 def can_mount() -> bool:
-    """Whether a process may have mounts of its own here."""
+    """Whether this machine lets a process create mounts of its own."""
     done = subprocess.run(["unshare", "-rm", "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, check=False)
     return done.returncode == 0
 
@@ -460,7 +460,7 @@ def _file_system_faults() -> list[ProvokedFault]:
 
 
 def healthy_jobs() -> list[tuple[JSON, Callable[[JobSnapshot], bool], str]]:
-    """Jobs with nothing wrong: what to create, when to look, and what is noted."""
+    """Healthy jobs: the body, when to diagnose it, and the expected note."""
     once = "test -e $0/restarted || { touch $0/restarted; kill -9 $$$$; }; exec sleep 600"
     return [
         (fault_job("runs", "sh", "-c", "echo step 1; exec sleep 600", Worker=2, PS=1), _all_running, ""),

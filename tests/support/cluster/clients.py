@@ -1,4 +1,4 @@
-"""A plane as a person starts it, `gangline up --detach`, and unmodified clients of it."""
+"""A control plane started by `gangline up --detach`, and unmodified clients of it."""
 
 import hashlib
 import json
@@ -18,13 +18,13 @@ CompletedCommand = subprocess.CompletedProcess[str]
 
 
 def run_gangline(*arguments: str | Path, timeout: float = 90.0) -> CompletedCommand:
-    """The command, to its end."""
+    """Run a gangline command to its end."""
     command = [sys.executable, "-m", "gangline", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout)
 
 
 def find_kubectl() -> Path:
-    """The real one. Skips the test where there is none."""
+    """The real kubectl. Skips the test where there is none."""
     assets = find_assets()
     if assets is None or not os.access(assets / "kubectl", os.X_OK):
         skip_or_fail("real kubectl not found: run hack/kubernetes.sh or set KUBEBUILDER_ASSETS")

@@ -1,4 +1,4 @@
-"""A cluster that moves from one operator to another: commands as people type them, a kubelet's part, and what came of it.
+"""A cluster that migrates from one operator to another, by the commands in the docs.
 
 Plain blocking code, as tests/support/servers/real.py is and for its reason. There is no kubelet: tests say what becomes of pods.
 """
@@ -34,7 +34,7 @@ WAIT_SECONDS = 60.0
 
 
 class MigratedJob(NamedTuple):
-    """What somebody writes."""
+    """A job as a user writes it."""
 
     kind: JobKind
     name: str
@@ -85,7 +85,7 @@ class OperatorRunner:
 
     @contextmanager
     def run_gangline(self) -> Iterator[None]:
-        """Ours, as its Deployment says, with the rights of its manifest."""
+        """Our operator, with the arguments of its Deployment and the permissions of its manifest."""
         probe = free_ports(1)[0]
         process = self._start_gangline(self.deployed_arguments(), probe)
         with self._until_terminated(process, probe):
@@ -93,7 +93,7 @@ class OperatorRunner:
         assert process.exit_code == 0, process.log_tail()
 
     def refusal_line(self) -> str:
-        """The one line with which ours ends instead of acting."""
+        """The one line our operator prints when it refuses to start."""
         process = self._start_gangline(self.deployed_arguments(), free_ports(1)[0])
         try:
             wait_until_blocking(lambda: not process.is_running, "it does not end")
@@ -104,7 +104,7 @@ class OperatorRunner:
         return line
 
     def deployed_arguments(self) -> Sequence[str]:
-        """Those of our Deployment; those of its manifest while there is none."""
+        """The arguments of our Deployment, or of its manifest while there is none."""
         found = self._server.call("GET", f"{DEPLOYMENTS_PATH}/gangline/deployments/gangline-operator")
         if found.status == 404:
             return ("--leader-elect", "--log-format=json")
@@ -186,7 +186,7 @@ class MigrationCluster:
     # People
 
     def run_shell(self, command: str) -> str:
-        """What a command says that is typed in the root of a checkout. It must succeed."""
+        """The output of a shell command in the root of the checkout. The command must succeed."""
         path = os.pathsep.join([str(self._tools), str(Path(sys.executable).parent), os.environ["PATH"]])
         environ = {**os.environ, "KUBECONFIG": str(self.server.kubeconfig), "PATH": path}
         done = subprocess.run(
@@ -205,7 +205,7 @@ class MigrationCluster:
         _create(self.server, path, body)
 
     def submit(self, *jobs: MigratedJob) -> None:
-        """Make them, and wait for the pods of those that are to have any."""
+        """Create jobs, and wait for the pods of those that are not suspended."""
         for job in jobs:
             self.create(job.collection_path, job.body)
         for job in jobs:
@@ -231,12 +231,12 @@ class MigrationCluster:
         return str(found.get(condition, ""))
 
     def pods(self, job: MigratedJob) -> dict[str, Any]:
-        """By what comes after the job in their names."""
+        """The job's pods by the rest of their names, `worker-0`."""
         found = self.server.call("GET", f"{PODS_PATH}?labelSelector={JOB_NAME_LABEL}%3D{job.name}").body["items"]
         return {pod["metadata"]["name"].removeprefix(f"{job.name}-"): pod for pod in found}
 
     def owned_uids(self) -> dict[str, str]:
-        """The uids of all that jobs own, by resource and name."""
+        """The uids of all objects owned by jobs, by `resource/name`."""
         return {
             f"{resource}/{item['metadata']['name']}": item["metadata"]["uid"]
             for resource, root in OWNED_PATHS.items()
@@ -245,12 +245,12 @@ class MigrationCluster:
         }
 
     def is_adopted(self, job: MigratedJob) -> bool:
-        """Whether ours has looked at it."""
+        """Whether our operator has written the job's status."""
         return bool(self.status(job).get("phase"))
 
 
 def set_pods(cluster: MigrationCluster, job: MigratedJob, what: Any, *which: str) -> None:
-    """All pods of a job, or some of them, come to that; see tests/support/cases/kubeflow_play.py."""
+    """Set the status of all pods of a job, or of some; `what` is as in tests/support/cases/kubeflow_play.py."""
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     for name, pod in cluster.pods(job).items():
         if name in which or not which:
@@ -261,7 +261,7 @@ def set_pods(cluster: MigrationCluster, job: MigratedJob, what: Any, *which: str
 
 
 def set_pods_until(cluster: MigrationCluster, job: MigratedJob, what: Any, condition: str, *which: str) -> None:
-    """The same, until the job has the condition."""
+    """Set the status of pods, and wait until the job has the condition."""
     set_pods(cluster, job, what, *which)
     wait_until_blocking(
         lambda: cluster.conditions(job).get(condition) == "True", f"{job.name} did not become {condition}"

@@ -1,4 +1,4 @@
-"""A node on an API in memory, and what tests ask of it."""
+"""A node on an API server in memory, and what tests read of it."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -62,7 +62,7 @@ def path_exists(path: Path) -> bool:
 
 
 def is_alive(pid: int) -> bool:
-    """Not gone, and not dead and waiting for its parent's attention."""
+    """Whether the process runs; a zombie does not."""
     try:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:

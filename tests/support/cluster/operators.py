@@ -45,7 +45,7 @@ class OperatorLaunch(NamedTuple):
 
 
 class OperatorProgram(NamedTuple):
-    """One that can be started. `missing` says what is not on this machine, or None."""
+    """An operator that can be started. `missing` names what this machine lacks, or is None."""
 
     name: str
     missing: Callable[[], str | None]
@@ -62,7 +62,7 @@ def run_operator(
     kubeconfig: Path | None = None,
     extra: Sequence[str] = (),
 ) -> Iterator[LoggedProcess]:
-    """Its CRDs are served and it is ready; it is killed at the end. Raises RealServerError with the end of its log."""
+    """Runs an operator, with its CRDs served, until the block ends. Raises RealServerError with its log's tail."""
     folder.mkdir(parents=True, exist_ok=True)
     install_crds(server, operator.crds())
     launch = OperatorLaunch(server, kubeconfig or server.kubeconfig, folder, free_ports(1)[0], extra)
@@ -75,7 +75,7 @@ def run_operator(
 
 
 def install_crds(server: RealServer, documents: Sequence[Any]) -> None:
-    """Apply them as the only owner and return when they are served."""
+    """Apply CRDs as their only owner and return when they are served."""
     for document in documents:
         name = document["metadata"]["name"]
         path = f"{CRDS_PATH}/{name}?fieldManager=tests&force=true"
@@ -162,7 +162,7 @@ def _peer_missing() -> str | None:
 
 
 def peer_crds() -> list[Any]:
-    """The peer's own, from its module."""
+    """The CRDs of the peer, from its Go module."""
     files = sorted((shipped_folder() / "crds").glob("*.yaml"))
     return [document for file in files for document in _documents(file.read_bytes())]
 

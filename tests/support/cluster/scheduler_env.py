@@ -61,7 +61,7 @@ class ObjectReader:
         return await self._client.get(PodGroup, Key(self._namespace, name))
 
     async def all_unbound(self, names: Sequence[str]) -> bool:
-        """Whether none of them has a node."""
+        """Whether none of the pods has a node."""
         return not any([(await self.pod(name)).spec.node_name for name in names])
 
     async def events(self, reason: str) -> list[Event]:
@@ -70,7 +70,7 @@ class ObjectReader:
 
 
 class Waiter:
-    """Returns when something has become so on the server, and fails when it takes too long."""
+    """Waits for states of objects on the server; fails when it takes too long."""
 
     def __init__(self, client: Client, namespace: str, read: ObjectReader) -> None:
         self._client, self._namespace, self._read = client, namespace, read
@@ -105,7 +105,7 @@ class Waiter:
         return await self.until(PodGroup, name, there)
 
     async def events(self, reason: str, count: int = 1) -> list[Event]:
-        """The Events for a reason, as soon as there are so many."""
+        """The Events for a reason, as soon as there are `count` of them."""
         async with asyncio.timeout(WAIT_SECONDS):
             while True:
                 if len(found := await self._read.events(reason)) >= count:
@@ -128,7 +128,7 @@ class PodDriver:
         exit_code: int | None = None,
         uid: str = "",
     ) -> None:
-        """A pod's node reports."""
+        """Write a pod's status as its kubelet would."""
         status: JSON = {"phase": phase, **({"reason": reason} if reason else {})}
         if exit_code is not None:
             ended = {"terminated": {"exitCode": exit_code, "reason": "Error"}}
@@ -146,13 +146,13 @@ class PodDriver:
         await self._client.patch(Pod, Key(self._namespace, name), patch, form=PatchType.STRATEGIC, subresource="status")
 
     async def run_when_bound(self, names: Sequence[str]) -> None:
-        """Wait for them to be bound, and let them run."""
+        """Wait until the pods are bound, and set them running."""
         for name in names:
             await self._wait.bound(name)
             await self.set_phase(name)
 
     async def delete_now(self, name: str) -> None:
-        """A pod goes at once, as if its node had ended it."""
+        """Delete a pod without a grace period, as if its node had ended it."""
         with suppress(NotFound):
             await self._client.delete(Pod, Key(self._namespace, name), grace=timedelta())
 
@@ -163,7 +163,7 @@ class PodDriver:
 
     @asynccontextmanager
     async def run_kubelet(self, fails: Callable[[Pod], bool] = lambda pod: False) -> AsyncIterator[None]:
-        """Nodes that run what is bound to them, and let go what is to go. Those that `fails` is true of end badly."""
+        """Until the block ends, set bound pods running, or failed where `fails` is true, and finish deletions."""
         clock = SystemClock()
         pods = Informer(self._client, Pod, Selector(namespace=self._namespace), clock=clock)
         todo: asyncio.Queue[Pod] = asyncio.Queue()
@@ -212,7 +212,7 @@ class SchedulerEnv:
     # Making
 
     async def create_node(self, name: str, *, labels: dict[str, str] | None = None, **offers: str) -> str:
-        """A node that is ready and has so much: `node("a", cpu="4")`."""
+        """Create a ready node with these resources: `create_node("a", cpu="4")`."""
         name = f"{self.namespace}-{name}"
         marks = {ENV_LABEL: self.namespace, "kubernetes.io/hostname": name, **(labels or {})}
         await self.client.create(Node, {"metadata": {"name": name, "labels": marks}})
@@ -223,7 +223,7 @@ class SchedulerEnv:
         return name
 
     async def set_allocatable(self, name: str, **offers: str) -> None:
-        """The node has so much from now on."""
+        """Set the capacity and allocatable resources of a node."""
         spelled = {key.replace("gpu", "nvidia.com/gpu"): value for key, value in offers.items()}
         has = {**DEFAULT_ALLOCATABLE, **spelled}
         ready = {"type": "Ready", "status": "True"}
@@ -267,7 +267,7 @@ class SchedulerEnv:
         return await self.client.create(Pod, body, namespace=self.namespace)
 
     async def create_gang(self, name: str, members: int, least: int | None = None, **pod: Any) -> list[str]:
-        """A group and its pods, `name-0` and so on."""
+        """Create a group and its pods, `name-0` and so on; returns their names."""
         await self.create_group(name, members if least is None else least)
         names = [f"{name}-{number}" for number in range(members)]
         for number, each in enumerate(names):
@@ -300,7 +300,7 @@ class SchedulerEnv:
                 task.cancel()
 
     async def clean_up(self) -> None:
-        """Nothing of it is left on the server."""
+        """Delete all groups, pods and nodes of this environment."""
         for kind in (PodGroup, Pod):
             page = await self.client.list(kind, Selector(namespace=self.namespace))
             for found in page.items:

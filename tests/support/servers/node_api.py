@@ -1,6 +1,6 @@
 """An API server in memory for tests of the node: a `Transport`, and the same over HTTP for a node in another process.
 
-Honest where a node could be wrong: versions move on every change and on nothing else, a stale one is a Conflict, a
+Strict where a node could be wrong: versions move on every change and on nothing else, a stale one is a Conflict, a
 bound pod is deleted in two steps, a status can only be patched as a status. No validation, no selectors.
 """
 
@@ -53,7 +53,7 @@ class NodeApi:
         return [each for at, each in enumerate(found) if at == 0 or found[at - 1] != each]
 
     async def wait_until(self, holds: Callable[[], bool], seconds: float = 60.0) -> None:
-        """Wait for the world to be as it should; looked at after every change."""
+        """Wait until `holds` is true; it is called after every change."""
         async with asyncio.timeout(seconds):
             while not holds():
                 moved = self._changed
@@ -204,7 +204,7 @@ def error_status(code: int, reason: str, message: str) -> tuple[int, JSON]:
 
 @asynccontextmanager
 async def serve_http(api: NodeApi) -> AsyncIterator[str]:
-    """The same objects for clients in other processes. Gives the address."""
+    """Serve the same objects over HTTP to other processes; gives the URL."""
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         asked = Request(request.method, request.path, tuple(request.query.items()), await request.read())

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Generator, Iterator
 import hypothesis
 import pytest
 
+from support.requirements import skip_or_fail
 from support.servers.real import RealServer, find_assets
 
 # Some machines forbid bytecode. But these tests start Python hundreds of times, and without it every start compiles
@@ -87,8 +88,7 @@ def real_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer
     A test may kill, restart or suspend it, and leaves it running.
     """
     if find_assets() is None:
-        give_up = pytest.fail if os.environ.get("GANGLINE_REQUIRE_REAL") == "1" else pytest.skip
-        give_up("real Kubernetes not found: run hack/kubernetes.sh or set KUBEBUILDER_ASSETS")
+        skip_or_fail("real Kubernetes not found: run hack/kubernetes.sh or set KUBEBUILDER_ASSETS")
     with RealServer(directory=tmp_path_factory.mktemp("real")) as server:
         yield server
 

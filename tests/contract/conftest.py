@@ -1,6 +1,5 @@
 """The servers that must all pass this suite, and a client of each."""
 
-import os
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from gangline.kube.config.credentials import StaticToken
 from gangline.kube.transport.http import HttpTransport
 from gangline.local.plane import PlaneSettings, control_plane
 from support.cluster.kubelet import fake_kubelet, find_fake_kubelet
+from support.requirements import skip_or_fail
 from support.servers.real import RealServer
 
 REAL = pytest.param("real", marks=[pytest.mark.real, pytest.mark.xdist_group("real")])
@@ -88,7 +88,6 @@ def kubelet_port() -> Iterator[int]:
     """Where the stand-in for a kubelet listens on this machine."""
     binary = find_fake_kubelet()
     if binary is None:
-        give_up = pytest.fail if os.environ.get("GANGLINE_REQUIRE_REAL") == "1" else pytest.skip
-        give_up("fake kubelet not found: run hack/fakekubelet.sh")
+        skip_or_fail("fake kubelet not found: run hack/fakekubelet.sh")
     with fake_kubelet(binary) as port:
         yield port

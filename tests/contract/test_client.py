@@ -38,8 +38,8 @@ from support.builders.objects import (
     ensure_crd_served,
     pod_body,
     unique_name,
-    wait_until,
 )
+from support.waiting import wait_until
 
 REVIEWS = Resource("authentication.k8s.io", "v1", "SelfSubjectReview", "selfsubjectreviews", dict, namespaced=False)
 
@@ -413,7 +413,7 @@ async def test_discovery_finds_kinds_and_a_new_one(client: Client) -> None:
     async def listed() -> bool:
         return any(kind.resource.name == fresh.name for kind in await server_resources(client))
 
-    await wait_until(listed)
+    await wait_until(listed, seconds=20)
     found = {kind.resource.name: kind for kind in await server_resources(client)}
     pods = found["pods"]
     assert pods.resource.namespaced

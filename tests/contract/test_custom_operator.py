@@ -4,7 +4,7 @@ There is no kubelet here: tests say what becomes of pods.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from gangline.operator.settings import OperatorSettings
 from gangline.runtime.manager import Manager
 from own_controller import main as own_controller
 from relay_operator import RELAYJOB, Relay, RelayJob
+from support.waiting import wait_until
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "custom-operator"
 
@@ -89,13 +90,6 @@ def body(**metadata: Any) -> JSON:
     return found
 
 
-async def until(look: Callable[[], Any]) -> Any:
-    async with asyncio.timeout(60):
-        while not (found := await look()):  # noqa: ASYNC110 - what is awaited is on a server
-            await asyncio.sleep(0.02)
-        return found
-
-
 async def end_all(client: Client, namespace: str) -> None:
     """Every pod ends well, as a kubelet would say it, and the coordinator's last."""
     for pod in reversed((await client.list(Pod, Selector(namespace=namespace))).items):
@@ -116,7 +110,7 @@ async def test_a_kind_of_ones_own_has_the_whole_life_of_a_job(client: Client, na
         async def all_made() -> bool:
             return [len((await client.list(kind, where)).items) for kind in (Pod, Service)] == [4, 4]
 
-        await until(all_made)
+        await wait_until(all_made)
         pods = (await client.list(client.unstructured(Pod), where)).items
         told = {
             pod["metadata"]["name"]: {v["name"]: v.get("value") for v in pod["spec"]["containers"][0]["env"]}
@@ -129,7 +123,7 @@ async def test_a_kind_of_ones_own_has_the_whole_life_of_a_job(client: Client, na
         async def succeeded() -> bool:
             return (await job(client, namespace)).status.finished
 
-        await until(succeeded)
+        await wait_until(succeeded)
         status = (await job(client, namespace)).status
         assert status.conditions[-1].type == "Succeeded"
         assert status.conditions[-1].reason == "RelayJobSucceeded"
@@ -153,7 +147,7 @@ async def test_the_engine_works_inside_somebody_elses_controller(
 ) -> None:
     if gang is not None:
         await client.apply(CRDS, VOLCANO, owner="tests", force=True)
-        await until(lambda: served(client, namespace))
+        await wait_until(lambda: served(client, namespace))
     where = Selector(namespace=namespace)
     async with beside(own_controller(server, gang, SystemClock())):
         await client.create(RelayJob, body(), namespace=namespace)
@@ -162,7 +156,7 @@ async def test_the_engine_works_inside_somebody_elses_controller(
             events = (await client.list(Event, where)).items
             return any(event.reason == "NoTeam" for event in events)
 
-        await until(refused)
+        await wait_until(refused)
         assert not (await client.list(Pod, where)).items
         await client.patch(RelayJob, Key(namespace, "relay"), {"metadata": {"labels": {"example.com/team": "a"}}})
         if gang is not None:
@@ -174,7 +168,7 @@ async def test_the_engine_works_inside_somebody_elses_controller(
                 except NotFound:
                     return None
 
-            group = await until(grouped)
+            group = await wait_until(grouped)
             assert group["spec"]["minMember"] == 4
             assert not (await client.list(Pod, where)).items
             await client.patch(kind, Key(namespace, "relay"), {"status": {"phase": "Inqueue"}})
@@ -184,7 +178,7 @@ async def test_the_engine_works_inside_somebody_elses_controller(
         async def all_made() -> bool:
             return len((await client.list(Pod, where)).items) == 4
 
-        await until(all_made)
+        await wait_until(all_made)
         pods = (await client.list(Pod, where)).items
         assert {pod.spec.scheduler_name for pod in pods} == ({"volcano"} if gang else {"default-scheduler"})
         await end_all(client, namespace)
@@ -192,7 +186,7 @@ async def test_the_engine_works_inside_somebody_elses_controller(
         async def succeeded() -> bool:
             return (await job(client, namespace)).status.finished
 
-        await until(succeeded)
+        await wait_until(succeeded)
 
 
 async def served(client: Client, namespace: str) -> bool:

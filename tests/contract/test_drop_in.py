@@ -4,7 +4,6 @@ tests/data/drop-in has the scenarios and the recordings; hack/kubeflow.py plays 
 """
 
 import asyncio
-import os
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -16,6 +15,7 @@ from support.cases import kubeflow
 from support.cases.kubeflow import Difference
 from support.cases.kubeflow_play import scenario_player
 from support.cluster.operators import GANGLINE_OPERATOR, run_operator
+from support.requirements import skip_or_fail
 from support.servers.real import RealServer, find_assets
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("drop-in"), pytest.mark.timeout(600)]
@@ -30,8 +30,7 @@ def different(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, list[Dif
     """All scenarios are played at once; where each differs from its recording."""
     assets = find_assets()
     if assets is None or not (assets / "kube-controller-manager").exists():
-        give_up = pytest.fail if os.environ.get("GANGLINE_REQUIRE_REAL") == "1" else pytest.skip
-        give_up("real kube-apiserver and kube-controller-manager not found: run hack/kubernetes.sh")
+        skip_or_fail("real kube-apiserver and kube-controller-manager not found: run hack/kubernetes.sh")
     recorded = {name: kubeflow.load_golden(name) for name in NAMES}
 
     async def play() -> dict[str, list[Any]]:

@@ -50,7 +50,7 @@ async def test_a_job_fits_until_somebody_else_has_the_room(town: SchedulerEnv) -
     assert before.nodes == {first: {"worker": 3}, second: {"worker": 1}}
     async with town.run_scheduler():
         await town.create_pod("other", cpu="1")
-        await town.wait_bound("other")
+        await town.wait.bound("other")
     (after,) = await check_fit(town.client, [job(town, "j", 4)], PlanTarget(town.namespace))
     assert (after.fits, after.cause) == (False, "Resources")
     assert after.message.startswith("3 of 4 fit: ")

@@ -1,8 +1,6 @@
 """The example of a controller that is not a job, on both servers: owner reference, finalizer, leader election."""
 
-import asyncio
 import importlib.util
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ from gangline.base.tasks import background_tasks
 from gangline.kube.client import Client
 from gangline.kube.config.connection import Connection
 from gangline.kube.errors import NotFound
+from support.waiting import wait_until
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "folder_per_configmap.py"
 
@@ -23,12 +22,6 @@ def example() -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-async def until(holds: Callable[[], Any]) -> None:
-    async with asyncio.timeout(60):
-        while not await holds():  # noqa: ASYNC110 - what is awaited is on a server
-            await asyncio.sleep(0.02)
 
 
 def test_it_is_short() -> None:
@@ -50,7 +43,7 @@ async def test_a_folder_comes_and_goes_with_its_configmap(
                 return False
             return secret.metadata.owner_references[0].uid == made.metadata.uid
 
-        await until(told)
+        await wait_until(told)
         assert folder.is_dir()
         assert (await client.get(ConfigMap, key)).metadata.finalizers == ("example.dev/folder",)
         assert (await client.get(Lease, Key(namespace, "folders"))).spec.holder_identity
@@ -63,5 +56,5 @@ async def test_a_folder_comes_and_goes_with_its_configmap(
                 return True
             return False
 
-        await until(left)
+        await wait_until(left)
         assert not folder.exists()

@@ -3,9 +3,7 @@
 They are defined in a group of our own, so that no other test meets them.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -17,7 +15,6 @@ from gangline.api.kubeflow.training import MULTIKUEUE_MANAGER, OUR_MANAGER, JobK
 from gangline.api.meta import JSON, Key
 from gangline.api.scheme import Resource
 from gangline.apiserver.store.store import Store
-from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
 from gangline.kube.errors import AlreadyExists, BadRequest, Invalid, NotFound
 from gangline.kube.options import FieldValidation, WriteOptions
@@ -33,9 +30,9 @@ from support.cases.invalid_jobs import (
     spec_with_replicas,
     with_field,
 )
+from support.waiting import wait_until
 
 GROUP = "jobs.contract.example.com"
-POLL = timedelta(milliseconds=20)
 Job = Resource[JSON]
 Define = Callable[..., Awaitable[Job]]
 
@@ -61,7 +58,7 @@ def define(client: Client, stores: list[Store]) -> Define:
                 await client.create(CRDS, definition or moved(each, group))
             except AlreadyExists:
                 break
-        await until(lambda: is_served(client, served))
+        await wait_until(lambda: is_served(client, served))
         return served
 
     return defined
@@ -73,12 +70,6 @@ async def is_served(client: Client, kind: Job) -> bool:
     except NotFound:
         return False
     return True
-
-
-async def until(done: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(60):
-        while not await done():
-            await SystemClock().sleep(POLL)
 
 
 @pytest.mark.parametrize("kind", TRAINING_KINDS, ids=lambda kind: kind.kind)
@@ -292,7 +283,7 @@ class Old:
         """Put our definition in place of the loose one, and wait until it acts."""
         ours = moved(kind, self._served.group)
         await self._client.patch(CRDS, Key("", ours["metadata"]["name"]), {"spec": ours["spec"]})
-        await until(self._is_tight)
+        await wait_until(self._is_tight)
 
     async def _is_tight(self) -> bool:
         trial = self._client.with_options(WriteOptions(dry_run=True))

@@ -3,7 +3,6 @@
 The Kubeflow operator is the real one, 1.9: hack/peer.sh builds it.
 """
 
-import os
 import re
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -20,9 +19,13 @@ from support.cluster.migration import (
     TEAM_NAMESPACE,
     MigratedJob,
     MigrationCluster,
+    set_pods,
+    set_pods_until,
 )
 from support.cluster.operators import KUBEFLOW, install_crds, peer_crds, shipped_folder
+from support.requirements import skip_or_fail
 from support.servers.real import HOST, USERS, RealServer, find_assets
+from support.waiting import wait_until_blocking
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("operator"), pytest.mark.timeout(300)]
 
@@ -71,8 +74,7 @@ def cluster(tmp_path: Path) -> Iterator[MigrationCluster]:
     """With the definitions of the Kubeflow operator and its Deployment."""
     assets = find_assets()
     if assets is None or not (assets / "kubectl").exists() or KUBEFLOW.missing():
-        give_up = pytest.fail if os.environ.get("GANGLINE_REQUIRE_REAL") == "1" else pytest.skip
-        give_up("the Kubeflow operator or real Kubernetes is missing: run hack/kubernetes.sh and hack/peer.sh")
+        skip_or_fail("the Kubeflow operator or real Kubernetes is missing: run hack/kubernetes.sh and hack/peer.sh")
     with RealServer(directory=tmp_path / "server", users={**USERS, OUR_USER: ()}) as server:
         found = MigrationCluster(server, assets, tmp_path)
         for name in (TEAM_NAMESPACE, "kubeflow"):
@@ -84,7 +86,7 @@ def cluster(tmp_path: Path) -> Iterator[MigrationCluster]:
         spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
         body = {"metadata": {"name": "training-operator"}, "spec": spec}
         found.create(f"{DEPLOYMENTS_PATH}/kubeflow/deployments", body)
-        with found.recording_pods():
+        with found.recorder.recording():
             yield found
 
 
@@ -95,25 +97,25 @@ def commands(heading: str) -> list[str]:
 
 
 def test_there_and_back(cluster: MigrationCluster) -> None:
-    with cluster.run_kubeflow():
+    with cluster.operators.run_kubeflow():
         begin(cluster)
         before = cluster.owned_uids()
-        cluster.take_pod_events()
+        cluster.recorder.take_events()
         # Its rights alone do no harm.
         cluster.run_shell("kubectl apply -f manifests/rbac.yaml")
-        assert "deployment kubeflow/training-operator with image" in cluster.refusal_line()
+        assert "deployment kubeflow/training-operator with image" in cluster.operators.refusal_line()
     move(cluster)
-    with cluster.run_gangline():
+    with cluster.operators.run_gangline():
         for job in (*ENDING, *STAYING, DONE):
-            cluster.wait_until(partial(cluster.is_adopted, job), f"nobody looks after {job.name}")
+            wait_until_blocking(partial(cluster.is_adopted, job), f"nobody looks after {job.name}")
         tidied(cluster, before)
         carry_on(cluster)
-        assert "--take-over" in cluster.operator_arguments()
+        assert "--take-over" in cluster.operators.deployed_arguments()
         cluster.run_shell("kubectl apply -f manifests/operator.yaml")
-        assert "--take-over" not in cluster.operator_arguments()
-        before, _ = cluster.owned_uids(), cluster.take_pod_events()
+        assert "--take-over" not in cluster.operators.deployed_arguments()
+        before, _ = cluster.owned_uids(), cluster.recorder.take_events()
     move_back(cluster)
-    with cluster.run_kubeflow():
+    with cluster.operators.run_kubeflow():
         others = [job._replace(name=f"new-{job.kind.plural}", run_policy={}, spec={}) for job in STAYING]
         # One thread per kind: it has seen to the old jobs of a kind when a new one has its pods.
         cluster.submit(*others)
@@ -121,21 +123,21 @@ def test_there_and_back(cluster: MigrationCluster) -> None:
         # It makes that one again, though the job is over (D25).
         assert after.pop("horizontalpodautoscalers/outlived", "")
         assert after == before
-        assert {line for line in cluster.take_pod_events() if " new-" not in line} == set()
+        assert {line for line in cluster.recorder.take_events() if " new-" not in line} == set()
         for job in STAYING:
-            cluster.set_pods_until(job, "Succeeded", "Succeeded")
+            set_pods_until(cluster, job, "Succeeded", "Succeeded")
 
 
 def begin(cluster: MigrationCluster) -> None:
     """Jobs of every kind are running, resting and done."""
     cluster.submit(OVERDUE, *ENDING, *STAYING, RESTING, DONE, FORGOTTEN, OUTLIVED, STRANGE)
     for job in (OVERDUE, *ENDING, *STAYING):
-        cluster.set_pods_until(job, "Running", "Running")
-    cluster.set_pods(AGAIN, {"restarts": 2}, "worker-0")
-    cluster.set_pods_until(DONE, "Succeeded", "Succeeded", "worker-0")
-    cluster.set_pods_until(OUTLIVED, "Succeeded", "Succeeded")
-    cluster.set_pods_until(FORGOTTEN, {"exit": 1}, "Failed")
-    cluster.set_pods_until(RESTING, "Running", "Suspended")
+        set_pods_until(cluster, job, "Running", "Running")
+    set_pods(cluster, AGAIN, {"restarts": 2}, "worker-0")
+    set_pods_until(cluster, DONE, "Succeeded", "Succeeded", "worker-0")
+    set_pods_until(cluster, OUTLIVED, "Succeeded", "Succeeded")
+    set_pods_until(cluster, FORGOTTEN, {"exit": 1}, "Failed")
+    set_pods_until(cluster, RESTING, "Running", "Suspended")
 
 
 def move(cluster: MigrationCluster) -> None:
@@ -146,7 +148,7 @@ def move(cluster: MigrationCluster) -> None:
     cluster.run_shell(unhook)
     for command in others:
         if "--take-over" in command:
-            line = cluster.refusal_line()
+            line = cluster.operators.refusal_line()
             assert re.search(r"training-operator wrote the status of \w+ team/[\w-]+ \d+ s ago", line), line
             assert line.endswith("or start this one with --take-over")
         cluster.run_shell(command)
@@ -175,41 +177,41 @@ def hang_up(cluster: MigrationCluster) -> None:
 
 def tidied(cluster: MigrationCluster, before: dict[str, str]) -> None:
     """What was left undone is done; all else is as it was."""
-    cluster.wait_until(lambda: cluster.is_deleted(FORGOTTEN), "the job whose end was forgotten stays")
-    cluster.wait_until(
+    wait_until_blocking(lambda: cluster.is_deleted(FORGOTTEN), "the job whose end was forgotten stays")
+    wait_until_blocking(
         lambda: "longer than specified deadline" in cluster.condition_message(OVERDUE, "Failed"), "overdue"
     )
-    cluster.wait_until(lambda: "Helper" in cluster.condition_message(STRANGE, "Failed"), "strange")
+    wait_until_blocking(lambda: "Helper" in cluster.condition_message(STRANGE, "Failed"), "strange")
     over = ("overdue-", "outlived")
     kept = {name: uid for name, uid in before.items() if not name.partition("/")[2].startswith(over)}
-    cluster.wait_until(lambda: not cluster.pods(OVERDUE), "pods stay")
-    cluster.wait_until(lambda: "horizontalpodautoscalers/outlived" not in cluster.owned_uids(), "the autoscaler stays")
+    wait_until_blocking(lambda: not cluster.pods(OVERDUE), "pods stay")
+    wait_until_blocking(lambda: "horizontalpodautoscalers/outlived" not in cluster.owned_uids(), "the autoscaler stays")
     found = cluster.owned_uids()
     assert {name: found.get(name) for name in kept} == kept
     assert found.keys() <= before.keys()
-    assert [line for line in cluster.take_pod_events() if not line.split(" ")[1].startswith(over)] == []
+    assert [line for line in cluster.recorder.take_events() if not line.split(" ")[1].startswith(over)] == []
     assert cluster.conditions(RESTING) == {"Created": "True", "Suspended": "True"}
     assert "ps-0" in cluster.pods(DONE)
 
 
 def carry_on(cluster: MigrationCluster) -> None:
     """Jobs come to their ends, policies apply, what fails is restarted, what rests is resumed."""
-    cluster.set_pods_until(SERVED, "Succeeded", "Succeeded", "worker-0")
-    cluster.wait_until(lambda: cluster.pods(SERVED).keys() == {"worker-0"}, "the parameter server stays")
-    cluster.set_pods(BRIEF, "Succeeded", "master-0")
-    cluster.wait_until(lambda: not cluster.pods(BRIEF) and cluster.is_deleted(BRIEF), "the job stays")
-    cluster.set_pods_until(FAILING, {"exit": 1}, "Failed", "worker-0")
+    set_pods_until(cluster, SERVED, "Succeeded", "Succeeded", "worker-0")
+    wait_until_blocking(lambda: cluster.pods(SERVED).keys() == {"worker-0"}, "the parameter server stays")
+    set_pods(cluster, BRIEF, "Succeeded", "master-0")
+    wait_until_blocking(lambda: not cluster.pods(BRIEF) and cluster.is_deleted(BRIEF), "the job stays")
+    set_pods_until(cluster, FAILING, {"exit": 1}, "Failed", "worker-0")
     assert cluster.pods(FAILING).keys() == {"master-0", "worker-0"}
-    cluster.set_pods_until(LAUNCHED, "Succeeded", "Succeeded", "launcher")
-    cluster.wait_until(lambda: cluster.pods(LAUNCHED).keys() == {"launcher"}, "workers stay")
+    set_pods_until(cluster, LAUNCHED, "Succeeded", "Succeeded", "launcher")
+    wait_until_blocking(lambda: cluster.pods(LAUNCHED).keys() == {"launcher"}, "workers stay")
     first = cluster.pods(AGAIN)
-    cluster.set_pods(AGAIN, {"exit": 137}, "worker-1")
-    cluster.wait_until(lambda: cluster.status(AGAIN).get("restarts") == 3, "two in place and this one")
-    cluster.wait_until(lambda: _uid(cluster.pods(AGAIN), "worker-1") not in ("", _uid(first, "worker-1")), "no pod")
+    set_pods(cluster, AGAIN, {"exit": 137}, "worker-1")
+    wait_until_blocking(lambda: cluster.status(AGAIN).get("restarts") == 3, "two in place and this one")
+    wait_until_blocking(lambda: _uid(cluster.pods(AGAIN), "worker-1") not in ("", _uid(first, "worker-1")), "no pod")
     assert _uid(cluster.pods(AGAIN), "worker-0") == _uid(first, "worker-0")
-    cluster.set_pods_until(AGAIN, "Running", "Running", "worker-1")
-    cluster.set_pods(HALF, "Succeeded", "worker-1")
-    cluster.wait_until(
+    set_pods_until(cluster, AGAIN, "Running", "Running", "worker-1")
+    set_pods(cluster, HALF, "Succeeded", "worker-1")
+    wait_until_blocking(
         lambda: cluster.status(HALF)["replicaStatuses"]["Worker"].get("succeeded") == 1, "it is not counted"
     )
 

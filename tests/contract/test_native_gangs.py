@@ -8,7 +8,6 @@ import asyncio
 import json
 import sys
 import time
-import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -26,7 +25,7 @@ from gangline.why.collect import collect
 from gangline.why.diagnosis.case import DiagnosisTimeouts
 from gangline.why.diagnosis.diagnose import diagnose
 from gangline.why.diagnosis.report import Cause
-from support.cluster.operators import GANGLINE_OPERATOR, install_crds
+from support.cluster.operators import GANGLINE_OPERATOR, install_crds, is_ready
 from support.servers.real import HOST, USERS, LoggedProcess, RealServer, cache_dir, free_ports
 
 NEEDED = ("kube-apiserver", "etcd", "kube-scheduler")
@@ -125,7 +124,7 @@ def operator(server: RealServer, tmp_path_factory: pytest.TempPathFactory) -> It
     command += [f"--health-probe-bind-address={HOST}:{probes}", "--leader-elect=false"]
     process = LoggedProcess(command, tmp_path_factory.mktemp("operator") / "operator.log")
     try:
-        process.wait_until(lambda: _ready(probes))
+        process.wait_until(lambda: is_ready(probes))
         yield process
     finally:
         process.kill()
@@ -555,11 +554,3 @@ def _controller_manager(server: RealServer, release: Release, folder: Path) -> L
     process = LoggedProcess(command, log)
     process.wait_until(lambda: "Serving securely" in log.read_text())
     return process
-
-
-def _ready(port: int) -> bool:
-    try:
-        with urllib.request.urlopen(f"http://{HOST}:{port}/readyz", timeout=5) as response:
-            return bool(response.status == 200)
-    except OSError:
-        return False

@@ -4,11 +4,9 @@ Plain blocking code: the operator is another process, and all that is awaited is
 """
 
 import json
-import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 import uuid
@@ -24,7 +22,9 @@ import yaml
 from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.api.kubeflow.training import JobKind
 from support.cluster.operators import GANGLINE_OPERATOR, install_crds
+from support.requirements import skip_or_fail
 from support.servers.real import HOST, USERS, LoggedProcess, RealServer, find_assets, free_ports
+from support.waiting import wait_until_blocking
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("operator")]
 
@@ -49,8 +49,7 @@ TFJOB = TRAINING_KINDS[0]
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
     """With our definitions and rights, and the service accounts of the manifests as users."""
     if find_assets() is None:
-        give_up = pytest.fail if os.environ.get("GANGLINE_REQUIRE_REAL") == "1" else pytest.skip
-        give_up("real Kubernetes not found: run hack/kubernetes.sh or set KUBEBUILDER_ASSETS")
+        skip_or_fail("real Kubernetes not found: run hack/kubernetes.sh or set KUBEBUILDER_ASSETS")
     users = {**USERS, CLUSTER: (), TEAM: (), "gangline-edit": (), "gangline-view": ()}
     with RealServer(directory=tmp_path_factory.mktemp("server"), users=users) as running:
         install_crds(running, GANGLINE_OPERATOR.crds())
@@ -93,7 +92,7 @@ class Operator:
 
     def counts(self, name: str, value: float, /, **labels: str) -> None:
         """Wait for a metric: what is written is seen by others before it is counted."""
-        eventually(lambda: self.counted(name, **labels) == value, f"{name} did not become {value}")
+        wait_until_blocking(lambda: self.counted(name, **labels) == value, f"{name} did not become {value}")
 
     def lines(self) -> list[Mapping[str, Any]]:
         return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
@@ -104,7 +103,7 @@ class Operator:
         return self.code()
 
     def code(self) -> int:
-        eventually(lambda: not self.process.is_running, "it does not end")
+        wait_until_blocking(lambda: not self.process.is_running, "it does not end")
         return self.process.exit_code
 
 
@@ -146,15 +145,6 @@ def apply(server: RealServer, document: Any, how: str = "") -> None:
     path += f"/{document['metadata']['name']}?fieldManager=tests&force=true&fieldValidation=Strict{how}"
     answer = server.call("PATCH", path, document, content_type="application/apply-patch+yaml")
     assert answer.status in (200, 201), answer.body
-
-
-def eventually(what: Callable[[], Any], why: str) -> Any:
-    """What it gives, once that is true."""
-    end = time.monotonic() + PATIENCE
-    while not (found := what()):
-        assert time.monotonic() < end, why
-        time.sleep(0.05)
-    return found
 
 
 # Jobs and their pods
@@ -228,7 +218,7 @@ def bring_to(server: RealServer, namespace: str, kind: JobKind, name: str, condi
                 become(server, pod, phase)
         return conditions(server, namespace, kind, name).get(condition) == "True"
 
-    eventually(there, f"{kind.kind} {name} did not become {condition}")
+    wait_until_blocking(there, f"{kind.kind} {name} did not become {condition}")
 
 
 def test_the_server_takes_the_deployment_as_it_is_written(server: RealServer) -> None:
@@ -256,7 +246,7 @@ def test_with_the_rights_of_the_manifest_it_runs_every_kind(server: RealServer, 
             assert operator.counted("training_operator_pods_created_total", **framework) == sum(
                 TEAMS[kind.kind].values()
             )
-        eventually(
+        wait_until_blocking(
             lambda: server.call("GET", f"/apis/events.k8s.io/v1/namespaces/{namespace}/events").body["items"],
             "no event was written",
         )
@@ -275,20 +265,20 @@ def test_with_the_rights_of_the_manifest_jobs_also_scale_restart_and_go(
     elastic = {"minReplicas": 1, "maxReplicas": 3, "metrics": [metric]}
     with running(server, tmp_path, context=CLUSTER) as operator:
         submit(server, namespace, TRAINING_KINDS[1], "elastic", spec={"elasticPolicy": elastic})
-        eventually(lambda: server.call("GET", scalers).body["items"], "no autoscaler")
+        wait_until_blocking(lambda: server.call("GET", scalers).body["items"], "no autoscaler")
         bring_to(server, namespace, TRAINING_KINDS[1], "elastic", "Succeeded")
-        eventually(lambda: not server.call("GET", scalers).body["items"], "the autoscaler stays")
+        wait_until_blocking(lambda: not server.call("GET", scalers).body["items"], "the autoscaler stays")
         submit(server, namespace, TFJOB, "brief", cleanPodPolicy="All", ttlSecondsAfterFinished=0)
         bring_to(server, namespace, TFJOB, "brief", "Running")
         for pod in pods(server, namespace, "brief"):
             become(server, pod, "Succeeded")
         path = f"{APIS}/namespaces/{namespace}/tfjobs/brief"
-        eventually(lambda: server.call("GET", path).status == 404, "the job stays")
+        wait_until_blocking(lambda: server.call("GET", path).status == 404, "the job stays")
         submit(server, namespace, TFJOB, "again", restart="ExitCode")
         bring_to(server, namespace, TFJOB, "again", "Running")
         first, _ = pods(server, namespace, "again")
         become(server, first, "Failed", exit_code=137)
-        eventually(
+        wait_until_blocking(
             lambda: (
                 first["metadata"]["uid"] not in uids(server, namespace, "again")
                 and len(uids(server, namespace, "again")) == 2
@@ -311,12 +301,12 @@ def test_with_the_rights_of_the_manifest_gangs_have_their_groups(
     kind = TRAINING_KINDS[1]
     with running(server, tmp_path, "--gang-scheduler-name=gangline", context=CLUSTER) as operator:
         submit(server, namespace, kind, "job")
-        eventually(lambda: len(pods(server, namespace, "job")) == sum(TEAMS[kind.kind].values()), "no pods")
+        wait_until_blocking(lambda: len(pods(server, namespace, "job")) == sum(TEAMS[kind.kind].values()), "no pods")
         (group,) = server.call("GET", groups).body["items"]
         assert group["spec"]["minMember"] == sum(TEAMS[kind.kind].values())
         assert {pod["spec"]["schedulerName"] for pod in pods(server, namespace, "job")} == {"gangline"}
         bring_to(server, namespace, kind, "job", "Succeeded")
-        eventually(lambda: server.call("GET", groups).body["items"] == [], "the group stays")
+        wait_until_blocking(lambda: server.call("GET", groups).body["items"] == [], "the group stays")
         assert [line for line in operator.lines() if "forbidden" in json.dumps(line)] == []
 
 
@@ -345,7 +335,7 @@ def test_failures_and_deletions_are_counted_once(server: RealServer, namespace: 
         bring_to(server, namespace, TFJOB, "fails", "Running")
         bring_to(server, namespace, TFJOB, "fails", "Failed")
         submit(server, namespace, TFJOB, "late", activeDeadlineSeconds=1)
-        eventually(lambda: conditions(server, namespace, TFJOB, "late").get("Failed") == "True", "no deadline")
+        wait_until_blocking(lambda: conditions(server, namespace, TFJOB, "late").get("Failed") == "True", "no deadline")
         server.call("DELETE", f"{APIS}/namespaces/{namespace}/tfjobs/fails")
         operator.counts("training_operator_jobs_deleted_total", 1, **where)
         operator.counts("training_operator_jobs_created_total", 2, **where)
@@ -385,7 +375,7 @@ def test_of_two_with_an_election_one_acts_and_the_other_follows(
         def leads(operator: Operator) -> bool:
             return operator.counted("leader_election_master_status", name="ours") == 1
 
-        eventually(lambda: leads(one) or leads(other), "nobody leads")
+        wait_until_blocking(lambda: leads(one) or leads(other), "nobody leads")
         assert leads(one) != leads(other)
         first, second = (one, other) if leads(one) else (other, one)
         submit(server, namespace, TFJOB, "job")
@@ -439,7 +429,7 @@ def without_jax(server: RealServer) -> Iterator[None]:
     def served() -> bool:
         return any(found["name"] == "jaxjobs" for found in server.call("GET", APIS).body["resources"])
 
-    eventually(lambda: server.call("GET", JAX).status == 404 and not served(), "the definition does not go")
+    wait_until_blocking(lambda: server.call("GET", JAX).status == 404 and not served(), "the definition does not go")
     yield
     if server.call("GET", JAX).status == 404:
         install_crds(server, [bare(definition)])
@@ -460,7 +450,7 @@ def test_it_waits_for_definitions_alive_but_not_ready_and_says_what_to_type(
 ) -> None:
     operator = Operator(server, tmp_path, f"--namespace={namespace}")
     try:
-        eventually(lambda: "served: jaxjobs" in get(operator.probes, "/readyz")[1], "it does not wait")
+        wait_until_blocking(lambda: "served: jaxjobs" in get(operator.probes, "/readyz")[1], "it does not wait")
         assert get(operator.probes, "/healthz") == (200, "ok")
         (line,) = [line for line in operator.lines() if "missing" in line]
         assert line["missing"] == "jaxjobs.kubeflow.org"
@@ -479,7 +469,7 @@ def test_it_waits_for_definitions_alive_but_not_ready_and_says_what_to_type(
 def test_asked_to_end_while_it_waits_it_ends(server: RealServer, namespace: str, tmp_path: Path) -> None:
     operator = Operator(server, tmp_path, f"--namespace={namespace}")
     try:
-        eventually(lambda: "served: jaxjobs" in get(operator.probes, "/readyz")[1], "it does not wait")
+        wait_until_blocking(lambda: "served: jaxjobs" in get(operator.probes, "/readyz")[1], "it does not wait")
         assert operator.ended(signal.SIGTERM) == 0
     finally:
         operator.process.kill()

@@ -25,7 +25,6 @@ from gangline.kube.transport.http import HttpTransport
 from gangline.scheduler.cache.nodes import NodeCache
 from gangline.scheduler.pods.decode import bound_pod_of, shape_of
 from gangline.scheduler.types.cycle import Placement
-from support.builders.objects import wait_until
 from support.builders.scheduler_inputs import make_gang_request
 from support.cases.placing import (
     CASE_LABEL,
@@ -35,6 +34,7 @@ from support.cases.placing import (
     placement_cases,
 )
 from support.servers.real import LoggedProcess, RealServer, find_assets
+from support.waiting import wait_until
 
 SCHEDULER = "reference"
 CLUSTERS = int(os.environ.get("GANGLINE_PLACING_CASES", "25"))
@@ -175,7 +175,7 @@ async def sentinel(client: Client, space: str) -> None:
     async def bound() -> bool:
         return bool((await client.get(Pod, Key(space, "sentinel"))).spec.node_name)
 
-    await wait_until(bound, within=PATIENCE)
+    await wait_until(bound, seconds=PATIENCE)
 
 
 async def decided(client: Client, space: str, count: int) -> dict[str, str]:
@@ -189,7 +189,7 @@ async def decided(client: Client, space: str, count: int) -> dict[str, str]:
                 answers[pod.metadata.name] = "" if pod.spec.node_name else refused[0]
         return len(answers) == count
 
-    await wait_until(all_told, within=PATIENCE)
+    await wait_until(all_told, seconds=PATIENCE)
     return answers
 
 

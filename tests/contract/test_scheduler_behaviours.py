@@ -92,7 +92,7 @@ class Slow:
         async with asyncio.timeout(WAIT_SECONDS):
             while True:
                 try:
-                    await self.town.get_pod(name)
+                    await self.town.read.pod(name)
                 except NotFound:
                     return
                 await self.moment()
@@ -127,7 +127,7 @@ async def test_when_nobody_waits_any_more_nothing_is_looked_at_however_much_time
         await slow.until(lambda: slow.rounds.gangs == 1)
         # The one that waits goes before its patience is over.
         for name in names:
-            await town.delete_now(name)
+            await town.pods.delete_now(name)
         await town.client.delete(PodGroup, town.key("g"))
         await slow.until(lambda: slow.rounds.gangs == 0)
         for _ in range(10):
@@ -189,7 +189,7 @@ async def test_one_whose_eviction_was_refused_is_let_be_for_half_a_minute(
         assert len(asked) == 1
         await slow.clock.advance(31 * SECOND)
         await slow.until(lambda: len(asked) == 2)
-    assert (await town.get_pod("low")).metadata.deletion_timestamp is None
+    assert (await town.read.pod("low")).metadata.deletion_timestamp is None
 
 
 async def test_nobody_is_asked_to_leave_twice_while_the_answer_is_awaited(
@@ -219,10 +219,10 @@ async def test_nobody_is_asked_to_leave_twice_while_the_answer_is_awaited(
         assert len(asked) == 1
         answers.set()
         await slow.comes(Pod, "low", lambda found: found.metadata.deletion_timestamp is not None)
-        await town.delete_now("low")
+        await town.pods.delete_now("low")
         await slow.comes(Pod, "high", lambda found: bool(found.spec.node_name))
     assert len(asked) == 1
-    assert await town.all_unbound(["other"])
+    assert await town.read.all_unbound(["other"])
 
 
 async def test_what_was_undone_is_not_bound_after_all(slow: Slow, transport: InterceptedTransport) -> None:
@@ -245,7 +245,7 @@ async def test_what_was_undone_is_not_bound_after_all(slow: Slow, transport: Int
         for _ in range(20):
             await slow.clock.advance(SECOND)
             await slow.moment()
-        assert await town.all_unbound(["g-1"])
+        assert await town.read.all_unbound(["g-1"])
 
 
 # Members above the least, and what this way of placing cannot do
@@ -257,17 +257,17 @@ async def test_members_above_the_least_are_placed_as_far_as_they_fit_and_the_gan
     await town.create_node("a", cpu="5")
     async with town.run_scheduler():
         names = await town.create_gang("g", 6, least=4)
-        last = await town.wait_for(Pod, "g-5", lambda found: bool(found.status.conditions))
+        last = await town.wait.until(Pod, "g-5", lambda found: bool(found.status.conditions))
         assert last.status.conditions[0].reason == "Unschedulable"
         for name in names[:5]:
-            await town.wait_bound(name)
+            await town.wait.bound(name)
         for name in names[:3]:
-            await town.set_phase(name)
-        assert (await town.wait_phase("g", "Pending")).status.state.phase == "Pending"
-        await town.set_phase(names[3])
-        running = await town.wait_phase("g", "Running", "")
+            await town.pods.set_phase(name)
+        assert (await town.wait.phase("g", "Pending")).status.state.phase == "Pending"
+        await town.pods.set_phase(names[3])
+        running = await town.wait.phase("g", "Running", "")
         assert running.status.state.message == "4/4 members running"
-        assert await town.all_unbound(["g-5"])
+        assert await town.read.all_unbound(["g-5"])
 
 
 async def test_a_claim_that_waits_for_its_first_pod_is_named_once_with_the_remedy(town: SchedulerEnv) -> None:
@@ -295,18 +295,18 @@ async def test_a_claim_that_waits_for_its_first_pod_is_named_once_with_the_remed
     try:
         async with town.run_scheduler():
             names = await town.create_gang("g", 2, volumes=volumes)
-            group = await town.wait_phase("g", "Pending", "NotEnoughResources")
+            group = await town.wait.phase("g", "Pending", "NotEnoughResources")
             assert "WaitForFirstConsumer" in group.status.state.message
-            (event,) = await town.wait_events("Refused")
+            (event,) = await town.wait.events("Refused")
             assert event.note.startswith('persistentvolumeclaim "data" is bound only when kube-scheduler')
             assert "scheduling.gangline.dev/commit: pin" in event.note
             # Something happens, and it is not told again.
             await town.create_pod("other")
-            await town.wait_bound("other")
-            assert len(await town.list_events("Refused")) == 1
-            assert await town.all_unbound(names)
+            await town.wait.bound("other")
+            assert len(await town.read.events("Refused")) == 1
+            assert await town.read.all_unbound(names)
             # More nodes would not help.
-            assert not any([(await town.get_pod(name)).status.conditions for name in names])
+            assert not any([(await town.read.pod(name)).status.conditions for name in names])
     finally:
         path = f"/apis/storage.k8s.io/v1/storageclasses/{town.namespace}"
         await town.client.requests.call(Request("DELETE", path))
@@ -323,33 +323,33 @@ async def test_a_pinned_replacement_that_lost_its_race_is_made_anew_and_the_othe
         for name in names:
             await slow.comes(Pod, name, lambda found: not found.spec.scheduling_gates)
             await pods.bind(town.key(name), first)
-            await town.set_phase(name)
+            await town.pods.set_phase(name)
         await slow.comes(PodGroup, "g", lambda found: found.status.state.phase == "Running")
-        kept = (await town.get_pod("g-0")).metadata.uid
-        await town.delete_now("g-1")
+        kept = (await town.read.pod("g-0")).metadata.uid
+        await town.pods.delete_now("g-1")
         await slow.comes(PodGroup, "g", lambda found: found.status.state.phase == "Recovering")
         await town.create_pod("g-1", "g", role="worker", index=1, gated=True)
         await slow.comes(Pod, "g-1", lambda found: not found.spec.scheduling_gates)
         # Somebody else was faster, and there is room elsewhere now.
-        lost = (await town.get_pod("g-1")).metadata.uid
+        lost = (await town.read.pod("g-1")).metadata.uid
         await town.create_pod("thief", schedulerName="somebody-else")
         await pods.bind(town.key("thief"), first)
         second = await town.create_node("b", cpu="1")
         await no_room(town, "g-1")
         for _ in range(20):
             await slow.moment()
-        assert (await town.get_pod("g-1")).metadata.uid == lost
+        assert (await town.read.pod("g-1")).metadata.uid == lost
         await slow.clock.advance(11 * SECOND)
         await slow.goes("g-1")
         # Its owner makes another, which is placed anew.
         await town.create_pod("g-1", "g", role="worker", index=1, gated=True)
         await slow.comes(Pod, "g-1", lambda found: not found.spec.scheduling_gates)
-        assert (await town.get_pod("g-1")).spec.node_selector["kubernetes.io/hostname"] == second
+        assert (await town.read.pod("g-1")).spec.node_selector["kubernetes.io/hostname"] == second
         await pods.bind(town.key("g-1"), second)
-        await town.set_phase("g-1")
+        await town.pods.set_phase("g-1")
         await slow.comes(PodGroup, "g", lambda found: found.status.state.phase == "Running")
-    assert (await town.get_pod("g-0")).metadata.uid == kept
-    assert (await town.get_pod("g-0")).metadata.deletion_timestamp is None
+    assert (await town.read.pod("g-0")).metadata.uid == kept
+    assert (await town.read.pod("g-0")).metadata.deletion_timestamp is None
 
 
 async def test_a_node_that_did_not_take_a_pinned_gang_is_told_again_only_when_there_is_no_other(
@@ -367,7 +367,7 @@ async def test_a_node_that_did_not_take_a_pinned_gang_is_told_again_only_when_th
                 await slow.comes(Pod, name, lambda found: not found.spec.scheduling_gates)
                 # Its scheduler knows of something that we do not: devices, say.
                 await no_room(town, name)
-            told.append({(await town.get_pod(name)).spec.node_selector[HOSTNAME_LABEL] for name in names})
+            told.append({(await town.read.pod(name)).spec.node_selector[HOSTNAME_LABEL] for name in names})
             for _ in range(20):
                 await slow.moment()
             await slow.clock.advance(61 * SECOND)
@@ -397,9 +397,9 @@ async def test_what_a_kube_scheduler_says_of_a_pin_that_lost_its_race_is_underst
         with kube_scheduler(real_server, tmp_path, theirs):
             for name in await town.create_gang("g", 2, gated=True, schedulerName=theirs):
                 await slow.comes(Pod, name, lambda found: bool(found.spec.node_name))
-                await town.set_phase(name)
+                await town.pods.set_phase(name)
             await slow.comes(PodGroup, "g", lambda found: found.status.state.phase == "Running")
-            await town.delete_now("g-1")
+            await town.pods.delete_now("g-1")
             await slow.comes(PodGroup, "g", lambda found: found.status.state.phase == "Recovering")
             transport.intercept = steal
             await town.create_pod("g-1", "g", role="worker", index=1, gated=True, schedulerName=theirs)
@@ -468,20 +468,20 @@ async def test_a_node_that_can_have_no_more_volumes_gets_no_pod_that_wants_one(t
     try:
         async with town.run_scheduler():
             await town.create_pod("first", volumes=using(0))
-            await town.wait_bound("first")
+            await town.wait.bound("first")
             await town.create_gang("g", 1, volumes=using(1))
-            waiting = await town.wait_phase("g", "Pending", "NotEnoughResources")
+            waiting = await town.wait.phase("g", "Pending", "NotEnoughResources")
             assert "at their limit of volumes" in waiting.status.state.message
             # Neither one without a volume nor one with a volume that is there already is kept out.
             await town.create_pod("without")
             await town.create_pod("same", volumes=using(0))
             for name in ("without", "same"):
-                await town.wait_bound(name)
-            assert await town.all_unbound(["g-0"])
+                await town.wait.bound(name)
+            assert await town.read.all_unbound(["g-0"])
             await town.client.requests.call(Request("DELETE", f"{csinodes}/{node}"))
             drivers[0]["allocatable"] = {"count": 2}
             await post(town, csinodes, {"metadata": {"name": node}, "spec": {"drivers": drivers}})
-            await town.wait_bound("g-0")
+            await town.wait.bound("g-0")
     finally:
         gone = [f"{csinodes}/{node}", f"{csinodes}/{town.namespace}"]
         gone += [f"/api/v1/persistentvolumes/{town.namespace}-disk-{number}" for number in range(2)]

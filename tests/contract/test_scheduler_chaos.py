@@ -144,7 +144,7 @@ class Chaos:
                 if running and self.chance.random() < 0.2:
                     badly = not self.calm.is_set() and self.chance.random() < 0.25
                     with suppress(NotFound):
-                        await self.town.set_phase(
+                        await self.town.pods.set_phase(
                             pod.metadata.name,
                             "Failed" if badly else "Succeeded",
                             exit_code=137 if badly else 0,
@@ -210,7 +210,7 @@ async def at_work(chaos: Chaos) -> Any:
     async def operating(client: Client) -> None:
         await run_engine(client, settings, wanted, CLOCK)
 
-    async with town.run_kubelet(), asyncio.TaskGroup() as group:
+    async with town.pods.run_kubelet(), asyncio.TaskGroup() as group:
         group.create_task(chaos.restarted(operating, schemes[0]))
         for _ in range(2):
             group.create_task(chaos.restarted(chaos.schedule, schemes[1]))

@@ -123,12 +123,12 @@ async def test_when_the_leader_stops_the_other_goes_on_and_no_pod_is_bound_twice
         other = two if leader is one else one
         names = await town.create_gang("g", 4)
         for name in names:
-            await town.wait_bound(name)
+            await town.wait.bound(name)
         assert not other.answers
         leader.stop.set()
         later = await town.create_gang("h", 4)
         for name in later:
-            await town.wait_bound(name)
+            await town.wait.bound(name)
         # Others may see that a pod is bound before the answer to that is here.
         async with asyncio.timeout(WAIT_SECONDS):
             while sum((one.answers + two.answers).values()) < 8:  # noqa: ASYNC110 - nobody tells
@@ -158,7 +158,7 @@ async def test_what_binds_is_made_ready_when_a_term_begins_and_when_a_gang_is_an
         for name in ("small-0", "small-1"):
             await town.create_pod(name, "small")
         for name in ("small-0", "small-1"):
-            await town.wait_bound(name)
+            await town.wait.bound(name)
         assert asked.empty()
 
 
@@ -193,24 +193,24 @@ async def test_the_rights_in_the_manifest_are_enough(real_server: RealServer) ->
             task = group.create_task(process.run(stop))
             # Bound, probed, told.
             names = await town.create_gang("g", 2)
-            await town.run_when_bound(names)
-            await town.wait_phase("g", "Running")
-            await town.wait_events("Scheduled")
+            await town.pods.run_when_bound(names)
+            await town.wait.phase("g", "Running")
+            await town.wait.events("Scheduled")
             # Marked, and made room for.
             await town.create_gang("late", 2)
-            await town.wait_for(Pod, "late-1", lambda found: bool(found.status.conditions))
+            await town.wait.until(Pod, "late-1", lambda found: bool(found.status.conditions))
             await town.create_gang("high", 1, priorityClassName="system-cluster-critical")
-            await town.wait_events("Preempted")
+            await town.wait.events("Preempted")
             for name in names:
-                await town.wait_deleted(name)
-            await town.wait_bound("high-0")
+                await town.pods.finish_deletion(name)
+            await town.wait.bound("high-0")
             # Pinned.
             for name in ("late-0", "late-1"):
-                await town.delete_now(name)
+                await town.pods.delete_now(name)
             await town.client.delete(PodGroup, town.key("late"))
-            await town.delete_now("high-0")
+            await town.pods.delete_now("high-0")
             await town.create_gang("pinned", 1, gated=True)
-            await town.wait_for(Pod, "pinned-0", lambda found: not found.spec.scheduling_gates)
+            await town.wait.until(Pod, "pinned-0", lambda found: not found.spec.scheduling_gates)
             stop.set()
             await task
         assert not refusals
@@ -237,8 +237,8 @@ async def test_the_command_installs_places_counts_and_ends(real_server: RealServ
                     await asyncio.sleep(0.02)
             names = await town.create_gang("g", 2)
             for name in names:
-                await town.wait_bound(name)
-            await town.wait_events("Scheduled")
+                await town.wait.bound(name)
+            await town.wait.events("Scheduled")
             text = await asyncio.to_thread(page, metrics, "/metrics")
             assert "\ngangline_scheduler_pods_bound_total 2.0\n" in text
             assert 'leader_election_master_status{name="gangline-scheduler"} 1.0' in text
@@ -309,21 +309,21 @@ async def test_an_mpi_job_that_cannot_heal_starts_anew_as_a_whole(town: Schedule
     )
     wanted = enabled_frameworks(settings)
     client = Client(town.client.transport, scheme=scheme_of(wanted, settings.site.gang_schedulers))
-    async with town.run_scheduler(), town.run_kubelet(), asyncio.TaskGroup() as group:
+    async with town.run_scheduler(), town.pods.run_kubelet(), asyncio.TaskGroup() as group:
         operator = group.create_task(run_engine(client, settings, wanted, SystemClock()))
         await created(client, mpi_job(town), town.namespace)
-        await town.wait_phase("job", "Running")
+        await town.wait.phase("job", "Running")
         first = {pod.metadata.uid for pod in await pods(town)}
         # The node takes nobody any more, and one of its pods dies.
         await client.patch(_NODES, Key("", node), {"spec": {"unschedulable": True}})
-        await town.delete_now("job-worker-1")
-        await town.wait_events("Unschedulable")
-        again = await town.wait_phase("job", "Pending")
+        await town.pods.delete_now("job-worker-1")
+        await town.wait.events("Unschedulable")
+        again = await town.wait.phase("job", "Pending")
         assert again.status.running == 0
         await client.patch(_NODES, Key("", node), {"spec": {"unschedulable": False}})
-        await town.wait_phase("job", "Running")
+        await town.wait.phase("job", "Running")
         assert not first & {pod.metadata.uid for pod in await pods(town)}
-        assert len(await town.wait_events("Pending")) == 1
+        assert len(await town.wait.events("Pending")) == 1
         await client.delete(MPIJob, town.key("job"))
         operator.cancel()
 

@@ -15,6 +15,7 @@ from gangline.apiserver.tables.builtin_rows import builtin_printer
 from gangline.apiserver.tables.columns import BUILTIN_COLUMNS
 from gangline.apiserver.tables.table import GENERIC_PRINTER, TablePrinter, custom_printer
 from support.servers.real import RealServer
+from support.waiting import wait_until_blocking
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
@@ -461,7 +462,7 @@ def test_custom_columns_show_the_same_cells(real_server: RealServer, real_namesp
     make(real_server, crds, definition)
     path = f"/apis/{group}/v1/namespaces/{real_namespace}/gadgets"
     try:
-        wait_for(real_server, path)
+        wait_until_blocking(lambda: real_server.call("GET", path).status == 200, seconds=20)
         gadget = {"apiVersion": f"{group}/v1", "kind": "Gadget"}
         spec = {
             "n": None, "f": 2.5, "i": 3, "b": True, "d": "nope", "e": "", "o": {"b": "<x>", "a": 1.0},
@@ -472,10 +473,3 @@ def test_custom_columns_show_the_same_cells(real_server: RealServer, real_namesp
         assert_same_table(real_server, path, custom_printer(columns), custom=True)
     finally:
         real_server.call("DELETE", f"{crds}/gadgets.{group}")
-
-
-def wait_for(server: RealServer, path: str) -> None:
-    """Until a definition is served."""
-    deadline = datetime.now(UTC) + timedelta(seconds=20)
-    while server.call("GET", path).status != 200:
-        assert datetime.now(UTC) < deadline

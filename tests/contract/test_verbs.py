@@ -14,7 +14,8 @@ import pytest
 
 from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.schema.crds.job_crds import crd
-from support.cluster.clients import Kubectl, skip_or_fail
+from support.cluster.clients import Kubectl
+from support.requirements import skip_or_fail
 from support.servers.real import RealServer, find_assets
 
 WORDS = (

@@ -6,7 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import psutil
@@ -23,6 +23,8 @@ from gangline.local.plane import PlaneSettings
 from gangline.node.runtime.mpi import agent_script
 from gangline.runtime.cache import Cache
 from gangline.runtime.informer import Informer
+from support.builders.objects import pod_body
+from support.waiting import wait_until
 
 KUBEXEC = """#!/bin/sh
 while [ "${1#-}" != "$1" ]; do shift; done
@@ -47,15 +49,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
 
 def pod(name: str, *command: str, volumes: tuple[JSON, ...] = (), **container: object) -> JSON:
     main = {"name": "main", "image": "none", "command": list(command), **container}
-    spec = {"restartPolicy": "Never", "containers": [main], "volumes": list(volumes)}
-    return {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
-
-
-async def until(holds: Callable[[], object]) -> None:
-    """Wait for files and processes, which tell nobody when they change."""
-    async with asyncio.timeout(60):
-        while not holds():  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
+    return pod_body(name, "default", restartPolicy="Never", containers=[main], volumes=list(volumes))
 
 
 async def over(client: Client, name: str) -> str:
@@ -85,7 +79,7 @@ class Agent:
         self._state = state
 
     async def start(self, *words: str) -> asyncio.subprocess.Process:
-        await until(lambda: list(self._state.glob("pods/*/_kubeconfig")))
+        await wait_until(lambda: list(self._state.glob("pods/*/_kubeconfig")))
         config = next(self._state.glob("pods/*/_kubeconfig"))
         pipe = asyncio.subprocess.PIPE
         return await asyncio.create_subprocess_exec(
@@ -165,12 +159,12 @@ async def test_the_command_ends_with_the_agent_even_in_a_group_of_its_own(
     await cluster.client.create(Pod, pod("worker", "sleep", "1000"))
     leaves = f"import os, time; os.setpgid(0, 0); open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(999)"
     process = await agent.start("worker", sys.executable, "-c", f'"{leaves}"', "&", "wait")
-    await until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+    await wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
     heir = psutil.Process(int((tmp_path / "pid").read_text()))
     assert heir.is_running()
     process.send_signal(signal.SIGKILL)
     await process.wait()
-    await until(lambda: not heir.is_running() or heir.status() == psutil.STATUS_ZOMBIE)
+    await wait_until(lambda: not heir.is_running() or heir.status() == psutil.STATUS_ZOMBIE)
 
 
 # MPI

@@ -6,8 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,6 +34,7 @@ from gangline.why.collect import collect
 from gangline.why.diagnosis.diagnose import diagnose
 from gangline.why.diagnosis.report import Diagnosis
 from support.cases.why_faults import fault_job, python_command
+from support.waiting import wait_until_blocking
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("drill")]
 
@@ -343,13 +342,6 @@ def gangline(*words: str | Path, env: dict[str, str]) -> "subprocess.CompletedPr
     return subprocess.run(command, capture_output=True, text=True, timeout=60, env=env, check=False)
 
 
-def wait_until(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + DEADLINE
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
 def test_a_run_in_another_terminal_is_found_and_drilled(tmp_path: Path) -> None:
     for name in ("home", "tmp"):
         (tmp_path / name).mkdir()
@@ -366,7 +358,7 @@ def test_a_run_in_another_terminal_is_found_and_drilled(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "gangline", "run", str(file)]
     with output, subprocess.Popen(command, stdout=output, stderr=output, env=env) as process:
         try:
-            wait_until(lambda: (tmp_path / "out").read_text().count("running") >= 3)
+            wait_until_blocking(lambda: (tmp_path / "out").read_text().count("running") >= 3, seconds=DEADLINE)
             seen = gangline("get", "jobs", "--no-headers", env=env)
             used = gangline("top", "toy", "--no-headers", env=env)
             done = gangline("drill", "pytorchjob/toy", "--kill", "--hold", "300ms", "-o", "json", env=env)
@@ -405,9 +397,9 @@ def test_who_deletes_the_job_of_a_run_ends_it_with_103_and_those_who_watched_it(
         subprocess.Popen([*command, "run", str(file)], stdout=output, stderr=output, env=env) as process,
     ):
         try:
-            wait_until(lambda: (tmp_path / "out").read_text().count("running") >= 3)
+            wait_until_blocking(lambda: (tmp_path / "out").read_text().count("running") >= 3, seconds=DEADLINE)
             with subprocess.Popen([*command, "get", "jobs", "-w"], stdout=seen, stderr=seen, env=env) as watching:
-                wait_until(lambda: "Running" in (tmp_path / "seen").read_text())
+                wait_until_blocking(lambda: "Running" in (tmp_path / "seen").read_text(), seconds=DEADLINE)
                 deleted = gangline("delete", "toy", env=env)
                 assert process.wait(timeout=DEADLINE) == 103, (tmp_path / "out").read_text()
                 assert watching.wait(timeout=DEADLINE) == 0

@@ -5,9 +5,8 @@ state machine makes of that.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -39,6 +38,7 @@ from gangline.scheduler.gangs.phase import (
     next_state,
     podgroup_status,
 )
+from support.waiting import wait_until
 
 CLOCK = SystemClock()
 KEY = Key("default", "job")
@@ -60,13 +60,6 @@ async def plane() -> AsyncIterator[Client]:
         running = group.create_task(run_engine(client, SETTINGS, wanted, CLOCK))
         yield client
         running.cancel()
-
-
-async def until(holds: Callable[[], Awaitable[Any]]) -> Any:
-    async with asyncio.timeout(60):
-        while not (found := await holds()):
-            await CLOCK.sleep(timedelta(milliseconds=10))
-    return found
 
 
 def mpi_job() -> JSON:
@@ -108,7 +101,7 @@ class Play:
             fresh = not but & {pod.metadata.uid for pod in pods.values()}
             return pods if len(pods) == 3 and fresh else None
 
-        found: dict[str, Pod] = await until(made)
+        found: dict[str, Pod] = await wait_until(made)
         return found
 
     async def run(self, *names: str) -> None:
@@ -192,7 +185,7 @@ async def test_an_mpi_job_goes_through_all_phases_and_starts_anew_without_room()
             return found if found.status.ledger.round else None
 
         # Pods are made before the status of their job is written.
-        job = await until(counted_rounds)
+        job = await wait_until(counted_rounds)
         assert (job.status.restarts, job.status.ledger.round) == (0, 1)
 
 
@@ -210,7 +203,7 @@ async def test_a_job_that_is_suspended_and_resumed_has_a_new_group() -> None:
             return not await play.pods() and await play.group() is None
 
         await client.patch(MPIJob, KEY, {"spec": {"runPolicy": {"suspend": True}}})
-        await until(idle)
+        await wait_until(idle)
         await client.patch(MPIJob, KEY, {"spec": {"runPolicy": {"suspend": False}}})
         await play.all_made()
         after = await play.group()

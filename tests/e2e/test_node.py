@@ -32,9 +32,9 @@ from support.cluster.node import (
     path_exists,
     running_node,
     single_file,
-    wait_until,
 )
 from support.servers.node_api import NodeApi, command_pod, default_key, serve_http, shell_command
+from support.waiting import wait_until
 
 
 @pytest.fixture

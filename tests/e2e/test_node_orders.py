@@ -10,8 +10,9 @@ from gangline.api.core import Pod
 from gangline.api.drill import FaultKind, FaultRequest, fault_response
 from gangline.api.kubeflow.training import DRILL_ANNOTATION, DRILL_RESULT_ANNOTATION, PROGRESS_ANNOTATION
 from gangline.api.meta import JSON
-from support.cluster.node import FAST_SETTINGS, file_text, main_container_status, running_node, wait_until
+from support.cluster.node import FAST_SETTINGS, file_text, main_container_status, running_node
 from support.servers.node_api import NodeApi, command_pod, default_key, shell_command
+from support.waiting import wait_until
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ import re
 import subprocess
 import sys
 import textwrap
-import time
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from support.waiting import wait_until_blocking
 
 ROOT = Path(__file__).parents[2]
 
@@ -46,13 +46,6 @@ def job(folder: Path, command: str = '"true"', replicas: str = "2") -> Path:
     file = folder / "job.yaml"
     file.write_text(JOB.format(command=command, replicas=replicas))
     return file
-
-
-def wait_until(true: Callable[[], bool], patience: float = 60.0) -> None:
-    end = time.monotonic() + patience
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def trained(output: str) -> None:
@@ -163,8 +156,8 @@ def test_a_run_that_is_killed_leaves_no_process_and_no_folder(tmp_path: Path) ->
             break
     process.kill()
     process.communicate()
-    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
-    wait_until(lambda: not list(folder.iterdir()))
+    wait_until_blocking(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+    wait_until_blocking(lambda: not list(folder.iterdir()))
 
 
 @pytest.mark.parametrize(

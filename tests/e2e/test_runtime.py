@@ -23,9 +23,9 @@ from support.cluster.node import (
     container_logs,
     main_container_status,
     running_node,
-    wait_until,
 )
 from support.servers.node_api import NodeApi, command_pod, default_key, shell_command
+from support.waiting import wait_until
 
 PODMAN = msgspec.structs.replace(FAST_SETTINGS, runtime="podman")
 

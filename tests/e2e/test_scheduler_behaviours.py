@@ -77,7 +77,7 @@ class Machine(SchedulerEnv):
     async def runs(self, *names: str) -> None:
         """Return when they are processes."""
         for name in names:
-            await self.wait_for(Pod, name, lambda found: found.status.phase == "Running")
+            await self.wait.until(Pod, name, lambda found: found.status.phase == "Running")
 
     async def begins(self, name: str) -> None:
         """Return when its init container is a process, after which its node has nothing to tell for a while."""
@@ -85,7 +85,7 @@ class Machine(SchedulerEnv):
         def running(found: WholePod) -> bool:
             return any(each.state.running is not None for each in found.status.init_container_statuses)
 
-        await self.wait_for(WholePod, name, running)
+        await self.wait.until(WholePod, name, running)
 
     async def cordon(self, *, on: bool) -> None:
         """From now on nobody new may come, or somebody may."""
@@ -93,7 +93,7 @@ class Machine(SchedulerEnv):
 
     async def goes(self, name: str) -> None:
         """A pod is ended, and gone."""
-        await self.delete_now(name)
+        await self.pods.delete_now(name)
         await self.nobody(name)
 
     async def nobody(self, name: str) -> None:
@@ -131,7 +131,7 @@ async def plane(tmp_path: Path) -> AsyncIterator[Connection]:
 async def machine(plane: Connection) -> AsyncIterator[Machine]:
     async with scheduler_env(plane) as town:
         machine = Machine(town.client, town.namespace)
-        await machine.wait_for(Node, "local", lambda found: "cpu" in found.status.allocatable, namespaced=False)
+        await machine.wait.until(Node, "local", lambda found: "cpu" in found.status.allocatable, namespaced=False)
         yield machine
 
 
@@ -159,43 +159,43 @@ async def test_a_gang_of_processes_goes_through_all_rows_of_the_table(machine: M
         with groups.subscribe(story.note):
             # T0
             await machine.create_group("g", 3)
-            await machine.wait_phase("g", "Pending", "NotEnoughTasks")
+            await machine.wait.phase("g", "Pending", "NotEnoughTasks")
             # T2: two run, and one never comes to that.
             await machine.member("g", 0)
             await machine.member("g", 1, script=dies)
             await machine.member("g", 2, initContainers=fails)
-            await machine.wait_phase("g", "Recovering", "PodFailed")
+            await machine.wait.phase("g", "Recovering", "PodFailed")
             # T4
             await machine.goes("g-2")
             await machine.member("g", 2)
-            await machine.wait_phase("g", "Running", "")
+            await machine.wait.phase("g", "Running", "")
             # T3
             (tmp_path / "die").touch()
-            broken = await machine.wait_phase("g", "Recovering", "PodFailed")
+            broken = await machine.wait.phase("g", "Recovering", "PodFailed")
             said = broken.status.state.message
             assert said.startswith("2/3 members running, worker-1 failed (exit 137)")
             # T5
             await machine.cordon(on=True)
             await machine.goes("g-1")
             await machine.member("g", 1)
-            stuck = await machine.wait_phase("g", "Unschedulable", "NotEnoughResources")
+            stuck = await machine.wait.phase("g", "Unschedulable", "NotEnoughResources")
             assert "1 cordoned" in stuck.status.state.message
             # T7
             await machine.cordon(on=False)
-            await machine.wait_phase("g", "Running", "")
+            await machine.wait.phase("g", "Running", "")
             # T3 and T5 once more, and T6
             await machine.cordon(on=True)
             await machine.goes("g-0")
             await machine.member("g", 0)
-            await machine.wait_phase("g", "Unschedulable")
+            await machine.wait.phase("g", "Unschedulable")
             for number in range(3):
                 await machine.goes(f"g-{number}")
-            await machine.wait_phase("g", "Pending")
+            await machine.wait.phase("g", "Pending")
             # T1
             await machine.cordon(on=False)
             for number in range(3):
                 await machine.member("g", number)
-            await machine.wait_phase("g", "Running", "")
+            await machine.wait.phase("g", "Running", "")
         following.cancel()
     first = ["Pending", "Recovering", "Running", "Recovering", "Unschedulable", "Running"]
     assert story.phases == [*first, "Recovering", "Unschedulable", "Pending", "Running"]
@@ -210,13 +210,13 @@ async def test_a_refusal_by_the_node_is_named_and_one_pod_replaces_the_member(ma
         await machine.runs("g-0")
         await machine.begins("g-1")
         # The words of a kubelet whose node somebody else has filled meanwhile. This node has said all it has to say.
-        await machine.set_phase("g-1", "Failed", reason="OutOfcpu")
-        broken = await machine.wait_phase("g", "Recovering", "PodFailed")
+        await machine.pods.set_phase("g-1", "Failed", reason="OutOfcpu")
+        broken = await machine.wait.phase("g", "Recovering", "PodFailed")
         assert "g-1 rejected on local (OutOfcpu)" in broken.status.state.message
         await machine.goes("g-1")
         await machine.member("g", 1)
-        await machine.wait_phase("g", "Running", "")
-        assert not await machine.list_events("Unschedulable")
+        await machine.wait.phase("g", "Running", "")
+        assert not await machine.read.events("Unschedulable")
 
 
 async def test_while_a_killed_process_takes_its_time_the_gang_recovers(machine: Machine, tmp_path: Path) -> None:
@@ -225,17 +225,17 @@ async def test_while_a_killed_process_takes_its_time_the_gang_recovers(machine: 
         await machine.create_group("g", 2)
         await machine.member("g", 0, cpu="1")
         await machine.member("g", 1, cpu="2", script=stubborn)
-        await machine.wait_phase("g", "Running")
+        await machine.wait.phase("g", "Running")
         async with asyncio.timeout(WAIT_SECONDS):
             while not (tmp_path / "ready").exists():  # noqa: ASYNC110 - from then on it ignores SIGTERM
                 await asyncio.sleep(0.01)
         await machine.client.delete(Pod, machine.key("g-1"), grace=timedelta(seconds=120))
         await machine.run("g-1b", "g", role="worker", index=1, cpu="2")
-        group = await machine.wait_for(PodGroup, "g", lambda found: "terminating" in found.status.state.message)
+        group = await machine.wait.until(PodGroup, "g", lambda found: "terminating" in found.status.state.message)
         assert group.status.state.phase == "Recovering"
         await machine.goes("g-1")
-        await machine.wait_phase("g", "Running", "")
-        assert not await machine.list_events("Unschedulable")
+        await machine.wait.phase("g", "Running", "")
+        assert not await machine.read.events("Unschedulable")
 
 
 # Places
@@ -246,15 +246,15 @@ async def test_of_two_gangs_that_fit_alone_one_runs_and_of_the_other_no_process_
 ) -> None:
     gangs = {name: await machine.team(name, 2) for name in ("one", "two")}
     async with machine.run_scheduler():
-        (event,) = await machine.wait_events("Scheduled")
+        (event,) = await machine.wait.events("Scheduled")
         first = gangs.pop(event.regarding.name)
         await machine.runs(*first)
         ((other, names),) = gangs.items()
-        await machine.wait_phase(other, "Pending", "NotEnoughResources")
-        assert await machine.all_unbound(names)
+        await machine.wait.phase(other, "Pending", "NotEnoughResources")
+        assert await machine.read.all_unbound(names)
         for name in first:
             await machine.goes(name)
-        await machine.wait_phase(other, "Running")
+        await machine.wait.phase(other, "Running")
 
 
 async def test_the_broken_gang_gets_the_room_of_a_process_that_ends_before_a_newcomer(
@@ -262,17 +262,17 @@ async def test_the_broken_gang_gets_the_room_of_a_process_that_ends_before_a_new
 ) -> None:
     async with machine.run_scheduler():
         await machine.team("old", 3)
-        await machine.wait_phase("old", "Running")
+        await machine.wait.phase("old", "Running")
         await machine.goes("old-1")
         await machine.run("thief", script="until test -e go; do sleep 0.02; done")
         await machine.runs("thief")
         await machine.run("new")
-        await machine.wait_for(Pod, "new", lambda found: bool(found.status.conditions))
+        await machine.wait.until(Pod, "new", lambda found: bool(found.status.conditions))
         await machine.member("old", 1)
-        await machine.wait_phase("old", "Unschedulable")
+        await machine.wait.phase("old", "Unschedulable")
         (tmp_path / "go").touch()
-        await machine.wait_phase("old", "Running", "")
-        assert await machine.all_unbound(["new"])
+        await machine.wait.phase("old", "Running", "")
+        assert await machine.read.all_unbound(["new"])
 
 
 # Faults
@@ -295,11 +295,11 @@ async def test_binds_that_fail_or_whose_answer_is_lost_are_made_good(
     transport.intercept = meddle
     async with machine.run_scheduler(meddled):
         await machine.team("g", 3)
-        await machine.wait_phase("g", "Running", "")
-        (event,) = await machine.wait_events("Scheduled")
+        await machine.wait.phase("g", "Running", "")
+        (event,) = await machine.wait.events("Scheduled")
         assert event.note == "3 members placed on local"
     assert max(Counter(seen).values()) == 2
-    assert not await machine.list_events("Undone")
+    assert not await machine.read.events("Undone")
 
 
 async def test_a_pod_made_again_under_its_name_does_not_get_the_place_of_the_first(
@@ -320,7 +320,7 @@ async def test_a_pod_made_again_under_its_name_does_not_get_the_place_of_the_fir
     transport.intercept = recreated_first
     async with machine.run_scheduler(meddled):
         await machine.run("p")
-        pod = await machine.wait_for(Pod, "p", lambda found: bool(found.status.conditions))
+        pod = await machine.wait.until(Pod, "p", lambda found: bool(found.status.conditions))
         assert pod.status.conditions[0].reason == "Unschedulable"
     assert answers == [409]
 
@@ -345,11 +345,11 @@ async def test_a_scheduler_killed_in_the_middle_of_a_gang_finishes_it_first(
         names = await machine.team("g", 3)
         async with asyncio.timeout(WAIT_SECONDS):
             await stuck.wait()
-    assert sum([bool((await machine.get_pod(name)).spec.node_name) for name in names]) == 2
+    assert sum([bool((await machine.read.pod(name)).spec.node_name) for name in names]) == 2
     rival = await machine.team("a", 1)
     async with machine.run_scheduler():
-        await machine.wait_phase("g", "Running", "")
-        assert await machine.all_unbound(rival)
+        await machine.wait.phase("g", "Running", "")
+        assert await machine.read.all_unbound(rival)
 
 
 async def test_a_start_left_half_bound_ends_and_a_smaller_gang_runs_in_its_place(
@@ -364,13 +364,13 @@ async def test_a_start_left_half_bound_ends_and_a_smaller_gang_runs_in_its_place
         await machine.runs(*names[:2])
         # The place of the third is kept for it.
         late = await machine.team("late", 1)
-        await machine.wait_for(Pod, late[0], lambda found: bool(found.status.conditions))
-        (event,) = await machine.wait_events("Undone")
+        await machine.wait.until(Pod, late[0], lambda found: bool(found.status.conditions))
+        (event,) = await machine.wait.events("Undone")
         assert event.note.startswith("only 2 of 3 members could be placed in 5 s")
         for name in names[:2]:
             await machine.nobody(name)
-        await machine.wait_phase("late", "Running", "")
-        assert not (await machine.get_pod("g-2")).metadata.deletion_timestamp
+        await machine.wait.phase("late", "Running", "")
+        assert not (await machine.read.pod("g-2")).metadata.deletion_timestamp
 
 
 class Counting(HttpTransport):
@@ -409,12 +409,12 @@ async def test_when_the_leader_stops_the_other_goes_on_and_no_pod_is_bound_twice
     async with asyncio.TaskGroup() as tasks, asyncio.timeout(WAIT_SECONDS):
         running = {name: tasks.create_task(schedule(name)) for name in stops}
         await machine.team("first", 2)
-        await machine.wait_phase("first", "Running")
+        await machine.wait.phase("first", "Running")
         (leader,) = set(acted)
         stops[leader].set()
         await running[leader]
         await machine.team("second", 1)
-        await machine.wait_phase("second", "Running")
+        await machine.wait.phase("second", "Running")
         for stop in stops.values():
             stop.set()
     assert len(set(acted)) == 2

@@ -5,14 +5,11 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
-from datetime import timedelta
 from pathlib import Path
 
 from gangline.api.core import ConfigMap
 from gangline.api.meta import Key, Selector
-from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
 from gangline.kube.config.connection import Connection
 from gangline.kube.config.credentials import StaticToken
@@ -22,11 +19,11 @@ from gangline.kube.errors import AlreadyExists, KubeError
 from gangline.kube.transport.http import HttpTransport
 from gangline.kube.watch import ObjectChange
 from support.servers.real import free_ports
+from support.waiting import wait_until
 
 PLANE = Path(__file__).parents[2] / "bench" / "plane.py"
 KILLS = int(os.environ.get("GANGLINE_KILLS", "3"))
 WRITERS = 8
-LOOK = timedelta(milliseconds=20)
 
 
 class Server:
@@ -45,7 +42,7 @@ class Server:
 
     async def start(self) -> None:
         self._process = self._spawned()
-        await until(self._answers)
+        await wait_until(self._answers)
 
     def _spawned(self) -> "subprocess.Popen[bytes]":
         return subprocess.Popen([sys.executable, str(PLANE), str(self.folder), str(self.port), "secret"])
@@ -65,12 +62,6 @@ class Server:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
-
-
-async def until(holds: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(60):
-        while not await holds():
-            await SystemClock().sleep(LOOK)
 
 
 class Load:
@@ -117,7 +108,7 @@ class Load:
             group.create_task(self.watch(client))
             for _ in range(WRITERS):
                 group.create_task(self.write(client))
-            await until(written)
+            await wait_until(written)
             server.kill()
 
     async def check(self, server: Server) -> None:
@@ -134,7 +125,7 @@ class Load:
             async def caught_up() -> bool:
                 return bool(self.seen) and self.seen[-1] >= int(last.metadata.resource_version)
 
-            await until(caught_up)
+            await wait_until(caught_up)
             watching.cancel()
             await client.delete(ConfigMap, Key("default", last.metadata.name))
         assert self.seen == sorted(set(self.seen)), "a watcher saw a version twice, or an older one"

@@ -26,6 +26,7 @@ from gangline.kube.transport.api import Request
 from gangline.kube.watch import ObjectChange
 from gangline.local.cluster import LocalCluster, LocalSettings, local_cluster
 from gangline.local.plane import PlaneSettings
+from support.requirements import skip_or_fail
 from support.servers.real import find_assets
 
 WAIT = 60.0
@@ -410,8 +411,7 @@ class Kubectl:
 def kubectl(cluster: LocalCluster, tmp_path: Path) -> Kubectl:
     assets = find_assets()
     if assets is None or not (assets / "kubectl").exists():
-        give_up = pytest.fail if os.environ.get("GANGLINE_REQUIRE_REAL") == "1" else pytest.skip
-        give_up("kubectl not found: run hack/kubernetes.sh or set KUBEBUILDER_ASSETS")
+        skip_or_fail("kubectl not found: run hack/kubernetes.sh or set KUBEBUILDER_ASSETS")
     return Kubectl(assets / "kubectl", cluster, tmp_path)
 
 

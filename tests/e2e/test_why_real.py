@@ -1,7 +1,6 @@
 """`why` on a real kube-apiserver: what only its admission says, and pods as a kubelet would report them."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import timedelta
@@ -28,6 +27,7 @@ from gangline.why.diagnosis.report import Diagnosis
 from gangline.why.kinds import PODS, WORKLOAD_KINDS, json_resource
 from support.cases.why_faults import fault_job
 from support.cluster.operators import KUBEFLOW_LIFTED, run_operator
+from support.requirements import skip_or_fail
 from support.servers.real import RealServer
 
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.xdist_group("why-real")]
@@ -210,8 +210,7 @@ def reports(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
             return asyncio.run(play_on(server, home, ours))
     missing = KUBEFLOW_LIFTED.missing()
     if missing is not None:
-        give_up = pytest.fail if os.environ.get("GANGLINE_REQUIRE_REAL") == "1" else pytest.skip
-        give_up(missing)
+        skip_or_fail(missing)
     with RealServer(directory=folder) as server, run_operator(KUBEFLOW_LIFTED, server, folder / "operator"):
         return asyncio.run(play_on(server, home, nobody))
 

@@ -9,7 +9,8 @@ from gangline.api.scheduler_views import Pod
 from gangline.runtime.informer import Delta
 from gangline.scheduler.cache.cache import SchedulerCache
 from gangline.scheduler.settings import SchedulerSettings
-from support.builders.gang_pods import make_gang_pod, make_pod_group, make_ready_node
+from support.builders.gang_pods import make_gang_pod, make_pod_group
+from support.builders.scheduler_inputs import make_scheduler_node
 
 NODES = ("a", "b")
 MEMBERS = 4
@@ -29,7 +30,7 @@ class History:
         self.pods: dict[int, dict[str, Any]] = {}
         self.made = 0
         for name in NODES:
-            self.world.on_node(Delta(None, make_ready_node(name, cpu="9")))
+            self.world.on_node(Delta(None, make_scheduler_node(name, cpu="9")))
 
     def happens(self, step: str, number: int, where: str) -> None:
         """What cannot be, does not happen."""

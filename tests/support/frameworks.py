@@ -1,7 +1,6 @@
 """Real frameworks, each in the virtual environment that hack/frameworks.sh made, and jobs that run on them."""
 
 import hashlib
-import os
 import re
 import signal
 import subprocess
@@ -10,15 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
+from support.requirements import skip_or_fail
 from support.servers.real import cache_dir
 
 PINS_FOLDER = Path(__file__).parents[2] / "requirements" / "frameworks"
 
 
 class FrameworkEnvironments:
-    """Where the frameworks are, by group. "" is the interpreter that runs the tests."""
+    """The virtual environments of the frameworks, by group. "" is the interpreter that runs the tests."""
 
     def environment(self, group: str) -> Path:
         """The virtual environment of a group. Skips the test where there is none."""
@@ -29,8 +27,9 @@ class FrameworkEnvironments:
         home = cache_dir().parents[1] / "frameworks"
         found = home / f"{group}-{hashlib.sha256(pins).hexdigest()[:12]}"
         if not (found / "complete").is_file():
-            give_up = pytest.fail if os.environ.get("GANGLINE_REQUIRE_FRAMEWORKS") == "1" else pytest.skip
-            give_up(f"framework group {group} not found: run make test-frameworks")
+            skip_or_fail(
+                f"framework group {group} not found: run make test-frameworks", required="GANGLINE_REQUIRE_FRAMEWORKS"
+            )
         return found
 
 
@@ -41,12 +40,12 @@ class JobRunner:
         self._images = folder / "images.yaml"
 
     def map_images(self, text: str) -> None:
-        """What stands for the images. Five lines must be enough for everyone."""
+        """Write the mapping of images to environments. Five lines must be enough for any framework."""
         assert len(text.splitlines()) <= 5
         self._images.write_text(text)
 
     def run(self, file: Path) -> "RunOutput":
-        """To its end, which must be good."""
+        """Run a job to its end; it must succeed."""
         with self.start(file) as job:
             return job.wait_for_exit(0)
 
@@ -66,14 +65,14 @@ class JobRunner:
 
 
 class RunningJob:
-    """A job under way."""
+    """A running `gangline run`."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
         self._lines: list[str] = []
 
     def wait_for_line(self, pattern: str) -> "re.Match[str]":
-        """Wait for a line, which may not have been waited for before."""
+        """Wait for a line after those already waited for."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             self._lines.append(line)
@@ -82,7 +81,7 @@ class RunningJob:
         raise AssertionError(f"nobody said {pattern!r}:\n{''.join(self._lines)}")
 
     def wait_for_exit(self, code: int) -> "RunOutput":
-        """Wait for the end and give all that was said."""
+        """Wait for the end; returns all output."""
         rest, errors = self._process.communicate(timeout=280)
         text = "".join(self._lines) + rest
         assert self._process.returncode == code, text + errors

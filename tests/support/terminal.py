@@ -1,4 +1,4 @@
-"""A terminal for tests: runs a command on a real pty, and knows what its screen shows."""
+"""Runs a command on a real pty, and keeps what the screen shows."""
 
 import codecs
 import errno
@@ -122,7 +122,7 @@ class PtyTerminal:
         os.write(self._master, keys.encode())
 
     def wait_for_exit(self, patience: float = 90.0) -> int:
-        """Read to the end; the exit code."""
+        """Read to the end; returns the exit code."""
         end = time.monotonic() + patience
         while self._show_pending(_ALL_TEXT) or self._read(end - time.monotonic()):
             assert time.monotonic() < end, self.screen.text

@@ -1,1 +1,1 @@
-"""Jobs, pods, runs and kubeconfigs, named by what matters in them."""
+"""Builders of jobs, pods, nodes, runs and kubeconfigs: arguments for what a test is about, defaults for the rest."""

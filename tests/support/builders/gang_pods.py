@@ -1,4 +1,4 @@
-"""Pods, groups and nodes as the scheduler reads them, named by what matters in them."""
+"""Pods of gangs and their groups, as the scheduler reads them."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 
 from gangline.api.kubeflow.training import REPLICA_INDEX, REPLICA_TYPE
-from gangline.api.scheduler_views import Node, Pod
+from gangline.api.scheduler_views import Pod
 from gangline.api.scheduling import GROUP_NAME_ANNOTATION, PINNED_NODE_ANNOTATION, SCHEDULER_NAME, PodGroup
+from support.builders.scheduler_inputs import make_scheduler_pod
 
 START_TIME = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -35,7 +36,10 @@ def make_gang_pod(
     owner: str = "",
     **spec: Any,
 ) -> Pod:
-    """`age`: so many seconds before the start. `condition`: status and reason of PodScheduled. `owner`: `Job/j uid`."""
+    """A pod of a gang.
+
+    `age` is in seconds before START_TIME, `condition` is the status and reason of PodScheduled, `owner` is `Job/j uid`.
+    """
     labels = {**({REPLICA_TYPE: role} if role else {})}
     if index is not None:
         labels[REPLICA_INDEX] = str(index)
@@ -45,36 +49,33 @@ def make_gang_pod(
     if condition is not None:
         status, reason = condition
         conditions.append({"type": "PodScheduled", "status": status, "reason": reason})
+    annotations = {GROUP_NAME_ANNOTATION: group, PINNED_NODE_ANNOTATION: pinned_to}
     ended = [{"name": "main", "state": {"terminated": {"exitCode": exit_code}}}]
-    body = {
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
+    return make_scheduler_pod(
+        name,
+        namespace=namespace,
+        labels=labels,
+        metadata={
             "uid": uid or f"uid-{name}",
             "resourceVersion": "1",
-            "labels": labels,
-            "annotations": {
-                **({GROUP_NAME_ANNOTATION: group} if group else {}),
-                **({PINNED_NODE_ANNOTATION: pinned_to} if pinned_to else {}),
-            },
+            "annotations": {key: value for key, value in annotations.items() if value},
             "creationTimestamp": START_TIME - timedelta(seconds=age),
             **({"deletionTimestamp": START_TIME} if leaving else {}),
             "ownerReferences": owner_references(owner),
         },
-        "spec": {
+        spec={
             "nodeName": node,
             "schedulerName": scheduler,
             "schedulingGates": [{"name": gate} for gate in gates],
-            "containers": [{"name": "main", "resources": {"requests": {"cpu": cpu}}}],
             **spec,
         },
-        "status": {
+        status={
             "phase": phase,
             "conditions": conditions,
             "containerStatuses": ended if exit_code is not None else [],
         },
-    }
-    return msgspec.convert(body, Pod)
+        cpu=cpu,
+    )
 
 
 def make_pod_group(
@@ -107,20 +108,9 @@ def make_pod_group(
 
 
 def owner_references(owner: str) -> list[dict[str, Any]]:
-    """Of `Job/j uid`: its one controller; of nothing, none."""
+    """The controller reference written as `Job/j uid`; no references for an empty string."""
     if not owner:
         return []
     named, _, uid = owner.partition(" ")
     kind, _, name = named.partition("/")
     return [{"kind": kind, "name": name, "uid": uid, "controller": True}]
-
-
-def make_ready_node(name: str, **offers: str) -> Node:
-    body = {
-        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
-        "status": {
-            "allocatable": {"pods": "110", **offers},
-            "conditions": [{"type": "Ready", "status": "True"}],
-        },
-    }
-    return msgspec.convert(body, Node)

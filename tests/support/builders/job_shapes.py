@@ -1,4 +1,4 @@
-"""Training jobs as people have them today, of all kinds: the shapes of the stock examples, and odd ones that v1 takes."""
+"""Training jobs of all kinds as users write them: the shapes of the stock examples, and odd ones that v1 accepts."""
 
 from typing import Any
 
@@ -100,7 +100,7 @@ AUTOSCALING_METRICS: list[JSON] = [
 
 
 def valid_specs(kind: JobKind) -> list[JSON]:
-    """Specs that every server must take."""
+    """Specs that every server must accept."""
     return [*_common_specs(kind), *_KIND_SPECS[kind.kind](kind)]
 
 

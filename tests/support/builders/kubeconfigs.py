@@ -1,4 +1,4 @@
-"""kubeconfig files for tests, one cluster and one user unless told otherwise."""
+"""kubeconfig files for tests, by default with one cluster and one user."""
 
 import base64
 import json
@@ -40,7 +40,7 @@ def connection_from(
     clock: Clock | None = None,
     **flags: Any,
 ) -> Connection:
-    """Write one to the default place and load it."""
+    """Write a kubeconfig to the default path and load it."""
     write_kubeconfig(home, kubeconfig_document(cluster, user))
     return load_connection(environ=flags.pop("environ", {}), home=home, clock=clock, interactive=False, **flags)
 

@@ -1,8 +1,6 @@
 """Bodies and kinds for tests that talk to a server."""
 
-import asyncio
 import uuid
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -13,6 +11,7 @@ from gangline.kube.client import Client
 from gangline.kube.discovery import is_served
 from gangline.kube.errors import AlreadyExists
 from gangline.operator.definitions import CRDS as CRDS
+from support.waiting import wait_until
 
 DEPLOYMENTS = Resource("apps", "v1", "Deployment", "deployments", dict[str, Any])
 BUDGETS = Resource("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", dict[str, Any])
@@ -27,9 +26,11 @@ def config_map_body(name: str, namespace: str, *, labels: dict[str, str] | None 
     return {"metadata": {"name": name, "namespace": namespace, "labels": labels or {}}, "data": data}
 
 
-def pod_body(name: str, namespace: str, **spec: object) -> JSON:
+def pod_body(name: str = "p", namespace: str = "", **spec: object) -> JSON:
+    """A pod of one container, unless the spec names its own; without a namespace the request decides it."""
+    metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
     containers = [{"name": "main", "image": "none"}]
-    return {"metadata": {"name": name, "namespace": namespace}, "spec": {"containers": containers, **spec}}
+    return {"metadata": metadata, "spec": {"containers": containers, **spec}}
 
 
 def deployment_body(name: str, namespace: str) -> JSON:
@@ -40,7 +41,7 @@ def deployment_body(name: str, namespace: str) -> JSON:
 
 
 def crd_body(resource: Resource[Any]) -> JSON:
-    """A custom resource with status and scale, which takes `spec.replicas` and `spec.size` and nothing else."""
+    """The definition of a custom resource with status and scale, whose spec has only `replicas` and `size`."""
     integer = {"type": "integer", "minimum": 0}
     text = {"type": "string"}
     schema = {
@@ -81,21 +82,14 @@ def crd_body(resource: Resource[Any]) -> JSON:
 
 
 async def ensure_crd_served(client: Client, resource: Resource[Any]) -> None:
-    """Make the server serve a custom resource; returns when it does, and discovery tells so."""
+    """Define a custom resource; returns once the server serves it and discovery lists it."""
     with suppress(AlreadyExists):
         await client.create(CRDS, crd_body(resource))
-    await wait_until(lambda: is_served(client, resource))
-
-
-async def wait_until(holds: Callable[[], Awaitable[bool]], *, within: float = 20.0) -> None:
-    """Ask a server until it says yes: for what it promises to do soon and has no watch for."""
-    async with asyncio.timeout(within):
-        while not await holds():  # noqa: ASYNC110 - what we wait for is in another process
-            await asyncio.sleep(0.05)
+    await wait_until(lambda: is_served(client, resource), seconds=20)
 
 
 async def create_node(client: Client, name: str, kubelet_port: int = 0) -> None:
-    """A node that nobody runs, or whose kubelet is at a port of this machine."""
+    """Create a node without a kubelet, or with one at a port of this machine."""
     await client.create(Node, {"metadata": {"name": name}})
     if kubelet_port:
         status = {
@@ -106,7 +100,7 @@ async def create_node(client: Client, name: str, kubelet_port: int = 0) -> None:
 
 
 async def create_running_pod(client: Client, body: JSON) -> Pod:
-    """A pod that says it runs."""
+    """Create a pod and set its status to running and ready."""
     made = await client.create(Pod, body)
     status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
     return await client.patch(Pod, made.metadata.key, {"status": status}, subresource="status")

@@ -1,4 +1,4 @@
-"""Views of a job for tests of the planner: what is seen, and what follows from it."""
+"""Observed jobs as input of the planner, and readers of the plans it returns."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -40,7 +40,7 @@ def observed_job(
     site: Site = Site(),  # noqa: B008 - frozen
     **more: Any,
 ) -> ObservedJob[Any]:
-    """A job with these pods, and by default all its services, so long after NOW."""
+    """A job with these pods and, by default, all its services, observed `after` OBSERVED_AT."""
     there = job_services(framework, job) if services is None else tuple(services)
     children = JobChildren(pods=pods, services=there, **more)
     return ObservedJob.of(framework, job, OBSERVED_AT + after, children, site)
@@ -51,7 +51,7 @@ def job_plan(framework: Framework[Any], job: Any, *pods: Pod, **more: Any) -> Jo
 
 
 def with_status(job: Any, status: JobStatus, **metadata: Any) -> Any:
-    """The job with that status written down."""
+    """The job with that status stored."""
     changed = msgspec.structs.replace(job.metadata, **metadata)
     return msgspec.structs.replace(job, status=status, metadata=changed)
 
@@ -61,17 +61,17 @@ def plan_actions(intent: JobPlan) -> list[JobAction]:
 
 
 def created_names(intent: JobPlan, resource: str = "pods") -> list[str]:
-    """Names of what is made, in order."""
+    """Names of the objects the plan creates, in order."""
     return [a.name for a in plan_actions(intent) if isinstance(a, Create) and a.resource == resource]
 
 
 def deleted_names(intent: JobPlan, resource: str = "pods") -> list[str]:
-    """Names of what is sent away, in order."""
+    """Names of the objects the plan deletes, in order."""
     return [a.name for a in plan_actions(intent) if isinstance(a, Delete) and a.resource == resource]
 
 
 def created_body(intent: JobPlan, name: str, resource: str = "pods") -> Any:
-    """What is sent to make an object."""
+    """The body the plan creates an object with."""
     return next(
         a.body for a in plan_actions(intent) if isinstance(a, Create) and (a.resource, a.name) == (resource, name)
     )

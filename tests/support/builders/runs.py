@@ -1,4 +1,4 @@
-"""What a run leaves, for tests: a job, its pod, an event, and a node's folder with a log."""
+"""The records a run leaves behind: a job, its pod, an event, and a node's folder with a log."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,7 +32,7 @@ def recorded_job(name: str = "small", *conditions: str, uid: str = "job", **meta
 
 
 def recorded_pod(name: str = "small-worker-0", *, uid: str = "pod", owner: str = "job", run: str = "run") -> JSON:
-    """One that runs."""
+    """A running pod of the job."""
     identity = f"process://{run}"
     running = {"name": "tensorflow", "containerID": identity, "state": {"running": {"startedAt": CREATED_AT}}}
     owners = [{"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "name": "small", "uid": owner}]
@@ -57,7 +57,7 @@ def recorded_event(name: str, about: str) -> JSON:
 
 
 def stored_objects(*bodies: JSON) -> dict[str, JSON]:
-    """By where a store has them."""
+    """The objects by their path in the store."""
     plurals = {"TFJob": ("kubeflow.org", "tfjobs"), "Pod": ("", "pods"), "Event": ("", "events")}
     plurals |= {"Secret": ("", "secrets"), "Lease": ("coordination.k8s.io", "leases")}
     return {
@@ -69,7 +69,7 @@ def stored_objects(*bodies: JSON) -> dict[str, JSON]:
 def write_container_log(
     state: Path, text: str, *, name: str = "small-worker-0", uid: str = "pod", attempt: int = 0
 ) -> None:
-    """A run of a container in a node's folder: its log, and that it was killed by SIGTERM."""
+    """Write a container's run into a node's folder: its log, and an exit by SIGTERM."""
     files = StateFolder(state).pod(Key("default", name), uid).run_files("tensorflow", attempt)
     files.begin(RunRecord("run" if attempt == 0 else f"run-{attempt}", attempt))
     lines = (f"2026-01-01T00:00:00.000000000Z stdout F {line}\n" for line in text.splitlines())

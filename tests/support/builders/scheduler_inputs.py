@@ -1,4 +1,4 @@
-"""Nodes, pods and asks for tests of the scheduler, in few words."""
+"""Nodes, pods and gang requests as input of the scheduler."""
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -30,7 +30,7 @@ def make_scheduler_node(
     offers: Mapping[str, int] | None = None,
     **offered: str | int,
 ) -> Node:
-    """A node; what it offers in words that are names, `cpu=4, gpu=8, pods=110`, and otherwise as `offers`."""
+    """A node with these allocatable resources: `cpu=4, gpu=8`, or `offers` for names that are no identifiers."""
     allocatable = {"cpu": "4", "memory": "8Gi", "pods": "110"} | {
         _resource_name(resource): str(amount) for resource, amount in (offered | dict(offers or {})).items()
     }
@@ -47,24 +47,24 @@ def make_scheduler_pod(
     *,
     namespace: str = "default",
     labels: Mapping[str, str] | None = None,
+    metadata: Mapping[str, Any] | None = None,
     status: Mapping[str, Any] | None = None,
     spec: Mapping[str, Any] | None = None,
     deleted: bool = False,
     asks: Mapping[str, int] | None = None,
     **asked: str | int,
 ) -> Pod:
-    """A pod of one container that asks for `cpu=1, gpu=1`; `spec` is added as it is on the wire."""
+    """A pod of one container that requests `cpu=1, gpu=1`; `metadata` and `spec` are added as they are on the wire."""
     requests = {_resource_name(word): str(amount) for word, amount in (asked | dict(asks or {})).items()}
-    metadata = {
-        "name": name,
-        "namespace": namespace,
-        "uid": f"uid-{namespace}-{name}",
-        "labels": dict(labels or {}),
-    }
-    if deleted:
-        metadata["deletionTimestamp"] = "2026-03-01T12:00:00Z"
     body = {
-        "metadata": metadata,
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "uid": f"uid-{namespace}-{name}",
+            "labels": dict(labels or {}),
+            **({"deletionTimestamp": GANG_CREATED_AT} if deleted else {}),
+            **(metadata or {}),
+        },
         "spec": {"containers": [{"name": "main", "resources": {"requests": requests}}], **(spec or {})},
         "status": dict(status or {}),
     }
@@ -88,7 +88,7 @@ def make_gang_request(
     topology: GangTopology | None = None,
     near: tuple[str, ...] = (),
 ) -> GangRequest:
-    """A gang; all of it is needed unless `least` says otherwise."""
+    """The request of a gang; all its members are required unless `least` is given."""
     found = tuple(_pod_set(each) for each in needs)
     return GangRequest(
         key=Key("default", name),
@@ -116,7 +116,7 @@ def make_node_cache(*nodes: Node, residents: Iterable[BoundPod] = ()) -> NodeCac
 
 
 def node_names(trial: WhatIf, found: Placement | Shortage) -> list[list[str]]:
-    """The names of the nodes of every need, sorted. Fails with the reason if nothing was found."""
+    """The sorted node names of every pod set. Fails with the shortage if there is no placement."""
     assert isinstance(found, Placement), found
     return [sorted(trial.node_names[number] for number in nodes) for nodes in found.nodes]
 

@@ -27,7 +27,7 @@ def trainer_template(container: str, **fields: Any) -> JSON:
 def make_framework_job(
     framework: Framework[J], replicas: Mapping[str, int | JSON | None], name: str = "job", **spec: Any
 ) -> J:
-    """A job as somebody wrote it, with the defaults filled in. Replicas are a number, or the whole entry."""
+    """A job with its defaults filled in. Replicas are a number or the whole replica spec."""
     facts = framework.facts
     entries = {
         kind: {"template": trainer_template(facts.container), **(entry if isinstance(entry, dict) else {})}
@@ -66,12 +66,12 @@ def local_addresses(framework: Framework[J], job: J) -> Addresses:
 
 
 def member_pod_edits(framework: Framework[J], job: J, kind: str, index: int = 0, **ports: int) -> PodEdits:
-    """What a member's pod in a cluster is given."""
+    """The edits of a member's pod in a cluster."""
     return framework.wiring(job, Member(kind, index), cluster_addresses(framework, job, ports=ports))
 
 
 def env_pairs(edits: PodEdits) -> list[tuple[str, Any]]:
-    """Names and values, in order; a source in place of a value; None for neither."""
+    """Names and values of the environment, in order; `valueFrom` where there is no value, None for neither."""
     return [(each["name"], each.get("value", each.get("valueFrom"))) for each in edits.env]
 
 
@@ -81,9 +81,9 @@ def env_text(edits: PodEdits) -> str:
 
 
 def make_gang(framework: Framework[J], job: J, **phases: str) -> Gang:
-    """The team with pods in these phases: `worker_0="Running"`, `launcher="Failed"`; `-Running` is on its way out.
+    """The team with pods in these phases: `worker_0="Running"`, `launcher="Failed"`; `-Running` is being deleted.
 
-    Containers of ended pods tell exit code 0 or 1. `Succeeded:3` tells another, `Succeeded:` none.
+    Containers of ended pods have exit code 0 or 1; `Succeeded:3` has another one, `Succeeded:` has none.
     """
     pods = [
         _make_member_pod(f"{job.metadata.name}-{seat.replace('_', '-')}", phase, framework.facts.container)

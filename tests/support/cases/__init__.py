@@ -1,1 +1,1 @@
-"""Tables of cases that several tests walk through."""
+"""Tables of test cases that several tests use."""

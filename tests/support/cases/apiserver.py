@@ -25,6 +25,7 @@ import msgspec
 import yaml
 
 from gangline.base.clock import Clock
+from support.yaml_files import load_yaml
 
 USER_AGENT = "python-httpx"  # part of the recorded answers: it names the field manager
 WATCH_SETTLE_TIME, POLL_INTERVAL = timedelta(seconds=0.3), timedelta(seconds=0.1)
@@ -44,11 +45,11 @@ class ApiOracle:
     def cases(self) -> Iterator[tuple[str, Any]]:
         """All cases, by `area/name`."""
         for file in sorted((self._folder / "cases").glob("*.yaml")):
-            for case in yaml.load(file.read_text(), getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+            for case in load_yaml(file.read_text()):
                 yield f"{file.stem}/{case['name']}", case
 
     def differences(self, name: str, answers: Any) -> list[str]:
-        """In what our answers differ from the recorded ones."""
+        """The differences between our answers and the recorded ones."""
         golden = json.loads((self._folder / "golden" / f"{name}.json").read_text())
         ours = json.loads(json.dumps(answers))
         return [
@@ -131,7 +132,7 @@ class _BackgroundWatch(msgspec.Struct):
 
 
 class _CaseRun:
-    """One case on its way."""
+    """A case being played."""
 
     def __init__(
         self,
@@ -257,7 +258,7 @@ def _query_text(query: Mapping[str, Any] | None) -> dict[str, str]:
 
 
 def oracle_session(url: str, token: str, ca: Path) -> aiohttp.ClientSession:
-    """A session as the recording client's."""
+    """An HTTP session with the headers of the recording client."""
     trust = ssl.create_default_context(cafile=str(ca))
     return aiohttp.ClientSession(
         url,

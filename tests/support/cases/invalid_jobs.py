@@ -1,4 +1,4 @@
-"""Training jobs that the definitions refuse, and what a person is told of each: contract.md, section 2, and section 10."""
+"""Training jobs that the definitions reject, and the message for each: contract.md, section 2, and section 10."""
 
 import copy
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ def job_body(kind: JobKind, said: JSON | None, name: str = "j") -> JSON:
 
 
 def spec_with_replicas(kind: JobKind, **counts: int | None) -> JSON:
-    """A spec of these types with so many replicas; None: left out."""
+    """A spec with these numbers of replicas by type; None leaves `replicas` out."""
     found = job_spec(kind, *counts)
     for one, count in counts.items():
         found[kind.replicas][one] |= {"replicas": count}
@@ -55,7 +55,7 @@ def spec_with_containers(kind: JobKind, *found: JSON) -> JSON:
 
 
 class InvalidJob(msgspec.Struct, frozen=True):
-    """A job that is refused, and what is said of it."""
+    """A job that is rejected, and the message."""
 
     mistake: str
     kind: JobKind
@@ -84,7 +84,7 @@ KNOWN_MANAGERS = f'supported values: "{OUR_MANAGER}", "{MULTIKUEUE_MANAGER}"'
 
 
 def rule_message(where: str, message: str, kind: str = "object") -> str:
-    """What a server says when a rule fails."""
+    """The message of a server when a rule fails."""
     return f'{where}: Invalid value: "{kind}": {message}'
 
 

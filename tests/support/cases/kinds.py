@@ -75,7 +75,7 @@ RESOURCES = {
 
 
 class CreateResult(NamedTuple):
-    """What came of a request: the stored object or the problems, and the warnings."""
+    """The result of a request: the stored object or the problems, and the warnings."""
 
     stored: JSON | None
     causes: list[JSON]
@@ -99,7 +99,7 @@ def admitted_object(resource: KindResource, body: JSON, namespace: str) -> JSON:
 
 
 def our_create_result(resource: KindResource, body: JSON, namespace: str) -> CreateResult:
-    """What our rules make of creating an object."""
+    """The result of creating an object by our rules."""
     obj = admitted_object(resource, body, namespace)
     rules = strategy_for(resource.group, resource.kind)
     obj["metadata"].update(uid=TEST_UID, creationTimestamp=CREATION_TIME)
@@ -114,7 +114,7 @@ def our_create_result(resource: KindResource, body: JSON, namespace: str) -> Cre
 def our_update_result(
     resource: KindResource, body: JSON, old: JSON, namespace: str, *, status: bool = False
 ) -> CreateResult:
-    """What our rules make of replacing `old`, which is as the server answered it."""
+    """The result of replacing `old`, an object from the server's response, by our rules."""
     obj = admitted_object(resource, body, namespace)
     rules = strategy_for(resource.group, resource.kind)
     meta, before = obj["metadata"], old["metadata"]
@@ -140,7 +140,7 @@ def status_cause(problem: FieldProblem) -> JSON:
 
 
 def normalized_object(obj: JSON) -> JSON:
-    """An object without what no two servers agree on."""
+    """An object without the fields that differ from server to server."""
     found: JSON = json.loads(_UUID.sub("<uid>", json.dumps(obj)))
     for name in _SERVER_SET_FIELDS:
         found["metadata"].pop(name, None)
@@ -227,11 +227,11 @@ def load_updates() -> Iterator[tuple[str, JSON, JSON, bool]]:
 
 
 def with_name(body: JSON, name: str = "x") -> JSON:
-    """With a name, unless it has one."""
+    """The body with a name, unless it has one."""
     return {**body, "metadata": {"name": name, **(body.get("metadata") or {})}}
 
 
 def with_namespace(body: JSON, namespace: str) -> JSON:
-    """With `$NS` replaced."""
+    """The body with `$NS` replaced by the namespace."""
     found: JSON = json.loads(json.dumps(body).replace("$NS", namespace))
     return found

@@ -1,4 +1,4 @@
-"""Scenarios of jobs, and what the Kubeflow training operator made of each: the data, and what counts as the same.
+"""Scenarios of jobs, the recorded results of the Kubeflow training operator, and their comparison.
 
 A scenario is a YAML file: `job`, the object to create, and `steps`, a list of one-key maps. After the creation and after
 each step the world is left to settle, and what is there is one shot (tests/support/cases/kubeflow_play.py). The folder has
@@ -15,9 +15,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
+from support.yaml_files import load_yaml
 
-YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where it was built
 DATA_FOLDER = Path(__file__).parents[2] / "data" / "drop-in"
 
 # For people: texts, which events there were, and a selector that the peer writes at random (contract.md, appendix).
@@ -28,7 +27,7 @@ PORT_LISTS = re.compile(r"\.services/[^.]*\.spec\.ports$")
 
 
 class Scenario(NamedTuple):
-    """One to play."""
+    """A scenario: a job, and the steps played on it."""
 
     name: str
     job: Any
@@ -36,12 +35,12 @@ class Scenario(NamedTuple):
 
     @property
     def wait_seconds(self) -> float:
-        """For so many seconds it only waits."""
+        """The total seconds of its `wait` steps."""
         return float(sum(step.get("wait", 0) for step in self.steps))
 
 
 class Difference(NamedTuple):
-    """A place such as `tf-ttl[2].job.completed`, and what is there on either side."""
+    """A path such as `tf-ttl[2].job.completed`, and the value on either side."""
 
     place: str
     theirs: Any
@@ -52,7 +51,7 @@ class Difference(NamedTuple):
 
 
 class ExpectedDifference(NamedTuple):
-    """Differences below this place are meant."""
+    """Differences below this path are intended."""
 
     prefix: str
     reason: str
@@ -63,7 +62,7 @@ def load_scenarios(folder: Path = DATA_FOLDER / "scenarios") -> list[Scenario]:
 
 
 def load_scenario(file: Path) -> Scenario:
-    content = yaml.load(file.read_text(), YAML_LOADER)
+    content = load_yaml(file.read_text())
     return Scenario(file.stem, content["job"], content.get("steps") or [])
 
 
@@ -84,13 +83,13 @@ def expected_differences(file: Path = DATA_FOLDER / "known.txt") -> list[Expecte
 
 
 def differences(name: str, theirs: Any, ours: Any) -> list[Difference]:
-    """Every place that counts, below the place `name`."""
+    """All differences that count, below the path `name`."""
     places = (Difference(name + at, one, other) for at, one, other in _compare(theirs, ours, ""))
     return [place for place in places if not IGNORED_PLACES.search(place.place)]
 
 
 def unexpected_differences(places: Iterable[Difference], meant: Iterable[ExpectedDifference]) -> list[Difference]:
-    """Those that nobody meant."""
+    """The differences that are not intended."""
     prefixes = tuple(one.prefix for one in meant)
     return [place for place in places if not place.place.startswith(prefixes)]
 
@@ -120,7 +119,7 @@ def _compare(one: Any, other: Any, at: str) -> Iterator[tuple[str, Any, Any]]:
 
 
 def _same_json(one: Any, other: Any) -> bool:
-    """Text that is JSON, such as TF_CONFIG, is compared as what it says."""
+    """Text that is JSON, such as TF_CONFIG, is compared by its decoded value."""
     if not (isinstance(one, str) and isinstance(other, str) and one[:1] in ("{", "[")):
         return False
     try:

@@ -75,11 +75,11 @@ RECORD_TIMES = SettleTimes(quiet_seconds=1.5, mismatch_seconds=1.5)
 
 
 class RequestRefused(Exception):
-    """The server did not want what was asked of it. Carries its answer."""
+    """The server rejected a request. Carries its response."""
 
 
 class WatchedObjects:
-    """Every object that matters on a server, as watches tell, by namespace and then by `resource/name`."""
+    """The relevant objects on a server, kept current by watches, by namespace and then by `resource/name`."""
 
     def __init__(self, session: aiohttp.ClientSession, clock: Clock, group: asyncio.TaskGroup) -> None:
         self._session, self._clock, self._group = session, clock, group
@@ -88,7 +88,7 @@ class WatchedObjects:
         self._terminating: set[str] = set()  # UIDs
 
     async def follow(self, resource: str) -> None:
-        """List once and go on with watches; returns never."""
+        """List once, then watch; never returns."""
         path = f"{RESOURCE_PATHS[resource]}/{resource}"
         while True:
             page = await send_request(self._session, "GET", path)
@@ -106,11 +106,11 @@ class WatchedObjects:
         return self._objects[namespace]
 
     def touch(self, namespace: str) -> None:
-        """It starts to settle now."""
+        """Restart the settling time of a namespace."""
         self._changed_at[namespace] = self._clock.monotonic()
 
     def changed_at(self, namespace: str) -> float:
-        """When something happened there last, by the clock's monotonic time."""
+        """The monotonic time of the last change in a namespace."""
         return self._changed_at[namespace]
 
     def _apply_event(self, resource: str, what: str, item: Any) -> None:
@@ -204,7 +204,7 @@ class ScenarioPlayer:
 
 
 class _ScenarioRun:
-    """One scenario on its way."""
+    """A scenario being played."""
 
     def __init__(
         self, session: aiohttp.ClientSession, world: WatchedObjects, clock: Clock, namespace: str, job: Any
@@ -247,7 +247,7 @@ class _ScenarioRun:
                 raise ValueError(f"unknown step {verb!r}")
 
     async def settle(self, is_expected: Callable[[Any], bool], patience: SettleTimes) -> Any:
-        """What is there once nothing changes any more."""
+        """The objects once nothing changes any more."""
         ends = self._clock.monotonic() + patience.max_seconds
         looked = 0.0
         while self._clock.monotonic() < ends:
@@ -382,7 +382,7 @@ async def send_request(
     content_type: str = "application/json",
     okay: tuple[int, ...] = (),
 ) -> Any:
-    """One request; `okay` are statuses above 299 that will do. Raises Refused for the others."""
+    """One request; `okay` are the accepted statuses above 299. Raises RequestRefused for the others."""
     data = None if body is None else json.dumps(body)
     async with session.request(method, path, data=data, headers={"Content-Type": content_type}) as response:
         text = await response.text()

@@ -1,4 +1,4 @@
-"""Small clusters at random, with a pod that may or may not go to one of the nodes: to be put to kube-scheduler and to us.
+"""Random small clusters with a pod that may or may not fit a node, to compare kube-scheduler with us.
 
 Every case has its own nodes and labels, so all of them live side by side in one cluster and do not see each other.
 """
@@ -35,7 +35,7 @@ class PlacementCase(NamedTuple):
 
 
 def placement_cases(seed: int, count: int, spaces: tuple[str, str], scheduler: str) -> list[PlacementCase]:
-    """So many clusters, each once for every one of its nodes: the pod is tied to that one."""
+    """`count` clusters, each once per node, with the pod tied to that node."""
     return [
         _CaseGenerator(Random(f"{seed}/{number}"), f"c{number}n{node}", spaces, scheduler).case(node)
         for number in range(count)

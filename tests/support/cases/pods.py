@@ -1,4 +1,4 @@
-"""Pod templates with one mistake each, which a definition takes and an API server refuses when the pod is created."""
+"""Pod templates with one mistake each, which a CRD accepts and an API server rejects when the pod is created."""
 
 from copy import deepcopy
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ VALID_POD_SPEC: JSON = {
 
 
 class PodMistake(NamedTuple):
-    """What to write where, what is said of which field, and what is said to be written."""
+    """A wrong value and its path, the field and message of the error, and the suggested fix."""
 
     changed_path: str
     value: Any

@@ -1,4 +1,4 @@
-"""Cases of `why` that a machine alone cannot have: as clusters report them, word for word."""
+"""Cases of `why` that need a real cluster, with the exact words that clusters report."""
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -151,7 +151,7 @@ def make_replica_facts(
 
 
 def with_sidecar(one: ReplicaFacts, state: ContainerState) -> ReplicaFacts:
-    """The same, with a second container."""
+    """The replica with a second container."""
     spec, status = one.pod.spec, one.pod.status
     both = (*status.container_statuses, ContainerStatus(name="proxy", state=state))
     pod = msgspec.structs.replace(
@@ -191,7 +191,7 @@ def make_snapshot(found: JobFacts, *replicas: ReplicaFacts, **more: Any) -> JobS
 
 
 def refused_pods(message: str) -> JobSnapshot:
-    """The operator's tries to make pods were refused, as its events tell."""
+    """A job whose operator reports by an event that its pods were rejected."""
     return make_snapshot(
         make_job_facts("Created"), events=(warning_event("FailedCreatePod", f"Error creating: {message}"),)
     )

@@ -1,4 +1,4 @@
-"""Faults that are really provoked on the embedded node, for tests of `why`: a job each, and when it has come so far."""
+"""Faults provoked on the embedded node, for tests of `why`: the job, and when its fault can be diagnosed."""
 
 import socket
 import subprocess
@@ -18,7 +18,7 @@ OTHER_MANAGER = "kueue.x-k8s.io/multikueue"
 
 
 class ProvokedFault(NamedTuple):
-    """What to create, when to look, and what must be found: the rule, whom it names, words of the answer."""
+    """The job to create, when to diagnose it, and the expected rule, replicas and words of the answer."""
 
     body: JSON
     is_ready: Callable[[JobSnapshot], bool]
@@ -78,7 +78,7 @@ def in_state(wanted: str) -> Callable[[JobSnapshot], bool]:
 
 
 def waits_for_reason(reason: str) -> Callable[[JobSnapshot], bool]:
-    """A container waits for that reason, an event tells it, or a condition does."""
+    """A container waits for that reason, or an event or a condition has it."""
 
     def until(case: JobSnapshot) -> bool:
         for one in case.replicas:
@@ -93,7 +93,7 @@ def waits_for_reason(reason: str) -> Callable[[JobSnapshot], bool]:
 
 
 def all_hold(*parts: Callable[[JobSnapshot], bool]) -> Callable[[JobSnapshot], bool]:
-    """A status and an event come by two ways: the one says nothing about the other."""
+    """All of them hold. Statuses and events arrive independently, so a test may need both."""
     return lambda case: all(part(case) for part in parts)
 
 
@@ -103,7 +103,7 @@ def has_condition(kind: str) -> Callable[[JobSnapshot], bool]:
 
 @cache
 def can_mount() -> bool:
-    """Whether a process may have mounts of its own here."""
+    """Whether this machine lets a process create mounts of its own."""
     done = subprocess.run(["unshare", "-rm", "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, check=False)
     return done.returncode == 0
 
@@ -148,15 +148,24 @@ DISK_FILLING_PROGRAM = (
 
 def provoked_faults(taken: socket.socket, team_port: int) -> list[ProvokedFault]:
     """Everything that goes wrong at the same time. `taken` is a port that this process has."""
-    port = taken.getsockname()[1]
-    bind = f"import socket; socket.socket().bind(('127.0.0.1', {port}))"
-    env = {"env": [{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "nowhere", "key": "a"}}}]}
-    key = {"env": [{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "some", "key": "lacking"}}}]}
-    secret = {"volumes": [{"name": "s", "secret": {"secretName": "hidden"}}]}
-    claim = {"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "dataset"}}]}
+    return [
+        *_exhaustion_faults(),
+        *_program_faults(taken.getsockname()[1]),
+        *_exit_faults(),
+        *_limit_faults(),
+        *_placement_faults(),
+        *_reference_faults(),
+        *_command_faults(),
+        *_job_faults(),
+        _team_fault(team_port),
+        *(_file_system_faults() if can_mount() else ()),
+    ]
+
+
+def _exhaustion_faults() -> list[ProvokedFault]:
+    """Memory or a volume is used up."""
     scratch = {"volumes": [{"name": "scratch", "emptyDir": {"sizeLimit": "100Ki"}}]}
-    probe = {"livenessProbe": {"exec": {"command": ["false"]}, "periodSeconds": 1, "failureThreshold": 1}}
-    found = [
+    return [
         ProvokedFault(
             fault_job(
                 "oom",
@@ -172,12 +181,6 @@ def provoked_faults(taken: socket.socket, team_port: int) -> list[ProvokedFault]
             ),
         ),
         ProvokedFault(
-            fault_job("port", *python_command(bind)),
-            has_failed,
-            "port-in-use",
-            expected_words=("Address already in use",),
-        ),
-        ProvokedFault(
             fault_job(
                 "volume",
                 *python_command(DISK_FILLING_PROGRAM),
@@ -187,6 +190,27 @@ def provoked_faults(taken: socket.socket, team_port: int) -> list[ProvokedFault]
             has_failed,
             "volume-full",
             expected_words=("volume scratch", "100Ki", "try 150Ki"),
+        ),
+        ProvokedFault(
+            fault_job(
+                "memory",
+                *python_command("import resource as r; r.setrlimit(r.RLIMIT_AS, (2**28, 2**28)); bytearray(2**30)"),
+            ),
+            has_failed,
+            "memory-error",
+        ),
+    ]
+
+
+def _program_faults(port: int) -> list[ProvokedFault]:
+    """The program itself is wrong, and says so. `port` is taken."""
+    bind = f"import socket; socket.socket().bind(('127.0.0.1', {port}))"
+    return [
+        ProvokedFault(
+            fault_job("port", *python_command(bind)),
+            has_failed,
+            "port-in-use",
+            expected_words=("Address already in use",),
         ),
         ProvokedFault(
             fault_job("module", *python_command("import nowhere_to_be_found")),
@@ -205,44 +229,6 @@ def provoked_faults(taken: socket.socket, team_port: int) -> list[ProvokedFault]
             has_failed,
             "file-missing",
             expected_words=("lost.bin",),
-        ),
-        ProvokedFault(
-            fault_job("exits", "sh", "-c", "exit 3"), has_failed, "exit-code", expected_words=("exit code 3",)
-        ),
-        ProvokedFault(
-            fault_job("permanent", "sh", "-c", "exit 3", restart="ExitCode"),
-            has_failed,
-            "permanent-exit-code",
-            expected_words=("restartPolicy",),
-        ),
-        ProvokedFault(
-            fault_job("killed", "sh", "-c", "kill -9 $$$$"), has_failed, "killed", expected_words=("SIGKILL",)
-        ),
-        ProvokedFault(
-            fault_job("aborts", *python_command("import os; os.abort()")),
-            has_failed,
-            "exit-code",
-            expected_words=("SIGABRT",),
-        ),
-        ProvokedFault(
-            fault_job("loops", *python_command("raise RuntimeError('no luck today')"), restart="OnFailure"),
-            waits_for_reason("CrashLoopBackOff"),
-            "python-exception",
-            expected_words=("RuntimeError: no luck today", "restart"),
-        ),
-        ProvokedFault(
-            fault_job("ends-again", "true", kind="PyTorchJob", restart="Always", Worker=1),
-            waits_for_reason("CrashLoopBackOff"),
-            "completes-again",
-            expected_words=("restartPolicy: OnFailure",),
-        ),
-        ProvokedFault(
-            fault_job(
-                "memory",
-                *python_command("import resource as r; r.setrlimit(r.RLIMIT_AS, (2**28, 2**28)); bytearray(2**30)"),
-            ),
-            has_failed,
-            "memory-error",
         ),
         ProvokedFault(
             fault_job("usage", *python_command("import argparse; argparse.ArgumentParser().parse_args(['--lr'])")),
@@ -267,6 +253,80 @@ def provoked_faults(taken: socket.socket, team_port: int) -> list[ProvokedFault]
             replicas=("worker-0", "worker-1"),
         ),
         ProvokedFault(
+            fault_job("loops", *python_command("raise RuntimeError('no luck today')"), restart="OnFailure"),
+            waits_for_reason("CrashLoopBackOff"),
+            "python-exception",
+            expected_words=("RuntimeError: no luck today", "restart"),
+        ),
+    ]
+
+
+def _exit_faults() -> list[ProvokedFault]:
+    """Only how a process ended tells what is wrong."""
+    return [
+        ProvokedFault(
+            fault_job("exits", "sh", "-c", "exit 3"), has_failed, "exit-code", expected_words=("exit code 3",)
+        ),
+        ProvokedFault(
+            fault_job("permanent", "sh", "-c", "exit 3", restart="ExitCode"),
+            has_failed,
+            "permanent-exit-code",
+            expected_words=("restartPolicy",),
+        ),
+        ProvokedFault(
+            fault_job("killed", "sh", "-c", "kill -9 $$$$"), has_failed, "killed", expected_words=("SIGKILL",)
+        ),
+        ProvokedFault(
+            fault_job("aborts", *python_command("import os; os.abort()")),
+            has_failed,
+            "exit-code",
+            expected_words=("SIGABRT",),
+        ),
+        ProvokedFault(
+            fault_job("ends-again", "true", kind="PyTorchJob", restart="Always", Worker=1),
+            waits_for_reason("CrashLoopBackOff"),
+            "completes-again",
+            expected_words=("restartPolicy: OnFailure",),
+        ),
+    ]
+
+
+def _limit_faults() -> list[ProvokedFault]:
+    """A limit of the job or a probe ends it."""
+    probe = {"livenessProbe": {"exec": {"command": ["false"]}, "periodSeconds": 1, "failureThreshold": 1}}
+    return [
+        ProvokedFault(
+            fault_job("deadline", "sleep", "600", run={"activeDeadlineSeconds": 1}),
+            has_failed,
+            "deadline",
+            replicas=(),
+            expected_words=("spec.runPolicy.activeDeadlineSeconds", "1 s"),
+        ),
+        ProvokedFault(
+            fault_job("backoff", "sh", "-c", "kill -9 $$$$", restart="ExitCode", run={"backoffLimit": 1}),
+            has_failed,
+            "killed",
+            expected_words=("SIGKILL", "backoff limit of 1"),
+        ),
+        ProvokedFault(
+            fault_job("given-up", "false", restart="OnFailure", run={"backoffLimit": 1}),
+            has_failed,
+            "exit-code",
+            expected_words=("exit code 1", "backoff limit of 1"),
+        ),
+        ProvokedFault(
+            fault_job("probe", "sleep", "600", restart="OnFailure", container=probe),
+            all_hold(waits_for_reason("CrashLoopBackOff"), waits_for_reason("Unhealthy")),
+            "probe-failed",
+            expected_words=("livenessProbe",),
+        ),
+    ]
+
+
+def _placement_faults() -> list[ProvokedFault]:
+    """No node takes the pod."""
+    return [
+        ProvokedFault(
             fault_job("big", "true", container={"resources": {"requests": {"cpu": "500"}}}),
             waits_for_reason("Unschedulable"),
             "unschedulable-resources",
@@ -278,6 +338,16 @@ def provoked_faults(taken: socket.socket, team_port: int) -> list[ProvokedFault]
             "unschedulable-nodes",
             expected_words=("zone=moon",),
         ),
+    ]
+
+
+def _reference_faults() -> list[ProvokedFault]:
+    """The pod names objects that are not there."""
+    env = {"env": [{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "nowhere", "key": "a"}}}]}
+    key = {"env": [{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "some", "key": "lacking"}}}]}
+    secret = {"volumes": [{"name": "s", "secret": {"secretName": "hidden"}}]}
+    claim = {"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "dataset"}}]}
+    return [
         ProvokedFault(
             fault_job("config", "true", container=env),
             waits_for_reason("CreateContainerConfigError"),
@@ -305,6 +375,12 @@ def provoked_faults(taken: socket.socket, team_port: int) -> list[ProvokedFault]
             "claim-missing",
             expected_words=("dataset",),
         ),
+    ]
+
+
+def _command_faults() -> list[ProvokedFault]:
+    """There is no program to start."""
+    return [
         ProvokedFault(
             fault_job("image", "/opt/trainer/run"),
             has_failed,
@@ -318,31 +394,12 @@ def provoked_faults(taken: socket.socket, team_port: int) -> list[ProvokedFault]
             "command-not-found",
             expected_words=("no-such-program-here",),
         ),
-        ProvokedFault(
-            fault_job("deadline", "sleep", "600", run={"activeDeadlineSeconds": 1}),
-            has_failed,
-            "deadline",
-            replicas=(),
-            expected_words=("spec.runPolicy.activeDeadlineSeconds", "1 s"),
-        ),
-        ProvokedFault(
-            fault_job("backoff", "sh", "-c", "kill -9 $$$$", restart="ExitCode", run={"backoffLimit": 1}),
-            has_failed,
-            "killed",
-            expected_words=("SIGKILL", "backoff limit of 1"),
-        ),
-        ProvokedFault(
-            fault_job("given-up", "false", restart="OnFailure", run={"backoffLimit": 1}),
-            has_failed,
-            "exit-code",
-            expected_words=("exit code 1", "backoff limit of 1"),
-        ),
-        ProvokedFault(
-            fault_job("probe", "sleep", "600", restart="OnFailure", container=probe),
-            all_hold(waits_for_reason("CrashLoopBackOff"), waits_for_reason("Unhealthy")),
-            "probe-failed",
-            expected_words=("livenessProbe",),
-        ),
+    ]
+
+
+def _job_faults() -> list[ProvokedFault]:
+    """The job as a whole cannot go on."""
+    return [
         ProvokedFault(
             fault_job("taken", "true"),
             has_condition("Blocked"),
@@ -365,39 +422,45 @@ def provoked_faults(taken: socket.socket, team_port: int) -> list[ProvokedFault]
             replicas=(),
             expected_words=(OTHER_MANAGER,),
         ),
+    ]
+
+
+def _team_fault(team_port: int) -> ProvokedFault:
+    """One rank is killed, and the others fail because of it."""
+    return ProvokedFault(
+        fault_job("team", *python_command(TEAM_PROGRAM), str(team_port), kind="PyTorchJob", Master=1, Worker=2),
+        lambda case: has_failed(case) and [one.pod.status.phase for one in case.replicas] == ["Failed"] * 3,
+        "killed",
+        replicas=("worker-1",),
+        expected_words=(
+            "SIGKILL",
+            "consequences, not causes",
+            "Connection closed by peer",
+            "loading the data",
+        ),
+    )
+
+
+def _file_system_faults() -> list[ProvokedFault]:
+    """A file system is full or read-only."""
+    return [
         ProvokedFault(
-            fault_job("team", *python_command(TEAM_PROGRAM), str(team_port), kind="PyTorchJob", Master=1, Worker=2),
-            lambda case: has_failed(case) and [one.pod.status.phase for one in case.replicas] == ["Failed"] * 3,
-            "killed",
-            replicas=("worker-1",),
-            expected_words=(
-                "SIGKILL",
-                "consequences, not causes",
-                "Connection closed by peer",
-                "loading the data",
-            ),
+            fault_job("disk", *on_tmpfs("size=64k", "dd if=/dev/zero of=/mnt/model bs=1k count=100")),
+            has_failed,
+            "disk-full",
+            expected_words=("No space left",),
+        ),
+        ProvokedFault(
+            fault_job("fixed", *on_tmpfs("ro", "touch /mnt/model")),
+            has_failed,
+            "read-only",
+            expected_words=("Read-only file system",),
         ),
     ]
-    if can_mount():
-        found += [
-            ProvokedFault(
-                fault_job("disk", *on_tmpfs("size=64k", "dd if=/dev/zero of=/mnt/model bs=1k count=100")),
-                has_failed,
-                "disk-full",
-                expected_words=("No space left",),
-            ),
-            ProvokedFault(
-                fault_job("fixed", *on_tmpfs("ro", "touch /mnt/model")),
-                has_failed,
-                "read-only",
-                expected_words=("Read-only file system",),
-            ),
-        ]
-    return found
 
 
 def healthy_jobs() -> list[tuple[JSON, Callable[[JobSnapshot], bool], str]]:
-    """Jobs with nothing wrong: what to create, when to look, and what is noted."""
+    """Healthy jobs: the body, when to diagnose it, and the expected note."""
     once = "test -e $0/restarted || { touch $0/restarted; kill -9 $$$$; }; exec sleep 600"
     return [
         (fault_job("runs", "sh", "-c", "echo step 1; exec sleep 600", Worker=2, PS=1), _all_running, ""),

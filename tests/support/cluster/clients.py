@@ -1,4 +1,4 @@
-"""A plane as a person starts it, `gangline up --detach`, and unmodified clients of it."""
+"""A control plane started by `gangline up --detach`, and unmodified clients of it."""
 
 import hashlib
 import json
@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pytest
-
+from support.requirements import skip_or_fail
 from support.servers.real import cache_dir, find_assets
 
 CLIENTS_FOLDER = Path(__file__).parents[2] / "clients"
@@ -19,22 +18,16 @@ CompletedCommand = subprocess.CompletedProcess[str]
 
 
 def run_gangline(*arguments: str | Path, timeout: float = 90.0) -> CompletedCommand:
-    """The command, to its end."""
+    """Run a gangline command to its end."""
     command = [sys.executable, "-m", "gangline", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout)
 
 
-def skip_or_fail(why: str) -> None:
-    """Skip what needs a client that is not on this machine. Where everything must be there, fail."""
-    (pytest.fail if os.environ.get("GANGLINE_REQUIRE_REAL") == "1" else pytest.skip)(why)
-
-
 def find_kubectl() -> Path:
-    """The real one. Skips the test where there is none."""
+    """The real kubectl. Skips the test where there is none."""
     assets = find_assets()
     if assets is None or not os.access(assets / "kubectl", os.X_OK):
         skip_or_fail("real kubectl not found: run hack/kubernetes.sh or set KUBEBUILDER_ASSETS")
-        raise AssertionError
     return assets / "kubectl"
 
 

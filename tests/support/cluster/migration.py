@@ -1,4 +1,4 @@
-"""A cluster that moves from one operator to another: commands as people type them, a kubelet's part, and what came of it.
+"""A cluster that migrates from one operator to another, by the commands in the docs.
 
 Plain blocking code, as tests/support/servers/real.py is and for its reason. There is no kubelet: tests say what becomes of pods.
 """
@@ -10,8 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -21,8 +20,9 @@ from typing import Any, NamedTuple
 
 from gangline.api.kubeflow.training import JobKind
 from support.cases.kubeflow_play import OWNED_PATHS, pod_status
-from support.cluster.operators import KUBEFLOW, OperatorLaunch
+from support.cluster.operators import KUBEFLOW, OperatorLaunch, is_ready
 from support.servers.real import HOST, LoggedProcess, RealServer, free_ports
+from support.waiting import wait_until_blocking
 
 ROOT = Path(__file__).parents[3]
 TEAM_NAMESPACE = "team"
@@ -34,7 +34,7 @@ WAIT_SECONDS = 60.0
 
 
 class MigratedJob(NamedTuple):
-    """What somebody writes."""
+    """A job as a user writes it."""
 
     kind: JobKind
     name: str
@@ -70,18 +70,123 @@ class MigratedJob(NamedTuple):
         return f"{self.collection_path}/{self.name}"
 
 
+class OperatorRunner:
+    """Runs either operator beside the cluster; their Deployments there have no pods."""
+
+    def __init__(self, server: RealServer, folder: Path) -> None:
+        self._server, self._folder = server, folder
+
+    @contextmanager
+    def run_kubeflow(self) -> Iterator[None]:
+        """The Kubeflow operator, until it is told to end, as a pod is when its Deployment is scaled down."""
+        launch = OperatorLaunch(self._server, self._server.kubeconfig, self._folder, free_ports(1)[0], ())
+        with self._until_terminated(KUBEFLOW.start(launch), launch.probe_port):
+            yield
+
+    @contextmanager
+    def run_gangline(self) -> Iterator[None]:
+        """Our operator, with the arguments of its Deployment and the permissions of its manifest."""
+        probe = free_ports(1)[0]
+        process = self._start_gangline(self.deployed_arguments(), probe)
+        with self._until_terminated(process, probe):
+            yield
+        assert process.exit_code == 0, process.log_tail()
+
+    def refusal_line(self) -> str:
+        """The one line our operator prints when it refuses to start."""
+        process = self._start_gangline(self.deployed_arguments(), free_ports(1)[0])
+        try:
+            wait_until_blocking(lambda: not process.is_running, "it does not end")
+        finally:
+            process.kill()
+        assert process.exit_code == 1, process.log_tail()
+        (line,) = [line for line in process.log_tail(1000).splitlines() if not line.startswith("{")]
+        return line
+
+    def deployed_arguments(self) -> Sequence[str]:
+        """The arguments of our Deployment, or of its manifest while there is none."""
+        found = self._server.call("GET", f"{DEPLOYMENTS_PATH}/gangline/deployments/gangline-operator")
+        if found.status == 404:
+            return ("--leader-elect", "--log-format=json")
+        return list(found.body["spec"]["template"]["spec"]["containers"][0]["args"])
+
+    def _start_gangline(self, arguments: Sequence[str], probe: int) -> LoggedProcess:
+        command = [sys.executable, "-m", "gangline", "operator", f"--kubeconfig={self._server.kubeconfig}"]
+        command += [
+            f"--context={OUR_USER}",
+            "--leader-election-namespace=gangline",
+            "--metrics-bind-address=0",
+        ]
+        command += [f"--health-probe-bind-address={HOST}:{probe}", *arguments]
+        return LoggedProcess(command, self._folder / f"gangline-{probe}.log")
+
+    @contextmanager
+    def _until_terminated(self, process: LoggedProcess, probe: int) -> Iterator[None]:
+        try:
+            process.wait_until(lambda: is_ready(probe))
+            yield
+            process.signal(signal.SIGTERM)
+            wait_until_blocking(lambda: not process.is_running, "it does not end")
+        finally:
+            process.kill()
+
+
+class PodRecorder:
+    """Records which pods came and went, by a watch in a thread."""
+
+    def __init__(self, server: RealServer) -> None:
+        self._server = server
+        self._events: list[tuple[str, str]] = []
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Within the block every pod that is created, told to go, or deleted is recorded."""
+        version = self._server.call("GET", PODS_PATH).body["metadata"]["resourceVersion"]
+        path = f"{PODS_PATH}?watch=true&resourceVersion={version}"
+        with self._server.open("GET", path, timeout=10 * WAIT_SECONDS) as response:
+            watcher = threading.Thread(target=self._follow, args=(response,))
+            watcher.start()
+            try:
+                yield
+            finally:
+                self._create_marker("end")
+                watcher.join()
+
+    def take_events(self) -> list[str]:
+        """What was recorded since this was called last: `ADDED team-worker-0`, say."""
+        marker = f"marker-{time.monotonic_ns()}"
+        self._create_marker(marker)
+        wait_until_blocking(lambda: ("ADDED", marker) in self._events, "the watch is late")
+        found = [f"{what} {name}" for what, name in self._events if not name.startswith("marker-")]
+        self._events.clear()
+        return found
+
+    def _create_marker(self, name: str) -> None:
+        spec = {"containers": [{"name": "none", "image": "none"}]}
+        _create(self._server, PODS_PATH, {"metadata": {"name": name}, "spec": spec})
+
+    def _follow(self, response: HTTPResponse) -> None:
+        for line in response:
+            event = json.loads(line)
+            metadata = event["object"]["metadata"]
+            if metadata["name"] == "end":
+                return
+            if event["type"] != "MODIFIED" or "deletionTimestamp" in metadata:
+                self._events.append((event["type"], metadata["name"]))
+
+
 class MigrationCluster:
-    """A server, what people and a kubelet do on it, and which pods came and went."""
+    """A server, and what people do on it and see of it. `operators` runs them, `recorder` knows which pods came and went."""
 
     def __init__(self, server: RealServer, tools: Path, folder: Path) -> None:
         """`tools` is where kubectl is."""
         self.server, self.folder, self._tools = server, folder, tools
-        self._pod_events: list[tuple[str, str]] = []
+        self.operators, self.recorder = OperatorRunner(server, folder), PodRecorder(server)
 
     # People
 
     def run_shell(self, command: str) -> str:
-        """What a command says that is typed in the root of a checkout. It must succeed."""
+        """The output of a shell command in the root of the checkout. The command must succeed."""
         path = os.pathsep.join([str(self._tools), str(Path(sys.executable).parent), os.environ["PATH"]])
         environ = {**os.environ, "KUBECONFIG": str(self.server.kubeconfig), "PATH": path}
         done = subprocess.run(
@@ -97,16 +202,15 @@ class MigrationCluster:
         return done.stdout
 
     def create(self, path: str, body: Any) -> None:
-        answer = self.server.call("POST", path, body)
-        assert answer.status == 201, answer.body
+        _create(self.server, path, body)
 
     def submit(self, *jobs: MigratedJob) -> None:
-        """Make them, and wait for the pods of those that are to have any."""
+        """Create jobs, and wait for the pods of those that are not suspended."""
         for job in jobs:
             self.create(job.collection_path, job.body)
         for job in jobs:
             if not job.run_policy.get("suspend"):
-                self.wait_until(partial(self._has_all_pods, job), f"{job.name} has no pods")
+                wait_until_blocking(partial(self._has_all_pods, job), f"{job.name} has no pods")
 
     def _has_all_pods(self, job: MigratedJob) -> bool:
         return len(self.pods(job)) == job.size
@@ -127,12 +231,12 @@ class MigrationCluster:
         return str(found.get(condition, ""))
 
     def pods(self, job: MigratedJob) -> dict[str, Any]:
-        """By what comes after the job in their names."""
+        """The job's pods by the rest of their names, `worker-0`."""
         found = self.server.call("GET", f"{PODS_PATH}?labelSelector={JOB_NAME_LABEL}%3D{job.name}").body["items"]
         return {pod["metadata"]["name"].removeprefix(f"{job.name}-"): pod for pod in found}
 
     def owned_uids(self) -> dict[str, str]:
-        """The uids of all that jobs own, by resource and name."""
+        """The uids of all objects owned by jobs, by `resource/name`."""
         return {
             f"{resource}/{item['metadata']['name']}": item["metadata"]["uid"]
             for resource, root in OWNED_PATHS.items()
@@ -141,130 +245,29 @@ class MigrationCluster:
         }
 
     def is_adopted(self, job: MigratedJob) -> bool:
-        """Whether ours has looked at it."""
+        """Whether our operator has written the job's status."""
         return bool(self.status(job).get("phase"))
 
-    # A kubelet
 
-    def set_pods(self, job: MigratedJob, what: Any, *which: str) -> None:
-        """All pods of a job, or some of them, come to that; see tests/support/cases/kubeflow_play.py."""
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        for name, pod in self.pods(job).items():
-            if name in which or not which:
-                body = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": pod_status(pod, what, now)}
-                path = f"{PODS_PATH}/{pod['metadata']['name']}/status"
-                answer = self.server.call("PATCH", path, body, content_type=MERGE_PATCH)
-                assert answer.status in (200, 404, 409), answer.body
-
-    def set_pods_until(self, job: MigratedJob, what: Any, condition: str, *which: str) -> None:
-        """The same, until the job has the condition."""
-        self.set_pods(job, what, *which)
-        self.wait_until(lambda: self.conditions(job).get(condition) == "True", f"{job.name} did not become {condition}")
-
-    # What happened
-
-    @contextmanager
-    def recording_pods(self) -> Iterator[None]:
-        """Meanwhile every pod that comes, is told to go, or goes is taken down."""
-        version = self.server.call("GET", PODS_PATH).body["metadata"]["resourceVersion"]
-        path = f"{PODS_PATH}?watch=true&resourceVersion={version}"
-        with self.server.open("GET", path, timeout=10 * WAIT_SECONDS) as response:
-            watcher = threading.Thread(target=self._follow, args=(response,))
-            watcher.start()
-            try:
-                yield
-            finally:
-                self._create_marker("end")
-                watcher.join()
-
-    def take_pod_events(self) -> list[str]:
-        """What did since this was asked last: `ADDED team-worker-0`, say."""
-        marker = f"marker-{time.monotonic_ns()}"
-        self._create_marker(marker)
-        self.wait_until(lambda: ("ADDED", marker) in self._pod_events, "the watch is late")
-        found = [f"{what} {name}" for what, name in self._pod_events if not name.startswith("marker-")]
-        self._pod_events.clear()
-        return found
-
-    def _create_marker(self, name: str) -> None:
-        spec = {"containers": [{"name": "none", "image": "none"}]}
-        self.create(PODS_PATH, {"metadata": {"name": name}, "spec": spec})
-
-    def _follow(self, response: HTTPResponse) -> None:
-        for line in response:
-            event = json.loads(line)
-            metadata = event["object"]["metadata"]
-            if metadata["name"] == "end":
-                return
-            if event["type"] != "MODIFIED" or "deletionTimestamp" in metadata:
-                self._pod_events.append((event["type"], metadata["name"]))
-
-    def wait_until(self, holds: Callable[[], object], complaint: str) -> None:
-        end = time.monotonic() + WAIT_SECONDS
-        while not holds():
-            assert time.monotonic() < end, complaint
-            time.sleep(0.05)
-
-    # Operators. Both run beside the cluster; their Deployments have no pods.
-
-    @contextmanager
-    def run_kubeflow(self) -> Iterator[None]:
-        """The Kubeflow operator, until it is told to end, as a pod is when its Deployment is scaled down."""
-        launch = OperatorLaunch(self.server, self.server.kubeconfig, self.folder, free_ports(1)[0], ())
-        with self._until_terminated(KUBEFLOW.start(launch), launch.probe_port):
-            yield
-
-    @contextmanager
-    def run_gangline(self) -> Iterator[None]:
-        """Ours, as its Deployment says, with the rights of its manifest."""
-        probe = free_ports(1)[0]
-        process = self._start_gangline(self.operator_arguments(), probe)
-        with self._until_terminated(process, probe):
-            yield
-        assert process.exit_code == 0, process.log_tail()
-
-    def refusal_line(self) -> str:
-        """The one line with which ours ends instead of acting."""
-        process = self._start_gangline(self.operator_arguments(), free_ports(1)[0])
-        try:
-            self.wait_until(lambda: not process.is_running, "it does not end")
-        finally:
-            process.kill()
-        assert process.exit_code == 1, process.log_tail()
-        (line,) = [line for line in process.log_tail(1000).splitlines() if not line.startswith("{")]
-        return line
-
-    def operator_arguments(self) -> Sequence[str]:
-        """Those of our Deployment; those of its manifest while there is none."""
-        found = self.server.call("GET", f"{DEPLOYMENTS_PATH}/gangline/deployments/gangline-operator")
-        if found.status == 404:
-            return ("--leader-elect", "--log-format=json")
-        return list(found.body["spec"]["template"]["spec"]["containers"][0]["args"])
-
-    def _start_gangline(self, arguments: Sequence[str], probe: int) -> LoggedProcess:
-        command = [sys.executable, "-m", "gangline", "operator", f"--kubeconfig={self.server.kubeconfig}"]
-        command += [
-            f"--context={OUR_USER}",
-            "--leader-election-namespace=gangline",
-            "--metrics-bind-address=0",
-        ]
-        command += [f"--health-probe-bind-address={HOST}:{probe}", *arguments]
-        return LoggedProcess(command, self.folder / f"gangline-{probe}.log")
-
-    @contextmanager
-    def _until_terminated(self, process: LoggedProcess, probe: int) -> Iterator[None]:
-        try:
-            process.wait_until(lambda: _is_ready(probe))
-            yield
-            process.signal(signal.SIGTERM)
-            self.wait_until(lambda: not process.is_running, "it does not end")
-        finally:
-            process.kill()
+def set_pods(cluster: MigrationCluster, job: MigratedJob, what: Any, *which: str) -> None:
+    """Set the status of all pods of a job, or of some; `what` is as in tests/support/cases/kubeflow_play.py."""
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    for name, pod in cluster.pods(job).items():
+        if name in which or not which:
+            body = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": pod_status(pod, what, now)}
+            path = f"{PODS_PATH}/{pod['metadata']['name']}/status"
+            answer = cluster.server.call("PATCH", path, body, content_type=MERGE_PATCH)
+            assert answer.status in (200, 404, 409), answer.body
 
 
-def _is_ready(port: int) -> bool:
-    try:
-        with urllib.request.urlopen(f"http://{HOST}:{port}/readyz", timeout=5) as response:
-            return bool(response.status == 200)
-    except OSError:
-        return False
+def set_pods_until(cluster: MigrationCluster, job: MigratedJob, what: Any, condition: str, *which: str) -> None:
+    """Set the status of pods, and wait until the job has the condition."""
+    set_pods(cluster, job, what, *which)
+    wait_until_blocking(
+        lambda: cluster.conditions(job).get(condition) == "True", f"{job.name} did not become {condition}"
+    )
+
+
+def _create(server: RealServer, path: str, body: Any) -> None:
+    answer = server.call("POST", path, body)
+    assert answer.status == 201, answer.body

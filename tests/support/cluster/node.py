@@ -1,7 +1,7 @@
-"""A node on an API in memory, and what tests ask of it."""
+"""A node on an API server in memory, and what tests read of it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -48,13 +48,6 @@ async def running_node(
                 task.cancel()
 
 
-async def wait_until(holds: Callable[[], object], seconds: float = 60.0) -> None:
-    """Wait for files and processes, which tell nobody when they change."""
-    async with asyncio.timeout(seconds):
-        while not holds():  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
-
-
 def file_text(file: Path) -> str:
     return file.read_text().strip() if file.exists() else ""
 
@@ -69,7 +62,7 @@ def path_exists(path: Path) -> bool:
 
 
 def is_alive(pid: int) -> bool:
-    """Not gone, and not dead and waiting for its parent's attention."""
+    """Whether the process runs; a zombie does not."""
     try:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:

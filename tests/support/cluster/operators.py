@@ -16,8 +16,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
 from support.servers.real import (
     HOST,
     START_TIMEOUT,
@@ -27,6 +25,7 @@ from support.servers.real import (
     cache_dir,
     free_ports,
 )
+from support.yaml_files import load_all_yaml
 
 PEER_VERSION = "1.9.0"  # as in hack/peer.sh
 PEER_SOURCE = Path(__file__).parents[3] / "bench" / "peer"
@@ -46,7 +45,7 @@ class OperatorLaunch(NamedTuple):
 
 
 class OperatorProgram(NamedTuple):
-    """One that can be started. `missing` says what is not on this machine, or None."""
+    """An operator that can be started. `missing` names what this machine lacks, or is None."""
 
     name: str
     missing: Callable[[], str | None]
@@ -63,20 +62,20 @@ def run_operator(
     kubeconfig: Path | None = None,
     extra: Sequence[str] = (),
 ) -> Iterator[LoggedProcess]:
-    """Its CRDs are served and it is ready; it is killed at the end. Raises RealServerError with the end of its log."""
+    """Runs an operator, with its CRDs served, until the block ends. Raises RealServerError with its log's tail."""
     folder.mkdir(parents=True, exist_ok=True)
     install_crds(server, operator.crds())
     launch = OperatorLaunch(server, kubeconfig or server.kubeconfig, folder, free_ports(1)[0], extra)
     process = operator.start(launch)
     try:
-        process.wait_until(lambda: _is_ready(launch.probe_port))
+        process.wait_until(lambda: is_ready(launch.probe_port))
         yield process
     finally:
         process.kill()
 
 
 def install_crds(server: RealServer, documents: Sequence[Any]) -> None:
-    """Apply them as the only owner and return when they are served."""
+    """Apply CRDs as their only owner and return when they are served."""
     for document in documents:
         name = document["metadata"]["name"]
         path = f"{CRDS_PATH}/{name}?fieldManager=tests&force=true"
@@ -107,7 +106,8 @@ def _wait_until(done: Callable[[], bool], complaint: str) -> None:
         time.sleep(0.02)
 
 
-def _is_ready(port: int) -> bool:
+def is_ready(port: int) -> bool:
+    """Whether the operator with its probes at this port says that it is ready."""
     try:
         with urllib.request.urlopen(f"http://{HOST}:{port}/readyz", timeout=5) as response:
             return bool(response.status == 200)
@@ -162,14 +162,13 @@ def _peer_missing() -> str | None:
 
 
 def peer_crds() -> list[Any]:
-    """The peer's own, from its module."""
+    """The CRDs of the peer, from its Go module."""
     files = sorted((shipped_folder() / "crds").glob("*.yaml"))
     return [document for file in files for document in _documents(file.read_bytes())]
 
 
 def _documents(text: bytes) -> list[Any]:
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # theirs are 4 MB
-    return [document for document in yaml.load_all(text, loader) if document]
+    return [document for document in load_all_yaml(text) if document]
 
 
 def _start_lifted(launch: OperatorLaunch) -> LoggedProcess:

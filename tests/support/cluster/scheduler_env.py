@@ -48,13 +48,162 @@ FAST_INTERVALS = Intervals(
 )
 
 
-class SchedulerEnv:
-    """One test's part of a server."""
+class ObjectReader:
+    """What is on the server now, in one namespace."""
 
     def __init__(self, client: Client, namespace: str) -> None:
-        """The client needs `service.SCHEME`."""
+        self._client, self._namespace = client, namespace
+
+    async def pod(self, name: str) -> Pod:
+        return await self._client.get(Pod, Key(self._namespace, name))
+
+    async def group(self, name: str) -> PodGroup:
+        return await self._client.get(PodGroup, Key(self._namespace, name))
+
+    async def all_unbound(self, names: Sequence[str]) -> bool:
+        """Whether none of the pods has a node."""
+        return not any([(await self.pod(name)).spec.node_name for name in names])
+
+    async def events(self, reason: str) -> list[Event]:
+        page = await self._client.list(Event, Selector(namespace=self._namespace))
+        return [event for event in page.items if event.reason == reason]
+
+
+class Waiter:
+    """Waits for states of objects on the server; fails when it takes too long."""
+
+    def __init__(self, client: Client, namespace: str, read: ObjectReader) -> None:
+        self._client, self._namespace, self._read = client, namespace, read
+
+    async def until(self, kind: type[T], name: str, holds: Callable[[T], bool], *, namespaced: bool = True) -> T:
+        """The object, as soon as it is there and `holds` is true of it."""
+        key = Key(self._namespace, name) if namespaced else Key("", name)
+        found: T | None = None
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                while True:
+                    with suppress(NotFound):
+                        found = await self._client.get(kind, key)
+                        if holds(found):
+                            return found
+                    await asyncio.sleep(0.005)
+        except TimeoutError:
+            shown = msgspec.json.encode(found).decode() if found is not None else "is not there"
+            raise AssertionError(f"{name} did not come to that: {shown}") from None
+
+    async def bound(self, name: str) -> str:
+        """The node of a pod, as soon as it has one."""
+        return (await self.until(Pod, name, lambda pod: bool(pod.spec.node_name))).spec.node_name
+
+    async def phase(self, name: str, phase: str, reason: str | None = None) -> PodGroup:
+        """The group, as soon as it is in a phase (for a reason)."""
+
+        def there(group: PodGroup) -> bool:
+            state = group.status.state
+            return state.phase == phase and reason in (None, state.reason)
+
+        return await self.until(PodGroup, name, there)
+
+    async def events(self, reason: str, count: int = 1) -> list[Event]:
+        """The Events for a reason, as soon as there are `count` of them."""
+        async with asyncio.timeout(WAIT_SECONDS):
+            while True:
+                if len(found := await self._read.events(reason)) >= count:
+                    return found
+                await asyncio.sleep(0.005)
+
+
+class PodDriver:
+    """The kubelet's part: no node runs anything here, so tests say what becomes of pods."""
+
+    def __init__(self, client: Client, namespace: str, wait: Waiter) -> None:
+        self._client, self._namespace, self._wait = client, namespace, wait
+
+    async def set_phase(
+        self,
+        name: str,
+        phase: str = "Running",
+        *,
+        reason: str = "",
+        exit_code: int | None = None,
+        uid: str = "",
+    ) -> None:
+        """Write a pod's status as its kubelet would."""
+        status: JSON = {"phase": phase, **({"reason": reason} if reason else {})}
+        if exit_code is not None:
+            ended = {"terminated": {"exitCode": exit_code, "reason": "Error"}}
+            status["containerStatuses"] = [
+                {
+                    "name": "main",
+                    "image": "i",
+                    "imageID": "",
+                    "ready": False,
+                    "restartCount": 0,
+                    "state": ended,
+                }
+            ]
+        patch: JSON = {"status": status, **({"metadata": {"uid": uid}} if uid else {})}
+        await self._client.patch(Pod, Key(self._namespace, name), patch, form=PatchType.STRATEGIC, subresource="status")
+
+    async def run_when_bound(self, names: Sequence[str]) -> None:
+        """Wait until the pods are bound, and set them running."""
+        for name in names:
+            await self._wait.bound(name)
+            await self.set_phase(name)
+
+    async def delete_now(self, name: str) -> None:
+        """Delete a pod without a grace period, as if its node had ended it."""
+        with suppress(NotFound):
+            await self._client.delete(Pod, Key(self._namespace, name), grace=timedelta())
+
+    async def finish_deletion(self, name: str) -> None:
+        """Wait for somebody to delete a pod, and let it go as its node would."""
+        await self._wait.until(Pod, name, lambda pod: pod.metadata.deletion_timestamp is not None)
+        await self.delete_now(name)
+
+    @asynccontextmanager
+    async def run_kubelet(self, fails: Callable[[Pod], bool] = lambda pod: False) -> AsyncIterator[None]:
+        """Until the block ends, set bound pods running, or failed where `fails` is true, and finish deletions."""
+        clock = SystemClock()
+        pods = Informer(self._client, Pod, Selector(namespace=self._namespace), clock=clock)
+        todo: asyncio.Queue[Pod] = asyncio.Queue()
+
+        async def work() -> None:
+            while True:
+                pod = await todo.get()
+                name, leaving = pod.metadata.name, pod.metadata.deletion_timestamp is not None
+                # Gone, or another pod by now: a patch that names another uid is invalid.
+                with suppress(NotFound, Conflict, Invalid):
+                    if leaving:
+                        # By uid: another one may have its name by now.
+                        await self._client.delete(Pod, pod.metadata.key, uid=pod.metadata.uid, grace=timedelta())
+                    elif pod.spec.node_name and pod.status.phase == "Pending":
+                        await self.set_phase(name, "Failed" if fails(pod) else "Running", uid=pod.metadata.uid)
+
+        def told(delta: Delta[Pod]) -> None:
+            if delta.after is not None:
+                todo.put_nowait(delta.after)
+
+        async with asyncio.TaskGroup() as group:
+            with pods.subscribe(told):
+                tasks = [group.create_task(pods.run()), group.create_task(work())]
+                try:
+                    yield
+                finally:
+                    for task in tasks:
+                        task.cancel()
+
+
+class SchedulerEnv:
+    """One test's part of a server: makes nodes, gangs and a scheduler. `read`, `wait` and `pods` look, wait and run."""
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        """The client needs the resources of `gangline.scheduler.scheduler.SCHEME`."""
         self.client, self.namespace = client, namespace
         self.scheduler_name = f"gangline-{namespace}"
+        self.read = ObjectReader(client, namespace)
+        self.wait = Waiter(client, namespace, self.read)
+        self.pods = PodDriver(client, namespace, self.wait)
         self._node_names: list[str] = []
 
     def key(self, name: str) -> Key:
@@ -63,7 +212,7 @@ class SchedulerEnv:
     # Making
 
     async def create_node(self, name: str, *, labels: dict[str, str] | None = None, **offers: str) -> str:
-        """A node that is ready and has so much: `node("a", cpu="4")`."""
+        """Create a ready node with these resources: `create_node("a", cpu="4")`."""
         name = f"{self.namespace}-{name}"
         marks = {ENV_LABEL: self.namespace, "kubernetes.io/hostname": name, **(labels or {})}
         await self.client.create(Node, {"metadata": {"name": name, "labels": marks}})
@@ -74,7 +223,7 @@ class SchedulerEnv:
         return name
 
     async def set_allocatable(self, name: str, **offers: str) -> None:
-        """The node has so much from now on."""
+        """Set the capacity and allocatable resources of a node."""
         spelled = {key.replace("gpu", "nvidia.com/gpu"): value for key, value in offers.items()}
         has = {**DEFAULT_ALLOCATABLE, **spelled}
         ready = {"type": "Ready", "status": "True"}
@@ -118,141 +267,12 @@ class SchedulerEnv:
         return await self.client.create(Pod, body, namespace=self.namespace)
 
     async def create_gang(self, name: str, members: int, least: int | None = None, **pod: Any) -> list[str]:
-        """A group and its pods, `name-0` and so on."""
+        """Create a group and its pods, `name-0` and so on; returns their names."""
         await self.create_group(name, members if least is None else least)
         names = [f"{name}-{number}" for number in range(members)]
         for number, each in enumerate(names):
             await self.create_pod(each, name, role="worker", index=number, **pod)
         return names
-
-    # Being a kubelet
-
-    async def set_phase(
-        self,
-        name: str,
-        phase: str = "Running",
-        *,
-        reason: str = "",
-        exit_code: int | None = None,
-        uid: str = "",
-    ) -> None:
-        """A pod's node reports."""
-        status: JSON = {"phase": phase, **({"reason": reason} if reason else {})}
-        if exit_code is not None:
-            ended = {"terminated": {"exitCode": exit_code, "reason": "Error"}}
-            status["containerStatuses"] = [
-                {
-                    "name": "main",
-                    "image": "i",
-                    "imageID": "",
-                    "ready": False,
-                    "restartCount": 0,
-                    "state": ended,
-                }
-            ]
-        patch: JSON = {"status": status, **({"metadata": {"uid": uid}} if uid else {})}
-        await self.client.patch(Pod, self.key(name), patch, form=PatchType.STRATEGIC, subresource="status")
-
-    async def run_when_bound(self, names: Sequence[str]) -> None:
-        """Wait for them to be bound, and let them run."""
-        for name in names:
-            await self.wait_bound(name)
-            await self.set_phase(name)
-
-    async def delete_now(self, name: str) -> None:
-        """A pod goes at once, as if its node had ended it."""
-        with suppress(NotFound):
-            await self.client.delete(Pod, self.key(name), grace=timedelta())
-
-    @asynccontextmanager
-    async def run_kubelet(self, fails: Callable[[Pod], bool] = lambda pod: False) -> AsyncIterator[None]:
-        """Nodes that run what is bound to them, and let go what is to go. Those that `fails` is true of end badly."""
-        clock = SystemClock()
-        pods = Informer(self.client, Pod, Selector(namespace=self.namespace), clock=clock)
-        todo: asyncio.Queue[Pod] = asyncio.Queue()
-
-        async def work() -> None:
-            while True:
-                pod = await todo.get()
-                name, leaving = pod.metadata.name, pod.metadata.deletion_timestamp is not None
-                # Gone, or another pod by now: a patch that names another uid is invalid.
-                with suppress(NotFound, Conflict, Invalid):
-                    if leaving:
-                        # By uid: another one may have its name by now.
-                        await self.client.delete(Pod, pod.metadata.key, uid=pod.metadata.uid, grace=timedelta())
-                    elif pod.spec.node_name and pod.status.phase == "Pending":
-                        await self.set_phase(name, "Failed" if fails(pod) else "Running", uid=pod.metadata.uid)
-
-        def told(delta: Delta[Pod]) -> None:
-            if delta.after is not None:
-                todo.put_nowait(delta.after)
-
-        async with asyncio.TaskGroup() as group:
-            with pods.subscribe(told):
-                tasks = [group.create_task(pods.run()), group.create_task(work())]
-                try:
-                    yield
-                finally:
-                    for task in tasks:
-                        task.cancel()
-
-    # Looking
-
-    async def get_pod(self, name: str) -> Pod:
-        return await self.client.get(Pod, self.key(name))
-
-    async def get_group(self, name: str) -> PodGroup:
-        return await self.client.get(PodGroup, self.key(name))
-
-    async def wait_for(self, kind: type[T], name: str, holds: Callable[[T], bool], *, namespaced: bool = True) -> T:
-        """The object, as soon as something is true of it."""
-        key = self.key(name) if namespaced else Key("", name)
-        found: T | None = None
-        try:
-            async with asyncio.timeout(WAIT_SECONDS):
-                while True:
-                    with suppress(NotFound):
-                        found = await self.client.get(kind, key)
-                        if holds(found):
-                            return found
-                    await asyncio.sleep(0.005)
-        except TimeoutError:
-            shown = msgspec.json.encode(found).decode() if found is not None else "is not there"
-            raise AssertionError(f"{name} did not come to that: {shown}") from None
-
-    async def wait_bound(self, name: str) -> str:
-        """The node of a pod, as soon as it has one."""
-        return (await self.wait_for(Pod, name, lambda pod: bool(pod.spec.node_name))).spec.node_name
-
-    async def wait_deleted(self, name: str) -> None:
-        """Return when a pod is on its way out, and let it go."""
-        await self.wait_for(Pod, name, lambda pod: pod.metadata.deletion_timestamp is not None)
-        await self.delete_now(name)
-
-    async def wait_phase(self, name: str, phase: str, reason: str | None = None) -> PodGroup:
-        """The group, as soon as it is in a phase (for a reason)."""
-
-        def there(group: PodGroup) -> bool:
-            state = group.status.state
-            return state.phase == phase and reason in (None, state.reason)
-
-        return await self.wait_for(PodGroup, name, there)
-
-    async def all_unbound(self, names: Sequence[str]) -> bool:
-        """Whether none of them has a node."""
-        return not any([(await self.get_pod(name)).spec.node_name for name in names])
-
-    async def list_events(self, reason: str) -> list[Event]:
-        page = await self.client.list(Event, Selector(namespace=self.namespace))
-        return [event for event in page.items if event.reason == reason]
-
-    async def wait_events(self, reason: str, count: int = 1) -> list[Event]:
-        """The Events for a reason, as soon as there are so many."""
-        async with asyncio.timeout(WAIT_SECONDS):
-            while True:
-                if len(found := await self.list_events(reason)) >= count:
-                    return found
-                await asyncio.sleep(0.005)
 
     # The scheduler
 
@@ -266,7 +286,7 @@ class SchedulerEnv:
         prepare: PrepareConnections | None = None,
         **settings: Any,
     ) -> AsyncIterator[Scheduler]:
-        """A scheduler of this town's pods, until the block ends. It then ends as if it had been killed."""
+        """A scheduler of this namespace's pods, until the block ends. It then ends as if it had been killed."""
         clock, client = clock or SystemClock(), client or self.client
         recorder = EventRecorder(client, "gangline.dev/scheduler", "test", clock, scheme=client.scheme)
         options = SchedulerSettings(
@@ -280,7 +300,7 @@ class SchedulerEnv:
                 task.cancel()
 
     async def clean_up(self) -> None:
-        """Nothing of it is left on the server."""
+        """Delete all groups, pods and nodes of this environment."""
         for kind in (PodGroup, Pod):
             page = await self.client.list(kind, Selector(namespace=self.namespace))
             for found in page.items:
@@ -293,20 +313,20 @@ class SchedulerEnv:
 
 @asynccontextmanager
 async def scheduler_env(server: Connection) -> AsyncIterator[SchedulerEnv]:
-    """A town on a server that knows what a gang is; nothing of it is left, but what a gang is."""
+    """A namespace of its own on a server that serves PodGroups; everything but the definitions is deleted afterwards."""
     async with HttpTransport(server, warn=lambda text: None) as transport:
         client = Client(transport, scheme=SCHEME.with_resources(CRDS))
         await apply_crds(client, ())
         await DefinitionWaiter(client, REQUIRED_RESOURCES, SystemClock()).wait_until_served()
         name = f"gangs-{uuid.uuid4().hex[:8]}"
         await client.create(Namespace, {"metadata": {"name": name}})
-        town = SchedulerEnv(client, name)
-        yield town
-        await town.clean_up()
+        env = SchedulerEnv(client, name)
+        yield env
+        await env.clean_up()
 
 
 class InterceptedTransport(HttpTransport):
-    """A transport between which and the server somebody stands: `meddle` may answer in the server's place."""
+    """A transport whose `intercept` may answer a request in the server's place."""
 
     intercept: Callable[[Request], Awaitable[Response | None]] | None = None
 

@@ -52,7 +52,7 @@ def example_count(usual: int) -> int:
 
 
 class GeneratedJob(NamedTuple):
-    """A job, and where it runs."""
+    """A job, and the site it runs on."""
 
     kind: str
     replicas: dict[str, int]
@@ -77,7 +77,7 @@ class GeneratedJob(NamedTuple):
 
 @st.composite
 def run_policies(draw: Callable[[Any], Any]) -> JSON:
-    """A runPolicy as somebody writes it."""
+    """A runPolicy as a user writes it."""
     policy = {
         "backoffLimit": draw(st.sampled_from([None, 0, 1, 2, 3])),
         "cleanPodPolicy": draw(st.sampled_from(["", "None", "Running", "All"])),
@@ -111,7 +111,7 @@ def generated_jobs(draw: Callable[[Any], Any]) -> GeneratedJob:
 def job_manifest(
     framework: Framework[Any], replicas: Mapping[str, JSON], policy: JSON, spec: JSON | None = None
 ) -> JSON:
-    """A job as somebody writes it."""
+    """A job as a user writes it."""
     container = {"name": framework.facts.container, "image": "train:1"}
     template = {"spec": {"containers": [container]}}
     entries = {kind: {"template": template, **entry} for kind, entry in replicas.items()}

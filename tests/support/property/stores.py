@@ -1,4 +1,4 @@
-"""What tests of the store share: bodies, reading watches, and a journal that waits or fails when told."""
+"""Bodies, watch readers, and a journal that waits or fails on request, for tests of the store."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ def stored_version(data: bytes) -> int:
 
 
 async def put_thing(store: Store, path: str, value: int = 0) -> StoreRecord:
-    """Create or replace, whatever is there."""
+    """Create or replace an object."""
     there = store.get(path)
     (record,) = await store.commit(StoreWrite(path, thing_body(value), there.revision if there else 0))
     return record
@@ -43,7 +43,7 @@ async def remove_thing(store: Store, path: str) -> StoreRecord:
 
 
 async def next_events(watch: StoreWatch, count: int) -> list[StoreEvent]:
-    """The next so many events."""
+    """The next `count` events."""
     found: list[StoreEvent] = []
     async with asyncio.timeout(60):
         while len(found) < count:

@@ -1,4 +1,4 @@
-"""A `ApiReader` in memory that does to an informer what servers and networks do.
+"""An `ApiReader` in memory with the faults of servers and networks.
 
 Bodies and lines are real bytes through the real decoders; only the wire is missing.
 """
@@ -96,7 +96,7 @@ class ModelServer:
         return bool(self._open_watches)
 
     def readable_objects(self) -> dict[Key, ModelThing]:
-        """What a cache must hold in the end."""
+        """The objects a cache must hold in the end."""
         good = {key: body for key, body in self.objects.items() if isinstance(body["value"], int)}
         return {key: msgspec.convert(body, ModelThing) for key, body in good.items()}
 

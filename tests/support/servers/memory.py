@@ -1,7 +1,7 @@
-"""A server's objects in a dictionary: small and honest, for tests of what gets, creates and patches.
+"""An API server as a dictionary, for tests of code that gets, creates and patches.
 
-Honest where it matters: resourceVersions move on every change and on nothing else, a stale one is a Conflict, names
-are taken once. No watches and no server-side apply: tests that need those use a real or an embedded server.
+As on a real server, resourceVersions move on every change and on nothing else, a stale one is a Conflict, names
+are unique. No watches and no server-side apply: tests that need those use a real or an embedded server.
 """
 
 from collections.abc import Awaitable, Callable
@@ -29,7 +29,7 @@ CallHandler = Callable[[MemoryCall], Awaitable[JSON]]
 
 
 async def perform_call(call: MemoryCall) -> JSON:
-    """A wire on which nothing is lost or late."""
+    """Carry out a call at once: the wire that loses nothing."""
     return call.perform()
 
 
@@ -41,7 +41,7 @@ class MemoryServer:
         self.history: list[tuple[str, JSON]] = []
 
     def client(self, wire: CallHandler = perform_call) -> "MemoryClient":
-        """A client whose requests go over a wire of the test's making."""
+        """A client whose requests go through `wire`, which may delay or lose them."""
         return MemoryClient(self, wire)
 
     def get(self, plural: str, key: Key) -> JSON:
@@ -109,7 +109,7 @@ def object_version(body: JSON) -> str:
 
 
 def apply_merge_patch(value: Any, patch: Any) -> Any:
-    """RFC 7396."""
+    """The value after a JSON merge patch (RFC 7396)."""
     if not isinstance(patch, dict):
         return patch
     result = dict(value) if isinstance(value, dict) else {}

@@ -1,6 +1,6 @@
 """An API server in memory for tests of the node: a `Transport`, and the same over HTTP for a node in another process.
 
-Honest where a node could be wrong: versions move on every change and on nothing else, a stale one is a Conflict, a
+Strict where a node could be wrong: versions move on every change and on nothing else, a stale one is a Conflict, a
 bound pod is deleted in two steps, a status can only be patched as a status. No validation, no selectors.
 """
 
@@ -20,6 +20,8 @@ from gangline.base.clock import Clock, SystemClock
 from gangline.kube.client import Client
 from gangline.kube.errors import Unreachable
 from gangline.kube.transport.api import Request, Response, WebSocket
+from support.builders.objects import pod_body
+from support.servers.memory import apply_merge_patch
 
 ObjectSlot = tuple[str, str, str]
 FIXED_TIMESTAMP = "2026-01-01T00:00:00Z"
@@ -51,7 +53,7 @@ class NodeApi:
         return [each for at, each in enumerate(found) if at == 0 or found[at - 1] != each]
 
     async def wait_until(self, holds: Callable[[], bool], seconds: float = 60.0) -> None:
-        """Wait for the world to be as it should; looked at after every change."""
+        """Wait until `holds` is true; it is called after every change."""
         async with asyncio.timeout(seconds):
             while not holds():
                 moved = self._changed
@@ -200,22 +202,9 @@ def error_status(code: int, reason: str, message: str) -> tuple[int, JSON]:
     return code, {"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message}
 
 
-def apply_merge_patch(value: Any, patch: Any) -> Any:
-    """RFC 7396."""
-    if not isinstance(patch, dict):
-        return patch
-    result = dict(value) if isinstance(value, dict) else {}
-    for name, change in patch.items():
-        if change is None:
-            result.pop(name, None)
-        else:
-            result[name] = apply_merge_patch(result.get(name), change)
-    return result
-
-
 @asynccontextmanager
 async def serve_http(api: NodeApi) -> AsyncIterator[str]:
-    """The same objects for clients in other processes. Gives the address."""
+    """Serve the same objects over HTTP to other processes; gives the URL."""
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         asked = Request(request.method, request.path, tuple(request.query.items()), await request.read())
@@ -253,10 +242,7 @@ def command_pod(
 ) -> JSON:
     """A bound pod with one container, `main`."""
     main = {"name": "main", "image": "none", "command": list(command), **(container or {})}
-    return {
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {"nodeName": node, "restartPolicy": restart, "containers": [main], **spec},
-    }
+    return pod_body(name, "default", **{"nodeName": node, "restartPolicy": restart, "containers": [main], **spec})
 
 
 def shell_command(script: str) -> tuple[str, str, str]:

@@ -22,7 +22,7 @@ WAIT_SECONDS = 60.0  # seconds
 
 
 class PlaneAnswer(NamedTuple):
-    """What the server said."""
+    """Status, decoded body and warnings of a response."""
 
     status: int
     body: Any
@@ -30,7 +30,7 @@ class PlaneAnswer(NamedTuple):
 
 
 class PlaneClient:
-    """A running server, and how to ask it."""
+    """A client of a running control plane."""
 
     def __init__(self, url: str, session: aiohttp.ClientSession) -> None:
         self.url, self.session = url, session
@@ -47,7 +47,7 @@ class PlaneClient:
             return PlaneAnswer(response.status, json.loads(text) if is_json and text else text, warnings)
 
     async def poll_until(self, path: str, holds: Callable[[PlaneAnswer], bool]) -> PlaneAnswer:
-        """Ask until the answer is as wanted: controllers work in the background, in no time that a test could know."""
+        """Repeat a GET until its answer is as wanted: controllers work in the background."""
         async with asyncio.timeout(WAIT_SECONDS):
             while not holds(answer := await self.call("GET", path)):
                 pass
@@ -59,7 +59,7 @@ class PlaneClient:
 
 @asynccontextmanager
 async def running_plane(*, tells_inert: bool = False) -> AsyncIterator[PlaneClient]:
-    """A whole plane in memory, asked as its administrator."""
+    """A control plane in memory, and a client with its administrator's token."""
     settings = PlaneSettings(token="t", warn_on_inert_kinds=tells_inert)
     async with Store() as store, control_plane(store, settings, SystemClock()) as plane:
         headers = {"Authorization": f"Bearer {plane.token}", "User-Agent": "tester/1"}
@@ -68,7 +68,7 @@ async def running_plane(*, tells_inert: bool = False) -> AsyncIterator[PlaneClie
 
 
 class RegistryHarness:
-    """A registry with one namespace, `ns`, and short ways to use it."""
+    """A registry with one namespace, `ns`, and shortcuts to its verbs."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self.store = store
@@ -105,10 +105,6 @@ async def registry_harness(clock: Clock) -> AsyncIterator[RegistryHarness]:
 def stored_object(outcome: WriteResult) -> JSON:
     found: JSON = json.loads(outcome.data)
     return found
-
-
-def pod_manifest(name: str = "p", **spec: Any) -> JSON:
-    return {"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "i"}], **spec}}
 
 
 def widget_crd(group: str = "example.com", **version: Any) -> JSON:

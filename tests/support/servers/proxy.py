@@ -1,4 +1,4 @@
-"""A proxy that does to connections what networks do.
+"""A proxy with the faults of networks.
 
 It speaks plain HTTP to the client and TLS to the server, so that it can meddle with what the server says. Left
 alone it passes bytes on as they are.
@@ -71,22 +71,22 @@ class FaultyProxy:
             await asyncio.wait(self._serve_tasks)
 
     def stall_connections(self) -> None:
-        """Pass nothing on any more, on the connections of now, and close none: half-open for both ends."""
+        """Stop forwarding on the current connections without closing any: both ends see them half-open."""
         for connection in self._connections:
             connection.flow_gate.clear()
 
     def reset_connections(self) -> None:
-        """Reset the connections of now."""
+        """Reset the current connections."""
         for connection in self._connections:
             connection.abort()
 
     def inject_into_watches(self, text: bytes) -> None:
-        """Slip some body into every watch that is idle, as if the server had sent it."""
+        """Insert a body into every idle watch, as if the server had sent it."""
         for connection in self._watch_connections():
             connection.client.write(b"%x\r\n%b\r\n" % (len(text), text))
 
     def inject_and_close_watches(self, text: bytes) -> None:
-        """The same, but the connection ends within it."""
+        """Insert a body into every idle watch, and cut the connection within it."""
         for connection in self._watch_connections():
             connection.client.write(b"%x\r\n%b" % (2 * len(text), text))
             connection.client.close()

@@ -247,7 +247,7 @@ class RealServer:
         shutil.rmtree(self.directory if self._own_directory else self.directory / "etcd", ignore_errors=True)
 
     def kill_apiserver(self) -> None:
-        """SIGKILL, as a crash would: connections break, nothing is said goodbye to."""
+        """Kill the API server by SIGKILL, as a crash would: connections break."""
         self._processes["kube-apiserver"].kill()
 
     def restart_apiserver(self) -> None:
@@ -256,7 +256,7 @@ class RealServer:
         self._start_apiserver()
 
     def suspend(self) -> None:
-        """Stop the API server in its tracks: connections stay open and nothing answers. Undone by `resume`."""
+        """Pause the API server: connections stay open and nothing answers. Undone by `resume`."""
         self._processes["kube-apiserver"].signal(signal.SIGSTOP)
 
     def resume(self) -> None:

@@ -1,4 +1,4 @@
-"""A transport that answers as a test says, and keeps what was asked."""
+"""A transport that answers by a function of the test, and records the requests."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
@@ -21,7 +21,7 @@ def refusal_response(status: int, message: str = "no", reason: str = "") -> Resp
 
 
 class ScriptedTransport:
-    """Fits `Transport`; only whole answers. An exception that `say` raises is the answer, too."""
+    """A `Transport` without streams. An exception raised by `say` reaches the caller."""
 
     def __init__(self, say: AnswerFunction) -> None:
         self.respond = say
@@ -40,12 +40,12 @@ class ScriptedTransport:
 
     @property
     def sent_bodies(self) -> list[Any]:
-        """What was sent."""
+        """The decoded bodies of the requests."""
         return [msgspec.json.decode(request.body) for request in self.requests if request.body]
 
 
 class ForwardingTransport:
-    """A transport before another one: what it does not do by itself goes through."""
+    """A transport that forwards to another one; subclasses override what they change."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport

@@ -24,6 +24,7 @@ from gangline.operator.conflicting_operators import (
     pod_conflicts,
     status_writer_conflicts,
 )
+from gangline.testing.builders import make_pod
 from gangline.testing.clock import FakeClock
 from support.servers.scripted import ScriptedTransport, json_response, refusal_response
 
@@ -101,8 +102,7 @@ def test_other_deployments_are_left_alone(found: Deployment) -> None:
 
 
 def pod(label: str, *, name: str = "p", phase: str = "Running") -> Pod:
-    metadata = {"namespace": "ours", "name": name, "labels": {"control-plane": label}}
-    return decode(encode({"metadata": metadata, "status": {"phase": phase}}), Pod)
+    return make_pod(name, namespace="ours", labels={"control-plane": label}, phase=phase)
 
 
 @pytest.mark.parametrize("label", ["kubeflow-training-operator", "gangline-operator"])

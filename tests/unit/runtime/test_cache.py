@@ -1,12 +1,13 @@
 import pytest
 
-from gangline.api.core import Pod, PodSpec
-from gangline.api.meta import Key, ObjectMeta
+from gangline.api.core import Pod
+from gangline.api.meta import Key
 from gangline.runtime.cache import Cache, key_of
+from gangline.testing.builders import make_pod
 
 
 def pod(name: str, node: str = "", **labels: str) -> Pod:
-    return Pod(metadata=ObjectMeta(name=name, namespace="n", labels=labels), spec=PodSpec(node_name=node))
+    return make_pod(name, namespace="n", labels=labels, node=node)
 
 
 def by_node(found: Pod) -> tuple[str, ...]:

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from support.servers.plane import PlaneClient, pod_manifest, running_plane, widget_crd
+from support.builders.objects import pod_body
+from support.servers.plane import PlaneClient, running_plane, widget_crd
 
 MAPS, PODS = "/api/v1/namespaces/default/configmaps", "/api/v1/namespaces/default/pods"
 MERGE, STRATEGIC = "application/merge-patch+json", "application/strategic-merge-patch+json"
@@ -104,7 +105,7 @@ async def test_invalid_configuration_is_not_applied(plane: PlaneClient, config: 
 
 
 async def test_daemon_set_is_owned_with_its_annotation(plane: PlaneClient) -> None:
-    template = {"metadata": {"labels": {"a": "b"}}, "spec": pod_manifest()["spec"]}
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": pod_body()["spec"]}
     spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
     path = "/apis/apps/v1/namespaces/default/daemonsets"
     made = (await plane.call("POST", path, {"metadata": {"name": "d"}, "spec": spec})).body["metadata"]
@@ -197,7 +198,7 @@ async def test_lease_is_created_by_put(plane: PlaneClient) -> None:
 
 
 async def test_pod_is_bound_once(plane: PlaneClient) -> None:
-    await plane.call("POST", PODS, pod_manifest())
+    await plane.call("POST", PODS, pod_body())
     binding = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "one"}}
     assert (await plane.call("POST", f"{PODS}/p/binding", binding)).status == 201
     bound = (await plane.call("GET", f"{PODS}/p")).body
@@ -207,7 +208,7 @@ async def test_pod_is_bound_once(plane: PlaneClient) -> None:
 
 
 async def test_pod_is_bound_to_nodes_only(plane: PlaneClient) -> None:
-    await plane.call("POST", PODS, pod_manifest())
+    await plane.call("POST", PODS, pod_body())
     binding = {"metadata": {"name": "p"}, "target": {"kind": "Rack"}}
     answer = await plane.call("POST", f"{PODS}/p/binding", binding)
     kind = 'target.kind: Unsupported value: "Rack": supported values: "Node", "<empty>"'
@@ -282,7 +283,7 @@ async def test_old_version_of_an_autoscaler_shows_the_same_object(plane: PlaneCl
 
 async def test_inert_kinds_are_warned_of_when_enabled() -> None:
     async with running_plane(tells_inert=True) as plane:
-        template = {"metadata": {"labels": {"a": "b"}}, "spec": pod_manifest()["spec"]}
+        template = {"metadata": {"labels": {"a": "b"}}, "spec": pod_body()["spec"]}
         spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
         body = {"metadata": {"name": "d"}, "spec": spec}
         answer = await plane.call("POST", "/apis/apps/v1/namespaces/default/deployments", body)
@@ -296,7 +297,7 @@ async def test_deprecated_version_of_a_custom_resource_is_warned_of(plane: Plane
 
 
 async def test_system_priority_classes_exist(plane: PlaneClient) -> None:
-    made = await plane.call("POST", PODS, pod_manifest(priorityClassName="system-node-critical"))
+    made = await plane.call("POST", PODS, pod_body(priorityClassName="system-node-critical"))
     assert made.body["spec"]["priority"] == 2_000_001_000
 
 

@@ -13,7 +13,8 @@ from gangline.apiserver.errors import StatusError
 from gangline.apiserver.registry.deletion import DeletionOptions
 from gangline.apiserver.registry.writes import WriteContext
 from gangline.testing.clock import FakeClock
-from support.servers.plane import TEST_CALL, RegistryHarness, pod_manifest, registry_harness, stored_object
+from support.builders.objects import pod_body
+from support.servers.plane import TEST_CALL, RegistryHarness, registry_harness, stored_object
 
 PUT = msgspec.structs.replace(TEST_CALL, is_put=True)
 
@@ -143,7 +144,7 @@ async def test_put_for_another_uid_is_a_conflict_and_patch_of_it_invalid(at: Reg
 
 
 async def test_fields_that_the_server_adds_have_no_owner(at: RegistryHarness) -> None:
-    created = await at.create("pods", pod_manifest())
+    created = await at.create("pods", pod_body())
     (owner,) = created["metadata"]["managedFields"]
     owned = owner["fieldsV1"]["f:spec"]
     assert "f:containers" in owned
@@ -168,9 +169,9 @@ async def test_empty_managed_fields_reset_ownership(at: RegistryHarness) -> None
 
 
 async def test_status_write_changes_status_alone(at: RegistryHarness) -> None:
-    await at.create("pods", pod_manifest())
+    await at.create("pods", pod_body())
     status = WriteContext(field_manager="kubelet", subresource="status")
-    wanted = {**pod_manifest(nodeName="elsewhere"), "status": {"phase": "Running"}}
+    wanted = {**pod_body(nodeName="elsewhere"), "status": {"phase": "Running"}}
     changed = await at.put("pods", wanted, call=status)
     assert changed["status"]["phase"] == "Running"
     assert "nodeName" not in changed["spec"]
@@ -178,7 +179,7 @@ async def test_status_write_changes_status_alone(at: RegistryHarness) -> None:
 
 
 async def test_binding_assigns_a_pod_to_a_node(at: RegistryHarness) -> None:
-    await at.create("pods", pod_manifest())
+    await at.create("pods", pod_body())
 
     def bound(old: JSON | None) -> JSON:
         assert old is not None
@@ -194,19 +195,19 @@ async def test_binding_assigns_a_pod_to_a_node(at: RegistryHarness) -> None:
 async def test_pod_gets_the_priority_of_its_class(at: RegistryHarness) -> None:
     group = "scheduling.k8s.io"
     await at.create("priorityclasses", {"metadata": {"name": "high"}, "value": 1000}, group)
-    made = await at.create("pods", pod_manifest(priorityClassName="high"))
+    made = await at.create("pods", pod_body(priorityClassName="high"))
     assert (made["spec"]["priority"], made["spec"]["preemptionPolicy"]) == (1000, "PreemptLowerPriority")
-    assert (await at.create("pods", pod_manifest("q")))["spec"]["priority"] == 0
-    missing = await refusal(at.create("pods", pod_manifest("r", priorityClassName="none")))
+    assert (await at.create("pods", pod_body("q")))["spec"]["priority"] == 0
+    missing = await refusal(at.create("pods", pod_body("r", priorityClassName="none")))
     assert missing.message == 'pods "r" is forbidden: no PriorityClass with name none was found'
-    chosen = await refusal(at.create("pods", pod_manifest("r", priority=5)))
+    chosen = await refusal(at.create("pods", pod_body("r", priority=5)))
     assert (chosen.code, "computed 0" in chosen.message) == (403, True)
 
 
 async def test_default_priority_class_applies_to_pods_that_name_none(at: RegistryHarness) -> None:
     body = {"metadata": {"name": "usual"}, "value": 7, "globalDefault": True}
     await at.create("priorityclasses", body, "scheduling.k8s.io")
-    made = await at.create("pods", pod_manifest())
+    made = await at.create("pods", pod_body())
     assert (made["spec"]["priority"], made["spec"]["priorityClassName"]) == (7, "usual")
 
 

@@ -5,11 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 from gangline.cli.main import run
-
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+from support.yaml_files import load_all_yaml
 
 
 def test_a_new_operator_passes_its_own_tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,7 +30,7 @@ def test_a_new_operator_passes_its_own_tests(tmp_path: Path, monkeypatch: pytest
 def test_crd_prints_the_definition_of_a_new_operators_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["new", "operator", "SparkJob", "--group", "ml.example.org", "--into", str(tmp_path)]) == 0
     assert run(["crd", str(tmp_path / "spark_operator.py")]) == 0
-    (content,) = yaml.load_all(capsys.readouterr().out, LOADER)
+    (content,) = load_all_yaml(capsys.readouterr().out)
     assert content["metadata"]["name"] == "sparkjobs.ml.example.org"
     assert content["spec"]["names"]["categories"] == ["trainingjobs"]
     spec = content["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]

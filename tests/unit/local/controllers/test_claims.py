@@ -22,7 +22,9 @@ from gangline.local.controllers.claims import (
 from gangline.runtime.cache import Cache
 from gangline.testing.builders import make_pod
 from gangline.testing.clock import FakeClock
-from support.cluster.node import file_text, wait_until
+from support.builders.objects import pod_body
+from support.cluster.node import file_text
+from support.waiting import wait_until
 
 KEY = Key("default", "data")
 CLAIM = {
@@ -36,8 +38,7 @@ MOUNT = {"name": "data", "mountPath": "/data"}
 def pod() -> dict[str, Any]:
     command = ["python", "-c", "open('/data/x', 'w').write('kept'); import time; time.sleep(600)"]
     container = {"name": "c", "image": "i", "command": command, "volumeMounts": [MOUNT]}
-    spec = {"containers": [container], "volumes": [VOLUME], "terminationGracePeriodSeconds": 0}
-    return {"metadata": {"name": "p", "namespace": "default"}, "spec": spec}
+    return pod_body("p", "default", containers=[container], volumes=[VOLUME], terminationGracePeriodSeconds=0)
 
 
 async def wait_until_deleted(client: Client) -> None:

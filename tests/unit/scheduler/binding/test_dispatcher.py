@@ -19,7 +19,8 @@ from gangline.scheduler.metrics import NullSchedulerMetrics
 from gangline.scheduler.settings import SchedulerSettings
 from gangline.scheduler.types.cycle import SchedulerPolicy
 from gangline.testing.clock import FakeClock
-from support.builders.gang_pods import START_TIME, make_gang_pod, make_pod_group, make_ready_node
+from support.builders.gang_pods import START_TIME, make_gang_pod, make_pod_group
+from support.builders.scheduler_inputs import make_scheduler_node
 
 
 class RecordedEvents:
@@ -41,7 +42,7 @@ class DispatcherEnv:
     def __init__(self) -> None:
         self.events = RecordedEvents()
         self.cache = SchedulerCache(SchedulerSettings())
-        self.cache.on_node(Delta(None, make_ready_node("a", cpu="4")))
+        self.cache.on_node(Delta(None, make_scheduler_node("a", cpu="4")))
         self.cache.on_priority_class(Delta(None, PriorityClass(metadata=ObjectMeta(name="high"), value=9)))
         nobody: Any = None
         recorder: Any = self.events

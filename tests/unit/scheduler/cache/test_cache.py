@@ -10,7 +10,8 @@ from gangline.api.scheduling import GANG_GATE, Queue, QueueSpec
 from gangline.runtime.informer import Delta
 from gangline.scheduler.cache.cache import SchedulerCache
 from gangline.scheduler.settings import SchedulerSettings
-from support.builders.gang_pods import make_gang_pod, make_pod_group, make_ready_node
+from support.builders.gang_pods import make_gang_pod, make_pod_group
+from support.builders.scheduler_inputs import make_scheduler_node
 
 
 class CountingCache:
@@ -42,10 +43,10 @@ class CountingCache:
 
 def test_a_new_node_asks_for_a_round_and_its_heartbeat_does_not() -> None:
     counting = CountingCache()
-    assert counting.see(make_ready_node("a", cpu="4"))
-    assert not counting.see(make_ready_node("a", cpu="4"))
-    assert counting.see(make_ready_node("a", cpu="8"))
-    assert counting.see(None, make_ready_node("a", cpu="8"))
+    assert counting.see(make_scheduler_node("a", cpu="4"))
+    assert not counting.see(make_scheduler_node("a", cpu="4"))
+    assert counting.see(make_scheduler_node("a", cpu="8"))
+    assert counting.see(None, make_scheduler_node("a", cpu="8"))
 
 
 def test_how_many_volumes_a_node_can_have_asks_for_a_round_only_when_it_changes() -> None:
@@ -106,7 +107,7 @@ def test_a_place_that_came_to_nothing_is_free_again() -> None:
 
 def test_one_whom_the_server_refused_is_not_tried_again_before_it_is_seen_to_be_otherwise() -> None:
     counting = CountingCache()
-    counting.see(make_ready_node("a", cpu="4"))
+    counting.see(make_scheduler_node("a", cpu="4"))
     counting.see(make_gang_pod("p"))
     member = counting.cache.gangs.member("uid-p")
     assert member is not None
@@ -121,7 +122,7 @@ def test_one_whom_the_server_refused_is_not_tried_again_before_it_is_seen_to_be_
 def test_one_whom_somebody_else_pinned_first_has_its_place_there() -> None:
     counting = CountingCache()
     for name in ("a", "b"):
-        counting.see(make_ready_node(name, cpu="4"))
+        counting.see(make_scheduler_node(name, cpu="4"))
     counting.see(make_gang_pod("p", "g", scheduler="theirs", gates=[GANG_GATE]))
     member = counting.cache.gangs.member("uid-p")
     assert member is not None
@@ -167,7 +168,7 @@ def test_who_is_asked_to_leave_is_on_its_way_at_once_and_may_stay_after_all() ->
 
 def test_a_pod_that_was_pinned_has_its_place_by_the_nodes_own_name() -> None:
     counting = CountingCache()
-    machine = make_ready_node("a", cpu="4")
+    machine = make_scheduler_node("a", cpu="4")
     labels = {"kubernetes.io/hostname": "host-a"}
     named = msgspec.structs.replace(machine, metadata=ObjectMeta(name="a", labels=labels))
     counting.see(named)
@@ -181,7 +182,7 @@ def test_a_pod_that_was_pinned_has_its_place_by_the_nodes_own_name() -> None:
 
 def test_a_pod_whose_owner_chose_the_node_was_not_pinned_by_us() -> None:
     counting = CountingCache()
-    counting.see(make_ready_node("a", cpu="4"))
+    counting.see(make_scheduler_node("a", cpu="4"))
     counting.see(make_pod_group("g", 1))
     counting.see(make_gang_pod("p", "g", scheduler="default-scheduler", nodeSelector={"kubernetes.io/hostname": "a"}))
     assert counting.cache.nodes.bound_pod("uid-p") is None
@@ -209,7 +210,7 @@ def test_a_pod_that_cannot_be_read_is_left_out() -> None:
     counting = CountingCache()
     assert not counting.see(make_gang_pod("p", cpu="a lot"))
     assert list(counting.cache.gangs) == []
-    assert not counting.see(make_ready_node("a", cpu="much"))
+    assert not counting.see(make_scheduler_node("a", cpu="much"))
     assert len(counting.cache.nodes) == 0
 
 

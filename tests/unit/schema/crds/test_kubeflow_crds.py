@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import yaml
 
 from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.api.kubeflow.training import JobKind
 from gangline.api.meta import JSON
 from gangline.schema.crds.job_crds import crd
-from support.cluster.clients import skip_or_fail
+from support.requirements import skip_or_fail
 from support.servers.real import cache_dir
+from support.yaml_files import load_yaml
 
 V1 = cache_dir().parents[1] / "training-operator-1.9.0" / "crds"  # as hack/peer.sh has it
 every_kind = pytest.mark.parametrize("kind", TRAINING_KINDS, ids=lambda kind: kind.kind)
@@ -21,7 +21,7 @@ def v1_crd(kind: JobKind) -> JSON:
     file = V1 / f"kubeflow.org_{kind.plural}.yaml"
     if not file.is_file():
         skip_or_fail("definitions of the training operator 1.9 not found: run hack/peer.sh")
-    result: JSON = yaml.load(file.read_text(), Loader=yaml.CSafeLoader)
+    result: JSON = load_yaml(file.read_text())
     return result
 
 

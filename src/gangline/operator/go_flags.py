@@ -1,6 +1,6 @@
 """Command-line flags as Go programs have them, so that the arguments of an existing Deployment fit."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
@@ -56,6 +56,18 @@ CONNECTION_OPTIONS = (
     click.option("--context", metavar="NAME", help="Context of the kubeconfig to use."),
 )
 """Which server a process of its own acts on."""
+
+
+def process_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of `ProcessSettings` from the flags that operator and scheduler share."""
+    return {
+        "metrics_address": flags["metrics_bind_address"],
+        "probe_address": flags["health_probe_bind_address"],
+        "leader_elect": flags["leader_elect"],
+        "lease": flags["leader_election_id"],
+        "lease_namespace": flags["leader_election_namespace"],
+        "install_crds": flags["install_crds"],
+    }
 
 
 def log_level(text: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from gangline.base.options import choice_option, option_group, seconds_option, value_option
-from gangline.operator.go_flags import CONNECTION_OPTIONS, GoCommand, go_flag, log_level
+from gangline.operator.go_flags import CONNECTION_OPTIONS, GoCommand, go_flag, log_level, process_flags
 
 
 @click.command(cls=GoCommand)
@@ -91,7 +91,8 @@ async def _run_scheduler(flags: Mapping[str, Any]) -> int:
 
 def process_settings(flags: Mapping[str, Any]) -> Any:
     """The `SchedulerProcessSettings` of the flags, which are keyed by click parameter name."""
-    from gangline.scheduler.settings import SchedulerProcessSettings, SchedulerSettings
+    from gangline.operator.scheduler_process import SchedulerProcessSettings
+    from gangline.scheduler.settings import SchedulerSettings
     from gangline.scheduler.types.cycle import SchedulerPolicy
 
     preemption = not flags["no_preemption"]
@@ -106,12 +107,4 @@ def process_settings(flags: Mapping[str, Any]) -> Any:
         roll_back=bool(rollback_after),
         concurrency=flags["in_flight"],
     )
-    return SchedulerProcessSettings(
-        scheduler=scheduler_settings,
-        metrics_address=flags["metrics_bind_address"],
-        probe_address=flags["health_probe_bind_address"],
-        leader_elect=flags["leader_elect"],
-        lease=flags["leader_election_id"],
-        lease_namespace=flags["leader_election_namespace"],
-        install_crds=flags["install_crds"],
-    )
+    return SchedulerProcessSettings(scheduler=scheduler_settings, **process_flags(flags))

@@ -34,12 +34,12 @@ from gangline.kube.transport.http import HttpTransport
 from gangline.operator.assembly import run_engine
 from gangline.operator.definitions import CRDS, apply_crds
 from gangline.operator.engine import enabled_frameworks, scheme_of
-from gangline.operator.scheduler_process import SchedulerProcess
+from gangline.operator.scheduler_process import SchedulerProcess, SchedulerProcessSettings
 from gangline.operator.settings import OperatorSettings
 from gangline.runtime.leader_election import LeaseSettings
 from gangline.runtime.metrics import PrometheusMetrics
 from gangline.scheduler.scheduler import SCHEME
-from gangline.scheduler.settings import SchedulerProcessSettings, SchedulerSettings
+from gangline.scheduler.settings import SchedulerSettings
 from support.cluster.scheduler_env import (
     ENV_LABEL,
     FAST_INTERVALS,

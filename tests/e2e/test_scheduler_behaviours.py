@@ -26,12 +26,12 @@ from gangline.kube.transport.api import Request, Response
 from gangline.kube.transport.http import HttpTransport
 from gangline.local.cluster import LocalSettings, local_cluster
 from gangline.node.options import node_settings as node_settings
-from gangline.operator.scheduler_process import SchedulerProcess
+from gangline.operator.scheduler_process import SchedulerProcess, SchedulerProcessSettings
 from gangline.runtime.informer import Delta, Informer
 from gangline.runtime.leader_election import LeaseSettings
 from gangline.runtime.metrics import PrometheusMetrics
 from gangline.scheduler.scheduler import SCHEME
-from gangline.scheduler.settings import SchedulerProcessSettings, SchedulerSettings
+from gangline.scheduler.settings import SchedulerSettings
 from support.cluster.scheduler_env import (
     FAST_INTERVALS,
     WAIT_SECONDS,

@@ -73,11 +73,11 @@ def history_leads_to_the_present(store: Store) -> None:
     last = store.compacted_revision
     with store.watch("", after=store.compacted_revision) as watch:
         for event in (event for batch in watch._batches for event in batch):
-            assert event.revision > last
-            assert event.previous == state.pop(event.path, None)
-            last = event.revision
+            assert event.record.revision > last
+            assert event.previous == state.pop(event.record.path, None)
+            last = event.record.revision
             if not event.deleted:
-                state[event.path] = event.record
+                state[event.record.path] = event.record
     assert tuple(state[path] for path in sorted(state)) == store.range("").records
 
 

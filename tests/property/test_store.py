@@ -182,9 +182,9 @@ class StoreMachine(RuleBasedStateMachine):
             events = self.runner.run(self.next(reader.watch))
             found = [
                 Change(
-                    event.revision,
-                    event.path,
-                    None if event.deleted else thing_number(event.data),
+                    event.record.revision,
+                    event.record.path,
+                    None if event.deleted else thing_number(event.record.data),
                     thing_number(event.previous.data) if event.previous else None,
                 )
                 for event in events

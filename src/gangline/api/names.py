@@ -52,22 +52,17 @@ def qualified_name_problems(text: str) -> list[str]:
 
 def label_value_problems(text: str) -> list[str]:
     """What is wrong with the value of a label."""
-    wrong = []
-    if len(text.encode()) > _MAX_NAME_LENGTH:
-        wrong.append(_too_long_message(_MAX_NAME_LENGTH))
-    if not _VALUE.fullmatch(text):
-        wrong.append(_VALUE_RULE)
-    return wrong
+    return _form_problems(text, _MAX_NAME_LENGTH, _VALUE, _VALUE_RULE)
 
 
 def subdomain_problems(text: str) -> list[str]:
     """What is wrong with a DNS subdomain, which is the form of most object names."""
-    wrong = []
-    if len(text.encode()) > _MAX_SUBDOMAIN_LENGTH:
-        wrong.append(_too_long_message(_MAX_SUBDOMAIN_LENGTH))
-    if not _SUBDOMAIN.fullmatch(text):
-        wrong.append(_SUBDOMAIN_RULE)
-    return wrong
+    return _form_problems(text, _MAX_SUBDOMAIN_LENGTH, _SUBDOMAIN, _SUBDOMAIN_RULE)
+
+
+def _form_problems(text: str, most: int, form: re.Pattern[str], rule: str) -> list[str]:
+    wrong = [_too_long_message(most)] if len(text.encode()) > most else []
+    return wrong if form.fullmatch(text) else [*wrong, rule]
 
 
 def _too_long_message(most: int) -> str:

@@ -229,7 +229,9 @@ class VolumeClaimSpec(ApiStruct, frozen=True):
     resources: ResourceRequests = NO_REQUESTS
 
 
-class VolumeClaimStatus(ApiStruct, frozen=True):
+class VolumeStatus(ApiStruct, frozen=True):
+    """The status of a volume, and of a claim."""
+
     phase: str = ""
 
 
@@ -237,7 +239,7 @@ class VolumeClaim(Object, frozen=True):
     """A PersistentVolumeClaim."""
 
     spec: VolumeClaimSpec = VolumeClaimSpec()
-    status: VolumeClaimStatus = VolumeClaimStatus()
+    status: VolumeStatus = VolumeStatus()
 
 
 class VolumeNodeAffinity(ApiStruct, frozen=True):
@@ -266,13 +268,9 @@ class PersistentVolumeSpec(ApiStruct, frozen=True):
     claim_ref: VolumeClaimReference | None = None
 
 
-class PersistentVolumeStatus(ApiStruct, frozen=True):
-    phase: str = ""
-
-
 class PersistentVolume(Object, frozen=True):
     spec: PersistentVolumeSpec = PersistentVolumeSpec()
-    status: PersistentVolumeStatus = PersistentVolumeStatus()
+    status: VolumeStatus = VolumeStatus()
 
 
 class AttachableVolumes(ApiStruct, frozen=True):

@@ -6,20 +6,19 @@ They are created once in the plane's folder, and only their owner can read them.
 import ssl
 from datetime import datetime
 from pathlib import Path
-
-import msgspec
+from typing import NamedTuple
 
 from gangline.base.files import write_private
 
 
-class KeyPair(msgspec.Struct, frozen=True):
+class KeyPair(NamedTuple):
     """The files of a certificate and its private key."""
 
     certificate: Path
     key: Path
 
 
-class PlaneCertificates(msgspec.Struct, frozen=True):
+class PlaneCertificates(NamedTuple):
     """All certificates of a plane."""
 
     ca: Path
@@ -64,7 +63,7 @@ def server_tls_context(certificates: PlaneCertificates, *, client_certificates: 
     """TLS for a server with these certificates; `client_certificates` lets clients authenticate by one of the CA."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_cert_chain(certificates.server.certificate, certificates.server.key)
+    context.load_cert_chain(*certificates.server)
     if client_certificates:
         context.load_verify_locations(certificates.ca)
         context.verify_mode = ssl.CERT_OPTIONAL

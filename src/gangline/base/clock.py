@@ -55,3 +55,12 @@ class SystemClock:
         import asyncio
 
         return asyncio.get_running_loop().call_later(max(0.0, delay.total_seconds()), callback)
+
+
+def time_with_zone(text: str) -> datetime | None:
+    """The time that a text in ISO 8601 stands for; None if it is no time, or one without a zone."""
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return time if time.tzinfo is not None else None

@@ -19,7 +19,6 @@ from gangline.api.scheme import CORE_SCHEME, Resource, Scheme
 from gangline.base.clock import Clock, SystemClock
 from gangline.base.errors import InputError
 from gangline.kube.options import (
-    APPLY_PATCH,
     DEFAULT_WRITE_OPTIONS,
     DeleteOptions,
     DeletionPropagation,
@@ -33,6 +32,8 @@ from gangline.kube.transport.api import QueryParams, Request, Transport
 from gangline.kube.watch import WatchEvent, watch_events
 
 T = TypeVar("T")
+
+_APPLY_PATCH = "application/apply-patch+yaml"
 Kind = type[T] | Resource[T]
 
 PAGE_SIZE = 500
@@ -225,7 +226,7 @@ class Client:
             object_path(resource, key, subresource),
             query + ((("force", "true"),) if force else ()),
             msgspec.json.encode(_with_type_meta(resource, body)),
-            APPLY_PATCH,
+            _APPLY_PATCH,
         )
         return await self.requests.call_typed(request, resource.model)
 

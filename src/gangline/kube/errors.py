@@ -82,19 +82,8 @@ class ApiError(KubeError):
     def __init__(self, status: Status, *, retry_after: timedelta | None = None) -> None:
         super().__init__(status.message or status.reason or f"HTTP {status.code}")
         self.status = status
+        self.code, self.reason, self.causes = status.code, status.reason, status.details.causes
         self.retry_after = retry_after
-
-    @property
-    def code(self) -> int:
-        return self.status.code
-
-    @property
-    def reason(self) -> str:
-        return self.status.reason
-
-    @property
-    def causes(self) -> tuple[StatusCause, ...]:
-        return self.status.details.causes
 
 
 class BadRequest(ApiError):

@@ -18,9 +18,6 @@ class PatchType(StrEnum):
     JSON = "application/json-patch+json"
 
 
-APPLY_PATCH = "application/apply-patch+yaml"
-
-
 class DeletionPropagation(StrEnum):
     """When the dependents of a deleted object are deleted."""
 

@@ -13,12 +13,13 @@ import logging
 import re
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 import msgspec
 
 from gangline.api.core import Lease, Pod
 from gangline.api.kubeflow.training import JobKind, RunPolicy
-from gangline.api.meta import ApiStruct, Key, Object, Selector, Time
+from gangline.api.meta import ApiStruct, Key, Object, ObjectMeta, Selector, Time
 from gangline.api.scheme import Resource
 from gangline.base.clock import Clock
 from gangline.base.errors import GanglineError
@@ -48,7 +49,7 @@ class OperatorConflict(GanglineError):
     """Another operator serves the same jobs."""
 
 
-class ConflictingOperator(msgspec.Struct, frozen=True):
+class ConflictingOperator(NamedTuple):
     """A sign of another operator, and how to stop that operator."""
 
     description: str
@@ -222,9 +223,7 @@ class ManagerEntry(ApiStruct, frozen=True):
     time: Time | None = None
 
 
-class ManagedMeta(ApiStruct, frozen=True):
-    name: str = ""
-    namespace: str = ""
+class ManagedMeta(ObjectMeta, frozen=True):
     managed_fields: tuple[ManagerEntry, ...] = ()
 
 

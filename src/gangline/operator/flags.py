@@ -11,6 +11,7 @@ from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.base.errors import InputError
 from gangline.jobs.site import ServiceMode
 from gangline.operator.gang_schedulers import site_from_flag
+from gangline.operator.go_flags import process_flags
 from gangline.operator.settings import OperatorProcessSettings, OperatorSettings
 
 INIT_TEMPLATE_FILE = Path("/etc/config/initContainer.yaml")
@@ -37,17 +38,12 @@ def settings_from_flags(flags: Mapping[str, Any], environ: Mapping[str, str]) ->
     )
     return OperatorProcessSettings(
         operator=operator,
-        metrics_address=flags["metrics_bind_address"],
-        probe_address=flags["health_probe_bind_address"],
-        leader_elect=flags["leader_elect"],
-        lease=flags["leader_election_id"],
-        lease_namespace=flags["leader_election_namespace"],
+        **process_flags(flags),
         qps=flags["qps"],
         burst=flags["burst"],
         grace=timedelta(seconds=flags["grace"]),
         take_over=flags["take_over"],
         pod=environ.get("POD_NAME", ""),
-        install_crds=flags["install_crds"],
     )
 
 

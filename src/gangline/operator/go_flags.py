@@ -1,13 +1,12 @@
 """Command-line flags as Go programs have them, so that the arguments of an existing Deployment fit."""
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import click
 
 from gangline.base.errors import InputError
-
-F = TypeVar("F", bound=Callable[..., Any])
+from gangline.base.options import F
 
 LOG_LEVELS = {"debug": "DEBUG", "info": "INFO", "warn": "WARNING", "error": "ERROR", "panic": "CRITICAL"}
 
@@ -48,20 +47,27 @@ def go_flag(name: str, text: str, *, default: bool = False) -> Callable[[F], F]:
     )
 
 
-def text_option(name: str, metavar: str, text: str, *, default: str = "") -> Callable[[F], F]:
-    """An option for a text, whose default is shown unless it is empty."""
-    return click.option(name, default=default, show_default=bool(default), metavar=metavar, help=text)
+CONNECTION_OPTIONS = (
+    click.option(
+        "--kubeconfig",
+        metavar="FILE",
+        help="Kubeconfig to use instead of KUBECONFIG and ~/.kube/config; without any, the pod's service account.",
+    ),
+    click.option("--context", metavar="NAME", help="Context of the kubeconfig to use."),
+)
+"""Which server a process of its own acts on."""
 
 
-def with_options(*options: Callable[[Any], Any]) -> Callable[[F], F]:
-    """A decorator that adds options to a command, in this order."""
-
-    def decorate(command: F) -> F:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
+def process_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of `ProcessSettings` from the flags that operator and scheduler share."""
+    return {
+        "metrics_address": flags["metrics_bind_address"],
+        "probe_address": flags["health_probe_bind_address"],
+        "leader_elect": flags["leader_elect"],
+        "lease": flags["leader_election_id"],
+        "lease_namespace": flags["leader_election_namespace"],
+        "install_crds": flags["install_crds"],
+    }
 
 
 def log_level(text: str) -> str:

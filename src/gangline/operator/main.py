@@ -11,8 +11,9 @@ import click
 from click.core import ParameterSource
 
 from gangline.base.errors import GanglineError
+from gangline.base.options import F, choice_option, option_group, seconds_option, value_option
 from gangline.jobs.framework import Framework
-from gangline.operator.go_flags import F, GoCommand, go_flag, log_level, text_option, with_options
+from gangline.operator.go_flags import CONNECTION_OPTIONS, GoCommand, go_flag, log_level
 
 IGNORED_FLAGS = (
     "--webhook-server-port",
@@ -33,19 +34,14 @@ def accept_ignored_flags(command: F) -> F:
 
 
 GENERAL_OPTIONS = (
-    click.option(
-        "--kubeconfig",
-        metavar="FILE",
-        help="Kubeconfig to use instead of KUBECONFIG and ~/.kube/config; without any, the pod's service account.",
-    ),
-    click.option("--context", metavar="NAME", help="Context of the kubeconfig to use."),
-    click.option(
+    *CONNECTION_OPTIONS,
+    value_option(
         "--namespace",
-        envvar="KUBEFLOW_NAMESPACE",
-        default="",
-        metavar="NAME",
-        help="Serve the jobs of this namespace alone, with rights in it alone; by default all. Also as variable "
+        "",
+        "Serve the jobs of this namespace alone, with rights in it alone; by default all. Also as variable "
         "KUBEFLOW_NAMESPACE.",
+        envvar="KUBEFLOW_NAMESPACE",
+        metavar="NAME",
     ),
     click.option(
         "--workers",
@@ -56,70 +52,54 @@ GENERAL_OPTIONS = (
         show_default=True,
         help="Jobs of each kind that are reconciled at the same time.",
     ),
-    click.option(
+    choice_option(
         "--services",
-        type=click.Choice(["per-replica", "per-job"]),
-        default="per-replica",
-        show_default=True,
-        help="Headless services: one for each replica, or one for each job, which needs far fewer objects.",
+        ["per-replica", "per-job"],
+        "Headless services: one for each replica, or one for each job, which needs far fewer objects.",
     ),
     go_flag(
         "--legacy-labels", "Label pods also as the operators before 1.4 did: the SDKs of their time find pods by that."
     ),
-    click.option(
+    value_option(
         "--qps",
+        0.0,
+        "Most requests per second to the API server; 0 leaves it to the server to slow us down.",
         type=click.FloatRange(min=0),
-        default=0.0,
-        show_default=True,
-        help="Most requests per second to the API server; 0 leaves it to the server to slow us down.",
     ),
-    click.option(
-        "--burst",
-        type=click.IntRange(min=0),
-        default=0,
-        show_default=True,
-        help="With --qps: most requests at once; 0 is as many as in a second.",
+    value_option(
+        "--burst", 0, "With --qps: most requests at once; 0 is as many as in a second.", type=click.IntRange(min=0)
     ),
     go_flag("--leader-elect", "Act only while holding a Lease, so that of several operators one acts."),
-    text_option(
-        "--leader-election-id", "NAME", "Name of that Lease.", default="1ca428e5.training-operator.kubeflow.org"
+    value_option(
+        "--leader-election-id", "1ca428e5.training-operator.kubeflow.org", "Name of that Lease.", metavar="NAME"
     ),
-    text_option(
+    value_option(
         "--leader-election-namespace",
-        "NAME",
+        "",
         "Namespace of that Lease; by default the one served, or the operator's own.",
+        metavar="NAME",
     ),
     go_flag("--take-over", "Act even if another operator for these jobs is detected."),
     go_flag("--install-crds", "Bring the definitions of the kinds on the server to this version first."),
-    text_option("--metrics-bind-address", "ADDRESS", "Where /metrics is; 0 is nowhere.", default=":8080"),
-    text_option(
-        "--health-probe-bind-address", "ADDRESS", "Where /healthz and /readyz are; 0 is nowhere.", default=":8081"
+    value_option("--metrics-bind-address", ":8080", "Where /metrics is; 0 is nowhere.", metavar="ADDRESS"),
+    value_option(
+        "--health-probe-bind-address", ":8081", "Where /healthz and /readyz are; 0 is nowhere.", metavar="ADDRESS"
     ),
-    click.option(
-        "--grace",
-        type=click.FloatRange(min=0),
-        default=10.0,
-        show_default=True,
-        help="How long running reconciles may take to finish when the operator stops.",
-        metavar="SECONDS",
-    ),
-    text_option(
+    seconds_option("--grace", 10.0, "How long running reconciles may take to finish when the operator stops."),
+    value_option(
         "--gang-scheduler-name",
-        "NAME",
+        "",
         "Gang scheduling: gangline, volcano, kubernetes, or the name under which scheduler-plugins run; off when "
         "empty or none. Several by commas: the first for all jobs, the others for jobs that ask for them.",
+        metavar="NAME",
     ),
     go_flag(
         "--protect-gangs",
         "Ask autoscalers to leave the nodes of gangs alone (with gangline and kubernetes).",
         default=True,
     ),
-    click.option(
-        "--log-format",
-        type=click.Choice(["auto", "text", "json"]),
-        default="auto",
-        show_default=True,
-        help="How log lines look; auto is text on a terminal, else JSON.",
+    choice_option(
+        "--log-format", ["auto", "text", "json"], "How log lines look; auto is text on a terminal, else JSON."
     ),
     click.option(
         "--log-level",
@@ -145,30 +125,29 @@ BUILTIN_KIND_OPTIONS = (
         metavar="KIND",
         help="Serve this kind; may be given several times; by default all six.",
     ),
-    text_option(
+    value_option(
         "--pytorch-init-container-image",
-        "IMAGE",
+        "alpine:3.10",
         "Image with which PyTorch workers wait for their master; empty: they do not.",
-        default="alpine:3.10",
+        metavar="IMAGE",
     ),
-    text_option(
+    value_option(
         "--pytorch-init-container-template-file",
-        "FILE",
+        "/etc/config/initContainer.yaml",
         "Template of that container; the default file need not exist.",
-        default="/etc/config/initContainer.yaml",
+        metavar="FILE",
     ),
-    click.option(
+    value_option(
         "--pytorch-init-container-max-tries",
+        100,
+        "How often that container looks for the master.",
         type=click.IntRange(min=1),
-        default=100,
-        show_default=True,
-        help="How often that container looks for the master.",
     ),
-    text_option(
+    value_option(
         "--mpi-kubectl-delivery-image",
-        "IMAGE",
+        "kubeflow/kubectl-delivery:latest",
         "Image that brings kubectl to MPI launchers; empty: no such container.",
-        default="kubeflow/kubectl-delivery:latest",
+        metavar="IMAGE",
     ),
 )
 
@@ -183,7 +162,7 @@ _CUSTOM_OPERATOR_FLAGS: Mapping[str, Any] = {
 
 
 @click.command(cls=GoCommand)
-@with_options(*GENERAL_OPTIONS, *BUILTIN_KIND_OPTIONS)
+@option_group(*GENERAL_OPTIONS, *BUILTIN_KIND_OPTIONS)
 @accept_ignored_flags
 @click.pass_context
 def operator(context: click.Context, /, **flags: Any) -> int:
@@ -214,7 +193,7 @@ def run(*frameworks: Framework[Any], arguments: Sequence[str] | None = None) -> 
     """
 
     @click.command(cls=GoCommand, help=f"Run {_kind_names(frameworks)} of a cluster, until interrupted.")
-    @with_options(*GENERAL_OPTIONS)
+    @option_group(*GENERAL_OPTIONS)
     def command(**flags: Any) -> int:
         if not is_option_given("leader_election_id"):
             flags["leader_election_id"] = f"{frameworks[0].facts.resource.name}-operator".replace("/", "-")

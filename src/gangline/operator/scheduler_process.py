@@ -12,6 +12,7 @@ from gangline.kube.config.connection import Connection
 from gangline.kube.options import WriteOptions
 from gangline.operator.definitions import CRDS, DefinitionWaiter, apply_crds
 from gangline.operator.process import ControllerProcess, api_transport, leader_elector
+from gangline.operator.settings import ProcessSettings
 from gangline.runtime.events import EventRecorder
 from gangline.runtime.health import HealthServer
 from gangline.runtime.leader_election import DEFAULT_LEASE_SETTINGS, LeaseSettings
@@ -19,11 +20,19 @@ from gangline.runtime.manager import Manager
 from gangline.runtime.metrics import MeteredTransport, PrometheusMetrics
 from gangline.scheduler.prometheus import PrometheusSchedulerMetrics
 from gangline.scheduler.scheduler import CONTROLLER, SCHEME, PrepareConnections, Scheduler
-from gangline.scheduler.settings import FIELD_MANAGER, SchedulerProcessSettings
+from gangline.scheduler.settings import FIELD_MANAGER, LEASE_NAME, SchedulerSettings
 
 EVENT_DELAY = timedelta(seconds=1)
 """Events wait this long, so that binding pods comes first."""
 REQUIRED_RESOURCES = (PODGROUPS, QUEUES)
+
+
+class SchedulerProcessSettings(ProcessSettings, frozen=True, kw_only=True):
+    """The settings of a scheduler that runs as a process of its own."""
+
+    scheduler: SchedulerSettings = SchedulerSettings()
+    leader_elect: bool = True
+    lease: str = LEASE_NAME
 
 
 async def run_scheduler(

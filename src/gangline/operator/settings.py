@@ -1,4 +1,4 @@
-"""The settings of the operator."""
+"""The settings of the operator, and of operator and scheduler as processes."""
 
 from datetime import timedelta
 
@@ -51,16 +51,24 @@ LOCAL_GANG_SETTINGS = msgspec.structs.replace(
 """The same with gang scheduling for every job."""
 
 
-class OperatorProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
+class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What operator and scheduler have in common as processes of their own."""
+
+    metrics_address: str = ":8080"
+    probe_address: str = ":8081"
+    leader_elect: bool
+    lease: str
+    # Empty: the namespace that is served, else that of the connection.
+    lease_namespace: str = ""
+    install_crds: bool = False
+
+
+class OperatorProcessSettings(ProcessSettings, frozen=True, kw_only=True):
     """The settings of an operator that runs as a process of its own."""
 
     operator: OperatorSettings = OperatorSettings()
-    metrics_address: str = ":8080"
-    probe_address: str = ":8081"
     leader_elect: bool = False
     lease: str = KUBEFLOW_LEASE
-    # Empty: the namespace of `operator`, else that of the connection.
-    lease_namespace: str = ""
     # Requests per second; 0: no limit on our side.
     qps: float = 0.0
     burst: int = 0
@@ -68,4 +76,3 @@ class OperatorProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
     take_over: bool = False
     # The name of the pod in which this process runs; empty: the host name.
     pod: str = ""
-    install_crds: bool = False

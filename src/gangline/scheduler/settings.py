@@ -47,16 +47,3 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
     # API calls in flight at the same time.
     concurrency: int = 32
     intervals: Intervals = Intervals()
-
-
-class SchedulerProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings that only a scheduler in its own process needs."""
-
-    scheduler: SchedulerSettings = SchedulerSettings()
-    metrics_address: str = ":8080"
-    probe_address: str = ":8081"
-    leader_elect: bool = True
-    lease: str = LEASE_NAME
-    # Empty: the namespace of the connection.
-    lease_namespace: str = ""
-    install_crds: bool = False

@@ -19,6 +19,7 @@ import msgspec
 
 from gangline.api.kubeflow.training import ROUND_ANNOTATION, ConditionType, RestartPolicy
 from gangline.api.meta import JSON
+from gangline.base.json_diff import changed_values
 from gangline.jobs.defaults import problems
 from gangline.jobs.framework import Framework, J
 from gangline.jobs.site import Site
@@ -209,18 +210,8 @@ def _comparable_object(world: World, kind: str, body: JSON) -> JSON:
 def differences(calm: str, rough: str) -> Iterator[str]:
     """The differences of two comparable states, as text."""
     if calm != rough:
-        yield from _differences(json.loads(calm), json.loads(rough), "")
-
-
-def _differences(calm: Any, rough: Any, path: str) -> Iterator[str]:
-    if isinstance(calm, dict) and isinstance(rough, dict):
-        for name in sorted({*calm, *rough}):
-            yield from _differences(calm.get(name), rough.get(name), f"{path}.{name}" if path else name)
-    elif isinstance(calm, list) and isinstance(rough, list) and len(calm) == len(rough):
-        for index, (left, right) in enumerate(zip(calm, rough, strict=True)):
-            yield from _differences(left, right, f"{path}[{index}]")
-    elif calm != rough:
-        yield f"{path}: {json.dumps(calm)} in the calm world, {json.dumps(rough)} in the rough one"
+        for path, left, right in changed_values(json.loads(calm), json.loads(rough)):
+            yield f"{path}: {json.dumps(left)} in the calm world, {json.dumps(right)} in the rough one"
 
 
 def _assert_can_run(framework: Framework[Any], job: JSON) -> None:

@@ -171,24 +171,25 @@ def _edit_run_policy(**change: Any) -> Callable[[World, int], None]:
 
 def _edit_child(resource: str, change: JSON, *, loses: bool = False) -> Callable[[World, int], None]:
     """`loses`: the operator may take the edit for the loss of a pod."""
-
-    def edit(world: World, which: int) -> None:
-        child = _nth_child(world, resource, which)
-        if child is not None:
-            world.incidents += loses
-            world.server.patch(resource, child["metadata"]["name"], change)
-
-    return edit
+    return _act_on_child(resource, lambda world, name: world.server.patch(resource, name, change), incidents=loses)
 
 
 def _delete_child(resource: str) -> Callable[[World, int], None]:
-    def delete(world: World, which: int) -> None:
+    return _act_on_child(resource, lambda world, name: world.server.delete(resource, name))
+
+
+def _act_on_child(
+    resource: str, act: Callable[[World, str], object], *, incidents: int = 1
+) -> Callable[[World, int], None]:
+    """Do something to one of the job's objects, given by name."""
+
+    def happen(world: World, which: int) -> None:
         child = _nth_child(world, resource, which)
         if child is not None:
-            world.incidents += 1
-            world.server.delete(resource, child["metadata"]["name"])
+            world.incidents += incidents
+            act(world, child["metadata"]["name"])
 
-    return delete
+    return happen
 
 
 def _take_name(resource: str) -> Callable[[World, int], None]:
@@ -210,14 +211,11 @@ def _take_name(resource: str) -> Callable[[World, int], None]:
 def _replace_with_stranger(resource: str) -> Callable[[World, int], None]:
     """Replace one of the job's objects by one of the same name that is not the job's."""
 
-    def usurp(world: World, which: int) -> None:
-        child = _nth_child(world, resource, which)
-        if child is not None:
-            world.incidents += 1
-            world.server.remove(resource, child["metadata"]["name"])
-            _create_stranger(world, resource, child["metadata"]["name"])
+    def usurp(world: World, name: str) -> None:
+        world.server.remove(resource, name)
+        _create_stranger(world, resource, name)
 
-    return usurp
+    return _act_on_child(resource, usurp)
 
 
 def _create_stranger(world: World, resource: str, name: str) -> None:

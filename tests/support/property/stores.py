@@ -69,7 +69,7 @@ class GatedJournal:
         return self._inner.open()
 
     def write(self, events: Sequence[StoreEvent], forget: Compaction | None) -> None:
-        self.batches.append([event.path for event in events])
+        self.batches.append([event.record.path for event in events])
         self._entered.release()
         if not self.write_gate.wait(timeout=60):
             raise StoreFailed("the test forgot to open the gate")

@@ -13,10 +13,9 @@ from gangline.kube.client import Client
 from gangline.kube.config.connection import Connection
 from gangline.kube.transport.api import Request, Response, ResponseStream, WebSocket
 from gangline.operator.definitions import CRDS
-from gangline.operator.scheduler_process import SchedulerProcess
+from gangline.operator.scheduler_process import SchedulerProcess, SchedulerProcessSettings
 from gangline.runtime.metrics import PrometheusMetrics
 from gangline.scheduler.scheduler import SCHEME
-from gangline.scheduler.settings import SchedulerProcessSettings
 from gangline.testing.clock import FakeClock, settle
 
 SERVED = ("podgroups", "queues", "csinodes")

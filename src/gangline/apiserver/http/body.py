@@ -103,33 +103,34 @@ def check_kind(served_kind: ServedKind, body: JSON) -> None:
             if not body.get(name):
                 field = "Kind" if name == "kind" else name
                 raise apierrors.bad_request(f"Object '{field}' is missing in '{msgspec.json.encode(body).decode()}'")
-    kind, version = body.get("kind") or served_kind.kind, body.get("apiVersion") or served_kind.api_version
-    if (kind, version) == (served_kind.kind, served_kind.api_version):
+    resource = served_kind.resource
+    kind, version = body.get("kind") or resource.kind, body.get("apiVersion") or resource.api_version
+    if (kind, version) == (resource.kind, resource.api_version):
         return
     if served_kind.custom:
         raise _wrong_custom_kind(served_kind, body, kind, version)
     short_version = str(version).rpartition("/")[2]
     is_registered = any((item.api_version, item.kind) == (version, kind) for item in builtin_resources())
-    if kind == served_kind.kind and is_registered:
+    if kind == resource.kind and is_registered:
         raise _version_mismatch(served_kind, version)
     why = apierrors.unregistered_kind_text(kind, version)
     if is_registered:
-        go_type = f"{served_kind.group.partition('.')[0] or 'core'}.{served_kind.kind}"
+        go_type = f"{resource.group.partition('.')[0] or 'core'}.{resource.kind}"
         why = f"converting ({short_version}.{kind}) to ({go_type}): unknown conversion"
-    raise apierrors.bad_request(f'{kind} in version "{short_version}" cannot be handled as a {served_kind.kind}: {why}')
+    raise apierrors.bad_request(f'{kind} in version "{short_version}" cannot be handled as a {resource.kind}: {why}')
 
 
 def _version_mismatch(served_kind: ServedKind, version: str) -> apierrors.StatusError:
-    expected = served_kind.api_version
+    expected = served_kind.resource.api_version
     text = f"the API version in the data ({version}) does not match the expected API version ({expected})"
     return apierrors.bad_request(text)
 
 
 def _wrong_custom_kind(served_kind: ServedKind, body: JSON, kind: str, version: str) -> apierrors.StatusError:
-    if version != served_kind.api_version:
+    if version != served_kind.resource.api_version:
         return _version_mismatch(served_kind, version)
-    problem = FieldProblem(ProblemKind.INVALID, "kind", kind, f"must be {served_kind.kind}")
-    sent = NamedKind(served_kind.group, kind, served_kind.plural)
+    problem = FieldProblem(ProblemKind.INVALID, "kind", kind, f"must be {served_kind.resource.kind}")
+    sent = NamedKind(served_kind.resource.group, kind, served_kind.resource.plural)
     return apierrors.invalid(sent, (body.get("metadata") or {}).get("name") or "", [problem])
 
 
@@ -150,7 +151,8 @@ def check_fields(served_kind: ServedKind, body: JSON, raw: bytes, validation: st
 
 
 def _report_decoding_errors(served_kind: ServedKind, errors: DecodingErrors, validation: str, warn: Warn) -> None:
-    prefix = f'{served_kind.kind} in version "{served_kind.resource.version}" cannot be handled as a {served_kind.kind}'
+    kind, version = served_kind.resource.kind, served_kind.resource.version
+    prefix = f'{kind} in version "{version}" cannot be handled as a {kind}'
     if errors.error:
         raise apierrors.bad_request(f"{prefix}: {errors.error}")
     if errors.strict and validation == "Strict":

@@ -75,7 +75,7 @@ class ApiRequest(msgspec.Struct, frozen=True):
 
     def decode_body(self, raw: bytes) -> JSON:
         """The object in a body, decoded by its content type. Raises `StatusError`."""
-        return read_object(raw, self.http.headers.get("Content-Type", ""), self.served_kind.kind)
+        return read_object(raw, self.http.headers.get("Content-Type", ""), self.served_kind.resource.kind)
 
 
 class ApiHandler:
@@ -150,7 +150,7 @@ class ApiHandler:
         return await self._serve_resource(request)
 
     def _unknown_resource(self, info: RequestInfo) -> web.StreamResponse:
-        if not any(kind.group == info.group and not kind.custom for kind in self._catalog):
+        if not any(kind.resource.group == info.group and not kind.custom for kind in self._catalog):
             # kube-apiserver serves CRD groups by another server of its chain, which responds in plain text.
             return _page_not_found()
         raise apierrors.no_such_resource()
@@ -186,7 +186,7 @@ class ApiHandler:
             return await handler(request)
         if info.subresource == "status" and not served_kind.has_status:
             if served_kind.custom:
-                raise apierrors.not_found(served_kind, info.name)
+                raise apierrors.not_found(served_kind.resource, info.name)
             raise apierrors.no_such_resource()
         if bool(info.namespace) > served_kind.resource.namespaced:
             if served_kind.custom:
@@ -206,7 +206,7 @@ class ApiHandler:
 
     def _subresource_handler(self, served_kind: ServedKind, name: str) -> SubresourceHandler | None:
         """The handler of a subresource: the resource's own, or the generic one if the resource has the subresource."""
-        own = self._subresource_handlers.get((served_kind.group, served_kind.plural, name))
+        own = self._subresource_handlers.get((*served_kind.resource.group_resource, name))
         if own is None and served_kind.resource.subresource(name) is not None:
             return self._subresource_handlers.get(("", "", name))
         return own

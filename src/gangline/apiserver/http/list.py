@@ -44,7 +44,7 @@ def list_page(
     store: Store, served_kind: ServedKind, namespace: str, query: Mapping[str, str], selection: Selection
 ) -> ListPage:
     """The page that a query asks for. Raises `StatusError`."""
-    prefix = collection_prefix(served_kind.storage_group, served_kind.plural, namespace)
+    prefix = collection_prefix(served_kind.storage_group, served_kind.resource.plural, namespace)
     check_list_options(query, watch=False)
     limit = max(0, query_integer(query, "limit") or 0)
     token = query.get("continue", "")

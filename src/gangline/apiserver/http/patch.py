@@ -58,7 +58,7 @@ def _patched_object(served_kind: ServedKind, media: str, patch: Any, old: JSON) 
         return merge_patch(old, patch)
     merged = strategic_merge(old, patch, served_kind.type)
     # kube-apiserver decodes the result into the type of the URL, whatever kind the result claims to be.
-    for name, value in (("kind", served_kind.kind), ("apiVersion", served_kind.api_version)):
+    for name, value in (("kind", served_kind.resource.kind), ("apiVersion", served_kind.resource.api_version)):
         if isinstance(merged.get(name, ""), str):
             merged[name] = value
     return merged
@@ -69,7 +69,9 @@ def _check_result(served_kind: ServedKind, new: Any, validation: str, warn: Warn
     encoded = msgspec.json.encode(new)
     new_text = encoded.decode()
     if not isinstance(new, dict):
-        raise apierrors.invalid_patch(new_text, f"json: cannot unmarshal into Go value of type {served_kind.kind}")
+        raise apierrors.invalid_patch(
+            new_text, f"json: cannot unmarshal into Go value of type {served_kind.resource.kind}"
+        )
     if served_kind.decoder is None:
         check_kind(served_kind, new)
         errors = metadata_errors(new)
@@ -87,5 +89,5 @@ def _check_result(served_kind: ServedKind, new: Any, validation: str, warn: Warn
 
 def _check_same_kind(served_kind: ServedKind, new: JSON, text: str) -> None:
     kind, version = new.get("kind"), new.get("apiVersion")
-    if (kind, version) != (served_kind.kind, served_kind.api_version):
+    if (kind, version) != (served_kind.resource.kind, served_kind.resource.api_version):
         raise apierrors.invalid_patch(text, apierrors.unregistered_kind_text(kind, version))

@@ -56,16 +56,22 @@ async def _read_object(request: ApiRequest) -> JSON:
     return read_object(await request.read_body(), request.http.headers.get("Content-Type", ""))
 
 
-class PodHandlers:
-    """Handles `pods/binding` and `pods/eviction`."""
+def _require_verb(request: ApiRequest, verb: RequestVerb) -> None:
+    if request.verb is not verb:
+        raise apierrors.method_not_allowed()
 
+
+class _RegistryHandler:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
+
+class PodHandlers(_RegistryHandler):
+    """Handles `pods/binding` and `pods/eviction`."""
+
     async def bind(self, request: ApiRequest) -> web.StreamResponse:
         """Assign an unassigned pod to a node."""
-        if request.verb is not RequestVerb.CREATE:
-            raise apierrors.method_not_allowed()
+        _require_verb(request, RequestVerb.CREATE)
         binding = await _read_object(request)
         metadata = binding.get("metadata") or {}
         target = binding.get("target") or {}
@@ -91,7 +97,7 @@ class PodHandlers:
     def _check_binding(self, request: ApiRequest, pod: JSON, metadata: JSON) -> None:
         name, uid = request.info.name, metadata.get("uid")
         if uid and uid != pod["metadata"]["uid"]:
-            raise apierrors.uid_mismatch(request.served_kind, request.info.key, uid, pod["metadata"])
+            raise apierrors.uid_mismatch(request.served_kind.resource, request.info.key, uid, pod["metadata"])
         why = ""
         if pod["metadata"].get("deletionTimestamp"):
             why = f"pod {name} is being deleted, cannot be assigned to a host"
@@ -104,8 +110,7 @@ class PodHandlers:
 
     async def evict(self, request: ApiRequest) -> web.StreamResponse:
         """Delete a pod if its disruption budget allows it."""
-        if request.verb is not RequestVerb.CREATE:
-            raise apierrors.method_not_allowed()
+        _require_verb(request, RequestVerb.CREATE)
         eviction = await _read_object(request)
         if (eviction.get("metadata") or {}).get("name") not in (None, "", request.info.name):
             raise apierrors.bad_request("name in URL does not match name in Eviction object")
@@ -187,15 +192,11 @@ def _set_scheduled_condition(pod: JSON, now: str) -> None:
     status["conditions"] = [*others, condition]
 
 
-class FinalizeHandler:
+class FinalizeHandler(_RegistryHandler):
     """Handles `namespaces/finalize`, the only way to change the finalizers in a namespace's spec."""
 
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
-
     async def __call__(self, request: ApiRequest) -> web.StreamResponse:
-        if request.verb is not RequestVerb.UPDATE:
-            raise apierrors.method_not_allowed()
+        _require_verb(request, RequestVerb.UPDATE)
         body = await _read_object(request)
         check_object_key(request.served_kind, request.info.key, body)
         context, key = request.write_context(), request.info.key
@@ -206,11 +207,8 @@ class FinalizeHandler:
 _SCALE_METADATA = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
 
-class ScaleHandler:
+class ScaleHandler(_RegistryHandler):
     """Handles `scale` of every resource that has it."""
-
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
 
     async def __call__(self, request: ApiRequest) -> web.StreamResponse:
         key, paths = request.info.key, request.served_kind.scale_paths
@@ -256,7 +254,7 @@ class ScaleHandler:
             new = deep_copy(old)
             new["metadata"]["resourceVersion"] = ensure_metadata(result.object).get("resourceVersion")
             _set_value(new, paths.spec, _desired_replicas(request.info.name, result.object))
-            version = request.served_kind.api_version
+            version = request.served_kind.resource.api_version
             managed = parent_managed_fields(before, result.managed_fields, api_version=version, path=path)
             return ApplyResult(new, managed, result.changed)
 

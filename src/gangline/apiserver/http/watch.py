@@ -61,7 +61,9 @@ class WatchRequest(msgspec.Struct, frozen=True):
 async def watch_lines(store: Store, request: WatchRequest, clock: Clock) -> AsyncIterator[bytes]:
     """The response in pieces of one or more lines. Ends after the timeout, or when the client is too slow."""
     encode = request.representation.event_encoder(request.served_kind.object_kind)
-    prefix = collection_prefix(request.served_kind.storage_group, request.served_kind.plural, request.namespace)
+    prefix = collection_prefix(
+        request.served_kind.storage_group, request.served_kind.resource.plural, request.namespace
+    )
     version = request.query.get("resourceVersion", "")
     is_current = version in ("", "0") or query_flag(request.query, "sendInitialEvents")
     try:
@@ -127,11 +129,11 @@ def _event_line(request: WatchRequest, encode: EventEncoder, event: StoreEvent) 
     event_type = request.selection.watch_event_type(event)
     if event_type is None:
         return None
-    body = event.data
+    body = event.record.data
     if event_type == "DELETED" and not event.deleted:
         # The object left the selection: send its old content at the revision of the change.
         assert event.previous is not None
-        body = _at_revision(event.previous, event.revision)
+        body = _at_revision(event.previous, event.record.revision)
     # The line is not shared between watches: encoding costs little compared with TLS, and history would hold it twice.
     return encode(event_type, request.served_kind.served_bytes(body))
 
@@ -147,8 +149,8 @@ def bookmark(served_kind: ServedKind, revision: int, annotations: Mapping[str, s
     if annotations:
         metadata["annotations"] = dict(annotations)
     return {
-        "kind": served_kind.kind,
-        "apiVersion": served_kind.api_version,
+        "kind": served_kind.resource.kind,
+        "apiVersion": served_kind.resource.api_version,
         "metadata": metadata,
-        **EMPTY_OBJECTS.get(served_kind.kind, {}),
+        **EMPTY_OBJECTS.get(served_kind.resource.kind, {}),
     }

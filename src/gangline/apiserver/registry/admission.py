@@ -35,14 +35,14 @@ class Admission:
         assert namespaces is not None
         record = self._store.get(object_path("", "namespaces", "", key.namespace))
         if record is None:
-            raise apierrors.not_found(namespaces, key.namespace)
+            raise apierrors.not_found(namespaces.resource, key.namespace)
         if b'"Terminating"' in record.data and decode_record(record)["status"].get("phase") == "Terminating":
-            raise apierrors.namespace_terminating(served_kind, key.name, key.namespace)
+            raise apierrors.namespace_terminating(served_kind.resource, key.name, key.namespace)
 
     def _check_crd_active(self, served_kind: ServedKind, key: Key) -> None:
-        record = self._store.get(object_path(*CRD_RESOURCE, "", f"{served_kind.plural}.{served_kind.group}"))
+        record = self._store.get(object_path(*CRD_RESOURCE, "", served_kind.resource.qualified_name))
         if record is not None and "deletionTimestamp" in decode_record(record)["metadata"]:
-            raise apierrors.forbidden(served_kind, key.name, CRD_TERMINATING_MESSAGE)
+            raise apierrors.forbidden(served_kind.resource, key.name, CRD_TERMINATING_MESSAGE)
 
     def _admit_priority(self, served_kind: ServedKind, key: Key, spec: JSON) -> None:
         value, policy = 0, "PreemptLowerPriority"
@@ -52,12 +52,12 @@ class Admission:
             spec["priorityClassName"] = priority_class["metadata"]["name"]
             value, policy = priority_class["value"], priority_class.get("preemptionPolicy") or policy
         elif name:
-            raise apierrors.forbidden(served_kind, key.name, f"no PriorityClass with name {name} was found")
+            raise apierrors.forbidden(served_kind.resource, key.name, f"no PriorityClass with name {name} was found")
         for field, computed in (("priority", value), ("preemptionPolicy", policy)):
             current = spec.get(field)
             if current is not None and current != computed:
                 message = _PRIORITY_MISMATCH[field].format(current=current, computed=computed)
-                raise apierrors.forbidden(served_kind, key.name, message)
+                raise apierrors.forbidden(served_kind.resource, key.name, message)
             spec[field] = computed
 
     def _priority_class(self, name: str) -> JSON | None:

@@ -57,8 +57,8 @@ class ServedKind(msgspec.Struct, frozen=True):
         kind = self._managed_kinds.get(subresource)
         if kind is None:
             kind = self._managed_kinds[subresource] = managed_kind(
-                self.api_version,
-                self.kind,
+                self.resource.api_version,
+                self.resource.kind,
                 self.type,
                 subresource=subresource,
                 custom=self.custom,
@@ -81,22 +81,6 @@ class ServedKind(msgspec.Struct, frozen=True):
     def storage_group(self) -> str:
         return self.resource.group if self.group_override is None else self.group_override
 
-    @property
-    def group(self) -> str:
-        return self.resource.group
-
-    @property
-    def kind(self) -> str:
-        return self.resource.kind
-
-    @property
-    def plural(self) -> str:
-        return self.resource.plural
-
-    @property
-    def api_version(self) -> str:
-        return self.resource.api_version
-
 
 class Catalog:
     """Served kinds by group, version and plural. It changes when CRDs are created and deleted."""
@@ -110,9 +94,10 @@ class Catalog:
 
     def add(self, served_kind: ServedKind, *, storage: bool = True) -> None:
         """Serve a kind. With `storage`, objects are stored in its version."""
-        self._served_kinds[served_kind.group, served_kind.resource.version, served_kind.plural] = served_kind
+        resource = served_kind.resource
+        self._served_kinds[resource.group, resource.version, resource.plural] = served_kind
         if storage:
-            self._storage_kinds[served_kind.group, served_kind.plural] = served_kind
+            self._storage_kinds[resource.group_resource] = served_kind
 
     def remove(self, group: str, plural: str) -> None:
         """Stop serving all versions of a resource."""
@@ -178,24 +163,24 @@ _ORPHANS_BY_DEFAULT: AbstractSet[tuple[str, str]] = frozenset({("", "replication
 
 def allows_create_on_update(served_kind: ServedKind) -> bool:
     """Whether PUT creates an object that does not exist."""
-    return (served_kind.group, served_kind.plural) in _CREATED_BY_PUT
+    return served_kind.resource.group_resource in _CREATED_BY_PUT
 
 
 def requires_resource_version(served_kind: ServedKind) -> bool:
     """Whether PUT without a resourceVersion is refused, instead of replacing the stored object unconditionally."""
-    return served_kind.custom or (served_kind.group, served_kind.plural) in _NO_UNCONDITIONAL_UPDATE
+    return served_kind.custom or served_kind.resource.group_resource in _NO_UNCONDITIONAL_UPDATE
 
 
 def returns_deleted_object(served_kind: ServedKind) -> bool:
     """Whether the response to a deletion is the object instead of a Status."""
-    return (served_kind.group, served_kind.plural) in _RETURNS_DELETED_OBJECT
+    return served_kind.resource.group_resource in _RETURNS_DELETED_OBJECT
 
 
 def orphans_by_default(served_kind: ServedKind) -> bool:
     """Whether a deletion without a propagation policy orphans the dependents."""
-    return (served_kind.group, served_kind.plural) in _ORPHANS_BY_DEFAULT
+    return served_kind.resource.group_resource in _ORPHANS_BY_DEFAULT
 
 
 def is_core_resource(served_kind: ServedKind, plural: str) -> bool:
     """Whether a kind is this resource of the core group."""
-    return not served_kind.group and served_kind.plural == plural
+    return served_kind.resource.group_resource == ("", plural)

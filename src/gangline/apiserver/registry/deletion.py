@@ -65,7 +65,7 @@ def deletion(served_kind: ServedKind, old: JSON, options: DeletionOptions, now: 
     """What this DELETE does. A second DELETE of an object may shorten its grace period and change nothing else."""
     metadata = dict(old["metadata"])
     finalizers = _deletion_finalizers(served_kind, metadata, options)
-    definition = served_kind.plural == "customresourcedefinitions"
+    definition = served_kind.resource.plural == "customresourcedefinitions"
     if definition and "deletionTimestamp" not in metadata:
         finalizers = [*finalizers, CRD_CLEANUP_FINALIZER]
     if finalizers:
@@ -91,7 +91,8 @@ def deletion(served_kind: ServedKind, old: JSON, options: DeletionOptions, now: 
         marked["status"] = {**old.get("status", {}), "phase": "Terminating"}
     if definition and "deletionTimestamp" not in old["metadata"]:
         marked["status"] = crd_terminating_status(old, INSTANCE_DELETION_PENDING, rfc3339(now))
-    preserves_pods = not options.has_propagation_policy and (served_kind.group, served_kind.plural) == ("batch", "jobs")
+    is_job = served_kind.resource.group_resource == ("batch", "jobs")
+    preserves_pods = is_job and not options.has_propagation_policy
     warnings = (PODS_PRESERVED_WARNING,) if preserves_pods else ()
     return Deletion(
         marked, removes_now=not waits, returns_object=returns_deleted_object(served_kind) or waits, warnings=warnings
@@ -173,7 +174,7 @@ class Deleter:
         for _ in range(MAX_COMMIT_ATTEMPTS):
             record = self._store.get(storage_path(served_kind, key))
             if record is None:
-                raise apierrors.not_found(served_kind, key.name)
+                raise apierrors.not_found(served_kind.resource, key.name)
             old = decode_record(record, served_kind)
             _check_preconditions(served_kind, key, old, options)
             step = deletion(served_kind, old, options, self._clock.now())
@@ -183,7 +184,7 @@ class Deleter:
                 return await self._commit(served_kind, record, old, step)
             except StaleWrite:
                 continue
-        raise apierrors.conflict(served_kind, key.name, apierrors.MODIFIED_MESSAGE)
+        raise apierrors.conflict(served_kind.resource, key.name, apierrors.MODIFIED_MESSAGE)
 
     async def delete_collection(
         self, served_kind: ServedKind, namespace: str, selection: Selection, options: DeletionOptions
@@ -191,7 +192,7 @@ class Deleter:
         """Delete every selected object. Returns the objects, encoded; one deleted meanwhile by others is left out."""
         context = WriteContext(dry_run=options.dry_run)
         deleted: list[bytes] = []
-        prefix = collection_prefix(served_kind.storage_group, served_kind.plural, namespace)
+        prefix = collection_prefix(served_kind.storage_group, served_kind.resource.plural, namespace)
         for record in self._store.range(prefix).records:
             if selection and not selection.matches(record):
                 continue
@@ -224,16 +225,18 @@ class Deleter:
 def _check_preconditions(served_kind: ServedKind, key: Key, old: JSON, options: DeletionOptions) -> None:
     uid, version = old["metadata"]["uid"], old["metadata"]["resourceVersion"]
     if options.uid and options.uid != uid:
-        raise apierrors.precondition_failed(served_kind, key.name, "UID", options.uid, uid)
+        raise apierrors.precondition_failed(served_kind.resource, key.name, "UID", options.uid, uid)
     if options.resource_version and options.resource_version != version:
-        raise apierrors.precondition_failed(served_kind, key.name, "ResourceVersion", options.resource_version, version)
+        raise apierrors.precondition_failed(
+            served_kind.resource, key.name, "ResourceVersion", options.resource_version, version
+        )
     if is_core_resource(served_kind, "namespaces") and key.name in IMMORTAL_NAMESPACES:
-        raise apierrors.forbidden(served_kind, key.name, "this namespace may not be deleted")
+        raise apierrors.forbidden(served_kind.resource, key.name, "this namespace may not be deleted")
 
 
 def _deletion_result(served_kind: ServedKind, old: JSON, step: Deletion) -> WriteResult:
     if step.removes_now and not step.returns_object:
         metadata = old["metadata"]
-        status = apierrors.deletion_success(served_kind, metadata["name"], metadata["uid"])
+        status = apierrors.deletion_success(served_kind.resource, metadata["name"], metadata["uid"])
         return WriteResult(encode_object(status), is_status=True, warnings=step.warnings)
     return WriteResult(encode_object(step.marked_object or old), warnings=step.warnings)

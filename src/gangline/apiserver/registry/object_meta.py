@@ -91,9 +91,9 @@ def preserve_system_fields(served_kind: ServedKind, name: str, old: JSON, new: J
     version = version_precondition(metadata)
     if not version and put and requires_resource_version(served_kind):
         problem = FieldProblem(ProblemKind.INVALID, "metadata.resourceVersion", 0, "must be specified for an update")
-        raise apierrors.invalid_resource(served_kind, name, [problem])
+        raise apierrors.invalid_resource(served_kind.resource, name, [problem])
     if version and version != old_metadata["resourceVersion"]:
-        raise apierrors.conflict(served_kind, name, apierrors.MODIFIED_MESSAGE)
+        raise apierrors.conflict(served_kind.resource, name, apierrors.MODIFIED_MESSAGE)
     metadata["resourceVersion"] = old_metadata["resourceVersion"]
     for field in _PRESERVED_FIELDS:
         if field not in old_metadata:

@@ -49,7 +49,7 @@ class Registry:
         """The stored object. Raises `StatusError` (404)."""
         record = self.store.get(storage_path(served_kind, key))
         if record is None:
-            raise apierrors.not_found(served_kind, key.name)
+            raise apierrors.not_found(served_kind.resource, key.name)
         return record
 
     def timestamp(self) -> str:
@@ -81,7 +81,7 @@ class Registry:
 
         object_meta.fill_system_fields(metadata, now, name_exists)
         name = metadata.get("name") or ""
-        body["kind"], body["apiVersion"] = served_kind.kind, served_kind.api_version
+        body["kind"], body["apiVersion"] = served_kind.resource.kind, served_kind.resource.api_version
         warnings = default_and_prune(context, served_kind, body)
         # Before the server adds fields of its own: no manager owns those.
         owners = managed if managed is not None else managed_fields(context, served_kind, None, body, now)
@@ -90,7 +90,7 @@ class Registry:
         served_kind.strategy.prepare_for_create(body, now)
         problems = served_kind.strategy.validate(body)
         if problems:
-            raise apierrors.invalid(served_kind, name, problems)
+            raise apierrors.invalid(served_kind.resource, name, problems)
         warnings += served_kind.strategy.warnings(body, None)
         if self._warn_on_inert_kinds and served_kind.resource.inert_warning:
             warnings.append(served_kind.resource.inert_warning)
@@ -126,7 +126,7 @@ class Registry:
             record = self.store.get(storage_path(served_kind, key))
             if record is None:
                 if not upsert:
-                    raise apierrors.not_found(served_kind, key.name)
+                    raise apierrors.not_found(served_kind.resource, key.name)
                 body = transform(None)
                 object_meta.ensure_metadata(body).pop("resourceVersion", None)
                 return await self.create(context, served_kind, key.namespace, body)
@@ -137,8 +137,8 @@ class Registry:
                 return await self._commit_update(context, served_kind, record, new)
             except StaleWrite:
                 if pinned:
-                    raise apierrors.conflict(served_kind, key.name, apierrors.MODIFIED_MESSAGE) from None
-        raise apierrors.conflict(served_kind, key.name, apierrors.MODIFIED_MESSAGE)
+                    raise apierrors.conflict(served_kind.resource, key.name, apierrors.MODIFIED_MESSAGE) from None
+        raise apierrors.conflict(served_kind.resource, key.name, apierrors.MODIFIED_MESSAGE)
 
     async def apply(
         self, context: WriteContext, served_kind: ServedKind, key: Key, config: JSON, *, force: bool
@@ -161,7 +161,7 @@ class Registry:
             record = self.store.get(storage_path(served_kind, key))
             old = decode_record(record, served_kind) if record is not None else None
             if old is None and context.subresource:
-                raise apierrors.not_found(served_kind, key.name)
+                raise apierrors.not_found(served_kind.resource, key.name)
             try:
                 result = merge(old, self.timestamp())
             except ApplyConflict as error:
@@ -173,7 +173,7 @@ class Registry:
                 return await self._commit_update(context, served_kind, record, result.object, result.managed_fields)
             except StaleWrite:
                 continue
-        raise apierrors.conflict(served_kind, key.name, apierrors.MODIFIED_MESSAGE)
+        raise apierrors.conflict(served_kind.resource, key.name, apierrors.MODIFIED_MESSAGE)
 
     async def _create_from_apply(
         self, context: WriteContext, served_kind: ServedKind, key: Key, result: ApplyResult
@@ -181,7 +181,7 @@ class Registry:
         metadata = result.object["metadata"]
         if uid := metadata.get("uid"):
             why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
-            raise apierrors.conflict(served_kind, key.name, why)
+            raise apierrors.conflict(served_kind.resource, key.name, why)
         metadata.pop("resourceVersion", None)
         return await self.create(context, served_kind, key.namespace, result.object, result.managed_fields)
 
@@ -213,9 +213,9 @@ class Registry:
         name = old["metadata"]["name"]
         if context.expected_uid and context.expected_uid != old["metadata"]["uid"]:
             key = Key(old["metadata"].get("namespace", ""), name)
-            raise apierrors.uid_mismatch(served_kind, key, context.expected_uid, old["metadata"])
+            raise apierrors.uid_mismatch(served_kind.resource, key, context.expected_uid, old["metadata"])
         object_meta.preserve_system_fields(served_kind, name, old, new, put=context.is_put)
-        new["kind"], new["apiVersion"] = served_kind.kind, served_kind.api_version
+        new["kind"], new["apiVersion"] = served_kind.resource.kind, served_kind.resource.api_version
         sent_managed_fields = new["metadata"].get("managedFields")
         warnings = default_and_prune(context, served_kind, new)
         if sent_managed_fields == []:
@@ -226,7 +226,7 @@ class Registry:
         preserve_priority(served_kind, new, old)
         problems = prepare_and_validate(context.subresource, served_kind.strategy, new, old)
         if problems:
-            raise apierrors.invalid(served_kind, name, problems)
+            raise apierrors.invalid(served_kind.resource, name, problems)
         return (*warnings, *served_kind.strategy.warnings(new, old))
 
     async def _commit_object(self, served_kind: ServedKind, record: StoreRecord, new: JSON) -> bytes:
@@ -243,4 +243,4 @@ class Registry:
 
 def _already_exists(served_kind: ServedKind, name: str, existing: StoreRecord | None) -> StatusError:
     terminating = existing is not None and "deletionTimestamp" in decode_record(existing)["metadata"]
-    return apierrors.already_exists(served_kind, name, terminating=terminating)
+    return apierrors.already_exists(served_kind.resource, name, terminating=terminating)

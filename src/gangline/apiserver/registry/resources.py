@@ -68,6 +68,11 @@ class ApiResource(msgspec.Struct, frozen=True):
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
+    def group_resource(self) -> tuple[str, str]:
+        """Group and plural: the resource in all of its versions."""
+        return self.group, self.plural
+
+    @property
     def qualified_name(self) -> str:
         """The name in error messages: `pods`, `deployments.apps`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural

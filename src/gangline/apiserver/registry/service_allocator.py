@@ -42,7 +42,7 @@ class ServiceAllocator:
             return
         problems = self._allocate(new, old)
         if problems:
-            raise apierrors.invalid(served_kind, new["metadata"]["name"], problems)
+            raise apierrors.invalid(served_kind.resource, new["metadata"]["name"], problems)
         committed = False
         try:
             yield

@@ -92,7 +92,7 @@ def check_applied_values(served_kind: ServedKind, name: str, obj: JSON) -> None:
         return
     error = served_kind.decoder.errors(msgspec.json.encode(obj), obj).error
     if error:
-        kind = f"{served_kind.group}/{served_kind.resource.version}, Kind={served_kind.kind}"
+        kind = f"{served_kind.resource.group}/{served_kind.resource.version}, Kind={served_kind.resource.kind}"
         why = f"error decoding from json: {error}" if error.startswith("illegal base64") else error
         raise StatusError(
             500,
@@ -110,7 +110,7 @@ def managed_fields(context: WriteContext, served_kind: ServedKind, old: JSON | N
         return scaled_managed_fields(
             before,
             manager=context.field_manager,
-            api_version=served_kind.api_version,
+            api_version=served_kind.resource.api_version,
             path=[f"f:{step}" for step in context.replicas_path],
         )
     kind = served_kind.managed_kind(context.subresource)

@@ -23,18 +23,6 @@ class StoreEvent(msgspec.Struct, frozen=True, gc=False, eq=False):
     """The replaced record; None if the change created the object."""
     deleted: bool = False
 
-    @property
-    def revision(self) -> int:
-        return self.record.revision
-
-    @property
-    def path(self) -> str:
-        return self.record.path
-
-    @property
-    def data(self) -> bytes:
-        return self.record.data
-
 
 class StoreWrite(msgspec.Struct, frozen=True):
     """Set the object at a path or, with a body of None, delete it.

@@ -103,7 +103,7 @@ class Store:
         Objects that were created again are left out.
         """
         events = self._state.events_after(self._state.compacted_revision, prefix)
-        deleted = {event.path: event.record for event in events if event.deleted}
+        deleted = {event.record.path: event.record for event in events if event.deleted}
         return tuple(record for path, record in deleted.items() if self._state.get(path) is None)
 
     def watch(self, prefix: str, *, after: int, backlog: int = MAX_WATCH_BACKLOG) -> StoreWatch:

@@ -193,7 +193,7 @@ class PodStreamHandlers:
         node = self._nodes.get(name)
         if node is None:
             # kube-apiserver names the wrong kind, too, when it cannot reach a node.
-            raise apierrors.not_found(request.served_kind, name)
+            raise apierrors.not_found(request.served_kind.resource, name)
         return node
 
 

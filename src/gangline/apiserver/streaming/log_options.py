@@ -8,6 +8,7 @@ from gangline.api.meta import JSON
 from gangline.apiserver import errors as apierrors
 from gangline.apiserver.errors import NamedKind
 from gangline.apiserver.http.request_info import query_flag
+from gangline.base.clock import time_with_zone
 from gangline.kube.podstreams import LogOptions
 from gangline.schema.problems import FieldProblem, ProblemKind
 
@@ -61,11 +62,8 @@ def _query_time(query: Mapping[str, str], name: str) -> datetime | None:
     text = query.get(name, "")
     if not text:
         return None
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        time = None
-    if time is None or time.tzinfo is None:
+    time = time_with_zone(text)
+    if time is None:
         layout = "2006-01-02T15:04:05Z07:00"
         raise apierrors.bad_request(f'parsing time "{text}" as "{layout}": cannot parse "{text}" as "2006"')
     return time

@@ -3,24 +3,22 @@
 import uuid
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, TypeVar
 
 import click
 
 from gangline.api.drill import FaultKind, FaultRequest
 from gangline.base.clock import SystemClock
 from gangline.base.errors import InputError
+from gangline.base.options import F
 from gangline.cli.connect.run_work import run_async
 from gangline.cli.connect.server import ServerOptions, ServerTarget
 from gangline.cli.drill.run import DrillRunner, server_for_job
 from gangline.cli.exit_codes import NOT_FOUND
 from gangline.cli.flags.commands import cli_command, completed_by
-from gangline.cli.flags.durations import DURATION
+from gangline.cli.flags.durations import DURATION, duration_option
 from gangline.cli.flags.server_options import server_options
 from gangline.cli.resources.lookup import find_job
 from gangline.kube.client import Client
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 CHOOSE_ONE_FAULT = "choose one fault: --kill worker-1, --oom, --port, --disk, --node-lost or --slow 200ms"
 PORT_FAULT_DURATION = timedelta(seconds=30)
@@ -48,22 +46,8 @@ def _fault_option(name: str, text: str) -> Callable[[F], F]:
     metavar="DURATION",
     help="The duration of --port (30s by default), --node-lost and --slow (10s).",
 )
-@click.option(
-    "--hold",
-    type=DURATION,
-    default="5s",
-    show_default=True,
-    metavar="DURATION",
-    help="The job has survived once all replicas run for this time.",
-)
-@click.option(
-    "--timeout",
-    type=DURATION,
-    default="2m",
-    show_default=True,
-    metavar="DURATION",
-    help="Give up after this time (exit code 101).",
-)
+@duration_option("--hold", "5s", "The job has survived once all replicas run for this time.")
+@duration_option("--timeout", "2m", "Give up after this time (exit code 101).")
 @click.option("-o", "--output", type=click.Choice(["json"]), help="Print the outcome as JSON.")
 @server_options
 def drill(

@@ -3,11 +3,10 @@
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
-F = TypeVar("F", bound=Callable[..., Any])
 CANDIDATES = "gangline.cli.completion.candidates"
 
 
@@ -119,17 +118,6 @@ def _with_literal_blocks(text: str) -> str:
 def cli_command(name: str | None = None, **settings: Any) -> Callable[[Callable[..., Any]], CliCommand]:
     """`click.command` that makes a `CliCommand`."""
     return click.command(name, cls=CliCommand, **settings)
-
-
-def option_group(*options: Callable[[Any], Any]) -> Callable[[F], F]:
-    """One decorator for several click options, in the order of the help."""
-
-    def decorate(command: F) -> F:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
 
 
 def completed_by(function: str) -> Callable[[click.Context, click.Parameter, str], list[Any]]:

@@ -1,11 +1,13 @@
 """Durations on the command line: `30s`, `5m`, `1h30m`, `300ms`; a bare number is in seconds."""
 
 import re
+from collections.abc import Callable
 from datetime import timedelta
 
 import click
 
 from gangline.base.errors import InputError
+from gangline.base.options import F, value_option
 
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h|d)")
@@ -33,3 +35,8 @@ def DURATION(text: str | timedelta) -> timedelta:  # noqa: N802 - a click parame
         return parse_duration(text)
     except InputError as error:
         raise click.BadParameter(str(error)) from error
+
+
+def duration_option(name: str, default: str, text: str) -> Callable[[F], F]:
+    """An option for a duration."""
+    return value_option(name, default, text, type=DURATION, metavar="DURATION")

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import click
 
-from gangline.cli.flags.commands import option_group
+from gangline.base.options import choice_option, option_group
 
 
 class NodeOptions(NamedTuple):
@@ -33,19 +33,15 @@ node_options = option_group(
         metavar="FILE",
         help="A mapping of images to environments of this machine, for pods that run as processes.",
     ),
-    click.option(
+    choice_option(
         "--runtime",
-        type=click.Choice(["process", "podman", "docker"]),
-        default="process",
-        show_default=True,
-        help="How to run containers: as processes of this machine, or from their images.",
+        ["process", "podman", "docker"],
+        "How to run containers: as processes of this machine, or from their images.",
     ),
-    click.option(
+    choice_option(
         "--network",
-        type=click.Choice(["shared", "isolated"]),
-        default="shared",
-        show_default=True,
-        help="Whether pods share loopback, or each has its own network with the cluster's names and ports.",
+        ["shared", "isolated"],
+        "Whether pods share loopback, or each has its own network with the cluster's names and ports.",
     ),
 )
 """Adds the node options to a command, which takes them as `**node`."""

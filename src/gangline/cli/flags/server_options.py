@@ -1,16 +1,14 @@
 """The options that say which server, the same for every command."""
 
-from collections.abc import Callable
 from functools import update_wrapper
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
+from gangline.base.options import F, option_group
 from gangline.cli.connect.server import ServerOptions
-from gangline.cli.flags.commands import completed_by, option_group
+from gangline.cli.flags.commands import completed_by
 from gangline.cli.flags.durations import DURATION
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 def server_options(command: F) -> F:

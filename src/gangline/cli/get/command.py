@@ -4,8 +4,9 @@ from typing import Any
 
 import click
 
+from gangline.base.options import option_group
 from gangline.cli.connect.server import ServerOptions
-from gangline.cli.flags.commands import cli_command, completed_by, option_group
+from gangline.cli.flags.commands import cli_command, completed_by
 from gangline.cli.flags.server_options import server_options_all
 from gangline.cli.get.run import run_get
 from gangline.cli.get.view import GetFlags

@@ -8,10 +8,11 @@ import click
 from gangline.api.meta import JSON, Key
 from gangline.api.scheme import Resource
 from gangline.base.errors import InputError
+from gangline.base.options import choice_option, option_group
 from gangline.cli.connect.run_work import run_blocking
 from gangline.cli.connect.server import FIELD_MANAGER, ServerOptions, ServerTarget
 from gangline.cli.exit_codes import ERROR, SUCCEEDED
-from gangline.cli.flags.commands import cli_command, option_group
+from gangline.cli.flags.commands import cli_command
 from gangline.cli.flags.server_options import server_options
 from gangline.cli.manifests.files import NO_OBJECTS, ResourceFinder, read_files, resolve_manifest
 from gangline.cli.manifests.server_errors import rejection_text
@@ -46,13 +47,7 @@ _file_options = option_group(
         help="client: send nothing; server: run all checks, store nothing.",
     ),
     click.option("-o", "--output", "form", default="", metavar="FORM", help="name, json, yaml, jsonpath=…"),
-    click.option(
-        "--validate",
-        type=click.Choice(["strict", "warn", "ignore"]),
-        default="strict",
-        show_default=True,
-        help="How to treat fields that the server does not know.",
-    ),
+    choice_option("--validate", ["strict", "warn", "ignore"], "How to treat fields that the server does not know."),
     click.option(
         "--field-manager", "manager", default=FIELD_MANAGER, show_default=True, help="The owner of the fields written."
     ),

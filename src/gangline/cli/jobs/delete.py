@@ -10,6 +10,7 @@ from gangline.api.meta import JSON, Key, Selector
 from gangline.api.scheme import Resource
 from gangline.base.clock import Clock
 from gangline.base.errors import InputError
+from gangline.base.options import choice_option
 from gangline.cli.connect.run_work import run_blocking
 from gangline.cli.connect.server import FIELD_MANAGER, ServerOptions, ServerTarget
 from gangline.cli.errors import error_line
@@ -70,12 +71,8 @@ class DeleteFlags(NamedTuple):
 @click.option("--grace-period", type=int, metavar="SECONDS", help="How long pods may take to terminate.")
 @click.option("--now", is_flag=True, help="The same as --grace-period 1.")
 @click.option("--force", is_flag=True, help="The same as --grace-period 0.")
-@click.option(
-    "--cascade",
-    type=click.Choice(["background", "foreground", "orphan"]),
-    default="background",
-    show_default=True,
-    help="How to treat dependent objects, such as a job's pods.",
+@choice_option(
+    "--cascade", ["background", "foreground", "orphan"], "How to treat dependent objects, such as a job's pods."
 )
 @click.option("--wait/--no-wait", default=True, help="Whether to wait until the objects no longer exist.")
 @click.option("--timeout", type=DURATION, default="0", metavar="DURATION", help="How long to wait; 0 means no limit.")

@@ -18,7 +18,7 @@ from gangline.cli.connect.run_work import run_async
 from gangline.cli.connect.server import ServerOptions, ServerTarget
 from gangline.cli.exit_codes import NOT_FOUND, NOTHING_WRONG, SUCCEEDED
 from gangline.cli.flags.commands import cli_command, completed_by
-from gangline.cli.flags.durations import DURATION
+from gangline.cli.flags.durations import duration_option
 from gangline.cli.flags.server_options import server_options
 from gangline.cli.output.log_lines import printable_text
 from gangline.cli.output.tables import use_colour
@@ -42,14 +42,7 @@ _GANGLINE_COMMAND = re.compile(r"\bgangline (?:apply|delete|describe|get|logs|re
 @click.option(
     "-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", help="For people, or for programs."
 )
-@click.option(
-    "--hung-after",
-    type=DURATION,
-    metavar="DURATION",
-    default="10m",
-    show_default=True,
-    help="A job without log lines and CPU use for this time hangs.",
-)
+@duration_option("--hung-after", "10m", "A job without log lines and CPU use for this time hangs.")
 @server_options
 def why(job: str, form: str, hung_after: timedelta, server: ServerOptions) -> int:
     r"""Print why a job waits, fails or hangs: one cause, the evidence, the next step.

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from gangline.base.clock import time_with_zone
 from gangline.base.errors import InputError
 from gangline.cli.connect.run_work import run_async, run_blocking
 from gangline.cli.connect.server import ServerOptions, ServerTarget
@@ -79,10 +80,7 @@ def logs(job: str, server: ServerOptions, chosen: tuple[str, ...], since_time: s
 def _parse_since_time(text: str | None) -> datetime | None:
     if not text:
         return None
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        time = None
-    if time is None or time.tzinfo is None:
+    time = time_with_zone(text)
+    if time is None:
         raise InputError(f'--since-time: "{text}" is no time; write 2026-01-02T15:04:05Z')
     return time

@@ -12,8 +12,9 @@ from gangline.cli.connect.server import ServerOptions
 from gangline.cli.flags.commands import cli_command
 from gangline.cli.flags.durations import DURATION
 from gangline.cli.flags.node_options import NodeOptions, node_options
+from gangline.cli.flags.run_options import kind_option, runs_option
 from gangline.cli.flags.server_options import server_options
-from gangline.cli.run.request import DEFAULT_CAPACITY, DEFAULT_RUNS_FOLDER, JobSource, RunRequest, Shipping
+from gangline.cli.run.request import DEFAULT_CAPACITY, JobSource, RunRequest, Shipping
 from gangline.cli.run.run import run_request
 
 FLAG_SPELLINGS = {"as_user": "--as", "as_groups": "--as-group"}
@@ -23,7 +24,7 @@ FLAG_SPELLINGS = {"as_user": "--as", "as_groups": "--as-group"}
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="FILE... | -- COMMAND...")
 @click.option("-f", "--filename", "more", multiple=True, metavar="FILE", help="A manifest file; - is standard input.")
 @click.option("--nproc", type=int, metavar="N", help="Run COMMAND as a job of N processes; no file is needed.")
-@click.option("--kind", default="PyTorchJob", show_default=True, help="The kind of job that is made from COMMAND.")
+@kind_option
 @click.option("--image", default="", metavar="IMAGE", help="The image of COMMAND; with --context.")
 @click.option(
     "--limit",
@@ -44,14 +45,7 @@ FLAG_SPELLINGS = {"as_user": "--as", "as_groups": "--as-group"}
     is_flag=True,
     help="Keep logs, the job and its curve in runs/<job>/; in a cluster leave the job running after Ctrl-C.",
 )
-@click.option(
-    "--runs",
-    type=click.Path(path_type=Path),
-    default=DEFAULT_RUNS_FOLDER,
-    show_default=True,
-    metavar="FOLDER",
-    help="The folder of --keep.",
-)
+@runs_option("The folder of --keep.")
 @click.option(
     "--timeout",
     type=DURATION,

@@ -6,9 +6,11 @@ from pathlib import Path
 import click
 
 from gangline.api.meta import Key
+from gangline.base.options import value_option
 from gangline.cli.flags.commands import cli_command
 from gangline.cli.flags.node_options import NodeOptions
-from gangline.cli.run.request import DEFAULT_CAPACITY, DEFAULT_RUNS_FOLDER, JobSource, RunRequest
+from gangline.cli.flags.run_options import DEFAULT_RUNS_FOLDER
+from gangline.cli.run.request import DEFAULT_CAPACITY, JobSource, RunRequest
 from gangline.cli.run.run import run_request
 from gangline.progress.line import Progress
 
@@ -29,14 +31,7 @@ TIMEOUT_SECONDS = 300.0
     metavar="FOLDER",
     help="The folder for logs and curve.",
 )
-@click.option(
-    "--pace",
-    type=float,
-    default=STEP_SECONDS,
-    show_default=True,
-    metavar="SECONDS",
-    help="The minimal duration of a step.",
-)
+@value_option("--pace", STEP_SECONDS, "The minimal duration of a step.", type=float, metavar="SECONDS")
 def demo(runs: Path, pace: float) -> int:
     r"""Watch a training job survive a failure: one of its three workers is killed and restarted.
 

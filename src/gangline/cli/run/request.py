@@ -14,7 +14,6 @@ from gangline.sdk.build.pod_templates import training_container, with_edited_pod
 
 # A local run shares its node with no other: a job that requests a cluster's cores runs on the few of this machine.
 DEFAULT_CAPACITY = ("cpu=1000",)
-DEFAULT_RUNS_FOLDER = Path("runs")
 
 
 class JobSource(NamedTuple):

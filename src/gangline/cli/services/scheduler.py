@@ -10,95 +10,45 @@ from typing import Any
 
 import click
 
-from gangline.operator.go_flags import GoCommand, go_flag, log_level
+from gangline.base.options import choice_option, option_group, seconds_option, value_option
+from gangline.operator.go_flags import CONNECTION_OPTIONS, GoCommand, go_flag, log_level, process_flags
 
 
 @click.command(cls=GoCommand)
-@click.option(
-    "--kubeconfig",
-    metavar="FILE",
-    help="Kubeconfig to use instead of KUBECONFIG and ~/.kube/config; without any, the pod's service account.",
-)
-@click.option("--context", metavar="NAME", help="Context of the kubeconfig to use.")
-@click.option(
-    "--scheduler-name",
-    default="gangline",
-    show_default=True,
-    metavar="NAME",
-    help="Place pods with this schedulerName.",
-)
-@click.option(
+@option_group(*CONNECTION_OPTIONS)
+@value_option("--scheduler-name", "gangline", "Place pods with this schedulerName.", metavar="NAME")
+@choice_option(
     "--commit",
-    type=click.Choice(["both", "bind", "pin"]),
-    default="both",
-    show_default=True,
-    help="bind: bind pods with this schedulerName. pin: pin gated pods of another scheduler to a node, and remove "
-    "the gate.",
+    ["both", "bind", "pin"],
+    "bind: bind pods with this schedulerName. pin: pin gated pods of another scheduler to a node, and remove the gate.",
 )
 @go_flag("--no-preemption", "Never preempt pods for gangs of higher priority, or for a queue below its share.")
-@click.option(
+@seconds_option(
     "--patience",
-    type=click.FloatRange(min=0),
-    default=300.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="After this time, freed capacity is reserved for the gang that has waited longest; 0: never.",
+    300.0,
+    "After this time, freed capacity is reserved for the gang that has waited longest; 0: never.",
 )
-@click.option(
+@seconds_option(
     "--undo-after",
-    type=click.FloatRange(min=0),
-    default=60.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Roll back a gang that stays partly bound for this time, unless its PodGroup says otherwise; 0: never.",
+    60.0,
+    "Roll back a gang that stays partly bound for this time, unless its PodGroup says otherwise; 0: never.",
 )
-@click.option(
-    "--in-flight",
-    type=click.IntRange(min=1),
-    default=32,
-    show_default=True,
-    help="The maximal number of concurrent bindings.",
-)
-@click.option(
-    "--leader-elect",
-    type=bool,
-    is_flag=False,
-    flag_value=True,
-    default=True,
-    show_default=True,
-    metavar="[true|false]",
-    help="Act only while holding a Lease, so that only one of several schedulers acts.",
-)
-@click.option(
-    "--leader-election-id", default="gangline-scheduler", show_default=True, metavar="NAME", help="Name of that Lease."
-)
-@click.option(
+@value_option("--in-flight", 32, "The maximal number of concurrent bindings.", type=click.IntRange(min=1))
+@go_flag("--leader-elect", "Act only while holding a Lease, so that only one of several schedulers acts.", default=True)
+@value_option("--leader-election-id", "gangline-scheduler", "Name of that Lease.", metavar="NAME")
+@value_option(
     "--leader-election-namespace",
-    default="",
+    "",
+    "Namespace of that Lease; by default the one of the context, or the pod's own.",
     metavar="NAME",
-    help="Namespace of that Lease; by default the one of the context, or the pod's own.",
 )
 @go_flag("--install-crds", "First update the CRDs of PodGroup and Queue on the server to this version.")
-@click.option(
-    "--metrics-bind-address",
-    default=":8080",
-    show_default=True,
-    metavar="ADDRESS",
-    help="The address of /metrics; 0: none.",
+@value_option("--metrics-bind-address", ":8080", "The address of /metrics; 0: none.", metavar="ADDRESS")
+@value_option(
+    "--health-probe-bind-address", ":8081", "The address of /healthz and /readyz; 0: none.", metavar="ADDRESS"
 )
-@click.option(
-    "--health-probe-bind-address",
-    default=":8081",
-    show_default=True,
-    metavar="ADDRESS",
-    help="The address of /healthz and /readyz; 0: none.",
-)
-@click.option(
-    "--log-format",
-    type=click.Choice(["auto", "text", "json"]),
-    default="auto",
-    show_default=True,
-    help="The format of log lines; auto is text on a terminal, else JSON.",
+@choice_option(
+    "--log-format", ["auto", "text", "json"], "The format of log lines; auto is text on a terminal, else JSON."
 )
 @click.option(
     "--log-level",
@@ -141,7 +91,8 @@ async def _run_scheduler(flags: Mapping[str, Any]) -> int:
 
 def process_settings(flags: Mapping[str, Any]) -> Any:
     """The `SchedulerProcessSettings` of the flags, which are keyed by click parameter name."""
-    from gangline.scheduler.settings import SchedulerProcessSettings, SchedulerSettings
+    from gangline.operator.scheduler_process import SchedulerProcessSettings
+    from gangline.scheduler.settings import SchedulerSettings
     from gangline.scheduler.types.cycle import SchedulerPolicy
 
     preemption = not flags["no_preemption"]
@@ -156,12 +107,4 @@ def process_settings(flags: Mapping[str, Any]) -> Any:
         roll_back=bool(rollback_after),
         concurrency=flags["in_flight"],
     )
-    return SchedulerProcessSettings(
-        scheduler=scheduler_settings,
-        metrics_address=flags["metrics_bind_address"],
-        probe_address=flags["health_probe_bind_address"],
-        leader_elect=flags["leader_elect"],
-        lease=flags["leader_election_id"],
-        lease_namespace=flags["leader_election_namespace"],
-        install_crds=flags["install_crds"],
-    )
+    return SchedulerProcessSettings(scheduler=scheduler_settings, **process_flags(flags))

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from gangline.base.errors import InputError
+from gangline.base.options import value_option
 from gangline.cli.flags.commands import cli_command
 from gangline.cli.flags.node_options import NodeOptions, node_options
 from gangline.local.paths import home_folder
@@ -34,13 +35,7 @@ folder_option = click.option(
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=0, help="Port of the API server; chosen once and kept by default."
 )
-@click.option(
-    "--bind",
-    metavar="ADDRESS",
-    default="127.0.0.1",
-    show_default=True,
-    help="Address that the API server listens on; 0.0.0.0 for all.",
-)
+@value_option("--bind", "127.0.0.1", "Address that the API server listens on; 0.0.0.0 for all.", metavar="ADDRESS")
 @node_options
 @click.option(
     "--default-scheduler",

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from gangline.base.options import value_option
 from gangline.cli.flags.commands import cli_command
 from gangline.cli.flags.durations import DURATION
 from gangline.cli.simulate.defaults import MAX_NODES, NODE_CAPACITY
@@ -26,39 +27,30 @@ from gangline.cli.simulate.defaults import MAX_NODES, NODE_CAPACITY
 @click.option("--seed", type=int, default=1, show_default=True, help="The seed of the generated jobs.")
 @click.option("--mix", metavar="SIZE:SHARE,...", help="Sizes of generated gangs, and how common they are.")
 @click.option("--request", metavar="AMOUNTS", help="The resources that each member of a generated gang requests.")
-@click.option(
+@value_option(
     "--load",
+    0.9,
+    "The generated work as a share of what the nodes can do.",
     type=click.FloatRange(0.0, min_open=True),
-    default=0.9,
-    show_default=True,
-    help="The generated work as a share of what the nodes can do.",
 )
-@click.option(
-    "--duration", type=DURATION, default="30m", show_default=True, help="The median duration of generated jobs."
-)
+@value_option("--duration", "30m", "The median duration of generated jobs.", type=DURATION)
 @click.option(
     "--priorities", metavar="PRIORITY:SHARE,...", help="Priorities of generated jobs, and how common they are."
 )
 @click.option(
     "--queue", "queues", multiple=True, metavar="NAME[=WEIGHT][,AMOUNTS]", help="A queue with its weight and cap."
 )
-@click.option(
-    "--patience",
-    type=DURATION,
-    default="5m",
-    show_default=True,
-    help="How long smaller gangs may overtake a waiting one; 0: for ever.",
-)
+@value_option("--patience", "5m", "How long smaller gangs may overtake a waiting one; 0: for ever.", type=DURATION)
 @click.option("--no-preemption", is_flag=True, help="Never preempt pods for a gang of higher priority.")
 @click.option("--no-reclaim", is_flag=True, help="Queues do not reclaim their share from each other.")
-@click.option("--grace", type=DURATION, default="30s", show_default=True, help="How long a preempted pod takes to end.")
+@value_option("--grace", "30s", "How long a preempted pod takes to end.", type=DURATION)
 @click.option(
     "--checkpoint",
     type=DURATION,
     default="0",
     help="How often jobs save their work; by default a preempted job loses all of it.",
 )
-@click.option("--cycle", type=DURATION, default="1s", show_default=True, help="Minimal time between two cycles.")
+@value_option("--cycle", "1s", "Minimal time between two cycles.", type=DURATION)
 @click.option("--log", type=click.Path(dir_okay=False), metavar="FILE", help="Write every event there, as JSON lines.")
 @click.option(
     "--plots",

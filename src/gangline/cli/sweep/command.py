@@ -7,10 +7,12 @@ from typing import Any
 import click
 
 from gangline.base.errors import InputError
+from gangline.base.options import choice_option, value_option
 from gangline.cli.flags.commands import cli_command
 from gangline.cli.flags.durations import DURATION
 from gangline.cli.flags.node_options import NodeOptions, node_options
-from gangline.cli.run.request import DEFAULT_CAPACITY, DEFAULT_RUNS_FOLDER
+from gangline.cli.flags.run_options import kind_option, runs_option
+from gangline.cli.run.request import DEFAULT_CAPACITY
 from gangline.cli.sweep.request import SweepRequest, SweepSource
 
 
@@ -24,36 +26,14 @@ from gangline.cli.sweep.request import SweepRequest, SweepSource
     help="What to try: lr=0.1,0.01; or with --random also a range: lr=log(1e-4..1e-1), batch=16..256.",
 )
 @click.option("--random", "draws", type=int, metavar="N", help="Draw N random combinations instead of trying all.")
-@click.option("--seed", type=int, default=0, show_default=True, metavar="S", help="The seed of --random.")
-@click.option(
-    "--parallel",
-    type=int,
-    default=1,
-    show_default=True,
-    metavar="N",
-    help="The number of trials that run at the same time.",
-)
-@click.option(
-    "--metric", default="loss", show_default=True, metavar="NAME", help="The reported metric that trials are ranked by."
-)
-@click.option(
-    "--goal",
-    type=click.Choice(["min", "max"]),
-    default="min",
-    show_default=True,
-    help="Whether small or large values are better.",
-)
+@value_option("--seed", 0, "The seed of --random.", type=int, metavar="S")
+@value_option("--parallel", 1, "The number of trials that run at the same time.", type=int, metavar="N")
+@value_option("--metric", "loss", "The reported metric that trials are ranked by.", metavar="NAME")
+@choice_option("--goal", ["min", "max"], "Whether small or large values are better.")
 @click.option("--nproc", type=int, metavar="N", help="Try COMMAND as a job of N processes; no file is needed.")
-@click.option("--kind", default="PyTorchJob", show_default=True, help="The kind of job that is made from COMMAND.")
+@kind_option
 @click.option("--timeout", type=DURATION, metavar="DURATION", help="Stop a trial after this time, such as 90s or 5m.")
-@click.option(
-    "--runs",
-    type=click.Path(path_type=Path),
-    default=DEFAULT_RUNS_FOLDER,
-    show_default=True,
-    metavar="FOLDER",
-    help="The folder in which <job>-sweep/ is created.",
-)
+@runs_option("The folder in which <job>-sweep/ is created.")
 @click.option("-o", "--output", type=click.Choice(["json"]), help="Print the leaderboard as JSON.")
 @node_options
 def sweep(

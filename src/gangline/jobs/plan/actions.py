@@ -33,21 +33,19 @@ class Patch(msgspec.Struct, frozen=True, tag=True):
     uid: str
 
 
-class Adopt(msgspec.Struct, frozen=True, tag=True):
+class _ObjectAction(msgspec.Struct, frozen=True):
+    resource: str
+    name: str
+    # A precondition: a replacement of the same name is left alone.
+    uid: str
+
+
+class Adopt(_ObjectAction, frozen=True, tag=True):
     """Make the job the owner of an object without an owner, unless the job is being deleted."""
 
-    resource: str
-    name: str
-    uid: str
 
-
-class Delete(msgspec.Struct, frozen=True, tag=True):
+class Delete(_ObjectAction, frozen=True, tag=True):
     """Delete an object of the job."""
-
-    resource: str
-    name: str
-    # A precondition: a replacement of the same name is not deleted.
-    uid: str
 
 
 class DeleteJob(msgspec.Struct, frozen=True, tag=True):

@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 from urllib.parse import quote, urlsplit
 
 import msgspec
@@ -217,11 +218,19 @@ def _selected_context(
     )
 
 
+def _reference(
+    config: Kubeconfig, context: NamedEntry[KubeconfigContext], field: Literal["cluster", "user"], flag: str | None
+) -> tuple[str, str]:
+    """The name that a flag or else the context gives, and where it stands."""
+    if flag:
+        return flag, f"{config.display_path}: --{field}"
+    return getattr(context.value, field), context.location_of(field)
+
+
 def _selected_cluster(
     config: Kubeconfig, context: NamedEntry[KubeconfigContext], flag: str | None
 ) -> NamedEntry[KubeconfigCluster]:
-    where = f"{config.display_path}: --cluster" if flag else context.location_of("cluster")
-    name = flag or context.value.cluster
+    name, where = _reference(config, context, "cluster", flag)
     if not name:
         raise ConfigError(f"{where}: is missing; name a cluster; {known_names(config.clusters)}")
     return entry_named(config.clusters, name, listed_in="clusters", where=where)
@@ -230,8 +239,7 @@ def _selected_cluster(
 def _selected_user(
     config: Kubeconfig, context: NamedEntry[KubeconfigContext], flag: str | None
 ) -> NamedEntry[KubeconfigUser]:
-    where = f"{config.display_path}: --user" if flag else context.location_of("user")
-    name = flag or context.value.user
+    name, where = _reference(config, context, "user", flag)
     if not name:
         return NamedEntry(context.file, "users", KubeconfigUser())
     return entry_named(config.users, name, listed_in="users", where=where)

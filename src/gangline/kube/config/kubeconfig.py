@@ -64,12 +64,12 @@ class AuthProvider(KubeconfigSection, frozen=True):
 
 
 class KubeconfigUser(KubeconfigSection, frozen=True):
+    token: str = ""
+    token_file: str = msgspec.field(name="tokenFile", default="")
     client_certificate: str = ""
     client_certificate_data: str = ""
     client_key: str = ""
     client_key_data: str = ""
-    token: str = ""
-    token_file: str = msgspec.field(name="tokenFile", default="")
     as_: str = msgspec.field(name="as", default="")
     as_uid: str = ""
     as_groups: tuple[str, ...] = ()

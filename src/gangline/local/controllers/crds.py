@@ -60,17 +60,17 @@ class CrdController:
                 await supervise(self._reconcile(crd), f"CRD {crd['metadata']['name']}")
             async for events in changes:
                 for event in events:
-                    await supervise(self._handle_event(event), f"change of {event.path}")
+                    await supervise(self._handle_event(event), f"change of {event.record.path}")
 
     async def _handle_event(self, event: StoreEvent) -> None:
-        if event.path.startswith(CRD_PREFIX):
-            crd: JSON = msgspec.json.decode(event.data)
+        if event.record.path.startswith(CRD_PREFIX):
+            crd: JSON = msgspec.json.decode(event.record.data)
             if event.deleted:
                 self._stop_serving(crd)
             else:
                 await self._reconcile(crd)
         elif event.deleted:
-            path = split_path(event.path)
+            path = split_path(event.record.path)
             owner = self._served.get(f"{path.plural}.{path.group}")
             if owner is not None and owner["metadata"].get("deletionTimestamp"):
                 await self._delete_objects(owner)

@@ -202,7 +202,7 @@ class GarbageCollector:
 
     def _is_served(self, reference: _OwnerRef) -> bool:
         return any(
-            served.kind == reference.kind and served.api_version == reference.api_version
+            served.resource.kind == reference.kind and served.resource.api_version == reference.api_version
             for served in self._registry.catalog
         )
 

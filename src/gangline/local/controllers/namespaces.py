@@ -60,10 +60,10 @@ class NamespaceController:
                         await self._handle_event(event)
 
     async def _handle_event(self, event: StoreEvent) -> None:
-        path = split_path(event.path)
+        path = split_path(event.record.path)
         if (path.group, path.plural) == ("", "namespaces"):
             if not event.deleted:
-                await self._reconcile(msgspec.json.decode(event.data))
+                await self._reconcile(msgspec.json.decode(event.record.data))
             else:
                 self._terminating.discard(path.name)
         elif event.deleted and path.namespace in self._terminating:
@@ -106,7 +106,7 @@ class NamespaceController:
         """Delete all objects of the namespace; when none is left, remove its finalizer."""
         has_objects = False
         for kind in self._namespaced_kinds():
-            prefix = collection_prefix(kind.group, kind.plural, name)
+            prefix = collection_prefix(*kind.resource.group_resource, name)
             if self._registry.store.count(prefix):
                 await self._registry.delete_collection(
                     kind, name, SELECT_ALL, DeletionOptions(propagation_policy="Background")
@@ -116,8 +116,12 @@ class NamespaceController:
             await self._finalize(name)
 
     def _namespaced_kinds(self) -> list[ServedKind]:
-        kinds = {(kind.group, kind.plural): kind for kind in self._registry.catalog if kind.resource.namespaced}
-        return [kind for kind in kinds.values() if kind is self._registry.catalog.storage_kind(kind.group, kind.plural)]
+        kinds = {kind.resource.group_resource: kind for kind in self._registry.catalog if kind.resource.namespaced}
+        return [
+            kind
+            for kind in kinds.values()
+            if kind is self._registry.catalog.storage_kind(*kind.resource.group_resource)
+        ]
 
     async def _finalize(self, name: str) -> None:
         def transform(old: JSON | None) -> JSON:

@@ -10,19 +10,10 @@ from typing import TypeAlias
 
 import msgspec
 
+from gangline.schema.cel import syntax
 from gangline.schema.cel.checker import CheckedExpr
 from gangline.schema.cel.decl_types import DeclType
 from gangline.schema.cel.sizes import MAX_COST, EntrySizes, SizeTracker, literal_size
-from gangline.schema.cel.syntax import (
-    CallExpr,
-    ComprehensionExpr,
-    ConstExpr,
-    Expr,
-    IdentExpr,
-    ListExpr,
-    MapExpr,
-    SelectExpr,
-)
 
 _TRAVERSAL_FACTOR = 0.1
 _REGEX_FACTOR = 0.25
@@ -60,25 +51,25 @@ class _CostEstimator:
         self._checked_expr = checked
         self._sizes = SizeTracker(checked, declared)
 
-    def cost(self, node: Expr) -> int:
+    def cost(self, node: syntax.Expr) -> int:
         match node:
-            case ConstExpr():
+            case syntax.ConstExpr():
                 return 0
-            case IdentExpr():
+            case syntax.IdentExpr():
                 self._sizes.set_ident_path(node)
                 return 1
-            case SelectExpr():
+            case syntax.SelectExpr():
                 return self._select_cost(node)
-            case CallExpr():
+            case syntax.CallExpr():
                 return self._call_cost(node)
-            case ListExpr():
+            case syntax.ListExpr():
                 return self._list_cost(node)
-            case MapExpr():
+            case syntax.MapExpr():
                 return self._map_cost(node)
-            case ComprehensionExpr():
+            case syntax.ComprehensionExpr():
                 return self._bind_cost(node) if _is_bind(node) else self._comprehension_cost(node)
 
-    def _select_cost(self, node: SelectExpr) -> int:
+    def _select_cost(self, node: syntax.SelectExpr) -> int:
         if (name := self._checked_expr.function_names.get(id(node))) is not None:
             self._sizes.set_path(node, (name,))
             return 1
@@ -88,7 +79,7 @@ class _CostEstimator:
         self._sizes.set_path(node, (*self._sizes.path(node.operand), node.field))
         return _saturating_sum(inner, 1) if self._sizes.type(node.operand).kind in ("map", "struct", "param") else inner
 
-    def _list_cost(self, node: ListExpr) -> int:
+    def _list_cost(self, node: syntax.ListExpr) -> int:
         total, largest = _LIST_COST, 0
         for part in node.elements:
             total = _saturating_sum(total, self.cost(part))
@@ -96,7 +87,7 @@ class _CostEstimator:
         self._sizes.set_entry_sizes(node, EntrySizes("list", 1, largest))
         return total
 
-    def _map_cost(self, node: MapExpr) -> int:
+    def _map_cost(self, node: syntax.MapExpr) -> int:
         total, key, value = _MAP_COST, 0, 0
         for entry in node.entries:
             total = _saturating_sum(total, self.cost(entry.key), self.cost(entry.value))
@@ -105,7 +96,7 @@ class _CostEstimator:
         self._sizes.set_entry_sizes(node, EntrySizes("map", key, value))
         return total
 
-    def _comprehension_cost(self, node: ComprehensionExpr) -> int:
+    def _comprehension_cost(self, node: syntax.ComprehensionExpr) -> int:
         total = _saturating_sum(self.cost(node.iter_range), self.cost(node.accu_init))
         self._sizes.push_accumulator(node)
         names = self._sizes.push_iteration_variables(node)
@@ -117,14 +108,14 @@ class _CostEstimator:
         self._record_comprehension_size(node, count)
         return _saturating_sum(total, _saturating_product(count, step_cost))
 
-    def _record_comprehension_size(self, node: ComprehensionExpr, count: int) -> None:
-        if isinstance(node.accu_init, ConstExpr):
+    def _record_comprehension_size(self, node: syntax.ComprehensionExpr, count: int) -> None:
+        if isinstance(node.accu_init, syntax.ConstExpr):
             self._sizes.set_size(node, self._sizes.size_or_max(node.accu_init))
-        elif isinstance(node.accu_init, ListExpr | MapExpr):
+        elif isinstance(node.accu_init, syntax.ListExpr | syntax.MapExpr):
             self._sizes.set_size(node, count)
             self._sizes.set_entry_sizes(node, self._sizes.entry_sizes(node.loop_step))
 
-    def _bind_cost(self, node: ComprehensionExpr) -> int:
+    def _bind_cost(self, node: syntax.ComprehensionExpr) -> int:
         total = _saturating_sum(self.cost(node.iter_range), self.cost(node.accu_init))
         self._sizes.push_accumulator(node)
         total = _saturating_sum(total, self.cost(node.result))
@@ -132,7 +123,7 @@ class _CostEstimator:
         self._sizes.copy_sizes(node, node.result)
         return total
 
-    def _call_cost(self, node: CallExpr) -> int:
+    def _call_cost(self, node: syntax.CallExpr) -> int:
         name = self._checked_expr.function_names.get(id(node), node.function)
         if name == "dyn":
             inner = self.cost(node.args[0])
@@ -159,10 +150,10 @@ class _CostEstimator:
         return _saturating_sum(own_cost, *costs), size
 
 
-def _is_bind(node: ComprehensionExpr) -> bool:
+def _is_bind(node: syntax.ComprehensionExpr) -> bool:
     """`optMap` binds a variable by a loop that never runs."""
-    empty = isinstance(node.iter_range, ListExpr) and not node.iter_range.elements
-    never = isinstance(node.loop_condition, ConstExpr) and node.loop_condition.value is False
+    empty = isinstance(node.iter_range, syntax.ListExpr) and not node.iter_range.elements
+    never = isinstance(node.loop_condition, syntax.ConstExpr) and node.loop_condition.value is False
     return empty and never and not node.accu_var.startswith("@")
 
 
@@ -170,10 +161,10 @@ def _is_bind(node: ComprehensionExpr) -> bool:
 
 
 class _Call(msgspec.Struct, frozen=True, eq=False):
-    node: CallExpr
+    node: syntax.CallExpr
     name: str
     """The full name of the function: `sets.contains`."""
-    target: Expr | None
+    target: syntax.Expr | None
     """The receiver of a member call."""
     sizes: SizeTracker
     overloads: list[tuple[str, ...]]
@@ -302,7 +293,7 @@ def _replace_cost(call: _Call) -> _CallCost:
 
 def _split_cost(call: _Call) -> _CallCost:
     args, size = call.node.args, call.target_size()
-    limit = args[1].value if len(args) > 1 and isinstance(args[1], ConstExpr) else size
+    limit = args[1].value if len(args) > 1 and isinstance(args[1], syntax.ConstExpr) else size
     return _scaled_cost(size, 2 * _TRAVERSAL_FACTOR), limit % 2**64
 
 

@@ -5,19 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, lru_cache
 from typing import Any
 
-from gangline.schema.cel.types import (
-    BOOL,
-    BYTES,
-    DOUBLE,
-    DURATION,
-    DYN,
-    INT,
-    STRING,
-    TIMESTAMP,
-    CelType,
-    list_type,
-    map_type,
-)
+from gangline.schema.cel import types
 from gangline.schema.nodes import SchemaNode
 
 MAX_REQUEST_BYTES = 3 * 1024 * 1024
@@ -70,7 +58,7 @@ class DeclType:
 
     def __init__(
         self,
-        declared_type: CelType,
+        declared_type: types.CelType,
         smallest: int | Callable[[], int],
         most: int | Callable[[], int],
         element: "DeclType | None" = None,
@@ -119,13 +107,13 @@ class _DeclFields(Mapping[str, DeclType]):
         return sum(1 for _ in self)
 
 
-class _FieldTypes(Mapping[str, CelType]):
+class _FieldTypes(Mapping[str, types.CelType]):
     """The CEL types of the fields of an object."""
 
     def __init__(self, fields: _DeclFields) -> None:
         self._fields = fields
 
-    def __getitem__(self, name: str) -> CelType:
+    def __getitem__(self, name: str) -> types.CelType:
         return self._fields[name].type
 
     def __iter__(self) -> Iterator[str]:
@@ -152,7 +140,7 @@ def decl_type(node: SchemaNode, name: str, *, root: bool = False) -> DeclType | 
     """The type of a schema; None when rules cannot access the values because their type is unknown."""
     if node.int_or_string:
         most = _max_text_bytes(node) if node.schema.get("maxLength") is not None else MAX_REQUEST_BYTES - 2
-        return DeclType(DYN, 1, most)
+        return DeclType(types.DYN, 1, most)
     if root:
         node = with_object_meta(node)
     match node.type:
@@ -163,11 +151,11 @@ def decl_type(node: SchemaNode, name: str, *, root: bool = False) -> DeclType | 
         case "string":
             return _text_decl(node)
         case "boolean":
-            return DeclType(BOOL, 4, 0)
+            return DeclType(types.BOOL, 4, 0)
         case "number":
-            return DeclType(DOUBLE, 1, 0)
+            return DeclType(types.DOUBLE, 1, 0)
         case "integer":
-            return DeclType(INT, 1, 0)
+            return DeclType(types.INT, 1, 0)
     return None
 
 
@@ -178,7 +166,7 @@ def _list_decl(node: SchemaNode, name: str) -> DeclType | None:
     size = _max_elements(
         node.schema.get("maxItems"), lambda: (MAX_REQUEST_BYTES - 2) // (element.min_serialized_size + 1)
     )
-    return DeclType(list_type(element.type), 2, size, element)
+    return DeclType(types.list_type(element.type), 2, size, element)
 
 
 def _map_decl(node: SchemaNode, name: str) -> DeclType | None:
@@ -189,7 +177,7 @@ def _map_decl(node: SchemaNode, name: str) -> DeclType | None:
     size = _max_elements(
         node.schema.get("maxProperties"), lambda: (MAX_REQUEST_BYTES - 2) // (element.min_serialized_size + 6)
     )
-    return DeclType(map_type(STRING, element.type), 2, size, element)
+    return DeclType(types.map_type(types.STRING, element.type), 2, size, element)
 
 
 def _max_elements(most: int | None, otherwise: Callable[[], int]) -> int | Callable[[], int]:
@@ -204,7 +192,7 @@ def _object_decl(node: SchemaNode, name: str) -> DeclType:
             _required_field_size(field, part, name) for field, part in node.properties.items() if field in node.required
         )
 
-    return DeclType(CelType("struct", (), name, _FieldTypes(fields)), smallest, 0, None, fields)
+    return DeclType(types.CelType("struct", (), name, _FieldTypes(fields)), smallest, 0, None, fields)
 
 
 def _required_field_size(field: str, part: SchemaNode, name: str) -> int:
@@ -215,18 +203,21 @@ def _required_field_size(field: str, part: SchemaNode, name: str) -> int:
     return 0 if declared is None else len(field.encode()) + declared.min_serialized_size + 4
 
 
+# The type of a text in this format, and its least and most bytes.
+_TIME_FORMATS = {
+    "duration": (types.DURATION, 3, 32),
+    "date": (types.TIMESTAMP, 12, 12),
+    "date-time": (types.TIMESTAMP, 21, 32),
+}
+
+
 def _text_decl(node: SchemaNode) -> DeclType:
-    match node.format:
-        case "byte":
-            most = node.schema.get("maxLength")
-            return DeclType(BYTES, 2, MAX_REQUEST_BYTES - 2 if most is None else max(most, 0))
-        case "duration":
-            return DeclType(DURATION, 3, 32)
-        case "date":
-            return DeclType(TIMESTAMP, 12, 12)
-        case "date-time":
-            return DeclType(TIMESTAMP, 21, 32)
-    return DeclType(STRING, 2, _max_text_bytes(node))
+    if node.format == "byte":
+        most = node.schema.get("maxLength")
+        return DeclType(types.BYTES, 2, MAX_REQUEST_BYTES - 2 if most is None else max(most, 0))
+    if node.format in _TIME_FORMATS:
+        return DeclType(*_TIME_FORMATS[node.format])
+    return DeclType(types.STRING, 2, _max_text_bytes(node))
 
 
 def _max_text_bytes(node: SchemaNode) -> int:

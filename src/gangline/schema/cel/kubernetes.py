@@ -56,9 +56,7 @@ class CelUrl(Comparable):
         self.parts = urlsplit(text)
 
 
-class CelIP(Comparable):
-    type_name = "net.IP"
-
+class _Address(Comparable):
     def __init__(self, address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> None:
         self.key = address
 
@@ -67,17 +65,14 @@ class CelIP(Comparable):
         return str(self.key)
 
 
-class CelCIDR(Comparable):
+class CelIP(_Address):
+    type_name = "net.IP"
+
+
+class CelCIDR(_Address):
     """A network together with the address it was written with."""
 
     type_name = "net.CIDR"
-
-    def __init__(self, interface: ipaddress.IPv4Interface | ipaddress.IPv6Interface) -> None:
-        self.key = interface
-
-    @property
-    def text(self) -> str:
-        return str(self.key)
 
 
 class NamedFormat(Comparable):

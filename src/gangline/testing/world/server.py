@@ -33,7 +33,7 @@ class WorldWrite(NamedTuple):
 
     @property
     def newest(self) -> JSON:
-        body = self.after if self.after is not None else self.before
+        body = self.after or self.before
         assert body is not None
         return body
 

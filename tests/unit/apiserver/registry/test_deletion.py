@@ -26,7 +26,11 @@ def entry(plural: str, group: str = "") -> ServedKind:
 
 def thing(plural: str = "configmaps", group: str = "", **metadata: Any) -> JSON:
     of = entry(plural, group)
-    return {"kind": of.kind, "apiVersion": of.api_version, "metadata": {"name": "x", "uid": "u", **metadata}}
+    return {
+        "kind": of.resource.kind,
+        "apiVersion": of.resource.api_version,
+        "metadata": {"name": "x", "uid": "u", **metadata},
+    }
 
 
 def bound_pod(**metadata: Any) -> JSON:

@@ -43,7 +43,7 @@ async def test_nothing_is_visible_before_it_is_durable(journal: GatedJournal, st
             assert not reading.done()
             journal.write_gate.set()
             assert (await writing) is store.get("/a")
-            assert [event.path for event in await reading] == ["/a"]
+            assert [event.record.path for event in await reading] == ["/a"]
 
 
 async def test_commits_gather_while_one_is_written(journal: GatedJournal, store: Store) -> None:
@@ -122,7 +122,7 @@ async def test_failed_batch_fails_its_commits_and_no_others(journal: GatedJourna
     # Revisions of failed writes are skipped.
     assert next_commit.result().revision == store.revision == 5
     with store.watch("/", after=1) as watch:
-        assert [event.revision for event in await anext(watch)] == [2, 5]
+        assert [event.record.revision for event in await anext(watch)] == [2, 5]
 
 
 async def test_unexpected_error_of_a_journal_reaches_the_writer(journal: GatedJournal, store: Store) -> None:

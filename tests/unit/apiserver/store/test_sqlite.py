@@ -54,7 +54,7 @@ async def test_state_history_and_identity_survive_a_restart(tmp_path: Path, dura
         assert [thing_number(record.data) for record in store.range("", at=5).records] == [2, 7]
         with store.watch("", after=3) as watch:
             events = await next_events(watch, 3)
-        assert [(event.revision, event.deleted) for event in events] == [(4, False), (5, False), (6, True)]
+        assert [(event.record.revision, event.deleted) for event in events] == [(4, False), (5, False), (6, True)]
         assert events[-1].previous is not None
         assert stored_version(events[-1].previous.data) == 5
         assert (await put_thing(store, "/c")).revision == 7

@@ -21,12 +21,12 @@ async def test_watch_delivers_history_and_then_changes() -> None:
             deleted = await remove_thing(store, "/pods/a")
             events = await next_events(watch, 3)
     told = [
-        (event.previous and thing_number(event.previous.data), thing_number(event.data), event.deleted)
+        (event.previous and thing_number(event.previous.data), thing_number(event.record.data), event.deleted)
         for event in events
     ]
     assert told == [(None, 1, False), (1, 2, False), (2, 2, True)]
-    assert events[-1].revision == deleted.revision
-    assert [event.path for event in events] == ["/pods/a"] * 3
+    assert events[-1].record.revision == deleted.revision
+    assert [event.record.path for event in events] == ["/pods/a"] * 3
 
 
 async def test_waiting_watch_is_woken() -> None:
@@ -35,7 +35,7 @@ async def test_waiting_watch_is_woken() -> None:
             reading = group.create_task(next_events(watch, 1))
             await settle()
             await put_thing(store, "/a", 5)
-            assert [thing_number(event.data) for event in await reading] == [5]
+            assert [thing_number(event.record.data) for event in await reading] == [5]
 
 
 async def test_timed_out_wait_returns_none_and_loses_nothing() -> None:
@@ -48,7 +48,7 @@ async def test_timed_out_wait_returns_none_and_loses_nothing() -> None:
             await put_thing(store, "/a", 5)
             events = await reading
             assert events is not None
-            assert [thing_number(event.data) for event in events] == [5]
+            assert [thing_number(event.record.data) for event in events] == [5]
             assert await watch.next_batch(0.01) is None
             await put_thing(store, "/a", 6)
             assert await watch.next_batch(0.01) is not None
@@ -77,8 +77,8 @@ async def test_what_was_committed_together_arrives_together() -> None:
         with store.watch("/", after=store.revision) as watch:
             await store.commit(*(StoreWrite(f"/{name}", thing_body(1), 0) for name in "abc"))
             events = await anext(watch)
-            assert [event.path for event in events] == ["/a", "/b", "/c"]
-            assert [event.revision for event in events] == [2, 3, 4]
+            assert [event.record.path for event in events] == ["/a", "/b", "/c"]
+            assert [event.record.revision for event in events] == [2, 3, 4]
 
 
 async def test_watchers_share_the_events() -> None:
@@ -94,7 +94,7 @@ async def test_watch_resumes_after_the_revision_it_names() -> None:
         for value in range(5):
             await put_thing(store, "/a", value)
         with store.watch("/", after=4) as watch:
-            assert [event.revision for event in await next_events(watch, 2)] == [5, 6]
+            assert [event.record.revision for event in await next_events(watch, 2)] == [5, 6]
 
 
 async def test_watch_from_before_the_history_is_refused() -> None:
@@ -115,7 +115,7 @@ async def test_running_watch_outlives_compaction() -> None:
             for value in range(5):
                 await put_thing(store, "/a", value)
             await store.compact(store.revision)
-            assert [thing_number(event.data) for event in await next_events(watch, 5)] == [0, 1, 2, 3, 4]
+            assert [thing_number(event.record.data) for event in await next_events(watch, 5)] == [0, 1, 2, 3, 4]
 
 
 async def test_watch_after_a_future_revision_waits_for_it() -> None:
@@ -124,7 +124,7 @@ async def test_watch_after_a_future_revision_waits_for_it() -> None:
             await store.commit(StoreWrite("/a", thing_body(1), 0))
             assert watch.revision == 3
             await store.commit(*(StoreWrite(f"/{name}", thing_body(1), 0) for name in "bc"))
-            assert [event.revision for event in await anext(watch)] == [4]
+            assert [event.record.revision for event in await anext(watch)] == [4]
 
 
 async def test_revision_includes_changes_elsewhere_but_not_undelivered_ones() -> None:
@@ -150,10 +150,10 @@ async def test_slow_watch_is_ended_and_can_resume() -> None:
                 await put_thing(store, "/a", value)
             with pytest.raises(WatcherTooSlow, match="more than 3 changes"):
                 await anext(slow)
-            assert slow.revision == first.revision
+            assert slow.revision == first.record.revision
             assert len(await next_events(other, 5)) == 5
-        with store.watch("/", after=first.revision, backlog=3) as again:
-            assert [thing_number(event.data) for event in await next_events(again, 4)] == [1, 2, 3, 4]
+        with store.watch("/", after=first.record.revision, backlog=3) as again:
+            assert [thing_number(event.record.data) for event in await next_events(again, 4)] == [1, 2, 3, 4]
 
 
 async def test_cancelled_wait_loses_nothing() -> None:
@@ -165,7 +165,7 @@ async def test_cancelled_wait_loses_nothing() -> None:
             reading.cancel()
             await settle()
             assert reading.cancelled()
-            assert [thing_number(event.data) for event in await next_events(watch, 1)] == [1]
+            assert [thing_number(event.record.data) for event in await next_events(watch, 1)] == [1]
 
 
 async def test_closing_the_store_ends_watches_after_pending_changes() -> None:

@@ -11,7 +11,7 @@ import yaml
 
 from gangline.base.errors import InputError
 from gangline.cli.services.scheduler import process_settings, scheduler
-from gangline.scheduler.settings import SchedulerProcessSettings
+from gangline.operator.scheduler_process import SchedulerProcessSettings
 
 MANIFEST = Path(__file__).parents[4] / "manifests" / "scheduler.yaml"
 

@@ -8,6 +8,7 @@ from gangline.apiserver.kinds.machinery import formats, gostruct
 from gangline.apiserver.kinds.machinery.metadata import IMMUTABLE_MESSAGE
 from gangline.apiserver.kinds.machinery.strategy import restore_field
 from gangline.apiserver.kinds.pod import placement
+from gangline.base.json_diff import changed_values
 from gangline.schema.go_text import value_text
 from gangline.schema.problems import NO_VALUE, FieldProblem, ProblemKind, forbidden, invalid, invalid_each, required
 
@@ -151,21 +152,15 @@ def _only_adds_requirements(new: JSON, old: JSON) -> bool:
 
 def diff_text(old: Any, new: Any) -> str:
     """The changed fields, one line for each side: `- spec.hostname: "a"`."""
-    return "\n".join(_diff_lines(old, new, ""))
+    return "\n".join(_diff_lines(old, new))
 
 
-def _diff_lines(old: Any, new: Any, path: str) -> Iterator[str]:
-    if isinstance(old, dict) and isinstance(new, dict):
-        for name in sorted({*old, *new}):
-            yield from _diff_lines(old.get(name), new.get(name), f"{path}.{name}" if path else name)
-    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        for index, (before, now) in enumerate(zip(old, new, strict=True)):
-            yield from _diff_lines(before, now, f"{path}[{index}]")
-    elif old != new:
-        if old is not None:
-            yield f"- \t{path}: {value_text(old)}"
-        if new is not None:
-            yield f"+ \t{path}: {value_text(new)}"
+def _diff_lines(old: Any, new: Any) -> Iterator[str]:
+    for path, before, after in changed_values(old, new):
+        if before is not None:
+            yield f"- \t{path}: {value_text(before)}"
+        if after is not None:
+            yield f"+ \t{path}: {value_text(after)}"
 
 
 def validate_pod_status_update(new: JSON, old: JSON) -> list[FieldProblem]:

@@ -182,34 +182,33 @@ def _is_network_error(message: str) -> bool:
 
 
 def missing_config(scene: RuleInput) -> Iterator[RuleMatch]:
-    reported = set()
-    for replica, container, message in start_errors(scene.snapshot):
-        match = _MISSING_CONFIG.search(message)
-        if match and replica.name not in reported:
-            reported.add(replica.name)
-            what = match["what"].lower()
-            values = {
-                "what": "ConfigMap" if what == "configmap" else "Secret",
-                "create": "configmap" if what == "configmap" else "secret generic",
-                "name": match["name"].rpartition("/")[2],
-                "namespace": scene.snapshot.job.namespace,
-                "path": replica.container_path(container) if container else replica.template_path,
-            }
-            yield RuleMatch((replica.name,), values, (message,))
+    for replica, path, match in _config_errors(scene, _MISSING_CONFIG):
+        what = match["what"].lower()
+        values = {
+            "what": "ConfigMap" if what == "configmap" else "Secret",
+            "create": "configmap" if what == "configmap" else "secret generic",
+            "name": match["name"].rpartition("/")[2],
+            "namespace": scene.snapshot.job.namespace,
+            "path": path,
+        }
+        yield RuleMatch((replica,), values, (match.string,))
 
 
 def missing_key(scene: RuleInput) -> Iterator[RuleMatch]:
+    for replica, path, match in _config_errors(scene, _MISSING_KEY):
+        key = (match["key"] or match["key2"]).rstrip(".")
+        owner = f" of {match['what']} {match['name']}" if match["name"] else ""
+        yield RuleMatch((replica,), {"key": key, "of": owner, "path": path}, (match.string,))
+
+
+def _config_errors(scene: RuleInput, pattern: re.Pattern[str]) -> Iterator[tuple[str, str, re.Match[str]]]:
+    """The first start error of each replica that matches: the replica, the path of what failed to start, the match."""
     reported = set()
     for replica, container, message in start_errors(scene.snapshot):
-        match = _MISSING_KEY.search(message)
+        match = pattern.search(message)
         if match and replica.name not in reported:
             reported.add(replica.name)
-            values = {
-                "key": (match["key"] or match["key2"]).rstrip("."),
-                "of": f" of {match['what']} {match['name']}" if match["name"] else "",
-            }
-            values["path"] = replica.container_path(container) if container else replica.template_path
-            yield RuleMatch((replica.name,), values, (message,))
+            yield replica.name, replica.container_path(container) if container else replica.template_path, match
 
 
 def mount_failed(scene: RuleInput) -> Iterator[RuleMatch]:

@@ -1,0 +1,17 @@
+"""The options of commands that run jobs: the kind of a job made from a command, and the folder of kept runs."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from gangline.base.options import F, value_option
+
+DEFAULT_RUNS_FOLDER = Path("runs")
+
+kind_option = value_option("--kind", "PyTorchJob", "The kind of job that is made from COMMAND.")
+
+
+def runs_option(text: str) -> Callable[[F], F]:
+    """The option for the folder of kept runs."""
+    return value_option("--runs", DEFAULT_RUNS_FOLDER, text, type=click.Path(path_type=Path), metavar="FOLDER")

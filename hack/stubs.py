@@ -17,7 +17,9 @@ def stub(package: str) -> str:
     }
     version = "__version__: str\n" if package == "gangline" else ""
     homes = {name: home for home, each in tables["_NAMES"].items() for name in each}
-    imports = sorted(f"from {home} import {name} as {name}\n" for name, home in homes.items())
+    # The order of the linter: constants, classes, functions.
+    ordered = sorted(homes.items(), key=lambda item: (item[1], not item[0].isupper(), item[0].islower(), item[0]))
+    imports = [f"from {home} import {name} as {name}\n" for name, home in ordered]
     # A name that was changed is still known by its old one.
     renamed = sorted(
         f"{name} = {instead}\n" for name, (instead, *_) in tables.get("_DEPRECATED", {}).items() if name not in homes

@@ -1,4 +1,4 @@
-"""A watch stream as typed events.
+"""A watch stream as typed events. It does not reconnect: `runtime.informer` and `cli.resources.watch` do.
 
 One line of the stream is one event. Nearly all are changes of objects, which are decoded in one pass, directly into the
 struct that is returned. Lines that do not fit (bookmarks, errors, objects that do not decode) are decoded a second time,

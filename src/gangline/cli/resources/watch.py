@@ -1,4 +1,4 @@
-"""List and watch objects of one kind, and list again after 410 Gone or a broken connection."""
+"""List and watch objects of one kind; resume a watch that ended, list again after 410 Gone or a broken connection."""
 
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import aclosing

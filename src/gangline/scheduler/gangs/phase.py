@@ -9,8 +9,9 @@
     Unschedulable -> Pending         T6  no pod that had a node when this phase began exists any more: the gang starts again
     Unschedulable -> Running         T7  the required members run again
 
-There are no other transitions. A gang becomes Unschedulable only while a member runs or has succeeded. That the rest does
-not fit is a `PlacementAttempt` that `scheduler.binding.dispatcher` records after a cycle. Only `minMember` counts, and the minimum of each role where the PodGroup names one: members above it come and go without a
+There are no other transitions. A new gang that does not fit stays Pending; a gang becomes Unschedulable only while a
+member runs or has succeeded. That the others do not fit is a failed `PlacementAttempt`, which `binding.dispatcher` records
+after a cycle and `GangInfo._current_attempt` drops when other members are missing by then. Only `minMember` counts, and the minimum of each role where the PodGroup names one: members above it come and go without a
 transition, a member that has succeeded is no loss, and a container restarted in place is not noticed.
 
 A failed or terminating member is the reason of the phase until its replacement (same role and index) exists. Once it

@@ -91,3 +91,14 @@ def test_a_custom_operator_takes_the_flags_of_ours_but_not_those_of_our_kinds() 
     assert "--leader-elect" in done.stdout
     assert "--gang-scheduler-name" in done.stdout
     assert "pytorch" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("package", "name"),
+    [(package, name) for package in PACKAGES for name in getattr(package, "_DEPRECATED", {})],
+    ids=lambda found: str(getattr(found, "__name__", found)),
+)
+def test_a_renamed_public_name_still_works_and_warns(package: object, name: str) -> None:
+    replacement = getattr(package, "_DEPRECATED")[name][0]  # noqa: B009 - the table is private to the package
+    with pytest.warns(DeprecationWarning, match=f"write {replacement} instead"):
+        assert getattr(package, name) is getattr(package, replacement)

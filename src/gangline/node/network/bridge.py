@@ -188,7 +188,6 @@ def _serve_request(bridge: Bridge, node: socket.socket) -> bool:
 
 def main(folder: Path) -> int:
     """Run the bridge. Writes one line to standard output: empty on success, else why there is no network."""
-    # Before the namespaces are entered: a user namespace may not be allowed to create files in the folder.
     control = listen(folder)
     try:
         bridge = Bridge()

@@ -1,6 +1,6 @@
 """Carries out plans. All writes of the job engine are here."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, Protocol, assert_never
@@ -9,7 +9,7 @@ import msgspec
 
 from gangline.api.codec.codec import to_json
 from gangline.api.kubeflow.training import JobStatus, TrainingJob
-from gangline.api.meta import JSON, Key
+from gangline.api.meta import JSON, Key, ObjectMeta
 from gangline.api.scheme import Resource, Scheme
 from gangline.base.errors import GanglineError
 from gangline.base.tasks import run_all, slow_start
@@ -17,6 +17,8 @@ from gangline.jobs.framework import J
 from gangline.jobs.plan.actions import (
     PODS,
     Adopt,
+    ConfirmEnded,
+    ConfirmJob,
     Create,
     Delete,
     DeleteJob,
@@ -28,6 +30,7 @@ from gangline.jobs.plan.actions import (
 )
 from gangline.jobs.plan.observed import is_owned_by
 from gangline.jobs.pods.labels import owner_reference
+from gangline.jobs.pods.replicas import round_number
 from gangline.kube.client import ApiWriter, Kind, T
 from gangline.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, Status
 from gangline.kube.options import DeletionPropagation
@@ -151,9 +154,7 @@ class Executor:
         because of it. Raises as `run_all` does.
         """
         # Actions after the status need no such check: writing a status over a newer version fails.
-        newest = await self._client.get(type(job), job.metadata.key)
-        if newest.metadata.resource_version != job.metadata.resource_version:
-            raise Conflict(Status(code=409, message=f"{job.KIND} {job.metadata.key} has changed"))
+        await self._confirm_job(job)
         await run_all(self._perform(job, action) for action in plan.before_status)
 
     async def run_stages(self, job: TrainingJob, plan: JobPlan) -> None:
@@ -224,9 +225,7 @@ class Executor:
             raise NameBeingFreed(f"{kind} {key} came and went") from None
         metadata = existing["metadata"]
         if is_owned_by(existing, job.metadata.uid):
-            labels = action.body["metadata"].get("labels") or {}
-            if not labels.items() <= (metadata.get("labels") or {}).items():
-                await self._client.patch(resource, key, {"metadata": {"labels": labels, "uid": metadata["uid"]}})
+            await self._restore_labels(resource, key, existing, action.body["metadata"].get("labels") or {})
             return
         if metadata.get("deletionTimestamp"):
             raise NameBeingFreed(f"{kind} {key} is on its way out")
@@ -234,7 +233,32 @@ class Executor:
         self._events.emit(job, JobEvent("ErrResourceExists", message, warning=True))
         raise CreateRejected(Rejection(kind, message, name_conflict=True))
 
-    async def _perform(self, job: TrainingJob, action: Adopt | Patch | Delete | DeleteJob) -> None:
+    async def _restore_labels(self, resource: Resource[JSON], key: Key, body: JSON, labels: Mapping[str, str]) -> None:
+        metadata = body["metadata"]
+        if not labels.items() <= (metadata.get("labels") or {}).items():
+            await self._client.patch(resource, key, {"metadata": {"labels": dict(labels), "uid": metadata["uid"]}})
+
+    async def _confirm_job(self, job: TrainingJob) -> None:
+        """Raise `Conflict` if `job` is not the newest version."""
+        newest = await self._client.get(type(job), job.metadata.key)
+        if newest.metadata.resource_version != job.metadata.resource_version:
+            raise Conflict(Status(code=409, message=f"{job.KIND} {job.metadata.key} has changed"))
+
+    async def _confirm_ended(self, job: TrainingJob, action: ConfirmEnded) -> None:
+        """Raise `NameBeingFreed` if the job still owns a pod of this name of an earlier round."""
+        resource, key = self._unstructured_resource(PODS), Key(job.metadata.namespace, action.name)
+        try:
+            pod = await self._client.get(resource, key)
+        except NotFound:
+            return
+        is_earlier = round_number(msgspec.convert(pod["metadata"], ObjectMeta)) < action.round
+        if is_earlier and is_owned_by(pod, job.metadata.uid):
+            await self._restore_labels(resource, key, pod, action.labels)
+            raise NameBeingFreed(f"Pod {key} of an earlier round still exists")
+
+    async def _perform(
+        self, job: TrainingJob, action: Adopt | Patch | Delete | DeleteJob | ConfirmJob | ConfirmEnded
+    ) -> None:
         match action:
             case Delete():
                 await self._delete(job, action)
@@ -251,6 +275,10 @@ class Executor:
                         type(job), job.metadata.key, uid=job.metadata.uid, propagation=DeletionPropagation.BACKGROUND
                     )
                     self._events.emit(job, JobEvent("SuccessfulDeleteJob", f"Deleted job: {job.metadata.name}"))
+            case ConfirmJob():
+                await self._confirm_job(job)
+            case ConfirmEnded():
+                await self._confirm_ended(job, action)
             case _:
                 assert_never(action)
 

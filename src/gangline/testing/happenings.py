@@ -169,6 +169,12 @@ def _edit_run_policy(**change: Any) -> Callable[[World, int], None]:
     return edit
 
 
+def _suspend(world: World, which: int) -> None:
+    """Suspend the job. The replicas of a resumed job are a new team."""
+    world.incidents += 1
+    _edit_run_policy(suspend=True)(world, which)
+
+
 def _edit_child(resource: str, change: JSON, *, loses: bool = False) -> Callable[[World, int], None]:
     """`loses`: the operator may take the edit for the loss of a pod."""
     return _act_on_child(resource, lambda world, name: world.server.patch(resource, name, change), incidents=loses)
@@ -243,7 +249,7 @@ def _recreate_job(world: World, which: int) -> None:
 
 EDITS: dict[str, Callable[[World, int], None]] = {
     "scale": _scale,
-    "suspend": _edit_run_policy(suspend=True),
+    "suspend": _suspend,
     "resume": _edit_run_policy(suspend=False),
     "delete pod": _delete_child("pods"),
     "delete service": _delete_child("services"),

@@ -272,6 +272,19 @@ RECORDED_SNAPSHOTS: dict[str, tuple[JobSnapshot, str]] = {
         ),
         "training-operator",
     ),
+    "pod-still-terminating": (
+        make_snapshot(
+            make_job_facts(
+                "Blocked",
+                make_condition(
+                    "Blocked",
+                    "PodStillTerminating",
+                    "pod bert-worker-1 on node gpu-7 should have ended at 12:00:00 and still exists; the replicas wait",
+                ),
+            )
+        ),
+        "the last pod of before is gone, and bert-worker-1 on node gpu-7 does not end",
+    ),
     "gang-scheduler-missing": (
         make_snapshot(
             make_job_facts(

@@ -11,8 +11,18 @@ from gangline.api.kubeflow.kinds import JOB_SCHEME, TFJob
 from gangline.api.kubeflow.training import JobStatus, ReplicaStatus, TrainingJob
 from gangline.api.meta import JSON, Key
 from gangline.api.scheme import Resource
-from gangline.jobs.executor import INITIAL_CREATES, CreateRejected, Executor
-from gangline.jobs.plan.actions import Adopt, Create, Delete, DeleteJob, JobEvent, JobPlan, Patch
+from gangline.jobs.executor import INITIAL_CREATES, CreateRejected, Executor, NameBeingFreed
+from gangline.jobs.plan.actions import (
+    Adopt,
+    ConfirmEnded,
+    ConfirmJob,
+    Create,
+    Delete,
+    DeleteJob,
+    JobEvent,
+    JobPlan,
+    Patch,
+)
 from gangline.jobs.pods.labels import owner_reference
 from gangline.kube.errors import ApiError, Conflict, Status, error_from_status
 from gangline.runtime.expectations import Expectations
@@ -72,6 +82,8 @@ class World:
         self._note("get", key.name)
         if kind is TFJob:
             return self.job
+        if key.name not in self.objects:
+            raise failure(404, "NotFound")
         return self.objects[key.name]
 
     async def apply(self, *_: Any, **__: Any) -> Any:
@@ -241,3 +253,44 @@ async def test_a_stale_view_does_nothing_at_all() -> None:
     with pytest.raises(Conflict):
         await executor.write_status(world.job, JobStatus(start_time=NOW))
     assert world.calls == [("patch", "job")]
+
+
+async def test_a_job_that_has_changed_stops_the_plan() -> None:
+    world = World()
+    await world.act(ConfirmJob())
+    newer = msgspec.structs.replace(world.job.metadata, resource_version="99")
+    executor = Executor(world, Expectations(FakeClock()), world)
+    plan = JobPlan(world.job.status, ((ConfirmJob(),), (Create("pods", pod("a")),)))
+    seen, world.job = world.job, msgspec.structs.replace(world.job, metadata=newer)
+    with pytest.raises(Conflict):
+        await executor.run_stages(seen, plan)
+    assert ("create", "a") not in world.calls
+
+
+async def test_a_pod_of_an_earlier_round_without_labels_stops_the_plan_and_gets_them_back() -> None:
+    owner = [owner_reference(make_tfjob(worker=2))]
+    world = World(pod("a", ownerReferences=owner))
+    with pytest.raises(NameBeingFreed, match="earlier round"):
+        await world.act(ConfirmEnded("a", 1, {"job": "a"}))
+    assert world.patches == [{"metadata": {"labels": {"job": "a"}, "uid": "uid-a"}}]
+
+
+@pytest.mark.parametrize(
+    "existing",
+    [
+        (),
+        (pod("a"),),
+        (
+            pod(
+                "a",
+                ownerReferences=[owner_reference(make_tfjob(worker=2))],
+                annotations={"training.gangline.dev/round": "1"},
+            ),
+        ),
+    ],
+    ids=["none", "a stranger's", "of this round"],
+)
+async def test_any_other_pod_does_not_stop_it(existing: Any) -> None:
+    world = World(*existing)
+    await world.act(ConfirmEnded("a", 1, {"job": "a"}))
+    assert world.patches == []

@@ -180,10 +180,11 @@ class RestartLedger(ApiStruct, frozen=True):
     in_place: int = 0
     # The uids of failed pods that are counted and still being deleted.
     replaced: tuple[str, ...] = ()
-    # How often the whole gang was restarted, and the round in which it got its present addresses.
+    # How often the whole gang was restarted or suspended, and the round in which it got its present addresses.
     round: int = 0
     addresses: int = 0
-    # The rounds that began because a port was taken or the gang did not fit. They do not count as restarts of the job.
+    # The rounds that began because a port was taken, the gang did not fit, or the job was suspended. They do not count as
+    # restarts of the job.
     renewals: int = 0
     # Since when the gang had not fit, at the last restart for that reason.
     regrouped: Time | None = None

@@ -1,5 +1,6 @@
 """What a plan consists of: a status to write, and actions of a closed union. Frozen values, so a plan prints as JSON."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import TypeAlias
 
@@ -52,7 +53,22 @@ class DeleteJob(msgspec.Struct, frozen=True, tag=True):
     """Delete the job itself; the garbage collector deletes everything it owns."""
 
 
-JobAction: TypeAlias = Create | Patch | Adopt | Delete | DeleteJob
+class ConfirmJob(msgspec.Struct, frozen=True, tag=True):
+    """Go on only if the server has the job as the plan saw it: another operator may have begun a new round."""
+
+
+class ConfirmEnded(msgspec.Struct, frozen=True, tag=True):
+    """Go on only if the server has no pod of this name that the job owns and that is of an earlier round.
+
+    The labels of such a pod are restored, so that the cache shows it.
+    """
+
+    name: str
+    round: int
+    labels: Mapping[str, str]
+
+
+JobAction: TypeAlias = Create | Patch | Adopt | Delete | DeleteJob | ConfirmJob | ConfirmEnded
 
 
 class JobEvent(msgspec.Struct, frozen=True):

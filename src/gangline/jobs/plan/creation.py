@@ -15,6 +15,7 @@ from gangline.jobs.plan.actions import PODS, SERVICES, Adopt, Create, Delete, Jo
 from gangline.jobs.plan.observed import ObservedJob, ResourceName, is_owned_by
 from gangline.jobs.plan.render import companion_body, job_service_body, pod_body, service_body
 from gangline.jobs.plan.restarts import restart_scope
+from gangline.jobs.plan.rounds import confirmations, unended_pods
 from gangline.jobs.pods.labels import member_labels
 from gangline.jobs.pods.replicas import Member, member_name, round_number
 from gangline.jobs.site import ServiceMode
@@ -27,6 +28,8 @@ class ChildActions(msgspec.Struct, frozen=True):
     events: tuple[JobEvent, ...] = ()
     requeue_after: timedelta | None = None
     incomplete: bool = False
+    # Pods of the last round that must be gone before any is created.
+    unended: tuple[Pod, ...] = ()
 
 
 def child_actions(framework: Framework[J], observed: ObservedJob[J], ledger: RestartLedger) -> ChildActions:
@@ -57,12 +60,17 @@ def child_actions(framework: Framework[J], observed: ObservedJob[J], ledger: Res
     # service of an earlier round exists: while that is being deleted it still has the port that was lost.
     outdated = any(round_number(service.metadata) < ledger.addresses for service in observed.children.services)
     ready = framework.facts.port is None or (observed.addresses.covers(observed.gang.seats) and not outdated)
+    unended = unended_pods(framework, observed, ledger) if len(observed.gang.pods) < len(observed.gang.seats) else ()
+    if unended:
+        return ChildActions((*prerequisites, preparation), incomplete=True, unended=unended)
     if backoff is not None or not ready or not missing:
         requeue_after = backoff if missing else None
         return ChildActions((*prerequisites, preparation), requeue_after=requeue_after, incomplete=incomplete)
     pods = tuple(_pod_create(framework, observed, member, ledger) for member in missing)
     events = _template_warnings(framework, observed, missing)
-    return ChildActions((*prerequisites, preparation, pods), events, incomplete=incomplete)
+    confirmed = confirmations(framework, observed, ledger)
+    stages = (*prerequisites, preparation, *((confirmed,) if confirmed else ()), pods)
+    return ChildActions(stages, events, incomplete=incomplete)
 
 
 def _remaining_backoff(observed: ObservedJob[J], ledger: RestartLedger) -> timedelta | None:

@@ -15,6 +15,7 @@ from gangline.jobs.plan.creation import deletions, retained_companion_patches, s
 from gangline.jobs.plan.observed import ObservedJob, is_owned_by
 from gangline.jobs.plan.pod_warnings import exit_events
 from gangline.jobs.plan.restarts import RestartTally, failed_pods
+from gangline.jobs.plan.rounds import with_next_round
 from gangline.jobs.plan.status import (
     active_status,
     idle_counters,
@@ -127,12 +128,17 @@ def suspend_plan(framework: Framework[J], observed: ObservedJob[J], restarts: Re
     job, now, gang = observed.job, observed.now, observed.gang
     reason, message = f"{job.KIND}Suspended", f"{job.KIND} {job.metadata.name} is suspended."
     status = status_without_blocked(created_status(job, now))
+    ledger = msgspec.structs.replace(restarts.ledger, complete=False, not_before=None, streak=0)
+    has_begun = bool(job.status.conditions or observed.children.pods or observed.children.pending_creates)
+    if has_begun and not status.holds(ConditionType.SUSPENDED):
+        # The replicas of the resumed job are a new team. On one machine their addresses go with the deleted services.
+        ledger = with_next_round(ledger, renews_addresses=observed.site.shared_host, charged=False)
     status = msgspec.structs.replace(
         status,
         replica_statuses=suspended_counters(status.replica_statuses, framework.replicas(job)),
         observed_generation=job.metadata.generation,
         restarts=restarts.total,
-        ledger=msgspec.structs.replace(restarts.ledger, complete=False, not_before=None, streak=0),
+        ledger=ledger,
     )
     if status.holds(ConditionType.RUNNING):
         status = status_with_condition(status, ConditionType.RUNNING, reason, message, now, value="False")

@@ -27,6 +27,7 @@ from gangline.jobs.plan.gang_state import placement_wait
 from gangline.jobs.plan.observed import ObservedJob
 from gangline.jobs.plan.pod_warnings import exit_events, pod_warnings
 from gangline.jobs.plan.restarts import RestartTally, any_terminating, restart_scope, restart_tally, with_backoff
+from gangline.jobs.plan.rounds import STILL_TERMINATING, overdue_message, overdue_pod, with_next_round
 from gangline.jobs.plan.status import active_status, status_with_phase
 from gangline.jobs.pods.replicas import all_pods
 from gangline.jobs.site import missing_scheduler_message
@@ -78,6 +79,7 @@ def _active_plan(
         events = (*events, JobEvent("GangSchedulerMissing", message, warning=True))
     elif not children.incomplete:
         status = status_without_blocked(status)
+    status, overdue_events, overdue_in = _with_overdue_warning(observed, status, children.unended)
     status, timeout_events, timeout_in = _with_timeout_warning(observed, status)
     phase = _active_phase(job.status, status)
     if not observed.is_admitted and job.status.start_time is None:
@@ -85,8 +87,9 @@ def _active_plan(
         status = msgspec.structs.replace(status, start_time=None, replica_statuses={})
         phase = JobPhase.NONE
     status = status_with_phase(_with_completeness(framework, observed, status), phase, observed.gang)
-    delays = (assessment.verdict_delay, children.requeue_after, timeout_in, _deadline_in(framework, observed, status))
-    events = (*events, *children.events, *timeout_events, *_reported_warnings(observed))
+    deadline_in = _deadline_in(framework, observed, status)
+    delays = (assessment.verdict_delay, children.requeue_after, overdue_in, timeout_in, deadline_in)
+    events = (*events, *children.events, *overdue_events, *timeout_events, *_reported_warnings(observed))
     return JobPlan(status, children.stages, events, _soonest(delays))
 
 
@@ -116,17 +119,12 @@ def _restart_plan(
             *exit_events(uncounted, framework.facts.container),
         )
     if assessment.restarts_all:
-        number, stranded = ledger.round + 1, assessment.stranded_state
-        uncharged = assessment.renews_addresses or stranded is not None
-        ledger = msgspec.structs.replace(
-            ledger,
-            round=number,
-            addresses=number if assessment.renews_addresses else ledger.addresses,
-            renewals=ledger.renewals + uncharged,
-            regrouped=stranded.last_transition_time if stranded is not None else ledger.regrouped,
-            complete=False,
-        )
-        restarts = status.restarts + (0 if uncharged else 1)
+        stranded = assessment.stranded_state
+        charged = not assessment.renews_addresses and stranded is None
+        ledger = with_next_round(ledger, renews_addresses=assessment.renews_addresses, charged=charged)
+        if stranded is not None:
+            ledger = msgspec.structs.replace(ledger, regrouped=stranded.last_transition_time)
+        restarts = status.restarts + charged
         doomed: tuple[Pod, ...] = all_pods(observed.gang)
     else:
         replaced = (*ledger.replaced, *(pod.metadata.uid for pod in uncounted))
@@ -160,6 +158,22 @@ def _reported_warnings(observed: ObservedJob[J]) -> Iterable[JobEvent]:
     """Warnings about pods; about placed pods only, if the PodGroup says why the others wait."""
     pods = observed.gang.pods.values()
     return pod_warnings(pods if observed.gang_state is None else (pod for pod in pods if pod.spec.node_name))
+
+
+def _with_overdue_warning(
+    observed: ObservedJob[J], status: JobStatus, unended: tuple[Pod, ...]
+) -> tuple[JobStatus, tuple[JobEvent, ...], timedelta | None]:
+    """Warn once about a pod that does not end, for which the next round waits: status, events, when to look again."""
+    late, delay = overdue_pod(unended, observed.now)
+    blocked = status.condition(ConditionType.BLOCKED)
+    if late is None:
+        waited = blocked is not None and blocked.reason == STILL_TERMINATING
+        return (status_without_blocked(status) if waited else status), (), delay
+    if blocked is not None:
+        return status, (), delay
+    message = overdue_message(late)
+    status = status_with_condition(status, ConditionType.BLOCKED, STILL_TERMINATING, message, observed.now)
+    return status, (JobEvent(STILL_TERMINATING, message, warning=True),), delay
 
 
 def _with_timeout_warning(

@@ -74,6 +74,16 @@ class Invariants:
             needed = world.key.name if world.site.services is ServiceMode.PER_JOB else name
             service = world.server.find("services", needed)
             assert needed in self._services or service is not None, f"pod {name} came before its service"
+        if write.resource == "pods":
+            self._judge_rounds(world, write.newest)
+
+    def _judge_rounds(self, world: World, created: JSON) -> None:
+        """No pod starts while a pod of another round exists, even one without labels: two teams would meet."""
+        owner, number = controller_uid(created), _round(created)
+        for pod in world.pods():
+            name, other = pod["metadata"]["name"], _round(pod)
+            if controller_uid(pod) == owner and other != number:
+                raise AssertionError(f"{created['metadata']['name']} of round {number} meets {name} of round {other}")
 
     def _judge_deleted_pod(self, world: World, write: WorldWrite) -> None:
         """A failed pod is the only proof of its restart: the restart must be counted before the pod is deleted."""

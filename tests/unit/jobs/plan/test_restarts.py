@@ -297,8 +297,10 @@ def test_the_whole_team_is_started_anew() -> None:
     assert plan.status.phase == "Creating"
     stale = job_plan(TORCH, with_status(training_job, plan.status), member("Master"))
     assert deleted_names(stale) == ["job-master-0"]
-    assert created_names(stale) == ["job-worker-0", "job-worker-1"]
+    assert created_names(stale) == []
     assert stale.status.restarts == 1
+    gone = job_plan(TORCH, with_status(training_job, stale.status))
+    assert created_names(gone) == ["job-master-0", "job-worker-0", "job-worker-1"]
 
 
 def test_the_annotation_asks_for_it_as_well() -> None:
@@ -404,7 +406,8 @@ def test_resuming_a_team_whose_old_pods_are_still_leaving_is_no_restart() -> Non
         *(member("Worker", n, leaving=OBSERVED_AT) for n in range(2)),
     ]
     resumed = job_plan(TORCH, with_status(training_job, suspended), *leaving).status
-    assert (resumed.restarts, resumed.ledger.round, resumed.ledger.complete) == (0, 0, False)
+    assert (resumed.restarts, resumed.ledger.complete) == (0, False)
+    assert (resumed.ledger.round, resumed.ledger.renewals) == (1, 1)
 
 
 def test_a_member_that_vanished_takes_the_team_with_it_once_all_were_there() -> None:

@@ -20,15 +20,19 @@ _SERVICE_ACCOUNT = re.compile(r'serviceaccount "(?P<account>[^"]+)" not found')
 _PRIORITY_CLASS = re.compile(r"no PriorityClass with name (?P<priority>\S+) was found")
 _WEBHOOK_DENIED = re.compile(r'admission webhook "(?P<webhook>[^"]+)" denied the request: (?P<why>.+)')
 
-_GANG_SCHEDULER_MISSING = "GangSchedulerMissing"
-"""The operator's own reason for a job whose gang scheduler it does not use. The server has rejected nothing then."""
+_GANG_SCHEDULER_MISSING, _STILL_TERMINATING = "GangSchedulerMissing", "PodStillTerminating"
+"""The operator's own reasons: it does not use the job's gang scheduler; a pod of the last round does not end.
+
+The server has rejected nothing then.
+"""
+_UNENDED_POD = re.compile(r"pod (?P<pod>\S+)(?: on node (?P<node>\S+))? should have ended at (?P<time>\S+)")
 
 
 def refusal_messages(case: JobSnapshot) -> Iterator[str]:
     """Current rejections: the job is blocked, or lacks pods and the last attempts to create them were rejected."""
     job = case.job
     blocked, failed = job.true_condition("Blocked"), job.true_condition("Failed")
-    if blocked is not None and blocked.reason != _GANG_SCHEDULER_MISSING:
+    if blocked is not None and blocked.reason not in (_GANG_SCHEDULER_MISSING, _STILL_TERMINATING):
         yield blocked.message
     if failed is not None and "is refused:" in failed.message:
         yield failed.message
@@ -71,7 +75,36 @@ def gang_scheduler_missing(scene: RuleInput) -> Iterator[RuleMatch]:
         yield RuleMatch(values={"why": blocked.message.rstrip("."), "again": retry_hint(job)})
 
 
+def pod_still_terminating(scene: RuleInput) -> Iterator[RuleMatch]:
+    """All replicas restart, and wait for a pod of the last round that does not end."""
+    job = scene.snapshot.job
+    blocked = job.true_condition("Blocked")
+    match = _UNENDED_POD.match(blocked.message) if blocked is not None else None
+    if blocked is None or blocked.reason != _STILL_TERMINATING or match is None:
+        return
+    node = match["node"]
+    yield RuleMatch(
+        values={
+            "pod": match["pod"],
+            "where": f" on node {node}" if node else "",
+            "look": f"kubectl get node {node}" if node else f"kubectl describe pod {match['pod']} -n {job.namespace}",
+            "namespace": job.namespace,
+        },
+        evidence=(f"it should have ended at {match['time']}, and still exists",),
+    )
+
+
 CREATION_RULES = (
+    DiagnosisRule(
+        "pod-still-terminating",
+        "all replicas restart, and a pod of the last round does not end",
+        pod_still_terminating,
+        "its replicas start again when the last pod of before is gone, and {pod}{where} does not end.",
+        (
+            "is its node lost? {look}",
+            "only if its processes are surely gone: kubectl delete pod {pod} -n {namespace} --force --grace-period=0",
+        ),
+    ),
     DiagnosisRule(
         "gang-scheduler-missing",
         "the job asks for a gang scheduler that its operator does not use",

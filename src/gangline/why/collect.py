@@ -144,6 +144,7 @@ class SnapshotCollector:
         self._unreadable: list[str] = []
         self._intermediate_uids: set[str] = set()
         self._pods_unreadable = False
+        self._usage_error = ""
 
     async def collect(self) -> JobSnapshot:
         """Read everything, with as many requests in parallel as possible."""
@@ -181,6 +182,7 @@ class SnapshotCollector:
             queues=queues,
             operator=operator.result(),
             pods_unreadable=self._pods_unreadable,
+            usage_error=self._usage_error,
             unreadable=tuple(dict.fromkeys(self._unreadable)),
             timeouts=self._timeouts,
         )
@@ -320,8 +322,12 @@ class SnapshotCollector:
         where = Selector(namespace=self._job.namespace, labels=label)
         try:
             metrics = [one async for one in self._client.iterate(POD_METRICS, where)] if running_pods else []
-        except KubeError:
+        except NotFound:
             # Few clusters have the metrics API, and only the detection of hangs needs it.
+            self._usage_error = "the server has no metrics API (metrics.k8s.io)"
+            return {}
+        except KubeError as error:
+            self._usage_error = _error_line(error)
             return {}
         return {json_value(one, "metadata", "name"): _pod_usage(one) for one in metrics}
 
@@ -362,9 +368,8 @@ class SnapshotCollector:
         return read
 
     async def _with_logs(self, replica: ReplicaFacts) -> ReplicaFacts:
-        logs: dict[str, tuple[str, ...]] = {}
+        logs: dict[str, list[tuple[datetime | None, str]]] = {}
         earlier: dict[str, tuple[str, ...]] = {}
-        last: datetime | None = None
         for status in replica.container_statuses:
             state = status.state
             if state.running is None and state.terminated is None and status.last_state.terminated is None:
@@ -372,12 +377,10 @@ class SnapshotCollector:
             if state.terminated is not None and state.terminated.exit_code == 0:
                 continue
             stamped = await self._log_tail(replica.pod.metadata.key, status.name, timestamps=True)
-            moments = [at for at, _ in map(_split_timestamp, stamped) if at is not None]
-            last = max((*moments, *([last] if last else [])), default=None)
-            logs[status.name] = tuple(text for _, text in map(_split_timestamp, stamped))
+            logs[status.name] = [_split_timestamp(line) for line in stamped]
             if state.running is not None and status.last_state.terminated is not None:
                 earlier[status.name] = await self._log_tail(replica.pod.metadata.key, status.name, previous=True)
-        return decode.with_logs(replica, logs, earlier, last)
+        return decode.with_logs(replica, logs, earlier)
 
     async def _log_tail(
         self,

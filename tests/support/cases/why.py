@@ -147,6 +147,8 @@ def make_replica_facts(
         ),
     )
     logs = {"pytorch": tuple(log)} if log else {}
+    if phase == "Running":
+        more.setdefault("last_log_at", minutes_ago(0.2))
     return ReplicaFacts(f"worker-{index}", "Worker", pod, template_path=TEMPLATE_PATH, logs=logs, events=events, **more)
 
 
@@ -615,7 +617,15 @@ RECORDED_SNAPSHOTS: dict[str, tuple[JobSnapshot, str]] = {
             failed_replica(0, 1, PEER_CLOSED_LINE),
             make_replica_facts(1),
         ),
-        "peer (worker-1)",
+        "peer (worker-1, rank 1)",
+    ),
+    "not-ready": (
+        make_snapshot(
+            make_job_facts(),
+            make_replica_facts(0, events=(warning_event("Unhealthy", "Readiness probe failed: dial tcp: refused"),)),
+            make_replica_facts(1),
+        ),
+        "readinessProbe",
     ),
     "straggler": (
         make_snapshot(

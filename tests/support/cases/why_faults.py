@@ -140,6 +140,34 @@ raise ConnectionResetError("Connection closed by peer")
 """
 """Three ranks over real sockets. The last one is killed; the others lose their peer and end with code 1."""
 
+PAIR_PROGRAM = """
+import atexit, os, socket, sys, time
+port, rank = int(os.environ["MASTER_PORT"]), os.environ["RANK"]
+if rank == "0":
+    peer = socket.create_server(("127.0.0.1", port)).accept()[0]
+    peer.sendall(b"go")
+    assert peer.recv(1), "the ring has a hole"
+deadline = time.monotonic() + 30
+while True:
+    try:
+        peer = socket.create_connection(("127.0.0.1", port))
+        break
+    except OSError:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+peer.recv(2)
+{fault}
+"""
+"""Two ranks over a real socket. Rank 0 complains in words of its own when rank 1, with the fault, has left."""
+SLOW_END = """
+def end_slowly():
+    peer.close()
+    time.sleep(2)
+atexit.register(end_slowly)
+raise KeyError("label")
+"""
+"""The error comes first, but the process ends last."""
+
 ALLOCATING_PROGRAM = "import time\nkept = []\nwhile True:\n kept.append(bytearray(b'x') * 2**23)\n time.sleep(0.02)"
 DISK_FILLING_PROGRAM = (
     "import os,time;open(os.environ['GANGLINE_VOLUME_SCRATCH']+'/x','wb').write(b'x'*500000);time.sleep(600)"
@@ -158,6 +186,7 @@ def provoked_faults(taken: socket.socket, team_port: int) -> list[ProvokedFault]
         *_command_faults(),
         *_job_faults(),
         _team_fault(team_port),
+        *_pair_faults(),
         *(_file_system_faults() if can_mount() else ()),
     ]
 
@@ -294,6 +323,7 @@ def _exit_faults() -> list[ProvokedFault]:
 def _limit_faults() -> list[ProvokedFault]:
     """A limit of the job or a probe ends it."""
     probe = {"livenessProbe": {"exec": {"command": ["false"]}, "periodSeconds": 1, "failureThreshold": 1}}
+    unready = {"readinessProbe": {"exec": {"command": ["sh", "-c", "echo not yet; exit 1"]}, "periodSeconds": 1}}
     return [
         ProvokedFault(
             fault_job("deadline", "sleep", "600", run={"activeDeadlineSeconds": 1}),
@@ -319,6 +349,12 @@ def _limit_faults() -> list[ProvokedFault]:
             all_hold(waits_for_reason("CrashLoopBackOff"), waits_for_reason("Unhealthy")),
             "probe-failed",
             expected_words=("livenessProbe",),
+        ),
+        ProvokedFault(
+            fault_job("unready", "sleep", "600", container=unready),
+            all_hold(in_state("Running"), waits_for_reason("Unhealthy")),
+            "not-ready",
+            expected_words=("readinessProbe", "Readiness probe failed: not yet"),
         ),
     ]
 
@@ -439,6 +475,37 @@ def _team_fault(team_port: int) -> ProvokedFault:
             "loading the data",
         ),
     )
+
+
+def _pair_faults() -> list[ProvokedFault]:
+    """One of two ranks is the cause, and the other one complains before, or in words that nobody knows."""
+    sick = {"exec": {"command": ["sh", "-c", "[ $RANK = 0 ]"]}, "periodSeconds": 1, "failureThreshold": 2}
+
+    def pair(name: str, fault: str, **container: Any) -> JSON:
+        command = python_command(PAIR_PROGRAM.replace("{fault}", fault))
+        return fault_job(name, *command, kind="PyTorchJob", container=container, Master=1, Worker=1)
+
+    def both_failed(case: JobSnapshot) -> bool:
+        return has_failed(case) and [one.pod.status.phase for one in case.replicas] == ["Failed"] * 2
+
+    return [
+        ProvokedFault(
+            pair("slow-end", SLOW_END),
+            both_failed,
+            "python-exception",
+            expected_words=(
+                "worker-0 (rank 1) stopped with KeyError",
+                "the ring has a hole",
+                "a consequence, not a cause",
+            ),
+        ),
+        ProvokedFault(
+            pair("sick", "time.sleep(600)", livenessProbe=sick),
+            all_hold(both_failed, waits_for_reason("Unhealthy")),
+            "probe-failed",
+            expected_words=("livenessProbe", "Liveness probe failed", "the ring has a hole"),
+        ),
+    ]
 
 
 def _file_system_faults() -> list[ProvokedFault]:

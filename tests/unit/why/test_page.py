@@ -13,7 +13,7 @@ PAGE = (Path(__file__).parents[3] / "docs" / "why.md").read_text()
 
 
 def test_table_of_rules_is_the_rules() -> None:
-    hint = "put this between the marks: python -c 'from gangline.why.diagnosis.rules.table import markdown as m; print(m())'"
+    hint = "put this between the marks: python -c 'from gangline.why.diagnosis.rules.table import rules_table; print(rules_table())'"
     _, _, rest = PAGE.partition("<!-- rules -->\n")
     table, _, _ = rest.partition("\n<!-- end of rules -->")
     assert table == rules_table(), hint

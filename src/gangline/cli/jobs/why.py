@@ -28,13 +28,15 @@ from gangline.why.diagnosis.report import Cause, Diagnosis
 
 HEALTHY_TEXT = "Nothing is wrong."
 PARTLY_READ_TEXT = "Nothing wrong was found, but not everything could be read."
-REQUIRED_EVIDENCE = ("pods:", "events:", "log of")
+REQUIRED_EVIDENCE = ("pods:", "events:", "log of", "CPU use")
 """The beginnings of `unread` lines about evidence without which a job cannot be called healthy."""
 LABEL_WIDTH = 10
 """The columns of the label before each text."""
 MIN_WRAP_WIDTH = 40
 _KUBECTL_COMMAND = re.compile(r"\bkubectl (?=[a-z])")
-_GANGLINE_COMMAND = re.compile(r"\bgangline (?:apply|delete|describe|get|logs|restart|resume|scale|suspend) ")
+_GANGLINE_COMMAND = re.compile(
+    r"\bgangline (?:apply|delete|describe|events|exec|get|logs|restart|resume|scale|suspend|why) "
+)
 
 
 @cli_command()
@@ -83,7 +85,8 @@ async def with_cpu_usage(client: Client, target: ServerTarget, case: JobSnapshot
     """The case with the CPU that its replicas use, if they are silent and run on this machine; else unchanged."""
     from gangline.why.diagnosis.rules.no_progress import is_silent
 
-    if target.plane_folder is None or not is_silent(case):
+    on_this_machine = target.plane_folder is not None or target.run_folder is not None
+    if not on_this_machine or not is_silent(case):
         return case
     from gangline.api.quantity import Quantity
     from gangline.cli.resources.usage import measure_pods
@@ -94,8 +97,8 @@ async def with_cpu_usage(client: Client, target: ServerTarget, case: JobSnapshot
     ]
     try:
         usages = await measure_pods(client, target, Selector(namespace=case.job.namespace), bodies)
-    except InputError:
-        return case
+    except InputError as error:
+        return msgspec.structs.replace(case, usage_error=str(error))
     cores = {uid: Quantity.of(f"{round(usage.cores * 1000)}m") for uid, usage in usages.items()}
     replicas = [
         msgspec.structs.replace(replica, cpu=cores.get(replica.pod.metadata.uid, replica.cpu))

@@ -216,7 +216,14 @@ class ContainerRunner:
         if self._target is None:
             await self._prepared.wait()
             self._target = await self._launcher.adopted_target(process, self._record, self._sandbox)
-        probes = ContainerProbes(self.spec, self._target, self._context.clock, self._on_readiness, self._mark_unhealthy)
+        probes = ContainerProbes(
+            self.spec,
+            self._target,
+            self._context.clock,
+            self._on_readiness,
+            self._record_warning,
+            self._mark_unhealthy,
+        )
         if not adopted:
             if not await probes.run_startup():
                 return
@@ -224,17 +231,17 @@ class ContainerRunner:
             self._wake()
         await probes.run()
 
-    def _on_readiness(self, ready: bool, message: str) -> None:
-        if not ready and self._ready:
-            self._context.record_event(self._pod, "Warning", "Unhealthy", f"Readiness probe failed: {message}")
+    def _record_warning(self, reason: str, message: str) -> None:
+        self._context.record_event(self._pod, "Warning", reason, message)
+
+    def _on_readiness(self, ready: bool) -> None:
         if ready != self._ready:
             self._ready = ready
             self._wake()
 
-    def _mark_unhealthy(self, reason: str, message: str) -> None:
+    def _mark_unhealthy(self, reason: str) -> None:
         if not self._unhealthy_reason:
-            self._unhealthy_reason = message
-            self._context.record_event(self._pod, "Warning", reason, message)
+            self._unhealthy_reason = reason
             self._wake()
 
     # Ending

@@ -20,10 +20,12 @@ MAX_OUTPUT_BYTES = 10_000
 """How much of a failed command's output becomes the message."""
 HOOK_TIMEOUT = timedelta(minutes=10)
 
-ProbeListener = Callable[[bool, str], None]
-"""Called with whether the probe passes, and with the message of its last result."""
-UnhealthyListener = Callable[[str, str], None]
-"""Called with the reason of an Event and its message when a container must be restarted."""
+ProbeListener = Callable[[bool], None]
+"""Called with whether the probe passes, after every result that decides it."""
+FailureListener = Callable[[str, str], None]
+"""Called with the reason of an Event and its message after every result that is a failure."""
+UnhealthyListener = Callable[[str], None]
+"""Called with the reason when a container must be restarted."""
 
 
 class ThresholdCounter:
@@ -50,10 +52,11 @@ class ContainerProbes:
         target: ContainerTarget,
         clock: Clock,
         on_readiness: ProbeListener,
+        on_failure: FailureListener,
         on_unhealthy: UnhealthyListener,
     ) -> None:
         self._spec, self._target, self._clock = spec, target, clock
-        self._on_readiness, self._on_unhealthy = on_readiness, on_unhealthy
+        self._on_readiness, self._on_failure, self._on_unhealthy = on_readiness, on_failure, on_unhealthy
 
     async def run_startup(self) -> bool:
         """Run the postStart hook, then the startup probe until it passes. False when the hook fails."""
@@ -61,7 +64,8 @@ class ContainerProbes:
         if hook is not None:
             problem = await run_action(hook, self._target, HOOK_TIMEOUT, self._clock)
             if problem:
-                self._on_unhealthy("FailedPostStartHook", f"PostStartHook failed: {problem}")
+                self._on_failure("FailedPostStartHook", f"PostStartHook failed: {problem}")
+                self._on_unhealthy(f"Container {self._spec.name} failed its PostStartHook")
                 return False
         if probe is not None:
             await self._await_startup_probe(probe)
@@ -72,38 +76,54 @@ class ContainerProbes:
         readiness, liveness = self._spec.readiness_probe, self._spec.liveness_probe
         async with asyncio.TaskGroup() as group:
             if readiness is not None:
-                group.create_task(run_probe(readiness, self._target, self._clock, self._on_readiness))
+                group.create_task(self._run_probe(readiness, "Readiness", self._on_readiness))
             if liveness is not None:
-                group.create_task(run_probe(liveness, self._target, self._clock, self._on_liveness))
+                group.create_task(self._run_probe(liveness, "Liveness", self._on_liveness))
+
+    async def _run_probe(self, probe: Probe, name: str, on_state: ProbeListener) -> None:
+        """Probe until cancelled. As a kubelet does, record an event for every failure, below the threshold, too."""
+
+        def on_failure(message: str) -> None:
+            self._on_failure("Unhealthy", f"{name} probe failed: {message}")
+
+        await run_probe(probe, self._target, self._clock, on_state, on_failure)
 
     async def _await_startup_probe(self, probe: Probe) -> None:
         passed = asyncio.Event()
 
-        def on_result(healthy: bool, message: str) -> None:
+        def on_state(healthy: bool) -> None:
             if healthy:
                 passed.set()
             else:
-                self._on_unhealthy("Unhealthy", f"Startup probe failed: {message}")
+                self._on_unhealthy(f"Container {self._spec.name} failed startup probe")
 
         async with asyncio.TaskGroup() as group:
-            task = group.create_task(run_probe(probe, self._target, self._clock, on_result))
+            task = group.create_task(self._run_probe(probe, "Startup", on_state))
             await passed.wait()
             task.cancel()
 
-    def _on_liveness(self, healthy: bool, message: str) -> None:
+    def _on_liveness(self, healthy: bool) -> None:
         if not healthy:
-            self._on_unhealthy("Unhealthy", f"Liveness probe failed: {message}")
+            self._on_unhealthy(f"Container {self._spec.name} failed liveness probe")
 
 
-async def run_probe(probe: Probe, target: ContainerTarget, clock: Clock, on_result: ProbeListener) -> None:
-    """Probe until cancelled, and report the state after every result that decides it."""
+async def run_probe(
+    probe: Probe,
+    target: ContainerTarget,
+    clock: Clock,
+    on_state: ProbeListener,
+    on_failure: Callable[[str], None] = lambda message: None,
+) -> None:
+    """Probe until cancelled. Report every failure, and the state after every result that decides it."""
     await clock.sleep(timedelta(seconds=probe.initial_delay_seconds))
     counter = ThresholdCounter(success=probe.success_threshold, failure=probe.failure_threshold)
     while True:
         message = await run_action(probe, target, timedelta(seconds=probe.timeout_seconds), clock)
+        if message:
+            on_failure(message)
         state = counter.add(passed=not message)
         if state is not None:
-            on_result(state, message)
+            on_state(state)
         await clock.sleep(timedelta(seconds=probe.period_seconds))
 
 

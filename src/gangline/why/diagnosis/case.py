@@ -66,6 +66,8 @@ class ReplicaFacts(msgspec.Struct, frozen=True):
     # The last log lines by container: of the current run and of the previous one.
     logs: Mapping[str, tuple[str, ...]] = {}
     previous_logs: Mapping[str, tuple[str, ...]] = {}
+    # By container: when its last error was written (None if it wrote no traceback), and its last line.
+    error_times: Mapping[str, tuple[datetime | None, datetime | None]] = {}
     # The time of the last log line, and the current CPU and memory use. None if not readable.
     last_log_at: datetime | None = None
     cpu: Quantity | None = None
@@ -123,6 +125,8 @@ class JobFacts(msgspec.Struct, frozen=True):
     # By replica type: the desired replicas, and the restart policy.
     desired_replicas: Mapping[str, int] = {}
     restart_policies: Mapping[str, str] = {}
+    # How many ranks each replica has (torchrun's nprocPerNode, MPI's slotsPerWorker). None if ranks are not fixed.
+    ranks_per_replica: int | None = 1
     # By replica type: the path of the pod spec.
     template_paths: Mapping[str, str] = {}
     deadline: int | None = None
@@ -215,6 +219,8 @@ class JobSnapshot(msgspec.Struct, frozen=True):
     operator: OperatorFacts = OperatorFacts()
     # The job's pods could not be read, so an empty list of replicas means nothing.
     pods_unreadable: bool = False
+    # Why the CPU and memory use of the pods could not be read. Only the detection of hangs needs it.
+    usage_error: str = ""
     # What could not be read, and why.
     unreadable: tuple[str, ...] = ()
     timeouts: DiagnosisTimeouts = DiagnosisTimeouts()

@@ -1,6 +1,6 @@
 """Decodes the server's objects into facts. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
@@ -25,6 +25,7 @@ from gangline.why.diagnosis.case import (
     ReplicaFacts,
     VolumeFact,
 )
+from gangline.why.diagnosis.failures import last_traceback_index
 from gangline.why.kinds import NATIVE_GROUP, WorkloadKind, json_value
 
 _STATE_BY_CONDITION = {
@@ -90,6 +91,7 @@ def _training_job_fields(owner: WorkloadKind, body: JSON, framework: Framework[A
         "restart_policies": {
             kind: entry.get("restartPolicy") or kind_facts.restart_policy.value for kind, entry in replicas.items()
         },
+        "ranks_per_replica": _ranks_per_replica(spec),
         "template_paths": {kind: owner.template_path.format(type=kind) for kind in replicas},
         "deadline": policy.active_deadline_seconds,
         "backoff_limit": policy.backoff_limit,
@@ -100,6 +102,14 @@ def _training_job_fields(owner: WorkloadKind, body: JSON, framework: Framework[A
         "first_failure": status.first_failure,
         "container": kind_facts.container,
     }
+
+
+def _ranks_per_replica(spec: Mapping[str, Any]) -> int | None:
+    """How many ranks each replica has; None where the framework hands them out when its processes meet."""
+    if spec.get("elasticPolicy"):
+        return None
+    processes = spec.get("nprocPerNode") or spec.get("slotsPerWorker") or 1
+    return int(processes) if str(processes).isascii() and str(processes).isdigit() else 1
 
 
 def _spec_problems(framework: Framework[Any] | None, body: JSON) -> tuple[str, ...]:
@@ -283,8 +293,21 @@ def pod_group_facts(body: JSON) -> PodGroupFacts:
 
 def with_logs(
     replica: ReplicaFacts,
-    logs: Mapping[str, tuple[str, ...]],
+    logs: Mapping[str, Sequence[tuple[datetime | None, str]]],
     earlier: Mapping[str, tuple[str, ...]],
-    last: datetime | None,
 ) -> ReplicaFacts:
-    return msgspec.structs.replace(replica, logs=dict(logs), previous_logs=dict(earlier), last_log_at=last)
+    """The replica with the last lines of its logs, which come with their times."""
+    lines = {name: tuple(text for _, text in stamped) for name, stamped in logs.items()}
+    moments = [at for stamped in logs.values() for at, _ in stamped if at is not None]
+    return msgspec.structs.replace(
+        replica,
+        logs=lines,
+        previous_logs=dict(earlier),
+        last_log_at=max(moments, default=None),
+        error_times={name: _error_times(stamped) for name, stamped in logs.items()},
+    )
+
+
+def _error_times(stamped: Sequence[tuple[datetime | None, str]]) -> tuple[datetime | None, datetime | None]:
+    start = last_traceback_index([text for _, text in stamped])
+    return (stamped[start][0] if start is not None else None, stamped[-1][0] if stamped else None)

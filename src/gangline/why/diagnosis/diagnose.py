@@ -1,18 +1,24 @@
 """From a snapshot of a job to a diagnosis. Pure: the same snapshot gives the same diagnosis."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
 
 import msgspec
 
+from gangline.frameworks.ranks import replica_with_rank
 from gangline.jobs.plan.restarts import PEER_FAILURE_PATTERN
-from gangline.why.diagnosis.case import JobSnapshot
+from gangline.why.diagnosis.case import JobFacts, JobSnapshot
 from gangline.why.diagnosis.failures import JobFailures, job_failures
 from gangline.why.diagnosis.report import Cause, Diagnosis, DiagnosisRule, RuleInput, RuleMatch
 from gangline.why.diagnosis.rules.evidence import quoted_line
+from gangline.why.diagnosis.rules.no_progress import silent_for, unread_usage
 from gangline.why.diagnosis.rules.table import RULES
 from gangline.why.diagnosis.wording import count_phrase, duration_phrase, name_list, times_phrase
 
 MAX_CAUSES = 5
+NOTED_SILENCE = timedelta(minutes=1)
+"""A job without log lines for this long gets a note, long before it counts as hung."""
 
 
 class _Finding(msgspec.Struct, frozen=True):
@@ -42,7 +48,7 @@ def diagnose(case: JobSnapshot, rules: Sequence[DiagnosisRule] = RULES) -> Diagn
         causes=causes,
         notes=() if causes else job_notes(case),
         looked_at=sources_read(case),
-        unread=case.unreadable,
+        unread=(*case.unreadable, *unread_usage(case)),
     )
 
 
@@ -143,10 +149,28 @@ _PLURAL_VERBS = {"was": "were", "is": "are", "has": "have", "does": "do"}
 
 def with_plural_verb(text: str, names: str) -> str:
     """The sentence with a plural verb if there are several names: `a and b wants` becomes `a and b want`."""
-    verb, space, rest = text.removeprefix(f"{names} ").partition(" ")
-    if not text.startswith(f"{names} ") or not verb.isalpha():
+    verb = re.match(r"[a-z]+(?![\w-])", text.removeprefix(f"{names} "))
+    if not text.startswith(f"{names} ") or verb is None:
         return text
-    return f"{names} {_PLURAL_VERBS.get(verb, verb.removesuffix('s'))}{space}{rest}"
+    rest = text[len(names) + 1 + verb.end() :]
+    return f"{names} {_PLURAL_VERBS.get(verb[0], verb[0].removesuffix('s'))}{rest}"
+
+
+_REPLICA_NAME = re.compile(r"(?<![\w./-])[a-z]+-\d+(?![\w./-]| \(rank)")
+
+
+def with_ranks(text: str, job: JobFacts) -> str:
+    """The text with the framework's rank after every replica name: `worker-1 (rank 2)`."""
+    processes = job.ranks_per_replica
+    if processes is None or job.desired_total < 2:
+        return text
+
+    def labelled(match: re.Match[str]) -> str:
+        label = replica_with_rank(job.kind, job.desired_replicas, match[0], processes=processes)
+        in_parentheses = text[: match.start()].endswith("(")
+        return label.replace(" (", ", ").rstrip(")") if in_parentheses else label
+
+    return _REPLICA_NAME.sub(labelled, text)
 
 
 def _cause_of(finding: _Finding, scene: RuleInput, *, alone: bool) -> Cause:
@@ -163,11 +187,14 @@ def _cause_of(finding: _Finding, scene: RuleInput, *, alone: bool) -> Cause:
     sentence = filled_template(rule.cause, values) or rule.cause
     if len(set(match.replicas)) > 1:
         sentence = with_plural_verb(sentence, values["who"])
+    # A sentence that begins with a name keeps the name's spelling.
+    sentence = sentence if rule.cause.startswith("{") else sentence[:1].upper() + sentence[1:]
     return Cause(
         rule=rule.id,
-        # A sentence that begins with a name keeps the name's spelling.
-        cause=sentence if rule.cause.startswith("{") else sentence[:1].upper() + sentence[1:],
-        evidence=tuple(dict.fromkeys(evidence)),
+        cause=with_ranks(sentence, scene.snapshot.job),
+        evidence=tuple(
+            line if "│" in line else with_ranks(line, scene.snapshot.job) for line in dict.fromkeys(evidence)
+        ),
         next=tuple(step for step in steps if step),
         replicas=tuple(dict.fromkeys(match.replicas)),
     )
@@ -235,13 +262,28 @@ def job_notes(case: JobSnapshot) -> tuple[str, ...]:
         notes.append(f"it was created {duration_phrase(case.elapsed_since(job.created_at))} ago; {how}")
     if job.restarts and job.state in ("Running", "Succeeded"):
         first = job.first_failure
-        how = f"; the last failure: {first.replica}, {first.reason or 'exit'} {first.exit_code}" if first else ""
+        who = with_ranks(first.replica, job) if first else ""
+        how = f"; the last failure: {who}, {first.reason or 'exit'} {first.exit_code}" if first else ""
         notes.append(
             f"it restarted {times_phrase(job.restarts)}, and goes on{how}"
             if job.state == "Running"
             else f"it restarted {times_phrase(job.restarts)} on its way{how}"
         )
+    silence = silent_for(case)
+    if silence is not None and silence >= NOTED_SILENCE:
+        notes.append(_silence_note(job, silence))
     return tuple(notes)
+
+
+def _silence_note(job: JobFacts, silence: timedelta) -> str:
+    if job.run_ended_at is not None:
+        return f"no replica had written a line for {duration_phrase(silence)} then"
+    where = f" -n {job.namespace}" if job.namespace != "default" else ""
+    seconds = int(NOTED_SILENCE.total_seconds())
+    return (
+        f"no replica has written a line for {duration_phrase(silence)}; does it hang? "
+        f"gangline why {job.name} --hung-after {seconds}s{where}"
+    )
 
 
 def sources_read(case: JobSnapshot) -> tuple[str, ...]:

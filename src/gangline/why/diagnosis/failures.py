@@ -1,7 +1,7 @@
 """Which replicas failed, which one failed first, and which failures are consequences of a lost peer."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -9,7 +9,7 @@ import msgspec
 from gangline.api.core import ContainerStateTerminated, ContainerStatus, PodPhase
 from gangline.api.kubeflow.training import Failure
 from gangline.jobs.plan.restarts import PEER_FAILURE_PATTERN
-from gangline.why.diagnosis.case import JobFacts, JobSnapshot, ReplicaFacts
+from gangline.why.diagnosis.case import EventFact, JobFacts, JobSnapshot, ReplicaFacts
 
 RESTART_LOOP_COUNT = 3
 """This many restarts, the last of them recent, are a crash loop even if the container runs right now."""
@@ -20,6 +20,8 @@ _CHAINED_TRACEBACK = re.compile(r"During handling of the above exception|the dir
 _CLOCK_TOLERANCE = timedelta(seconds=2)
 _CONSEQUENCE_WINDOW = timedelta(seconds=5)
 """A replica that fails this soon after a peer was killed from outside failed because of that, whatever its log says."""
+_EXCEPTION_NAME = re.compile(r"[\w.]*(?:Error|Exception|Interrupt|Exit|NotFound|Timeout)\b")
+_PROBE_FAILED = re.compile(r"(?:liveness|startup) probe failed", re.IGNORECASE)
 _EXITED_EVENT = re.compile(r"Pod: (?P<pod>\S+) exited with code (?P<code>\d+)")
 
 
@@ -41,6 +43,10 @@ class ReplicaFailure(msgspec.Struct, frozen=True):
     is_init: bool = False
     # Known only from the job's status: the pod has been deleted.
     from_record: bool = False
+    # The event by which the node says that it ended the container, because a probe of its own failed.
+    probe_event: str = ""
+    # When it began to fail, if that is known better than from its end: its error message, or its failed probe.
+    began_at: datetime | None = None
 
     @property
     def output(self) -> tuple[str, ...]:
@@ -52,16 +58,9 @@ class ReplicaFailure(msgspec.Struct, frozen=True):
 
         An earlier complaint that the program survived is not why it ended.
         """
-        log = self.log
-        start = _last_traceback(log, len(log))
-        if start is None:
-            return (*log[-LAST_OUTPUT_LINES:], *self.message.splitlines())
-        while any(_CHAINED_TRACEBACK.search(line) for line in log[max(0, start - 3) : start]):
-            earlier = _last_traceback(log, start)
-            if earlier is None:
-                break
-            start = earlier
-        return (*log[start:], *self.message.splitlines())
+        start = last_traceback_index(self.log)
+        last = self.log[-LAST_OUTPUT_LINES:] if start is None else self.log[start:]
+        return (*last, *self.message.splitlines())
 
     @property
     def blames_peer(self) -> bool:
@@ -69,7 +68,18 @@ class ReplicaFailure(msgspec.Struct, frozen=True):
         return not _ended_externally(self) and any(PEER_FAILURE_PATTERN.search(line) for line in self.last_output)
 
 
-def _last_traceback(log: tuple[str, ...], before: int) -> int | None:
+def last_traceback_index(log: Sequence[str]) -> int | None:
+    """Where the final traceback begins, with the tracebacks that led to it; None if there is none."""
+    start = _last_traceback(log, len(log))
+    while start is not None and any(_CHAINED_TRACEBACK.search(line) for line in log[max(0, start - 3) : start]):
+        earlier = _last_traceback(log, start)
+        if earlier is None:
+            break
+        start = earlier
+    return start
+
+
+def _last_traceback(log: Sequence[str], before: int) -> int | None:
     found = (index for index in range(before - 1, -1, -1) if TRACEBACK_HEADER in log[index])
     return next(found, None)
 
@@ -158,6 +168,7 @@ def _container_failure(
     looping: bool = False,
 ) -> ReplicaFailure:
     pod = replica.pod
+    probe = _probe_event(replica, state)
     # The node's reason for the whole pod explains more than the exit code of a container.
     overruled = pod.status.phase == PodPhase.FAILED and pod.status.reason
     return ReplicaFailure(
@@ -173,7 +184,29 @@ def _container_failure(
         restarts=status.restart_count,
         in_backoff=looping,
         is_init=any(one.name == status.name for one in pod.status.init_container_statuses),
+        probe_event=probe.message if probe is not None else "",
+        began_at=probe.time if probe is not None else _error_time(replica, status.name, state),
     )
+
+
+def _error_time(replica: ReplicaFacts, container: str, state: ContainerStateTerminated) -> datetime | None:
+    """When a container that ended by itself wrote its error, else its last line. Ends are known to the second only."""
+    error_at, last_line_at = replica.error_times.get(container, (None, None))
+    if state.finished_at is None or last_line_at is None or last_line_at < state.finished_at:
+        return error_at
+    return error_at or last_line_at
+
+
+def _probe_event(replica: ReplicaFacts, state: ContainerStateTerminated) -> EventFact | None:
+    """The last event about a failed liveness or startup probe while the container ran, if there is one."""
+    if state.reason == "OOMKilled":
+        return None
+    for event in reversed(replica.events):
+        is_later = event.time and state.finished_at and event.time > state.finished_at + _CLOCK_TOLERANCE
+        is_earlier = event.time and state.started_at and event.time < state.started_at - _CLOCK_TOLERANCE
+        if _PROBE_FAILED.search(event.message) and not is_later and not is_earlier and state.exit_code:
+            return event
+    return None
 
 
 def _pod_failure(replica: ReplicaFacts) -> ReplicaFailure:
@@ -267,28 +300,44 @@ def _first_failure(ends: Iterable[ReplicaFailure], case: JobSnapshot) -> Replica
 
 
 def _failure_order(end: ReplicaFailure) -> tuple[float, bool, bool, str]:
-    at = end.finished_at.timestamp() if end.finished_at is not None else float("inf")
-    return at, end.blames_peer, end.exit_code is not None and end.exit_code < 128, end.replica
+    return _onset(end), end.blames_peer, end.exit_code is not None and end.exit_code < 128, end.replica
+
+
+def _onset(end: ReplicaFailure) -> float:
+    """When the failure began, as a number to sort by.
+
+    Ends are known to the second. A replica that was killed may have ended at the beginning of it, and its peers notice
+    afterwards; one that ended by itself has ended at any time in it.
+    """
+    if end.began_at is not None:
+        return end.began_at.timestamp()
+    if end.finished_at is None:
+        return float("inf")
+    is_exact = end.finished_at.microsecond or _ended_externally(end)
+    return end.finished_at.timestamp() + (0.0 if is_exact else 0.999)
 
 
 def _was_terminated(end: ReplicaFailure) -> bool:
-    return end.exit_code == SIGTERM_EXIT_CODE and end.reason in ("", "Error")
+    return end.exit_code == SIGTERM_EXIT_CODE and end.reason in ("", "Error") and not end.probe_event
 
 
 def _is_consequence(end: ReplicaFailure, first: ReplicaFailure, case: JobSnapshot) -> bool:
     """Whether a failure is the consequence of an earlier one."""
-    if (
-        end.finished_at is not None
-        and first.finished_at is not None
-        and end.finished_at < first.finished_at - _CLOCK_TOLERANCE
-        and not end.blames_peer
-    ):
+    is_earlier = _onset(end) < _onset(first) - _CLOCK_TOLERANCE.total_seconds()
+    if is_earlier and first.finished_at is not None and not end.blames_peer:
         return False
     if end.replica == first.replica:
         return False
-    killed = end.exit_code == SIGKILL_EXIT_CODE and end.reason in ("", "Error") and case.job.is_finished
+    killed = (
+        end.exit_code == SIGKILL_EXIT_CODE
+        and end.reason in ("", "Error")
+        and not end.probe_event
+        and case.job.is_finished
+    )
     at_once = (
-        _ended_externally(first) and not _ended_externally(end) and _delay_after(first, end) <= _CONSEQUENCE_WINDOW
+        not _ended_externally(end)
+        and (_ended_externally(first) or not _is_same_trouble(first, end))
+        and _delay_after(first, end) <= _CONSEQUENCE_WINDOW
     )
     return end.blames_peer or _was_terminated(end) or killed or at_once
 
@@ -299,13 +348,24 @@ def _ended_externally(end: ReplicaFailure) -> bool:
         end.exit_code is None
         or end.exit_code in (SIGKILL_EXIT_CODE, SIGTERM_EXIT_CODE)
         or end.reason in ("OOMKilled", "Evicted")
+        or bool(end.probe_event)
     )
 
 
 def _delay_after(first: ReplicaFailure, end: ReplicaFailure) -> timedelta:
-    """The time from the first failure to this one."""
-    return (
-        end.finished_at - first.finished_at
-        if end.finished_at is not None and first.finished_at is not None
-        else timedelta.max
-    )
+    """The time from the end of the first failure to the beginning of this one."""
+    if end.finished_at is None or first.finished_at is None:
+        return timedelta.max
+    return timedelta(seconds=_onset(end) - max(_onset(first), first.finished_at.timestamp()))
+
+
+def _is_same_trouble(first: ReplicaFailure, end: ReplicaFailure) -> bool:
+    """Whether two replicas ended with the same words, apart from numbers: each of them has the trouble itself."""
+    return first.exit_code == end.exit_code and _last_words(first) == _last_words(end)
+
+
+def _last_words(end: ReplicaFailure) -> str:
+    """The error at the end of the output: the name of the exception, or the last line without its numbers."""
+    line = next((line.strip() for line in reversed(end.last_output) if line.strip()), "")
+    exception = _EXCEPTION_NAME.match(line)
+    return exception[0] if exception else re.sub(r"[\d.:]+", "", line)

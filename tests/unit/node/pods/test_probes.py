@@ -86,7 +86,7 @@ async def test_probes_wait_and_repeat_by_the_clock(tmp_path: Path) -> None:
     probe = msgspec.convert({"sleep": {"seconds": 0}, "initialDelaySeconds": 5, "periodSeconds": 10}, Probe)
     async with asyncio.TaskGroup() as group:
         target = ContainerTarget({}, tmp_path)
-        task = group.create_task(run_probe(probe, target, clock, lambda healthy, _: states.append(healthy)))
+        task = group.create_task(run_probe(probe, target, clock, states.append))
         await settle()
         assert states == []
         await clock.advance(timedelta(seconds=5))
@@ -94,3 +94,22 @@ async def test_probes_wait_and_repeat_by_the_clock(tmp_path: Path) -> None:
         await clock.advance(timedelta(seconds=20))
         assert states == [True] * 3
         task.cancel()
+
+
+async def test_every_failure_is_reported_and_the_state_after_the_threshold(tmp_path: Path) -> None:
+    """As a kubelet does: `kubectl describe` shows why a pod is not ready, from the first failure on."""
+    clock = FakeClock()
+    states: list[bool] = []
+    failures: list[str] = []
+    probe = msgspec.convert({"exec": {"command": ["false"]}, "periodSeconds": 10, "failureThreshold": 3}, Probe)
+    async with asyncio.TaskGroup() as group:
+        target = ContainerTarget(dict(os.environ), tmp_path)
+        task = group.create_task(run_probe(probe, target, clock, states.append, failures.append))
+        for count in (1, 2, 3):
+            async with asyncio.timeout(30):
+                while len(failures) < count:
+                    await settle()
+            assert states == ([False] if count == 3 else [])
+            await clock.advance(timedelta(seconds=10))
+        task.cancel()
+    assert set(failures) == {"command failed"}

@@ -79,7 +79,7 @@ def test_first_failure_is_the_cause_and_those_who_lost_it_are_not() -> None:
     told = "\n".join(report.evidence)
     assert "limit 32Gi" in told
     assert "node node-1 has 64Gi" in told
-    assert "worker-0 and worker-2 then lost their peer" in told
+    assert "worker-0 (rank 0) and worker-2 (rank 2) then lost their peer" in told
     assert any("try 48Gi" in step for step in report.next)
 
 
@@ -97,6 +97,7 @@ def test_a_node_that_knows_the_peak_is_quoted(message: str, told: str) -> None:
     [
         ("a and b was killed for it.", "a and b", "a and b were killed for it."),
         ("a and b wants a port.", "a and b", "a and b want a port."),
+        ("a and b hangs: no line.", "a and b", "a and b hang: no line."),
         ("a and b cannot write.", "a and b", "a and b cannot write."),
         ("The network of a and b is down.", "a and b", "The network of a and b is down."),
     ],
@@ -156,7 +157,7 @@ def test_same_trouble_of_several_replicas_is_told_once() -> None:
     )
     report = diagnose(found)
     assert [cause.rule for cause in report.causes] == ["unschedulable-resources"]
-    assert "worker-0, worker-1, worker-2 and 5 more" in report.cause
+    assert "worker-0 (rank 0), worker-1 (rank 1), worker-2 (rank 2) and 5 more" in report.cause
     assert len(report.causes[0].replicas) == 8
 
 
@@ -184,7 +185,7 @@ def test_peer_is_named_by_its_address() -> None:
     report = diagnose(found)
     assert report.causes[0].rule == "peer-lost"
     assert "worker-1" in report.cause
-    assert "bert-worker-1:23456 is worker-1, which is Pending" in report.evidence
+    assert "bert-worker-1:23456 is worker-1 (rank 1), which is Pending" in report.evidence
 
 
 def test_failure_that_only_the_status_remembers_is_explained() -> None:

@@ -199,20 +199,10 @@ def pod_deadline(scene: RuleInput) -> Iterator[RuleMatch]:
 
 def probe_failed(scene: RuleInput) -> Iterator[RuleMatch]:
     """A container that the node killed because its probe failed."""
-    for index, end, replica in primary_failures(scene):
-        if replica is None or end.exit_code not in (137, 143):
-            continue
-        event = next(
-            (
-                e
-                for e in reversed(replica.events)
-                if "iveness probe failed" in e.message or "tartup probe failed" in e.message
-            ),
-            None,
-        )
-        if event is not None:
-            probe = "livenessProbe" if "iveness" in event.message else "startupProbe"
-            yield failure_match(scene, index, (event.message,), {"probe": probe})
+    for index, end, _ in primary_failures(scene):
+        if end.probe_event:
+            probe = "livenessProbe" if "liveness" in end.probe_event.lower() else "startupProbe"
+            yield failure_match(scene, index, (end.probe_event.strip(),), {"probe": probe})
 
 
 def shared_memory(scene: RuleInput) -> Iterator[RuleMatch]:

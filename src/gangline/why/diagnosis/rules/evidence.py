@@ -59,7 +59,7 @@ def failure_values(case: JobSnapshot, end: ReplicaFailure, replica: ReplicaFacts
         if path:
             values["path"], values["template"] = f"{path}.containers[0]", path
     values["again"] = retry_hint(case.job, end.replica)
-    values["logs"] = logs_command(case.job, end)
+    values["logs"] = logs_command(case.job, end.replica, end.pod, previous=end.in_backoff)
     return values
 
 
@@ -77,14 +77,14 @@ def retry_hint(job: JobFacts, replica: str = "") -> str:
     return f"kubectl apply -f FILE{where}     after the change in the file"
 
 
-def logs_command(job: JobFacts, end: ReplicaFailure) -> str:
-    """The command that shows the whole log."""
+def logs_command(job: JobFacts, replica: str, pod: str = "", *, previous: bool = False) -> str:
+    """The command that shows the whole log of a replica."""
     where = f" -n {job.namespace}" if job.namespace != "default" else ""
-    previous = " --previous" if end.in_backoff else ""
-    kind, _, index = end.replica.rpartition("-")
+    flag = " --previous" if previous else ""
+    kind, _, index = replica.rpartition("-")
     if job.is_training_job and kind and index.isdigit():
-        return f"gangline logs {job.name} --replica {kind}/{index}{previous}{where}"
-    return f"kubectl logs {end.pod}{previous}{where}"
+        return f"gangline logs {job.name} --replica {kind}/{index}{flag}{where}"
+    return f"kubectl logs {pod or f'{job.name}-{replica}'}{flag}{where}"
 
 
 def exit_summary(case: JobSnapshot, end: ReplicaFailure, *, brief: bool = False) -> str:

@@ -3,18 +3,20 @@
 import re
 import statistics
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from gangline.api.core import PodPhase
 from gangline.api.quantity import Quantity
 from gangline.why.diagnosis.case import JobSnapshot, ReplicaFacts
 from gangline.why.diagnosis.report import DiagnosisRule, RuleInput, RuleMatch
-from gangline.why.diagnosis.rules.evidence import quoted_line
-from gangline.why.diagnosis.wording import duration_phrase, quantity_text, time_of_day
+from gangline.why.diagnosis.rules.evidence import logs_command, quoted_line
+from gangline.why.diagnosis.wording import duration_phrase, quantity_text, time_of_day, times_phrase
 
 IDLE_CPU = Quantity.of("10m")
 """A replica that uses less CPU than this is idle."""
 _STEP_NUMBER = re.compile(r"\bstep[\"']?[\s:=#]+(\d+)", re.IGNORECASE)
+UNCOMPARED_TYPES = ("Evaluator", "PS", "Launcher")
+"""Replica types whose steps say nothing about the speed of the others."""
 MIN_STEPS, LAG_SHARE = 20, 0.5
 """A replica lags if the others have made this many steps, and it has made less than this share of them."""
 
@@ -53,14 +55,31 @@ def hang(scene: RuleInput) -> Iterator[RuleMatch]:
 
 def is_silent(case: JobSnapshot) -> bool:
     """Whether no replica of a running job has logged anything for too long. Only then is its CPU use read."""
+    silence = silent_for(case)
+    return silence is not None and silence >= case.timeouts.hung_after
+
+
+def silent_for(case: JobSnapshot) -> timedelta | None:
+    """For how long no running replica has logged anything; None if the job does not run."""
     running = running_replicas(case)
-    return bool(running) and not case.job.is_finished and all(_is_quiet(case, one) for one in running)
+    if not running or case.job.is_finished:
+        return None
+    return min(_quiet_for(case, replica) for replica in running)
 
 
-def _is_quiet(case: JobSnapshot, replica: ReplicaFacts) -> bool:
-    started = running_since(replica)
-    long_enough = started is not None and case.elapsed_since(started) >= case.timeouts.hung_after
-    return long_enough and case.elapsed_since(replica.last_log_at or started) >= case.timeouts.hung_after
+def _quiet_for(case: JobSnapshot, replica: ReplicaFacts) -> timedelta:
+    moments = [moment for moment in (running_since(replica), replica.last_log_at) if moment is not None]
+    return case.elapsed_since(max(moments, default=None))
+
+
+def unread_usage(case: JobSnapshot) -> tuple[str, ...]:
+    """What to report as not read if a silent job might hang, and its CPU use is not known."""
+    if not is_silent(case) or all(replica.cpu is not None for replica in running_replicas(case)):
+        return ()
+    why = case.usage_error or "it was not measured"
+    if case.job.run_ended_at is not None:
+        why = "the run has ended"
+    return (f"CPU use of the pods: {why}. So a job that hangs cannot be told from one that computes",)
 
 
 def _log_lines(replica: ReplicaFacts) -> tuple[str, ...]:
@@ -68,35 +87,84 @@ def _log_lines(replica: ReplicaFacts) -> tuple[str, ...]:
 
 
 def straggler(scene: RuleInput) -> Iterator[RuleMatch]:
+    """A replica that has made far fewer steps than the others. Masters and workers do the same work."""
     case = scene.snapshot
-    by_type: dict[str, list[tuple[ReplicaFacts, int]]] = {}
+    peers = [(replica, step) for replica in running_replicas(case) if (step := _last_step(replica)) is not None]
+    if case.job.is_finished:
+        return
+    start_times = sorted(filter(None, (running_since(replica) for replica, _ in peers)))
+    for replica, step in peers:
+        others = [other for peer, other in peers if peer is not replica]
+        usual = statistics.median(others) if others else 0
+        started = running_since(replica)
+        # A replica that started later is expected to be behind.
+        late = started is not None and start_times and started - start_times[0] > (case.now - start_times[0]) * 0.2
+        if usual >= MIN_STEPS and step < LAG_SHARE * usual and not late:
+            values = {
+                "step": str(step),
+                "usual": f"{usual:g}",
+                "others": "the others" if len(others) > 1 else "its peer",
+                "node": replica.pod.spec.node_name or "its node",
+                "job": case.job.name,
+            }
+            cpu = (f"it uses {quantity_text(replica.cpu)} CPU",) if replica.cpu is not None else ()
+            yield RuleMatch(
+                (replica.name,), values, (f"steps: {', '.join(f'{r.name} {n}' for r, n in peers[:8])}", *cpu)
+            )
+
+
+def _last_step(replica: ReplicaFacts) -> int | None:
+    """The last step that a replica has reported; None for one that trains nothing, such as an evaluator."""
+    if replica.type in UNCOMPARED_TYPES:
+        return None
+    steps = [int(found[1]) for line in _log_lines(replica) if (found := _STEP_NUMBER.search(line))]
+    return steps[-1] if steps else None
+
+
+def not_ready(scene: RuleInput) -> Iterator[RuleMatch]:
+    """A container runs, but its readiness probe fails."""
+    case = scene.snapshot
     for replica in running_replicas(case):
-        steps = [int(found[1]) for line in _log_lines(replica) if (found := _STEP_NUMBER.search(line))]
-        if steps:
-            by_type.setdefault(replica.type, []).append((replica, steps[-1]))
-    for peers in by_type.values():
-        if len(peers) < 3 or case.job.is_finished:
+        if case.job.is_finished:
+            return
+        waiting = [one.name for one in replica.pod.status.container_statuses if one.state.running and not one.ready]
+        event = next((one for one in reversed(replica.events) if "eadiness probe failed" in one.message), None)
+        if not waiting or (event is None and not _is_unready_for_long(case, replica)):
             continue
-        usual = statistics.median(step for _, step in peers)
-        start_times = sorted(filter(None, (running_since(replica) for replica, _ in peers)))
-        for replica, step in peers:
-            started = running_since(replica)
-            # A replica that started later is expected to be behind.
-            late = started is not None and start_times and started - start_times[0] > (case.now - start_times[0]) * 0.2
-            if usual >= MIN_STEPS and step < LAG_SHARE * usual and not late:
-                values = {
-                    "step": str(step),
-                    "usual": f"{usual:g}",
-                    "node": replica.pod.spec.node_name or "its node",
-                    "job": case.job.name,
-                }
-                cpu = (f"it uses {quantity_text(replica.cpu)} CPU",) if replica.cpu is not None else ()
-                yield RuleMatch(
-                    (replica.name,), values, (f"steps: {', '.join(f'{r.name} {n}' for r, n in peers[:8])}", *cpu)
-                )
+        evidence = [f"container {waiting[0]} runs, and is not ready"]
+        if event is not None:
+            often = f", {times_phrase(event.count)}" if event.count > 1 else ""
+            evidence.append(
+                f"{event.message.strip()} (at {time_of_day(event.time)}{often})" if event.time else event.message
+            )
+        yield RuleMatch(
+            (replica.name,),
+            {"path": replica.container_path(waiting[0]), "logs": logs_command(case.job, replica.name)},
+            (*evidence, *(quoted_line(replica.name, line) for line in _log_lines(replica)[-3:])),
+        )
+
+
+def _is_unready_for_long(case: JobSnapshot, replica: ReplicaFacts) -> bool:
+    return any(
+        one.type == "Ready"
+        and one.status == "False"
+        and one.reason == "ContainersNotReady"
+        and case.elapsed_since(one.last_transition_time or running_since(replica)) >= case.timeouts.slow_start_after
+        for one in replica.pod.status.conditions
+    )
 
 
 RUNNING_RULES = (
+    DiagnosisRule(
+        "not-ready",
+        "a container runs, and its readiness probe fails",
+        not_ready,
+        "{who} is not ready: its readinessProbe fails.",
+        (
+            "correct {path}.readinessProbe, or remove it: training needs none",
+            "look at all that it said: {logs}",
+        ),
+    ),
     DiagnosisRule(
         "hung",
         "no line in the log and no CPU used for 10 min, by anybody of the team",
@@ -111,7 +179,7 @@ RUNNING_RULES = (
         "straggler",
         "one replica has done less than half of the others' steps in the same time",
         straggler,
-        "{who} is slower than the others: step {step}, where they are at {usual}.",
+        "{who} is slower than {others}: step {step} instead of {usual}.",
         ("look at node {node}: what else runs there, and is its hardware the same?",),
     ),
 )

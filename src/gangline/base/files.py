@@ -1,4 +1,4 @@
-"""Private files."""
+"""Private files, and the end of log files."""
 
 import os
 from pathlib import Path
@@ -12,3 +12,14 @@ def write_private(path: Path, data: bytes, mode: int = 0o600) -> None:
     with os.fdopen(handle, "wb") as file:
         file.write(data)
     fresh.replace(path)
+
+
+def last_lines(path: Path, count: int = 5, start: int = 0) -> list[str]:
+    """The last lines of a text file that are not empty, of what follows byte `start`; none if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            file.seek(start)
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return []
+    return [line.rstrip() for line in lines if line.strip()][-count:]

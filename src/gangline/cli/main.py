@@ -12,65 +12,77 @@ from gangline.cli.exit_codes import ERROR, INTERRUPTED
 from gangline.cli.flags.commands import LazyGroup, print_usage_error
 
 COMMANDS = {
-    "apply": ("gangline.cli.jobs.apply:apply", "Create or update the objects in files."),
-    "check": ("gangline.cli.authoring.check:check", "Find mistakes in files, without a server."),
-    "completion": ("gangline.cli.completion.command:completion", "Print the completion script of a shell."),
-    "convert": ("gangline.cli.authoring.convert:convert", "Print jobs as TrainJobs of Kubeflow Trainer v2."),
-    "crd": ("gangline.cli.authoring.crds:crd", "Print the CRDs of the kinds in a custom operator's file."),
-    "crds": ("gangline.cli.authoring.crds:crds", "Print the CRDs of the job kinds."),
-    "create": ("gangline.cli.jobs.apply:create", "Create the objects in files."),
-    "delete": ("gangline.cli.jobs.delete:delete", "Delete jobs or other objects."),
+    "run": ("gangline.cli.run.command:run", "Run a script or a job file, here or in a cluster, and watch it."),
     "demo": ("gangline.cli.run.demo:demo", "Watch a job train, lose a worker and recover, on this machine."),
-    "describe": (
-        "gangline.cli.jobs.describe:describe",
-        "Print all about a job: replicas, conditions, failure, events.",
-    ),
-    "doctor": ("gangline.cli.services.doctor:doctor", "Check whether everything is in place for jobs to run."),
-    "down": ("gangline.cli.services.up:down", "Stop the control plane of this machine and keep its state."),
-    "drill": ("gangline.cli.drill.command:drill", "Inject a fault, and see whether the training survives it."),
-    "events": ("gangline.cli.jobs.events:events", "Print the events of a job and its replicas, oldest first."),
-    "exec": ("gangline.cli.jobs.exec:exec_", "Run a command in a replica."),
-    "get": ("gangline.cli.get.command:get", "Print jobs, or objects of any kind."),
-    "list": ("gangline.cli.get.command:list_", "The same as get jobs."),
-    "logs": ("gangline.cli.logs.command:logs", "Print the logs of all replicas of a job, in order of time."),
-    "new": ("gangline.cli.authoring.new:new", "Write an operator for a job kind of your own, to start from."),
-    "node": ("gangline.cli.services.node:node", "Run the pods that a server binds to this machine, as processes."),
-    "operator": ("gangline.operator.main:operator", "Run the training jobs of a cluster."),
-    "plan": ("gangline.cli.plan.command:plan", "Show what a job in a file would create."),
-    "ps": ("gangline.cli.get.command:ps", "Print the replicas (pods) of jobs."),
-    "restart": ("gangline.cli.jobs.restart:restart", "Restart replicas: one, all of a type, or all of a job."),
-    "resume": ("gangline.cli.jobs.suspend:resume", "Resume a suspended job."),
-    "run": ("gangline.cli.run.command:run", "Run jobs here or in a cluster; the exit code is their verdict."),
-    "scale": ("gangline.cli.jobs.scale:scale", "Change how many replicas of a type a job has."),
-    "scheduler": ("gangline.cli.services.scheduler:scheduler", "Schedule the gangs of a cluster, all or nothing."),
-    "simulate": ("gangline.cli.simulate.command:simulate", "Simulate how gangs wait and fill nodes, in virtual time."),
-    "suspend": ("gangline.cli.jobs.suspend:suspend", "Stop a job's replicas and keep the job."),
-    "sweep": ("gangline.cli.sweep.command:sweep", "Try a job with many values on this machine and rank the results."),
-    "top": ("gangline.cli.jobs.top:top", "Print the CPU and memory that replicas use."),
-    "up": ("gangline.cli.services.up:up", "Start a control plane on this machine that keeps running."),
+    "get": ("gangline.cli.get.command:get", "List jobs, or objects of any kind."),
+    "list": ("gangline.cli.get.command:list_", "List jobs; the same as `get jobs`."),
+    "ps": ("gangline.cli.get.command:ps", "List the replicas (pods) of a job."),
+    "logs": ("gangline.cli.logs.command:logs", "Print the logs of all replicas of a job, merged by time."),
+    "wait": ("gangline.cli.jobs.wait:wait", "Wait until a job ends; the exit code tells how."),
+    "sweep": ("gangline.cli.sweep.command:sweep", "Try a job with many parameter values and rank the results."),
+    "why": ("gangline.cli.jobs.why:why", "Explain why a job waits, fails or hangs, and what to do."),
+    "describe": ("gangline.cli.jobs.describe:describe", "Show one job in full: replicas, conditions, events."),
+    "events": ("gangline.cli.jobs.events:events", "List what happened to a job and its pods, oldest first."),
+    "top": ("gangline.cli.jobs.top:top", "Show the CPU and memory that jobs, or this machine, use."),
+    "doctor": ("gangline.cli.services.doctor:doctor", "Check this machine and the cluster for what jobs need."),
+    "check": ("gangline.cli.authoring.check:check", "Find mistakes in job files; needs no cluster."),
+    "plan": ("gangline.cli.plan.command:plan", "Preview what a job file would create, and whether it fits."),
+    "drill": ("gangline.cli.drill.command:drill", "Break a running job on purpose and see whether it recovers."),
+    "simulate": ("gangline.cli.simulate.command:simulate", "Simulate a cluster's queue: how long jobs would wait."),
+    "apply": ("gangline.cli.jobs.apply:apply", "Create or update the jobs and objects in files."),
+    "create": ("gangline.cli.jobs.apply:create", "Create the objects in files; fail if one exists."),
+    "delete": ("gangline.cli.jobs.delete:delete", "Delete jobs or other objects."),
+    "suspend": ("gangline.cli.jobs.suspend:suspend", "Stop a job's replicas but keep the job."),
+    "resume": ("gangline.cli.jobs.suspend:resume", "Start the replicas of a suspended job again."),
+    "restart": ("gangline.cli.jobs.restart:restart", "Restart one replica, all of a type, or a whole job."),
+    "scale": ("gangline.cli.jobs.scale:scale", "Change the number of replicas of a job."),
+    "exec": ("gangline.cli.jobs.exec:exec_", "Run a command inside a replica of a job."),
+    "up": ("gangline.cli.services.up:up", "Start a local control plane that keeps running."),
+    "down": ("gangline.cli.services.up:down", "Stop the local control plane; its state is kept."),
+    "operator": ("gangline.operator.main:operator", "Run the training operator for a cluster."),
+    "scheduler": ("gangline.cli.services.scheduler:scheduler", "Run the gang scheduler for a cluster."),
+    "node": ("gangline.cli.services.node:node", "Offer this machine to a server as a node."),
+    "crds": ("gangline.cli.authoring.crds:crds", "Print the CRDs to install in a cluster."),
+    "new": ("gangline.cli.authoring.new:new", "Create an operator project for a job kind of your own."),
+    "crd": ("gangline.cli.authoring.crds:crd", "Print the CRDs of the job kinds in your Python file."),
+    "convert": ("gangline.cli.authoring.convert:convert", "Convert jobs to TrainJobs of Kubeflow Trainer v2."),
+    "completion": ("gangline.cli.completion.command:completion", "Print a shell script that enables tab completion."),
     "version": ("gangline.cli.version:version", "Print the versions of gangline and of the server."),
-    "wait": ("gangline.cli.jobs.wait:wait", "Wait for a job, and exit with its verdict."),
-    "why": ("gangline.cli.jobs.why:why", "Why a job waits or failed: the cause, the evidence, the next step."),
+}
+COMMAND_SECTIONS = {
+    "Run and look": ("run", "demo", "get", "list", "ps", "logs", "wait", "sweep"),
+    "Understand": ("why", "describe", "events", "top", "doctor"),
+    "Try before it runs": ("check", "plan", "simulate", "drill"),
+    "Change jobs": ("apply", "create", "delete", "suspend", "resume", "restart", "scale", "exec"),
+    "Clusters and services": ("up", "down", "operator", "scheduler", "node", "crds"),
+    "Build your own": ("new", "crd", "convert"),
+    "This tool": ("completion", "version"),
 }
 COMMAND_ALIASES = {"status": "describe", "cancel": "delete", "submit": "apply", "log": "logs"}
 
 
 @click.group(
-    cls=LazyGroup, lazy=COMMANDS, aliases=COMMAND_ALIASES, context_settings={"help_option_names": ["-h", "--help"]}
+    cls=LazyGroup,
+    lazy=COMMANDS,
+    aliases=COMMAND_ALIASES,
+    sections=COMMAND_SECTIONS,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, prog_name="gangline", message="%(prog)s %(version)s")
 def cli() -> None:
-    r"""Distributed training jobs from one YAML, on any Kubernetes and on this machine.
+    r"""Run distributed training jobs (PyTorch, TensorFlow, JAX, MPI, XGBoost, Paddle) on this machine or a cluster.
 
     \b
       gangline demo                                watch a job train, lose a worker and recover
-      gangline run job.yaml                        a job on this machine; the exit code is its verdict
-      gangline run --nproc 4 -- python train.py    a script, without any YAML
+      gangline run --nproc 4 -- python train.py    your script as 4 processes, without any YAML
+      gangline run job.yaml                        a Kubeflow job file, on this machine
       gangline get jobs                            the state of jobs, here or in a cluster
-      gangline why linear                          why a job waits or failed
+      gangline why linear                          why the job "linear" waits or failed
 
-    Exit codes: 0 succeeded, 100 the job failed, 101 not finished in time, 102 no such job, 103 deleted, 130
-    interrupted; 1 is an error of input or use. The help of each command lists its own.
+    Every command has examples: gangline COMMAND --help.
+
+    Exit codes: 0 success; 1 an error of input or use; 100 the job failed; 101 not finished in time; 102 no such job;
+    103 the job was deleted; 130 interrupted. The help of each command lists its own.
     """
 
 

@@ -6,19 +6,14 @@ from typing import Any
 import click
 
 from gangline.base.errors import InputError
+from gangline.base.help_layout import HelpLayout
 from gangline.base.options import F
 
 LOG_LEVELS = {"debug": "DEBUG", "info": "INFO", "warn": "WARNING", "error": "ERROR", "panic": "CRITICAL"}
 
 
-class GoCommand(click.Command):
+class GoCommand(HelpLayout):
     """A command with Go's flags, so that the arguments of an existing Deployment fit. Usage errors are one line."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        if kwargs.get("help"):
-            # Examples keep their line breaks, also in a raw docstring.
-            kwargs["help"] = kwargs["help"].replace("\\b\n", "\b\n")
-        super().__init__(*args, **kwargs)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:

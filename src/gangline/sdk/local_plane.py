@@ -3,16 +3,24 @@
 import asyncio
 import atexit
 import logging
+import select
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 
 import msgspec
 
 from gangline.base.clock import SystemClock
 from gangline.base.errors import GanglineError
+from gangline.base.files import last_lines
+from gangline.base.invocation import own_command_line
+
+START_TIMEOUT = timedelta(minutes=1)
+"""How long a plane may take to start. It takes less than a second on an idle machine."""
 
 
 class PlaneStartError(GanglineError):
@@ -33,25 +41,12 @@ class PlaneProcess:
         Raises `PlaneStartError`.
         """
         folder = tempfile.TemporaryDirectory(prefix="gangline-")
-        process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "gangline.sdk.local_plane",
-                folder.name,
-                str((work or Path.cwd()).absolute()),
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            # So that Ctrl-C reaches only the program, which decides about its jobs.
-            start_new_session=True,
-        )
-        assert process.stdout is not None
-        if process.stdout.readline() != b"ready\n":
-            process.kill()
-            process.wait()
+        module = ["-m", "gangline.sdk.local_plane", folder.name, str((work or Path.cwd()).absolute())]
+        try:
+            process = start_ready([sys.executable, *module], Path(folder.name) / "log")
+        except PlaneStartError:
             folder.cleanup()
-            raise PlaneStartError("the control plane of this machine did not start; try: gangline up")
+            raise
         plane = cls(process, folder)
         atexit.register(plane.close)
         return plane
@@ -62,6 +57,29 @@ class PlaneProcess:
         if self._process.returncode is None:
             self._process.communicate()
         self._folder.cleanup()
+
+
+def start_ready(command: Sequence[str], log: Path, timeout: timedelta = START_TIMEOUT) -> "subprocess.Popen[bytes]":
+    """Start a process and wait until it prints "ready". Its errors go to `log`. Raises `PlaneStartError`."""
+    with log.open("wb") as errors:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            # So that Ctrl-C reaches only the program, which decides about its jobs.
+            start_new_session=True,
+        )
+    assert process.stdout is not None
+    answered = bool(select.select([process.stdout], [], [], timeout.total_seconds())[0])
+    if answered and process.stdout.readline() == b"ready\n":
+        return process
+    process.kill()
+    process.communicate()
+    what = "did not start" if answered else f"was not ready after {timeout.total_seconds():g} s"
+    lines = "".join(f"\n  {line}" for line in last_lines(log))
+    hint = f"to see why, type: {own_command_line('up')}"
+    raise PlaneStartError(f"the control plane of this machine {what}; {hint}{lines}")
 
 
 async def main(folder: Path, work: Path) -> None:

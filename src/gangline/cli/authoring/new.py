@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from gangline.base.errors import InputError
-from gangline.cli.flags.commands import CliCommand
+from gangline.cli.flags.commands import CliCommand, LazyGroup
 from gangline.cli.run.demo import examples_folder
 
 EXAMPLE_FOLDER = "custom-operator"
@@ -15,9 +15,13 @@ _KIND_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]{0,30}")
 _API_GROUP = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+")
 
 
-@click.group()
+@click.group(cls=LazyGroup)
 def new() -> None:
-    """Write an operator for a job kind of your own, to start from: gangline new operator Spark."""
+    r"""Write the files of a new project to start from.
+
+    \b
+      gangline new operator Spark       an operator for a job kind of your own, SparkJob
+    """
 
 
 @new.command(cls=CliCommand)

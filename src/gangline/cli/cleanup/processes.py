@@ -25,14 +25,6 @@ def running_containers(state: Path, pod: Key | None = None) -> Iterator[RunFiles
                 yield from (files for files in folder.runs(container) if files.lock.is_held())
 
 
-def pod_pids(state: Path) -> Iterator[tuple[str, int]]:
-    """The name of each pod with a live process, and the pid of its newest one."""
-    for folder in StateFolder(state).pods():
-        records = [files.start_record() for files in running_containers(state, folder.key)]
-        if records and records[-1] is not None:
-            yield folder.key.name, records[-1].pid
-
-
 def kill_pod(state: Path, pod: Key) -> int | None:
     """Send SIGKILL to the process of a pod, as the OOM killer would. Returns its pid, or None if none was alive."""
     for files in running_containers(state, pod):

@@ -1,20 +1,22 @@
 """The click classes of our commands: a group that imports each command when it is used, and help in our layout."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
 import click
 
+from gangline.base.help_layout import HelpLayout
+
 CANDIDATES = "gangline.cli.completion.candidates"
 
 
-class LazyGroup(click.Group):
+class LazyGroup(HelpLayout, click.Group):
     """A group of commands given by name as `module:attribute` with a short help, so that listing them imports none.
 
     Commands that are added in click's usual way work, too. `aliases` are further names of commands; the help does not
-    list them.
+    list them. `sections` are the names of commands under the title with which the help lists them.
     """
 
     def __init__(
@@ -22,12 +24,12 @@ class LazyGroup(click.Group):
         *args: Any,
         lazy: Mapping[str, tuple[str, str]] | None = None,
         aliases: Mapping[str, str] | None = None,
+        sections: Mapping[str, Sequence[str]] | None = None,
         **kwargs: Any,
     ) -> None:
-        if kwargs.get("help"):
-            kwargs["help"] = _with_literal_blocks(kwargs["help"])
         super().__init__(*args, **kwargs)
         self._lazy_commands, self._aliases = dict(lazy or {}), dict(aliases or {})
+        self._sections = dict(sections or {})
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({*super().list_commands(ctx), *self._lazy_commands})
@@ -51,18 +53,23 @@ class LazyGroup(click.Group):
             hint = f"; did you mean {' or '.join(similar)}?" if similar else ""
             ctx.fail(f"no such command: {args[0]}{hint}")
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self.format_commands(ctx, formatter)
+        click.Command.format_options(self, ctx, formatter)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        rows = []
+        rows = {}
         for name in self.list_commands(ctx):
             short_help = self._lazy_commands[name][1] if name in self._lazy_commands else ""
             command = None if short_help else self.get_command(ctx, name)
             if command is not None and not command.hidden:
                 short_help = command.get_short_help_str(80)
             if short_help:
-                rows.append((name, short_help))
-        if rows:
-            with formatter.section("Commands"):
-                formatter.write_dl(rows)
+                rows[name] = short_help
+        width = max(map(len, rows), default=0)
+        for title, names in (self._sections or {"Commands": tuple(rows)}).items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), rows[name]) for name in names])
 
 
 def print_usage_error(error: click.ClickException) -> None:
@@ -89,13 +96,8 @@ SERVER_OPTION_NAMES = (
 )
 
 
-class CliCommand(click.Command):
-    r"""A command whose help lists the server options last, and keeps lines after `\b` as written."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        if kwargs.get("help"):
-            kwargs["help"] = _with_literal_blocks(kwargs["help"])
-        super().__init__(*args, **kwargs)
+class CliCommand(HelpLayout):
+    """A command whose help lists the server options last."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         own: list[tuple[str, str]] = []
@@ -108,11 +110,6 @@ class CliCommand(click.Command):
             if records:
                 with formatter.section(title):
                     formatter.write_dl(records)
-
-
-def _with_literal_blocks(text: str) -> str:
-    r"""A help text in which the `\b` of a raw docstring is the character that makes click keep the lines after it."""
-    return text.replace("\\b\n", "\b\n")
 
 
 def cli_command(name: str | None = None, **settings: Any) -> Callable[[Callable[..., Any]], CliCommand]:

@@ -17,8 +17,8 @@ from gangline.cli.follow.job_view import JobView
 from gangline.cli.follow.log_sources import LogSource
 from gangline.cli.follow.outcome import RunOutcome
 from gangline.cli.follow.screen import Screen
-from gangline.cli.follow.view import ReplicaUsage
 from gangline.cli.output.text import Span
+from gangline.cli.resources.process_usage import ResourceUsage
 from gangline.jobs.plan.conditions import current_condition
 from gangline.kube.client import Client
 from gangline.kube.errors import KubeError
@@ -31,7 +31,7 @@ WATCH_CHECK_INTERVAL = timedelta(seconds=2)
 
 ProgressHook = Callable[[str, Progress], str | None]
 """Called with every progress report of a replica. A text that it returns is shown on the screen."""
-UsageSource = Callable[[], Mapping[str, ReplicaUsage]]
+UsageSource = Callable[[], Mapping[str, ResourceUsage]]
 """Returns what the processes of each pod use, by the pod's name."""
 LogHook = Callable[[str, str], None]
 """Called with every log line: replica and text."""

@@ -4,8 +4,9 @@ from collections import deque
 
 from gangline.api.core import Pod, PodPhase
 from gangline.api.kubeflow.training import JobKind, TrainingJob
-from gangline.cli.follow.view import JobFrame, ReplicaState, ReplicaUsage, RestartHistory, updated_history
+from gangline.cli.follow.view import JobFrame, ReplicaState, RestartHistory, updated_history
 from gangline.cli.output.curve import Point
+from gangline.cli.resources.process_usage import ResourceUsage
 from gangline.jobs.plan.conditions import current_condition
 from gangline.jobs.pods.replicas import Member
 from gangline.progress.line import Progress
@@ -36,7 +37,7 @@ class JobView:
         self.progress: dict[str, Progress] = {}
         self.curves: dict[str, list[Point]] = {}
         self.metric = ""
-        self.usage: dict[str, ReplicaUsage] = {}
+        self.usage: dict[str, ResourceUsage] = {}
         self.tails: dict[str, deque[str]] = {}
 
     def update_pod(self, replica: str, pod: Pod | None) -> None:

@@ -1,12 +1,12 @@
 """Draws a running job: a `JobFrame` in, lines of styled text out. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 import msgspec
 
 from gangline.api.core import ContainerStatus, Pod, PodPhase
 from gangline.cli.output.text import Span, StyledLine, clip_line, elapsed_text, number_text, plain_text
+from gangline.cli.resources.process_usage import ResourceUsage
 from gangline.progress.line import Progress
 from gangline.why.diagnosis.wording import count_phrase, signal_name
 
@@ -35,13 +35,6 @@ class RestartHistory(msgspec.Struct, frozen=True):
         return max(0, len(self.restarts_by_pod) - 1) + sum(self.restarts_by_pod.values())
 
 
-class ReplicaUsage(NamedTuple):
-    """What a replica uses: a share of one core, and bytes of memory."""
-
-    cpu: float
-    memory: int
-
-
 class ReplicaState(msgspec.Struct, frozen=True):
     """One replica of the job, now."""
 
@@ -51,7 +44,7 @@ class ReplicaState(msgspec.Struct, frozen=True):
     progress: Progress | None = None
     # The failure is shown for a moment, even if the replica runs again sooner.
     failed_recently: bool = False
-    usage: ReplicaUsage | None = None
+    usage: ResourceUsage | None = None
 
 
 class JobFrame(msgspec.Struct, frozen=True):
@@ -198,9 +191,9 @@ def plain_progress(progress: Progress) -> str:
     return "  ".join([*parts, *(f"{name} {number_text(value)}" for name, value in progress.metrics.items())])
 
 
-def usage_text(usage: ReplicaUsage) -> str:
+def usage_text(usage: ResourceUsage) -> str:
     """`  31 % cpu    44 MB   `, of constant width."""
-    return f"{usage.cpu * 100:4.0f} % cpu {usage.memory / 1e6:6.0f} MB   "
+    return f"{usage.cores * 100:4.0f} % cpu {usage.memory / 1e6:6.0f} MB   "
 
 
 def step_text(progress: Progress) -> str:

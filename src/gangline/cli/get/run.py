@@ -139,16 +139,16 @@ async def _jobs_block(client: Client, view: TableView) -> TableBlock:
         bodies = sorted(bodies, key=formats.sort_key(flags.sort_by))
     elif group.all_job_kinds:
         bodies = sorted(bodies, key=object_key)
-    now, reasons = SystemClock().now(), dict[Key, str]()
-    if any(map(job_rows.may_wait, bodies)):
-        # Imported here, because jobs that run do not need it.
-        from gangline.cli.output.pending_reasons import pending_reasons
+    now, pods = SystemClock().now(), dict[Key, job_rows.PodDetails]()
+    if any(map(job_rows.needs_pods, bodies)):
+        # Imported here, because most jobs do not need it.
+        from gangline.cli.output.pending_reasons import read_pod_details
 
-        reasons = await pending_reasons(client, bodies, view.namespace)
+        pods = await read_pod_details(client, bodies, view.namespace)
 
     def render(prefix_kind: bool) -> str:
         full_view = view._replace(prefix_kind=prefix_kind)
-        rows = [full_view.job_row(body, now, reasons) for body in bodies]
+        rows = [full_view.job_row(body, now, pods) for body in bodies]
         return _render(full_view.job_header(), rows, flags)
 
     return TableBlock(render, bool(bodies) or not group.queries[0].names, result.errors)

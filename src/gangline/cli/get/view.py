@@ -1,6 +1,6 @@
 """How `get` prints: its flags, the kinds printed in one table, and the cells of a row. Without click, to start fast."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -9,8 +9,7 @@ from gangline.cli.get.query import ObjectQuery, ServerTable, TableRow
 from gangline.cli.output import formats, job_rows, tables
 from gangline.cli.resources.lookup import JOB_KINDS, object_key, resource_name
 
-NO_REASONS: Mapping[Key, str] = {}
-REASON_COLUMN = job_rows.HEADER.index("REASON")
+NO_PODS: Mapping[Key, job_rows.PodDetails] = {}
 
 
 class GetFlags(NamedTuple):
@@ -69,15 +68,18 @@ class TableView(NamedTuple):
             "LABELS",
         )
 
-    def job_row(self, body: JSON, now: datetime, reasons: Mapping[Key, str] = NO_REASONS) -> list[str]:
-        """The cells of a job. `reasons`: why pending jobs wait, where the job's own status does not say it."""
-        row = job_rows.job_cells(body, now, wide=self.flags.wide)
-        if row[REASON_COLUMN] == job_rows.NONE:
-            row[REASON_COLUMN] = reasons.get(object_key(body), job_rows.NONE)
+    def job_row(self, body: JSON, now: datetime, pods: Mapping[Key, job_rows.PodDetails] = NO_PODS) -> list[str]:
+        """The cells of a job. `pods`: what the pods of jobs tell, where a job's own status does not."""
+        details = pods.get(object_key(body), job_rows.NO_DETAILS)
+        row = job_rows.job_cells(body, now, wide=self.flags.wide, pods=details)
         if self.prefix_kind and not self.group.all_job_kinds:
             row[0] = formats.object_name(body)
         kind = [body.get("kind", "")] if self.group.all_job_kinds else []
         return self._framed_cells(body["metadata"], [*kind, *row])
+
+    def without_ages(self, row: Sequence[str]) -> list[str]:
+        """The cells of a job that change only if something happens."""
+        return [cell for name, cell in zip(self.job_header(), row, strict=True) if name not in ("AGE", "DURATION")]
 
     def server_header(self, table: ServerTable) -> list[str]:
         """The titles of a table that the server made."""

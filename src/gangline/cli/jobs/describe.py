@@ -14,7 +14,9 @@ from gangline.cli.exit_codes import NOT_FOUND
 from gangline.cli.flags.commands import cli_command, completed_by
 from gangline.cli.flags.server_options import server_options
 from gangline.cli.output import event_rows, formats, job_rows, tables
+from gangline.cli.output.job_rows import NONE, PodDetails
 from gangline.cli.output.log_lines import printable_text
+from gangline.cli.output.pending_reasons import pod_details
 from gangline.cli.resources.job_state import conditions, job_state, replica_specs
 from gangline.cli.resources.lookup import EVENTS, ServerJob, find_job, is_builtin_kind
 from gangline.cli.resources.replicas import exit_text, list_replicas, pod_state, replica_name, restart_count
@@ -22,7 +24,6 @@ from gangline.kube.client import Client
 from gangline.progress.line import parse_progress
 
 MAX_EVENTS = 20
-NONE = "-"
 
 
 @cli_command()
@@ -58,34 +59,35 @@ def describe(words: tuple[str, ...], form: str, server: ServerOptions) -> int:
     return run_blocking(server, work, missing=NOT_FOUND)
 
 
-def describe_page(job: ServerJob, pods: Sequence[JSON], events: Iterable[JSON], now: datetime) -> str:
+def describe_page(job: ServerJob, pods: Sequence[JSON], events: Sequence[JSON], now: datetime) -> str:
     """The text that `describe` prints."""
     colour = tables.stdout_uses_colour()
+    own_events = [event for event in events if event_rows.is_about(event, job)]
     blocks = (
-        _header_section(job, now),
+        _header_section(job, pod_details(job.body, pods, own_events), now),
         _spec_section(job.body),
         _replicas_section(job, pods, now, colour=colour),
         _conditions_section(job.body, now, colour=colour),
         _failure_section(job.body, now),
-        _events_section(job, events, now, colour=colour),
+        _events_section(job, own_events, now, colour=colour),
     )
     return "\n".join(block for block in blocks if block)
 
 
-def _header_section(job: ServerJob, now: datetime) -> str:
+def _header_section(job: ServerJob, pods: PodDetails, now: datetime) -> str:
     body, metadata = job.body, job.body["metadata"]
     status = body.get("status") or {}
     start = job_rows.parse_timestamp(status.get("startTime"))
     completion = job_rows.parse_timestamp(status.get("completionTime"))
     ended = f"{human_duration(now - completion)} ago, after {job_rows.job_duration(body, now)}" if completion else ""
-    reason, queue = job_rows.job_reason(body, now), job_rows.queue_name(body)
+    reason, queue = job_rows.job_reason(body, now, pods), job_rows.queue_name(body)
     fields = {
         "Name": metadata["name"],
         "Namespace": metadata.get("namespace", ""),
         "Kind": f"{job.resource.kind} ({job.resource.api_version})",
         "Labels": _inline_text(metadata.get("labels") or {}),
         "State": job_state(body) + (f": {reason}" if reason != NONE else ""),
-        "Ready": job_rows.ready_text(body),
+        "Ready": job_rows.ready_text(body, pods),
         "Restarts": str(status.get("restarts") or 0),
         "Queue": queue if queue != NONE else "",
         "Created": f"{human_age(metadata.get('creationTimestamp'), now)} ago",
@@ -235,7 +237,7 @@ def _failure_section(body: JSON, now: datetime) -> str:
 
 
 def _events_section(job: ServerJob, events: Iterable[JSON], now: datetime, *, colour: bool) -> str:
-    matching = event_rows.sorted_events(event for event in events if event_rows.is_about(event, job))
+    matching = event_rows.sorted_events(events)
     omitted = len(matching) - MAX_EVENTS
     rows = [event_rows.event_row(event, now) for event in matching[-MAX_EVENTS:]]
     if not rows:

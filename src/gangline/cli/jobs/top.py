@@ -14,8 +14,9 @@ from gangline.cli.flags.commands import cli_command, completed_by
 from gangline.cli.flags.server_options import server_options_all
 from gangline.cli.output import tables
 from gangline.cli.resources.lookup import PODS, find_job
+from gangline.cli.resources.process_usage import ResourceUsage
 from gangline.cli.resources.replicas import JOB_NAME, pod_selector, sorted_pods
-from gangline.cli.resources.usage import ResourceUsage, measure_pods, quantity_value
+from gangline.cli.resources.usage import measure_pods, quantity_value
 from gangline.kube.client import Client
 
 HEADER = ("JOB", "POD", "NODE", "CPU(cores)", "MEMORY(bytes)", "OF LIMIT")

@@ -2,13 +2,20 @@
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from gangline.api.durations import human_age, human_duration
 from gangline.api.meta import JSON
-from gangline.cli.resources.job_state import GENERIC_EXIT_REASONS, STOPPED, conditions, job_state, replica_counts
+from gangline.cli.resources.job_state import (
+    GENERIC_EXIT_REASONS,
+    STOPPED,
+    conditions,
+    job_state,
+    replica_counts,
+    replica_specs,
+)
 
-# REASON is printed with and without `-o wide`: `job_reason`, or for pending jobs `pending_reasons`.
+# REASON is printed with and without `-o wide`: `job_reason`, or what the pods tell (`PodDetails`).
 HEADER = ("NAME", "STATE", "READY", "RESTARTS", "QUEUE", "AGE", "REASON")
 WIDE_HEADER = ("REPLICAS", "DURATION", "PHASE", "PROGRESS")
 PROGRESS_ANNOTATION = "training.gangline.dev/progress"
@@ -21,19 +28,36 @@ UNOBSERVED_AFTER = timedelta(seconds=10)
 """A job without conditions for longer than this has no operator; a younger one may just not have been reconciled."""
 
 
-def job_cells(job: JSON, now: datetime, *, wide: bool = False) -> list[str]:
+class PodDetails(NamedTuple):
+    """What the pods of a job tell beyond its status."""
+
+    # Why the job waits; empty if there is nothing to say.
+    reason: str = ""
+    # How many pods are ready; None if the pods were not looked at.
+    ready: int | None = None
+
+
+NO_DETAILS = PodDetails()
+
+
+def job_cells(job: JSON, now: datetime, *, wide: bool = False, pods: PodDetails = NO_DETAILS) -> list[str]:
     """One cell for each of `HEADER`, and of `WIDE_HEADER`."""
     metadata = job.get("metadata") or {}
     cells = [
         metadata.get("name", ""),
         job_state(job),
-        ready_text(job),
+        ready_text(job, pods),
         str((job.get("status") or {}).get("restarts") or 0),
         queue_name(job),
         human_age(metadata.get("creationTimestamp"), now),
-        job_reason(job, now),
+        job_reason(job, now, pods),
     ]
     return [*cells, replicas_text(job), job_duration(job, now), job_phase(job), progress_text(job)] if wide else cells
+
+
+def needs_pods(job: JSON) -> bool:
+    """Whether the status of a job alone may not tell how many replicas are ready, or what it waits for."""
+    return may_wait(job) or waits_for_kueue(job) or (job_state(job) == "Running" and _may_be_unready(job))
 
 
 def may_wait(job: JSON) -> bool:
@@ -42,18 +66,40 @@ def may_wait(job: JSON) -> bool:
     return state in WAITING_STATES or (state == "Running" and lacks_replicas(job))
 
 
-def ready_text(job: JSON) -> str:
-    """How many replicas run or have succeeded, of how many in the spec: `3/4`."""
+def waits_for_kueue(job: JSON) -> bool:
+    """Whether a job is suspended and in a queue of Kueue, which resumes it."""
+    return job_state(job) == "Suspended" and QUEUE_LABEL in ((job.get("metadata") or {}).get("labels") or {})
+
+
+def _may_be_unready(job: JSON) -> bool:
+    """Whether a pod of the job may run without being ready: a container restarts in place, has a probe, or has peers."""
+    for spec in replica_specs(job).values():
+        pod = (((spec or {}).get("template") or {}).get("spec")) or {}
+        containers = pod.get("containers") or ()
+        if (spec or {}).get("restartPolicy") in ("OnFailure", "Always") or len(containers) > 1:
+            return True
+        if any("readinessProbe" in container or "startupProbe" in container for container in containers):
+            return True
+    return False
+
+
+def ready_text(job: JSON, pods: PodDetails = NO_DETAILS) -> str:
+    """How many replicas are ready or have succeeded, of how many in the spec: `3/4`.
+
+    A job that succeeded is complete, also if some of its replicas were removed before they ended.
+    """
+    total = sum(replica_counts(job).values())
+    if job_state(job) == "Succeeded":
+        return f"{total}/{total}"
     statuses: Mapping[str, JSON] = (job.get("status") or {}).get("replicaStatuses") or {}
-    ready = sum(
-        ((status or {}).get("active") or 0) + ((status or {}).get("succeeded") or 0) for status in statuses.values()
-    )
-    return f"{ready}/{sum(replica_counts(job).values())}"
+    active = sum((status or {}).get("active") or 0 for status in statuses.values())
+    succeeded = sum((status or {}).get("succeeded") or 0 for status in statuses.values())
+    return f"{(active if pods.ready is None else pods.ready) + succeeded}/{total}"
 
 
-def lacks_replicas(job: JSON) -> bool:
-    """Whether the number of replicas that run or have succeeded differs from the spec."""
-    ready, _, total = ready_text(job).partition("/")
+def lacks_replicas(job: JSON, pods: PodDetails = NO_DETAILS) -> bool:
+    """Whether the number of replicas that are ready or have succeeded differs from the spec."""
+    ready, _, total = ready_text(job, pods).partition("/")
     return ready != total
 
 
@@ -115,28 +161,32 @@ def parse_timestamp(stamp: Any) -> datetime | None:
     return moment if moment is not None and moment.tzinfo is not None else None
 
 
-def job_reason(job: JSON, now: datetime) -> str:
+def job_reason(job: JSON, now: datetime, pods: PodDetails = NO_DETAILS) -> str:
     """Why a job waits, restarts or failed, in a few words; `-` if there is nothing to say."""
-    return next(_candidate_reasons(job, now), NONE)
+    return next(_candidate_reasons(job, now, pods), NONE)
 
 
-def _candidate_reasons(job: JSON, now: datetime) -> Iterator[str]:
+def _candidate_reasons(job: JSON, now: datetime, pods: PodDetails) -> Iterator[str]:
     """Reasons for the REASON column, most important first."""
     state = job_state(job)
     failure = (job.get("status") or {}).get("firstFailure")
+    if state == "Suspended" and pods.reason:
+        yield pods.reason
     if state in ("Succeeded", "Suspended", "Terminating"):
         return
     if state in ("Blocked", STOPPED):
         yield condition_message(job, state)
     if state == "Failed":
         yield failure_text(failure) if failure else condition_message(job, "Failed")
-    if failure and (state == "Restarting" or (state == "Running" and lacks_replicas(job))):
+    if failure and (state == "Restarting" or (state == "Running" and lacks_replicas(job, pods))):
         yield f"{failure_text(failure)}, restarting"
     if state == "Restarting":
         yield condition_message(job, "Restarting")
     created = parse_timestamp((job.get("metadata") or {}).get("creationTimestamp"))
     if not conditions(job) and created is not None and now - created > UNOBSERVED_AFTER:
         yield "no operator has seen it"
+    if pods.reason:
+        yield pods.reason
 
 
 def condition_message(job: JSON, condition_type: str) -> str:

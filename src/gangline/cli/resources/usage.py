@@ -3,15 +3,15 @@
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import msgspec
+from typing import Any
 
 from gangline.api.meta import JSON, Selector
 from gangline.api.quantity import Quantity
 from gangline.api.scheme import Resource
+from gangline.base.clock import SystemClock
 from gangline.base.errors import InputError
 from gangline.cli.connect.server import ServerTarget
+from gangline.cli.resources.process_usage import ResourceUsage, UsageSampler
 from gangline.kube.client import Client
 from gangline.kube.errors import NotFound, ServerError
 
@@ -23,24 +23,13 @@ METRICS_MISSING = (
 )
 
 
-class ResourceUsage(NamedTuple):
-    """The CPU cores and bytes of memory that a replica uses."""
-
-    cores: float = 0.0
-    memory: int = 0
-
-    def __add__(self, other: object) -> "ResourceUsage":
-        assert isinstance(other, ResourceUsage)
-        return ResourceUsage(self.cores + other.cores, self.memory + other.memory)
-
-
 async def measure_pods(
     client: Client, target: ServerTarget, selector: Selector, pods: Sequence[JSON]
 ) -> dict[str, ResourceUsage]:
     """The usage of pods by uid. Raises `InputError` if the pods are not on this machine and there is no metrics API."""
-    folder = _pods_folder(target)
-    if folder is not None:
-        return _measure_processes(folder, pods)
+    state = _node_state(target)
+    if state is not None:
+        return _measure_processes(state, pods)
     try:
         page = await client.list(POD_METRICS, selector)
     except (NotFound, ServerError) as error:
@@ -60,55 +49,21 @@ def _reported_usage(metrics: JSON) -> ResourceUsage:
     return total
 
 
-def _pods_folder(target: ServerTarget) -> Path | None:
-    """The folder in which the node of a local plane, or of a run in progress, keeps its pods."""
-    folder = target.plane_folder / "pods" / "pods" if target.plane_folder is not None else None
-    if target.run_folder is not None:
-        folder = target.run_folder / "pods"
-    return folder if folder is not None and folder.is_dir() else None
+def _node_state(target: ServerTarget) -> Path | None:
+    """The folder in which the node of a local plane, or of a run in progress, keeps its state."""
+    folder = target.plane_folder / "pods" if target.plane_folder is not None else target.run_folder
+    return folder if folder is not None and (folder / "pods").is_dir() else None
 
 
-def _measure_processes(folder: Path, pods: Sequence[JSON]) -> dict[str, ResourceUsage]:
-    """Measure the process trees of all pods over the same interval."""
-    import psutil
-
-    trees: dict[str, list[psutil.Process]] = {}
-    for pod in pods:
-        metadata = pod["metadata"]
-        pod_folder = folder / f"{metadata['namespace']}_{metadata['name']}_{metadata['uid']}"
-        trees[metadata["uid"]] = [process for pid in _running_pids(pod_folder) for process in _process_tree(pid)]
-    # psutil measures the CPU between two calls.
-    for processes in trees.values():
-        for process in processes:
-            _process_usage(process)
-    time.sleep(SAMPLE_SECONDS if any(trees.values()) else 0)
-    return {uid: sum(map(_process_usage, processes), ResourceUsage()) for uid, processes in trees.items() if processes}
-
-
-def _running_pids(pod_folder: Path) -> list[int]:
-    """The process ids of the containers of a pod that have not exited."""
-    runs = (run for run in pod_folder.glob("*/*.run") if not run.with_suffix(".exit").exists())
-    return [int(msgspec.json.decode(run.read_bytes())["pid"]) for run in runs]
-
-
-def _process_tree(pid: int) -> list[Any]:
-    import psutil
-
-    try:
-        process = psutil.Process(pid)
-        return [process, *process.children(recursive=True)]
-    except psutil.Error:
-        return []
-
-
-def _process_usage(process: Any) -> ResourceUsage:
-    """The CPU since the last call and the memory of a process; nothing if it has exited."""
-    import psutil
-
-    try:
-        return ResourceUsage(process.cpu_percent(None) / 100, process.memory_info().rss)
-    except psutil.Error:
-        return ResourceUsage()
+def _measure_processes(state: Path, pods: Sequence[JSON]) -> dict[str, ResourceUsage]:
+    """Measure the processes of the pods over one interval."""
+    clock = SystemClock()
+    sampler = UsageSampler(state, clock)
+    if not sampler.sample():
+        return {}
+    time.sleep(SAMPLE_SECONDS)
+    uids = {pod["metadata"]["uid"] for pod in pods}
+    return {uid: usage for uid, usage in sampler.sample_by_uid().items() if uid in uids}
 
 
 def quantity_value(quantity: Any) -> float:

@@ -24,9 +24,9 @@ from gangline.cli.follow.follower import Follower, JobDeleted, ProgressHook
 from gangline.cli.follow.log_sources import FileLogSource
 from gangline.cli.follow.outcome import RunOutcome
 from gangline.cli.follow.screen import Screen, SplitScreen, choose_screen
-from gangline.cli.follow.usage import UsageSampler
 from gangline.cli.manifests.server_errors import explained_error
 from gangline.cli.output.text import Span
+from gangline.cli.resources.process_usage import UsageSampler
 from gangline.cli.run.kept_files import ArtifactFolders, RunFolder, provide_artifacts, run_artifacts, state_artifacts
 from gangline.cli.run.record import RunRecorder, record_run
 from gangline.cli.run.request import RunJob, RunRequest, with_common_folder

@@ -7,15 +7,19 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from gangline.base.errors import InputError
+from gangline.base.files import last_lines
 from gangline.base.options import value_option
 from gangline.cli.flags.commands import cli_command
 from gangline.cli.flags.node_options import NodeOptions, node_options
 from gangline.local.paths import home_folder
+
+if TYPE_CHECKING:
+    from gangline.local.home import PlaneHome
 
 OPEN_BIND_WARNING = (
     "warning: the API server listens on {}: whoever reaches it and has the token runs commands here, as you; "
@@ -132,18 +136,29 @@ def _start_detached(folder: Path, arguments: list[str]) -> int:
     home = PlaneHome(folder)
     command = [sys.executable, "-m", "gangline", "up", "--dir", str(folder), *arguments]
     with home.log_file.open("ab") as log:
+        log_start = log.tell()
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, close_fds=True
         )
     deadline = time.monotonic() + TIMEOUT_SECONDS
     while home.lock.running_pid() != process.pid:
-        if process.poll() is not None or time.monotonic() > deadline:
-            lines = home.log_file.read_text(errors="replace").strip().splitlines() or [EMPTY_LOG_TEXT]
-            raise InputError(f"{home.folder}: the plane did not start: {lines[-1]}; see {home.log_file}")
+        timed_out = time.monotonic() > deadline
+        if timed_out or process.poll() is not None:
+            process.kill()
+            process.wait()
+            raise InputError(_start_failure(home, log_start, timed_out=timed_out))
         time.sleep(0.05)
     click.echo(f"control plane ready (process {process.pid})", err=True)
     click.echo(f"kubectl --kubeconfig {home.kubeconfig_file} get pods -A", err=True)
     return 0
+
+
+def _start_failure(home: "PlaneHome", log_start: int, *, timed_out: bool) -> str:
+    """Why the plane did not start: the last lines that it wrote, and where all of them are."""
+    what = f"was not ready after {TIMEOUT_SECONDS:g} s" if timed_out else "did not start"
+    lines = last_lines(home.log_file, start=log_start) or [EMPTY_LOG_TEXT]
+    text = f": {lines[0]}" if len(lines) == 1 else ":" + "".join(f"\n  {line}" for line in lines)
+    return f"{home.folder}: the plane {what}{text}\nits whole log: {home.log_file}"
 
 
 @cli_command()

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from gangline.cli.flags.commands import CliCommand
-from gangline.cli.main import COMMAND_ALIASES, COMMANDS, cli, run
+from gangline.cli.main import COMMAND_ALIASES, COMMAND_SECTIONS, COMMANDS, cli, run
 
 # A group of commands, and two with the flags of the Go programs they replace, whose help has another form.
 OTHER_CLASSES = {"new", "operator", "scheduler"}
@@ -34,12 +34,18 @@ def test_aliases_resolve_to_commands_and_are_not_listed() -> None:
 
 def test_help_lists_every_command_with_a_short_help() -> None:
     output = CliRunner().invoke(cli, ["--help"]).output
-    assert all(name in output and COMMANDS[name][1][:20] in output for name in COMMANDS)
+    assert all(f"\n  {name} " in output and COMMANDS[name][1][:20] in output for name in COMMANDS)
+    assert [title for title in COMMAND_SECTIONS if f"\n{title}:\n" not in output] == []
+
+
+def test_every_command_is_in_one_section_of_the_help() -> None:
+    assert sorted(name for names in COMMAND_SECTIONS.values() for name in names) == sorted(COMMANDS)
 
 
 def test_help_of_a_command_keeps_lines_of_examples_and_lists_server_options_apart() -> None:
     output = CliRunner().invoke(cli, ["get", "--help"]).output
-    assert "\n    gangline get jobs -w " in output
+    assert "\n  gangline get jobs -w " in output
+    assert output.index("Examples:") < output.index("Options:")
     assert output.index("Which server:") > output.index("--sort-by")
 
 
@@ -63,10 +69,7 @@ def test_the_help_of_every_command_has_an_example_and_its_exit_codes(name: str) 
         (("sumbit", "x"), "error: no such command: sumbit; did you mean submit? (see gangline --help)"),
         (("frobnicate",), "error: no such command: frobnicate (see gangline --help)"),
         (("logs",), "error: Missing argument 'JOB' (see gangline logs --help)"),
-        (
-            ("new", "operatr"),
-            "error: No such command 'operatr'. Did you mean 'operator'? (see gangline new --help)",
-        ),
+        (("new", "operatr"), "error: no such command: operatr; did you mean operator? (see gangline new --help)"),
     ],
 )
 def test_a_mistake_in_the_command_line_is_one_line_and_exit_code_1(

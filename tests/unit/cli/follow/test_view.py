@@ -10,7 +10,6 @@ from gangline.api.core import ContainerState, ContainerStateWaiting, ContainerSt
 from gangline.cli.follow.view import (
     JobFrame,
     ReplicaState,
-    ReplicaUsage,
     RestartHistory,
     job_lines,
     plain_progress,
@@ -19,6 +18,7 @@ from gangline.cli.follow.view import (
     updated_history,
 )
 from gangline.cli.output.text import duration_text, elapsed_text, number_text, plain_text
+from gangline.cli.resources.process_usage import ResourceUsage
 from gangline.progress.line import Progress
 from gangline.testing.builders import make_member
 
@@ -153,7 +153,7 @@ def test_the_bar_is_full_only_at_the_end(share: float, full: int) -> None:
 
 def test_usage_is_shown_where_there_is_room() -> None:
     replica = ReplicaState(
-        "worker-1", worker(), RestartHistory(), Progress(200, 400), usage=ReplicaUsage(0.31, 44_200_000)
+        "worker-1", worker(), RestartHistory(), Progress(200, 400), usage=ResourceUsage(0.31, 44_200_000)
     )
     assert "  31 % cpu     44 MB   step 200/400 ━━" in plain_text(replica_line(replica, 8, 110))
     assert "cpu" not in plain_text(replica_line(replica, 8, 80))

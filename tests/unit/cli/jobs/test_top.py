@@ -3,8 +3,8 @@
 from typing import Any
 
 from gangline.cli.jobs.top import sparkline, usage_rows
+from gangline.cli.resources.process_usage import ResourceUsage
 from gangline.cli.resources.replicas import JOB_NAME
-from gangline.cli.resources.usage import ResourceUsage
 
 
 def pod(name: str, memory: str = "") -> dict[str, Any]:

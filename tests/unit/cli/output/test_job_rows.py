@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gangline.cli.output.job_rows import job_cells, job_duration, job_reason, ready_text
+from gangline.cli.output.job_rows import PodDetails, job_cells, job_duration, job_reason, ready_text
 from gangline.cli.resources.job_state import job_state
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
@@ -39,6 +39,21 @@ def test_succeeded_replicas_count_as_ready() -> None:
         status={"replicaStatuses": {"PS": {"succeeded": 1}, "Worker": {"succeeded": 3}}},
     )
     assert (job_state(cells), ready_text(cells)) == ("Succeeded", "4/4")
+
+
+def test_a_job_that_succeeded_is_complete_although_its_workers_were_removed() -> None:
+    """The launcher of an MPIJob succeeds, and its workers are deleted while they run."""
+    cells = job("Created", "Succeeded", status={"replicaStatuses": {"PS": {"succeeded": 1}, "Worker": {}}})
+    assert ready_text(cells) == "4/4"
+
+
+def test_ready_counts_ready_pods_and_not_those_that_run() -> None:
+    running = job("Running", status={"replicaStatuses": {"PS": {"succeeded": 1}, "Worker": {"active": 3}}})
+    details = PodDetails("worker-0: not ready", 1)
+    cells = job_cells(running, NOW, pods=details)
+    assert (cells[2], cells[-1]) == ("2/4", "worker-0: not ready")
+    running["status"]["firstFailure"] = FAILURE
+    assert job_reason(running, NOW, details) == "worker-3 OOMKilled, restarting"
 
 
 def test_a_final_condition_is_the_state_whatever_came_after() -> None:

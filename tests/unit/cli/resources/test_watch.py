@@ -5,9 +5,11 @@ from contextlib import aclosing
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from gangline.api.meta import JSON, ListMeta, Selector
 from gangline.cli.resources.lookup import PODS
-from gangline.cli.resources.watch import MAX_RECONNECTS, WatchedObject, watch_objects
+from gangline.cli.resources.watch import MAX_RECONNECTS, Reconnects, WatchedObject, watch_objects
 from gangline.kube.errors import Gone, Status, StreamBroken, Unreachable
 from gangline.kube.pages import Page
 from gangline.kube.watch import ChangeType, ObjectChange
@@ -57,7 +59,7 @@ class NoWait:
 async def collect(script: Script, clock: NoWait | None = None) -> list[WatchedObject]:
     items: list[WatchedObject] = []
     try:
-        async with aclosing(watch_objects(script, PODS, WHERE, clock or NoWait())) as stream:  # type: ignore[arg-type]
+        async with aclosing(watch_objects(script, PODS, WHERE, Reconnects(clock=clock or NoWait()))) as stream:  # type: ignore[arg-type]
             async for change in stream:
                 items.append(change)  # noqa: PERF401 - kept although it raises
     except (Finished, Unreachable):
@@ -114,3 +116,20 @@ async def test_a_server_that_was_never_reachable_is_an_error_at_once() -> None:
     clock = NoWait()
     assert await collect(Script([Unreachable("away")], []), clock) == []
     assert clock.slept == 0
+
+
+async def test_without_a_limit_a_server_is_waited_for_and_both_is_printed_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    clock = NoWait()
+    reconnects = Reconnects(None, clock)  # type: ignore[arg-type]
+    await reconnects.wait(StreamBroken("cut"))
+    assert capsys.readouterr().err == ""
+    for _ in range(MAX_RECONNECTS + 2):
+        await reconnects.wait(Unreachable("away"))
+    reconnects.succeed()
+    reconnects.succeed()
+    assert capsys.readouterr().err.splitlines() == [
+        "the server does not answer; trying again until it does (Ctrl-C ends it)",
+        "connected again",
+    ]

@@ -9,8 +9,8 @@ from datetime import timedelta
 from pathlib import Path
 
 from gangline.api.meta import Key
-from gangline.cli.cleanup.processes import kill_pod, pod_pids
-from gangline.cli.follow.usage import UsageSampler
+from gangline.cli.cleanup.processes import kill_pod
+from gangline.cli.resources.process_usage import UsageSampler
 from gangline.node.checkpoint import RunRecord, StartRecord, StateFolder
 from gangline.testing.clock import FakeClock
 
@@ -51,16 +51,16 @@ async def test_cpu_is_the_share_of_a_core_between_two_samples(tmp_path: Path) ->
         assert running.stdout is not None
         running.stdout.readline()
         first = usage.sample()["job-worker-0"]
-        assert (first.cpu, first.memory > 1_000_000) == (0.0, True)
+        assert (first.cores, first.memory > 1_000_000) == (0.0, True)
         await clock.advance(timedelta(seconds=1))
         # The process sleeps now and uses no CPU.
-        assert usage.sample()["job-worker-0"].cpu < 0.2
+        assert usage.sample()["job-worker-0"].cores < 0.2
 
 
 def test_the_process_of_a_pod_is_found_and_killed(tmp_path: Path) -> None:
     with process(tmp_path, "import time; time.sleep(999)") as running:
-        assert list(pod_pids(tmp_path)) == [("job-worker-0", running.pid)]
+        assert list(UsageSampler(tmp_path, FakeClock()).sample_by_uid()) == ["u1"]
         assert kill_pod(tmp_path, Key("default", "other")) is None
         assert kill_pod(tmp_path, Key("default", "job-worker-0")) == running.pid
         assert running.wait(30) == -9
-    assert list(pod_pids(tmp_path)) == []
+    assert UsageSampler(tmp_path, FakeClock()).sample_by_uid() == {}

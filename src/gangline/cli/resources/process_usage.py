@@ -1,0 +1,84 @@
+"""The CPU and memory that pods use whose containers are processes of this machine."""
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+from gangline.base.clock import Clock
+from gangline.node.checkpoint import PodFolder, StateFolder
+
+
+class ResourceUsage(NamedTuple):
+    """The CPU cores and bytes of memory that a replica uses."""
+
+    cores: float = 0.0
+    memory: int = 0
+
+    def __add__(self, other: object) -> "ResourceUsage":
+        assert isinstance(other, ResourceUsage)
+        return ResourceUsage(self.cores + other.cores, self.memory + other.memory)
+
+
+class UsageSampler:
+    """Samples the processes of each pod. A container's process leads a session, so its children are counted with it."""
+
+    def __init__(self, state: Path, clock: Clock) -> None:
+        self._pods, self._clock = StateFolder(state), clock
+        # By the session leader's pid: the time of the last sample, and the CPU seconds used by then.
+        self._last_samples: dict[int, tuple[float, float]] = {}
+
+    def sample(self) -> dict[str, ResourceUsage]:
+        """The usage of each pod, by name. CPU is the average since the last sample, 0 at the first one."""
+        return {folder.key.name: usage for folder, usage in self._sample_pods()}
+
+    def sample_by_uid(self) -> dict[str, ResourceUsage]:
+        """The same, by the uid of the pod."""
+        return {folder.uid: usage for folder, usage in self._sample_pods()}
+
+    def _sample_pods(self) -> list[tuple[PodFolder, ResourceUsage]]:
+        sessions = _pids_by_session()
+        leaders = ((folder, live_pids(folder)) for folder in self._pods.pods())
+        return [
+            (folder, sum((self._container_usage(pid, sessions[pid]) for pid in pids), ResourceUsage()))
+            for folder, pids in leaders
+            if pids
+        ]
+
+    def _container_usage(self, leader: int, pids: Iterable[int]) -> ResourceUsage:
+        seconds, memory = _cpu_and_memory(pids)
+        now = self._clock.monotonic()
+        last_time, last_seconds = self._last_samples.get(leader, (now, seconds))
+        self._last_samples[leader] = (now, seconds)
+        cores = max(0.0, seconds - last_seconds) / (now - last_time) if now > last_time else 0.0
+        return ResourceUsage(cores, memory)
+
+
+def live_pids(folder: PodFolder) -> list[int]:
+    """The pids of the processes of a pod's containers that are alive."""
+    records = (files.start_record() for files in folder.all_runs() if files.lock.is_held())
+    return [record.pid for record in records if record is not None]
+
+
+def _pids_by_session() -> dict[int, list[int]]:
+    sessions: dict[int, list[int]] = defaultdict(list)
+    for pid in psutil.pids():
+        with suppress(ProcessLookupError, PermissionError):
+            sessions[os.getsid(pid)].append(pid)
+    return sessions
+
+
+def _cpu_and_memory(pids: Iterable[int]) -> tuple[float, int]:
+    """The sums of CPU seconds and bytes of memory of the processes."""
+    seconds, memory = 0.0, 0
+    for pid in pids:
+        with suppress(psutil.Error):
+            process = psutil.Process(pid)
+            times = process.cpu_times()
+            seconds += times.user + times.system
+            memory += process.memory_info().rss
+    return seconds, memory

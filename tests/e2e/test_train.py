@@ -1,6 +1,11 @@
 """`gangline.train`: functions and folders as jobs of this machine."""
 
+import os
+import pty
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +53,92 @@ def test_lines_are_followed_and_a_failure_explained(client: TrainingClient) -> N
 
     run = train(broken, framework="jax", client=client)
     assert next(iter(run.logs(follow=True))).text == "begin"
-    with pytest.raises(JobFailed, match="worker-0"):
+    with pytest.raises(JobFailed, match=r"RuntimeError: out of luck \(worker-0, rank 0\)") as failed:
         run.wait(timeout=60)
+    assert failed.value.log == ("begin",)
+    line = broken.__code__.co_firstlineno + 2
+    assert f'File "test_train.py", line {line}, in broken' in failed.value.__notes__[0]
     assert "out of luck" in " ".join(run.why().causes[0].evidence)
+
+
+def test_every_rank_returns_its_own_value(client: TrainingClient) -> None:
+    offset = {"by": 10}
+
+    def rank() -> tuple[int, int]:
+        import os
+
+        return int(os.environ["RANK"]) + offset["by"], int(os.environ["LOCAL_RANK"])
+
+    run = train(rank, replicas=3, client=client)
+    assert run.results(timeout=60) == [(10, 0), (11, 0), (12, 0)]
+    assert run.result() == (10, 0)
+    assert not any("gangline-result" in line.text for line in run.logs())
+
+
+def test_a_team_is_started_again_as_often_as_allowed(client: TrainingClient, tmp_path: Path) -> None:
+    marker = str(tmp_path / "tried")
+
+    def fails_once(parameters: dict[str, Any]) -> str:
+        import os
+        import pathlib
+
+        if os.environ["RANK"] == "0":
+            file = pathlib.Path(parameters["marker"])
+            tried = file.exists()
+            file.touch()
+            if not tried:
+                raise OSError("lost the disk")
+        return "trained"
+
+    run = train(fails_once, replicas=2, parameters={"marker": marker}, max_restarts=1, client=client)
+    assert run.wait(timeout=60).status.restarts == 1
+    with pytest.raises(ValueError, match="max_restarts: is -1"):
+        train(fails_once, max_restarts=-1, client=client)
+
+
+PROGRAM = """
+import gangline
+scale = [2]
+def fit(parameters):
+    return parameters["x"] * scale[0]
+print(gangline.train(fit, replicas=2, parameters={"x": 21}, local=True).results(timeout=60))
+try:
+    gangline.train(lambda: 1 / 0, local=True).wait(timeout=60)
+except gangline.JobFailed as failed:
+    print(failed.error_type, failed.rank)
+"""
+
+
+@pytest.mark.parametrize("way", ["-c", "stdin", "file"])
+def test_a_program_needs_no_file_and_no_main_guard(way: str, tmp_path: Path) -> None:
+    file = tmp_path / "program.py"
+    file.write_text(PROGRAM)
+    words = {"-c": ["-c", PROGRAM], "stdin": ["-"], "file": [str(file)]}[way]
+    done = subprocess.run(
+        [sys.executable, *words], input=PROGRAM, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.stdout == "[42, 42]\nZeroDivisionError 0\n"
+    assert done.stderr == ""
+
+
+def test_a_function_typed_into_a_repl_is_trained(tmp_path: Path) -> None:
+    lines = ["import gangline", "def fit(): return base + 2", "", "base = 40"]
+    lines += ["gangline.train(fit, local=True).result(timeout=60, show=False)", "exit()"]
+    leader, follower = pty.openpty()
+    environ = {**os.environ, "TERM": "dumb", "PYTHON_BASIC_REPL": "1", "HOME": str(tmp_path)}
+    with subprocess.Popen(
+        [sys.executable, "-q"], stdin=follower, stdout=follower, stderr=follower, cwd=tmp_path, env=environ
+    ):
+        os.close(follower)
+        os.write(leader, ("\n".join(lines) + "\n").encode())
+        screen = b""
+        with suppress(OSError):
+            while part := os.read(leader, 4096):
+                screen += part
+        os.close(leader)
+    text = screen.decode().replace("\r", "")
+    assert "\n42\n" in text
+    assert "Traceback" not in text
 
 
 def test_a_run_is_cancelled_twice_without_harm(client: TrainingClient) -> None:
@@ -74,7 +162,7 @@ def test_a_run_is_cancelled_twice_without_harm(client: TrainingClient) -> None:
         ((".", "python train.py"), {}, "command: write what to run in the folder"),
         ((".", ["x"]), {"packages": ["numpy"]}, "are for a function"),
         ((add,), {"replicas": 0}, "0 members; write 1 or more"),
-        ((add,), {"packages": ["no-such-thing==1"]}, "no-such-thing==1: not installed here"),
+        ((add,), {"packages": ["no-such-thing==1"], "parameters": {}}, "no-such-thing==1: not installed here"),
     ],
 )
 def test_mistakes_are_told_before_anything_starts(

@@ -4,9 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from gangline.api.kubeflow.training import Failure
 from gangline.base.errors import GanglineError, InputError
 from gangline.base.tasks import unwrap_exception_group
+from gangline.frameworks.ranks import rank_of
 from gangline.sdk.job import Job
+from gangline.sdk.outcome.python_errors import PythonError, job_error
 
 
 class TrainingError(RuntimeError):
@@ -14,15 +17,55 @@ class TrainingError(RuntimeError):
 
 
 class JobFailed(TrainingError):
-    """The job failed; `.job` is its last state."""
+    """The job failed: the exception of the replica that failed first, as far as it is known.
+
+    The traceback of the replica is a note of this exception, so Python shows it below the message.
+
+    Attributes:
+        job: the last state of the job.
+        replica: the replica that failed first, such as `worker-1`; empty if it is unknown.
+        rank: its rank; None if the framework has none.
+        exit_code: of its process; None if it never ran.
+        error_type: the type of the exception, such as `ValueError`; empty if it was no Python exception.
+        error_message: the message of the exception.
+        log: its last log lines before the traceback.
+    """
 
     def __init__(self, job: Job) -> None:
-        first = job.status.first_failure
-        replica = f": {first.replica} {first.reason or f'exit {first.exit_code}'}" if first is not None else ""
-        reason = next((condition.message for condition in job.status.conditions if condition.type == "Failed"), "")
-        name = f"{job.metadata.namespace}/{job.metadata.name}"
-        super().__init__(f"{job.kind} {name} failed{replica}. {reason}".strip())
-        self.job = job
+        failure = job.status.first_failure or Failure(replica="")
+        error = job_error(failure)
+        self.job, self.replica, self.exit_code = job, failure.replica, failure.exit_code
+        self.rank = rank_of(job.kind, job.replicas, failure.replica) if failure.replica else None
+        self.error_type, self.error_message, self.log = error.type, error.message, error.log
+        super().__init__("\n".join(_failure_lines(job, failure, error, self._place)))
+        if error.traceback:
+            self.add_note(f"in {self._place}:\n{error.traceback}")
+
+    def __reduce__(self) -> tuple[type["JobFailed"], tuple[Job]]:
+        return JobFailed, (self.job,)
+
+    @property
+    def _place(self) -> str:
+        """`worker-1, rank 2`."""
+        return self.replica if self.rank is None else f"{self.replica}, rank {self.rank}"
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows: the failure in the replica, not the lines of the client that waited for it."""
+        return [f"JobFailed: {self}", *getattr(self, "__notes__", ())]
+
+
+def _failure_lines(job: Job, failure: Failure, error: PythonError, place: str) -> list[str]:
+    name = f"{job.kind} {job.metadata.namespace}/{job.metadata.name}"
+    condition = next((condition.message for condition in job.status.conditions if condition.type == "Failed"), "")
+    if error.type:
+        message = f"{error.type}: {error.message}" if error.message else error.type
+        lines = [f"{message} ({place})", condition or f"{name} failed."]
+    else:
+        how = f": {place} {failure.reason or f'exit {failure.exit_code}'}" if failure.replica else ""
+        lines = [f"{name} failed{how}. {condition}".rstrip()]
+    if error.log:
+        lines += [f"last lines of {failure.replica}:", *(f"  {line}" for line in error.log)]
+    return lines
 
 
 @asynccontextmanager

@@ -1,8 +1,8 @@
 """`gangline.train`: run a function or a folder as a distributed job."""
 
-import json
 import re
 import secrets
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -10,13 +10,15 @@ from typing import Any, Self
 
 from gangline.api.kubeflow.kinds import JAXJOB, PADDLEJOB, PYTORCHJOB, TFJOB, XGBOOSTJOB
 from gangline.api.kubeflow.training import JobKind
-from gangline.sdk.build.function_source import RESULT_PREFIX, function_program, program_command
+from gangline.frameworks.ranks import rank_of
+from gangline.sdk.build.function_source import FunctionProgram, display_name, function_program, program_command
 from gangline.sdk.build.jobs import Replica, build_job, replica_counts
 from gangline.sdk.build.pod_templates import escaped_word
 from gangline.sdk.client import TrainingClient
 from gangline.sdk.errors import JobFailed, TrainingError
 from gangline.sdk.job import Job
 from gangline.sdk.logs import JobLogLine
+from gangline.sdk.outcome.results import FunctionResult, is_result_line, parse_results
 from gangline.sdk.progress_display import progress_display
 
 FRAMEWORK_KINDS = {
@@ -26,8 +28,9 @@ FRAMEWORK_KINDS = {
     "xgboost": XGBOOSTJOB,
     "paddle": PADDLEJOB,
 }
-DEFAULT_IMAGE = "python:3.12-slim"
-"""The image if none is given. A local plane runs processes of this machine, so there it is only a name."""
+DEFAULT_IMAGE = f"python:{sys.version_info[0]}.{sys.version_info[1]}-slim"
+"""The image if none is given: your Python. A local plane runs processes of this machine, so there it is only a name."""
+_PYTHON_IMAGE = re.compile(r"(?:^|/)python:(?P<version>3\.\d+)")
 
 
 class Run:
@@ -74,21 +77,52 @@ class Run:
         else:
             texts, _ = self._client.get_job_logs(self.name, is_master=False, **self._job_arguments)
             lines = (JobLogLine(pod, line) for pod, text in texts.items() for line in text.splitlines())
-        return (line for line in lines if RESULT_PREFIX not in line.text)
+        return (line for line in lines if not is_result_line(line.text))
 
     def result(self, timeout: float | None = None, *, show: bool | None = None) -> Any:
-        """The return value of the function in the leading replica. Waits and raises as `wait` does."""
-        if not self._returns_result:
-            raise TypeError("a folder returns nothing; read .logs(), or what it wrote")
-        self.wait(timeout, show=show)
+        """The return value of the function in rank 0. Waits and raises as `wait` does.
+
+        On a local plane any value that can be pickled comes back; from a cluster numbers, texts, lists and dicts, because
+        a pickle from elsewhere can run code here. Raises `TypeError` for other values.
+        """
+        self._wait_for_results(timeout, show)
         texts, _ = self._client.get_job_logs(self.name, is_master=True, **self._job_arguments)
         if not texts:
             texts, _ = self._client.get_job_logs(self.name, replica_index=0, **self._job_arguments)
-        for text in texts.values():
-            for line in reversed(text.splitlines()):
-                if RESULT_PREFIX in line:
-                    return json.loads(line.partition(RESULT_PREFIX)[2])
-        raise TrainingError(f"job {self.name}: its leader told no result; was its log cut off?")
+        ordered = sorted(self._ranked_results(texts).items())
+        if not ordered:
+            raise TrainingError(f"job {self.name}: its leader has printed no result; was its log cut off?")
+        return ordered[0][1].load(trusted=self._client.is_local())
+
+    def results(self, timeout: float | None = None, *, show: bool | None = None) -> list[Any]:
+        """The return values of all ranks, in order. Waits for all of them; raises as `result` does.
+
+        A job has succeeded when its leader has, so the others may take longer.
+        """
+        self._wait_for_results(timeout, show)
+        lines: dict[str, list[str]] = {}
+        for line in self._client.follow_logs(self.name, **self._job_arguments):
+            lines.setdefault(line.pod, []).append(line.text)
+        texts = {pod: "\n".join(pod_lines) for pod, pod_lines in lines.items()}
+        trusted = self._client.is_local()
+        return [result.load(trusted=trusted) for _, result in sorted(self._ranked_results(texts).items())]
+
+    def _wait_for_results(self, timeout: float | None, show: bool | None) -> None:
+        if not self._returns_result:
+            raise TypeError("a folder returns nothing; read .logs(), or what it wrote")
+        self.wait(timeout, show=show)
+
+    def _ranked_results(self, texts: Mapping[str, str]) -> dict[tuple[int, int], FunctionResult]:
+        """The results by rank, and within a rank by replica. A process that was restarted has returned last."""
+        found: dict[tuple[int, int], FunctionResult] = {}
+        for number, pod in enumerate(sorted(texts, key=_pod_order)):
+            replica = pod.removeprefix(f"{self.name}-")
+            for result in parse_results(texts[pod].splitlines()):
+                rank = result.rank
+                if rank is None:
+                    rank = rank_of(self._job.kind, self._job.replicas, replica)
+                found[(number if rank is None else rank, number)] = result
+        return found
 
     def why(self) -> Any:
         """A report about why the job waits or failed."""
@@ -132,12 +166,13 @@ def train(
     replicas: int = 1,
     name: str | None = None,
     parameters: Mapping[str, Any] | None = None,
-    image: str = DEFAULT_IMAGE,
+    image: str | None = None,
     resources: Any = None,
     packages: Sequence[str] = (),
     env: Any = None,
     volumes: Mapping[str, str] | None = None,
     restart_policy: str = "Never",
+    max_restarts: int | None = None,
     namespace: str | None = None,
     client: TrainingClient | None = None,
     **connection: Any,
@@ -145,18 +180,20 @@ def train(
     """Run a function, or a command in a folder, as a distributed job. Returns a handle when the job is created.
 
     Args:
-        what: a function, which is sent as its source, or a folder, which is copied without what `.gitignore` excludes.
+        what: a function from anywhere (a module, a notebook, a REPL), or a folder, which is copied without what
+            `.gitignore` excludes.
         command: for a folder, the command to run in it: `["python", "train.py"]`.
         framework: pytorch, tensorflow, jax, xgboost or paddle.
         replicas: the number of replicas, with the master if the framework has one.
         name: the name of the job; by default generated from that of the function or folder.
-        parameters: the argument of the function, as a dict.
-        image: the image of the replicas; on a local plane it is only a name.
+        parameters: the argument of the function, as a dict; or its arguments by name if it takes several.
+        image: the image of the replicas, by default that of your Python version; on a local plane it is only a name.
         resources: of each replica: `{"cpu": 2, "memory": "4Gi", "gpu": 1}`.
         packages: for a function, packages that pip installs first. On a local plane they must be installed already.
         env: environment variables, as a dict.
         volumes: claims by mount path.
         restart_policy: Never, OnFailure, Always or ExitCode.
+        max_restarts: how often all replicas are started again after one has failed.
         namespace: the namespace of the job; by default that of the client.
         client: the client to use; by default a new one with `connection` as arguments.
         connection: arguments of `TrainingClient`: `context`, `local` and so on.
@@ -165,26 +202,35 @@ def train(
     """
     kind = _framework_kind(framework)
     counts = replica_counts(kind, replicas)
-    words, folder = _command_and_folder(
-        what, command, parameters, packages, torchrun=kind is PYTORCHJOB and replicas > 1
-    )
+    if max_restarts is not None and max_restarts < 0:
+        raise ValueError(f"max_restarts: is {max_restarts}; write 0 or more")
+    program, folder = None, None
+    if callable(what):
+        program = _function_program(what, command, parameters)
+        words = program_command(program.text, packages=packages)
+    else:
+        words, folder = _folder_command(what, command, parameters, packages)
     used_client = client if client is not None else TrainingClient(**connection)
     try:
-        if packages and used_client.is_local():
+        is_local = used_client.is_local()
+        if packages and is_local:
             _require_installed(packages)
+        if program is not None and program.is_pickled and not is_local:
+            _require_same_python(image or DEFAULT_IMAGE, display_name(what))  # type: ignore[arg-type]
         specs = {
             replica_type: Replica(
-                image,
+                image or DEFAULT_IMAGE,
                 words,
                 replicas=count,
                 resources=resources,
                 env=env,
                 volumes=volumes,
-                restart_policy=restart_policy,
+                restart_policy="OnFailure" if max_restarts else restart_policy,
             )
             for replica_type, count in counts.items()
         }
-        job = build_job(kind, name or _generated_name(what), specs)
+        run_policy = {"backoffLimit": max_restarts, "restartScope": "Job"} if max_restarts else {}
+        job = build_job(kind, name or _generated_name(what), specs, run_policy=run_policy)
         if folder is None:
             job = used_client.create_job(job, namespace=namespace)
         else:
@@ -202,20 +248,18 @@ def _framework_kind(name: str) -> JobKind:
     return FRAMEWORK_KINDS[name]
 
 
-def _command_and_folder(
-    what: Callable[..., Any] | str | Path,
-    command: Sequence[str],
-    parameters: Mapping[str, Any] | None,
-    packages: Sequence[str],
-    *,
-    torchrun: bool,
-) -> tuple[list[str], Path | None]:
-    """The command of a replica, and the folder to ship, if any. Raises `ValueError`."""
-    if callable(what):
-        if command:
-            raise ValueError("command: is for a folder; a function is run by itself")
-        source = function_program(what, parameters, returns=True)
-        return program_command(source, packages=packages, launcher=("torchrun",) if torchrun else ()), None
+def _function_program(
+    function: Callable[..., Any], command: Sequence[str], parameters: Mapping[str, Any] | None
+) -> FunctionProgram:
+    if command:
+        raise ValueError("command: is for a folder; a function is run by itself")
+    return function_program(function, parameters, returns=True)
+
+
+def _folder_command(
+    what: str | Path, command: Sequence[str], parameters: Mapping[str, Any] | None, packages: Sequence[str]
+) -> tuple[list[str], Path]:
+    """The command of a replica, and the folder to ship. Raises `ValueError`."""
     folder = Path(what)
     if not folder.is_dir():
         raise ValueError(f"{folder}: is no folder; write one, or a function")
@@ -224,6 +268,16 @@ def _command_and_folder(
     if parameters is not None or packages:
         raise ValueError("parameters, packages: are for a function; a folder's command has its own arguments")
     return [escaped_word(word) for word in command], folder.resolve()
+
+
+def _require_same_python(image: str, name: str) -> None:
+    found = _PYTHON_IMAGE.search(image)
+    here = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    if found is not None and found["version"] != here:
+        raise ValueError(
+            f"image: {image} has Python {found['version']}, and {name} must be sent as a pickle of Python {here}; "
+            f"write {DEFAULT_IMAGE}, or let {name} import what it uses itself: then it is sent as source"
+        )
 
 
 def _require_installed(packages: Sequence[str]) -> None:
@@ -242,6 +296,12 @@ def _normalized_name(name: str) -> str:
 
 
 def _generated_name(what: Callable[..., Any] | str | Path) -> str:
-    word = getattr(what, "__name__", "") if callable(what) else Path(what).resolve().name
+    word = display_name(what) if callable(what) else Path(what).resolve().name
     name = re.sub(r"[^a-z0-9]+", "-", word.lower()).strip("-")[:40] or "job"
     return f"{name if name[0].isalpha() else f'job-{name}'}-{secrets.token_hex(3)}"
+
+
+def _pod_order(pod: str) -> tuple[str, int]:
+    """Replica types in the order of the alphabet, Master before Worker; replicas by number."""
+    name, _, index = pod.rpartition("-")
+    return name, int(index) if index.isdigit() else 0

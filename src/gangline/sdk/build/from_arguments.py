@@ -60,7 +60,7 @@ def _replica_factory(arguments: Mapping[str, Any], kind: JobKind, image: str) ->
     if arguments["train_func"] is not None:
         several = arguments["num_workers"] > 1 or arguments["num_procs_per_worker"] is not None
         command = program_command(
-            function_program(arguments["train_func"], arguments["parameters"]),
+            function_program(arguments["train_func"], arguments["parameters"]).text,
             packages=arguments["packages_to_install"] or (),
             index=arguments["pip_index_url"],
             launcher=("torchrun",) if kind is PYTORCHJOB and several else (),

@@ -9,10 +9,13 @@ import sys
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Generator, Iterator
+from typing import NoReturn
 
 import hypothesis
+import psutil
 import pytest
 
+from gangline.base.host_features import PORTABLE_VARIABLE
 from support.requirements import skip_or_fail
 from support.servers.real import RealServer, find_assets
 
@@ -79,6 +82,20 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def own_state_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
     """No test reads what the user's own runs left, or leaves anything among it."""
     os.environ["GANGLINE_HOME"] = str(tmp_path_factory.mktemp("home"))
+
+
+@pytest.fixture(params=["linux", "portable"])
+def each_host(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The test runs twice: as on Linux, and with what only Linux has switched off, as on macOS."""
+
+    def forbidden(process: psutil.Process) -> NoReturn:
+        raise psutil.AccessDenied(process.pid)
+
+    host = str(request.param)
+    if host == "portable":
+        monkeypatch.setenv(PORTABLE_VARIABLE, "1")
+        monkeypatch.setattr(psutil.Process, "memory_full_info", forbidden)
+    return host
 
 
 @pytest.fixture(scope="session")

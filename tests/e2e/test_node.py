@@ -36,6 +36,8 @@ from support.cluster.node import (
 from support.servers.node_api import NodeApi, command_pod, default_key, serve_http, shell_command
 from support.waiting import wait_until
 
+pytestmark = pytest.mark.usefixtures("each_host")
+
 
 @pytest.fixture
 def api() -> NodeApi:

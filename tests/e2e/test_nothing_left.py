@@ -15,15 +15,22 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
+import pytest
 
 ENDINGS = ("success", "failure", "interrupt", "kill")
 ROUNDS = max(1, int(os.environ.get("GANGLINE_RUNS", "4")) // len(ENDINGS))
 PATIENCE = 60.0  # seconds
 MARK = "GANGLINE_TEST_RUN"
-LASTING = "import time; print('up', flush=True); time.sleep(600)"
+LASTING = (
+    "import subprocess, time; subprocess.Popen(['sleep', '600'], start_new_session=True); "
+    "print('up', flush=True); time.sleep(600)"
+)
 PROGRAMS = {
-    # Children of its own, and a temporary file that it forgets.
-    "success": "import subprocess, tempfile; tempfile.mkstemp(); subprocess.Popen(['sleep', '600']); print('up')",
+    # Children of its own, one of which leaves the session, and a temporary file that it forgets.
+    "success": (
+        "import subprocess, tempfile; tempfile.mkstemp(); subprocess.Popen(['sleep', '600']); "
+        "subprocess.Popen(['sleep', '600'], start_new_session=True); print('up')"
+    ),
     "failure": "print('up'); raise SystemExit(3)",
     "interrupt": LASTING,
     "kill": LASTING,
@@ -135,6 +142,7 @@ def wait_until(true: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.usefixtures("each_host")
 def test_nothing_is_left_of_runs_that_ended_in_every_way(tmp_path: Path) -> None:
     place = Place(tmp_path)
     chosen = random.Random(0)

@@ -11,6 +11,7 @@ import psutil
 
 from gangline.api.core import ObjectReference, Pod, is_terminal_phase
 from gangline.base.clock import Clock
+from gangline.base.host_features import raise_open_files_limit
 from gangline.base.tasks import run_all, run_every
 from gangline.kube.client import Client
 from gangline.kube.config.access import PlaneAccess
@@ -90,6 +91,7 @@ class LocalKubelet:
 
     async def run(self) -> None:
         """Run every pod that is bound to this node, until cancelled."""
+        raise_open_files_limit()
         await self._pods.wait_for_sync()
         try:
             async with asyncio.TaskGroup() as group:

@@ -16,7 +16,7 @@ from gangline.base.clock import Clock
 from gangline.kube.client import Client
 from gangline.kube.errors import AlreadyExists, KubeError, NotFound
 from gangline.node.environment import HOST_IP
-from gangline.node.settings import NodeSettings
+from gangline.node.settings import PROCESS_RUNTIME, NodeSettings
 
 log = logging.getLogger(__name__)
 
@@ -33,17 +33,24 @@ READY_CONDITIONS = (
 )
 
 
-def node_body(name: str) -> JSON:
+def operating_system(runtime: str) -> str:
+    """The system that containers see. Those of a container engine are always Linux's; on macOS it has a machine."""
+    return platform.system().lower() if runtime == PROCESS_RUNTIME else "linux"
+
+
+def node_body(name: str, runtime: str = PROCESS_RUNTIME) -> JSON:
     """The Node object to create."""
     labels = {
         "kubernetes.io/hostname": name,
-        "kubernetes.io/os": platform.system().lower(),
+        "kubernetes.io/os": operating_system(runtime),
         "kubernetes.io/arch": {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine()),
     }
     return {"metadata": {"name": name, "labels": labels}, "spec": {}}
 
 
-def node_status(capacity: Mapping[str, Quantity], before: tuple[Condition, ...], now: datetime) -> JSON:
+def node_status(
+    capacity: Mapping[str, Quantity], before: tuple[Condition, ...], now: datetime, runtime: str = PROCESS_RUNTIME
+) -> JSON:
     """The status of a ready node. The transition time of an unchanged condition is kept."""
     amounts = {resource: str(amount) for resource, amount in capacity.items()}
     return {
@@ -54,7 +61,7 @@ def node_status(capacity: Mapping[str, Quantity], before: tuple[Condition, ...],
         "conditions": _condition_bodies(READY_CONDITIONS, before, now),
         "nodeInfo": {
             "architecture": platform.machine(),
-            "operatingSystem": platform.system().lower(),
+            "operatingSystem": operating_system(runtime),
             "kernelVersion": platform.release(),
             "osImage": platform.platform(),
             "containerRuntimeVersion": f"process://{__version__}",
@@ -148,11 +155,11 @@ class NodeRegistration:
             node = await self._client.get(Node, self._key)
         except NotFound:
             try:
-                node = await self._client.create(Node, node_body(self._key.name))
+                node = await self._client.create(Node, node_body(self._key.name, self._settings.runtime))
             except AlreadyExists:
                 node = await self._client.get(Node, self._key)
         self._uid = node.metadata.uid
-        status = node_status(self._capacity, node.status.conditions, self._clock.now())
+        status = node_status(self._capacity, node.status.conditions, self._clock.now(), self._settings.runtime)
         if self._settings.kubelet_port:
             status["daemonEndpoints"] = {"kubeletEndpoint": {"Port": self._settings.kubelet_port}}
         node = await self._client.patch(Node, self._key, {"status": status}, subresource="status")

@@ -1,7 +1,6 @@
 """Node settings from command-line options, and the runtime for settings. Invalid options fail before the start."""
 
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -31,8 +30,6 @@ def node_settings(
         engine_program(runtime)
     if images is not None:
         ImageMappings.load(images)
-    if network == ISOLATED_NETWORK and sys.platform != "linux":
-        raise InputError("--network isolated: needs Linux; leave it out to share loopback")
     if network == ISOLATED_NETWORK and runtime != PROCESS_RUNTIME:
         raise InputError(f"--network isolated: is for processes; leave it out with --runtime {runtime}")
     if network == ISOLATED_NETWORK:

@@ -1,13 +1,16 @@
 """The machine's capacity, devices given out to containers, and memory limits."""
 
 import os
+import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 
 from gangline.api.quantity import ZERO, Quantity, QuantityFormat, parse_resources
 from gangline.base.errors import InputError
+from gangline.base.host_features import has_linux_features
 
 GPU = "nvidia.com/gpu"
 MAX_PODS = "110"
@@ -43,8 +46,9 @@ def parse_capacity(texts: Iterable[str]) -> dict[str, str]:
 
 def _cpus() -> int:
     # CPUs that this process may use: a container or taskset may allow fewer than the machine has.
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+    if sys.platform == "linux" and has_linux_features():
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _kibibytes(amount: int) -> Quantity:
@@ -110,7 +114,11 @@ def resident_memory(roots: Iterable[int]) -> dict[int, int]:
 
 
 def proportional_memory(root: int) -> int:
-    """Bytes of a process and its descendants, shared pages divided between their users. Blocking."""
+    """Bytes of a process and its descendants, shared pages divided between their users. Blocking.
+
+    Where that is not measured, pages of one process alone count; where that is forbidden (macOS, unless you are root),
+    all resident pages.
+    """
     total = 0
     try:
         process = psutil.Process(root)
@@ -118,11 +126,12 @@ def proportional_memory(root: int) -> int:
     except psutil.Error:
         return 0
     for process in family:
-        try:
-            info = process.memory_full_info()
-        except psutil.Error:
-            continue
-        total += getattr(info, "pss", info.uss)
+        with suppress(psutil.Error):
+            try:
+                info = process.memory_full_info()
+                total += getattr(info, "pss", info.uss)
+            except psutil.AccessDenied:
+                total += process.memory_info().rss
     return total
 
 

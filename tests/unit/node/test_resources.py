@@ -1,13 +1,17 @@
 """Capacity, devices and memory."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import NoReturn
 
+import psutil
 import pytest
 
 from gangline.api.quantity import Quantity, QuantityError
 from gangline.base.errors import InputError
+from gangline.base.host_features import PORTABLE_VARIABLE
 from gangline.node.resources import (
     DeviceManager,
     MemoryCgroup,
@@ -93,6 +97,24 @@ def test_memory_shared_with_children_is_counted_once() -> None:
         process.stdout.readline()
         assert resident_memory([process.pid])[process.pid] > 300_000_000
         assert processes_over_limit({process.pid: 250_000_000}) == {}
+
+
+def test_where_private_memory_may_not_be_measured_resident_memory_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """macOS forbids it to everybody but root."""
+
+    def forbidden(process: psutil.Process) -> NoReturn:
+        raise psutil.AccessDenied(process.pid)
+
+    monkeypatch.setattr(psutil.Process, "memory_full_info", forbidden)
+    me = os.getpid()
+    assert processes_over_limit({me: 1_000_000})[me] > 1_000_000
+
+
+def test_capacity_without_affinity_counts_all_cores(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(PORTABLE_VARIABLE, "1")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 12)
+    assert machine_capacity({}, tmp_path)["cpu"] == Quantity.of("12")
 
 
 def test_a_process_that_is_gone_has_no_memory() -> None:

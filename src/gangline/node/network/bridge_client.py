@@ -1,5 +1,6 @@
 """The node's connection to the bridge process, which holds the network of pods."""
 
+import errno
 import json
 import os
 import socket
@@ -14,6 +15,7 @@ from typing import Any
 import psutil
 
 from gangline.base.errors import GanglineError
+from gangline.base.host_features import has_linux_features
 from gangline.node.network.bridge import MAX_MESSAGE_BYTES, socket_path
 
 TIMEOUT_SECONDS = 10.0
@@ -63,6 +65,8 @@ class BridgeClient:
 
     def open(self) -> None:
         """Connect to the bridge; start it if none runs. Idempotent. Raises `NetworkUnavailable`."""
+        if not has_linux_features():
+            raise NetworkUnavailable("pods cannot have networks here: only Linux has them")
         if self._socket is None:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._socket = self._connect() or self._start_bridge()
@@ -125,6 +129,8 @@ class BridgeClient:
 
 def _peer_pid(connection: socket.socket) -> int:
     """The pid of the process at the other end."""
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    pid: int = struct.unpack("3i", credentials)[0]
-    return pid
+    if sys.platform == "linux":
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        pid: int = struct.unpack("3i", credentials)[0]
+        return pid
+    raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))

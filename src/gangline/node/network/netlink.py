@@ -3,9 +3,11 @@
 All functions raise OSError.
 """
 
+import errno
 import os
 import socket
 import struct
+import sys
 
 RTM_NEWLINK, RTM_DELLINK, RTM_NEWADDR = 16, 17, 20
 NLM_F_REQUEST, NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL = 1, 4, 0x400, 0x200
@@ -89,10 +91,16 @@ def _c_string(text: str) -> bytes:
 def _request(kind: int, body: bytes, flags: int = 0) -> None:
     """Send one request. Raises OSError if the kernel refuses it."""
     head = struct.pack("IHHII", 16 + len(body), kind, flags | NLM_F_REQUEST | NLM_F_ACK, 1, 0)
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
+    with _netlink_socket() as kernel:
         kernel.bind((0, 0))
         kernel.send(head + body)
         reply = kernel.recv(65536)
     (code,) = struct.unpack_from("i", reply, 16)
     if code:
         raise OSError(-code, os.strerror(-code))
+
+
+def _netlink_socket() -> socket.socket:
+    if sys.platform == "linux":
+        return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
+    raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))

@@ -11,17 +11,19 @@ from contextlib import suppress
 from pathlib import Path
 
 from gangline.api.kubeflow.training import JOB_NAME
+from gangline.base.host_features import has_linux_features
 from gangline.node.pod_types import RunPod
 
-UNMAPPED_PREFIXES = ("/dev/shm", "/")  # noqa: S108 - a mount point
-"""Mount points that exist on every machine; programs expect the machine's own."""
+SHARED_MEMORY_MOUNT = "/dev/shm"  # noqa: S108 - a mount point
 
 
 class PathMapping:
     """Path prefixes of a container and their paths on this machine. The longest prefix wins."""
 
     def __init__(self, prefixes: Mapping[str, Path]) -> None:
-        mapped = {prefix.rstrip("/"): path for prefix, path in prefixes.items() if prefix not in UNMAPPED_PREFIXES}
+        # Programs expect the machine's own shared memory. macOS has none that is a folder.
+        unmapped = {"/", SHARED_MEMORY_MOUNT} if has_linux_features() else {"/"}
+        mapped = {prefix.rstrip("/"): path for prefix, path in prefixes.items() if prefix not in unmapped}
         self._host_paths = {prefix: str(path) for prefix, path in mapped.items() if prefix}
         longest = sorted(self._host_paths, key=len, reverse=True)
         # A prefix matches at the beginning of a path, as whole names: /data matches neither /data2 nor /my/data.

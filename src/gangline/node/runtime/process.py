@@ -11,8 +11,10 @@ from datetime import timedelta
 from pathlib import Path
 
 import msgspec
+import psutil
 
 from gangline.base.clock import Clock
+from gangline.base.host_features import has_linux_features
 from gangline.node.checkpoint import RunFiles, RunRecord
 from gangline.node.runtime import shim
 from gangline.node.runtime.runtime import ProcessSpec, StartFailed
@@ -172,6 +174,7 @@ def _shim_spec(spec: ProcessSpec, program: str, record: RunRecord, files: RunFil
         "lock": lock,
         "progress": str(files.progress_file),
         "scratch": record.scratch,
+        "psutil_folder": "" if has_linux_features() else str(Path(psutil.__file__).parent.parent),
         "isolation": None if spec.isolation is None else msgspec.structs.asdict(spec.isolation),
         "kill": spec.kill or None,
         "inspect": spec.inspect or None,

@@ -1,10 +1,10 @@
 """Containers as processes of this machine: without image and mounts; paths are rewritten where the node sees them."""
 
 import os
-import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from gangline.base.host_features import LOOPBACK_INTERFACE
 from gangline.kube.config.access import PlaneAccess
 from gangline.node.checkpoint import StateFolder
 from gangline.node.environment import expand
@@ -16,8 +16,6 @@ from gangline.node.runtime.paths import ARTIFACTS_VARIABLE, PathMapping, ensure_
 from gangline.node.runtime.process import MARK_VARIABLE
 from gangline.node.runtime.runtime import ContainerConfig, ContainerTarget, ProcessSpec
 from gangline.node.settings import NodeSettings
-
-LOOPBACK_INTERFACE = "lo" if sys.platform == "linux" else "lo0"
 
 
 class ProcessRuntime:

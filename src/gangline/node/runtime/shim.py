@@ -11,7 +11,7 @@ SIGTERM is forwarded to the process group; SIGUSR1 kills the group.
 """
 
 # pathlib and contextlib are slow to import, and a bare interpreter has no Clock.
-# ruff: noqa: PTH102, PTH105, PTH106, PTH108, PTH110, PTH112, PTH123, PTH208, SIM105, TID251
+# ruff: noqa: PTH102, PTH105, PTH106, PTH108, PTH110, PTH123, PTH208, SIM105, TID251
 
 import json
 import os
@@ -52,6 +52,7 @@ class ShimSpec:
         lock: int,
         progress: str = "",
         scratch: str = "",
+        psutil_folder: str = "",
         isolation: "dict[str, str] | None" = None,
         kill: "list[str] | None" = None,
         inspect: "list[str] | None" = None,
@@ -61,7 +62,7 @@ class ShimSpec:
         self.mark, self.cgroup, self.lock = mark, cgroup, lock
         self.log, self.max_bytes, self.max_files = log, max_bytes, max_files
         self.run, self.exit, self.progress = run, exit, progress
-        self.scratch, self.isolation = scratch, isolation
+        self.scratch, self.isolation, self.psutil_folder = scratch, isolation, psutil_folder
         self.kill, self.inspect, self.remove = kill, inspect, remove
 
 
@@ -314,7 +315,59 @@ def signal_group(pid: int, number: int) -> None:
         pass
 
 
-def wait_for_group(pid: int) -> None:
+class ProcFolder:
+    """The processes of this machine, as Linux shows them in /proc."""
+
+    def all(self) -> "list[int]":
+        return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+    def is_alive_in_group(self, pid: int, group: int) -> bool:
+        """Whether a process is in the group and is no zombie."""
+        try:
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                # The name, in parentheses, may contain anything: parse after its end.
+                state, _, process_group = file.read().rpartition(b")")[2].split()[:3]
+        except OSError:
+            return False
+        return int(process_group) == group and state not in (b"Z", b"X")
+
+    def has_mark(self, pid: int, mark: str) -> bool:
+        """Whether the variable is in the environment of a process."""
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                return mark.encode() in file.read()
+        except OSError:
+            return False
+
+
+class PsutilProcesses:
+    """The processes of this machine, on every system that psutil knows."""
+
+    def __init__(self, folder: str) -> None:
+        # The shim's interpreter has no packages of its own.
+        sys.path.append(folder)
+        import psutil
+
+        self.psutil = psutil
+
+    def all(self) -> "list[int]":
+        return self.psutil.pids()
+
+    def is_alive_in_group(self, pid: int, group: int) -> bool:
+        try:
+            return os.getpgid(pid) == group and self.psutil.Process(pid).status() != self.psutil.STATUS_ZOMBIE
+        except (OSError, self.psutil.Error):
+            return False
+
+    def has_mark(self, pid: int, mark: str) -> bool:
+        name, _, value = mark.partition("=")
+        try:
+            return bool(self.psutil.Process(pid).environ().get(name) == value)
+        except (OSError, self.psutil.Error):
+            return False
+
+
+def wait_for_group(pid: int, processes: "ProcFolder | PsutilProcesses") -> None:
     """Wait a moment until the group is empty, so that its ports and memory are free when the exit is recorded."""
     deadline = time.monotonic() + GROUP_EXIT_SECONDS
     while time.monotonic() < deadline:
@@ -322,48 +375,24 @@ def wait_for_group(pid: int) -> None:
             os.killpg(pid, 0)
         except OSError:
             return
-        if not any(is_alive_in_group(name, pid) for name in process_ids()):
+        if not any(processes.is_alive_in_group(each, pid) for each in processes.all()):
             return  # only zombies are left, which init will reap
         time.sleep(0.002)
 
 
-def is_alive_in_group(name: str, group: int) -> bool:
-    """Whether a process is in the group and is no zombie."""
-    try:
-        with open(f"/proc/{name}/stat", "rb") as file:
-            # The name, in parentheses, may contain anything: parse after its end.
-            state, _, process_group = file.read().rpartition(b")")[2].split()[:3]
-    except OSError:
-        return False
-    return int(process_group) == group and state not in (b"Z", b"X")
-
-
-def process_ids() -> list[str]:
-    """The pids of all processes; none on a machine without /proc."""
-    return [name for name in os.listdir("/proc") if name.isdigit()] if os.path.isdir("/proc/self") else []
-
-
-def kill_strays(mark: bytes) -> None:
-    """Kill processes that left the session but have the container's mark in their environment. Needs /proc."""
+def kill_strays(mark: str, processes: "ProcFolder | PsutilProcesses") -> None:
+    """Kill processes that left the session but have the container's mark in their environment."""
     for _ in range(5):
         killed = False
-        for name in process_ids():
-            if int(name) != os.getpid() and has_mark(name, mark):
+        for pid in processes.all():
+            if pid != os.getpid() and processes.has_mark(pid, mark):
                 killed = True
                 try:
-                    os.kill(int(name), signal.SIGKILL)
+                    os.kill(pid, signal.SIGKILL)
                 except OSError:
                     pass
         if not killed:
             return
-
-
-def has_mark(pid: str, mark: bytes) -> bool:
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return mark in file.read()
-    except OSError:
-        return False
 
 
 def supervise(spec: ShimSpec, pid: int, pipes: list[OutputPipe], signals: int, progress: ProgressFile) -> int:
@@ -379,15 +408,15 @@ def supervise(spec: ShimSpec, pid: int, pipes: list[OutputPipe], signals: int, p
                 pipes.remove(pipe)
         if signals not in ready:
             continue
-        # Sorted: a kill comes before a TERM, in whichever order both arrive.
-        for number in sorted(os.read(signals, 100)):
-            if number == signal.SIGTERM:
-                signal_group(pid, signal.SIGTERM)
-            elif number == signal.SIGUSR1 and spec.kill:
-                # The client, which is our child, ends with the container.
-                command_output(spec.kill, spec)
-            elif number == signal.SIGUSR1:
-                signal_group(pid, signal.SIGKILL)
+        numbers = os.read(signals, 100)
+        # A kill comes before a TERM, in whichever order both arrive.
+        if signal.SIGUSR1 in numbers and spec.kill:
+            # The client, which is our child, ends with the container.
+            command_output(spec.kill, spec)
+        elif signal.SIGUSR1 in numbers:
+            signal_group(pid, signal.SIGKILL)
+        elif signal.SIGTERM in numbers:
+            signal_group(pid, signal.SIGTERM)
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
             return status
@@ -440,8 +469,9 @@ def main() -> None:
     status = supervise(spec, pid, pipes, signals, progress)
     ended_at = time.time()
     signal_group(pid, signal.SIGKILL)
-    kill_strays(spec.mark.encode())
-    wait_for_group(pid)
+    processes = PsutilProcesses(spec.psutil_folder) if spec.psutil_folder else ProcFolder()
+    kill_strays(spec.mark, processes)
+    wait_for_group(pid, processes)
     drain(pipes)
     progress.write(final=True)
     oom = spec.inspect is not None and command_output(spec.inspect, spec) == "true"

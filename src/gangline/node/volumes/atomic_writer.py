@@ -16,7 +16,8 @@ DATA_LINK = "..data"
 def write_files(folder: Path, files: Iterable[VolumeFile]) -> None:
     """Replace the contents of the folder by these files: a reader sees all old files or all new ones.
 
-    Does nothing when the folder has these contents already. Raises `VolumeMissing` for a path that leaves the folder.
+    Does nothing when the folder has these contents already. Raises `VolumeMissing` for a path that leaves the folder,
+    and for two files that the disk takes for one.
     """
     new_files = list(files)
     current = folder / DATA_LINK
@@ -54,8 +55,15 @@ def _folder_contents(folder: Path) -> dict[str, tuple[bytes, int]]:
 
 
 def _write_folder(folder: Path, files: Iterable[VolumeFile]) -> None:
+    written: set[Path] = set()
     for file in files:
         path = path_within(folder, file.path)
+        if path not in written and path.exists():
+            # The usual disk of macOS takes A and a for one name.
+            raise VolumeMissing(
+                f"{file.path!r} and another file of the volume have one name on this disk; rename a key"
+            )
+        written.add(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         # Never readable by others, not even for a moment.
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

@@ -1,17 +1,19 @@
 """Statuses are written with retries; the node renews its heartbeat."""
 
 import asyncio
+import platform
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
 import msgspec
+import pytest
 
 from gangline.api.core import Node, Pod
 from gangline.api.meta import JSON
 from gangline.api.quantity import Quantity
 from gangline.kube.transport.api import Request, Response
-from gangline.node.node_status import NOT_READY_TAINT, UNREACHABLE_TAINT, NodeRegistration, node_body
+from gangline.node.node_status import NOT_READY_TAINT, UNREACHABLE_TAINT, NodeRegistration, node_body, node_status
 from gangline.node.pods.status_writer import PodStatusWriter, confirm_deleted
 from gangline.node.settings import NodeSettings
 from gangline.testing.clock import FakeClock, settle
@@ -204,3 +206,12 @@ async def test_a_lost_node_is_unknown_and_takes_nobody_until_it_is_back() -> Non
         assert (ready(), taints()) == ("True", set())
         assert api.objects["leases", "kube-node-lease", "local"]["spec"]["renewTime"] > renewed
         task.cancel()
+
+
+def test_containers_of_an_engine_are_linux_on_every_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "system", lambda: "Darwin")
+    assert node_body("local")["metadata"]["labels"]["kubernetes.io/os"] == "darwin"
+    assert node_body("local", "podman")["metadata"]["labels"]["kubernetes.io/os"] == "linux"
+    now = FakeClock().now()
+    assert node_status({}, (), now)["nodeInfo"]["operatingSystem"] == "darwin"
+    assert node_status({}, (), now, "docker")["nodeInfo"]["operatingSystem"] == "linux"

@@ -15,6 +15,7 @@ from gangline.node.logs import read_lines
 from gangline.node.runtime.process import SupervisedProcess, adopt, launch, wait_for_start
 from gangline.node.runtime.runtime import ProcessSpec, StartFailed
 
+pytestmark = pytest.mark.usefixtures("each_host")
 CLOCK = SystemClock()
 
 

@@ -125,6 +125,18 @@ def test_files_that_are_as_wanted_are_not_touched(tmp_path: Path) -> None:
     assert (tmp_path / "v" / "..data").resolve() != before
 
 
+def test_two_files_that_the_disk_takes_for_one_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def exists(path: Path) -> bool:
+        return path.parent.is_dir() and path.name.casefold() in {each.name.casefold() for each in path.parent.iterdir()}
+
+    files = [VolumeFile("a", b"1", 0o644), VolumeFile("A", b"2", 0o644)]
+    write_files(tmp_path / "case-sensitive", files)
+    monkeypatch.setattr(Path, "exists", exists)
+    with pytest.raises(VolumeMissing, match="'A' and another file of the volume have one name on this disk"):
+        write_files(tmp_path / "v", files)
+    assert list((tmp_path / "v").iterdir()) == []
+
+
 def test_a_mount_of_one_file_is_a_copy_that_stays(tmp_path: Path) -> None:
     volume = tmp_path / "v"
     write_files(volume, [VolumeFile("a", b"1", 0o755), VolumeFile("d/e", b"2", 0o644)])

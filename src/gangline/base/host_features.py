@@ -1,0 +1,33 @@
+"""What this operating system has beyond what every Unix has: the one place that asks which system it is.
+
+Without Linux's own features the node finds processes with psutil, measures memory itself, and refuses networks for
+pods. docs/macos.md lists the differences.
+"""
+
+import os
+import resource
+import sys
+from contextlib import suppress
+
+PORTABLE_VARIABLE = "GANGLINE_PORTABLE"
+"""Set to anything but an empty text, it switches Linux's own features off. For tests, and to look for faults."""
+LOOPBACK_INTERFACE = "lo" if sys.platform == "linux" else "lo0"
+MAX_OPEN_FILES = 10240
+"""macOS allows no more than this, whatever the hard limit is."""
+
+
+def has_linux_features() -> bool:
+    """Whether /proc, /dev/shm, CPU affinity and namespaces may be used."""
+    return sys.platform == "linux" and not os.environ.get(PORTABLE_VARIABLE)
+
+
+def raise_open_files_limit() -> None:
+    """Allow this process and its children as many open files as is usual on a server; never fewer than before.
+
+    A terminal of macOS starts programs with a limit of 256, which fifty replicas exceed.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -90,6 +90,18 @@ def test_demo_trains_through_every_layer_loses_a_worker_and_heals(tmp_path: Path
     assert job["status"]["restarts"] == 1
 
 
+@pytest.mark.parametrize("nproc", ["1", "4"])
+def test_the_numpy_script_trains_without_a_file(nproc: str) -> None:
+    done = gangline("run", "--nproc", nproc, "--", "python", "examples/train_numpy.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    # The processes have different data, and the same weights at the end.
+    errors = re.findall(r"^\S+\| trained: largest error of a weight ([\d.]+)$", done.stdout, re.MULTILINE)
+    assert len(errors) == int(nproc)
+    assert len(set(errors)) == 1
+    assert float(errors[0]) < 0.05
+    assert "  master-0   step 200/200  100 %  loss" in done.stdout
+
+
 def test_a_job_that_fails_exits_100(tmp_path: Path) -> None:
     done = gangline("run", job(tmp_path, 'python, -c, "import sys; print(42); sys.exit(3)"'))
     assert done.returncode == 100, done.stderr

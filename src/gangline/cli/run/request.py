@@ -21,10 +21,13 @@ class JobSource(NamedTuple):
 
     files: tuple[Path, ...] = ()
     command: tuple[str, ...] = ()
-    nproc: int = 0
+    # As given: a number, a range, or auto, cpu or gpu.
+    nproc: str = ""
     kind: str = ""
     image: str = ""
     limits: tuple[str, ...] = ()
+    # How often a job is started again after a failure. None: as the job says.
+    max_restarts: int | None = None
     # The `--set` options.
     settings: tuple[str, ...] = ()
 

@@ -361,7 +361,7 @@ def test_a_missing_file_is_one_line() -> None:
 
 
 def test_the_wheel_carries_the_demo_and_the_plugin_of_kubectl(tmp_path: Path) -> None:
-    build = "import sys; from hatchling.build import build_wheel; print(build_wheel(sys.argv[1]))"
+    build = "import sys; from pdm.backend import build_wheel; print(build_wheel(sys.argv[1]))"
     made = subprocess.run(
         [sys.executable, "-c", build, str(tmp_path)], capture_output=True, text=True, cwd=ROOT, check=True
     )

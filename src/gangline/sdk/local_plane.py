@@ -13,6 +13,7 @@ import msgspec
 
 from gangline.base.clock import SystemClock
 from gangline.base.errors import GanglineError
+from gangline.base.invocation import own_command_line
 
 
 class PlaneStartError(GanglineError):
@@ -51,7 +52,7 @@ class PlaneProcess:
             process.kill()
             process.wait()
             folder.cleanup()
-            raise PlaneStartError("the control plane of this machine did not start; try: gangline up")
+            raise PlaneStartError(f"the control plane of this machine did not start; try: {own_command_line('up')}")
         plane = cls(process, folder)
         atexit.register(plane.close)
         return plane

@@ -52,8 +52,8 @@ class RunRequest(NamedTuple):
     output: str = ""
     # Whether the curve is also drawn in the terminal.
     curve: bool = False
-    # Printed at the end, after "next: ".
-    next_steps: str = ""
+    # Commands, printed at the end after "next: ".
+    next_steps: tuple[str, ...] = ()
     node: NodeOptions = NodeOptions()
     # Called with the node's state folder; makes the `ProgressHook` of each job.
     hook_factory: Callable[[Path], Any] | None = None

@@ -1,64 +1,62 @@
 # Two commands for everyone:  make demo   and   make test.   The rest is for people who change gangline.
-# Everything runs in .venv, made here from hash-pinned packages; nothing else on the machine is touched.
+# Everything runs in .venv, made here from hash-pinned wheels; nothing else on the machine is touched.
 PYTHON ?= python3
+# Fetches packages faster than pip, if it is there. Without it: make UV= ...
+UV     ?= uv
 VENV   := .venv
 BIN    := $(VENV)/bin
 WORKERS ?= auto
-STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-unit test-real test-frameworks test-soak test-dist check format dist bench-runtime bench-local bench-operator bench-scheduler bench-sdk crds reference pictures lock clean
+.PHONY: help runtime dev install demo test test-unit test-real test-frameworks test-soak test-dist check format dist bench-runtime bench-local bench-operator bench-scheduler bench-sdk bench-first-minutes crds reference pictures lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
-$(STAMP): pyproject.toml requirements/runtime.txt requirements/dev.txt
-	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "error: Python 3.11 or newer is needed, this is %d.%d; write: make PYTHON=python3.11 ..." % sys.version_info[:2])'
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/dev.txt
-	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
-	@touch $@
+# What the command needs, and what tests, linters and benchmarks need besides. Both take no time when it is there.
+runtime dev:
+	@$(PYTHON) -I hack/bootstrap.py $@ --uv "$(UV)"
 
-install: $(STAMP) ## make .venv with the gangline command in it
+install: runtime ## make .venv with the gangline command in it
 
-demo: $(STAMP) ## train a model with one parameter server and three workers, on this machine
+demo: runtime ## train a model with one parameter server and three workers, on this machine
 	@$(BIN)/gangline demo
 
-test: $(STAMP) ## unit, property and embedded-control-plane tests (minutes); prints the slowest
+test: dev ## unit, property and embedded-control-plane tests (minutes); prints the slowest
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not frameworks and not real" --durations 15 tests
 
-test-unit: $(STAMP) ## unit and property tests alone (under a minute)
+test-unit: dev ## unit and property tests alone (under a minute)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not frameworks and not real" --durations 10 tests/unit tests/property
 
 # A TLS handshake that is cancelled leaves its socket to Python's collector, who tells whichever test comes next.
-test-real: $(STAMP) ## all that needs a real kube-apiserver (builds one the first time)
+test-real: dev ## all that needs a real kube-apiserver (builds one the first time)
 	hack/kubernetes.sh
 	hack/fakekubelet.sh
 	hack/clients.sh
 	hack/peer.sh
 	GANGLINE_REQUIRE_REAL=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m real -W "ignore:unclosed:ResourceWarning" tests
 
-test-frameworks: $(STAMP) ## train with TensorFlow, PyTorch, XGBoost, LightGBM, JAX, Paddle and MPI (fetches 1.4 GB the first time)
+test-frameworks: dev ## train with TensorFlow, PyTorch, XGBoost, LightGBM, JAX, Paddle and MPI (fetches 1.4 GB the first time)
 	hack/frameworks.sh
 	GANGLINE_REQUIRE_FRAMEWORKS=1 $(BIN)/python -m pytest -m frameworks tests --timeout 600
 
-check: $(STAMP) ## formatter, linter, types, import contracts, limits of the source tree
+check: dev ## formatter, linter, types, import contracts, limits of the source tree
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python hack/house.py
 
-format: $(STAMP) ## format and fix what can be fixed
+format: dev ## format and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-dist: $(STAMP) ## build the wheel into dist/
+dist: dev ## build the wheel into dist/
 	rm -rf dist
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 	@ls dist/*.whl
 
-test-soak: $(STAMP) ## long faults and fuzzing: 200 kills of store and server, thousands of patches and job histories, schedulers killed for minutes (needs test-real's binaries)
+test-soak: dev ## long faults and fuzzing: 200 kills of store and server, thousands of patches and job histories, schedulers killed for minutes (needs test-real's binaries)
 	GANGLINE_KILLS=200 $(BIN)/python -m pytest tests/e2e/test_store_crash.py tests/e2e/test_server_crash.py --timeout 2400
 	GANGLINE_FUZZ_ROUNDS=250 $(BIN)/python -m pytest tests/contract/test_patches.py --timeout 1200
 	GANGLINE_JOB_HISTORIES=20 $(BIN)/python -m pytest tests/property/test_jobs_wild.py tests/property/test_jobs_same_end.py tests/property/test_custom_frameworks.py --timeout 3600
@@ -70,40 +68,46 @@ test-dist: dist ## install the wheel into an empty virtual environment and run t
 	dist/try/bin/python -m pip install --quiet dist/*.whl
 	cd dist/try && bin/gangline demo
 
-bench-runtime: $(STAMP) ## decode, cache, watch and request rates, side by side with their peers
+bench-runtime: dev ## decode, cache, watch and request rates, side by side with their peers
 	$(BIN)/python bench/runtime_bench.py
 
-bench-local: $(STAMP) ## creates, lists, watches, memory and start of our API server, side by side with a real one
+bench-local: dev ## creates, lists, watches, memory and start of our API server, side by side with a real one
 	$(BIN)/python bench/local_bench.py
 
-bench-operator: $(STAMP) ## jobs to running, CPU, memory and API calls, side by side with the Kubeflow operator (builds both the first time)
+bench-operator: dev ## jobs to running, CPU, memory and API calls, side by side with the Kubeflow operator (builds both the first time)
 	hack/kubernetes.sh
 	hack/peer.sh
 	$(BIN)/python bench/operator_bench.py
 
-bench-scheduler: $(STAMP) ## pods bound a second, CPU and memory, side by side with kube-scheduler and the raw limit (builds it the first time)
+bench-scheduler: dev ## pods bound a second, CPU and memory, side by side with kube-scheduler and the raw limit (builds it the first time)
 	hack/kubernetes.sh
 	hack/kubernetes.sh kube-scheduler
 	$(BIN)/python bench/scheduler_bench.py
 
-bench-sdk: $(STAMP) ## creating jobs through our SDK and Kubeflow's, by turns, and the cost of an import
+bench-sdk: dev ## creating jobs through our SDK and Kubeflow's, by turns, and the cost of an import
 	hack/kubernetes.sh
 	hack/clients.sh
 	$(BIN)/python bench/sdk_bench.py
 
-crds: $(STAMP) ## write manifests/crds anew
+bench-first-minutes: dev ## set-up and a first run beside torchrun and Ray, the start of run and get (fetches both the first time)
+	hack/frameworks.sh torch
+	$(BIN)/python bench/first_minutes.py
+
+crds: dev ## write manifests/crds anew
 	$(BIN)/python hack/crds.py
 
-reference: $(STAMP) ## write docs/reference and the stubs of the public packages anew
+reference: dev ## write docs/reference and the stubs of the public packages anew
 	$(BIN)/python hack/stubs.py
 	$(BIN)/python hack/reference.py
 
-pictures: $(STAMP) ## redraw docs/images from their text
+pictures: dev ## redraw docs/images from their text
 	$(BIN)/python hack/pictures.py
 
+LOCK := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 lock: ## re-resolve the pinned dependencies (needs uv)
-	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header pyproject.toml -o requirements/runtime.txt
-	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --group dev -c requirements/runtime.txt pyproject.toml -o requirements/dev.txt
+	$(LOCK) pyproject.toml -o requirements/runtime.txt
+	$(LOCK) --group build -o requirements/build.txt
+	$(LOCK) --group dev -c requirements/runtime.txt -c requirements/build.txt pyproject.toml -o requirements/dev.txt
 
 clean: ## remove what make made
-	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .pdm-build

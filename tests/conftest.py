@@ -9,6 +9,7 @@ import sys
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Generator, Iterator
+from pathlib import Path
 from typing import NoReturn
 
 import hypothesis
@@ -29,6 +30,9 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ.setdefault("SSL_CERT_FILE", os.devnull)
 # And numpy starts a thread for each core, in every member of a job.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+# Texts name the command as the shell can run it; a shell in which this environment is activated runs `gangline`.
+os.environ["PATH"] = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
 
 # What a shell starts in its background ignores Ctrl-C, and so would all that a test starts and interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

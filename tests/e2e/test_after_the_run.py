@@ -110,10 +110,11 @@ LEFT = "no server is running; reading what earlier runs left\n"
 
 
 def test_the_end_of_a_failed_run_says_how_to_go_on(place: Path) -> None:
-    end = (place / "bad.out").read_text().splitlines()[-2:]
+    end = (place / "bad.out").read_text().splitlines()[-3:]
     assert end == [
         f"artefacts: {place / 'state' / 'artifacts' / 'default' / 'bad'}/",
-        "next: gangline why bad · gangline logs bad",
+        "next: gangline why bad",
+        "      gangline logs bad",
     ]
 
 

@@ -90,6 +90,18 @@ def test_demo_trains_through_every_layer_loses_a_worker_and_heals(tmp_path: Path
     assert job["status"]["restarts"] == 1
 
 
+@pytest.mark.parametrize("nproc", ["1", "4"])
+def test_the_numpy_script_trains_without_a_file(nproc: str) -> None:
+    done = gangline("run", "--nproc", nproc, "--", "python", "examples/train_numpy.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    # The processes have different data, and the same weights at the end.
+    errors = re.findall(r"^\S+\| trained: largest error of a weight ([\d.]+)$", done.stdout, re.MULTILINE)
+    assert len(errors) == int(nproc)
+    assert len(set(errors)) == 1
+    assert float(errors[0]) < 0.05
+    assert "  master-0   step 200/200  100 %  loss" in done.stdout
+
+
 def test_a_job_that_fails_exits_100(tmp_path: Path) -> None:
     done = gangline("run", job(tmp_path, 'python, -c, "import sys; print(42); sys.exit(3)"'))
     assert done.returncode == 100, done.stderr
@@ -349,7 +361,7 @@ def test_a_missing_file_is_one_line() -> None:
 
 
 def test_the_wheel_carries_the_demo_and_the_plugin_of_kubectl(tmp_path: Path) -> None:
-    build = "import sys; from hatchling.build import build_wheel; print(build_wheel(sys.argv[1]))"
+    build = "import sys; from pdm.backend import build_wheel; print(build_wheel(sys.argv[1]))"
     made = subprocess.run(
         [sys.executable, "-c", build, str(tmp_path)], capture_output=True, text=True, cwd=ROOT, check=True
     )

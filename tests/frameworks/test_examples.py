@@ -48,6 +48,23 @@ def test_an_example_trains(example: Example, frameworks: FrameworkEnvironments, 
     assert re.search(r"job/\S+  Succeeded", output.text), output.text
 
 
+@pytest.mark.parametrize("processes", ["3", "2:3"])
+def test_a_script_trains_without_a_file(processes: str, frameworks: FrameworkEnvironments, jobs: JobRunner) -> None:
+    """`gangline run --nproc 3 -- python train_torch.py`, as README has it; with a range, under torchrun."""
+    python = frameworks.environment("torch") / "bin" / "python"
+    output = jobs.run_command("--nproc", processes, "--", str(python), str(EXAMPLES / "train_torch.py"))
+    members = ("master-0", "worker-0", "worker-1") if processes == "3" else ("worker-0", "worker-1", "worker-2")
+    for rank, member in enumerate(members):
+        assert re.search(
+            rf"^rank {rank} of 3$" if processes == "3" else r"^rank \d of 3$", output.member_log(member), re.MULTILINE
+        )
+    assert re.search(r"job/train-torch  Succeeded", output.text), output.text
+    # The ranks have different data, and the same weights at the end.
+    errors = {found for member in members for found in re.findall(r"trained: .* ([\d.]+)", output.member_log(member))}
+    assert len(errors) == 1, output.text
+    assert float(errors.pop()) < 0.05
+
+
 def test_every_example_with_a_framework_is_run() -> None:
     names = {path.name for path in EXAMPLES.glob("*.yaml")}
     assert names == {example.file for example in TRAININGS}

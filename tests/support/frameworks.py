@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from support.requirements import skip_or_fail
@@ -49,12 +49,23 @@ class JobRunner:
         with self.start(file) as job:
             return job.wait_for_exit(0)
 
+    def start(self, file: Path) -> AbstractContextManager["RunningJob"]:
+        return self.start_command("--images", str(self._images), str(file))
+
+    def run_command(self, *words: str) -> "RunOutput":
+        """Run a job from a command to its end; it must succeed."""
+        with self.start_command(*words) as job:
+            return job.wait_for_exit(0)
+
     @contextmanager
-    def start(self, file: Path) -> Iterator["RunningJob"]:
-        options = ("--images", str(self._images), "--timeout", "240")
-        command = [sys.executable, "-m", "gangline", "run", *options, str(file)]
+    def start_command(self, *words: str) -> Iterator["RunningJob"]:
+        """`gangline run` with these words."""
         process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self._images.parent
+            [sys.executable, "-m", "gangline", "run", "--timeout", "240", *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=self._images.parent,
         )
         try:
             yield RunningJob(process)

@@ -1,6 +1,7 @@
 """What to type in this shell to run this gangline: texts that people copy must work there."""
 
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -8,6 +9,52 @@ from pathlib import Path
 
 COMMAND = "gangline"
 KUBECTL_PLUGIN = "kubectl-gangline"
+SUBCOMMANDS = frozenset(
+    [
+        "apply",
+        "cancel",
+        "check",
+        "completion",
+        "convert",
+        "crd",
+        "crds",
+        "create",
+        "delete",
+        "demo",
+        "describe",
+        "doctor",
+        "down",
+        "drill",
+        "events",
+        "exec",
+        "get",
+        "list",
+        "log",
+        "logs",
+        "new",
+        "node",
+        "operator",
+        "plan",
+        "ps",
+        "restart",
+        "resume",
+        "run",
+        "scale",
+        "scheduler",
+        "simulate",
+        "status",
+        "submit",
+        "suspend",
+        "sweep",
+        "top",
+        "up",
+        "version",
+        "wait",
+        "why",
+    ]
+)
+"""The words after `gangline` that make a command of it, rather than a name in a sentence."""
+_WRITTEN_COMMAND = re.compile(rf"(?<![\w/.-])(?<!kubectl )gangline (?=(?:{'|'.join(sorted(SUBCOMMANDS))})\b)")
 
 
 def own_command() -> str:
@@ -25,6 +72,18 @@ def own_command() -> str:
 def own_command_line(*words: str) -> str:
     """A command line of this gangline, to be copied into a shell."""
     return " ".join((own_command(), *map(shlex.quote, words)))
+
+
+def with_own_command(text: str) -> str:
+    """A text in which every `gangline SUBCOMMAND` is one that runs in this shell. Other mentions of gangline stay."""
+    return _WRITTEN_COMMAND.sub(lambda _: f"{own_command()} ", text)
+
+
+def own_python() -> str:
+    """The words that run the interpreter of this gangline, from any folder: `python` if a shell means this one."""
+    on_path = shutil.which("python")
+    same = on_path is not None and Path(on_path).absolute() == Path(sys.executable).absolute()
+    return "python" if same else shlex.quote(str(Path(sys.executable).absolute()))
 
 
 def shown_path(path: Path) -> str:

@@ -60,7 +60,13 @@ def _connection_error(error: BaseException) -> str:
 
 
 def error_line(error: GanglineError) -> str:
-    """An error in one line, worded as kubectl words errors of a server."""
+    """An error in one line, worded as kubectl words errors of a server. Commands in it can be copied."""
+    from gangline.base.invocation import with_own_command
+
+    return with_own_command(_error_text(error))
+
+
+def _error_text(error: GanglineError) -> str:
     if isinstance(error, Invalid) and error.status.details.kind:
         return f"The {error}" if not str(error).startswith("The ") else str(error)
     if isinstance(error, ApiError):

@@ -99,7 +99,9 @@ def run(arguments: Sequence[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except GanglineError as error:
-        print(f"error: {error}", file=sys.stderr)
+        from gangline.base.invocation import with_own_command
+
+        print(with_own_command(f"error: {error}"), file=sys.stderr)
         return ERROR
     except OSError as error:
         from gangline.cli.errors import print_os_error

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gangline.base.invocation import own_command, own_command_line
+from gangline.base.invocation import own_command, own_command_line, own_python, with_own_command
 
 
 @pytest.fixture
@@ -71,3 +71,36 @@ def test_a_kubectl_plugin_is_named_as_kubectl_names_it(environment: Path, monkey
 
 def test_words_are_quoted(environment: Path) -> None:
     assert own_command_line("run", "my job.yaml") == "'some venv/bin/gangline' run 'my job.yaml'"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (
+            "see gangline get jobs -A, or gangline why x",
+            "see 'some venv/bin/gangline' get jobs -A, or 'some venv/bin/gangline' why x",
+        ),
+        ("gangline crds | kubectl apply -f -", "'some venv/bin/gangline' crds | kubectl apply -f -"),
+        ("this gangline has them; gangline runs pods", "this gangline has them; gangline runs pods"),
+        (
+            "kubectl gangline get, .venv/bin/gangline get, my-gangline get",
+            "kubectl gangline get, .venv/bin/gangline get, my-gangline get",
+        ),
+    ],
+)
+def test_commands_in_a_text_are_replaced_and_names_stay(environment: Path, text: str, shown: str) -> None:
+    assert with_own_command(text) == shown
+
+
+def test_a_backslash_in_a_path_is_kept(environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gangline.base.invocation.own_command", lambda: r"'a\1b/gangline'")
+    assert with_own_command("gangline up") == r"'a\1b/gangline' up"
+
+
+def test_the_interpreter_is_python_where_a_shell_means_this_one(
+    environment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert own_python() == f"'{environment}/python'"
+    (environment / "python").symlink_to(sys.base_prefix)
+    monkeypatch.setattr("shutil.which", lambda name: str(environment / name))
+    assert own_python() == "python"

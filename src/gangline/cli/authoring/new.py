@@ -1,11 +1,14 @@
 """`gangline new operator NAME`: write a custom operator to start from, whose tests pass."""
 
+import importlib.util
 import re
+import shlex
 from pathlib import Path
 
 import click
 
 from gangline.base.errors import InputError
+from gangline.base.invocation import own_python
 from gangline.cli.flags.commands import CliCommand, LazyGroup
 from gangline.cli.run.demo import examples_folder
 
@@ -53,7 +56,17 @@ def operator(name: str, group: str, into: Path | None) -> None:
     for file in EXAMPLE_FILES:
         text = (examples_folder() / EXAMPLE_FOLDER / file).read_text()
         (folder / renamed_example(file, word, group)).write_text(renamed_example(text, word, group))
-    click.echo(f"{folder}: an operator for {word}Job; next: cd {folder} && python -m pytest", err=True)
+    click.echo(f"{folder}: an operator for {word}Job", err=True)
+    for command in first_commands(folder, has_pytest=importlib.util.find_spec("pytest") is not None):
+        click.echo(command, err=True)
+
+
+def first_commands(folder: Path, *, has_pytest: bool) -> tuple[str, ...]:
+    """The lines with which to test a new operator: pytest first, if this Python has none."""
+    python = own_python()
+    install = () if has_pytest else (f"{python} -m pip install pytest",)
+    commands = (*install, f"cd {shlex.quote(str(folder))} && {python} -m pytest")
+    return tuple(f"{label}{command}" for label, command in zip(("next: ", "      "), commands, strict=False))
 
 
 def renamed_example(text: str, word: str, group: str) -> str:

@@ -16,6 +16,7 @@ from gangline.api.meta import JSON, Key, Selector
 from gangline.api.scheme import Resource
 from gangline.base.clock import Clock
 from gangline.base.errors import InputError
+from gangline.base.invocation import with_own_command
 from gangline.cli.connect.server import ServerOptions
 from gangline.cli.drill.report import json_report, summary
 from gangline.cli.drill.timeline import DrillTimeline, InjectedFault, is_running
@@ -181,7 +182,7 @@ class DrillRunner:
         else:
             click.echo(summary(outcome))
         if code != SUCCEEDED:
-            click.echo(f"why: gangline why {job.key.name}", err=True)
+            click.echo(with_own_command(f"why: gangline why {job.key.name}"), err=True)
         return code
 
 

@@ -78,9 +78,11 @@ def print_usage_error(error: click.ClickException) -> None:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         error.show()
         return
-    text = " ".join(error.format_message().split()).rstrip(".")
-    see_help = f" (see {context.command_path} --help)" if context is not None else ""
-    click.echo(f"error: {text}{see_help}", err=True)
+    from gangline.base.invocation import own_command, with_own_command
+
+    text = with_own_command(" ".join(error.format_message().split()).rstrip("."))
+    path = context.command_path.replace("gangline", own_command(), 1) if context is not None else ""
+    click.echo(f"error: {text} (see {path} --help)" if path else f"error: {text}", err=True)
 
 
 SERVER_OPTION_NAMES = (

@@ -12,6 +12,15 @@ DEFAULT_RUNS_FOLDER = Path("runs")
 kind_option = value_option("--kind", "PyTorchJob", "The kind of job that is made from COMMAND.")
 
 
+def nproc_option(text: str) -> Callable[[F], F]:
+    """The option for the number of processes of a command, as `process_count` reads it."""
+    return click.option(
+        "--nproc",
+        metavar="N",
+        help=f"{text}: a number, auto (one per GPU, else per core), gpu, cpu, or MIN:MAX for an elastic PyTorchJob.",
+    )
+
+
 def runs_option(text: str) -> Callable[[F], F]:
     """The option for the folder of kept runs."""
     return value_option("--runs", DEFAULT_RUNS_FOLDER, text, type=click.Path(path_type=Path), metavar="FOLDER")

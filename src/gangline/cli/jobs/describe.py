@@ -8,6 +8,7 @@ import click
 from gangline.api.durations import human_age, human_duration
 from gangline.api.meta import JSON, Selector
 from gangline.base.clock import SystemClock
+from gangline.base.invocation import with_own_command
 from gangline.cli.connect.run_work import run_blocking
 from gangline.cli.connect.server import ServerOptions, ServerTarget
 from gangline.cli.exit_codes import NOT_FOUND
@@ -243,5 +244,5 @@ def _events_section(job: ServerJob, events: Iterable[JSON], now: datetime, *, co
     if not rows:
         return "Events:        none\n"
     table = tables.render(event_rows.HEADER, rows, colour=colour)
-    more = f"  {omitted} earlier ones: gangline events {job.key.name}\n" if omitted > 0 else ""
+    more = with_own_command(f"  {omitted} earlier ones: gangline events {job.key.name}\n") if omitted > 0 else ""
     return "Events:\n" + more + _indented(table)

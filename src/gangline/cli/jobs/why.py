@@ -14,6 +14,7 @@ import msgspec
 
 from gangline.api.meta import Selector
 from gangline.base.errors import InputError
+from gangline.base.invocation import with_own_command
 from gangline.cli.connect.run_work import run_async
 from gangline.cli.connect.server import ServerOptions, ServerTarget
 from gangline.cli.exit_codes import NOT_FOUND, NOTHING_WRONG, SUCCEEDED
@@ -72,7 +73,7 @@ def why(job: str, form: str, hung_after: timedelta, server: ServerOptions) -> in
                 client, job, target.object_namespace, SystemClock(), DiagnosisTimeouts(hung_after=hung_after)
             )
         except JobNotFound as error:
-            click.echo(f"error: {error}; see what there is: gangline get jobs -A", err=True)
+            click.echo(with_own_command(f"error: {error}; see what there is: gangline get jobs -A"), err=True)
             return NOT_FOUND
         report = with_server_flags(diagnose(await with_cpu_usage(client, target, case)), server, target)
         click.echo(report_json(report) if form == "json" else report_text(report), nl=False)
@@ -141,7 +142,7 @@ def report_json(report: Diagnosis) -> str:
 
 
 def report_text(report: Diagnosis, width: int | None = None) -> str:
-    """The report for people. Lines are wrapped only on a terminal, or to `width`."""
+    """The report for people. Lines are wrapped only on a terminal, or to `width`. Commands in it can be copied."""
     lines = list(_report_lines(report))
     line_width = width if width is not None else _terminal_width()
     return "".join(f"{line}\n" for text in lines for line in _wrapped(text, line_width))
@@ -158,7 +159,7 @@ def _report_lines(report: Diagnosis) -> Iterator[str]:
         if number:
             yield ""
         yield from _cause_lines(cause, "Cause" if not number else f"Also {number + 1}")
-    yield from _labelled_lines("Note", report.notes)
+    yield from _labelled_lines("Note", map(with_own_command, report.notes))
     if report.healthy:
         yield from _labelled_lines("Looked at", [", ".join(report.looked_at)])
     yield from _labelled_lines("Unread", report.unread)
@@ -168,7 +169,7 @@ def _cause_lines(cause: Cause, label: str) -> Iterator[str]:
     yield from _labelled_lines(label, [_bold(cause.cause)])
     # Evidence includes log lines, which may hold control characters.
     yield from _labelled_lines("Evidence", map(printable_text, cause.evidence))
-    yield from _labelled_lines("Next", cause.next)
+    yield from _labelled_lines("Next", map(with_own_command, cause.next))
 
 
 def _labelled_lines(label: str, texts: Iterable[str]) -> Iterator[str]:

@@ -1,15 +1,18 @@
 """A job from a command, for users with a script and no YAML. Pure."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import PurePath
+from typing import NamedTuple
 
+from gangline.api.accelerators import GPU_RESOURCES, with_resource_names
 from gangline.api.kubeflow.kinds import JAXJOB, PADDLEJOB, PYTORCHJOB, TFJOB, XGBOOSTJOB
-from gangline.api.kubeflow.training import GROUP, VERSION, JobKind
+from gangline.api.kubeflow.training import GROUP, RESTART_SCOPE_ANNOTATION, VERSION, JobKind, RestartScope
 from gangline.api.meta import JSON
 from gangline.api.quantity import Quantity, QuantityError
 from gangline.base.errors import InputError
+from gangline.cli.manifests.processes import Machine, ProcessCount
 from gangline.sdk.build.pod_templates import escaped_word
 
 SCRIPT_KINDS: tuple[JobKind, ...] = (PYTORCHJOB, TFJOB, JAXJOB, XGBOOSTJOB, PADDLEJOB)
@@ -17,51 +20,154 @@ MASTER_AND_WORKER = ("Master", "Worker")
 MAX_NAME_LENGTH = 40
 LOCAL_IMAGE = "local"
 """The image of a job that runs as processes of this machine, which needs none."""
+ELASTIC_RESTARTS = 3
+"""How often torchrun forms the team of an elastic job anew, unless the user says it."""
+TORCHRUN_MODULE = "torch.distributed.run"
+_PYTHON = re.compile(r"python[0-9.]*")
 
 
-def job_from_command(
-    kind: str, command: Sequence[str], nproc: int, *, image: str = LOCAL_IMAGE, limits: Sequence[str] = ()
-) -> tuple[JobKind, JSON]:
-    """A job of `nproc` replicas that all run the command. Raises `InputError`.
+class CommandJob(NamedTuple):
+    """A job that is made from a command."""
+
+    kind: str
+    command: tuple[str, ...]
+    processes: ProcessCount
+    image: str = LOCAL_IMAGE
+    # Resource limits and environment variables of each process.
+    limits: Mapping[str, str] = {}
+    env: Mapping[str, str] = {}
+    # How often the team is started again after a failure. None: not given.
+    max_restarts: int | None = None
+
+
+def job_from_command(request: CommandJob) -> tuple[JobKind, JSON]:
+    """A job of which every replica runs the command. Raises `InputError`.
 
     A PyTorchJob or XGBoostJob has a master, which counts as a replica; the other kinds have workers only. Replicas are
-    never restarted: a script that fails should say so at once. `limits` are the resource limits of each: `cpu=2`.
+    not restarted unless `max_restarts` is given: a script that fails should say so at once. Then the whole team starts
+    again, as with torchrun: the replicas that are left cannot go on without the one that failed.
     """
-    job_kind = next((candidate for candidate in SCRIPT_KINDS if candidate.kind.lower() == kind.lower()), None)
-    if job_kind is None:
-        names = ", ".join(candidate.kind for candidate in SCRIPT_KINDS)
-        raise InputError(f"--kind {kind}: a job from a script is one of {names}; for others write a file")
-    if nproc < 1:
-        raise InputError(f"--nproc {nproc}: expected 1 or more")
-    if not command:
+    kind = _script_kind(request.kind)
+    if not request.command:
         raise InputError("--nproc: no command; write: gangline run --nproc 4 -- python train.py")
-    container: JSON = {"name": job_kind.container, "image": image, "command": [*map(escaped_word, command)]}
-    if limits:
-        container["resources"] = {"limits": dict(map(parse_limit, limits))}
+    if request.max_restarts is not None and request.max_restarts < 0:
+        raise InputError(f"--max-restarts {request.max_restarts}: expected 0 or more")
+    if request.processes.is_elastic:
+        return kind, _elastic_body(kind, request)
+    counts = {name: number for name, number in replica_counts(kind, request.processes.most).items() if number}
+    restarts = request.max_restarts or 0
+    body = _body(request, kind, request.command, counts, "OnFailure" if restarts else "Never")
+    if restarts:
+        # An annotation: the field of our CRDs is unknown to those of the Kubeflow operator.
+        body["metadata"]["annotations"] = {RESTART_SCOPE_ANNOTATION: RestartScope.JOB.value}
+        body["spec"]["runPolicy"] = {"backoffLimit": restarts}
+    return kind, body
+
+
+def _script_kind(name: str) -> JobKind:
+    kind = next((candidate for candidate in SCRIPT_KINDS if candidate.kind.lower() == name.lower()), None)
+    if kind is None:
+        names = ", ".join(candidate.kind for candidate in SCRIPT_KINDS)
+        raise InputError(f"--kind {name}: a job from a script is one of {names}; for others write a file")
+    return kind
+
+
+def _elastic_body(kind: JobKind, request: CommandJob) -> JSON:
+    """A job of workers under torchrun, which goes on with fewer of them. A lost worker is replaced and joins again."""
+    most, least = request.processes
+    if kind is not PYTORCHJOB:
+        raise InputError(
+            f"--nproc {least}:{most}: a range is for a PyTorchJob, which torchrun keeps going; for a {kind.kind} write --nproc {most}"
+        )
+    restarts = ELASTIC_RESTARTS if request.max_restarts is None else request.max_restarts
+    # ExitCode: an error of the program is final, a worker that was killed is replaced.
+    body = _body(request, kind, torchrun_command(request.command), {"Worker": most}, "ExitCode")
+    body["spec"]["nprocPerNode"] = "1"
+    body["spec"]["elasticPolicy"] = {
+        "minReplicas": least,
+        "maxReplicas": most,
+        "maxRestarts": restarts,
+        "rdzvBackend": "c10d",
+    }
+    return body
+
+
+def torchrun_command(command: Sequence[str]) -> tuple[str, ...]:
+    """The command under torchrun, which is a module of the same Python. Raises `InputError` for options of Python.
+
+    Commands other than Python stay: they may be torchrun, or a script that calls it.
+    """
+    program, *words = command
+    if not is_python(program) or TORCHRUN_MODULE in words:
+        return tuple(command)
+    # torchrun starts the script unbuffered by itself, and has a -m of its own.
+    words = words[1:] if words[:1] == ["-u"] else words
+    if words[:1] and words[0].startswith("-") and words[0] != "-m":
+        raise InputError(f"--nproc: torchrun cannot pass {words[0]} to Python; write: -- torchrun train.py")
+    return (program, "-m", TORCHRUN_MODULE, *words)
+
+
+def is_python(program: str) -> bool:
+    """Whether a program is a Python interpreter, by its name."""
+    return _PYTHON.fullmatch(PurePath(program).name) is not None
+
+
+def _body(
+    request: CommandJob, kind: JobKind, command: Sequence[str], counts: Mapping[str, int], restart_policy: str
+) -> JSON:
+    container: JSON = {"name": kind.container, "image": request.image, "command": [*map(escaped_word, command)]}
+    if request.env:
+        container["env"] = [{"name": name, "value": value} for name, value in request.env.items()]
+    if request.limits:
+        container["resources"] = {"limits": dict(request.limits)}
     template = {"spec": {"containers": [container]}}
-    return job_kind, {
+    return {
         "apiVersion": f"{GROUP}/{VERSION}",
-        "kind": job_kind.kind,
-        "metadata": {"name": job_name(command)},
+        "kind": kind.kind,
+        "metadata": {"name": job_name(request.command)},
         "spec": {
-            job_kind.replicas: {
-                name: {"replicas": number, "restartPolicy": "Never", "template": template}
-                for name, number in replica_counts(job_kind, nproc).items()
-                if number
+            kind.replicas: {
+                name: {"replicas": number, "restartPolicy": restart_policy, "template": template}
+                for name, number in counts.items()
             }
         },
     }
 
 
+def process_env(kind: str, processes: int, machine: Machine, environ: Mapping[str, str]) -> dict[str, str]:
+    """Variables for processes that share this machine, except those that the user has set.
+
+    Numeric libraries start a thread for each core: as many processes would slow each other down.
+    """
+    defaults = {"OMP_NUM_THREADS": str(max(1, machine.cores // processes))} if processes > 1 else {}
+    if kind.lower() == PYTORCHJOB.kind.lower():
+        # Scripts for torchrun read these. A process has its pod, and so its GPU, for itself.
+        defaults |= {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+    return {name: value for name, value in defaults.items() if name not in environ}
+
+
+def parse_limits(texts: Sequence[str], machine: Machine) -> dict[str, str]:
+    """Resource limits by name. `gpu` is the GPU of this machine. Raises `InputError`."""
+    return with_resource_names(dict(map(parse_limit, texts)), machine.gpu_resource)
+
+
+def limits_with_gpu(limits: Mapping[str, str], processes: int, machine: Machine) -> dict[str, str]:
+    """The limits, with one GPU for each of several processes if there are enough and no limit asks for GPUs."""
+    asks = any(name in limits for name in GPU_RESOURCES.values())
+    if asks or not 1 < processes <= len(machine.gpus):
+        return dict(limits)
+    return {**limits, machine.gpu_resource: "1"}
+
+
 def parse_limit(text: str) -> tuple[str, str]:
-    """The resource name and the amount in `nvidia.com/gpu=1`. Raises `InputError`."""
+    """The resource name and the amount in `gpu=1`. Raises `InputError`."""
     name, equals, amount = text.partition("=")
     try:
         Quantity.parse(amount)
     except QuantityError:
         equals = ""
     if not name or not equals:
-        raise InputError(f"--limit {text}: expected NAME=AMOUNT; write: --limit nvidia.com/gpu=1")
+        raise InputError(f"--limit {text}: expected NAME=AMOUNT; write: --limit gpu=1")
     return name, amount
 
 

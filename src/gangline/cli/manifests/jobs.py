@@ -1,5 +1,6 @@
 """Jobs from files. A job is decoded to find mistakes, but sent as it was written."""
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -107,7 +108,7 @@ def _similar_file_hint(file: Path) -> str:
 
 
 def _script_hint(file: Path) -> str:
-    command = f"python {file}" if file.suffix == ".py" else "python train.py"
+    command = f"python {shlex.quote(str(file))}" if file.suffix == ".py" else "python train.py"
     return f"to run a script: gangline run --nproc 4 -- {command}"
 
 

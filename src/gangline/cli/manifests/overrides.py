@@ -5,12 +5,14 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from gangline.api.accelerators import resource_name, with_resource_names
 from gangline.api.codec.codec import documents
 from gangline.api.codec.errors import value_text
 from gangline.api.meta import JSON
 from gangline.base.errors import InputError
 
 ALLOWED_ROOTS = ("metadata", "spec")
+RESOURCE_FIELDS = ("limits", "requests")
 _UNESCAPED_DOT = re.compile(r"(?<!\\)\.")
 
 
@@ -27,11 +29,19 @@ def with_overrides(body: JSON, settings: Sequence[str]) -> JSON:
         path, equals, text = setting.partition("=")
         if not equals or not path:
             raise InputError(f"--set {setting}: expected path=value; write: --set spec.runPolicy.suspend=false")
-        words = [word.replace("\\.", ".") for word in _UNESCAPED_DOT.split(path)]
+        words = _with_resource_name([word.replace("\\.", ".") for word in _UNESCAPED_DOT.split(path)])
         if words[0] not in ALLOWED_ROOTS or len(words) < 2:
             raise InputError(f"--set {setting}: a path begins with spec. or metadata.; write: --set spec.{path}=...")
-        _set_value(changed, words, _parse_value(setting, text), setting)
+        value = _parse_value(setting, text)
+        if words[-1] in RESOURCE_FIELDS and isinstance(value, dict):
+            value = with_resource_names(value)
+        _set_value(changed, words, value, setting)
     return changed
+
+
+def _with_resource_name(words: list[str]) -> list[str]:
+    """The path with the full name of a resource in its last word: `limits.gpu` is `limits.nvidia.com/gpu`."""
+    return [*words[:-1], resource_name(words[-1])] if words[-2:-1] and words[-2] in RESOURCE_FIELDS else words
 
 
 def _parse_value(setting: str, text: str) -> Any:

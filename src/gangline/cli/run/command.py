@@ -12,7 +12,7 @@ from gangline.cli.connect.server import ServerOptions
 from gangline.cli.flags.commands import cli_command
 from gangline.cli.flags.durations import DURATION
 from gangline.cli.flags.node_options import NodeOptions, node_options
-from gangline.cli.flags.run_options import kind_option, runs_option
+from gangline.cli.flags.run_options import kind_option, nproc_option, runs_option
 from gangline.cli.flags.server_options import server_options
 from gangline.cli.run.request import DEFAULT_CAPACITY, JobSource, RunRequest, Shipping
 from gangline.cli.run.run import run_request
@@ -23,15 +23,21 @@ FLAG_SPELLINGS = {"as_user": "--as", "as_groups": "--as-group"}
 @cli_command("run")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="FILE... | -- COMMAND...")
 @click.option("-f", "--filename", "more", multiple=True, metavar="FILE", help="A manifest file; - is standard input.")
-@click.option("--nproc", type=int, metavar="N", help="Run COMMAND as a job of N processes; no file is needed.")
+@nproc_option("Run COMMAND as a job of so many processes, without a file")
 @kind_option
+@click.option(
+    "--max-restarts",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Start the job again after a failure, at most N times: all processes of COMMAND; for a FILE its backoffLimit.",
+)
 @click.option("--image", default="", metavar="IMAGE", help="The image of COMMAND; with --context.")
 @click.option(
     "--limit",
     "limits",
     multiple=True,
     metavar="NAME=AMOUNT",
-    help="A resource limit of each process of COMMAND, such as nvidia.com/gpu=1.",
+    help="A resource limit of each process of COMMAND, such as gpu=1 or memory=4Gi.",
 )
 @click.option(
     "--set",
@@ -80,7 +86,7 @@ FLAG_SPELLINGS = {"as_user": "--as", "as_groups": "--as-group"}
 def run(
     words: tuple[str, ...],
     more: tuple[str, ...],
-    nproc: int | None,
+    nproc: str | None,
     keep: bool,
     runs: Path,
     gang: bool,
@@ -125,7 +131,7 @@ def run(
     return run_request(request)
 
 
-def _job_source(words: Sequence[str], files: Sequence[str], nproc: int | None, source: JobSource) -> JobSource:
+def _job_source(words: Sequence[str], files: Sequence[str], nproc: str | None, source: JobSource) -> JobSource:
     """The source with its command or its files, which `words` are depending on `nproc`. Raises `InputError`."""
     if nproc is not None:
         check_command(words, files)

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from gangline.api.meta import Key
+from gangline.base.invocation import own_command, shown_path
 from gangline.base.options import value_option
 from gangline.cli.flags.commands import cli_command
 from gangline.cli.flags.node_options import NodeOptions
@@ -55,8 +56,9 @@ def demo(runs: Path, pace: float) -> int:
             curve=True,
             node=node,
             hook_factory=lambda state: kill_once(state, VICTIM, KILL_AT_SHARE),
-            next_steps=" · ".join(
-                (*next_commands("get", f"why {JOB}", f"logs {JOB}"), f"gangline run {short_path(file)}")
+            next_steps=(
+                *next_commands("get", f"why {JOB}", f"logs {JOB}"),
+                f"{own_command()} run {shown_path(file)}",
             ),
         )
     )
@@ -73,12 +75,6 @@ def examples_folder() -> Path:
     package = Path(__file__).parents[2]
     installed = package / "examples"
     return installed if installed.is_dir() else package.parents[1] / "examples"
-
-
-def short_path(file: Path) -> str:
-    """The path relative to the working directory, if it is below that."""
-    folder = Path.cwd()
-    return str(file.relative_to(folder)) if file.is_relative_to(folder) else str(file)
 
 
 def kill_once(state: Path, victim: str, share: float, *, job: str = "linear") -> Callable[[str, Progress], str | None]:

@@ -14,6 +14,7 @@ from gangline.api.quantity import Quantity
 from gangline.api.scheme import CORE_SCHEME
 from gangline.base.clock import Clock, SystemClock
 from gangline.base.errors import GanglineError, InputError
+from gangline.base.invocation import own_command
 from gangline.base.tasks import unwrap_exception_group
 from gangline.cli.cleanup.processes import cancel_on_interrupt
 from gangline.cli.connect.server import FIELD_MANAGER, ServerOptions, ServerTarget, find_server
@@ -26,7 +27,14 @@ from gangline.cli.run.bundle import Bundle, bundle_of
 from gangline.cli.run.kept_files import RunFolder
 from gangline.cli.run.remote_jobs import RemoteJobs, RemoteRunSettings
 from gangline.cli.run.request import RunJob, RunRequest, Shipping
-from gangline.cli.run.result import JobResult, output_stream, prepare_run_folders, print_results, silence_operator_log
+from gangline.cli.run.result import (
+    JobResult,
+    next_lines,
+    output_stream,
+    prepare_run_folders,
+    print_results,
+    silence_operator_log,
+)
 from gangline.cli.run.submit import reject_dependencies
 from gangline.kube.client import Client
 from gangline.kube.options import WriteOptions
@@ -141,15 +149,16 @@ def _print_results(
     finished = [result for result in results if result is not None]
     if not finished:
         return CANCELLED
-    code = print_results(request, finished, folders, screen, *(_next_step(result, settings) for result in finished))
+    hints = [line for result in finished for line in _next_lines(result, settings)]
+    code = print_results(request, finished, folders, screen, *hints)
     return code if code == FAILED or len(finished) == len(results) else CANCELLED
 
 
-def _next_step(result: JobResult, settings: RemoteRunSettings) -> StyledLine:
+def _next_lines(result: JobResult, settings: RemoteRunSettings) -> list[StyledLine]:
     """Commands for a job that is still in the cluster."""
     name = f"{result.body.get('kind', '').lower()}/{result.outcome.job.metadata.name} {settings.server_flags}"
-    inspect = f"gangline logs {name}" if result.outcome.succeeded else f"gangline why {name}"
-    return Span("next: ", "bold"), Span(f"{inspect} · gangline delete {name}")
+    verb = "logs" if result.outcome.succeeded else "why"
+    return next_lines([f"{own_command()} {verb} {name}", f"{own_command()} delete {name}"])
 
 
 def server_flags(server: ServerOptions) -> str:

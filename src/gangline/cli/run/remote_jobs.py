@@ -12,6 +12,7 @@ from gangline.api.kubeflow.training import TrainingJob
 from gangline.api.meta import JSON, Key
 from gangline.base.clock import Clock
 from gangline.base.errors import InputError
+from gangline.base.invocation import with_own_command
 from gangline.base.tasks import unwrap_exception_group
 from gangline.cli.connect.server import FIELD_MANAGER
 from gangline.cli.errors import error_line
@@ -195,20 +196,21 @@ class RemoteJobs:
     async def _abandon_job(self, key: Key, job: RunJob) -> str:
         arguments = f"{job.display_name} {self._settings.server_flags}"
         if self._settings.keep_jobs:
-            return f"{job.display_name} goes on: gangline logs -f {arguments}"
+            return with_own_command(f"{job.display_name} goes on: gangline logs -f {arguments}")
         try:
             await self._client.delete(job.kind.resource, key, uid=self._uids[key])
         except (NotFound, Conflict):
             return f"{job.display_name} was already deleted"
         except KubeError as error:
-            return f"{job.display_name} could not be deleted ({error}): gangline delete {arguments}"
+            return with_own_command(f"{job.display_name} could not be deleted ({error}): gangline delete {arguments}")
         except asyncio.CancelledError:
-            self._leftovers.append(f"{job.display_name} may still exist: gangline delete {arguments}")
+            left = with_own_command(f"{job.display_name} may still exist: gangline delete {arguments}")
+            self._leftovers.append(left)
             raise
         return f"{job.display_name} was deleted"
 
     def _warn(self, text: str) -> None:
-        message = f"{text} gangline doctor {self._settings.server_flags}"
+        message = with_own_command(f"{text} gangline doctor {self._settings.server_flags}")
         self._screen.say((Span("warning: ", "yellow"), Span(message)))
 
     def _say(self, text: str) -> None:

@@ -21,10 +21,13 @@ class JobSource(NamedTuple):
 
     files: tuple[Path, ...] = ()
     command: tuple[str, ...] = ()
-    nproc: int = 0
+    # As given: a number, a range, or auto, cpu or gpu.
+    nproc: str = ""
     kind: str = ""
     image: str = ""
     limits: tuple[str, ...] = ()
+    # How often a job is started again after a failure. None: as the job says.
+    max_restarts: int | None = None
     # The `--set` options.
     settings: tuple[str, ...] = ()
 
@@ -49,8 +52,8 @@ class RunRequest(NamedTuple):
     output: str = ""
     # Whether the curve is also drawn in the terminal.
     curve: bool = False
-    # Printed at the end, after "next: ".
-    next_steps: str = ""
+    # Commands, printed at the end after "next: ".
+    next_steps: tuple[str, ...] = ()
     node: NodeOptions = NodeOptions()
     # Called with the node's state folder; makes the `ProgressHook` of each job.
     hook_factory: Callable[[Path], Any] | None = None

@@ -13,6 +13,7 @@ import msgspec
 
 from gangline.api.codec.codec import to_json
 from gangline.api.meta import JSON
+from gangline.base.invocation import own_command
 from gangline.base.log import LogFormat, configure_logging
 from gangline.cli.connect.server import archive_flags
 from gangline.cli.exit_codes import FAILED, SUCCEEDED
@@ -80,8 +81,7 @@ def print_results(
         screen.show_outcome(result.outcome)
         screen.say(*_result_lines(request, result, folders.get(result.outcome.job.metadata.name)))
     screen.say(*more)
-    if request.next_steps:
-        screen.say((Span("next: ", "bold"), Span(request.next_steps)))
+    screen.say(*next_lines(request.next_steps))
     if request.output == "json":
         _print_json([result.body for result in results])
     return SUCCEEDED if all(result.outcome.succeeded for result in results) else FAILED
@@ -114,12 +114,17 @@ def _result_lines(request: RunRequest, result: JobResult, folder: RunFolder | No
 def next_commands(*words: str) -> list[str]:
     """Command lines that read the archived runs; none where they would reach a running plane instead."""
     flags = archive_flags()
-    return [f"gangline {arguments}{flags}" for arguments in words] if flags is not None else []
+    return [f"{own_command()} {arguments}{flags}" for arguments in words] if flags is not None else []
+
+
+def next_lines(commands: Sequence[str]) -> list[StyledLine]:
+    """Commands to type next, one in a line so that a double or triple click takes it."""
+    labels = ("next: ", *["      "] * len(commands))
+    return [(Span(label, "bold"), Span(command)) for label, command in zip(labels, commands, strict=False)]
 
 
 def failure_hints(outcomes: Sequence[RunOutcome]) -> list[StyledLine]:
-    """For each failed job a line with the commands that explain the failure."""
+    """For each failed job the commands that explain the failure."""
     jobs = [outcome.job.metadata for outcome in outcomes if not outcome.succeeded]
     arguments = [f"{job.name} -n {job.namespace}" if job.namespace != "default" else job.name for job in jobs]
-    hints = [next_commands(f"why {words}", f"logs {words}") for words in arguments]
-    return [(Span("next: ", "bold"), Span(" · ".join(commands))) for commands in hints if commands]
+    return next_lines([line for words in arguments for line in next_commands(f"why {words}", f"logs {words}")])

@@ -1,8 +1,11 @@
 """Runs a `RunRequest`: reads its jobs, then runs them on this machine or in a cluster."""
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from gangline.api.codec.documents import Document
+from gangline.api.kubeflow.training import JobKind, RestartPolicy
 from gangline.base.errors import InputError
 from gangline.cli.connect.server import ServerOptions
 from gangline.cli.run.request import JobSource, RunJob, RunRequest, check_unique_names
@@ -16,7 +19,7 @@ def run_request(request: RunRequest) -> int:
 
     Raises `InputError` for bad input before anything is started.
     """
-    jobs = _read_jobs(request.source, request.server)
+    jobs = read_jobs(request.source, request.server)
     check_unique_names(jobs)
     # Imported here, not at the top: the command line must start fast and report mistakes at once.
     import gc
@@ -32,44 +35,97 @@ def run_request(request: RunRequest) -> int:
     return run_jobs(request, jobs)
 
 
-def _read_jobs(source: JobSource, server: ServerOptions) -> Sequence[RunJob]:
+def read_jobs(source: JobSource, server: ServerOptions) -> Sequence[RunJob]:
+    """The jobs of the files, or the one of the command. Raises `InputError`."""
     if source.files:
-        return [job for file in source.files for job in _jobs_in_file(file, source.settings)]
+        return [job for file in source.files for job in _jobs_in_file(file, source)]
     return [_job_from_command(source, server)]
 
 
-def _jobs_in_file(file: Path, settings: Sequence[str]) -> Iterator[RunJob]:
+def _jobs_in_file(file: Path, source: JobSource) -> Iterator[RunJob]:
     from gangline.cli.manifests.jobs import read_jobs_and_others
 
+    settings = source.settings
+    if source.max_restarts is not None:
+        settings = (*settings, f"spec.runPolicy.backoffLimit={source.max_restarts}")
     jobs, others = read_jobs_and_others(file, settings)
     for number, (kind, document) in enumerate(jobs):
+        if source.max_restarts:
+            check_restart_policies(kind, document)
         # The dependencies of a file are created once, before its first job.
         dependencies = others if number == 0 else ()
         yield RunJob(kind, document.body, file.parent.resolve(), document=document, dependencies=dependencies)
 
 
-def _job_from_command(source: JobSource, server: ServerOptions) -> RunJob:
-    from gangline.cli.manifests.from_command import LOCAL_IMAGE, job_from_command
-    from gangline.cli.manifests.overrides import with_overrides
+def check_restart_policies(kind: JobKind, document: Document) -> None:
+    """Raise `InputError` if no replica of the job would ever be restarted."""
+    replicas = document.body["spec"].get(kind.replicas) or {}
+    policies = [spec.get("restartPolicy") or kind.restart_policy for spec in replicas.values()]
+    if policies and all(policy == RestartPolicy.NEVER for policy in policies):
+        path = f"spec.{kind.replicas}.{next(iter(replicas))}.restartPolicy"
+        raise document.error(
+            f"is Never, so that --max-restarts does nothing; write OnFailure, or add --set {path}=OnFailure",
+            tuple(path.split(".")),
+        )
 
-    remote = server.context is not None
-    if remote and not source.image and not _is_local_plane(server):
+
+def _job_from_command(source: JobSource, server: ServerOptions) -> RunJob:
+    from gangline.cli.manifests.from_command import LOCAL_IMAGE, CommandJob, job_from_command, parse_limits
+    from gangline.cli.manifests.overrides import with_overrides
+    from gangline.cli.manifests.processes import Machine, process_count
+
+    if server.context is None:
+        return _local_job_from_command(source)
+    if not source.image and not _is_local_plane(server):
         raise InputError("--context: a command in a cluster needs an image; add --image IMAGE")
-    if not remote:
-        check_script(source.command)
-    image = source.image or LOCAL_IMAGE
-    kind, body = job_from_command(source.kind, source.command, source.nproc, image=image, limits=source.limits)
-    if remote:
-        # As in a local run, no process outlives the job; but the job can be inspected for a while.
-        body["spec"]["runPolicy"] = {"cleanPodPolicy": "Running", "ttlSecondsAfterFinished": TTL_AFTER_FINISHED}
+    if source.nproc in ("auto", "cpu", "gpu"):
+        raise InputError(f"--nproc {source.nproc}: is about this machine; with --context write a number")
+    machine = Machine()
+    kind, body = job_from_command(
+        CommandJob(
+            source.kind,
+            source.command,
+            process_count(source.nproc, machine),
+            source.image or LOCAL_IMAGE,
+            parse_limits(source.limits, machine),
+            max_restarts=source.max_restarts,
+        )
+    )
+    # As in a local run, no process outlives the job; but the job can be inspected for a while.
+    policy = {"cleanPodPolicy": "Running", "ttlSecondsAfterFinished": TTL_AFTER_FINISHED}
+    body["spec"]["runPolicy"] = {**body["spec"].get("runPolicy", {}), **policy}
     return RunJob(kind, with_overrides(body, source.settings), Path.cwd(), from_command=True)
 
 
-def check_script(command: Sequence[str]) -> None:
-    """Raise `InputError` if the Python script of the command does not exist: every process would fail with that."""
-    interpreter, script = Path(command[0]).name if command else "", command[1] if len(command) > 1 else ""
-    if interpreter.startswith("python") and script.endswith(".py") and not Path(script).exists():
-        raise InputError(f"{script}: no such file; processes start in {Path.cwd()}")
+def _local_job_from_command(source: JobSource) -> RunJob:
+    """The job of a command for the processes, cores and GPUs of this machine."""
+    from gangline.cli.manifests.from_command import (
+        LOCAL_IMAGE,
+        CommandJob,
+        job_from_command,
+        limits_with_gpu,
+        parse_limits,
+        process_env,
+    )
+    from gangline.cli.manifests.overrides import with_overrides
+    from gangline.cli.manifests.processes import process_count, this_machine
+    from gangline.cli.run.programs import check_command_files, shell_command
+
+    machine = this_machine()
+    processes = process_count(source.nproc, machine)
+    request = CommandJob(
+        source.kind,
+        shell_command(source.command, os.environ) if not source.image else source.command,
+        processes,
+        source.image or LOCAL_IMAGE,
+        limits_with_gpu(parse_limits(source.limits, machine), processes.most, machine),
+        process_env(source.kind, processes.most, machine, os.environ),
+        source.max_restarts,
+    )
+    kind, body = job_from_command(request)
+    if not source.image:
+        check_command_files(source.command)
+    return RunJob(kind, with_overrides(body, source.settings), Path.cwd(), from_command=True)
 
 
 def _is_local_plane(server: ServerOptions) -> bool:

@@ -11,6 +11,7 @@ import msgspec
 from gangline.api.meta import JSON, Key, Selector
 from gangline.api.scheme import Resource
 from gangline.base.clock import SystemClock
+from gangline.base.invocation import with_own_command
 from gangline.cli.connect.run_work import run_blocking
 from gangline.cli.connect.server import ServerOptions, ServerTarget
 from gangline.cli.errors import error_line
@@ -85,7 +86,7 @@ def _print_results(results: Sequence[CheckResult]) -> None:
     tables.write_stdout(tables.render(("RESULT", "CHECK", "FOUND"), rows))
     for result in results:
         if result.remedy:
-            click.echo(f"{result.check}: {result.remedy}", err=True)
+            click.echo(with_own_command(f"{result.check}: {result.remedy}"), err=True)
 
 
 async def run_checks(client: Client, target: ServerTarget) -> AsyncIterator[CheckResult]:

@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +15,7 @@ import click
 
 from gangline.base.errors import InputError
 from gangline.base.files import last_lines
+from gangline.base.invocation import own_command
 from gangline.base.options import value_option
 from gangline.cli.flags.commands import cli_command
 from gangline.cli.flags.node_options import NodeOptions, node_options
@@ -124,7 +127,7 @@ async def _run_plane(folder: Path, port: int, bind: str, options: NodeOptions, *
             home.write_kubeconfig(cluster.url, issued.ca)
             home.lock.mark_ready()
             click.echo(f"control plane ready: {cluster.url}", err=True)
-            click.echo(f"kubectl --kubeconfig {home.kubeconfig_file} get pods -A", err=True)
+            click.echo(_first_command(home.kubeconfig_file), err=True)
             await stop.wait()
         remove_empty_artifacts(home)
     return 0
@@ -149,7 +152,7 @@ def _start_detached(folder: Path, arguments: list[str]) -> int:
             raise InputError(_start_failure(home, log_start, timed_out=timed_out))
         time.sleep(0.05)
     click.echo(f"control plane ready (process {process.pid})", err=True)
-    click.echo(f"kubectl --kubeconfig {home.kubeconfig_file} get pods -A", err=True)
+    click.echo(_first_command(home.kubeconfig_file), err=True)
     return 0
 
 
@@ -159,6 +162,12 @@ def _start_failure(home: "PlaneHome", log_start: int, *, timed_out: bool) -> str
     lines = last_lines(home.log_file, start=log_start) or [EMPTY_LOG_TEXT]
     text = f": {lines[0]}" if len(lines) == 1 else ":" + "".join(f"\n  {line}" for line in lines)
     return f"{home.folder}: the plane {what}{text}\nits whole log: {home.log_file}"
+
+
+def _first_command(kubeconfig: Path) -> str:
+    """What to type first: a command of kubectl if there is one, else of this gangline."""
+    flag = f"--kubeconfig {shlex.quote(str(kubeconfig))}"
+    return f"kubectl {flag} get pods -A" if shutil.which("kubectl") else f"{own_command()} get pods -A {flag}"
 
 
 @cli_command()

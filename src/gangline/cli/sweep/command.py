@@ -11,7 +11,7 @@ from gangline.base.options import choice_option, value_option
 from gangline.cli.flags.commands import cli_command
 from gangline.cli.flags.durations import DURATION
 from gangline.cli.flags.node_options import NodeOptions, node_options
-from gangline.cli.flags.run_options import kind_option, runs_option
+from gangline.cli.flags.run_options import kind_option, nproc_option, runs_option
 from gangline.cli.run.request import DEFAULT_CAPACITY
 from gangline.cli.sweep.request import SweepRequest, SweepSource
 
@@ -30,7 +30,7 @@ from gangline.cli.sweep.request import SweepRequest, SweepSource
 @value_option("--parallel", 1, "The number of trials that run at the same time.", type=int, metavar="N")
 @value_option("--metric", "loss", "The reported metric that trials are ranked by.", metavar="NAME")
 @choice_option("--goal", ["min", "max"], "Whether small or large values are better.")
-@click.option("--nproc", type=int, metavar="N", help="Try COMMAND as a job of N processes; no file is needed.")
+@nproc_option("Try COMMAND as a job of so many processes, without a file")
 @kind_option
 @click.option("--timeout", type=DURATION, metavar="DURATION", help="Stop a trial after this time, such as 90s or 5m.")
 @runs_option("The folder in which <job>-sweep/ is created.")
@@ -41,7 +41,7 @@ def sweep(
     settings: tuple[str, ...],
     draws: int | None,
     seed: int,
-    nproc: int | None,
+    nproc: str | None,
     kind: str,
     goal: str,
     output: str | None,

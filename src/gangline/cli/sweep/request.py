@@ -11,7 +11,7 @@ class SweepSource(NamedTuple):
 
     file: Path | None = None
     command: tuple[str, ...] = ()
-    nproc: int = 0
+    nproc: str = ""
     kind: str = ""
 
     @property

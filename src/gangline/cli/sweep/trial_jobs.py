@@ -1,14 +1,16 @@
 """The job of each trial: a manifest with some values changed, or a command with placeholders filled in."""
 
 import copy
+import os
 from collections.abc import Mapping, Sequence
 
 from gangline.api.kubeflow.training import JobKind
 from gangline.api.meta import JSON
 from gangline.base.errors import InputError
-from gangline.cli.manifests.from_command import job_from_command
+from gangline.cli.manifests.from_command import CommandJob, job_from_command, job_name, limits_with_gpu, process_env
 from gangline.cli.manifests.jobs import read_job
 from gangline.cli.manifests.overrides import with_overrides
+from gangline.cli.manifests.processes import process_count, this_machine
 from gangline.cli.sweep.request import SweepSource
 from gangline.cli.sweep.space import TrialValues, is_path
 
@@ -30,12 +32,20 @@ def trial_job(source: SweepSource, values: TrialValues, number: int) -> tuple[Jo
     else:
         words = [_substituted(word, variables) for word in source.command]
         # The name is derived from the command as written, so that all trials share it.
-        kind, body = job_from_command(source.kind, words, source.nproc)
-        body["metadata"]["name"] = job_from_command(source.kind, source.command, source.nproc)[1]["metadata"]["name"]
+        kind, body = job_from_command(_command_job(source, words))
+        body["metadata"]["name"] = job_name(source.command)
         body = with_overrides(body, overrides)
     body = with_variables(kind, body, {**variables, TRIAL_VARIABLE: str(number)})
     body["metadata"]["namespace"] = f"trial-{number}"
     return kind, body
+
+
+def _command_job(source: SweepSource, words: Sequence[str]) -> CommandJob:
+    machine = this_machine()
+    processes = process_count(source.nproc, machine)
+    limits = limits_with_gpu({}, processes.most, machine)
+    env = process_env(source.kind, processes.most, machine, os.environ)
+    return CommandJob(source.kind, tuple(words), processes, limits=limits, env=env)
 
 
 def with_variables(kind: JobKind, body: JSON, variables: Mapping[str, str]) -> JSON:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from gangline.api.accelerators import with_resource_names
 from gangline.api.codec.codec import to_json
 from gangline.api.meta import JSON
 from gangline.sdk.job import Job
@@ -65,10 +66,11 @@ def resource_requirements(value: Any) -> JSON | None:
     if not isinstance(resources, dict):
         raise ValueError(f"resources: is {value!r}; write a dict such as {{'cpu': 2, 'memory': '4Gi', 'gpu': 1}}")
     if {"requests", "limits"} & resources.keys():
-        return resources
-    amounts = {name.lower(): str(value) for name, value in resources.items()}
-    if "gpu" in amounts:
-        amounts["nvidia.com/gpu"] = amounts.pop("gpu")
+        return {
+            name: with_resource_names(value) if name in ("requests", "limits") and isinstance(value, dict) else value
+            for name, value in resources.items()
+        }
+    amounts = with_resource_names({name.lower(): str(value) for name, value in resources.items()})
     return {"requests": amounts, "limits": dict(amounts)}
 
 

@@ -74,3 +74,16 @@ def test_an_invalid_setting_is_an_error_with_the_reason(setting: str, message: s
     with pytest.raises(InputError) as raised:
         with_overrides(job(), [setting])
     assert message in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["spec.x.resources.limits.gpu=2", r"spec.x.resources.limits.nvidia\.com/gpu=2", "spec.x.resources.limits={gpu: 2}"],
+)
+def test_gpu_is_the_full_name_of_the_resource(setting: str) -> None:
+    changed = with_overrides({"spec": {}}, [setting])
+    assert changed["spec"]["x"]["resources"]["limits"] == {"nvidia.com/gpu": 2}
+
+
+def test_gpu_elsewhere_is_a_word_like_any_other() -> None:
+    assert with_overrides({"spec": {}}, ["spec.gpu=2"]) == {"spec": {"gpu": 2}}

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from gangline.api.kubeflow.kinds import PYTORCHJOB
 from gangline.base.errors import InputError
-from gangline.cli.manifests.from_command import job_from_command
+from gangline.cli.manifests.from_command import CommandJob, job_from_command
+from gangline.cli.manifests.processes import ProcessCount
 from gangline.cli.run.bundle import bundle_of, mentioned_files
 from gangline.cli.run.request import RunJob
 from gangline.sdk.build.pod_templates import training_containers
@@ -23,7 +23,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def job(folder: Path, *command: str, from_file: bool = True) -> RunJob:
-    return RunJob(PYTORCHJOB, job_from_command("PyTorchJob", command, 2)[1], folder, from_command=not from_file)
+    kind, body = job_from_command(CommandJob("PyTorchJob", command, ProcessCount(2, 2)))
+    return RunJob(kind, body, folder, from_command=not from_file)
 
 
 @pytest.mark.parametrize(

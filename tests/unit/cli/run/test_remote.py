@@ -8,7 +8,8 @@ import pytest
 
 from gangline.cli.connect.server import ServerOptions
 from gangline.cli.main import run
-from gangline.cli.manifests.from_command import job_from_command
+from gangline.cli.manifests.from_command import CommandJob, job_from_command
+from gangline.cli.manifests.processes import ProcessCount
 from gangline.cli.run.remote import server_flags
 
 HERE = ("run", "--nproc", "1")
@@ -87,7 +88,8 @@ def test_an_unreachable_server_is_named_in_the_error() -> None:
 
 
 def test_every_replica_of_a_command_has_the_limits() -> None:
-    kind, body = job_from_command("PyTorchJob", ["true"], 2, image="img", limits=("nvidia.com/gpu=1", "memory=2Gi"))
+    limits = {"nvidia.com/gpu": "1", "memory": "2Gi"}
+    kind, body = job_from_command(CommandJob("PyTorchJob", ("true",), ProcessCount(2, 2), image="img", limits=limits))
     for replica in body["spec"][kind.replicas].values():
         (container,) = replica["template"]["spec"]["containers"]
         assert container["image"] == "img"

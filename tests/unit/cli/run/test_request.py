@@ -9,13 +9,14 @@ from gangline.api.kubeflow.training import JobKind
 from gangline.api.meta import JSON, Key
 from gangline.base.errors import InputError
 from gangline.cli.follow.log_sources import FileLogSource
-from gangline.cli.manifests.from_command import job_from_command
+from gangline.cli.manifests.from_command import CommandJob, job_from_command
+from gangline.cli.manifests.processes import ProcessCount
 from gangline.cli.run.request import RunJob, check_unique_names, with_common_folder
 from gangline.sdk.build.pod_templates import training_containers
 
 
 def job(name: str, folder: str = "/here", kind: JobKind = TFJOB, **metadata: str) -> RunJob:
-    body: JSON = job_from_command(kind.kind, ["true"], 2)[1]
+    body: JSON = job_from_command(CommandJob(kind.kind, ("true",), ProcessCount(2, 2)))[1]
     body["metadata"] = {"name": name, **metadata}
     return RunJob(kind, body, Path(folder))
 

@@ -32,8 +32,10 @@ def outcome(name: str, namespace: str = "default", status: JobStatus | None = No
 def test_hints_are_for_failed_jobs_only() -> None:
     hints = failure_hints([outcome("bad"), outcome("good", status=SUCCEEDED), outcome("far", "team")])
     assert hints == [
-        (Span("next: ", "bold"), Span("gangline why bad · gangline logs bad")),
-        (Span("next: ", "bold"), Span("gangline why far -n team · gangline logs far -n team")),
+        (Span("next: ", "bold"), Span("gangline why bad")),
+        (Span("      ", "bold"), Span("gangline logs bad")),
+        (Span("      ", "bold"), Span("gangline why far -n team")),
+        (Span("      ", "bold"), Span("gangline logs far -n team")),
     ]
 
 

@@ -23,7 +23,7 @@ import time
 CHUNK_BYTES = 65536
 MAX_LINE_BYTES = 16384
 DRAIN_SECONDS = 1.0
-GROUP_EXIT_SECONDS = 0.2
+POLL_SECONDS = 0.002
 # The mark of a progress report, and the shortest time between two writes of the newest report.
 PROGRESS_MARK = b'"progress"'
 PROGRESS_WRITE_SECONDS = 0.5
@@ -315,16 +315,18 @@ def signal_group(pid: int, number: int) -> None:
 
 
 def wait_for_group(pid: int) -> None:
-    """Wait a moment until the group is empty, so that its ports and memory are free when the exit is recorded."""
-    deadline = time.monotonic() + GROUP_EXIT_SECONDS
-    while time.monotonic() < deadline:
+    """Wait until the group is empty: when the exit is recorded, no process of the container is left.
+
+    That takes a moment after a kill, and longer only for a process that the kernel cannot end.
+    """
+    while True:
         try:
             os.killpg(pid, 0)
         except OSError:
             return
         if not any(is_alive_in_group(name, pid) for name in process_ids()):
             return  # only zombies are left, which init will reap
-        time.sleep(0.002)
+        time.sleep(POLL_SECONDS)
 
 
 def is_alive_in_group(name: str, group: int) -> bool:
@@ -344,18 +346,20 @@ def process_ids() -> list[str]:
 
 
 def kill_strays(mark: bytes) -> None:
-    """Kill processes that left the session but have the container's mark in their environment. Needs /proc."""
-    for _ in range(5):
-        killed = False
-        for name in process_ids():
-            if int(name) != os.getpid() and has_mark(name, mark):
-                killed = True
-                try:
-                    os.kill(int(name), signal.SIGKILL)
-                except OSError:
-                    pass
-        if not killed:
-            return
+    """Kill processes that left the session but have the container's mark in their environment, until none is left.
+
+    Needs /proc. Processes that we may not kill are left alone.
+    """
+    protected = {os.getpid()}
+    while marked := [pid for pid in map(int, process_ids()) if pid not in protected and has_mark(str(pid), mark)]:
+        for pid in marked:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            except OSError:
+                protected.add(pid)
+        time.sleep(POLL_SECONDS)
 
 
 def has_mark(pid: str, mark: bytes) -> bool:

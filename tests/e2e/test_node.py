@@ -320,6 +320,42 @@ async def test_a_supervisor_that_was_killed_leaves_no_temporary_files(api: NodeA
     assert not path_exists(folder)
 
 
+async def test_a_process_whose_shim_was_killed_has_ended_when_its_pod_fails(api: NodeApi, tmp_path: Path) -> None:
+    async with running_node(api, tmp_path):
+        await api.client().create(Pod, command_pod("p", "sleep", "99"))
+        await api.wait_phase("p", "Running")
+        run = json.loads(single_file(tmp_path, "pods/*/main/0.run").read_text())
+        os.kill(run["shim"], signal.SIGKILL)
+        await api.wait_phase("p", "Failed")
+        assert not psutil.pid_exists(run["pid"]) or psutil.Process(run["pid"]).status() == psutil.STATUS_ZOMBIE
+
+
+async def test_a_pod_waits_for_the_processes_of_one_that_was_removed_by_force(api: NodeApi, tmp_path: Path) -> None:
+    owner = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "name": "j", "uid": "u", "controller": True}
+
+    def owned_pod(name: str, *command: str) -> JSON:
+        body = command_pod(name, *command)
+        return {**body, "metadata": {**body["metadata"], "ownerReferences": [owner]}}
+
+    async with running_node(api, tmp_path):
+        client = api.client()
+        await client.create(Pod, owned_pod("p", "sleep", "99"))
+        await api.wait_phase("p", "Running")
+        run = json.loads(single_file(tmp_path, "pods/*/main/0.run").read_text())
+        # While its shim stands still, nobody kills the process.
+        os.kill(run["shim"], signal.SIGSTOP)
+        try:
+            await client.delete(Pod, default_key("p"), grace=timedelta())
+            await client.create(Pod, owned_pod("q", *shell_command(f"kill -0 {run['pid']} || echo ended")))
+            await client.create(Pod, command_pod("other", "true"))
+            await api.wait_phase("other", "Succeeded")
+            assert not api.stored_pod("q")["status"].get("containerStatuses")
+        finally:
+            os.kill(run["shim"], signal.SIGCONT)
+        await api.wait_phase("q", "Succeeded")
+        assert "ended" in await container_logs(tmp_path, "q")
+
+
 async def test_a_deadline_fails_the_pod(api: NodeApi, tmp_path: Path) -> None:
     clock = FakeClock()
     async with running_node(api, tmp_path, NodeSettings(), clock):

@@ -2,12 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-
-import psutil
 
 from gangline.api.core import ObjectReference, Pod, is_terminal_phase
 from gangline.base.clock import Clock
@@ -26,7 +23,7 @@ from gangline.node.pods.context import FaultHooks, NodeContext, RecordEvent, dis
 from gangline.node.pods.progress import ReportLimiter
 from gangline.node.pods.worker import PodWorker
 from gangline.node.resources import DeviceManager, machine_capacity, processes_over_limit
-from gangline.node.runtime.process import MARK_VARIABLE, adopt, wait_for_start
+from gangline.node.runtime.process import POLL_INTERVAL, adopt, end_strays, wait_for_start
 from gangline.node.runtime.runtime import ContainerTarget
 from gangline.node.settings import NodeSettings
 from gangline.node.volumes.manager import VolumeManager
@@ -95,7 +92,7 @@ class LocalKubelet:
         await self._pods.wait_for_sync()
         try:
             async with asyncio.TaskGroup() as group:
-                self._remove_orphans(group)
+                await self._remove_orphans(group)
                 spawn_supervised(group, self._registration.run, "node registration")
                 spawn_supervised(group, self._watch_memory, "memory watchdog")
                 with self._pods.subscribe(lambda delta: self._on_pod_change(delta, group)):
@@ -123,6 +120,7 @@ class LocalKubelet:
         return pod.metadata.deletion_timestamp is not None or not is_terminal_phase(pod.status.phase)
 
     async def _run_worker(self, worker: PodWorker, uid: str) -> None:
+        await self._wait_for_removed(worker)
         while True:
             await worker.run()
             pod = self._pods.cache.get(worker.key)
@@ -136,6 +134,17 @@ class LocalKubelet:
             worker = self._workers[uid] = PodWorker(pod, self._context)
         del self._workers[uid]
         await self._remove_folder(worker.folder)
+
+    async def _wait_for_removed(self, worker: PodWorker) -> None:
+        """Wait until no process lives of pods of the same owner that were removed by force.
+
+        Their objects are gone before their processes, and the owner creates their successors meanwhile.
+        """
+        while any(
+            other.is_deleted and other.owner_uid == worker.owner_uid and other.has_processes
+            for other in self._workers.values()
+        ):
+            await self._clock.sleep(POLL_INTERVAL)
 
     async def _remove_folder(self, folder: PodFolder) -> None:
         """Remove the volumes with the pod, the logs a little later: a client may be reading them."""
@@ -151,12 +160,12 @@ class LocalKubelet:
 
     # Processes of an earlier node
 
-    def _remove_orphans(self, group: asyncio.TaskGroup) -> None:
+    async def _remove_orphans(self, group: asyncio.TaskGroup) -> None:
         """Kill processes of pods that are no longer on this node. Workers adopt the processes of the others."""
         uids = {pod.metadata.uid for pod in self._pods.cache if pod.spec.node_name == self._settings.name}
         folders = self._state.pods()
         lost = {run_id for folder in folders for run_id in lost_run_ids(folder)}
-        kill_strays(lost)
+        await end_strays(lost, self._clock)
         if lost:
             spawn_supervised(group, lambda: self._context.runtime.remove_lost(lost), "what is left of lost containers")
         for folder in folders:
@@ -237,14 +246,3 @@ def lost_run_ids(folder: PodFolder) -> set[str]:
         if record is not None and files.exit_record() is None and not files.lock.is_held():
             lost.add(record.id)
     return lost
-
-
-def kill_strays(run_ids: Iterable[str]) -> None:
-    """Kill every process that carries the id of one of these runs in its environment."""
-    ids = set(run_ids)
-    for process in psutil.process_iter() if ids else ():
-        try:
-            if process.environ().get(MARK_VARIABLE) in ids:
-                process.kill()
-        except psutil.Error:
-            continue

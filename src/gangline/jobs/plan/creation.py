@@ -15,7 +15,7 @@ from gangline.jobs.plan.actions import PODS, SERVICES, Adopt, Create, Delete, Jo
 from gangline.jobs.plan.observed import ObservedJob, ResourceName, is_owned_by
 from gangline.jobs.plan.render import companion_body, job_service_body, pod_body, service_body
 from gangline.jobs.plan.restarts import restart_scope
-from gangline.jobs.plan.rounds import confirmations, unended_pods
+from gangline.jobs.plan.rounds import confirmations, early_confirmations, unended_pods
 from gangline.jobs.pods.labels import member_labels
 from gangline.jobs.pods.replicas import Member, member_name, round_number
 from gangline.jobs.site import ServiceMode
@@ -62,7 +62,8 @@ def child_actions(framework: Framework[J], observed: ObservedJob[J], ledger: Res
     ready = framework.facts.port is None or (observed.addresses.covers(observed.gang.seats) and not outdated)
     unended = unended_pods(framework, observed, ledger) if len(observed.gang.pods) < len(observed.gang.seats) else ()
     if unended:
-        return ChildActions((*prerequisites, preparation), incomplete=True, unended=unended)
+        stages = (*prerequisites, preparation, early_confirmations(observed, ledger))
+        return ChildActions(stages, incomplete=True, unended=unended)
     if backoff is not None or not ready or not missing:
         requeue_after = backoff if missing else None
         return ChildActions((*prerequisites, preparation), requeue_after=requeue_after, incomplete=incomplete)

@@ -19,6 +19,8 @@ from gangline.jobs.pods.replicas import all_pods, member_name, round_number
 
 STILL_TERMINATING = "PodStillTerminating"
 """Reason of condition Blocked, and of an event: a pod of the last round does not end."""
+MAX_EARLY_CONFIRMATIONS = 16
+"""A round of a large job asks the server only once, when it is about to begin."""
 OVERDUE_AFTER = timedelta(seconds=30)
 """A pod that exists for this long after its grace period needs a person: its node may be lost."""
 
@@ -63,15 +65,24 @@ def confirmations(
     together = restart_scope(observed.job, framework.run_policy(observed.job)) is RestartScope.JOB
     if not (together or ledger.round) or not observed.job.status.conditions:
         return ()
+    return (ConfirmJob(), *_unseen_pods(observed, ledger))
+
+
+def early_confirmations(observed: ObservedJob[J], ledger: RestartLedger) -> tuple[ConfirmEnded, ...]:
+    """What is worth asking while the next round waits: a pod without labels is found, and deleted, with the others."""
+    unseen = _unseen_pods(observed, ledger)
+    return unseen if len(unseen) <= MAX_EARLY_CONFIRMATIONS else ()
+
+
+def _unseen_pods(observed: ObservedJob[J], ledger: RestartLedger) -> tuple[ConfirmEnded, ...]:
+    """The pods of an earlier round that may exist although the cache does not show them."""
+    job, gang = observed.job, observed.gang
     if not ledger.round:
-        return (ConfirmJob(),)
-    job = observed.job
-    unseen = (member for member in observed.gang.seats if member not in observed.gang.pods)
-    pods = (
+        return ()
+    return tuple(
         ConfirmEnded(member_name(job.metadata.name, member), ledger.round, member_labels(job, member))
-        for member in unseen
+        for member in gang.missing()
     )
-    return (ConfirmJob(), *pods)
 
 
 def overdue_pod(pods: tuple[Pod, ...], now: datetime) -> tuple[Pod | None, timedelta | None]:

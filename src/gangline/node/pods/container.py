@@ -208,6 +208,9 @@ class ContainerRunner:
             probes = spawn_supervised(group, lambda: self._run_probes(process), f"probe {self.spec.name}")
             await process.wait()
             probes.cancel()
+        if process.files.exit_record() is None:
+            # The shim was killed. Its process may live.
+            await self._launcher.end_lost(self._record)
         self._on_exit(process)
 
     async def _run_probes(self, process: SupervisedProcess) -> None:

@@ -14,7 +14,7 @@ from gangline.node.pods.context import NodeContext
 from gangline.node.pods.plan import PORT_CLASH, ContainerRun, Role
 from gangline.node.pods.recovery import OOM_KILLED
 from gangline.node.resources import MemoryCgroup, memory_limit
-from gangline.node.runtime.process import SupervisedProcess, launch
+from gangline.node.runtime.process import SupervisedProcess, end_strays, launch
 from gangline.node.runtime.runtime import ContainerConfig, ContainerMount, ContainerTarget, ProcessSpec
 from gangline.node.volumes.manager import VolumeManager
 from gangline.node.volumes.mounts import copy_sub_path, resolve_mount
@@ -92,6 +92,11 @@ class ContainerLauncher:
                 files.write_kill_reason(KillReason(PORT_CLASH, clash))
         self._context.memory_limits.pop(process.pid, None)
         self._context.devices.free(record.devices)
+
+    async def end_lost(self, record: RunRecord) -> None:
+        """End what a shim that was killed has left of a run. Returns when no process is left."""
+        await end_strays({record.id}, self._context.clock)
+        await self._context.runtime.remove_lost({record.id})
 
     async def _resolve_config(self, files: RunFiles, record: RunRecord, sandbox: PodSandbox) -> ContainerConfig:
         return await resolve_config(self._spec, self._pod, files, record, sandbox, self._context.volumes)

@@ -39,17 +39,19 @@ class RecoveredRun(msgspec.Struct, frozen=True):
 
 def recover_run(files: RunFiles, record: RunRecord, message_policy: str, clock: Clock) -> RecoveredRun:
     """The state of a run of an earlier node. A living process is adopted; a lost one is marked as such on disk."""
+    # The shim records the exit before it releases its lock: what is read without the lock is final.
+    process = adopt(files, clock)
+    is_starting = process is None and files.lock.is_held()
     exit_record, start = files.exit_record(), files.start_record()
     run = ContainerRun(attempt=record.attempt, id=record.id, streak=record.streak)
     if start is not None:
         run = msgspec.structs.replace(run, started_at=datetime.fromtimestamp(start.at, UTC))
-    if exit_record is not None:
-        return RecoveredRun(RunPhase.ENDED, ended_run(run, files, message_policy, exit_record.finished_at), record)
-    process = adopt(files, clock)
     if process is not None:
         return RecoveredRun(RunPhase.RUNNING, run, record, process)
-    if files.lock.is_held():
+    if is_starting:
         return RecoveredRun(RunPhase.STARTING, run, record)
+    if exit_record is not None:
+        return RecoveredRun(RunPhase.ENDED, ended_run(run, files, message_policy, exit_record.finished_at), record)
     if start is None:
         files.remove()
         return RecoveredRun(RunPhase.DISCARDED, run, record)

@@ -88,6 +88,17 @@ class PodWorker:
         return self._deleted
 
     @property
+    def owner_uid(self) -> str:
+        """The uid of the pod's controller, else its own."""
+        controller = self._latest.metadata.controller
+        return controller.uid if controller is not None else self._latest.metadata.uid
+
+    @property
+    def has_processes(self) -> bool:
+        """Whether a process of the pod lives or is being started."""
+        return any(container.is_running or container.observation().is_busy for container in self.containers)
+
+    @property
     def containers(self) -> Sequence[ContainerRunner]:
         return tuple(self._containers.values())
 
@@ -154,7 +165,7 @@ class PodWorker:
             self._termination = pod_plan.termination
             self._report_status(observed, pod)
             self._apply(pod_plan)
-            if self._is_done(observed, pod_plan):
+            if self._is_done(pod_plan):
                 return
             await self._wait_for_change(pod_plan.wake_after)
 
@@ -210,10 +221,8 @@ class PodWorker:
                 case ReleasePod():
                     pass  # `_is_done` ends the loop, and `run` confirms the deletion
 
-    def _is_done(self, observed: PodObservation, pod_plan: PodPlan) -> bool:
-        if any(container.is_busy for container in observed.containers):
-            return False
-        if any(container.is_running for container in self.containers):
+    def _is_done(self, pod_plan: PodPlan) -> bool:
+        if self.has_processes:
             return False
         if any(isinstance(step, ReleasePod) for step in pod_plan.steps) or self._deleted:
             return True

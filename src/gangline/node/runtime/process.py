@@ -6,6 +6,7 @@ import shutil
 import signal
 import sys
 import tempfile
+from collections.abc import Collection
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -125,6 +126,27 @@ async def wait_for_start(files: RunFiles, clock: Clock) -> None:
     """Wait while a shim of an earlier node has not started its process yet."""
     while files.start_record() is None and files.exit_record() is None and files.lock.is_held():
         await clock.sleep(POLL_INTERVAL)
+
+
+async def end_strays(run_ids: Collection[str], clock: Clock) -> None:
+    """Kill every process that carries the id of one of these runs in its environment, and wait until none is left."""
+    if not run_ids:
+        return
+    while await asyncio.to_thread(_kill_marked, run_ids):
+        await clock.sleep(POLL_INTERVAL)
+
+
+def _kill_marked(run_ids: Collection[str]) -> bool:
+    """Kill the processes of these runs. Returns whether there were any."""
+    killed = False
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(MARK_VARIABLE) in run_ids:
+                process.kill()
+                killed = True
+        except psutil.Error:
+            continue
+    return killed
 
 
 def _reap(shim_pid: int) -> None:

@@ -101,4 +101,4 @@ class ProcessRuntime:
         )
 
     async def remove_lost(self, run_ids: Iterable[str]) -> None:
-        """Do nothing: lost processes are found by their environment; see `kubelet.kill_strays`."""
+        """Do nothing: lost processes are found by their environment; see `process.end_strays`."""

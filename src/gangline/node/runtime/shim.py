@@ -23,7 +23,7 @@ import time
 CHUNK_BYTES = 65536
 MAX_LINE_BYTES = 16384
 DRAIN_SECONDS = 1.0
-GROUP_EXIT_SECONDS = 0.2
+POLL_SECONDS = 0.002
 # The mark of a progress report, and the shortest time between two writes of the newest report.
 PROGRESS_MARK = b'"progress"'
 PROGRESS_WRITE_SECONDS = 0.5
@@ -368,31 +368,35 @@ class PsutilProcesses:
 
 
 def wait_for_group(pid: int, processes: "ProcFolder | PsutilProcesses") -> None:
-    """Wait a moment until the group is empty, so that its ports and memory are free when the exit is recorded."""
-    deadline = time.monotonic() + GROUP_EXIT_SECONDS
-    while time.monotonic() < deadline:
+    """Wait until the group is empty: when the exit is recorded, no process of the container is left.
+
+    That takes a moment after a kill, and longer only for a process that the kernel cannot end.
+    """
+    while True:
         try:
             os.killpg(pid, 0)
         except OSError:
             return
         if not any(processes.is_alive_in_group(each, pid) for each in processes.all()):
             return  # only zombies are left, which init will reap
-        time.sleep(0.002)
+        time.sleep(POLL_SECONDS)
 
 
 def kill_strays(mark: str, processes: "ProcFolder | PsutilProcesses") -> None:
-    """Kill processes that left the session but have the container's mark in their environment."""
-    for _ in range(5):
-        killed = False
-        for pid in processes.all():
-            if pid != os.getpid() and processes.has_mark(pid, mark):
-                killed = True
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except OSError:
-                    pass
-        if not killed:
-            return
+    """Kill processes that left the session but have the container's mark in their environment, until none is left.
+
+    Processes that we may not kill are left alone.
+    """
+    protected = {os.getpid()}
+    while marked := [pid for pid in processes.all() if pid not in protected and processes.has_mark(pid, mark)]:
+        for pid in marked:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            except OSError:
+                protected.add(pid)
+        time.sleep(POLL_SECONDS)
 
 
 def supervise(spec: ShimSpec, pid: int, pipes: list[OutputPipe], signals: int, progress: ProgressFile) -> int:

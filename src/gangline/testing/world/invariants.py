@@ -78,11 +78,19 @@ class Invariants:
             self._judge_rounds(world, write.newest)
 
     def _judge_rounds(self, world: World, created: JSON) -> None:
-        """No pod starts while a pod of another round exists, even one without labels: two teams would meet."""
+        """No pod starts while a pod of another round exists, even one without labels: two teams would meet.
+
+        A pod without labels of which the job asks no replica cannot be found.
+        """
         owner, number = controller_uid(created), _round(created)
+        body = world.body
+        if body is None or body["metadata"]["uid"] != owner:
+            return
+        members = _members_by_name(world, world.job)
         for pod in world.pods():
             name, other = pod["metadata"]["name"], _round(pod)
-            if controller_uid(pod) == owner and other != number:
+            visible = JOB_NAME in labels_of(pod) or name in members
+            if controller_uid(pod) == owner and visible and other != number:
                 raise AssertionError(f"{created['metadata']['name']} of round {number} meets {name} of round {other}")
 
     def _judge_deleted_pod(self, world: World, write: WorldWrite) -> None:

@@ -11,7 +11,7 @@ from gangline.api.kubeflow.kinds import PYTORCHJOB
 from gangline.api.kubeflow.training import ADDRESSES_ANNOTATION, ConditionType, JobStatus, RestartLedger
 from gangline.frameworks.pytorch import PyTorch
 from gangline.jobs.plan.actions import ConfirmEnded, ConfirmJob, JobPlan
-from gangline.jobs.plan.rounds import OVERDUE_AFTER, STILL_TERMINATING
+from gangline.jobs.plan.rounds import MAX_EARLY_CONFIRMATIONS, OVERDUE_AFTER, STILL_TERMINATING
 from gangline.jobs.site import ServiceMode, Site
 from gangline.testing.builders import make_job, make_member
 from support.builders.observed_jobs import (
@@ -142,6 +142,15 @@ def test_the_server_confirms_what_caches_may_not_show() -> None:
     stages = [stage for stage in plan.stages if stage]
     assert isinstance(stages[-2][0], ConfirmJob)
     assert len(created_names(plan)) == len(stages[-1])
+
+
+def test_a_small_job_asks_already_while_it_waits() -> None:
+    waiting = job_plan(TORCH, job(1), leaving("Worker", 1))
+    assert [one.name for one in confirmed(waiting)] == ["job-master-0", "job-worker-0"]
+    large = make_job(PYTORCHJOB, master=1, worker=MAX_EARLY_CONFIRMATIONS + 1, restart="ExitCode", policy=TOGETHER)
+    large = with_status(large, job(1).status)
+    assert confirmed(job_plan(TORCH, large, leaving("Worker", 1))) == []
+    assert len(confirmed(job_plan(TORCH, large))) == MAX_EARLY_CONFIRMATIONS + 3
 
 
 def test_a_long_wait_is_told_once_with_pod_node_and_remedy() -> None:

@@ -100,3 +100,23 @@ def test_without_files_a_running_container_is_lost_and_an_ended_one_is_as_the_st
     assert second.exit is not None
     assert (first.attempt, first.exit.exit_code) == (0, 7)
     assert (second.attempt, second.exit.exit_code, second.exit.reason) == (1, 137, LOST_CONTAINER.reason)
+
+
+class EndingLock:
+    """The lock of a shim that records the exit and ends at the moment when somebody looks at its lock."""
+
+    def __init__(self, files: RunFiles) -> None:
+        self._files = files
+
+    def is_held(self) -> bool:
+        write_exit(self._files, code=3)
+        return False
+
+
+def test_a_run_that_ends_while_it_is_read_is_not_lost(files: RunFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_start(files)
+    monkeypatch.setattr(files, "lock", EndingLock(files))
+    recovered = recover_run(files, RECORD, "File", FakeClock())
+    assert recovered.phase is RunPhase.ENDED
+    assert recovered.run.exit is not None
+    assert (recovered.run.exit.exit_code, recovered.run.exit.reason) == (3, "Error")

@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -12,7 +14,15 @@ from gangline.api.meta import Key
 from gangline.base.clock import SystemClock
 from gangline.node.checkpoint import KillReason, RunFiles, RunRecord, StateFolder
 from gangline.node.logs import read_lines
-from gangline.node.runtime.process import SupervisedProcess, adopt, launch, wait_for_start
+from gangline.node.runtime import shim
+from gangline.node.runtime.process import (
+    MARK_VARIABLE,
+    SupervisedProcess,
+    adopt,
+    end_strays,
+    launch,
+    wait_for_start,
+)
 from gangline.node.runtime.runtime import ProcessSpec, StartFailed
 
 pytestmark = pytest.mark.usefixtures("each_host")
@@ -233,3 +243,59 @@ async def test_a_frozen_process_stands_still_and_goes_on(files: RunFiles) -> Non
     process.kill()
     await process.wait()
     process.freeze(frozen=True)
+
+
+def marked_process(mark: str) -> subprocess.Popen[bytes]:
+    """A process in a session of its own that carries the mark of a container."""
+    return subprocess.Popen(["sleep", "99"], env={**os.environ, MARK_VARIABLE: mark}, start_new_session=True)
+
+
+@pytest.fixture
+def processes(each_host: str) -> shim.ProcFolder | shim.PsutilProcesses:
+    """How the shim looks at processes on this host."""
+    return shim.ProcFolder() if each_host == "linux" else shim.PsutilProcesses("")
+
+
+def test_strays_are_killed_until_none_is_left(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, processes: shim.ProcFolder | shim.PsutilProcesses
+) -> None:
+    mark, kill = f"slow-{tmp_path}", os.kill
+    calls: list[int] = []
+
+    def slow_kill(pid: int, number: int) -> None:
+        calls.append(pid)
+        if len(calls) > 20:
+            kill(pid, number)
+
+    with marked_process(mark) as stray:
+        monkeypatch.setattr("gangline.node.runtime.shim.os.kill", slow_kill)
+        shim.kill_strays(f"{MARK_VARIABLE}={mark}", processes)
+        assert not living(stray.pid)
+        monkeypatch.undo()
+    assert stray.returncode == -signal.SIGKILL
+
+
+def test_the_exit_waits_for_the_last_process_of_the_group(
+    monkeypatch: pytest.MonkeyPatch, processes: shim.ProcFolder | shim.PsutilProcesses
+) -> None:
+    with subprocess.Popen(["sleep", "99"], start_new_session=True) as process:
+        polls: list[float] = []
+
+        def sleep(seconds: float) -> None:
+            polls.append(seconds)
+            if len(polls) > 300:
+                process.kill()
+                process.wait()
+
+        monkeypatch.setattr("gangline.node.runtime.shim.time.sleep", sleep)
+        shim.wait_for_group(process.pid, processes)
+        assert not living(process.pid)
+
+
+async def test_processes_of_a_lost_run_are_ended(tmp_path: Path) -> None:
+    mark = f"lost-{tmp_path}"
+    with marked_process(mark) as stray, marked_process(f"{mark}-other") as other:
+        await end_strays({mark}, CLOCK)
+        assert not living(stray.pid)
+        assert living(other.pid)
+        other.kill()

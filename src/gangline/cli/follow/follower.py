@@ -8,13 +8,15 @@ from functools import partial
 from typing import Any
 
 from gangline.api.core import Event, Pod
-from gangline.api.kubeflow.training import JOB_NAME, JobKind, TrainingJob
+from gangline.api.kubeflow.training import JOB_NAME, ConditionType, JobKind, TrainingJob
 from gangline.api.meta import Key, Selector
 from gangline.base.clock import Clock
 from gangline.base.errors import GanglineError
 from gangline.base.tasks import run_every
+from gangline.cli.follow.job_end import fail_job
 from gangline.cli.follow.job_view import JobView
 from gangline.cli.follow.log_sources import LogSource
+from gangline.cli.follow.mistakes import ProgramMistake
 from gangline.cli.follow.outcome import RunOutcome
 from gangline.cli.follow.screen import Screen
 from gangline.cli.output.text import Span
@@ -33,6 +35,8 @@ ProgressHook = Callable[[str, Progress], str | None]
 """Called with every progress report of a replica. A text that it returns is shown on the screen."""
 UsageSource = Callable[[], Mapping[str, ResourceUsage]]
 """Returns what the processes of each pod use, by the pod's name."""
+MistakeExplainer = Callable[[ProgramMistake], str]
+"""Says in one line what is wrong with a program, and what to do."""
 LogHook = Callable[[str, str], None]
 """Called with every log line: replica and text."""
 
@@ -55,10 +59,18 @@ class Follower:
         progress_hook: ProgressHook | None = None,
         log_hook: LogHook | None = None,
         usage: UsageSource | None = None,
+        explain_mistake: MistakeExplainer | None = None,
     ) -> None:
+        """With `explain_mistake`, a job whose every replica fails by a mistake in its program ends at once.
+
+        A job with a backoffLimit does not: it says itself how often it is tried.
+        """
         self._kind, self._screen = kind, screen
         self._client, self._logs, self._clock = client, logs, clock
         self._progress_hook, self._log_hook, self._usage_source = progress_hook, log_hook, usage
+        self._explain_mistake = explain_mistake
+        # Whether the job is being ended from here: what a restarted program repeats is not shown any more.
+        self._is_ending = False
         self._key = Key("default", "")
         self._started = clock.monotonic()
         # How long the job ran, without the time it takes to read its last logs.
@@ -78,7 +90,16 @@ class Follower:
         self.view.job = job
         self._draw()
         view = self.view
-        return RunOutcome(job, self._job_seconds, view.tails, view.curves, view.metric, view.failed_replicas())
+        failed, mistake = view.failed_replicas(), self._mistake_text(job)
+        return RunOutcome(job, self._job_seconds, view.tails, view.curves, view.metric, failed, mistake)
+
+    def _mistake_text(self, job: TrainingJob) -> str:
+        """What is wrong with the program of the replica that failed first, if the job failed by that."""
+        first = job.status.first_failure
+        if self._explain_mistake is None or first is None or not job.status.holds(ConditionType.FAILED):
+            return ""
+        mistake = self.view.mistake_of(first.replica)
+        return self._explain_mistake(mistake) if mistake is not None else ""
 
     async def _wait_finished(self) -> TrainingJob:
         namespace, name = self._key
@@ -127,6 +148,21 @@ class Follower:
     async def _refresh(self) -> None:
         self._read_logs()
         self._draw()
+        await self._end_hopeless_job()
+
+    async def _end_hopeless_job(self) -> None:
+        """Fail the job if all of its replicas failed by a mistake in the program, which no restart mends."""
+        job = self.view.job
+        if self._explain_mistake is None or job is None or job.status.finished or not self.view.first_failures:
+            return
+        if self.view.backoff_limit is not None:
+            return
+        mistake = self.view.mistake(sum(self.view.replica_counts(self._kind).values()))
+        if mistake is None:
+            return
+        text, self._is_ending = self._explain_mistake(mistake), True
+        with suppress(KubeError):
+            await fail_job(self._client, job, self.view.failure_record(mistake.replica), text, self._clock.now())
 
     async def _sample_usage(self) -> None:
         if self._usage_source is not None:
@@ -181,6 +217,8 @@ class Follower:
             self.view.add_line(replica, line.text)
             if self._log_hook is not None:
                 self._log_hook(replica, line.text)
+            if self._is_ending:
+                continue
             progress = parse_progress(line.text)
             if progress is None:
                 self._screen.show_log(replica, line.text)

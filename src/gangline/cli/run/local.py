@@ -27,6 +27,7 @@ from gangline.cli.follow.screen import Screen, SplitScreen, choose_screen
 from gangline.cli.manifests.server_errors import explained_error
 from gangline.cli.output.text import Span
 from gangline.cli.resources.process_usage import UsageSampler
+from gangline.cli.run.interpreters import mistake_explainer
 from gangline.cli.run.kept_files import ArtifactFolders, RunFolder, provide_artifacts, run_artifacts, state_artifacts
 from gangline.cli.run.record import RunRecorder, record_run
 from gangline.cli.run.request import RunJob, RunRequest, with_common_folder
@@ -179,6 +180,7 @@ def make_followers(
             progress_hook=plan.hook_factory(state) if plan.hook_factory is not None else None,
             log_hook=plan.kept_folders[job.name].add_line if job.name in plan.kept_folders else None,
             usage=UsageSampler(state, clock).sample if screen.shows_usage else None,
+            explain_mistake=mistake_explainer(plan.node, job.kind, job.body, job.folder),
         )
         for job in jobs
     ]

@@ -91,7 +91,8 @@ class Follower:
         self._draw()
         view = self.view
         failed, mistake = view.failed_replicas(), self._mistake_text(job)
-        return RunOutcome(job, self._job_seconds, view.tails, view.curves, view.metric, failed, mistake)
+        names = {replica: view.ranked_name(self._kind, replica) for replica in (*view.histories, *view.pods)}
+        return RunOutcome(job, self._job_seconds, view.tails, view.curves, view.metric, failed, mistake, names)
 
     def _mistake_text(self, job: TrainingJob) -> str:
         """What is wrong with the program of the replica that failed first, if the job failed by that."""
@@ -196,7 +197,7 @@ class Follower:
         before = delta.before.status.phase if delta.before else ""
         if delta.after is not None and delta.after.status.phase != before:
             self._read_logs()
-            self._screen.show_phase(replica, delta.after.status.phase)
+            self._screen.show_phase(self.view.ranked_name(self._kind, replica), delta.after.status.phase)
 
     def _on_event(self, delta: Delta[Event]) -> None:
         """Show a warning event of the job or one of its pods, once however often it is repeated."""

@@ -10,6 +10,7 @@ from gangline.cli.follow.mistakes import ProgramMistake, program_mistakes, team_
 from gangline.cli.follow.view import JobFrame, ReplicaState, RestartHistory, updated_history
 from gangline.cli.output.curve import Point
 from gangline.cli.resources.process_usage import ResourceUsage
+from gangline.frameworks.ranks import ranks_per_replica, replica_with_rank
 from gangline.jobs.plan.conditions import current_condition
 from gangline.jobs.pods.replicas import Member
 from gangline.progress.line import Progress
@@ -132,6 +133,15 @@ class JobView:
         specs = getattr(getattr(self.job, "spec", None), kind.attribute, {})
         return {type_: spec.replicas if spec.replicas is not None else 1 for type_, spec in specs.items()}
 
+    def ranked_name(self, kind: JobKind, replica: str) -> str:
+        """The replica with its framework's rank: `worker-1 (rank 2)`. A job of one replica has no ranks to tell apart."""
+        spec, counts = getattr(self.job, "spec", None), self.replica_counts(kind)
+        count = getattr(spec, "nproc_per_node", None) or getattr(spec, "slots_per_worker", None)
+        processes = ranks_per_replica(getattr(spec, "elastic_policy", None), count)
+        if processes is None or sum(counts.values()) < 2:
+            return replica
+        return replica_with_rank(kind.kind, counts, replica, processes=processes)
+
     @property
     def backoff_limit(self) -> int | None:
         """How often the job says that it may be restarted; None if it does not say."""
@@ -155,6 +165,7 @@ class JobView:
                     self.progress.get(replica),
                     self._failed_recently(replica, seconds),
                     self.usage.get(replica),
+                    self.ranked_name(kind, replica),
                 )
                 for replica in replicas
             ),

@@ -30,6 +30,8 @@ class RunOutcome(msgspec.Struct, frozen=True):
     failed_replicas: Mapping[str, int | None] = {}
     # The mistake in the program that explains the failure, and what to do; empty if none is known.
     mistake: str = ""
+    # The names with the framework's ranks: `worker-1 (rank 2)`.
+    ranked_names: Mapping[str, str] = {}
 
     @property
     def succeeded(self) -> bool:
@@ -73,7 +75,11 @@ def _failure_lines(outcome: RunOutcome) -> list[StyledLine]:
     if first.reason == "OOMKilled":
         meaning = ": it used more memory than it may"
     return [
-        (Span(f"first to fail: {first.replica}{code}{reason}{meaning}", "red"),),
+        (
+            Span(
+                f"first to fail: {outcome.ranked_names.get(first.replica, first.replica)}{code}{reason}{meaning}", "red"
+            ),
+        ),
         *((Span(f"  {first.replica}| {line}", "dim"),) for line in last_log_lines(first.replica, outcome)),
     ]
 
@@ -83,7 +89,7 @@ def _failed_replicas_note(outcome: RunOutcome) -> list[StyledLine]:
     if not outcome.succeeded or not outcome.failed_replicas:
         return []
     replicas = ", ".join(
-        f"{replica} ({exit_code_text(code)})" if code is not None else replica
+        f"{outcome.ranked_names.get(replica, replica)} ({exit_code_text(code)})" if code is not None else replica
         for replica, code in outcome.failed_replicas.items()
     )
     return [(Span("note: ", "yellow"), Span(f"the job succeeded although these failed: {replicas}"))]

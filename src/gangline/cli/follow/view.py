@@ -45,6 +45,12 @@ class ReplicaState(msgspec.Struct, frozen=True):
     # The failure is shown for a moment, even if the replica runs again sooner.
     failed_recently: bool = False
     usage: ResourceUsage | None = None
+    # The name with the framework's rank; empty if that is not known.
+    ranked_name: str = ""
+
+    @property
+    def shown_name(self) -> str:
+        return self.ranked_name or self.name
 
 
 class JobFrame(msgspec.Struct, frozen=True):
@@ -82,7 +88,7 @@ def _failure_exit_code(status: ContainerStatus) -> int | None:
 def job_lines(frame: JobFrame, width: int = 100, rows: int = 40) -> list[StyledLine]:
     """The header, then one line per replica: at most `rows` of these, those that need attention first."""
     replicas = visible_replicas(frame.replicas, rows)
-    name_width = max([NAME_WIDTH, *(len(replica.name) for replica in replicas)])
+    name_width = max([NAME_WIDTH, *(len(replica.shown_name) for replica in replicas)])
     finished = frame.state in FINISHED_STATES
     lines = [
         header_line(frame, width),
@@ -113,7 +119,7 @@ def replica_line(
         light, word, style = "○", "stopped", "dim"
     restarts = replica.history.restarts
     start = (
-        Span(f"  {replica.name:<{name_width}}  "),
+        Span(f"  {replica.shown_name:<{name_width}}  "),
         Span(f"{light} ", style),
         Span(f"{word:<{STATE_WIDTH}}  "),
         Span(f"{count_phrase(restarts, 'restart'):<{RESTARTS_WIDTH}}", "yellow" if restarts else "dim"),

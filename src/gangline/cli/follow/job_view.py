@@ -1,14 +1,16 @@
 """The state of one job as a follower has seen it: pods, restarts, progress, curves and last log lines."""
 
 from collections import deque
+from collections.abc import Sequence
 
 import msgspec
 
 from gangline.api.core import Pod, PodPhase
-from gangline.api.kubeflow.training import Failure, JobKind, TrainingJob
+from gangline.api.kubeflow.training import ConditionType, Failure, JobKind, TrainingJob
 from gangline.cli.follow.mistakes import ProgramMistake, program_mistakes, team_mistake
-from gangline.cli.follow.view import JobFrame, ReplicaState, RestartHistory, updated_history
+from gangline.cli.follow.view import JobFrame, ReplicaState, RestartHistory, stuck_reason, updated_history
 from gangline.cli.output.curve import Point
+from gangline.cli.output.text import StyledLine
 from gangline.cli.resources.process_usage import ResourceUsage
 from gangline.frameworks.ranks import ranks_per_replica, replica_with_rank
 from gangline.jobs.plan.conditions import current_condition
@@ -148,8 +150,16 @@ class JobView:
         policy = getattr(getattr(self.job, "spec", None), "run_policy", None)
         return policy.backoff_limit if policy is not None else None
 
-    def frame(self, kind: JobKind, name: str, seconds: float) -> JobFrame:
-        """The values to draw, `seconds` after the start."""
+    @property
+    def is_running(self) -> bool:
+        """Whether the job and at least one of its pods run, and none of them is stuck."""
+        if self.job is None or current_condition(self.job.status) != ConditionType.RUNNING:
+            return False
+        phases = [pod.status.phase for pod in self.pods.values()]
+        return PodPhase.RUNNING in phases and not any(map(stuck_reason, self.pods.values()))
+
+    def frame(self, kind: JobKind, name: str, seconds: float, notices: Sequence[StyledLine] = ()) -> JobFrame:
+        """The values to draw, `seconds` after the start, with these lines below the replicas."""
         counts = self.replica_counts(kind)
         members = [str(Member(type_, index)) for type_, number in counts.items() for index in range(number)]
         replicas = [*members, *(replica for replica in self.pods if replica not in members)]
@@ -171,6 +181,7 @@ class JobView:
             ),
             counts,
             seconds,
+            tuple(notices),
         )
 
     def _failed_recently(self, replica: str, now: float) -> bool:

@@ -63,6 +63,8 @@ class JobFrame(msgspec.Struct, frozen=True):
     # The number of replicas in the spec, by replica type.
     replica_counts: Mapping[str, int] = {}
     elapsed: float = 0.0
+    # Lines below the replicas.
+    notices: tuple[StyledLine, ...] = ()
 
 
 def updated_history(history: RestartHistory, pod: Pod) -> RestartHistory:
@@ -97,7 +99,7 @@ def job_lines(frame: JobFrame, width: int = 100, rows: int = 40) -> list[StyledL
     hidden = len(frame.replicas) - len(replicas)
     if hidden:
         lines.append((Span(f"  … and {hidden} more", "dim"),))
-    return lines
+    return [*lines, *(clip_line(line, width) for line in frame.notices)]
 
 
 def header_line(frame: JobFrame, width: int) -> StyledLine:

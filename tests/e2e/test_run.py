@@ -115,6 +115,65 @@ def test_a_command_that_does_not_exist_fails_the_job(tmp_path: Path) -> None:
     assert done.returncode == 100, done.stderr
 
 
+RESTARTED = """\
+apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+metadata: {{name: small}}
+spec:
+  {policy}
+  pytorchReplicaSpecs:
+    Worker:
+      replicas: 2
+      restartPolicy: {restart}
+      template: {{spec: {{containers: [{{name: pytorch, image: none, command: [python, program.py]}}]}}}}
+"""
+
+
+@pytest.mark.parametrize("restart", ["OnFailure", "Always"])
+def test_a_package_that_is_missing_everywhere_ends_the_job_at_once(tmp_path: Path, restart: str) -> None:
+    (tmp_path / "program.py").write_text("import no_such_package.part\n")
+    (tmp_path / "job.yaml").write_text(RESTARTED.format(policy="", restart=restart))
+    home = {"GANGLINE_HOME": str(tmp_path / "home")}
+    done = gangline("run", tmp_path / "job.yaml", "--timeout", "60", env=home)
+    assert done.returncode == 100, done.stdout + done.stderr
+    python = Path(sys.executable).parent / "python"
+    message = f"no_such_package is not installed in this Python ({python}); install it: "
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("Failed in ")]
+    assert re.fullmatch(rf"Failed in [\d.]+ s: {re.escape(message)}.* no_such_package", line)
+    # The record has the same reason.
+    shown = gangline("describe", "small", env=home)
+    assert message in shown.stdout
+
+
+def test_a_job_with_a_backoff_limit_is_tried_as_often_as_it_says(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text("import no_such_package\n")
+    (tmp_path / "job.yaml").write_text(RESTARTED.format(policy="runPolicy: {backoffLimit: 2}", restart="OnFailure"))
+    done = gangline("run", tmp_path / "job.yaml", "--timeout", "60", "-o", "json")
+    assert done.returncode == 100, done.stderr
+    assert json.loads(done.stdout)["status"]["restarts"] >= 2
+    assert "no_such_package is not installed in this Python" in done.stderr
+
+
+def test_a_replica_that_lacks_a_package_is_tried_again_if_its_peers_run(tmp_path: Path) -> None:
+    program = """\
+        import os, pathlib, time
+        tried = pathlib.Path("tried")
+        if os.environ["POD_NAME"] == "small-worker-1" and not tried.exists():
+            tried.touch()
+            import no_such_package
+        while not tried.exists():
+            time.sleep(0.05)
+    """
+    (tmp_path / "program.py").write_text(textwrap.dedent(program))
+    job = RESTARTED.format(policy="", restart="OnFailure").replace(
+        "image: none", "image: none, env: [{name: POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]"
+    )
+    (tmp_path / "job.yaml").write_text(job)
+    done = gangline("run", tmp_path / "job.yaml", "--timeout", "60")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "No module named 'no_such_package'" in done.stdout
+
+
 def test_timeout_exits_101_and_leaves_no_process(tmp_path: Path) -> None:
     done = gangline("run", job(tmp_path, "sleep, '9999'"), "--timeout", "2")
     assert done.returncode == 101

@@ -153,3 +153,59 @@ def test_ctrl_c_twice_is_as_clean(tmp_path: Path) -> None:
     assert "Traceback" not in terminal.screen.text
     for pid in re.findall(r"│ pid (\d+)", terminal.screen.text):
         assert not Path(f"/proc/{pid}").exists()
+
+
+HANGS = """\
+import pathlib, time
+print("begin", flush=True)
+while not pathlib.Path("go").exists():
+    time.sleep(0.05)
+print("alive", flush=True)
+while not pathlib.Path("end").exists():
+    print("working", flush=True)
+    time.sleep(0.2)
+"""
+
+
+def test_a_hang_is_on_the_screen_with_what_to_type_until_there_is_life_again(tmp_path: Path) -> None:
+    env = {"GANGLINE_HOME": str(tmp_path / "home")}
+    command = [*GANGLINE, "run", "job.yaml", "--hung-after", "2s"]
+    with PtyTerminal(command, cwd=job(tmp_path, HANGS), env=env) as terminal:
+        terminal.wait_for(lambda text: re.search(r"in another terminal: .*gangline why small --hung-after 2s", text))
+        assert re.search(r"no sign of life for \d.* s: no CPU use, last log line .* ago", terminal.screen.text)
+        line = re.search(r"in another terminal: (.*)", terminal.screen.text)
+        assert line is not None
+        # As typed, in another terminal.
+        done = subprocess.run(
+            ["sh", "-c", line[1].strip()],
+            cwd=tmp_path,
+            env={**os.environ, **env, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert "worker-0 and worker-1 hang: no line and no CPU" in done.stdout, done.stdout + done.stderr
+        (tmp_path / "go").touch()
+        terminal.wait_for(lambda text: "alive" in text and "no sign of life" not in text)
+        (tmp_path / "end").touch()
+        assert terminal.wait_for_exit() == 0
+
+
+def test_plain_lines_say_once_that_a_job_hangs(tmp_path: Path) -> None:
+    lines = []
+    with subprocess.Popen(
+        [*GANGLINE, "run", "job.yaml", "--hung-after", "2s"],
+        cwd=job(tmp_path, HANGS),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            lines.append(line)
+            if "in another terminal:" in line:
+                (tmp_path / "go").touch()
+            if "working" in line:
+                (tmp_path / "end").touch()
+    assert process.returncode == 0, lines
+    assert sum("no sign of life" in line for line in lines) == 1

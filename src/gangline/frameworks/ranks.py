@@ -36,6 +36,16 @@ def rank_of(kind: str, replica_counts: Mapping[str, int], replica: str, *, proce
     return None
 
 
+def ranks_per_replica(elastic_policy: object, processes: object) -> int | None:
+    """How many ranks each replica has; None where torchrun hands them out when its processes meet.
+
+    `processes` is the job's nprocPerNode or slotsPerWorker. Words such as `auto` count as one, as for the operator.
+    """
+    if elastic_policy:
+        return None
+    return int(str(processes)) if str(processes).isascii() and str(processes).isdigit() else 1
+
+
 def replica_with_rank(kind: str, replica_counts: Mapping[str, int], replica: str, *, processes: int = 1) -> str:
     """The replica as people see it: `worker-1 (rank 2)`, `worker-1 (ranks 8-11)`, or its name if it has no rank."""
     first = rank_of(kind, replica_counts, replica, processes=processes)

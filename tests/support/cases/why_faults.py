@@ -248,6 +248,12 @@ def _program_faults(port: int) -> list[ProvokedFault]:
             expected_words=("nowhere_to_be_found",),
         ),
         ProvokedFault(
+            fault_job("syntax", *python_command("def train(:")),
+            has_failed,
+            "syntax-error",
+            expected_words=("line 1",),
+        ),
+        ProvokedFault(
             fault_job("file", *python_command("open('/data/train.csv')")),
             has_failed,
             "file-missing",

@@ -8,13 +8,16 @@ from functools import partial
 from typing import Any
 
 from gangline.api.core import Event, Pod
-from gangline.api.kubeflow.training import JOB_NAME, JobKind, TrainingJob
+from gangline.api.kubeflow.training import JOB_NAME, ConditionType, JobKind, TrainingJob
 from gangline.api.meta import Key, Selector
 from gangline.base.clock import Clock
 from gangline.base.errors import GanglineError
 from gangline.base.tasks import run_every
+from gangline.cli.follow.job_end import fail_job
 from gangline.cli.follow.job_view import JobView
+from gangline.cli.follow.life_signs import IDLE_CORES, HangWatch, LifeSigns, hang_lines, is_lifeless, silence_lines
 from gangline.cli.follow.log_sources import LogSource
+from gangline.cli.follow.mistakes import ProgramMistake
 from gangline.cli.follow.outcome import RunOutcome
 from gangline.cli.follow.screen import Screen
 from gangline.cli.output.text import Span
@@ -33,6 +36,8 @@ ProgressHook = Callable[[str, Progress], str | None]
 """Called with every progress report of a replica. A text that it returns is shown on the screen."""
 UsageSource = Callable[[], Mapping[str, ResourceUsage]]
 """Returns what the processes of each pod use, by the pod's name."""
+MistakeExplainer = Callable[[ProgramMistake], str]
+"""Says in one line what is wrong with a program, and what to do."""
 LogHook = Callable[[str, str], None]
 """Called with every log line: replica and text."""
 
@@ -55,10 +60,21 @@ class Follower:
         progress_hook: ProgressHook | None = None,
         log_hook: LogHook | None = None,
         usage: UsageSource | None = None,
+        explain_mistake: MistakeExplainer | None = None,
+        hang_watch: HangWatch | None = None,
     ) -> None:
+        """With `explain_mistake`, a job whose every replica fails by a mistake in its program ends at once.
+
+        A job with a backoffLimit does not: it says itself how often it is tried. With `hang_watch` the screen says when
+        the job gives no sign of life; that needs `usage`.
+        """
         self._kind, self._screen = kind, screen
         self._client, self._logs, self._clock = client, logs, clock
         self._progress_hook, self._log_hook, self._usage_source = progress_hook, log_hook, usage
+        self._explain_mistake, self._hang_watch = explain_mistake, hang_watch
+        self._life_signs, self._hang_shown = LifeSigns(), False
+        # Whether the job is being ended from here: what a restarted program repeats is not shown any more.
+        self._is_ending = False
         self._key = Key("default", "")
         self._started = clock.monotonic()
         # How long the job ran, without the time it takes to read its last logs.
@@ -78,7 +94,17 @@ class Follower:
         self.view.job = job
         self._draw()
         view = self.view
-        return RunOutcome(job, self._job_seconds, view.tails, view.curves, view.metric, view.failed_replicas())
+        failed, mistake = view.failed_replicas(), self._mistake_text(job)
+        names = {replica: view.ranked_name(self._kind, replica) for replica in (*view.histories, *view.pods)}
+        return RunOutcome(job, self._job_seconds, view.tails, view.curves, view.metric, failed, mistake, names)
+
+    def _mistake_text(self, job: TrainingJob) -> str:
+        """What is wrong with the program of the replica that failed first, if the job failed by that."""
+        first = job.status.first_failure
+        if self._explain_mistake is None or first is None or not job.status.holds(ConditionType.FAILED):
+            return ""
+        mistake = self.view.mistake_of(first.replica)
+        return self._explain_mistake(mistake) if mistake is not None else ""
 
     async def _wait_finished(self) -> TrainingJob:
         namespace, name = self._key
@@ -126,11 +152,46 @@ class Follower:
 
     async def _refresh(self) -> None:
         self._read_logs()
+        self._check_life()
         self._draw()
+        await self._end_hopeless_job()
+
+    async def _end_hopeless_job(self) -> None:
+        """Fail the job if all of its replicas failed by a mistake in the program, which no restart mends."""
+        job = self.view.job
+        if self._explain_mistake is None or job is None or job.status.finished or not self.view.first_failures:
+            return
+        if self.view.backoff_limit is not None:
+            return
+        mistake = self.view.mistake(sum(self.view.replica_counts(self._kind).values()))
+        if mistake is None:
+            return
+        text, self._is_ending = self._explain_mistake(mistake), True
+        with suppress(KubeError):
+            await fail_job(self._client, job, self.view.failure_record(mistake.replica), text, self._clock.now())
 
     async def _sample_usage(self) -> None:
-        if self._usage_source is not None:
-            self.view.usage = {self._replica_name(pod): usage for pod, usage in self._usage_source().items()}
+        now = self._elapsed_seconds()
+        watched = self._hang_watch is not None and now - self._life_signs.last_sign >= self._hang_watch.seconds / 2
+        if self._usage_source is None or not (self._screen.shows_usage or watched):
+            return
+        usage = {self._replica_name(pod): usage for pod, usage in self._usage_source().items()}
+        # The processes of other jobs of the run are counted, too.
+        self.view.usage = {replica: usage[replica] for replica in usage if replica in self.view.pods}
+        if any(used.cores >= IDLE_CORES for used in self.view.usage.values()):
+            self._life_signs = self._life_signs.with_sign(now)
+
+    def _check_life(self) -> None:
+        """Show once that the job seems to hang, and again after it has lived and hangs anew."""
+        if not self.view.is_running:
+            self._life_signs = self._life_signs.with_sign(self._elapsed_seconds())
+        if self._hang_watch is None or self._usage_source is None:
+            return
+        signs, now = self._life_signs, self._elapsed_seconds()
+        hangs = is_lifeless(signs, now, self._hang_watch)
+        if hangs and not self._hang_shown:
+            self._screen.show_hang(*hang_lines(signs, now, self._hang_watch))
+        self._hang_shown = hangs
 
     async def _warn_broken_watches(self, watches: Mapping[str, Informer[Any]]) -> None:
         """Warn once per problem when a watch fails: the server cannot be reached, or access is denied."""
@@ -141,7 +202,10 @@ class Follower:
                 self._screen.say((Span("warning: ", "yellow"), Span(f"cannot see {what}: {problem}")))
 
     def _draw(self) -> None:
-        self._screen.draw(self.view.frame(self._kind, self._key.name, self._elapsed_seconds()))
+        now = self._elapsed_seconds()
+        watch = self._hang_watch if self.view.is_running and self._usage_source is not None else None
+        notices = silence_lines(self._life_signs, now, watch) if watch is not None else ()
+        self._screen.draw(self.view.frame(self._kind, self._key.name, now, notices))
 
     def _elapsed_seconds(self) -> float:
         return self._clock.monotonic() - self._started
@@ -154,13 +218,14 @@ class Follower:
             self._screen.show_state(self._display_name, current_condition(job.status))
 
     def _on_pod(self, delta: Delta[Pod]) -> None:
+        self._life_signs = self._life_signs.with_sign(self._elapsed_seconds())
         self._logs.update_pod(delta.newest)
         replica = self._replica_name(delta.newest.metadata.name)
         self.view.update_pod(replica, delta.after)
         before = delta.before.status.phase if delta.before else ""
         if delta.after is not None and delta.after.status.phase != before:
             self._read_logs()
-            self._screen.show_phase(replica, delta.after.status.phase)
+            self._screen.show_phase(self.view.ranked_name(self._kind, replica), delta.after.status.phase)
 
     def _on_event(self, delta: Delta[Event]) -> None:
         """Show a warning event of the job or one of its pods, once however often it is repeated."""
@@ -178,9 +243,12 @@ class Follower:
     def _read_logs(self) -> None:
         for line in self._logs.new_lines():
             replica = self._replica_name(line.pod)
+            self._life_signs = self._life_signs.with_line(self._elapsed_seconds())
             self.view.add_line(replica, line.text)
             if self._log_hook is not None:
                 self._log_hook(replica, line.text)
+            if self._is_ending:
+                continue
             progress = parse_progress(line.text)
             if progress is None:
                 self._screen.show_log(replica, line.text)

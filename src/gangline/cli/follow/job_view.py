@@ -1,21 +1,45 @@
 """The state of one job as a follower has seen it: pods, restarts, progress, curves and last log lines."""
 
 from collections import deque
+from collections.abc import Sequence
+
+import msgspec
 
 from gangline.api.core import Pod, PodPhase
-from gangline.api.kubeflow.training import JobKind, TrainingJob
-from gangline.cli.follow.view import JobFrame, ReplicaState, RestartHistory, updated_history
+from gangline.api.kubeflow.training import ConditionType, Failure, JobKind, TrainingJob
+from gangline.cli.follow.mistakes import ProgramMistake, program_mistakes, team_mistake
+from gangline.cli.follow.view import JobFrame, ReplicaState, RestartHistory, stuck_reason, updated_history
 from gangline.cli.output.curve import Point
+from gangline.cli.output.text import StyledLine
 from gangline.cli.resources.process_usage import ResourceUsage
+from gangline.frameworks.ranks import ranks_per_replica, replica_with_rank
 from gangline.jobs.plan.conditions import current_condition
 from gangline.jobs.pods.replicas import Member
 from gangline.progress.line import Progress
+from gangline.why.diagnosis.failures import ReplicaFailure
 
 TAIL_LINES = 20
 FAILURE_SHOWN_SECONDS = 2.0
 """For so many seconds a replica is shown as restarted after a failure."""
 MAX_CURVE_POINTS = 4000
 """Points kept of each replica's curve."""
+
+
+def _container_failure(replica: str, pod: Pod) -> ReplicaFailure | None:
+    """How a container of the pod failed; None if none has."""
+    for status in pod.status.container_statuses:
+        for state in (status.state.terminated, status.last_state.terminated):
+            if state is not None and state.exit_code:
+                return ReplicaFailure(
+                    replica,
+                    pod.metadata.name,
+                    status.name,
+                    exit_code=state.exit_code,
+                    reason=state.reason,
+                    message=state.message,
+                    finished_at=state.finished_at,
+                )
+    return None
 
 
 def add_point(curve: list[Point], point: Point) -> None:
@@ -39,6 +63,8 @@ class JobView:
         self.metric = ""
         self.usage: dict[str, ResourceUsage] = {}
         self.tails: dict[str, deque[str]] = {}
+        # How each replica failed first, without its log.
+        self.first_failures: dict[str, ReplicaFailure] = {}
 
     def update_pod(self, replica: str, pod: Pod | None) -> None:
         """Store the newest state of a replica's pod; None: the pod was deleted."""
@@ -48,6 +74,9 @@ class JobView:
         self.pods[replica] = pod
         before = self.histories.get(replica, RestartHistory())
         after = self.histories[replica] = updated_history(before, pod)
+        failure = _container_failure(replica, pod) if replica not in self.first_failures else None
+        if failure is not None:
+            self.first_failures[replica] = failure
         changed = (before.exit_code, before.restarts) != (after.exit_code, after.restarts)
         if after.exit_code is not None and changed:
             self.failures_shown_at[replica] = None
@@ -68,14 +97,70 @@ class JobView:
         failed = [name for name, pod in self.pods.items() if pod.status.phase == PodPhase.FAILED]
         return {name: self.histories[name].exit_code for name in sorted(failed)}
 
+    def mistake(self, replicas: int) -> ProgramMistake | None:
+        """The mistake in the program by which all replicas failed at once; `replicas` is their number in the spec."""
+        restarts = {replica: history.restarts for replica, history in self.histories.items()}
+        return team_mistake(self._failures_with_logs(), restarts, replicas)
+
+    def mistake_of(self, replica: str) -> ProgramMistake | None:
+        """The mistake in the program by which this replica failed first; None if it failed otherwise, or not."""
+        failure = self._failures_with_logs().get(replica)
+        return next(iter(program_mistakes([failure])), None) if failure is not None else None
+
+    def _failures_with_logs(self) -> dict[str, ReplicaFailure]:
+        return {
+            replica: msgspec.structs.replace(failure, log=tuple(self.tails.get(replica, ())))
+            for replica, failure in self.first_failures.items()
+        }
+
     def live_replicas(self) -> list[str]:
         """The replicas that have a process, or are about to."""
         return [name for name, pod in self.pods.items() if pod.status.phase in ("Pending", "Running")]
 
-    def frame(self, kind: JobKind, name: str, seconds: float) -> JobFrame:
-        """The values to draw, `seconds` after the start."""
+    def failure_record(self, replica: str) -> Failure:
+        """The first failure of a replica, as the status of a job records it."""
+        failure = self._failures_with_logs()[replica]
+        return Failure(
+            replica=replica,
+            pod=failure.pod,
+            exit_code=failure.exit_code,
+            reason=failure.reason,
+            message=failure.message,
+            time=failure.finished_at,
+            log=failure.log,
+        )
+
+    def replica_counts(self, kind: JobKind) -> dict[str, int]:
+        """The number of replicas in the spec, by replica type."""
         specs = getattr(getattr(self.job, "spec", None), kind.attribute, {})
-        counts = {type_: spec.replicas if spec.replicas is not None else 1 for type_, spec in specs.items()}
+        return {type_: spec.replicas if spec.replicas is not None else 1 for type_, spec in specs.items()}
+
+    def ranked_name(self, kind: JobKind, replica: str) -> str:
+        """The replica with its framework's rank: `worker-1 (rank 2)`. A job of one replica has no ranks to tell apart."""
+        spec, counts = getattr(self.job, "spec", None), self.replica_counts(kind)
+        count = getattr(spec, "nproc_per_node", None) or getattr(spec, "slots_per_worker", None)
+        processes = ranks_per_replica(getattr(spec, "elastic_policy", None), count)
+        if processes is None or sum(counts.values()) < 2:
+            return replica
+        return replica_with_rank(kind.kind, counts, replica, processes=processes)
+
+    @property
+    def backoff_limit(self) -> int | None:
+        """How often the job says that it may be restarted; None if it does not say."""
+        policy = getattr(getattr(self.job, "spec", None), "run_policy", None)
+        return policy.backoff_limit if policy is not None else None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the job and at least one of its pods run, and none of them is stuck."""
+        if self.job is None or current_condition(self.job.status) != ConditionType.RUNNING:
+            return False
+        phases = [pod.status.phase for pod in self.pods.values()]
+        return PodPhase.RUNNING in phases and not any(map(stuck_reason, self.pods.values()))
+
+    def frame(self, kind: JobKind, name: str, seconds: float, notices: Sequence[StyledLine] = ()) -> JobFrame:
+        """The values to draw, `seconds` after the start, with these lines below the replicas."""
+        counts = self.replica_counts(kind)
         members = [str(Member(type_, index)) for type_, number in counts.items() for index in range(number)]
         replicas = [*members, *(replica for replica in self.pods if replica not in members)]
         return JobFrame(
@@ -90,11 +175,13 @@ class JobView:
                     self.progress.get(replica),
                     self._failed_recently(replica, seconds),
                     self.usage.get(replica),
+                    self.ranked_name(kind, replica),
                 )
                 for replica in replicas
             ),
             counts,
             seconds,
+            tuple(notices),
         )
 
     def _failed_recently(self, replica: str, now: float) -> bool:

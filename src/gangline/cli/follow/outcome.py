@@ -28,6 +28,10 @@ class RunOutcome(msgspec.Struct, frozen=True):
     metric: str = ""
     # Replicas whose pod had failed at the end, and their exit codes.
     failed_replicas: Mapping[str, int | None] = {}
+    # The mistake in the program that explains the failure, and what to do; empty if none is known.
+    mistake: str = ""
+    # The names with the framework's ranks: `worker-1 (rank 2)`.
+    ranked_names: Mapping[str, str] = {}
 
     @property
     def succeeded(self) -> bool:
@@ -37,7 +41,7 @@ class RunOutcome(msgspec.Struct, frozen=True):
 def plain_summary(outcome: RunOutcome) -> list[StyledLine]:
     """The outcome for files and pipes."""
     job = outcome.job
-    verdict = f"{current_condition(job.status)} in {outcome.seconds:.1f} s: {job.status.conditions[-1].message}"
+    verdict = f"{current_condition(job.status)} in {outcome.seconds:.1f} s: {_end_message(outcome)}"
     return [(Span(verdict),), *_failure_lines(outcome), *_failed_replicas_note(outcome)]
 
 
@@ -47,15 +51,22 @@ def live_summary(outcome: RunOutcome) -> list[StyledLine]:
     parts = [f"{current_condition(status)} in {duration_text(outcome.seconds)}"]
     parts += [count_phrase(status.restarts, "restart")] if status.restarts else []
     if not outcome.succeeded:
-        parts.append(status.conditions[-1].message)
+        parts.append(_end_message(outcome))
         return [(Span("✖ ", "bold red"), Span(" · ".join(parts), "bold")), *_failure_lines(outcome)]
     change = next((change_text(points) for _, points in sorted(outcome.curves.items()) if len(points) > 1), "")
     parts += [f"{outcome.metric} {change}"] if change else []
     return [(Span("✔ ", "bold green"), Span(" · ".join(parts), "bold")), *_failed_replicas_note(outcome)]
 
 
+def _end_message(outcome: RunOutcome) -> str:
+    return outcome.mistake or outcome.job.status.conditions[-1].message
+
+
 def _failure_lines(outcome: RunOutcome) -> list[StyledLine]:
     first = outcome.job.status.first_failure
+    if outcome.mistake:
+        # It says all, and the program's own words are above it.
+        return []
     if not outcome.job.status.holds(ConditionType.FAILED) or first is None:
         return []
     code = "" if first.exit_code is None else f" with exit code {first.exit_code}"
@@ -64,7 +75,11 @@ def _failure_lines(outcome: RunOutcome) -> list[StyledLine]:
     if first.reason == "OOMKilled":
         meaning = ": it used more memory than it may"
     return [
-        (Span(f"first to fail: {first.replica}{code}{reason}{meaning}", "red"),),
+        (
+            Span(
+                f"first to fail: {outcome.ranked_names.get(first.replica, first.replica)}{code}{reason}{meaning}", "red"
+            ),
+        ),
         *((Span(f"  {first.replica}| {line}", "dim"),) for line in last_log_lines(first.replica, outcome)),
     ]
 
@@ -74,7 +89,7 @@ def _failed_replicas_note(outcome: RunOutcome) -> list[StyledLine]:
     if not outcome.succeeded or not outcome.failed_replicas:
         return []
     replicas = ", ".join(
-        f"{replica} ({exit_code_text(code)})" if code is not None else replica
+        f"{outcome.ranked_names.get(replica, replica)} ({exit_code_text(code)})" if code is not None else replica
         for replica, code in outcome.failed_replicas.items()
     )
     return [(Span("note: ", "yellow"), Span(f"the job succeeded although these failed: {replicas}"))]

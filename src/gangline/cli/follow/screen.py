@@ -52,6 +52,9 @@ class Screen:
     def draw(self, *jobs: JobFrame) -> None:
         """Redraw all jobs. Called several times a second."""
 
+    def show_hang(self, *lines: StyledLine) -> None:
+        """The job seems to hang: it gave no sign of life for a while. Called once; `draw` shows it as long as it lasts."""
+
     def say(self, *lines: StyledLine) -> None:
         """Print lines for the user."""
 
@@ -97,6 +100,9 @@ class PlainScreen(Screen):
         if part != last_part or (share is None and now - reported_at >= PROGRESS_INTERVAL.total_seconds()):
             self._last_progress[replica] = (part, now)
             self._echo(f"  {replica:<10} {plain_progress(progress)}")
+
+    def show_hang(self, *lines: StyledLine) -> None:
+        self.say(*lines)
 
     def say(self, *lines: StyledLine) -> None:
         for line in lines:
@@ -278,6 +284,9 @@ class JobPane(Screen):
     def draw(self, *jobs: JobFrame) -> None:
         for frame in jobs:
             self._split_screen.draw(self._job, frame)
+
+    def show_hang(self, *lines: StyledLine) -> None:
+        self._screen.show_hang(*lines)
 
     def say(self, *lines: StyledLine) -> None:
         self._screen.say(*lines)

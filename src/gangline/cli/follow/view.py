@@ -45,6 +45,12 @@ class ReplicaState(msgspec.Struct, frozen=True):
     # The failure is shown for a moment, even if the replica runs again sooner.
     failed_recently: bool = False
     usage: ResourceUsage | None = None
+    # The name with the framework's rank; empty if that is not known.
+    ranked_name: str = ""
+
+    @property
+    def shown_name(self) -> str:
+        return self.ranked_name or self.name
 
 
 class JobFrame(msgspec.Struct, frozen=True):
@@ -57,6 +63,8 @@ class JobFrame(msgspec.Struct, frozen=True):
     # The number of replicas in the spec, by replica type.
     replica_counts: Mapping[str, int] = {}
     elapsed: float = 0.0
+    # Lines below the replicas.
+    notices: tuple[StyledLine, ...] = ()
 
 
 def updated_history(history: RestartHistory, pod: Pod) -> RestartHistory:
@@ -82,7 +90,7 @@ def _failure_exit_code(status: ContainerStatus) -> int | None:
 def job_lines(frame: JobFrame, width: int = 100, rows: int = 40) -> list[StyledLine]:
     """The header, then one line per replica: at most `rows` of these, those that need attention first."""
     replicas = visible_replicas(frame.replicas, rows)
-    name_width = max([NAME_WIDTH, *(len(replica.name) for replica in replicas)])
+    name_width = max([NAME_WIDTH, *(len(replica.shown_name) for replica in replicas)])
     finished = frame.state in FINISHED_STATES
     lines = [
         header_line(frame, width),
@@ -91,7 +99,7 @@ def job_lines(frame: JobFrame, width: int = 100, rows: int = 40) -> list[StyledL
     hidden = len(frame.replicas) - len(replicas)
     if hidden:
         lines.append((Span(f"  … and {hidden} more", "dim"),))
-    return lines
+    return [*lines, *(clip_line(line, width) for line in frame.notices)]
 
 
 def header_line(frame: JobFrame, width: int) -> StyledLine:
@@ -113,7 +121,7 @@ def replica_line(
         light, word, style = "○", "stopped", "dim"
     restarts = replica.history.restarts
     start = (
-        Span(f"  {replica.name:<{name_width}}  "),
+        Span(f"  {replica.shown_name:<{name_width}}  "),
         Span(f"{light} ", style),
         Span(f"{word:<{STATE_WIDTH}}  "),
         Span(f"{count_phrase(restarts, 'restart'):<{RESTARTS_WIDTH}}", "yellow" if restarts else "dim"),

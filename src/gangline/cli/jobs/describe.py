@@ -175,9 +175,23 @@ def _last_report(pod: JSON) -> str:
     return job_rows.progress_text({"status": {"progress": progress}})
 
 
+def _ranked_name(job: ServerJob, replica: str) -> str:
+    """The replica with its framework's rank, if the job has several: `worker-1 (rank 2)`."""
+    # Imported here: the kinds load slowly, and the text of an error needs none.
+    from gangline.frameworks.ranks import ranks_per_replica, replica_with_rank
+
+    spec = job.body.get("spec") or {}
+    counts = {name: (spec or {}).get("replicas") for name, spec in replica_specs(job.body).items()}
+    numbers = {name: 1 if count is None else count for name, count in counts.items()}
+    processes = ranks_per_replica(spec.get("elasticPolicy"), spec.get("nprocPerNode") or spec.get("slotsPerWorker"))
+    if processes is None or sum(numbers.values()) < 2:
+        return replica
+    return replica_with_rank(job.resource.kind, numbers, replica, processes=processes)
+
+
 def _pod_row(job: ServerJob, pod: JSON, now: datetime) -> list[str]:
     return [
-        replica_name(job, pod),
+        _ranked_name(job, replica_name(job, pod)),
         pod_state(pod),
         pod["spec"].get("nodeName") or NONE,
         str(restart_count(pod)),

@@ -10,7 +10,7 @@ import click
 from gangline.base.errors import InputError
 from gangline.cli.connect.server import ServerOptions
 from gangline.cli.flags.commands import cli_command
-from gangline.cli.flags.durations import DURATION
+from gangline.cli.flags.durations import DURATION, duration_option
 from gangline.cli.flags.node_options import NodeOptions, node_options
 from gangline.cli.flags.run_options import kind_option, nproc_option, runs_option
 from gangline.cli.flags.server_options import server_options
@@ -58,6 +58,7 @@ FLAG_SPELLINGS = {"as_user": "--as", "as_groups": "--as-group"}
     metavar="DURATION",
     help="Stop the run after this time, such as 90s or 5m (exit code 101).",
 )
+@duration_option("--hung-after", "60s", "Say that a job hangs if it has no log line and no CPU use for this time.")
 @click.option(
     "--gang",
     is_flag=True,
@@ -117,11 +118,13 @@ def run(
     node = NodeOptions(**{name: options.pop(name) for name in NodeOptions._fields})
     shipping = Shipping(**{name: options.pop(name) for name in Shipping._fields})
     timeout: timedelta | None = options.pop("timeout")
+    hung_after: timedelta = options.pop("hung_after")
     check_server_flags(server, node, gang=gang)
     request = RunRequest(
         source=_job_source(words, more, nproc, JobSource(**options)),
         timeout=timeout.total_seconds() if timeout is not None else None,
         gang=gang,
+        hung_after=hung_after.total_seconds(),
         runs=runs if keep else None,
         output=output or "",
         node=node._replace(capacity=(*DEFAULT_CAPACITY, *node.capacity)),

@@ -12,8 +12,10 @@ from typing import NamedTuple
 import click
 import msgspec
 
+from gangline.api.meta import Key
 from gangline.base.clock import Clock, SystemClock
 from gangline.base.errors import InputError
+from gangline.base.invocation import own_command_line
 from gangline.base.tasks import unwrap_exception_group
 from gangline.cli.cleanup.processes import cancel_on_interrupt, kill_all, with_watchdog
 from gangline.cli.connect.live_runs import publish_kubeconfig
@@ -21,12 +23,14 @@ from gangline.cli.connect.server import archive_flags
 from gangline.cli.errors import single_error
 from gangline.cli.exit_codes import CANCELLED, FAILED, UNFINISHED
 from gangline.cli.follow.follower import Follower, JobDeleted, ProgressHook
+from gangline.cli.follow.life_signs import HangWatch
 from gangline.cli.follow.log_sources import FileLogSource
 from gangline.cli.follow.outcome import RunOutcome
 from gangline.cli.follow.screen import Screen, SplitScreen, choose_screen
 from gangline.cli.manifests.server_errors import explained_error
 from gangline.cli.output.text import Span
 from gangline.cli.resources.process_usage import UsageSampler
+from gangline.cli.run.interpreters import mistake_explainer
 from gangline.cli.run.kept_files import ArtifactFolders, RunFolder, provide_artifacts, run_artifacts, state_artifacts
 from gangline.cli.run.record import RunRecorder, record_run
 from gangline.cli.run.request import RunJob, RunRequest, with_common_folder
@@ -46,7 +50,7 @@ from gangline.local.cluster import LocalSettings
 from gangline.local.home import PlaneHome
 from gangline.local.paths import home_folder
 from gangline.node.options import node_settings
-from gangline.node.settings import NodeSettings
+from gangline.node.settings import PROCESS_RUNTIME, NodeSettings
 from gangline.operator.assembly import embedded_plane
 from gangline.operator.settings import LOCAL_GANG_SETTINGS, LOCAL_SETTINGS
 from gangline.why.diagnosis.wording import name_list
@@ -64,7 +68,7 @@ def run_local(request: RunRequest, jobs: Sequence[RunJob]) -> int:
     folders = prepare_run_folders(request, jobs)
     if archive_flags() is None:
         click.echo(f"note: {OWN_PLANE_NOTE}", err=True)
-    plan = RunPlan(jobs, node, request.timeout, request.gang, request.hook_factory, folders)
+    plan = RunPlan(jobs, node, request.timeout, request.gang, request.hook_factory, request.hung_after, folders)
     clock = SystemClock()
     screen = choose_screen(output_stream(request), clock)
     try:
@@ -95,6 +99,8 @@ class RunPlan(NamedTuple):
     gang: bool = False
     # Called with the node's state folder, once per job.
     hook_factory: Callable[[Path], ProgressHook] | None = None
+    # After so many seconds without a sign of life of a job the screen says so.
+    hung_after: float = HangWatch().seconds
     # The folders that logs are kept in, by job name; empty without `--keep`.
     kept_folders: Mapping[str, RunFolder] = {}
 
@@ -178,10 +184,21 @@ def make_followers(
             split_screen.pane(job.name),
             progress_hook=plan.hook_factory(state) if plan.hook_factory is not None else None,
             log_hook=plan.kept_folders[job.name].add_line if job.name in plan.kept_folders else None,
-            usage=UsageSampler(state, clock).sample if screen.shows_usage else None,
+            usage=UsageSampler(state, clock).sample,
+            explain_mistake=mistake_explainer(plan.node, job.kind, job.body, job.folder),
+            hang_watch=_hang_watch(plan, job.key()),
         )
         for job in jobs
     ]
+
+
+def _hang_watch(plan: RunPlan, job: Key) -> HangWatch | None:
+    """What to say when a job gives no sign of life. The CPU use of containers is not known, only that of processes."""
+    if plan.node.runtime != PROCESS_RUNTIME:
+        return None
+    namespace = ("-n", job.namespace) if job.namespace != "default" else ()
+    why = own_command_line("why", job.name, *namespace, "--hung-after", f"{plan.hung_after:g}s")
+    return HangWatch(plan.hung_after, f"{why}{archive_flags() or ''}")
 
 
 def stop_on_interrupt(followers: Sequence[Follower], screen: Screen, state: Path) -> AbstractContextManager[None]:

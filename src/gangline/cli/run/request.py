@@ -47,6 +47,8 @@ class RunRequest(NamedTuple):
     source: JobSource
     timeout: float | None = None
     gang: bool = False
+    # After so many seconds without a sign of life of a job the screen says so.
+    hung_after: float = 60.0
     # The folder for logs, job and curve; None: keep nothing.
     runs: Path | None = None
     output: str = ""

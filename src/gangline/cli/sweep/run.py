@@ -33,6 +33,7 @@ from gangline.cli.manifests.server_errors import explained_error
 from gangline.cli.output import formats
 from gangline.cli.output.curve import Point, curve_lines
 from gangline.cli.output.tables import render, use_colour, write_stdout
+from gangline.cli.run.interpreters import mistake_explainer
 from gangline.cli.run.kept_files import RunFolder
 from gangline.cli.run.result import fetch_final_job, silence_operator_log
 from gangline.cli.run.submit import submit_job
@@ -202,6 +203,7 @@ class SweepRunner:
             Screen(),
             progress_hook=on_progress,
             log_hook=folder.add_line,
+            explain_mistake=mistake_explainer(self._plan.node, self._plan.kind, body, self._plan.folder),
         )
         self._update_row(current_row(TrialState.RUNNING))
         try:
@@ -229,7 +231,8 @@ class SweepRunner:
         folder.write_job(await fetch_final_job(client, outcome))
         if outcome.succeeded:
             return TrialState.SUCCEEDED, ""
-        return TrialState.FAILED, await self._cause(client, body) or outcome.job.status.conditions[-1].message
+        cause = outcome.mistake or await self._cause(client, body)
+        return TrialState.FAILED, cause or outcome.job.status.conditions[-1].message
 
     async def _cause(self, client: Client, body: JSON) -> str:
         """The cause that `gangline why` finds; empty if it finds none."""

@@ -13,6 +13,7 @@ from gangline.api.core import Pod
 from gangline.api.kubeflow.training import RUN_ENDED_ANNOTATION, JobStatus, RunPolicy
 from gangline.api.meta import JSON, Condition
 from gangline.api.scheduling import GROUP as SCHEDULING
+from gangline.frameworks.ranks import ranks_per_replica
 from gangline.jobs.defaults import problems
 from gangline.jobs.framework import Framework
 from gangline.jobs.plan.conditions import current_condition
@@ -91,7 +92,9 @@ def _training_job_fields(owner: WorkloadKind, body: JSON, framework: Framework[A
         "restart_policies": {
             kind: entry.get("restartPolicy") or kind_facts.restart_policy.value for kind, entry in replicas.items()
         },
-        "ranks_per_replica": _ranks_per_replica(spec),
+        "ranks_per_replica": ranks_per_replica(
+            spec.get("elasticPolicy"), spec.get("nprocPerNode") or spec.get("slotsPerWorker")
+        ),
         "template_paths": {kind: owner.template_path.format(type=kind) for kind in replicas},
         "deadline": policy.active_deadline_seconds,
         "backoff_limit": policy.backoff_limit,
@@ -102,14 +105,6 @@ def _training_job_fields(owner: WorkloadKind, body: JSON, framework: Framework[A
         "first_failure": status.first_failure,
         "container": kind_facts.container,
     }
-
-
-def _ranks_per_replica(spec: Mapping[str, Any]) -> int | None:
-    """How many ranks each replica has; None where the framework hands them out when its processes meet."""
-    if spec.get("elasticPolicy"):
-        return None
-    processes = spec.get("nprocPerNode") or spec.get("slotsPerWorker") or 1
-    return int(processes) if str(processes).isascii() and str(processes).isdigit() else 1
 
 
 def _spec_problems(framework: Framework[Any] | None, body: JSON) -> tuple[str, ...]:

@@ -4,12 +4,13 @@ import io
 import re
 from datetime import timedelta
 
+import msgspec
 import pytest
 
-from gangline.api.kubeflow.kinds import TFJOB
+from gangline.api.kubeflow.kinds import PYTORCHJOB, TFJOB, ElasticPolicy, PyTorchJob
 from gangline.cli.follow.job_view import MAX_CURVE_POINTS, TAIL_LINES, JobView
 from gangline.cli.follow.screen import PlainScreen, RepeatCollapser, choose_screen
-from gangline.cli.follow.view import replica_line
+from gangline.cli.follow.view import job_lines, replica_line
 from gangline.cli.output.curve import Point
 from gangline.cli.output.log_lines import printable_text
 from gangline.cli.output.text import Span, plain_text
@@ -29,6 +30,30 @@ def test_every_replica_is_in_the_frame_before_its_pod_exists() -> None:
         ("worker-1", True),
     ]
     assert (frame.replica_counts, frame.state, frame.elapsed) == ({"PS": 1, "Worker": 2}, "Pending", 3.0)
+
+
+def test_ranks_stand_beside_the_names_of_replicas() -> None:
+    view = JobView()
+    view.job = make_job(PYTORCHJOB, "net", master=1, worker=2)
+    shown = [replica.shown_name for replica in view.frame(PYTORCHJOB, "net", 0).replicas]
+    assert shown == ["master-0 (rank 0)", "worker-0 (rank 1)", "worker-1 (rank 2)"]
+    lines = [plain_text(line) for line in job_lines(view.frame(PYTORCHJOB, "net", 0))[1:]]
+    assert lines[2].startswith("  worker-1 (rank 2)  ○ waiting")
+    # Alone, or where the framework has task indices instead.
+    view.job = make_job(PYTORCHJOB, "net", master=1)
+    assert view.ranked_name(PYTORCHJOB, "master-0") == "master-0"
+    view.job = make_job(TFJOB, "net", worker=2)
+    assert view.ranked_name(TFJOB, "worker-1") == "worker-1"
+
+
+def test_the_ranks_of_an_elastic_job_are_not_known() -> None:
+    view = JobView()
+    job = make_job(PYTORCHJOB, "net", worker=2)
+    assert isinstance(job, PyTorchJob)
+    view.job = msgspec.structs.replace(
+        job, spec=msgspec.structs.replace(job.spec, elastic_policy=ElasticPolicy(min_replicas=1))
+    )
+    assert view.ranked_name(PYTORCHJOB, "worker-1") == "worker-1"
 
 
 def test_a_surplus_pod_is_shown_until_it_is_deleted() -> None:

@@ -64,3 +64,18 @@ def test_an_oom_kill_is_explained() -> None:
     failure = Failure(replica="worker-1", exit_code=137, reason="OOMKilled")
     lines = said(plain_summary(RunOutcome(job("Failed", failure=failure), 2.0)))
     assert lines[1] == "first to fail: worker-1 with exit code 137 (OOMKilled): it used more memory than it may"
+
+
+def test_names_have_their_ranks() -> None:
+    failure, names = Failure(replica="worker-1"), {"worker-1": "worker-1 (rank 2)"}
+    outcome = RunOutcome(job("Failed", failure=failure), 2.0, ranked_names=names)
+    assert said(plain_summary(outcome))[1] == "first to fail: worker-1 (rank 2)"
+    outcome = RunOutcome(job("Succeeded"), 2.0, failed_replicas={"worker-1": 1}, ranked_names=names)
+    assert said(plain_summary(outcome))[1].endswith("although these failed: worker-1 (rank 2) (exit 1)")
+
+
+def test_a_mistake_in_the_program_is_the_whole_summary() -> None:
+    failure = Failure(replica="worker-1", exit_code=1, log=("Traceback",))
+    outcome = RunOutcome(job("Failed", failure=failure), 2.0, mistake="torch is not installed")
+    assert said(live_summary(outcome)) == ["✖ Failed in 2.0 s · torch is not installed"]
+    assert said(plain_summary(outcome)) == ["Failed in 2.0 s: torch is not installed"]

@@ -92,6 +92,13 @@ def test_a_page_has_a_line_for_every_replica_with_its_exit() -> None:
     assert "worker-1 OOMKilled n 1 137 (OOMKilled) 59m too much" in lines()
 
 
+def test_a_page_shows_the_ranks_of_a_framework_that_has_them() -> None:
+    resource = next(kind for kind in JOB_KINDS if kind.kind == "JAXJob")
+    body = {**BODY, "spec": {"jaxReplicaSpecs": {"Worker": {"replicas": 2}}}}
+    text = describe_page(ServerJob(resource, body), [pod(1, {"running": {}})], [], NOW)
+    assert "worker-1 (rank 1) Running n" in " ".join(text.split())
+
+
 def test_a_page_shows_the_first_failure_with_its_log() -> None:
     assert "First failure: worker-1 OOMKilled" in lines()
     assert "worker-1| step 2" in lines()

@@ -284,7 +284,7 @@ LOG_RULES = (
     DiagnosisRule(
         "module-missing",
         "log: ModuleNotFoundError",
-        log_pattern(r"(?:ModuleNotFoundError|ImportError): No module named '?(?P<module>[\w.]+)'?"),
+        log_pattern(r"(?:(?:ModuleNotFoundError|ImportError)|python[\d.]*): No module named '?(?P<module>[\w.]+)'?"),
         "{who} imports module {module}, which is not installed where it runs.",
         (
             "add {module} to the image ({path}.image); on this machine: to the environment of the images file",
@@ -303,6 +303,16 @@ LOG_RULES = (
             "the image lacks a library, or has another version of it than the program wants ({path}.image)",
             "{again}",
         ),
+    ),
+    DiagnosisRule(
+        "syntax-error",
+        "log: SyntaxError, IndentationError",
+        log_pattern(
+            r"^(?:SyntaxError|IndentationError|TabError): (?P<what>.+)",
+            more=lambda case, replica, end: _source_line(end),
+        ),
+        "{who} cannot run its program, which is not valid Python: {what}{at}.",
+        ("correct that line", "{again}"),
     ),
     DiagnosisRule(
         "file-missing",
@@ -372,6 +382,13 @@ PEER_RULES = (
         ),
     ),
 )
+
+
+def _source_line(end: ReplicaFailure) -> dict[str, str]:
+    """The last source line that the output names."""
+    named = (re.search(r'^\s*File "([^"]+)", line (\d+)', line) for line in reversed(end.last_output))
+    match = next((match for match in named if match is not None), None)
+    return {"at": f" ({match[1]}, line {match[2]})" if match is not None else ""}
 
 
 def _port_in_use(end: ReplicaFailure) -> dict[str, str]:

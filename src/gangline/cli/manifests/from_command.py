@@ -13,13 +13,12 @@ from gangline.api.meta import JSON
 from gangline.api.quantity import Quantity, QuantityError
 from gangline.base.errors import InputError
 from gangline.cli.manifests.processes import Machine, ProcessCount
+from gangline.node.settings import LOCAL_IMAGE
 from gangline.sdk.build.pod_templates import escaped_word
 
 SCRIPT_KINDS: tuple[JobKind, ...] = (PYTORCHJOB, TFJOB, JAXJOB, XGBOOSTJOB, PADDLEJOB)
 MASTER_AND_WORKER = ("Master", "Worker")
 MAX_NAME_LENGTH = 40
-LOCAL_IMAGE = "local"
-"""The image of a job that runs as processes of this machine, which needs none."""
 ELASTIC_RESTARTS = 3
 """How often torchrun forms the team of an elastic job anew, unless the user says it."""
 TORCHRUN_MODULE = "torch.distributed.run"

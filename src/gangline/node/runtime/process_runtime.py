@@ -1,21 +1,34 @@
 """Containers as processes of this machine: without image and mounts; paths are rewritten where the node sees them."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from gangline.base.host_features import LOOPBACK_INTERFACE
 from gangline.kube.config.access import PlaneAccess
 from gangline.node.checkpoint import StateFolder
 from gangline.node.environment import expand
 from gangline.node.network.namespaces import nsenter_prefix
+from gangline.node.pod_types import RunPod
 from gangline.node.resources import DeviceManager
-from gangline.node.runtime.images import ImageMappings, MappedImage, check_command
+from gangline.node.runtime.images import ImageMappings, ImageOnlyFile, MappedImage, missing_file
 from gangline.node.runtime.mpi import agent_script, mpi_env
 from gangline.node.runtime.paths import ARTIFACTS_VARIABLE, PathMapping, ensure_artifacts_folder, volume_variable
 from gangline.node.runtime.process import MARK_VARIABLE
-from gangline.node.runtime.runtime import ContainerConfig, ContainerTarget, ProcessSpec
+from gangline.node.runtime.runtime import ContainerConfig, ContainerTarget, ProcessSpec, StartFailed
 from gangline.node.settings import NodeSettings
+
+
+class _LocalCommand(NamedTuple):
+    """The command of a container on this machine."""
+
+    words: tuple[str, ...]
+    image: MappedImage
+    folder: Path
+    paths: PathMapping
+    env: Mapping[str, str]
+    problem: ImageOnlyFile | None
 
 
 class ProcessRuntime:
@@ -29,14 +42,36 @@ class ProcessRuntime:
         images: ImageMappings,
         devices: DeviceManager,
         access: PlaneAccess | None,
+        hides_gpus: Callable[[RunPod], bool] = lambda _: False,
     ) -> None:
+        """`hides_gpus` tells whether the containers of a pod that requested no GPU must see none."""
         self._folder, self._state, self._settings = folder, state, settings
         self._images, self._devices, self._access = images, devices, access
+        self._hides_gpus = hides_gpus
 
-    async def ensure_image(self, image: str, policy: str) -> None:
+    async def prepare(self, config: ContainerConfig) -> ContainerConfig:
         """Do nothing: images are not pulled."""
+        return config
 
     def process_spec(self, config: ContainerConfig) -> ProcessSpec:
+        command = self._local_command(config)
+        if command.problem is not None:
+            raise StartFailed(command.problem.message())
+        return ProcessSpec(
+            command.words,
+            self._environment(config, command.image, command.env),
+            command.folder,
+            max_log_bytes=self._settings.max_log_bytes,
+            max_log_files=self._settings.max_log_files,
+            paths=command.paths,
+            isolation=config.isolation,
+        )
+
+    def missing_file(self, config: ContainerConfig) -> ImageOnlyFile | None:
+        """What the container needs and only its image has; None if it can run as a process."""
+        return self._local_command(config).problem
+
+    def _local_command(self, config: ContainerConfig) -> "_LocalCommand":
         image = self._images.resolve(config.spec.image)
         mounts = {mount.container_path: mount.host_path for mount in config.mounts}
         paths = PathMapping(
@@ -47,19 +82,11 @@ class ProcessRuntime:
             name: paths.translate(value) if name in config.literal_variables else value
             for name, value in config.env.items()
         }
-        words = (*(config.spec.command or image.command), *config.spec.args)
-        command = tuple(paths.translate(expand(word, env)) for word in words)
+        own_words = config.spec.command or image.command
+        words = tuple(paths.translate(expand(word, env)) for word in (*own_words, *config.spec.args))
         folder = self._folder / paths.translate(expand(config.spec.working_dir, env))
-        check_command(command, image, folder)
-        return ProcessSpec(
-            command,
-            self._environment(config, image, env),
-            folder,
-            max_log_bytes=self._settings.max_log_bytes,
-            max_log_files=self._settings.max_log_files,
-            paths=paths,
-            isolation=config.isolation,
-        )
+        problem = missing_file(words, image, folder, names_command=bool(own_words))
+        return _LocalCommand(words, image, folder, paths, env, problem)
 
     def _environment(self, config: ContainerConfig, image: MappedImage, env: Mapping[str, str]) -> dict[str, str]:
         """The machine's variables, then the node's, then the image's, then the pod's: later ones win."""
@@ -70,13 +97,17 @@ class ProcessRuntime:
 
     def _node_env(self, config: ContainerConfig, env: Mapping[str, str]) -> dict[str, str]:
         variables = {volume_variable(mount.volume): str(mount.host_path) for mount in config.mounts}
-        variables |= self._devices.device_env(config.record.devices)
+        devices = config.record.devices
+        variables |= self._devices.device_env(devices, os.environ, hide=self._hides_gpus(config.pod))
         variables["GANGLINE_TERMINATION_LOG"] = str(config.files.message_file)
         artifacts = ensure_artifacts_folder(self._settings.artifacts, config.pod)
         variables |= {ARTIFACTS_VARIABLE: str(artifacts)} if artifacts is not None else {}
         temporary = config.mount_at("/tmp")  # noqa: S108 - a mount point
         variables["TMPDIR"] = str(temporary.host_path) if temporary is not None else config.record.scratch
         if self._access is not None:
+            # All replicas of a job of the embedded plane are on this machine.
+            shared = 0 if any(devices.values()) else len(self._settings.gpus)
+            variables |= local_rank_env(env, shared_gpus=shared)
             variables |= self._plane_env(config, self._access)
         loopback = LOOPBACK_INTERFACE if config.isolation is None else ""
         own_name, root = config.isolation is not None, os.geteuid() == 0
@@ -102,3 +133,16 @@ class ProcessRuntime:
 
     async def remove_lost(self, run_ids: Iterable[str]) -> None:
         """Do nothing: lost processes are found by their environment; see `kubelet.kill_strays`."""
+
+
+def local_rank_env(env: Mapping[str, str], *, shared_gpus: int) -> dict[str, str]:
+    """The rank among the processes that see the same GPUs, as torchrun sets it, from the rank in the whole job.
+
+    A process that has GPUs of its own, or none, is alone with them. So is one of a team that is larger than the number
+    of GPUs: there is none for each.
+    """
+    rank, size = env.get("RANK", ""), env.get("WORLD_SIZE", "")
+    if not rank.isdecimal() or not size.isdecimal():
+        return {}
+    shares = int(size) <= shared_gpus
+    return {"LOCAL_RANK": rank if shares else "0", "LOCAL_WORLD_SIZE": size if shares else "1"}

@@ -229,10 +229,21 @@ async def test_auto_without_engines(api: NodeApi, tmp_path: Path, monkeypatch: p
         assert "(neither is installed)" in await failure(api, "p")
 
 
+async def test_auto_does_not_run_mpirun_in_a_container(api: NodeApi, tmp_path: Path, podman: StandIn) -> None:
+    container = {"env": [{"name": "OMPI_MCA_plm_rsh_agent", "value": "/etc/mpi/kubexec.sh"}]}
+    async with running_node(api, tmp_path, AUTO):
+        await api.client().create(Pod, command_pod("p", "no-mpirun", "true", container=container))
+        message = await failure(api, "p")
+    assert "; install no-mpirun; or run the image with podman or docker (mpirun cannot start its daemons" in message
+    assert podman.runs() == []
+
+
 async def test_auto_never_pulls_the_image_of_a_job_without_one(api: NodeApi, tmp_path: Path, podman: StandIn) -> None:
     async with running_node(api, tmp_path, AUTO):
         await api.client().create(Pod, command_pod("p", *IMAGE_ONLY, container={"image": "local"}))
-        assert "--runtime podman or docker" in await failure(api, "p")
+        assert await failure(api, "p") == (
+            'image "local": train.sh is not in /opt/model; correct the command, or put it there'
+        )
     assert podman.runs() == []
 
 

@@ -4,6 +4,7 @@ import logging
 import shutil
 from collections.abc import Iterable, Mapping
 
+from gangline.node.runtime.mpi import AGENT_VARIABLES
 from gangline.node.runtime.podman import ContainerEngineRuntime
 from gangline.node.runtime.process_runtime import ProcessRuntime
 from gangline.node.runtime.runtime import (
@@ -34,17 +35,19 @@ class AutoRuntime:
         self._reasons: list[str] = []
 
     async def prepare(self, config: ContainerConfig) -> ContainerConfig:
-        problem = self._processes.missing_file(config)
-        if problem is None or config.spec.image == LOCAL_IMAGE:
+        need = self._processes.image_need(config)
+        if need is None or config.spec.image == LOCAL_IMAGE:
             return config
+        if any(name in config.env for name in AGENT_VARIABLES):
+            raise StartFailed(need.message("mpirun cannot start its daemons in their containers"))
         engine = await self._find_engine()
         if engine is None:
-            raise StartFailed(problem.message("; ".join(self._reasons)))
+            raise StartFailed(need.message("; ".join(self._reasons)))
         try:
             prepared = await engine.prepare(config)
         except ImageMissing as error:
-            raise StartFailed(problem.message(str(error))) from error
-        log.info("container runs from its image", extra={"image": problem.image, "engine": prepared.record.engine})
+            raise StartFailed(need.message(str(error))) from error
+        log.info("container runs from its image", extra={"image": need.image, "engine": prepared.record.engine})
         return prepared
 
     async def _find_engine(self) -> ContainerEngineRuntime | None:

@@ -12,10 +12,12 @@ Relative paths start at the file. An image that is not mapped gets the interpret
 """
 
 import fnmatch
+import importlib.util
 import logging
 import os
 import re
 import shlex
+import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -25,6 +27,7 @@ import msgspec
 from gangline.api.codec.codec import decode_document, documents
 from gangline.api.meta import ApiStruct
 from gangline.base.errors import InputError
+from gangline.node.settings import LOCAL_IMAGE
 
 log = logging.getLogger(__name__)
 
@@ -154,54 +157,94 @@ def parse_image_map(texts: Iterable[str]) -> InlineMappings:
     return InlineMappings(folders, commands)
 
 
-class ImageOnlyFile(msgspec.Struct, frozen=True):
-    """What a container needs of its image, where the image is not there: a file, or the image's own command."""
+class ImageNeed(msgspec.Struct, frozen=True):
+    """Why a container cannot run as a process of this machine: it needs something that only its image has."""
 
     image: str
-    # The file, as the pod names it; empty for the image's own command.
-    file: str = ""
-    # The folder of this machine where a relative path was looked for.
-    folder: str = ""
-    # The flag that maps it to this machine.
-    mapping: str = ""
-    # What to do before the mapping works; empty if nothing.
-    first: str = ""
+    # What is missing here.
+    problem: str
+    # What to do, in this order, so that it can run here.
+    steps: tuple[str, ...] = ()
 
     def message(self, engines: str = "") -> str:
         """One line: what is missing, why, and what to write. `engines` tells why no container engine runs the image."""
-        if not self.file:
-            problem = "the pod names no command, and the image's own is not known"
-        elif self.folder:
-            problem = f"{self.file} is not in {self.folder}"
-        else:
-            problem = f"{self.file} exists only in the image"
-        remedies = [remedy for remedy in (self.first, self.mapping and f"add {self.mapping}") if remedy]
+        steps = " and ".join(self.steps)
+        if self.image == LOCAL_IMAGE:
+            return f'image "{self.image}": {self.problem}; {steps}'
         other = f"or run the image with podman or docker ({engines})" if engines else OTHER_REMEDY
-        return (
-            f'image "{self.image}": {problem}{PROCESSES}; {" and ".join(remedies)}; {other}; see docs/node.md, Images'
-        )
+        return f'image "{self.image}": {self.problem}{PROCESSES}; {steps}; {other}; see docs/node.md, Images'
 
 
 PROCESSES = " (pods run as processes of this machine)"
 OTHER_REMEDY = "or run the image with --runtime podman or docker"
 
 
-def missing_file(
-    command: Sequence[str], image: MappedImage, folder: Path, *, names_command: bool
-) -> ImageOnlyFile | None:
-    """What the command needs and only the image has; None if it can run as a process of this machine.
+class LocalCommand(msgspec.Struct, frozen=True):
+    """The command of a container as this machine would run it."""
 
-    `names_command` is whether the pod or the mapping names a command: arguments alone are for the image's own.
-    """
-    if not command or not names_command:
-        mapping = f"--image-map {shlex.quote(f'{untagged(image.name)}=python {_script_here(folder)}')}"
-        return ImageOnlyFile(image.name, mapping=mapping)
-    if command[0].startswith("/") and not Path(command[0]).exists():
-        return _absent(command[0], image, folder)
-    script = next(_scripts(command), "")
-    if script and not (folder / script).exists():
-        return _absent(script, image, folder)
-    return None
+    words: tuple[str, ...]
+    image: MappedImage
+    folder: Path
+    # The pod's variables.
+    env: Mapping[str, str]
+    # Whether the pod or the mapping names a command: arguments alone are for the image's own.
+    names_command: bool = True
+
+    @property
+    def path(self) -> str:
+        """The search path of programs."""
+        return os.pathsep.join((*self.image.path_prefixes, self.env.get("PATH", os.environ.get("PATH", os.defpath))))
+
+
+def image_need(command: LocalCommand) -> ImageNeed | None:
+    """What the command needs and only the image has; None if it can run as a process of this machine."""
+    words, image = command.words, command.image
+    if not words or not command.names_command:
+        return _command_need(command)
+    needs = [need for need in (_program_need(command), *_script_needs(command), _module_need(command)) if need]
+    if not needs:
+        return None
+    # One file is named, and all that is to be done.
+    return ImageNeed(image.name, needs[-1].problem, tuple(step for need in needs for step in need.steps))
+
+
+def _command_need(command: LocalCommand) -> ImageNeed:
+    scripts = sorted(path.name for path in command.folder.glob("*.py"))
+    usual = next((name for name in ("main.py", "train.py") if name in scripts), "train.py")
+    script = scripts[0] if len(scripts) == 1 else usual
+    steps = () if script in scripts else (f"put your script, such as {script}, into {command.folder}",)
+    mapping = shlex.quote(f"{untagged(command.image.name)}=python {script}")
+    problem = "the pod names no command, and the image's own is not known"
+    return ImageNeed(command.image.name, problem, (*steps, f"add --image-map {mapping}"))
+
+
+def _program_need(command: LocalCommand) -> ImageNeed | None:
+    program, image = command.words[0], command.image
+    if program.startswith("/"):
+        return None if Path(program).exists() else _file_need(program, command)
+    if "/" in program or image.name == LOCAL_IMAGE or shutil.which(program, path=command.path) is not None:
+        return None
+    return ImageNeed(image.name, f'exec: "{program}": executable file not found in $PATH', (f"install {program}",))
+
+
+def _script_needs(command: LocalCommand) -> tuple[ImageNeed, ...]:
+    scripts = [script for script in _scripts(command.words) if not (command.folder / script).exists()]
+    return tuple(_file_need(script, command) for script in scripts[:1])
+
+
+def _module_need(command: LocalCommand) -> ImageNeed | None:
+    """A module that is not installed, where that is sure: in the interpreter that runs gangline."""
+    words, image = command.words, command.image
+    is_python = Path(words[0]).name.rstrip("0123456789.") == "python" and "/" not in words[0]
+    ours = image.path_prefixes == (str(Path(sys.executable).parent),)
+    if not is_python or not ours or "-m" not in words[:-1] or "PYTHONPATH" in command.env:
+        return None
+    module = words[words.index("-m") + 1].partition(".")[0]
+    here = any((command.folder / name).exists() for name in (module, f"{module}.py"))
+    if here or not module.isidentifier() or importlib.util.find_spec(module) is not None:
+        return None
+    step = f"install {module}: {sys.executable} -m pip install ..."
+    return ImageNeed(image.name, f"module {module} is not installed in {sys.prefix}", (step,))
 
 
 def _scripts(command: Sequence[str]) -> Iterator[str]:
@@ -223,33 +266,31 @@ def _script_of(arguments: Sequence[str]) -> Iterator[str]:
             return
 
 
-def _absent(file: str, image: MappedImage, folder: Path) -> ImageOnlyFile:
-    path = PurePosixPath(file)
+def _file_need(file: str, command: LocalCommand) -> ImageNeed:
+    """The need for a file, with the flag that maps its folder to the nearest file of that name."""
+    image, folder, path = command.image.name, command.folder, PurePosixPath(file)
+    if image == LOCAL_IMAGE:
+        place = path.parent if path.is_absolute() else folder
+        return ImageNeed(image, f"{path.name} is not in {place}", ("correct the command, or put it there",))
     if not path.is_absolute() and folder.is_dir():
-        return ImageOnlyFile(image.name, file, str(folder), first=f"put {file} there")
+        return ImageNeed(image, f"{file} is not in {folder}", (f"put {file} there",))
     # A relative script of an image is in the working directory, which is then in the image too.
     source = path.parent if path.is_absolute() else PurePosixPath(folder)
     here = Path.cwd()
     existing = _nearest(here, path.name)
     target = os.path.relpath(existing.parent, here) if existing is not None else "."
-    first = "" if existing is not None else f"put {path.name} into this folder"
-    return ImageOnlyFile(image.name, file, mapping=f"--image-map {shlex.quote(f'{source}={target}')}", first=first)
+    steps = () if existing is not None else (f"put {path.name} into this folder",)
+    mapping = f"add --image-map {shlex.quote(f'{source}={target}')}"
+    return ImageNeed(image, f"{file} exists only in the image", (*steps, mapping))
 
 
 def _nearest(folder: Path, name: str) -> Path | None:
     """A file of this name in the folder or the two levels below it; the nearest first."""
     for pattern in (name, f"*/{name}", f"*/*/{name}"):
-        found_files = sorted(path for path in folder.glob(pattern) if path.is_file())
-        if found_files:
-            return found_files[0]
+        matches = sorted(path for path in folder.glob(pattern) if path.is_file())
+        if matches:
+            return matches[0]
     return None
-
-
-def _script_here(folder: Path) -> str:
-    """The script that is probably meant: the only one, or one with a usual name."""
-    scripts = sorted(path.name for path in folder.glob("*.py"))
-    usual = next((name for name in ("main.py", "train.py") if name in scripts), "train.py")
-    return scripts[0] if len(scripts) == 1 else usual
 
 
 _INTERPRETERS = frozenset({"python", "sh", "bash", "perl", "Rscript", "julia", "lua", "torchrun"})

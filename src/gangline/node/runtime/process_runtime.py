@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from gangline.base.host_features import LOOPBACK_INTERFACE
 from gangline.kube.config.access import PlaneAccess
@@ -12,23 +11,12 @@ from gangline.node.environment import expand
 from gangline.node.network.namespaces import nsenter_prefix
 from gangline.node.pod_types import RunPod
 from gangline.node.resources import DeviceManager
-from gangline.node.runtime.images import ImageMappings, ImageOnlyFile, MappedImage, missing_file
+from gangline.node.runtime.images import ImageMappings, ImageNeed, LocalCommand, image_need
 from gangline.node.runtime.mpi import agent_script, mpi_env
 from gangline.node.runtime.paths import ARTIFACTS_VARIABLE, PathMapping, ensure_artifacts_folder, volume_variable
 from gangline.node.runtime.process import MARK_VARIABLE
 from gangline.node.runtime.runtime import ContainerConfig, ContainerTarget, ProcessSpec, StartFailed
 from gangline.node.settings import NodeSettings
-
-
-class _LocalCommand(NamedTuple):
-    """The command of a container on this machine."""
-
-    words: tuple[str, ...]
-    image: MappedImage
-    folder: Path
-    paths: PathMapping
-    env: Mapping[str, str]
-    problem: ImageOnlyFile | None
 
 
 class ProcessRuntime:
@@ -54,24 +42,25 @@ class ProcessRuntime:
         return config
 
     def process_spec(self, config: ContainerConfig) -> ProcessSpec:
-        command = self._local_command(config)
-        if command.problem is not None:
-            raise StartFailed(command.problem.message())
+        command, paths = self._local_command(config)
+        need = image_need(command)
+        if need is not None:
+            raise StartFailed(need.message())
         return ProcessSpec(
             command.words,
-            self._environment(config, command.image, command.env),
+            self._environment(config, command),
             command.folder,
             max_log_bytes=self._settings.max_log_bytes,
             max_log_files=self._settings.max_log_files,
-            paths=command.paths,
+            paths=paths,
             isolation=config.isolation,
         )
 
-    def missing_file(self, config: ContainerConfig) -> ImageOnlyFile | None:
+    def image_need(self, config: ContainerConfig) -> ImageNeed | None:
         """What the container needs and only its image has; None if it can run as a process."""
-        return self._local_command(config).problem
+        return image_need(self._local_command(config)[0])
 
-    def _local_command(self, config: ContainerConfig) -> "_LocalCommand":
+    def _local_command(self, config: ContainerConfig) -> tuple[LocalCommand, PathMapping]:
         image = self._images.resolve(config.spec.image)
         mounts = {mount.container_path: mount.host_path for mount in config.mounts}
         paths = PathMapping(
@@ -85,15 +74,15 @@ class ProcessRuntime:
         own_words = config.spec.command or image.command
         words = tuple(paths.translate(expand(word, env)) for word in (*own_words, *config.spec.args))
         folder = self._folder / paths.translate(expand(config.spec.working_dir, env))
-        problem = missing_file(words, image, folder, names_command=bool(own_words))
-        return _LocalCommand(words, image, folder, paths, env, problem)
+        return LocalCommand(words, image, folder, env, names_command=bool(own_words)), paths
 
-    def _environment(self, config: ContainerConfig, image: MappedImage, env: Mapping[str, str]) -> dict[str, str]:
+    def _environment(self, config: ContainerConfig, command: LocalCommand) -> dict[str, str]:
         """The machine's variables, then the node's, then the image's, then the pod's: later ones win."""
         # The user's cluster is not the pod's.
         machine = {name: value for name, value in os.environ.items() if name != "KUBECONFIG"}
-        path = os.pathsep.join((*image.path_prefixes, env.get("PATH", machine.get("PATH", os.defpath))))
-        return {**machine, "HOSTNAME": config.hostname, **self._node_env(config, env), **image.env, **env, "PATH": path}
+        node_env = self._node_env(config, command.env)
+        variables = {**machine, "HOSTNAME": config.hostname, **node_env, **command.image.env, **command.env}
+        return {**variables, "PATH": command.path}
 
     def _node_env(self, config: ContainerConfig, env: Mapping[str, str]) -> dict[str, str]:
         variables = {volume_variable(mount.volume): str(mount.host_path) for mount in config.mounts}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gangline.base.errors import InputError
-from gangline.node.runtime.images import ImageMappings, image_matches, missing_file, parse_image_map
+from gangline.node.runtime.images import ImageMappings, LocalCommand, image_matches, image_need, parse_image_map
 
 
 @pytest.mark.parametrize(
@@ -53,8 +53,9 @@ def test_a_wrong_mapping_is_one_line_with_its_place(tmp_path: Path) -> None:
 
 
 def problem(folder: Path, *command: str, names_command: bool = True, name: str = "x:1") -> str:
-    found = missing_file(command, ImageMappings().resolve(name), folder, names_command=names_command)
-    return found.message() if found is not None else ""
+    image = ImageMappings().resolve(name)
+    need = image_need(LocalCommand(command, image, folder, {}, names_command=names_command))
+    return need.message() if need is not None else ""
 
 
 @pytest.fixture
@@ -79,7 +80,7 @@ def test_a_file_that_is_nearby_needs_only_the_flag(folder: Path) -> None:
 
 
 def test_a_script_behind_a_launcher_is_looked_for_too(folder: Path) -> None:
-    words = ("mpirun", "-np", "2", "python", "scripts/bench.py")
+    words = ("env", "-np", "2", "python", "scripts/bench.py")
     assert f"scripts/bench.py is not in {folder}" in problem(folder, *words)
     assert "; put scripts/bench.py there; or run" in problem(folder, *words)
     assert "add --image-map /no/work=." in problem(Path("/no/work"), *words)
@@ -90,19 +91,47 @@ def test_a_command_of_the_image_is_not_known(folder: Path) -> None:
     for command in ((), ("--job_type=Train",)):
         message = problem(folder, *command, names_command=False, name=name)
         assert message.startswith(f'image "{name}": the pod names no command, and the image\'s own is not known')
-        assert "add --image-map 'docker.io/someone/xgboost-dist-iris=python train.py'" in message
+        assert f"; put your script, such as train.py, into {folder} and add --image-map" in message
+        assert "--image-map 'docker.io/someone/xgboost-dist-iris=python train.py';" in message
     (folder / "main.py").touch()
+    assert "known (pods run as processes of this machine); add --image-map 'docker.io/someone/" in problem(
+        folder, names_command=False, name=name
+    )
     assert "iris=python main.py'" in problem(folder, names_command=False, name=name)
+
+
+def test_a_program_and_a_script_that_are_missing_are_two_steps_of_one_message(folder: Path) -> None:
+    message = problem(folder, "no-mpirun", "-np", "2", "python", "/examples/train.py")
+    assert "/examples/train.py exists only in the image" in message
+    assert "; install no-mpirun and put train.py into this folder and add --image-map /examples=.; or" in message
+    message = problem(folder, "no-mpirun", "-np", "2", "true")
+    assert 'image "x:1": exec: "no-mpirun": executable file not found in $PATH (pods run' in message
+
+
+def test_a_module_that_is_not_installed_here(folder: Path) -> None:
+    message = problem(folder, "python", "-m", "no_such_paddle.launch", "run_check")
+    assert f"module no_such_paddle is not installed in {sys.prefix} (pods run as processes" in message
+    assert f"; install no_such_paddle: {sys.executable} -m pip install" in message
+    (folder / "no_such_paddle").mkdir()
+    assert not problem(folder, "python", "-m", "no_such_paddle.launch")
+
+
+def test_a_job_without_an_image_is_not_told_of_images(folder: Path) -> None:
+    message = problem(folder, "python", "train.py", name="local")
+    assert message == f'image "local": train.py is not in {folder}; correct the command, or put it there'
+    assert 'image "local": train.py is not in /no; correct' in problem(folder, "python", "/no/train.py", name="local")
+    assert not problem(folder, "no-such-program", name="local")
 
 
 def test_a_command_that_this_machine_has_is_no_problem(folder: Path) -> None:
     (folder / "train.py").touch()
     assert not problem(folder, "python", "train.py")
     assert not problem(folder, "python", "-c", "print(1)")
-    assert not problem(folder, "torchrun", "--nproc-per-node=2", "train.py")
+    assert not problem(folder, "sh", "-u", "train.py")
     assert not problem(folder, "/bin/sh", "-c", "cp /tmp/x.py /tmp/y.py && python /opt/no/train.py")
     assert not problem(folder, "/bin/bash", "-ec", "cd src\npython other.py")
-    assert not problem(folder, "python", "-m", "package.py")
+    assert not problem(folder, "python", "-m", "json.tool")
+    assert not problem(folder, "python", "-m", "train")
 
 
 def test_a_shell_that_runs_one_plain_command_hides_no_script(folder: Path) -> None:

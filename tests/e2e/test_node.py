@@ -177,7 +177,9 @@ async def test_a_mapping_of_images_makes_their_paths_real(api: NodeApi, tmp_path
         unmapped = await api.wait_phase("q", "Failed")
     assert await container_logs(tmp_path, "p") == "trained\n"
     message = main_container_status(unmapped)["state"]["terminated"]["message"]
-    assert message.startswith('image "none": /var/mnist/train.py exists only in the image; map it')
+    assert message.startswith(
+        'image "none": /var/mnist/train.py exists only in the image (pods run as processes of this machine);'
+    )
 
 
 @asynccontextmanager

@@ -172,6 +172,81 @@ async def test_a_container_outlives_the_node_and_is_adopted(api: NodeApi, tmp_pa
     assert len(podman.runs()) == 1
 
 
+IMAGE_ONLY = ("sh", "/opt/model/train.sh")
+AUTO = msgspec.structs.replace(FAST_SETTINGS, runtime="auto")
+
+
+async def failure(api: NodeApi, name: str) -> str:
+    status = await api.wait_phase(name, "Failed")
+    message: str = main_container_status(status)["state"]["terminated"]["message"]
+    return message
+
+
+async def test_auto_runs_a_process_where_it_can_and_asks_no_engine(
+    api: NodeApi, tmp_path: Path, podman: StandIn
+) -> None:
+    (podman.folder / "broken").touch()
+    async with running_node(api, tmp_path, AUTO):
+        await api.client().create(Pod, command_pod("p", *shell_command("echo $IMAGE.")))
+        await api.wait_phase("p", "Succeeded")
+    assert await container_logs(tmp_path, "p") == ".\n"
+    assert podman.runs() == []
+
+
+async def test_auto_runs_the_image_where_only_the_image_has_the_file(
+    api: NodeApi, tmp_path: Path, podman: StandIn
+) -> None:
+    # The stand-in finds the command of its images on PATH.
+    image_command = podman.folder.parent / "bin" / "entrypoint-of-image"
+    image_command.write_text("#!/bin/sh\necho $1 from $IMAGE\nexit 3\n")
+    image_command.chmod(0o755)
+    async with running_node(api, tmp_path, AUTO):
+        body = command_pod("p", container={"image": "i", "args": ["trained"]})
+        del body["spec"]["containers"][0]["command"]
+        await api.client().create(Pod, body)
+        status = await api.wait_phase("p", "Failed")
+    assert main_container_status(status)["state"]["terminated"]["exitCode"] == 3
+    assert await container_logs(tmp_path, "p") == "trained from i\n"
+    assert len(podman.runs()) == 1
+
+
+async def test_auto_says_why_no_engine_runs_the_image(api: NodeApi, tmp_path: Path, podman: StandIn) -> None:
+    async with running_node(api, tmp_path, AUTO):
+        await api.client().create(Pod, command_pod("p", *IMAGE_ONLY, container={"image": "missing"}))
+        message = await failure(api, "p")
+    assert 'image "missing": /opt/model/train.sh exists only in the image' in message
+    assert '; or run the image with podman or docker (pulling image "missing": Error: unauthorized)' in message
+    (podman.folder / "broken").touch()
+    async with running_node(api, tmp_path, AUTO):
+        await api.client().create(Pod, command_pod("q", *IMAGE_ONLY))
+        assert "with podman or docker (podman: Cannot connect to the daemon)" in await failure(api, "q")
+
+
+async def test_auto_without_engines(api: NodeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    async with running_node(api, tmp_path, AUTO):
+        await api.client().create(Pod, command_pod("p", *IMAGE_ONLY))
+        assert "(neither is installed)" in await failure(api, "p")
+
+
+async def test_auto_does_not_run_mpirun_in_a_container(api: NodeApi, tmp_path: Path, podman: StandIn) -> None:
+    container = {"env": [{"name": "OMPI_MCA_plm_rsh_agent", "value": "/etc/mpi/kubexec.sh"}]}
+    async with running_node(api, tmp_path, AUTO):
+        await api.client().create(Pod, command_pod("p", "no-mpirun", "true", container=container))
+        message = await failure(api, "p")
+    assert "; install no-mpirun; or run the image with podman or docker (mpirun cannot start its daemons" in message
+    assert podman.runs() == []
+
+
+async def test_auto_never_pulls_the_image_of_a_job_without_one(api: NodeApi, tmp_path: Path, podman: StandIn) -> None:
+    async with running_node(api, tmp_path, AUTO):
+        await api.client().create(Pod, command_pod("p", *IMAGE_ONLY, container={"image": "local"}))
+        assert await failure(api, "p") == (
+            'image "local": train.sh is not in /opt/model; correct the command, or put it there'
+        )
+    assert podman.runs() == []
+
+
 def test_a_program_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(InputError, match="--runtime podman: no such program; install podman, or leave the option out"):

@@ -16,7 +16,7 @@ Namespaces, names and uids contain no underscore, so the folder's name can be pa
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,11 +37,13 @@ class RunRecord(msgspec.Struct, frozen=True):
     id: str
     attempt: int
     streak: int = 0
-    # Numbers of the extended resources that the run has, by resource name.
-    devices: dict[str, tuple[int, ...]] = {}
+    # Ids of the extended resources that the run has, by resource name. Earlier versions wrote numbers.
+    devices: Mapping[str, tuple[str | int, ...]] = {}
     # The run's folder for temporary files, created and removed by the shim. Outside the pod's folder, because paths of
     # sockets must be short.
     scratch: str = ""
+    # The container engine that runs it, `podman` or `docker`; empty for a process of this machine.
+    engine: str = ""
 
 
 class StartRecord(msgspec.Struct, frozen=True):

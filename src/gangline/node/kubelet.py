@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from gangline.api.core import ObjectReference, Pod, is_terminal_phase
+from gangline.api.kubeflow.training import JOB_NAME
 from gangline.base.clock import Clock
 from gangline.base.host_features import raise_open_files_limit
 from gangline.base.tasks import run_all, run_every
@@ -22,7 +23,7 @@ from gangline.node.pod_types import RunPod
 from gangline.node.pods.context import FaultHooks, NodeContext, RecordEvent, discard_event, spawn_supervised
 from gangline.node.pods.progress import ReportLimiter
 from gangline.node.pods.worker import PodWorker
-from gangline.node.resources import DeviceManager, machine_capacity, processes_over_limit
+from gangline.node.resources import DeviceManager, machine_capacity, processes_over_limit, requests_gpus
 from gangline.node.runtime.process import POLL_INTERVAL, adopt, end_strays, wait_for_start
 from gangline.node.runtime.runtime import ContainerTarget
 from gangline.node.settings import NodeSettings
@@ -58,9 +59,9 @@ class LocalKubelet:
         network: NetworkPlugin | None = None,
     ) -> None:
         """`folder` is where processes run, `logs` the state folder with the logs, `access` how pods reach the plane."""
-        capacity = machine_capacity(settings.capacity, logs)
+        capacity = machine_capacity(settings.capacity, logs, settings.gpus)
         state = StateFolder(logs.absolute())
-        devices = DeviceManager({name: amount for name, amount in settings.capacity.items() if "/" in name})
+        devices = DeviceManager(settings.capacity, settings.gpus)
         self._pods, self._clock, self._settings = pods, clock, settings
         self._state = state
         self._registration = NodeRegistration(client, capacity, settings, clock)
@@ -72,7 +73,7 @@ class LocalKubelet:
             volumes=VolumeManager(client, state, capacity),
             devices=devices,
             memory_limits={},
-            runtime=create_runtime(settings, folder, state, devices, access),
+            runtime=create_runtime(settings, folder, state, devices, access, self._hides_gpus),
             report_limiter=ReportLimiter(settings.progress_period),
             faults=FaultHooks(PortSquatters(clock), self._registration.mark_lost),
             ports=ports or NoPortAllocator(),
@@ -151,6 +152,15 @@ class LocalKubelet:
         await asyncio.to_thread(folder.remove_volumes)
         await self._clock.sleep(self._settings.log_retention)
         await asyncio.to_thread(folder.remove)
+
+    def _hides_gpus(self, pod: RunPod) -> bool:
+        """Whether a pod belongs to a job with replicas that request GPUs: the others must leave those alone."""
+        job = pod.metadata.labels.get(JOB_NAME)
+        return job is not None and any(
+            requests_gpus(other)
+            for other in self._pods.cache
+            if other.metadata.labels.get(JOB_NAME) == job and other.metadata.namespace == pod.metadata.namespace
+        )
 
     def container_targets(self, uid: str) -> dict[str, ContainerTarget]:
         """The running containers of a pod, by name, for exec and port-forward."""

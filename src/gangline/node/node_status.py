@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import platform
+import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
@@ -15,11 +16,13 @@ from gangline.api.quantity import Quantity
 from gangline.base.clock import Clock
 from gangline.kube.client import Client
 from gangline.kube.errors import AlreadyExists, KubeError, NotFound
+from gangline.node.devices.gpus import AMD, NVIDIA, Gpu
 from gangline.node.environment import HOST_IP
 from gangline.node.settings import PROCESS_RUNTIME, NodeSettings
 
 log = logging.getLogger(__name__)
 
+PRODUCT_LABELS = {NVIDIA: "nvidia.com/gpu.product", AMD: "amd.com/gpu.product-name"}
 LEASE_NAMESPACE = "kube-node-lease"
 LEASE_SECONDS = 40
 NOT_READY_TAINT, UNREACHABLE_TAINT = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
@@ -38,12 +41,23 @@ def operating_system(runtime: str) -> str:
     return platform.system().lower() if runtime == PROCESS_RUNTIME else "linux"
 
 
-def node_body(name: str, runtime: str = PROCESS_RUNTIME) -> JSON:
+def gpu_labels(gpus: Iterable[Gpu]) -> dict[str, str]:
+    """The product of each vendor's GPUs, in the labels of NVIDIA's and AMD's own discovery."""
+    labels: dict[str, str] = {}
+    for gpu in gpus:
+        if gpu.vendor in PRODUCT_LABELS:
+            product = re.sub(r"[^A-Za-z0-9_.-]+", "-", gpu.name)[:63].strip("-_.")
+            labels.setdefault(PRODUCT_LABELS[gpu.vendor], product)
+    return labels
+
+
+def node_body(name: str, runtime: str = PROCESS_RUNTIME, gpus: Iterable[Gpu] = ()) -> JSON:
     """The Node object to create."""
     labels = {
         "kubernetes.io/hostname": name,
         "kubernetes.io/os": operating_system(runtime),
         "kubernetes.io/arch": {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine()),
+        **gpu_labels(gpus),
     }
     return {"metadata": {"name": name, "labels": labels}, "spec": {}}
 
@@ -155,10 +169,16 @@ class NodeRegistration:
             node = await self._client.get(Node, self._key)
         except NotFound:
             try:
-                node = await self._client.create(Node, node_body(self._key.name, self._settings.runtime))
+                node = await self._client.create(
+                    Node, node_body(self._key.name, self._settings.runtime, self._settings.gpus)
+                )
             except AlreadyExists:
                 node = await self._client.get(Node, self._key)
         self._uid = node.metadata.uid
+        labels = gpu_labels(self._settings.gpus)
+        # A node of an earlier run may have had other GPUs.
+        if not labels.items() <= node.metadata.labels.items():
+            await self._client.patch(Node, self._key, {"metadata": {"labels": labels}})
         status = node_status(self._capacity, node.status.conditions, self._clock.now(), self._settings.runtime)
         if self._settings.kubelet_port:
             status["daemonEndpoints"] = {"kubeletEndpoint": {"Port": self._settings.kubelet_port}}

@@ -8,22 +8,25 @@ from pathlib import Path
 
 import psutil
 
+from gangline.api.core import Pod
 from gangline.api.quantity import ZERO, Quantity, QuantityFormat, parse_resources
 from gangline.base.errors import InputError
 from gangline.base.host_features import has_linux_features
+from gangline.node.devices.gpus import RESOURCES, Gpu, offered_ids, selection_env
 
-GPU = "nvidia.com/gpu"
 MAX_PODS = "110"
+DeviceIds = Mapping[str, Iterable[str | int]]
 
 
-def machine_capacity(declared: Mapping[str, str], disk: Path) -> dict[str, Quantity]:
-    """CPU, memory and disk of this machine, and what is declared; a declared amount replaces a measured one."""
+def machine_capacity(declared: Mapping[str, str], disk: Path, gpus: Iterable[Gpu] = ()) -> dict[str, Quantity]:
+    """CPU, memory, disk and GPUs of this machine, and what is declared, which replaces what is measured."""
     existing = next(folder for folder in (disk, *disk.absolute().parents) if folder.exists())
     measured = {
         "cpu": Quantity.of(str(_cpus())),
         "memory": _kibibytes(psutil.virtual_memory().total),
         "ephemeral-storage": _kibibytes(psutil.disk_usage(str(existing)).total),
         "pods": Quantity.of(MAX_PODS),
+        **{name: Quantity.of(str(len(ids))) for name, ids in offered_ids(gpus).items()},
     }
     return {**measured, **parse_resources(declared)}
 
@@ -56,35 +59,65 @@ def _kibibytes(amount: int) -> Quantity:
 
 
 class DeviceManager:
-    """Extended resources, given out by number: no two containers have the same device."""
+    """Extended resources, given out by id: no two containers have the same device."""
 
-    def __init__(self, declared: Mapping[str, str]) -> None:
-        # Cores and bytes are no devices: only vendor resources (nvidia.com/gpu) are given out by number.
-        self._free = {
-            name: list(range(Quantity.of(amount).value())) for name, amount in declared.items() if "/" in name
-        }
+    def __init__(self, declared: Mapping[str, str], gpus: tuple[Gpu, ...] = ()) -> None:
+        """`declared` amounts replace the number of detected GPUs."""
+        self._gpus, self._declared = gpus, frozenset(name for name in declared if "/" in name)
+        offered = device_ids(declared, gpus)
+        # Free devices are given out in the order in which they are offered.
+        self._rank = {name: {id_: rank for rank, id_ in enumerate(ids)} for name, ids in offered.items()}
+        self._free = {name: list(ids) for name, ids in offered.items()}
 
-    def allocate(self, limits: Mapping[str, str]) -> dict[str, tuple[int, ...]] | None:
-        """Device numbers for all devices in the limits; None when too few are free."""
+    def allocate(self, limits: Mapping[str, str]) -> dict[str, tuple[str, ...]] | None:
+        """Ids of devices for all devices in the limits; None when too few are free."""
         counts = {name: Quantity.of(amount).value() for name, amount in limits.items() if name in self._free}
         if any(count > len(self._free[name]) for name, count in counts.items()):
             return None
         return {name: tuple(self._free[name].pop(0) for _ in range(count)) for name, count in counts.items()}
 
-    def restore(self, devices: Mapping[str, Iterable[int]]) -> None:
+    def restore(self, devices: DeviceIds) -> None:
         """Mark the devices of an adopted process as used."""
-        for name, numbers in devices.items():
-            self._free[name] = [number for number in self._free.get(name, []) if number not in set(numbers)]
+        for name, ids in devices.items():
+            used = set(map(str, ids))
+            self._free[name] = [id_ for id_ in self._free.get(name, []) if id_ not in used]
 
-    def free(self, devices: Mapping[str, Iterable[int]]) -> None:
-        for name, numbers in devices.items():
-            self._free[name] = sorted({*self._free.get(name, []), *numbers})
+    def free(self, devices: DeviceIds) -> None:
+        for name, ids in devices.items():
+            # A device of an earlier node may not be offered any more.
+            ranks = self._rank.get(name, {})
+            self._free[name] = sorted({*self._free.get(name, []), *map(str, ids)} & ranks.keys(), key=ranks.__getitem__)
 
-    def device_env(self, devices: Mapping[str, tuple[int, ...]]) -> dict[str, str]:
-        """Variables that show a process its devices: none of the machine's if it requested none."""
-        if GPU not in self._free:
-            return {}
-        return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, devices.get(GPU, ())))}
+    def device_env(self, devices: DeviceIds, environ: Mapping[str, str], *, hide: bool = False) -> dict[str, str]:
+        """Variables that show a process its own GPUs only. `environ` is the environment of the node.
+
+        A process that requested none sees what the user's shell sees, as under torchrun; it sees none if the amount is
+        declared, or with `hide`.
+        """
+        variables: dict[str, str] = {}
+        for name in self._free:
+            ids = tuple(map(str, devices.get(name, ())))
+            if ids or hide or name in self._declared:
+                variables |= selection_env(name, ids, self._gpus, environ)
+        return variables
+
+
+def requests_gpus(pod: Pod) -> bool:
+    """Whether a container of the pod requests a GPU of any vendor."""
+    resources = RESOURCES.values()
+    return any(name in resources for container in pod.spec.containers for name in container.resources.limits)
+
+
+def device_ids(declared: Mapping[str, str], gpus: Iterable[Gpu]) -> dict[str, tuple[str, ...]]:
+    """The ids of all devices by resource name: of detected GPUs first, then numbers up to a declared amount."""
+    # Cores and bytes are no devices: only vendor resources (nvidia.com/gpu) are given out by id.
+    amounts = {name: Quantity.of(amount).value() for name, amount in declared.items() if "/" in name}
+    offered = offered_ids(gpus)
+    for name, amount in amounts.items():
+        detected = offered.get(name, ())
+        numbers = (str(number) for number in range(amount) if str(number) not in detected)
+        offered[name] = (*detected, *numbers)[:amount]
+    return offered
 
 
 # Memory

@@ -6,7 +6,12 @@ from pathlib import Path
 
 import msgspec
 
-PROCESS_RUNTIME, SHARED_NETWORK, ISOLATED_NETWORK = "process", "shared", "isolated"
+from gangline.node.devices.gpus import Gpu
+
+AUTO_RUNTIME, PROCESS_RUNTIME, ENGINES = "auto", "process", ("podman", "docker")
+SHARED_NETWORK, ISOLATED_NETWORK = "shared", "isolated"
+LOCAL_IMAGE = "local"
+"""The image of a job that runs as processes of this machine, which needs none."""
 
 
 class Backoff(msgspec.Struct, frozen=True):
@@ -39,9 +44,13 @@ class NodeSettings(msgspec.Struct, frozen=True):
     shutdown_grace: timedelta = timedelta(milliseconds=500)
     # Extended resources, and amounts that replace the machine's own: {"nvidia.com/gpu": "4"}.
     capacity: Mapping[str, str] = {}
+    # The GPUs of the machine, which are offered to pods.
+    gpus: tuple[Gpu, ...] = ()
     # The file that maps images to environments of this machine.
     images: Path | None = None
-    # What runs containers: `process`, `podman` or `docker`.
+    # Mappings of single images, as `--image-map` writes them; they take precedence over the file.
+    image_map: tuple[str, ...] = ()
+    # What runs containers: `process`, `podman`, `docker`, or `auto`: processes, and an engine where they need images.
     runtime: str = PROCESS_RUNTIME
     # Whether pods share loopback (`shared`) or each pod has its own network (`isolated`).
     network: str = SHARED_NETWORK

@@ -87,12 +87,14 @@ async def main(folder: Path, work: Path) -> None:
     # No logs: the events of the jobs say what happens.
     logging.getLogger().addHandler(logging.NullHandler())
     from gangline.local.cluster import LocalSettings
+    from gangline.node.options import node_settings
     from gangline.operator.assembly import embedded_plane
 
     closed = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_reader(sys.stdin, closed.set)
-    async with embedded_plane(LocalSettings(folder=work, logs=folder / "pods"), SystemClock()) as plane:
+    settings = LocalSettings(folder=work, logs=folder / "pods", node=node_settings())
+    async with embedded_plane(settings, SystemClock()) as plane:
         (folder / "kubeconfig").write_bytes(msgspec.json.encode(plane.access.kubeconfig()))
         sys.stdout.write("ready\n")
         sys.stdout.flush()

@@ -23,7 +23,7 @@ def run_container(words: list[str]) -> int:
     folder = STATE_FOLDER / given["--name"][0]
     folder.mkdir()
     volumes = [text.split(":")[:2] for text in given["--volume"]]
-    env = {"PATH": os.defpath, "IMAGE": image}
+    env = {"PATH": os.environ["PATH"], "IMAGE": image}
     for text in given["--env"]:
         name, equals, value = text.partition("=")
         env[name] = value if equals else os.environ[name]
@@ -51,6 +51,10 @@ def exec_in_container(words: list[str]) -> int:
 
 def main(words: list[str]) -> int:
     match words:
+        case ["version"]:
+            broken = (STATE_FOLDER / "broken").exists()
+            print("Cannot connect to the daemon" if broken else "version 1")
+            return int(broken)
         case ["image", "inspect", image]:
             return 0 if (STATE_FOLDER / "images" / image).exists() else 1
         case ["pull", "--quiet", "missing"]:

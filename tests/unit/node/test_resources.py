@@ -12,9 +12,11 @@ import pytest
 from gangline.api.quantity import Quantity, QuantityError
 from gangline.base.errors import InputError
 from gangline.base.host_features import PORTABLE_VARIABLE
+from gangline.node.devices.gpus import Gpu
 from gangline.node.resources import (
     DeviceManager,
     MemoryCgroup,
+    device_ids,
     machine_capacity,
     parse_capacity,
     processes_over_limit,
@@ -42,26 +44,75 @@ def test_capacity_is_written_as_name_and_amount() -> None:
         parse_capacity(["nvidia.com/gpu=1.5"])
 
 
+GPUS = (
+    Gpu("nvidia", 0, "A", "GPU-aa", 0, "0"),
+    Gpu("nvidia", 1, "A", "GPU-bb", 0, "1"),
+    Gpu("amd", 0, "R", "GPU-cc", 0, "0"),
+    Gpu("apple", 0, "M", "", 0, "0"),
+)
+
+
+def test_detected_gpus_are_capacity_unless_declared_otherwise(tmp_path: Path) -> None:
+    capacity = machine_capacity({}, tmp_path, GPUS)
+    assert (capacity["nvidia.com/gpu"], capacity["amd.com/gpu"]) == (Quantity.of("2"), Quantity.of("1"))
+    assert not any("apple" in name for name in capacity)
+    assert machine_capacity({"nvidia.com/gpu": "8"}, tmp_path, GPUS)["nvidia.com/gpu"] == Quantity.of("8")
+
+
 def test_devices_are_given_out_once_and_come_back() -> None:
     devices = DeviceManager({"nvidia.com/gpu": "3"})
     first = devices.allocate({"nvidia.com/gpu": "2", "memory": "1Gi"})
-    assert first == {"nvidia.com/gpu": (0, 1)}
+    assert first == {"nvidia.com/gpu": ("0", "1")}
     assert devices.allocate({"nvidia.com/gpu": "2"}) is None
     devices.free(first)
-    assert devices.allocate({"nvidia.com/gpu": "3"}) == {"nvidia.com/gpu": (0, 1, 2)}
+    assert devices.allocate({"nvidia.com/gpu": "3"}) == {"nvidia.com/gpu": ("0", "1", "2")}
+
+
+def test_devices_come_back_in_their_order() -> None:
+    devices = DeviceManager({"nvidia.com/gpu": "12"})
+    devices.allocate({"nvidia.com/gpu": "12"})
+    devices.free({"nvidia.com/gpu": ("10", "2")})
+    assert devices.allocate({"nvidia.com/gpu": "2"}) == {"nvidia.com/gpu": ("2", "10")}
 
 
 def test_adopted_devices_are_not_given_out() -> None:
     devices = DeviceManager({"nvidia.com/gpu": "3"})
-    devices.restore({"nvidia.com/gpu": (1,)})
-    assert devices.allocate({"nvidia.com/gpu": "2"}) == {"nvidia.com/gpu": (0, 2)}
-
-
-def test_who_asks_for_no_device_sees_none() -> None:
+    devices.restore({"nvidia.com/gpu": ("1",)})
+    assert devices.allocate({"nvidia.com/gpu": "2"}) == {"nvidia.com/gpu": ("0", "2")}
+    # An earlier version recorded numbers.
     devices = DeviceManager({"nvidia.com/gpu": "3"})
-    assert devices.device_env({"nvidia.com/gpu": (0, 2)}) == {"CUDA_VISIBLE_DEVICES": "0,2"}
-    assert devices.device_env({}) == {"CUDA_VISIBLE_DEVICES": ""}
-    assert DeviceManager({}).device_env({}) == {}
+    devices.restore({"nvidia.com/gpu": (1,)})
+    assert devices.allocate({"nvidia.com/gpu": "2"}) == {"nvidia.com/gpu": ("0", "2")}
+
+
+def test_a_device_of_an_earlier_node_that_is_not_offered_any_more_is_not_given_out() -> None:
+    devices = DeviceManager({"nvidia.com/gpu": "1"})
+    devices.free({"nvidia.com/gpu": ("7",), "example.org/fpga": ("0",)})
+    assert devices.allocate({"nvidia.com/gpu": "2"}) is None
+    assert devices.allocate({"nvidia.com/gpu": "1"}) == {"nvidia.com/gpu": ("0",)}
+
+
+def test_a_declared_amount_takes_detected_gpus_first() -> None:
+    ids = ("MIG-a", "1")
+    gpus = tuple(Gpu("nvidia", index, "A", id_, 0, id_) for index, id_ in enumerate(ids))
+    assert device_ids({"nvidia.com/gpu": "1"}, gpus) == {"nvidia.com/gpu": ("MIG-a",)}
+    assert device_ids({"nvidia.com/gpu": "4"}, gpus) == {"nvidia.com/gpu": ("MIG-a", "1", "0", "2")}
+    assert device_ids({"nvidia.com/gpu": "0"}, gpus) == {"nvidia.com/gpu": ()}
+
+
+def test_who_requests_no_device_sees_what_the_shell_sees_unless_the_amount_is_declared() -> None:
+    detected = DeviceManager({}, GPUS)
+    assert detected.device_env({}, {}) == {}
+    assert detected.device_env({"nvidia.com/gpu": ("1",)}, {})["CUDA_VISIBLE_DEVICES"] == "1"
+    declared = DeviceManager({"nvidia.com/gpu": "3"})
+    assert declared.device_env({"nvidia.com/gpu": ("0", "2")}, {})["CUDA_VISIBLE_DEVICES"] == "0,2"
+    assert declared.device_env({}, {})["CUDA_VISIBLE_DEVICES"] == ""
+    assert DeviceManager({}).device_env({}, {}) == {}
+
+
+def test_who_requests_no_device_beside_replicas_that_do_sees_none() -> None:
+    env = DeviceManager({}, GPUS).device_env({}, {}, hide=True)
+    assert (env["CUDA_VISIBLE_DEVICES"], env["ROCR_VISIBLE_DEVICES"]) == ("", "")
 
 
 def test_memory_counts_descendants() -> None:

@@ -1,5 +1,6 @@
-"""`gangline top`: CPU and memory of replicas, from the processes of this machine or the cluster's metrics API."""
+"""`gangline top`: CPU, memory and GPUs of replicas, from the processes of this machine or the cluster's metrics API."""
 
+import os
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,6 +21,7 @@ from gangline.cli.resources.usage import measure_pods, quantity_value
 from gangline.kube.client import Client
 
 HEADER = ("JOB", "POD", "NODE", "CPU(cores)", "MEMORY(bytes)", "OF LIMIT")
+GPU_HEADER = ("GPU", "GPU USE", "GPU MEMORY")
 PAUSE_SECONDS = 1.5
 SPARKLINE_WIDTH = 40
 SPARKLINE_BLOCKS = "▁▂▃▄▅▆▇█"
@@ -35,6 +37,7 @@ def top(job: str | None, watch: bool, no_headers: bool, server: ServerOptions) -
     r"""Print CPU and memory of the replicas of a job, or of all jobs.
 
     On a plane of this machine the processes are measured for half a second; in a cluster, metrics-server is queried.
+    Replicas with GPUs of this machine show which, and how much of them is in use.
 
     \b
       gangline top linear
@@ -54,6 +57,8 @@ def top(job: str | None, watch: bool, no_headers: bool, server: ServerOptions) -
             usages = await measure_pods(client, target, selector, pods)
             rows = usage_rows(pods, usages, namespaces=not selector.namespace)
             header = (*(("NAMESPACE",) if not selector.namespace else ()), *HEADER)
+            if any(usage.gpus for usage in usages.values()):
+                header, rows = (*header, *GPU_HEADER), _with_gpus(pods, usages, rows)
             if watch:
                 header, rows = (*header, "CPU SO FAR"), _with_sparklines(pods, usages, rows, history)
                 tables.write_stdout(CLEAR_SCREEN if tables.is_ansi_terminal(sys.stdout) else "")
@@ -65,6 +70,27 @@ def top(job: str | None, watch: bool, no_headers: bool, server: ServerOptions) -
             time.sleep(PAUSE_SECONDS)  # noqa: ASYNC251 - nothing else runs in this loop
 
     return run_blocking(server, work, missing=NOT_FOUND, alive=True)
+
+
+def _with_gpus(pods: Iterable[JSON], usages: Mapping[str, ResourceUsage], rows: list[list[str]]) -> list[list[str]]:
+    """The rows with the GPUs of each replica, measured together."""
+    from gangline.node.devices.detect import VARIABLE, measure_gpus
+
+    # All GPUs, not only those that the shell of this command shows.
+    environ = {name: value for name, value in os.environ.items() if name in ("PATH", VARIABLE)}
+    measured = measure_gpus(environ)
+    shown = [usages[pod["metadata"]["uid"]] for pod in pods if pod["metadata"]["uid"] in usages]
+    return [[*row, *gpu_cells(usage, measured)] for row, usage in zip(rows, shown, strict=True)]
+
+
+def gpu_cells(usage: ResourceUsage, measured: Mapping[tuple[str, str], tuple[int, int]]) -> tuple[str, str, str]:
+    """The ids of a replica's GPUs, the mean of their use in percent, and the sum of their memory in use."""
+    ids = ",".join(id_ for _, id_ in usage.gpus) or "-"
+    amounts = [measured[gpu] for gpu in usage.gpus if gpu in measured]
+    if not amounts:
+        return ids, "-", "-"
+    percent = sum(percent for percent, _ in amounts) / len(amounts)
+    return ids, f"{percent:.0f}%", f"{sum(memory for _, memory in amounts) // 2**20}Mi"
 
 
 def _with_sparklines(

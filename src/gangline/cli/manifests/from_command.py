@@ -13,13 +13,12 @@ from gangline.api.meta import JSON
 from gangline.api.quantity import Quantity, QuantityError
 from gangline.base.errors import InputError
 from gangline.cli.manifests.processes import Machine, ProcessCount
+from gangline.node.settings import LOCAL_IMAGE
 from gangline.sdk.build.pod_templates import escaped_word
 
 SCRIPT_KINDS: tuple[JobKind, ...] = (PYTORCHJOB, TFJOB, JAXJOB, XGBOOSTJOB, PADDLEJOB)
 MASTER_AND_WORKER = ("Master", "Worker")
 MAX_NAME_LENGTH = 40
-LOCAL_IMAGE = "local"
-"""The image of a job that runs as processes of this machine, which needs none."""
 ELASTIC_RESTARTS = 3
 """How often torchrun forms the team of an elastic job anew, unless the user says it."""
 TORCHRUN_MODULE = "torch.distributed.run"
@@ -134,16 +133,14 @@ def _body(
     }
 
 
-def process_env(kind: str, processes: int, machine: Machine, environ: Mapping[str, str]) -> dict[str, str]:
+def process_env(processes: int, machine: Machine, environ: Mapping[str, str]) -> dict[str, str]:
     """Variables for processes that share this machine, except those that the user has set.
 
     Numeric libraries start a thread for each core: as many processes would slow each other down.
     """
-    defaults = {"OMP_NUM_THREADS": str(max(1, machine.cores // processes))} if processes > 1 else {}
-    if kind.lower() == PYTORCHJOB.kind.lower():
-        # Scripts for torchrun read these. A process has its pod, and so its GPU, for itself.
-        defaults |= {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
-    return {name: value for name, value in defaults.items() if name not in environ}
+    if processes <= 1 or "OMP_NUM_THREADS" in environ:
+        return {}
+    return {"OMP_NUM_THREADS": str(max(1, machine.cores // processes))}
 
 
 def parse_limits(texts: Sequence[str], machine: Machine) -> dict[str, str]:

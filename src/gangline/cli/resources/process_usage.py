@@ -14,14 +14,15 @@ from gangline.node.checkpoint import PodFolder, StateFolder
 
 
 class ResourceUsage(NamedTuple):
-    """The CPU cores and bytes of memory that a replica uses."""
+    """The CPU cores and bytes of memory that a replica uses, and the GPUs that it has (resource name and id)."""
 
     cores: float = 0.0
     memory: int = 0
+    gpus: tuple[tuple[str, str], ...] = ()
 
     def __add__(self, other: object) -> "ResourceUsage":
         assert isinstance(other, ResourceUsage)
-        return ResourceUsage(self.cores + other.cores, self.memory + other.memory)
+        return ResourceUsage(self.cores + other.cores, self.memory + other.memory, self.gpus + other.gpus)
 
 
 class UsageSampler:
@@ -44,7 +45,7 @@ class UsageSampler:
         sessions = _pids_by_session()
         leaders = ((folder, live_pids(folder)) for folder in self._pods.pods())
         return [
-            (folder, sum((self._container_usage(pid, sessions[pid]) for pid in pids), ResourceUsage()))
+            (folder, sum((self._container_usage(pid, sessions[pid]) for pid in pids), _devices(folder)))
             for folder, pids in leaders
             if pids
         ]
@@ -62,6 +63,13 @@ def live_pids(folder: PodFolder) -> list[int]:
     """The pids of the processes of a pod's containers that are alive."""
     records = (files.start_record() for files in folder.all_runs() if files.lock.is_held())
     return [record.pid for record in records if record is not None]
+
+
+def _devices(folder: PodFolder) -> ResourceUsage:
+    """The GPUs of a pod's containers that are alive."""
+    records = [files.run_record() for files in folder.all_runs() if files.lock.is_held()]
+    devices = [record.devices for record in records if record is not None]
+    return ResourceUsage(gpus=tuple((name, str(id_)) for held in devices for name in held for id_ in held[name]))
 
 
 def _pids_by_session() -> dict[int, list[int]]:

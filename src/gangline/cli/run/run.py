@@ -119,7 +119,7 @@ def _local_job_from_command(source: JobSource) -> RunJob:
         processes,
         source.image or LOCAL_IMAGE,
         limits_with_gpu(parse_limits(source.limits, machine), processes.most, machine),
-        process_env(source.kind, processes.most, machine, os.environ),
+        process_env(processes.most, machine, os.environ),
         source.max_restarts,
     )
     kind, body = job_from_command(request)

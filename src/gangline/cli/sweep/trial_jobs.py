@@ -44,7 +44,7 @@ def _command_job(source: SweepSource, words: Sequence[str]) -> CommandJob:
     machine = this_machine()
     processes = process_count(source.nproc, machine)
     limits = limits_with_gpu({}, processes.most, machine)
-    env = process_env(source.kind, processes.most, machine, os.environ)
+    env = process_env(processes.most, machine, os.environ)
     return CommandJob(source.kind, tuple(words), processes, limits=limits, env=env)
 
 

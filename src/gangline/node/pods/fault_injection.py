@@ -20,7 +20,6 @@ from gangline.node.pod_types import RunPod, Volume
 from gangline.node.pods.container import ContainerRunner
 from gangline.node.pods.context import NodeContext
 from gangline.node.pods.plan import Role, Termination
-from gangline.node.settings import PROCESS_RUNTIME
 
 log = logging.getLogger(__name__)
 
@@ -94,8 +93,8 @@ class FaultInjector:
             return "no process of it runs"
         if request.fault is FaultKind.PORT and not ports:
             return "it has no port of its own on this node"
-        if request.fault is FaultKind.SLOW and self._context.settings.runtime != PROCESS_RUNTIME:
-            return "only processes can be slowed down, and this node runs containers"
+        if request.fault is FaultKind.SLOW and any(map(_engine, self._running_containers())):
+            return "only processes can be slowed down, and this replica is a container"
         if request.fault is FaultKind.SLOW and request.pause <= 0:
             return "a pause takes longer than nothing"
         return ""
@@ -199,3 +198,9 @@ def _write_filler(path: Path, size: int) -> None:
             return
         for _ in range(size // 2**20 + 1):
             file.write(b"x" * 2**20)
+
+
+def _engine(container: ContainerRunner) -> str:
+    """The container engine of a running container; empty for a process of this machine."""
+    record = container.latest_files.run_record() if container.latest_files is not None else None
+    return record.engine if record is not None else ""

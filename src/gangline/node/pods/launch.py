@@ -56,8 +56,8 @@ class ContainerLauncher:
         scratch = str(Path(tempfile.gettempdir()) / f"gangline-{run.id[:16]}")
         record = RunRecord(run.id, run.attempt, run.streak, devices, scratch)
         try:
-            config = await self._resolve_config(files, record, sandbox)
-            await context.runtime.ensure_image(self._spec.image, self._spec.image_pull_policy)
+            config = await context.runtime.prepare(await self._resolve_config(files, record, sandbox))
+            record = config.record
             spec = msgspec.structs.replace(context.runtime.process_spec(config), cgroup=self._create_cgroup(run.id))
             process = await self._launch_with_ports(spec, record, files)
         except BaseException:

@@ -12,23 +12,26 @@ Relative paths start at the file. An image that is not mapped gets the interpret
 """
 
 import fnmatch
+import importlib.util
 import logging
 import os
+import re
+import shlex
+import shutil
 import sys
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
 
 import msgspec
 
 from gangline.api.codec.codec import decode_document, documents
 from gangline.api.meta import ApiStruct
 from gangline.base.errors import InputError
-from gangline.node.runtime.runtime import StartFailed
+from gangline.node.settings import LOCAL_IMAGE
 
 log = logging.getLogger(__name__)
 
 SCRIPT_SUFFIXES = (".py", ".sh", ".bash", ".pl", ".r", ".jl", ".lua")
-REMEDY = "map it in the images file, or run the real image with --runtime podman or docker"
 
 
 class ImageMapping(ApiStruct, frozen=True, forbid_unknown_fields=True):
@@ -53,17 +56,31 @@ class MappedImage(msgspec.Struct, frozen=True):
     command: tuple[str, ...] = ()
 
 
+class InlineMappings(msgspec.Struct, frozen=True):
+    """The mappings of `--image-map`: folders of every image, and commands by image."""
+
+    folders: Mapping[str, Path] = {}
+    commands: Mapping[str, tuple[str, ...]] = {}
+
+
 class ImageMappings:
     """The mapping of all images. Logs once per image what replaces it."""
 
-    def __init__(self, mappings: Mapping[str, ImageMapping] | None = None, base: Path | None = None) -> None:
-        self._mappings = dict(mappings or {})
+    def __init__(
+        self,
+        mappings: Mapping[str, ImageMapping] | None = None,
+        base: Path | None = None,
+        inline: InlineMappings | None = None,
+    ) -> None:
+        self._mappings, self._inline = dict(mappings or {}), inline or InlineMappings()
         self._base = base or Path.cwd()
         self._logged: set[str] = set()
 
     @classmethod
-    def load(cls, file: Path) -> "ImageMappings":
-        """Read a mapping file. Raises `InputError` with file, line and path."""
+    def load(cls, file: Path | None, inline: InlineMappings | None = None) -> "ImageMappings":
+        """Read a mapping file, if there is one. Raises `InputError` with file, line and path."""
+        if file is None:
+            return cls(inline=inline)
         try:
             text = file.read_text()
         except OSError as error:
@@ -72,7 +89,7 @@ class ImageMappings:
         if len(parsed) > 1:
             raise InputError(f"{file}: has {len(parsed)} documents; write one mapping of images")
         mappings = decode_document(parsed[0], dict[str, ImageMapping]) if parsed else {}
-        return cls(mappings, file.parent)
+        return cls(mappings, file.parent, inline)
 
     def resolve(self, name: str) -> MappedImage:
         """The mapped image; the default environment for an image without mapping."""
@@ -95,38 +112,188 @@ class ImageMappings:
         else:
             prefixes.append(str(Path(sys.executable).parent))
         folders = {prefix: self._local_path(real) for prefix, real in mapping.paths.items()}
-        return MappedImage(name, entry is not None, tuple(prefixes), env, folders, mapping.command)
+        commands = (command for pattern, command in self._inline.commands.items() if image_matches(pattern, name))
+        command = next(commands, mapping.command)
+        return MappedImage(name, entry is not None, tuple(prefixes), env, {**folders, **self._inline.folders}, command)
 
     def _local_path(self, text: str) -> Path:
         return Path(os.path.normpath(self._base / Path(text).expanduser()))
 
 
+def untagged(image: str) -> str:
+    """An image without its tag or digest."""
+    head, slash, last = image.partition("@")[0].rpartition("/")
+    return f"{head}{slash}{last.partition(':')[0]}"
+
+
 def image_matches(pattern: str, image: str) -> bool:
     """Whether a shell pattern matches an image: with or without its tag or digest, and its registry."""
-    untagged = image.partition("@")[0]
-    head, slash, last = untagged.rpartition("/")
-    untagged = f"{head}{slash}{last.partition(':')[0]}"
-    forms = {image, untagged, untagged.rpartition("/")[2], image.rpartition("/")[2]}
+    name = untagged(image)
+    forms = {image, name, name.rpartition("/")[2], image.rpartition("/")[2]}
     registry, slash, rest = image.partition("/")
     if slash and ("." in registry or ":" in registry or registry == "localhost"):
-        forms |= {rest, untagged.partition("/")[2]}
+        forms |= {rest, name.partition("/")[2]}
     return any(fnmatch.fnmatchcase(form, pattern) for form in forms)
 
 
-def check_command(command: tuple[str, ...], image: MappedImage, folder: Path) -> None:
-    """Raise `StartFailed`, with a message of one line, for a command whose file is in the image only."""
-    if not command:
-        raise StartFailed(
-            f'image "{image.name}": the pod names no command, and the image\'s own is not known in process mode; '
-            f"give it one, or {REMEDY}"
-        )
-    if command[0].startswith("/") and not Path(command[0]).exists():
-        raise StartFailed(f'image "{image.name}": {command[0]} exists only in the image; {REMEDY}')
-    script = next((word for word in command[1:] if not word.startswith("-")), "")
-    interpreted = Path(command[0]).name.rstrip("0123456789.") in _INTERPRETERS
-    if interpreted and script.lower().endswith(SCRIPT_SUFFIXES) and not (folder / script).exists():
-        problem = "exists only in the image" if script.startswith("/") else f"is not in {folder}"
-        raise StartFailed(f'image "{image.name}": {script} {problem}; {REMEDY}')
+def parse_image_map(texts: Iterable[str]) -> InlineMappings:
+    """From repeated `--image-map /opt/app=./src` and `--image-map IMAGE='python train.py'`. Raises `InputError`."""
+    folders: dict[str, Path] = {}
+    commands: dict[str, tuple[str, ...]] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not name or not equals or not value:
+            raise InputError(f"--image-map {text}: write /FOLDER/OF/IMAGE=FOLDER or IMAGE='COMMAND'")
+        if not name.startswith("/"):
+            try:
+                commands[name] = tuple(shlex.split(value))
+            except ValueError as error:
+                raise InputError(f"--image-map {text}: {error}; write IMAGE='COMMAND'") from error
+            continue
+        folder = Path(os.path.normpath(Path.cwd() / Path(value).expanduser()))
+        if not folder.exists():
+            raise InputError(f"--image-map {text}: {folder} does not exist; name a folder of this machine")
+        folders[name] = folder
+    return InlineMappings(folders, commands)
+
+
+class ImageNeed(msgspec.Struct, frozen=True):
+    """Why a container cannot run as a process of this machine: it needs something that only its image has."""
+
+    image: str
+    # What is missing here.
+    problem: str
+    # What to do, in this order, so that it can run here.
+    steps: tuple[str, ...] = ()
+
+    def message(self, engines: str = "") -> str:
+        """One line: what is missing, why, and what to write. `engines` tells why no container engine runs the image."""
+        steps = " and ".join(self.steps)
+        if self.image == LOCAL_IMAGE:
+            return f'image "{self.image}": {self.problem}; {steps}'
+        other = f"or run the image with podman or docker ({engines})" if engines else OTHER_REMEDY
+        return f'image "{self.image}": {self.problem}{PROCESSES}; {steps}; {other}; see docs/node.md, Images'
+
+
+PROCESSES = " (pods run as processes of this machine)"
+OTHER_REMEDY = "or run the image with --runtime podman or docker"
+
+
+class LocalCommand(msgspec.Struct, frozen=True):
+    """The command of a container as this machine would run it."""
+
+    words: tuple[str, ...]
+    image: MappedImage
+    folder: Path
+    # The pod's variables.
+    env: Mapping[str, str]
+    # Whether the pod or the mapping names a command: arguments alone are for the image's own.
+    names_command: bool = True
+
+    @property
+    def path(self) -> str:
+        """The search path of programs."""
+        return os.pathsep.join((*self.image.path_prefixes, self.env.get("PATH", os.environ.get("PATH", os.defpath))))
+
+
+def image_need(command: LocalCommand) -> ImageNeed | None:
+    """What the command needs and only the image has; None if it can run as a process of this machine."""
+    words, image = command.words, command.image
+    if not words or not command.names_command:
+        return _command_need(command)
+    needs = [need for need in (_program_need(command), *_script_needs(command), _module_need(command)) if need]
+    if not needs:
+        return None
+    # One file is named, and all that is to be done.
+    return ImageNeed(image.name, needs[-1].problem, tuple(step for need in needs for step in need.steps))
+
+
+def _command_need(command: LocalCommand) -> ImageNeed:
+    scripts = sorted(path.name for path in command.folder.glob("*.py"))
+    usual = next((name for name in ("main.py", "train.py") if name in scripts), "train.py")
+    script = scripts[0] if len(scripts) == 1 else usual
+    steps = () if script in scripts else (f"put your script, such as {script}, into {command.folder}",)
+    mapping = shlex.quote(f"{untagged(command.image.name)}=python {script}")
+    problem = "the pod names no command, and the image's own is not known"
+    return ImageNeed(command.image.name, problem, (*steps, f"add --image-map {mapping}"))
+
+
+def _program_need(command: LocalCommand) -> ImageNeed | None:
+    program, image = command.words[0], command.image
+    if program.startswith("/"):
+        return None if Path(program).exists() else _file_need(program, command)
+    if "/" in program or image.name == LOCAL_IMAGE or shutil.which(program, path=command.path) is not None:
+        return None
+    return ImageNeed(image.name, f'exec: "{program}": executable file not found in $PATH', (f"install {program}",))
+
+
+def _script_needs(command: LocalCommand) -> tuple[ImageNeed, ...]:
+    scripts = [script for script in _scripts(command.words) if not (command.folder / script).exists()]
+    return tuple(_file_need(script, command) for script in scripts[:1])
+
+
+def _module_need(command: LocalCommand) -> ImageNeed | None:
+    """A module that is not installed, where that is sure: in the interpreter that runs gangline."""
+    words, image = command.words, command.image
+    is_python = Path(words[0]).name.rstrip("0123456789.") == "python" and "/" not in words[0]
+    ours = image.path_prefixes == (str(Path(sys.executable).parent),)
+    if not is_python or not ours or "-m" not in words[:-1] or "PYTHONPATH" in command.env:
+        return None
+    module = words[words.index("-m") + 1].partition(".")[0]
+    here = any((command.folder / name).exists() for name in (module, f"{module}.py"))
+    if here or not module.isidentifier() or importlib.util.find_spec(module) is not None:
+        return None
+    step = f"install {module}: {sys.executable} -m pip install ..."
+    return ImageNeed(image.name, f"module {module} is not installed in {sys.prefix}", (step,))
+
+
+def _scripts(command: Sequence[str]) -> Iterator[str]:
+    """The script after each interpreter of a command line, also behind a launcher such as mpirun."""
+    for position, word in enumerate(command):
+        if Path(word).name.rstrip("0123456789.") in _INTERPRETERS:
+            yield from _script_of(command[position + 1 :])
+
+
+def _script_of(arguments: Sequence[str]) -> Iterator[str]:
+    """The script in the arguments of an interpreter; those in the text after `-c` if that is one plain command."""
+    for position, word in enumerate(arguments):
+        if _CODE_OPTION.fullmatch(word):
+            text = "".join(arguments[position + 1 : position + 2])
+            yield from _scripts(shlex.split(text)) if _PLAIN_COMMAND.fullmatch(text) else ()
+            return
+        if not word.startswith("-"):
+            yield from (word,) if word.lower().endswith(SCRIPT_SUFFIXES) else ()
+            return
+
+
+def _file_need(file: str, command: LocalCommand) -> ImageNeed:
+    """The need for a file, with the flag that maps its folder to the nearest file of that name."""
+    image, folder, path = command.image.name, command.folder, PurePosixPath(file)
+    if image == LOCAL_IMAGE:
+        place = path.parent if path.is_absolute() else folder
+        return ImageNeed(image, f"{path.name} is not in {place}", ("correct the command, or put it there",))
+    if not path.is_absolute() and folder.is_dir():
+        return ImageNeed(image, f"{file} is not in {folder}", (f"put {file} there",))
+    # A relative script of an image is in the working directory, which is then in the image too.
+    source = path.parent if path.is_absolute() else PurePosixPath(folder)
+    here = Path.cwd()
+    existing = _nearest(here, path.name)
+    target = os.path.relpath(existing.parent, here) if existing is not None else "."
+    steps = () if existing is not None else (f"put {path.name} into this folder",)
+    mapping = f"add --image-map {shlex.quote(f'{source}={target}')}"
+    return ImageNeed(image, f"{file} exists only in the image", (*steps, mapping))
+
+
+def _nearest(folder: Path, name: str) -> Path | None:
+    """A file of this name in the folder or the two levels below it; the nearest first."""
+    for pattern in (name, f"*/{name}", f"*/*/{name}"):
+        matches = sorted(path for path in folder.glob(pattern) if path.is_file())
+        if matches:
+            return matches[0]
+    return None
 
 
 _INTERPRETERS = frozenset({"python", "sh", "bash", "perl", "Rscript", "julia", "lua", "torchrun"})
+_CODE_OPTION = re.compile("-[a-z]*[cm]")
+# Without quotes, variables and operators, so that nothing in it can create the script.
+_PLAIN_COMMAND = re.compile(r"[\w./=:, -]*")

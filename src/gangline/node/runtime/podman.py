@@ -10,9 +10,12 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+import msgspec
+
 from gangline.api.quantity import Quantity
+from gangline.node.checkpoint import RunRecord
+from gangline.node.devices.gpus import AMD, NVIDIA, RESOURCES
 from gangline.node.environment import expand
-from gangline.node.resources import GPU
 from gangline.node.runtime.paths import ARTIFACTS_MOUNT, ARTIFACTS_VARIABLE, ensure_artifacts_folder, volume_variable
 from gangline.node.runtime.process import MARK_VARIABLE
 from gangline.node.runtime.runtime import ContainerConfig, ContainerTarget, ImageMissing, ProcessSpec
@@ -28,7 +31,16 @@ class ContainerEngineRuntime:
     def __init__(self, program: str, kind: str, settings: NodeSettings) -> None:
         self._program, self._engine, self._settings = program, kind, settings
 
-    async def ensure_image(self, image: str, policy: str) -> None:
+    async def prepare(self, config: ContainerConfig) -> ContainerConfig:
+        await self._ensure_image(config.spec.image, config.spec.image_pull_policy)
+        return msgspec.structs.replace(config, record=msgspec.structs.replace(config.record, engine=self._engine))
+
+    async def check(self) -> str:
+        """Why the engine cannot be used on this machine, in one line; empty if it can."""
+        code, output = await self._run_program("version")
+        return (output.splitlines() or [f"exit code {code}"])[-1] if code else ""
+
+    async def _ensure_image(self, image: str, policy: str) -> None:
         present = (await self._run_program("image", "inspect", image))[0] == 0
         if present and policy != "Always":
             return
@@ -81,12 +93,24 @@ class ContainerEngineRuntime:
             words += ["--memory", str(limits["memory"].value())]
         if "cpu" in limits:
             words += ["--cpus", f"{limits['cpu'].nanos / 10**9:g}"]
-        numbers = config.record.devices.get(GPU, ())
-        if numbers and self._engine == "docker":
-            words += ["--gpus", f'"device={",".join(map(str, numbers))}"']
-        elif numbers:
-            words += [word for number in numbers for word in ("--device", f"{GPU}={number}")]
-        return words
+        return words + self._device_arguments(config.record)
+
+    def _device_arguments(self, record: RunRecord) -> list[str]:
+        """The GPUs of the container: NVIDIA's by the engine's own names for them, AMD's by their device files."""
+        gpus = {(RESOURCES.get(gpu.vendor), gpu.id): gpu for gpu in self._settings.gpus}
+        ids = [str(id_) for id_ in record.devices.get(RESOURCES[NVIDIA], ())]
+        # The beginning of a UUID selects a GPU in CUDA's variable only.
+        names = [
+            gpu.uuid if (gpu := gpus.get((RESOURCES[NVIDIA], id_))) and not id_.isdecimal() else id_ for id_ in ids
+        ]
+        words: list[str] = []
+        if names and self._engine == "docker":
+            words += ["--gpus", f'"device={",".join(names)}"']
+        elif names:
+            words += [word for name in names for word in ("--device", f"{RESOURCES[NVIDIA]}={name}")]
+        amd_ids = [(RESOURCES[AMD], str(id_)) for id_ in record.devices.get(RESOURCES[AMD], ())]
+        files = [gpus[id_].device_file for id_ in amd_ids if id_ in gpus and gpus[id_].device_file]
+        return words + [word for file in ("/dev/kfd", *files) if files for word in ("--device", file)]
 
     def _environment(self, config: ContainerConfig) -> dict[str, str]:
         artifacts = ensure_artifacts_folder(self._settings.artifacts, config.pod)

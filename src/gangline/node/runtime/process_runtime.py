@@ -1,7 +1,7 @@
 """Containers as processes of this machine: without image and mounts; paths are rewritten where the node sees them."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from gangline.base.host_features import LOOPBACK_INTERFACE
@@ -9,12 +9,13 @@ from gangline.kube.config.access import PlaneAccess
 from gangline.node.checkpoint import StateFolder
 from gangline.node.environment import expand
 from gangline.node.network.namespaces import nsenter_prefix
+from gangline.node.pod_types import RunPod
 from gangline.node.resources import DeviceManager
-from gangline.node.runtime.images import ImageMappings, MappedImage, check_command
+from gangline.node.runtime.images import ImageMappings, ImageNeed, LocalCommand, image_need
 from gangline.node.runtime.mpi import agent_script, mpi_env
 from gangline.node.runtime.paths import ARTIFACTS_VARIABLE, PathMapping, ensure_artifacts_folder, volume_variable
 from gangline.node.runtime.process import MARK_VARIABLE
-from gangline.node.runtime.runtime import ContainerConfig, ContainerTarget, ProcessSpec
+from gangline.node.runtime.runtime import ContainerConfig, ContainerTarget, ProcessSpec, StartFailed
 from gangline.node.settings import NodeSettings
 
 
@@ -29,14 +30,37 @@ class ProcessRuntime:
         images: ImageMappings,
         devices: DeviceManager,
         access: PlaneAccess | None,
+        hides_gpus: Callable[[RunPod], bool] = lambda _: False,
     ) -> None:
+        """`hides_gpus` tells whether the containers of a pod that requested no GPU must see none."""
         self._folder, self._state, self._settings = folder, state, settings
         self._images, self._devices, self._access = images, devices, access
+        self._hides_gpus = hides_gpus
 
-    async def ensure_image(self, image: str, policy: str) -> None:
+    async def prepare(self, config: ContainerConfig) -> ContainerConfig:
         """Do nothing: images are not pulled."""
+        return config
 
     def process_spec(self, config: ContainerConfig) -> ProcessSpec:
+        command, paths = self._local_command(config)
+        need = image_need(command)
+        if need is not None:
+            raise StartFailed(need.message())
+        return ProcessSpec(
+            command.words,
+            self._environment(config, command),
+            command.folder,
+            max_log_bytes=self._settings.max_log_bytes,
+            max_log_files=self._settings.max_log_files,
+            paths=paths,
+            isolation=config.isolation,
+        )
+
+    def image_need(self, config: ContainerConfig) -> ImageNeed | None:
+        """What the container needs and only its image has; None if it can run as a process."""
+        return image_need(self._local_command(config)[0])
+
+    def _local_command(self, config: ContainerConfig) -> tuple[LocalCommand, PathMapping]:
         image = self._images.resolve(config.spec.image)
         mounts = {mount.container_path: mount.host_path for mount in config.mounts}
         paths = PathMapping(
@@ -47,36 +71,31 @@ class ProcessRuntime:
             name: paths.translate(value) if name in config.literal_variables else value
             for name, value in config.env.items()
         }
-        words = (*(config.spec.command or image.command), *config.spec.args)
-        command = tuple(paths.translate(expand(word, env)) for word in words)
+        own_words = config.spec.command or image.command
+        words = tuple(paths.translate(expand(word, env)) for word in (*own_words, *config.spec.args))
         folder = self._folder / paths.translate(expand(config.spec.working_dir, env))
-        check_command(command, image, folder)
-        return ProcessSpec(
-            command,
-            self._environment(config, image, env),
-            folder,
-            max_log_bytes=self._settings.max_log_bytes,
-            max_log_files=self._settings.max_log_files,
-            paths=paths,
-            isolation=config.isolation,
-        )
+        return LocalCommand(words, image, folder, env, names_command=bool(own_words)), paths
 
-    def _environment(self, config: ContainerConfig, image: MappedImage, env: Mapping[str, str]) -> dict[str, str]:
+    def _environment(self, config: ContainerConfig, command: LocalCommand) -> dict[str, str]:
         """The machine's variables, then the node's, then the image's, then the pod's: later ones win."""
         # The user's cluster is not the pod's.
         machine = {name: value for name, value in os.environ.items() if name != "KUBECONFIG"}
-        path = os.pathsep.join((*image.path_prefixes, env.get("PATH", machine.get("PATH", os.defpath))))
-        return {**machine, "HOSTNAME": config.hostname, **self._node_env(config, env), **image.env, **env, "PATH": path}
+        node_env = self._node_env(config, command.env)
+        variables = {**machine, "HOSTNAME": config.hostname, **node_env, **command.image.env, **command.env}
+        return {**variables, "PATH": command.path}
 
     def _node_env(self, config: ContainerConfig, env: Mapping[str, str]) -> dict[str, str]:
         variables = {volume_variable(mount.volume): str(mount.host_path) for mount in config.mounts}
-        variables |= self._devices.device_env(config.record.devices)
+        devices = config.record.devices
+        variables |= self._devices.device_env(devices, os.environ, hide=self._hides_gpus(config.pod))
         variables["GANGLINE_TERMINATION_LOG"] = str(config.files.message_file)
         artifacts = ensure_artifacts_folder(self._settings.artifacts, config.pod)
         variables |= {ARTIFACTS_VARIABLE: str(artifacts)} if artifacts is not None else {}
         temporary = config.mount_at("/tmp")  # noqa: S108 - a mount point
         variables["TMPDIR"] = str(temporary.host_path) if temporary is not None else config.record.scratch
         if self._access is not None:
+            # All replicas of a job of the embedded plane are on this machine.
+            variables |= local_rank_env(env, own_gpus=any(devices.values()))
             variables |= self._plane_env(config, self._access)
         loopback = LOOPBACK_INTERFACE if config.isolation is None else ""
         own_name, root = config.isolation is not None, os.geteuid() == 0
@@ -102,3 +121,14 @@ class ProcessRuntime:
 
     async def remove_lost(self, run_ids: Iterable[str]) -> None:
         """Do nothing: lost processes are found by their environment; see `process.end_strays`."""
+
+
+def local_rank_env(env: Mapping[str, str], *, own_gpus: bool) -> dict[str, str]:
+    """The rank among the processes of this machine that see the same GPUs, as torchrun sets it.
+
+    A process with GPUs of its own is alone with them.
+    """
+    rank, size = env.get("RANK", ""), env.get("WORLD_SIZE", "")
+    if not rank.isdecimal() or not size.isdecimal():
+        return {}
+    return {"LOCAL_RANK": "0" if own_gpus else rank, "LOCAL_WORLD_SIZE": "1" if own_gpus else size}

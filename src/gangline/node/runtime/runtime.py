@@ -128,8 +128,11 @@ async def connect(target: ContainerTarget, host: str, port: int) -> tuple[asynci
 class ContainerRuntime(Protocol):
     """Turns a container into a process that a shim supervises. Holds no state of a container."""
 
-    async def ensure_image(self, image: str, policy: str) -> None:
-        """Pull the image if its policy asks for that. Raises `ImageMissing`."""
+    async def prepare(self, config: ContainerConfig) -> ContainerConfig:
+        """Pull the image if its policy asks for that, and record the engine that runs it.
+
+        Raises `ImageMissing` and `StartFailed`.
+        """
         ...
 
     def process_spec(self, config: ContainerConfig) -> ProcessSpec:

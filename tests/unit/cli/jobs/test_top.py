@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gangline.cli.jobs.top import sparkline, usage_rows
+from gangline.cli.jobs.top import gpu_cells, sparkline, usage_rows
 from gangline.cli.resources.process_usage import ResourceUsage
 from gangline.cli.resources.replicas import JOB_NAME
 
@@ -32,3 +32,11 @@ def test_a_sparkline_is_as_high_as_its_highest_value() -> None:
     assert sparkline([0.0, 0.5, 1.0]) == "▁▅█"
     assert sparkline([0.0, 0.0]) == "▁▁"
     assert sparkline([]) == ""
+
+
+def test_gpus_are_named_with_what_is_in_use() -> None:
+    gpu = "nvidia.com/gpu"
+    measured = {(gpu, "0"): (80, 2**30), (gpu, "1"): (20, 2**30), (gpu, "MIG-a"): (5, 0)}
+    assert gpu_cells(ResourceUsage(), measured) == ("-", "-", "-")
+    assert gpu_cells(ResourceUsage(gpus=((gpu, "0"), (gpu, "1"))), measured) == ("0,1", "50%", "2048Mi")
+    assert gpu_cells(ResourceUsage(gpus=((gpu, "7"),)), measured) == ("7", "-", "-")

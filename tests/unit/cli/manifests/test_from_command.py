@@ -170,8 +170,7 @@ def test_each_of_several_processes_has_a_gpu_if_there_are_enough(
 
 def test_processes_share_the_cores_unless_the_user_says_otherwise() -> None:
     machine = Machine(cores=8)
-    assert process_env("TFJob", 4, machine, {}) == {"OMP_NUM_THREADS": "2"}
-    assert process_env("TFJob", 16, machine, {}) == {"OMP_NUM_THREADS": "1"}
-    assert process_env("TFJob", 1, machine, {}) == {}
-    assert process_env("TFJob", 4, machine, {"OMP_NUM_THREADS": "5"}) == {}
-    assert process_env("pytorchjob", 1, machine, {}) == {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+    assert process_env(4, machine, {}) == {"OMP_NUM_THREADS": "2"}
+    assert process_env(16, machine, {}) == {"OMP_NUM_THREADS": "1"}
+    assert process_env(1, machine, {}) == {}
+    assert process_env(4, machine, {"OMP_NUM_THREADS": "5"}) == {}

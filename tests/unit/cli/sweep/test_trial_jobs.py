@@ -83,7 +83,6 @@ def test_only_placeholders_of_parameters_are_replaced_in_a_command() -> None:
     container = replicas["Worker"]["template"]["spec"]["containers"][0]
     assert container["command"] == ["python", "train.py", "--lr=0.1", "{other}", "$$HOME"]
     assert environment(container)[:2] == [("lr", "0.1"), ("GANGLINE_TRIAL", "1")]
-    assert ("LOCAL_RANK", "0") in environment(container)
 
 
 def test_a_job_is_not_named_after_a_value() -> None:

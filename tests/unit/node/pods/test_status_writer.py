@@ -13,6 +13,7 @@ from gangline.api.core import Node, Pod
 from gangline.api.meta import JSON
 from gangline.api.quantity import Quantity
 from gangline.kube.transport.api import Request, Response
+from gangline.node.devices.gpus import Gpu
 from gangline.node.node_status import NOT_READY_TAINT, UNREACHABLE_TAINT, NodeRegistration, node_body, node_status
 from gangline.node.pods.status_writer import PodStatusWriter, confirm_deleted
 from gangline.node.settings import NodeSettings
@@ -118,6 +119,18 @@ async def test_the_node_says_that_it_lives_and_survives_an_outage() -> None:
         ready = {each["type"]: each for each in api.objects["nodes", "", "local"]["status"]["conditions"]}["Ready"]
         assert ready["lastTransitionTime"] == "2026-01-01T00:00:00Z"
         task.cancel()
+
+
+async def test_a_node_says_which_gpus_it_has() -> None:
+    api, clock = NodeApi(), FakeClock()
+    client = api.client(clock)
+    gpus = (Gpu("nvidia", 0, "NVIDIA A100-SXM4-80GB"), Gpu("amd", 0, "AMD Radeon (TM) VII"), Gpu("apple", 0, "M"))
+    await NodeRegistration(client, {}, NodeSettings(gpus=gpus[:1]), clock).heartbeat()
+    assert api.objects["nodes", "", "local"]["metadata"]["labels"]["nvidia.com/gpu.product"] == "NVIDIA-A100-SXM4-80GB"
+    await NodeRegistration(client, {}, NodeSettings(gpus=gpus), clock).heartbeat()
+    labels = api.objects["nodes", "", "local"]["metadata"]["labels"]
+    assert labels["amd.com/gpu.product-name"] == "AMD-Radeon-TM-VII"
+    assert labels["kubernetes.io/hostname"] == "local"
 
 
 async def test_a_node_that_is_born_tainted_is_untainted_once_ready_and_keeps_other_taints() -> None:

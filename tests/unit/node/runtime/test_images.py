@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from gangline.base.errors import InputError
-from gangline.node.runtime.images import ImageMappings, check_command, image_matches
-from gangline.node.runtime.runtime import StartFailed
+from gangline.node.runtime.images import ImageMappings, LocalCommand, image_matches, image_need, parse_image_map
 
 
 @pytest.mark.parametrize(
@@ -53,14 +52,110 @@ def test_a_wrong_mapping_is_one_line_with_its_place(tmp_path: Path) -> None:
         ImageMappings.load(tmp_path / "no.yaml")
 
 
-def test_a_file_that_only_the_image_has_is_told_with_the_remedy(tmp_path: Path) -> None:
-    image = ImageMappings().resolve("x")
-    with pytest.raises(StartFailed, match=r"/opt/no/train\.py exists only in the image; map it"):
-        check_command(("python", "-u", "/opt/no/train.py"), image, tmp_path)
-    with pytest.raises(StartFailed, match="/opt/no/bin exists only in the image; map it"):
-        check_command(("/opt/no/bin",), image, tmp_path)
-    with pytest.raises(StartFailed, match="names no command"):
-        check_command((), image, tmp_path)
-    (tmp_path / "train.py").touch()
-    check_command(("python", "train.py"), image, tmp_path)
-    check_command(("python", "-c", "print(1)"), image, tmp_path)
+def problem(folder: Path, *command: str, names_command: bool = True, name: str = "x:1") -> str:
+    image = ImageMappings().resolve(name)
+    need = image_need(LocalCommand(command, image, folder, {}, names_command=names_command))
+    return need.message() if need is not None else ""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_file_that_only_the_image_has_is_named_with_the_flag_to_add(folder: Path) -> None:
+    message = problem(folder, "python", "-u", "/opt/no/train.py")
+    assert message.startswith('image "x:1": /opt/no/train.py exists only in the image (pods run as processes')
+    assert "; put train.py into this folder and add --image-map /opt/no=.; or run the image with" in message
+    assert "/opt/no/bin exists only in the image" in problem(folder, "/opt/no/bin")
+    assert "\n" not in message
+
+
+def test_a_file_that_is_nearby_needs_only_the_flag(folder: Path) -> None:
+    (folder / "my code").mkdir()
+    (folder / "my code" / "train.py").touch()
+    message = problem(folder, "python", "/opt/no/train.py")
+    assert "; add --image-map '/opt/no=my code'; or" in message
+
+
+def test_a_script_behind_a_launcher_is_looked_for_too(folder: Path) -> None:
+    words = ("env", "-np", "2", "python", "scripts/bench.py")
+    assert f"scripts/bench.py is not in {folder}" in problem(folder, *words)
+    assert "; put scripts/bench.py there; or run" in problem(folder, *words)
+    assert "add --image-map /no/work=." in problem(Path("/no/work"), *words)
+
+
+def test_a_command_of_the_image_is_not_known(folder: Path) -> None:
+    name = "docker.io/someone/xgboost-dist-iris:1.1"
+    for command in ((), ("--job_type=Train",)):
+        message = problem(folder, *command, names_command=False, name=name)
+        assert message.startswith(f'image "{name}": the pod names no command, and the image\'s own is not known')
+        assert f"; put your script, such as train.py, into {folder} and add --image-map" in message
+        assert "--image-map 'docker.io/someone/xgboost-dist-iris=python train.py';" in message
+    (folder / "main.py").touch()
+    assert "known (pods run as processes of this machine); add --image-map 'docker.io/someone/" in problem(
+        folder, names_command=False, name=name
+    )
+    assert "iris=python main.py'" in problem(folder, names_command=False, name=name)
+
+
+def test_a_program_and_a_script_that_are_missing_are_two_steps_of_one_message(folder: Path) -> None:
+    message = problem(folder, "no-mpirun", "-np", "2", "python", "/examples/train.py")
+    assert "/examples/train.py exists only in the image" in message
+    assert "; install no-mpirun and put train.py into this folder and add --image-map /examples=.; or" in message
+    message = problem(folder, "no-mpirun", "-np", "2", "true")
+    assert 'image "x:1": exec: "no-mpirun": executable file not found in $PATH (pods run' in message
+
+
+def test_a_module_that_is_not_installed_here(folder: Path) -> None:
+    message = problem(folder, "python", "-m", "no_such_paddle.launch", "run_check")
+    assert f"module no_such_paddle is not installed in {sys.prefix} (pods run as processes" in message
+    assert f"; install no_such_paddle: {sys.executable} -m pip install" in message
+    (folder / "no_such_paddle").mkdir()
+    assert not problem(folder, "python", "-m", "no_such_paddle.launch")
+
+
+def test_a_job_without_an_image_is_not_told_of_images(folder: Path) -> None:
+    message = problem(folder, "python", "train.py", name="local")
+    assert message == f'image "local": train.py is not in {folder}; correct the command, or put it there'
+    assert 'image "local": train.py is not in /no; correct' in problem(folder, "python", "/no/train.py", name="local")
+    assert not problem(folder, "no-such-program", name="local")
+
+
+def test_a_command_that_this_machine_has_is_no_problem(folder: Path) -> None:
+    (folder / "train.py").touch()
+    assert not problem(folder, "python", "train.py")
+    assert not problem(folder, "python", "-c", "print(1)")
+    assert not problem(folder, "sh", "-u", "train.py")
+    assert not problem(folder, "/bin/sh", "-c", "cp /tmp/x.py /tmp/y.py && python /opt/no/train.py")
+    assert not problem(folder, "/bin/bash", "-ec", "cd src\npython other.py")
+    assert not problem(folder, "python", "-m", "json.tool")
+    assert not problem(folder, "python", "-m", "train")
+
+
+def test_a_shell_that_runs_one_plain_command_hides_no_script(folder: Path) -> None:
+    assert "add --image-map /opt/no=." in problem(folder, "sh", "-c", "python -u /opt/no/train.py --lr 0.1")
+
+
+def test_a_mapping_on_the_command_line(folder: Path) -> None:
+    (folder / "src").mkdir()
+    inline = parse_image_map(["/opt/app=src", "someone/iris=python -u 'my main.py'"])
+    images = ImageMappings(inline=inline)
+    assert images.resolve("a/b").folders == {"/opt/app": folder / "src"}
+    assert images.resolve("a/b").command == ()
+    assert images.resolve("docker.io/someone/iris:1").command == ("python", "-u", "my main.py")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("/opt/app", "write /FOLDER/OF/IMAGE=FOLDER or IMAGE='COMMAND'"),
+        ("/opt/app=", "write /FOLDER/OF/IMAGE=FOLDER or IMAGE='COMMAND'"),
+        ("/opt/app=nowhere", "nowhere does not exist; name a folder of this machine"),
+        ("iris='", "No closing quotation; write IMAGE='COMMAND'"),
+    ],
+)
+def test_a_wrong_mapping_on_the_command_line_is_one_line(folder: Path, text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        parse_image_map([text])

@@ -7,19 +7,23 @@ from collections.abc import Iterable, Mapping, Sequence
 import click
 
 from gangline.api.meta import JSON, Selector
-from gangline.cli.connect.run_work import run_blocking
-from gangline.cli.connect.server import ServerOptions, ServerTarget
+from gangline.base.errors import InputError
+from gangline.base.invocation import own_command_line
+from gangline.cli.connect.run_work import run_blocking_at
+from gangline.cli.connect.server import NoServer, ServerOptions, ServerTarget, find_server
 from gangline.cli.exit_codes import NOT_FOUND
 from gangline.cli.flags.commands import cli_command, completed_by
 from gangline.cli.flags.server_options import server_options_all
 from gangline.cli.output import tables
 from gangline.cli.resources.lookup import PODS, find_job
+from gangline.cli.resources.machine import MachineUsage, measure_machine
 from gangline.cli.resources.process_usage import ResourceUsage
 from gangline.cli.resources.replicas import JOB_NAME, pod_selector, sorted_pods
 from gangline.cli.resources.usage import measure_pods, quantity_value
 from gangline.kube.client import Client
 
 HEADER = ("JOB", "POD", "NODE", "CPU(cores)", "MEMORY(bytes)", "OF LIMIT")
+MACHINE_HEADER = ("RESOURCE", "USED", "TOTAL", "SHARE")
 PAUSE_SECONDS = 1.5
 SPARKLINE_WIDTH = 40
 SPARKLINE_BLOCKS = "▁▂▃▄▅▆▇█"
@@ -32,14 +36,14 @@ CLEAR_SCREEN = "\x1b[H\x1b[2J"
 @click.option("--no-headers", is_flag=True, help="No titles above the columns.")
 @server_options_all
 def top(job: str | None, watch: bool, no_headers: bool, server: ServerOptions) -> int:
-    r"""Print CPU and memory of the replicas of a job, or of all jobs.
-
-    On a plane of this machine the processes are measured for half a second; in a cluster, metrics-server is queried.
+    r"""Show the CPU and memory that the replicas of jobs use; without any server, those of this machine.
 
     \b
-      gangline top linear
-      gangline top linear -w
-      gangline top -A
+      gangline top                 the replicas of all jobs of the namespace
+      gangline top linear -w       of one job, again and again
+      gangline top -A              of all namespaces
+
+    Jobs on this machine are measured for half a second; in a cluster, metrics-server is queried.
 
     Exit codes: 0; 1 there are no measurements; 102 no such job.
     """
@@ -64,7 +68,45 @@ def top(job: str | None, watch: bool, no_headers: bool, server: ServerOptions) -
                 return
             time.sleep(PAUSE_SECONDS)  # noqa: ASYNC251 - nothing else runs in this loop
 
-    return run_blocking(server, work, missing=NOT_FOUND, alive=True)
+    try:
+        target = find_server(server)
+    except NoServer:
+        if job:
+            raise
+        return _show_machine(watch=watch, headers=not no_headers)
+    if target.archive is None:
+        return run_blocking_at(target, server, work, missing=NOT_FOUND)
+    if job:
+        left = f"what is left of one that ended: gangline describe {job}"
+        raise InputError(f"{job}: no job is running on this machine; {left}")
+    return _show_machine(watch=watch, headers=not no_headers)
+
+
+def _show_machine(*, watch: bool, headers: bool) -> int:
+    """Show what this machine uses, as no server runs whose jobs could be measured."""
+    while True:
+        usage = measure_machine()
+        tables.write_stdout(CLEAR_SCREEN if watch and tables.is_ansi_terminal(sys.stdout) else "")
+        tables.write_stdout(tables.render(MACHINE_HEADER, machine_rows(usage), headers=headers))
+        if not watch:
+            click.echo(f"no job is running on this machine; start one: {own_command_line('demo')}", err=True)
+            return 0
+        time.sleep(PAUSE_SECONDS)
+
+
+def machine_rows(usage: MachineUsage) -> list[list[str]]:
+    """What this machine has and uses, a row for each resource."""
+    rows = [["cpu", f"{usage.cpu.used:.1f} cores", f"{usage.cpu.total:g} cores", f"{usage.cpu.share:.0%}"]]
+    amounts = {"memory": usage.memory, "disk": usage.disk}
+    for number, gpu in enumerate(usage.gpus):
+        rows.append([f"gpu {number} ({gpu.name})", f"{gpu.busy:.0%} busy", "-", f"{gpu.busy:.0%}"])
+        amounts[f"gpu {number} memory"] = gpu.memory
+    rows += [[name, _size(amount.used), _size(amount.total), f"{amount.share:.0%}"] for name, amount in amounts.items()]
+    return rows
+
+
+def _size(amount: float) -> str:
+    return f"{amount / 2**20:.0f}Mi"
 
 
 def _with_sparklines(

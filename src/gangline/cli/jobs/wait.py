@@ -13,7 +13,7 @@ from gangline.api.meta import JSON, Key, Selector
 from gangline.base.errors import InputError
 from gangline.base.invocation import with_own_command
 from gangline.cli.connect.run_work import run_async
-from gangline.cli.connect.server import ServerOptions, ServerTarget
+from gangline.cli.connect.server import START_SERVER_HINT, ServerOptions, ServerTarget
 from gangline.cli.exit_codes import CANCELLED, FAILED, NOT_FOUND, SUCCEEDED, UNFINISHED
 from gangline.cli.flags.commands import cli_command, completed_by
 from gangline.cli.flags.durations import DURATION
@@ -168,7 +168,7 @@ def _standstill_text(body: JSON) -> str:
     if is_finished(body):
         return NOT_MET_TEXT
     state = f"is {job_state(body)}, and stays so" if replica_specs(body) else "does not change"
-    return with_own_command(f"{state} while no server is running; start one: gangline up --detach")
+    return with_own_command(f"{state} while no server is running; {START_SERVER_HINT}")
 
 
 def _print_outcome(name: str, text: str, code: int) -> None:

@@ -29,11 +29,6 @@ user's kubeconfig with that name wins."""
 
 
 START_SERVER_HINT = "start a server on this machine: gangline up --detach"
-NO_SERVER = """no cluster is configured, and nothing has run on this machine yet
-  run a job here:          gangline run --nproc 2 -- python train.py
-  or see one:              gangline demo
-  a server that stays:     gangline up --detach
-  a cluster:               pass --kubeconfig FILE, or set KUBECONFIG"""
 
 
 class ServerOptions(NamedTuple):
@@ -138,7 +133,13 @@ def _local_fallback(options: ServerOptions, environ: Mapping[str, str], home: Pa
         namespace = "" if options.all_namespaces else connection.namespace
         return ServerTarget(connection, namespace, flag_namespace=options.namespace or "", archive=archive)
     if unconfigured:
-        raise NoServer(NO_SERVER) from None
+        raise NoServer(
+            "no cluster is configured, and nothing has run on this machine yet\n"
+            "  run a job here:       gangline run --nproc 2 -- python train.py\n"
+            "  or see one:           gangline demo\n"
+            "  a server that stays:  gangline up --detach\n"
+            "  a cluster:            pass --kubeconfig FILE, or set KUBECONFIG"
+        ) from None
     raise error
 
 

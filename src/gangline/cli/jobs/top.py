@@ -32,8 +32,8 @@ CLEAR_SCREEN = "\x1b[H\x1b[2J"
 
 @cli_command()
 @click.argument("job", required=False, shell_complete=completed_by("jobs"))
-@click.option("-w", "--watch", is_flag=True, help="Refresh until interrupted, with a curve of the CPU used.")
-@click.option("--no-headers", is_flag=True, help="No titles above the columns.")
+@click.option("-w", "--watch", is_flag=True, help="Refresh until interrupted, with a curve of the CPU use.")
+@click.option("--no-headers", is_flag=True, help="Leave out the column titles.")
 @server_options_all
 def top(job: str | None, watch: bool, no_headers: bool, server: ServerOptions) -> int:
     r"""Show the CPU and memory that the replicas of jobs use; without any server, those of this machine.
@@ -45,7 +45,7 @@ def top(job: str | None, watch: bool, no_headers: bool, server: ServerOptions) -
 
     Jobs on this machine are measured for half a second; in a cluster, metrics-server is queried.
 
-    Exit codes: 0; 1 there are no measurements; 102 no such job.
+    Exit codes: 0 printed; 1 there are no measurements; 102 no such job.
     """
 
     async def work(client: Client, target: ServerTarget) -> None:
@@ -77,8 +77,9 @@ def top(job: str | None, watch: bool, no_headers: bool, server: ServerOptions) -
     if target.archive is None:
         return run_blocking_at(target, server, work, missing=NOT_FOUND)
     if job:
-        left = f"what is left of one that ended: gangline describe {job}"
-        raise InputError(f"{job}: no job is running on this machine; {left}")
+        raise InputError(
+            f"{job}: no job is running on this machine; what is left of one that ended: gangline describe {job}"
+        )
     return _show_machine(watch=watch, headers=not no_headers)
 
 

@@ -57,7 +57,9 @@ UNREACHABLE_REMEDY = "choose another cluster with --context, or this machine wit
 
 
 @cli_command()
-@click.option("-o", "--output", "form", type=click.Choice(["", "json"]), default="", help="json: for programs.")
+@click.option(
+    "-o", "--output", "form", type=click.Choice(["", "json"]), default="", metavar="[json]", help="json: for programs."
+)
 @server_options
 def doctor(form: str, server: ServerOptions) -> int:
     r"""Check whether jobs can run: this machine, and the cluster or control plane that commands talk to.

@@ -1,5 +1,6 @@
 """What a run leaves: its story is read with the usual verbs when no server runs."""
 
+import json
 import os
 import re
 import signal
@@ -190,10 +191,22 @@ def test_verbs_that_write_or_need_something_alive_are_refused(verb: Verb, place:
     refusal = f"error: {READ_ONLY_ERROR}\n"
     for words in (("delete", "bad"), ("apply", "-f", str(place / "bad.yaml"))):
         assert verb(*words) == Done(1, "", LEFT + refusal)
-    for word in ("top", "doctor"):
-        done = verb(word)
-        assert (done.code, done.out) == (1, "")
-        assert done.err.startswith("error: no server is running; ")
+    done = verb("drill", "bad", "--kill")
+    assert (done.code, done.out) == (1, "")
+    assert "error: no job is running on this machine; " in done.err
+
+
+def test_without_a_server_top_and_doctor_are_about_this_machine(verb: Verb) -> None:
+    done = verb("top")
+    assert (done.code, [line.split()[0] for line in done.out.splitlines()][:4]) == (
+        0,
+        ["RESOURCE", "cpu", "memory", "disk"],
+    )
+    done = verb("top", "bad")
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith("error: bad: no job is running on this machine; ")
+    results = json.loads(verb("doctor", "-o", "json").out)
+    assert {"python", "packages", "disk", "ports", "server"} <= {result["check"] for result in results}
 
 
 def test_what_is_not_there_is_not_found(verb: Verb) -> None:

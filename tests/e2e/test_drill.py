@@ -379,6 +379,23 @@ def test_a_run_in_another_terminal_is_found_and_drilled(tmp_path: Path) -> None:
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
+def test_without_a_job_the_demo_job_is_started_drilled_and_stopped(tmp_path: Path) -> None:
+    (tmp_path / "tmp").mkdir()
+    env = {
+        **os.environ,
+        "GANGLINE_HOME": str(tmp_path / "home"),
+        "TMPDIR": str(tmp_path / "tmp"),
+        "KUBECONFIG": "",
+        "HOME": str(tmp_path),
+    }
+    done = gangline("drill", "--kill", "worker-1", "--hold", "300ms", "-o", "json", env=env)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert (report["job"], report["verdict"], report["replicas"]) == ("linear", "survived", ["worker-1"])
+    assert done.stderr.startswith("no job is named; starting the demo job, tfjob/linear\n")
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
 def test_who_deletes_the_job_of_a_run_ends_it_with_103_and_those_who_watched_it(tmp_path: Path) -> None:
     (tmp_path / "tmp").mkdir()
     env = {

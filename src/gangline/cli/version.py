@@ -11,18 +11,18 @@ from gangline.kube.client import Client
 
 
 @cli_command()
-@click.option("--client", "alone", is_flag=True, help="Print only the version of gangline, without a server.")
-@click.option("-o", "--output", type=click.Choice(["json"]), help="For programs.")
+@click.option("--client", "alone", is_flag=True, help="Print only the version of gangline; ask no server.")
+@click.option("-o", "--output", type=click.Choice(["json"]), help="json: for programs.")
 @server_options
 def version(alone: bool, output: str | None, server: ServerOptions) -> int:
     r"""Print the versions of gangline and of the Kubernetes server it talks to, if there is one.
 
     \b
       gangline version
-      gangline version --client
+      gangline version --client              without asking a server
       gangline version --context prod -o json
 
-    Exit codes: 0; 1 the configured server does not answer.
+    Exit codes: 0 printed; 1 the configured server does not answer.
     """
     versions = {"gangline": __version__}
     code = 0 if alone else _query_server(server, versions)

@@ -46,9 +46,9 @@ CONNECTION_OPTIONS = (
     click.option(
         "--kubeconfig",
         metavar="FILE",
-        help="Kubeconfig to use instead of KUBECONFIG and ~/.kube/config; without any, the pod's service account.",
+        help="Kubeconfig file that names the cluster.  [default: KUBECONFIG, ~/.kube/config, or the pod's service account]",
     ),
-    click.option("--context", metavar="NAME", help="Context of the kubeconfig to use."),
+    click.option("--context", metavar="NAME", help="Context of the kubeconfig to use.  [default: the current one]"),
 )
 """Which server a process of its own acts on."""
 

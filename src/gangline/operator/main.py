@@ -38,8 +38,8 @@ GENERAL_OPTIONS = (
     value_option(
         "--namespace",
         "",
-        "Serve the jobs of this namespace alone, with rights in it alone; by default all. Also as variable "
-        "KUBEFLOW_NAMESPACE.",
+        "Serve only the jobs of this namespace, with permissions in it only; also by the variable KUBEFLOW_NAMESPACE.  "
+        "[default: all]",
         envvar="KUBEFLOW_NAMESPACE",
         metavar="NAME",
     ),
@@ -50,47 +50,49 @@ GENERAL_OPTIONS = (
         type=click.IntRange(min=1),
         default=16,
         show_default=True,
-        help="Jobs of each kind that are reconciled at the same time.",
+        help="How many jobs of each kind are reconciled at the same time.",
     ),
     choice_option(
         "--services",
         ["per-replica", "per-job"],
-        "Headless services: one for each replica, or one for each job, which needs far fewer objects.",
+        "Create a headless service for each replica, or one for each job, which needs far fewer objects.",
     ),
-    go_flag(
-        "--legacy-labels", "Label pods also as the operators before 1.4 did: the SDKs of their time find pods by that."
-    ),
+    go_flag("--legacy-labels", "Add the labels of training operators before 1.4, by which old SDKs find pods."),
     value_option(
         "--qps",
         0.0,
-        "Most requests per second to the API server; 0 leaves it to the server to slow us down.",
+        "Most requests per second to the API server; 0: no limit but the server's own.",
         type=click.FloatRange(min=0),
     ),
     value_option(
-        "--burst", 0, "With --qps: most requests at once; 0 is as many as in a second.", type=click.IntRange(min=0)
+        "--burst", 0, "Most requests at once, with --qps; 0: as many as in a second.", type=click.IntRange(min=0)
     ),
-    go_flag("--leader-elect", "Act only while holding a Lease, so that of several operators one acts."),
+    go_flag("--leader-elect", "Run as one of several replicas, of which only the one that holds a Lease acts."),
     value_option(
         "--leader-election-id", "1ca428e5.training-operator.kubeflow.org", "Name of that Lease.", metavar="NAME"
     ),
     value_option(
         "--leader-election-namespace",
         "",
-        "Namespace of that Lease; by default the one served, or the operator's own.",
+        "Namespace of that Lease.  [default: the one served, or the operator's own]",
         metavar="NAME",
     ),
-    go_flag("--take-over", "Act even if another operator for these jobs is detected."),
-    go_flag("--install-crds", "Bring the definitions of the kinds on the server to this version first."),
-    value_option("--metrics-bind-address", ":8080", "Where /metrics is; 0 is nowhere.", metavar="ADDRESS"),
+    go_flag("--take-over", "Start although another operator for these jobs is running."),
+    go_flag("--install-crds", "Install or update the CRDs of the job kinds first."),
+    value_option("--metrics-bind-address", ":8080", "Address on which /metrics is served; 0: none.", metavar="ADDRESS"),
     value_option(
-        "--health-probe-bind-address", ":8081", "Where /healthz and /readyz are; 0 is nowhere.", metavar="ADDRESS"
+        "--health-probe-bind-address",
+        ":8081",
+        "Address on which /healthz and /readyz are served; 0: none.",
+        metavar="ADDRESS",
     ),
-    seconds_option("--grace", 10.0, "How long running reconciles may take to finish when the operator stops."),
+    seconds_option("--grace", 10.0, "How long work in progress may take to finish when the operator stops."),
     value_option(
         "--gang-scheduler-name",
         "",
-        "Gang scheduling: gangline, volcano, kubernetes, or the name under which scheduler-plugins run; off when "
-        "empty or none. Several by commas: the first for all jobs, the others for jobs that ask for them.",
+        "Start jobs as gangs with this scheduler: gangline, volcano, kubernetes, or the name of a scheduler-plugins "
+        "scheduler; several with commas: the first is for all jobs, the others for jobs that name them.  "
+        "[default: none]",
         metavar="NAME",
     ),
     go_flag(
@@ -99,7 +101,7 @@ GENERAL_OPTIONS = (
         default=True,
     ),
     choice_option(
-        "--log-format", ["auto", "text", "json"], "How log lines look; auto is text on a terminal, else JSON."
+        "--log-format", ["auto", "text", "json"], "Format of log lines; auto is text on a terminal, else JSON."
     ),
     click.option(
         "--log-level",
@@ -108,7 +110,7 @@ GENERAL_OPTIONS = (
         default="info",
         show_default=True,
         metavar="LEVEL",
-        help="Least level to log: debug, info, warn, error, or a number, of which every one above 0 is debug.",
+        help="Lowest level to log: debug, info, warn, error; a number above 0 is debug.",
     ),
     click.option(
         "--zap-encoder",
@@ -123,30 +125,30 @@ BUILTIN_KIND_OPTIONS = (
         "kinds",
         multiple=True,
         metavar="KIND",
-        help="Serve this kind; may be given several times; by default all six.",
+        help="Serve only this kind; may be repeated.  [default: all six]",
     ),
     value_option(
         "--pytorch-init-container-image",
         "alpine:3.10",
-        "Image with which PyTorch workers wait for their master; empty: they do not.",
+        "Image of the init container in which PyTorch workers wait for their master; empty: no such container.",
         metavar="IMAGE",
     ),
     value_option(
         "--pytorch-init-container-template-file",
         "/etc/config/initContainer.yaml",
-        "Template of that container; the default file need not exist.",
+        "Template of that init container; the default file need not exist.",
         metavar="FILE",
     ),
     value_option(
         "--pytorch-init-container-max-tries",
         100,
-        "How often that container looks for the master.",
+        "How often that init container looks for the master before it gives up.",
         type=click.IntRange(min=1),
     ),
     value_option(
         "--mpi-kubectl-delivery-image",
         "kubeflow/kubectl-delivery:latest",
-        "Image that brings kubectl to MPI launchers; empty: no such container.",
+        "Image of the init container that brings kubectl to MPI launchers; empty: no such container.",
         metavar="IMAGE",
     ),
 )
@@ -166,18 +168,18 @@ _CUSTOM_OPERATOR_FLAGS: Mapping[str, Any] = {
 @accept_ignored_flags
 @click.pass_context
 def operator(context: click.Context, /, **flags: Any) -> int:
-    r"""Run the training jobs of a cluster, until interrupted.
+    r"""Run the training operator for a cluster: it creates the pods of jobs and restarts them, until interrupted.
 
     \b
-      gangline crds | kubectl apply -f - && gangline operator
+      gangline crds | kubectl apply -f - && gangline operator           try it from your machine
       gangline operator --context prod --namespace team-a
-      gangline operator --leader-elect --gang-scheduler-name gangline
+      gangline operator --leader-elect --gang-scheduler-name gangline   as in a Deployment (docs/operator.md)
 
-    The flags of the Kubeflow training operator are taken as they are. Those of its webhooks, and of its logging
+    It replaces the Kubeflow training operator v1 and accepts its flags; those of its webhooks, and of its logging
     beyond level and format, do nothing.
 
-    Environment: KUBECONFIG, KUBEFLOW_NAMESPACE; CUSTOM_CLUSTER_DOMAIN, the cluster's domain in TF_CONFIG; POD_NAME,
-    by which an operator whose pod has another host name knows itself.
+    Variables: KUBECONFIG; KUBEFLOW_NAMESPACE as --namespace; CUSTOM_CLUSTER_DOMAIN, the domain of the cluster in
+    TF_CONFIG; POD_NAME, the name of the operator's pod if that is not its host name.
 
     Exit codes: 0 interrupted; 1 an error.
     """

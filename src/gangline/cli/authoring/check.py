@@ -11,21 +11,35 @@ from gangline.cli.manifests.files import STDIN, file_text, files_in
 
 @cli_command()
 @click.argument("files", nargs=-1, metavar="FILE...", type=click.Path())
-@click.option("-f", "--filename", "more", multiple=True, metavar="FILE", help="A file or folder; - is stdin.")
-@click.option("-R", "--recursive", is_flag=True, help="Read subfolders, too.")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to print.")
+@click.option(
+    "-f",
+    "--filename",
+    "more",
+    multiple=True,
+    metavar="FILE",
+    help="A file or folder to read; - is standard input; may be repeated.",
+)
+@click.option("-R", "--recursive", is_flag=True, help="Read the files in subfolders, too.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="text for people, json for editors.",
+)
 def check(files: tuple[str, ...], more: tuple[str, ...], recursive: bool, output: str) -> int:
-    r"""Find mistakes in files of training jobs, without a server.
-
-    Each is printed with file, line, field, and what to write: wrong types, unknown fields, everything in a job or its
-    pods that an API server with our CRDs would refuse, and what could never run. Objects of other kinds are not
-    checked.
+    r"""Find mistakes in job files. Needs no cluster.
 
     \b
       gangline check job.yaml
-      gangline check -R jobs/ -o json
+      gangline check -R jobs/              all files of a folder
+      gangline check job.yaml -o json      for editors
 
-    Exit codes: 0 no mistakes, 1 mistakes.
+    Each mistake is printed with its file, line and field, and with what to write instead: wrong types, unknown fields,
+    everything that a server would refuse, and jobs that could never run. Objects that are no jobs are not checked.
+
+    Exit codes: 0 no mistakes; 1 mistakes.
     """
     # Imported here: schemas and their rules load slowly.
     from gangline.cli.manifests.lint import check_text, findings_json

@@ -16,23 +16,27 @@ from gangline.cli.flags.commands import cli_command
     type=click.Choice(["trainjob"]),
     default="trainjob",
     show_default=True,
-    help="The kind to convert to.",
+    help="Kind to convert to.",
 )
 @click.option(
-    "--runtime", default="", metavar="NAME", help="The runtime to refer to instead of the framework's default."
+    "--runtime",
+    default="",
+    metavar="NAME",
+    help="Name of the TrainingRuntime to use.  [default: that of the framework]",
 )
-@click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
+@click.option(
+    "-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True, help="Form of the output."
+)
 def convert(files: tuple[Path, ...], target: str, runtime: str, output: str) -> int:
-    r"""Print the jobs in files as TrainJobs of Kubeflow Trainer v2.
-
-    Fields that a TrainJob does not have are listed on stderr, one line each, with where to set them instead. A job
-    that a TrainJob cannot express is refused.
+    r"""Convert job files to TrainJobs of Kubeflow Trainer v2, and print them.
 
     \b
       gangline convert pytorchjob.yaml | kubectl apply -f -
       gangline convert tfjob.yaml --runtime my-tensorflow
 
-    Exit codes: 0; 1 an error, such as a job that a TrainJob cannot express.
+    Fields that a TrainJob does not have are listed on standard error, with where to set them instead.
+
+    Exit codes: 0 converted; 1 an error, such as a job that a TrainJob cannot express.
     """
     import json
 

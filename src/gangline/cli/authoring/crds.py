@@ -28,24 +28,31 @@ _UNFOLDED_DEPTH = 1000
 
 
 @cli_command()
-@click.option("--described", is_flag=True, help="With descriptions, for kubectl explain. Needs apply --server-side.")
+@click.option(
+    "--described",
+    is_flag=True,
+    help="Include descriptions of all fields, for kubectl explain; apply them with --server-side.",
+)
 @click.option(
     "--kind",
     "kinds",
     multiple=True,
     metavar="KIND",
     type=click.Choice(_KIND_NAMES, case_sensitive=False),
-    help=f"Only this kind; repeatable. One of {', '.join(_KIND_NAMES)}.",
+    help=f"Print only this kind; may be repeated: {', '.join(_KIND_NAMES)}.  [default: all]",
 )
-@click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
+@click.option(
+    "-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True, help="Form of the output."
+)
 def crds(described: bool, kinds: tuple[str, ...], output: str) -> None:
-    r"""Print the custom resource definitions of the training jobs, PodGroups and Queues.
+    r"""Print the definitions (CRDs) that a cluster needs for training jobs.
 
     \b
-      gangline crds | kubectl apply -f -
-      gangline crds --described | kubectl apply --server-side -f -
+      gangline crds | kubectl apply -f -                                    install or update them
+      gangline crds --kind PyTorchJob | kubectl apply -f -                  one of them
+      gangline crds --described | kubectl apply --server-side -f -          with descriptions
 
-    Exit codes: 0; 1 an unknown kind.
+    Exit codes: 0 printed; 1 an unknown kind.
     """
     # Imported here: no other command needs them.
     from gangline.schema.crds.gang_crds import GANG_RESOURCES, gang_crd
@@ -102,17 +109,23 @@ def _fold(node: yaml.Node, depth: int, deepest: int) -> int:
 
 @cli_command()
 @click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
-@click.option("--described", is_flag=True, help="With descriptions, for kubectl explain. Needs apply --server-side.")
-@click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
+@click.option(
+    "--described",
+    is_flag=True,
+    help="Include descriptions of all fields, for kubectl explain; apply them with --server-side.",
+)
+@click.option(
+    "-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True, help="Form of the output."
+)
 def crd(file: Path, described: bool, output: str) -> None:
-    r"""Print the custom resource definitions of the job kinds in a Python file.
-
-    Every `JobKind` at the top level of the file gets one. The file is executed, but not as the main program.
+    r"""Print the definitions (CRDs) of the job kinds in the Python file of your own operator.
 
     \b
       gangline crd relay_operator.py | kubectl apply -f -
 
-    Exit codes: 0; 1 an error in the file.
+    The file is imported, and every `JobKind` at its top level gets a definition. See docs/custom-operators.md.
+
+    Exit codes: 0 printed; 1 an error in the file.
     """
     from gangline.schema.crds.job_crds import crd as definition
 

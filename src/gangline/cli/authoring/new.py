@@ -29,20 +29,27 @@ def new() -> None:
 
 @new.command(cls=CliCommand)
 @click.argument("name", metavar="NAME")
-@click.option("--group", default="example.com", show_default=True, metavar="DOMAIN", help="Its API group.")
 @click.option(
-    "--into", type=click.Path(path_type=Path), metavar="FOLDER", help="Where to write it; by default ./NAME-operator."
+    "--group",
+    default="example.com",
+    show_default=True,
+    metavar="DOMAIN",
+    help="API group of the new kind: a domain of yours.",
+)
+@click.option(
+    "--into", type=click.Path(path_type=Path), metavar="FOLDER", help="Folder to write to.  [default: ./NAME-operator]"
 )
 def operator(name: str, group: str, into: Path | None) -> None:
-    r"""Write an operator for a new kind of job, with a job, tests and a manifest.
-
-    It works as written: a coordinator and members that pass a number around. Change the wiring to your framework's.
+    r"""Create an operator for a job kind of your own: code, an example job, tests and a manifest.
 
     \b
-      gangline new operator Spark
-      cd spark-operator && python -m pytest
+      gangline new operator Spark                   an operator for SparkJob, in spark-operator/
+      cd spark-operator && python -m pytest         its tests pass
 
-    Exit codes: 0; 1 an error, such as a folder that already exists.
+    It works as written: a coordinator and members that pass a number around. Replace that with what your framework
+    needs. See docs/custom-operators.md.
+
+    Exit codes: 0 created; 1 an error, such as a folder that already exists.
     """
     word = name.removesuffix("Job")
     if not _KIND_NAME.fullmatch(word):

@@ -13,16 +13,18 @@ SHELLS = ("bash", "zsh", "fish", "powershell")
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    r"""Print the completion script of a shell, for commands, options, namespaces, contexts and job names.
+    r"""Print a shell script that enables tab completion.
 
     \b
-      source <(gangline completion bash)                                   now
+      source <(gangline completion bash)                                   in this shell
       gangline completion bash > ~/.local/share/bash-completion/completions/gangline
       gangline completion zsh > "${fpath[1]}/_gangline"
       gangline completion fish > ~/.config/fish/completions/gangline.fish
       gangline completion powershell | Out-String | Invoke-Expression      a line for $PROFILE
 
-    Exit codes: 0; 1 an unknown shell.
+    Commands, options, namespaces, contexts and the names of jobs are completed.
+
+    Exit codes: 0 printed; 1 an unknown shell.
     """
     # The import registers PowerShell; click has the other three itself.
     import gangline.cli.completion.powershell  # noqa: F401

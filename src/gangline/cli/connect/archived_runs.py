@@ -11,13 +11,14 @@ from gangline.api.kubeflow.training import JobKind
 from gangline.api.meta import JSON
 from gangline.base.clock import SystemClock
 from gangline.base.errors import InputError
+from gangline.cli.connect.server import START_SERVER_HINT
 from gangline.kube.transport.api import Request, Response, ResponseStream, Transport
 from gangline.kube.transport.http import HttpTransport
 from gangline.local.archive.server import archive_plane
 from gangline.local.home import PlaneHome
 from gangline.schema.crds.job_crds import crd
 
-READ_ONLY_ERROR = "no server is running, and the archive is read-only; start a server: gangline up --detach"
+READ_ONLY_ERROR = f"no server is running, and what ended runs left cannot be changed; {START_SERVER_HINT}"
 
 
 @asynccontextmanager

@@ -41,7 +41,7 @@ def run_blocking(
     try:
         target = find_server(server)
         if alive and target.archive is not None:
-            raise ConfigError(f"no server is running; pass --kubeconfig, {START_SERVER_HINT}")
+            raise ConfigError(f"no server is running; {START_SERVER_HINT}, or pass --kubeconfig FILE")
     except GanglineError as error:
         return print_error(error, failed=failed)
     return run_blocking_at(target, server, work, missing=missing, failed=failed)

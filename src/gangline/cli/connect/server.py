@@ -26,7 +26,9 @@ FIELD_MANAGER = "gangline-cli"
 LOCAL_CONTEXT = "gangline"
 """The context of this machine, as its plane's kubeconfig calls it. It works without a kubeconfig, too; a context of the
 user's kubeconfig with that name wins."""
-START_SERVER_HINT = "or start a server on this machine: gangline up --detach"
+
+
+START_SERVER_HINT = "start a server on this machine: gangline up --detach"
 
 
 class ServerOptions(NamedTuple):
@@ -131,7 +133,13 @@ def _local_fallback(options: ServerOptions, environ: Mapping[str, str], home: Pa
         namespace = "" if options.all_namespaces else connection.namespace
         return ServerTarget(connection, namespace, flag_namespace=options.namespace or "", archive=archive)
     if unconfigured:
-        raise NoServer(f"{error}, {START_SERVER_HINT}") from None
+        raise NoServer(
+            "no cluster is configured, and nothing has run on this machine yet\n"
+            "  run a job here:       gangline run --nproc 2 -- python train.py\n"
+            "  or see one:           gangline demo\n"
+            "  a server that stays:  gangline up --detach\n"
+            "  a cluster:            pass --kubeconfig FILE, or set KUBECONFIG"
+        ) from None
     raise error
 
 

@@ -1,5 +1,6 @@
 """`gangline drill`: injects a fault into a job, and tells whether the training survives it."""
 
+import asyncio
 import uuid
 from collections.abc import Callable
 from datetime import timedelta
@@ -10,9 +11,11 @@ from gangline.api.drill import FaultKind, FaultRequest
 from gangline.base.clock import SystemClock
 from gangline.base.errors import InputError
 from gangline.base.options import F
+from gangline.cli.cleanup.processes import cancel_on_interrupt
 from gangline.cli.connect.run_work import run_async
 from gangline.cli.connect.server import ServerOptions, ServerTarget
 from gangline.cli.drill.run import DrillRunner, server_for_job
+from gangline.cli.errors import single_error
 from gangline.cli.exit_codes import NOT_FOUND
 from gangline.cli.flags.commands import cli_command, completed_by
 from gangline.cli.flags.durations import DURATION, duration_option
@@ -31,24 +34,31 @@ def _fault_option(name: str, text: str) -> Callable[[F], F]:
 
 
 @cli_command()
-@click.argument("job", required=False, metavar="JOB", shell_complete=completed_by("jobs"))
-@_fault_option("--kill", "Kill its processes (SIGKILL).")
-@_fault_option("--oom", "Have its node kill it as out of memory (OOMKilled).")
-@_fault_option("--port", "Kill it, and take its port before it starts again.")
-@_fault_option("--disk", "Fill its emptyDir that has a sizeLimit; without one, evict it as for a full disk.")
-@_fault_option("--node-lost", "Lose its node for a while; without a name, the replicas of one node.")
-@click.option("--slow", type=DURATION, metavar="PAUSE", help="Stop its processes for PAUSE, again and again.")
-@click.option("--replica", "chosen", metavar="REPLICA", help="The replica to slow down; by default the last worker.")
+@click.argument("job", required=False, metavar="[JOB]", shell_complete=completed_by("jobs"))
+@_fault_option("--kill", "Kill the processes of a replica (SIGKILL); without a name, of the last worker.")
+@_fault_option("--oom", "Have the node kill a replica as out of memory (OOMKilled).")
+@_fault_option("--port", "Kill a replica, and take its port before it starts again.")
+@_fault_option(
+    "--disk", "Fill the emptyDir volume of a replica; without one with a sizeLimit, evict it as for a full disk."
+)
+@_fault_option("--node-lost", "Lose the node of a replica for a while; without a name, all replicas of one node.")
+@click.option(
+    "--slow",
+    type=DURATION,
+    metavar="PAUSE",
+    help="Stop the processes of a replica for PAUSE, such as 200ms, again and again.",
+)
+@click.option("--replica", "chosen", metavar="REPLICA", help="The replica for --slow.  [default: the last worker]")
 @click.option(
     "--for",
     "lasts",
     type=DURATION,
     metavar="DURATION",
-    help="The duration of --port (30s by default), --node-lost and --slow (10s).",
+    help="How long --port, --node-lost and --slow last.  [default: 30s for --port, else 10s]",
 )
-@duration_option("--hold", "5s", "The job has survived once all replicas run for this time.")
-@duration_option("--timeout", "2m", "Give up after this time (exit code 101).")
-@click.option("-o", "--output", type=click.Choice(["json"]), help="Print the outcome as JSON.")
+@duration_option("--hold", "5s", "How long all replicas must run again before the job counts as recovered.")
+@duration_option("--timeout", "2m", "Stop watching after this time (exit code 101).")
+@click.option("-o", "--output", type=click.Choice(["json"]), help="json: print the outcome for programs.")
 @server_options
 def drill(
     job: str | None,
@@ -65,18 +75,22 @@ def drill(
     output: str | None,
     server: ServerOptions,
 ) -> int:
-    r"""Inject a fault into a job on this machine, and tell whether the training survives it.
-
-    The job may run on the plane of `gangline up`, or in a `gangline run` in another terminal. The faults are real:
-    processes die, ports are taken, volumes fill up. Only gangline's own node injects faults, so a cluster is safe.
+    r"""Break a running job on purpose, and report whether the training recovers.
 
     \b
-      gangline drill linear --kill worker-1
-      gangline drill linear --oom                     the last worker
-      gangline drill linear --node-lost --for 20s
+      gangline drill                                  start the demo job and kill one of its workers
+      gangline drill linear --kill worker-1           kill a replica of the job "linear"
+      gangline drill linear --oom                     its last worker runs out of memory
+      gangline drill linear --node-lost --for 20s     its node is lost for 20 seconds
       gangline drill linear --slow 200ms --replica worker-2
 
-    Exit codes: 0 survived; 100 the job failed; 101 not clear within --timeout; 102 no such job; 103 the job was
+    The job runs on this machine: in a `gangline run` in another terminal, or on the plane of `gangline up`. Without
+    JOB, the demo job is started and stopped again. The faults are real: processes die, ports are taken, volumes fill
+    up. Clusters are safe: only gangline's own node injects faults.
+
+    A job has survived when all of its replicas have been running again for --hold, or when it has succeeded.
+
+    Exit codes: 0 survived; 100 the job failed; 101 undecided after --timeout; 102 no such job; 103 the job was
     deleted; 1 an error, and nothing was done.
     """
     named_faults = {
@@ -88,11 +102,10 @@ def drill(
     }
     faults = [(fault, replica) for fault, replica in named_faults.items() if replica is not None]
     faults += [(FaultKind.SLOW, "")] if slow is not None else []
+    if job is None and not faults:
+        faults = [(FaultKind.KILL, "")]
     if len(faults) != 1:
         raise InputError(CHOOSE_ONE_FAULT)
-    if job is None:
-        # click took the name of the job for that of a replica.
-        raise InputError("name the job before the fault: gangline drill JOB --kill worker-1")
     fault, replica = faults[0]
     duration = lasts or (PORT_FAULT_DURATION if fault is FaultKind.PORT else FAULT_DURATION)
     request = FaultRequest(
@@ -104,11 +117,38 @@ def drill(
     if fault is FaultKind.SLOW and request.pause <= 0:
         raise InputError("--slow: write how long it is to stand still each time, such as 200ms")
 
+    if job is None:
+        return _drill_demo(request, replica or chosen or "", hold, timeout, as_json=output == "json")
+
     async def work(client: Client, target: ServerTarget) -> int:
         if target.archive is not None:
-            raise InputError("no plane runs on this machine; start the job with gangline run or gangline up")
+            raise InputError(
+                f"no job is running on this machine; start {job} with gangline run in another terminal, "
+                "or drill the demo job: gangline drill"
+            )
         runner = DrillRunner(client, SystemClock(), hold, timeout, as_json=output == "json")
         server_job = await find_job(client, target.object_namespace, job)
         return await runner.run(server_job, request, replica or chosen or "")
 
     return run_async(server_for_job(server, job), work, missing=NOT_FOUND)
+
+
+def _drill_demo(request: FaultRequest, replica: str, hold: timedelta, timeout: timedelta, *, as_json: bool) -> int:
+    """Start the demo job on this machine, drill it, and stop it."""
+    from gangline.cli.drill.demo_job import check_demo_replica, read_demo_job, running_demo_job
+
+    demo_job = read_demo_job()
+    check_demo_replica(demo_job, replica)
+    clock = SystemClock()
+
+    async def work() -> int:
+        click.echo(f"no job is named; starting the demo job, {demo_job.display_name}", err=True)
+        with cancel_on_interrupt(lambda: None):
+            async with running_demo_job(demo_job, clock) as (client, job):
+                return await DrillRunner(client, clock, hold, timeout, as_json=as_json).run(job, request, replica)
+
+    try:
+        with single_error():
+            return asyncio.run(work())
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None

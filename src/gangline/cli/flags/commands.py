@@ -108,7 +108,7 @@ class CliCommand(HelpLayout):
             record = parameter.get_help_record(ctx)
             if record is not None and isinstance(parameter, click.Option):
                 (server if parameter.name in SERVER_OPTION_NAMES else own).append(record)
-        for title, records in (("Options", own), ("Which server", server)):
+        for title, records in (("Options", own), ("Which cluster", server)):
             if records:
                 with formatter.section(title):
                     formatter.write_dl(records)

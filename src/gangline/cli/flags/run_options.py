@@ -9,7 +9,7 @@ from gangline.base.options import F, value_option
 
 DEFAULT_RUNS_FOLDER = Path("runs")
 
-kind_option = value_option("--kind", "PyTorchJob", "The kind of job that is made from COMMAND.")
+kind_option = value_option("--kind", "PyTorchJob", "Kind of job to make from COMMAND.", metavar="KIND")
 
 
 def nproc_option(text: str) -> Callable[[F], F]:

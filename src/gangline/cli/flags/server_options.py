@@ -37,27 +37,40 @@ _NAMESPACE_OPTION = click.option(
     "-n",
     "--namespace",
     metavar="NAME",
-    help="Namespace; by default the one of the context.",
+    help="Namespace of the job.  [default: that of the context]",
     shell_complete=completed_by("namespaces"),
 )
 _ALL_NAMESPACES_OPTION = click.option(
-    "-A", "--all-namespaces", "all_namespaces", is_flag=True, help="Look in all namespaces."
+    "-A", "--all-namespaces", "all_namespaces", is_flag=True, help="Use all namespaces instead of one."
 )
 _CONNECTION_OPTIONS = (
-    click.option("--kubeconfig", metavar="FILE", help="Kubeconfig to use instead of KUBECONFIG."),
     click.option(
-        "--context", metavar="NAME", help="Context of the kubeconfig to use.", shell_complete=completed_by("contexts")
+        "--kubeconfig",
+        metavar="FILE",
+        help="Kubeconfig file that names the cluster.  [default: KUBECONFIG, or ~/.kube/config]",
     ),
-    click.option("--cluster", metavar="NAME", help="Cluster of the kubeconfig to use."),
-    click.option("--user", metavar="NAME", help="User of the kubeconfig to use."),
-    click.option("--as", "as_user", metavar="USER", help="User to impersonate."),
-    click.option("--as-group", "as_groups", metavar="GROUP", multiple=True, help="Group to impersonate; repeatable."),
-    click.option("--as-uid", "as_uid", metavar="UID", help="UID to impersonate."),
+    click.option(
+        "--context",
+        metavar="NAME",
+        help="Context to use: a cluster of the kubeconfig, or gangline for this machine.",
+        shell_complete=completed_by("contexts"),
+    ),
+    click.option("--cluster", metavar="NAME", help="Cluster of the kubeconfig to use instead of that of the context."),
+    click.option("--user", metavar="NAME", help="User of the kubeconfig to use instead of that of the context."),
+    click.option("--as", "as_user", metavar="USER", help="Act as this user (impersonation)."),
+    click.option(
+        "--as-group",
+        "as_groups",
+        metavar="GROUP",
+        multiple=True,
+        help="Act as a member of this group; may be repeated.",
+    ),
+    click.option("--as-uid", "as_uid", metavar="UID", help="Act as the user with this UID."),
     click.option(
         "--request-timeout",
         type=DURATION,
         metavar="DURATION",
-        help="How long one request may take; 0 is the default, a minute.",
+        help="How long one request may take, such as 30s.  [default: 1m]",
     ),
-    click.option("-v", "--verbose", count=True, help="Print which server is used; twice: log requests too."),
+    click.option("-v", "--verbose", count=True, help="Print which server is used; -vv also logs every request."),
 )

@@ -14,40 +14,61 @@ from gangline.cli.output import formats
 from gangline.cli.resources.replicas import JOB_NAME
 
 get_options = option_group(
-    click.option("-l", "--selector", default="", metavar="LABELS", help="Label selector: a=b,c!=d."),
-    click.option("--field-selector", default="", metavar="FIELDS", help="Field selector: metadata.name=x."),
-    click.option("-o", "--output", "form", default="", metavar="FORM", help=f"How to print: {formats.FORMAT_NAMES}."),
-    click.option("-w", "--watch", is_flag=True, help="After printing, watch for changes."),
-    click.option("--show-managed-fields", "managed", is_flag=True, help="Keep managedFields in JSON and YAML."),
-    click.option("--no-headers", is_flag=True, help="No titles above the columns."),
-    click.option("--show-labels", "labels", is_flag=True, help="All labels as the last column."),
-    click.option("--sort-by", default="", metavar="PATH", help="Sort by a field: .metadata.creationTimestamp."),
-    click.option("--ignore-not-found", is_flag=True, help="Exit 0 if a named object does not exist."),
+    click.option(
+        "-l",
+        "--selector",
+        default="",
+        metavar="LABELS",
+        help="List only objects with these labels, such as app=a,tier!=b.",
+    ),
+    click.option(
+        "--field-selector",
+        default="",
+        metavar="FIELDS",
+        help="List only objects with these fields, such as metadata.name=x.",
+    ),
+    click.option(
+        "-o",
+        "--output",
+        "form",
+        default="",
+        metavar="FORM",
+        help=f"Form of the output: {formats.FORMAT_NAMES.replace('|', ', ')}.  [default: a table]",
+    ),
+    click.option("-w", "--watch", is_flag=True, help="Keep printing changes until interrupted."),
+    click.option(
+        "--show-managed-fields", "managed", is_flag=True, help="Include metadata.managedFields in JSON and YAML."
+    ),
+    click.option("--no-headers", is_flag=True, help="Leave out the column titles."),
+    click.option("--show-labels", "labels", is_flag=True, help="Add a column with all labels."),
+    click.option("--sort-by", default="", metavar="PATH", help="Sort by a field, such as .metadata.creationTimestamp."),
+    click.option("--ignore-not-found", is_flag=True, help="Treat an object that does not exist as no error."),
 )
 """The options that select objects and their output format."""
 
 
 @cli_command()
 @click.argument(
-    "words", nargs=-1, metavar="KIND [NAME...] | KIND/NAME...", shell_complete=completed_by("kinds_and_jobs")
+    "words", nargs=-1, metavar="[KIND [NAME...] | KIND/NAME...]", shell_complete=completed_by("kinds_and_jobs")
 )
 @get_options
 @server_options_all
 def get(words: tuple[str, ...], server: ServerOptions, **params: Any) -> int:
-    r"""Print objects of any kind; all six kinds of training job are `jobs`, the default.
-
-    The table of jobs shows the state, the replicas that run or have finished, restarts, the queue, and the reason if
-    a job waits or fails. Other kinds look as in kubectl.
+    r"""List training jobs, or objects of any kind.
 
     \b
-      gangline get jobs -A                     every training job
-      gangline get jobs -w                     and every change
-      gangline get tfjob/linear -o yaml        the full object
+      gangline get                             the jobs of the namespace; the same as: gangline get jobs
+      gangline get jobs -A                     of all namespaces
+      gangline get jobs -w                     and every change, until interrupted
+      gangline get tfjob/linear -o yaml        one object in full
       gangline get pods -l training.kubeflow.org/job-name=linear
       gangline get jobs -o custom-columns=NAME:.metadata.name,STATE:.status.conditions[-1:].type
       gangline get jobs -o jsonpath='{.items[*].metadata.name}' --sort-by .metadata.creationTimestamp
 
-    Exit codes: 0, or 1 if a named object does not exist.
+    `jobs` are all six kinds: TFJob, PyTorchJob, JAXJob, MPIJob, XGBoostJob, PaddleJob. READY counts the replicas that
+    are ready or have succeeded; REASON says why a job waits or failed. Other kinds look as in kubectl.
+
+    Exit codes: 0 printed; 1 an error, such as an object that does not exist.
     """
     return run_get(words or ("jobs",), server, get_flags(params))
 
@@ -62,12 +83,13 @@ def get_flags(params: dict[str, Any]) -> GetFlags:
 @get_options
 @server_options_all
 def list_(server: ServerOptions, **params: Any) -> int:
-    r"""Print the training jobs: the same as `gangline get jobs`.
+    r"""List training jobs: the same as `gangline get jobs`.
 
     \b
-      gangline list -A
+      gangline list
+      gangline list -A          of all namespaces
 
-    Exit codes: 0, or 1 an error.
+    Exit codes: 0 printed; 1 an error.
     """
     return run_get(("jobs",), server, get_flags(params))
 
@@ -77,13 +99,13 @@ def list_(server: ServerOptions, **params: Any) -> int:
 @get_options
 @server_options_all
 def ps(job: str, server: ServerOptions, **params: Any) -> int:
-    r"""Print the replicas (pods) of a job, or of all jobs.
+    r"""List the replicas (pods) of a job, or of all jobs.
 
     \b
-      gangline ps
-      gangline ps linear -o wide
+      gangline ps                    of all jobs of the namespace
+      gangline ps linear -o wide     of one job, with nodes and addresses
 
-    Exit codes: 0, or 1 an error.
+    Exit codes: 0 printed; 1 an error.
     """
     flags = get_flags(params)
     label = f"{JOB_NAME}={job.rpartition('/')[2]}" if job else JOB_NAME

@@ -38,39 +38,62 @@ WriteObject = Callable[[Client, Resource[JSON], Key, JSON, ApplyFlags], Awaitabl
 
 _file_options = option_group(
     click.argument("files", nargs=-1, metavar="[FILE...]", type=click.Path()),
-    click.option("-f", "--filename", "more", multiple=True, metavar="FILE", help="A file or folder; - is stdin."),
-    click.option("-R", "--recursive", is_flag=True, help="Read subfolders, too."),
+    click.option(
+        "-f",
+        "--filename",
+        "more",
+        multiple=True,
+        metavar="FILE",
+        help="A file or folder to read; - is standard input; may be repeated.",
+    ),
+    click.option("-R", "--recursive", is_flag=True, help="Read the files in subfolders, too."),
     click.option(
         "--dry-run",
         type=click.Choice(["none", "client", "server"]),
         default="none",
-        help="client: send nothing; server: run all checks, store nothing.",
+        show_default=True,
+        help="client: only print what would be sent; server: let the server check it without storing it.",
     ),
-    click.option("-o", "--output", "form", default="", metavar="FORM", help="name, json, yaml, jsonpath=…"),
-    choice_option("--validate", ["strict", "warn", "ignore"], "How to treat fields that the server does not know."),
     click.option(
-        "--field-manager", "manager", default=FIELD_MANAGER, show_default=True, help="The owner of the fields written."
+        "-o",
+        "--output",
+        "form",
+        default="",
+        metavar="FORM",
+        help="Print the objects in this form: name, json, yaml or jsonpath=TEMPLATE.",
+    ),
+    choice_option(
+        "--validate",
+        ["strict", "warn", "ignore"],
+        "What to do about fields that the server does not know: refuse, warn, or ignore them.",
+    ),
+    click.option(
+        "--field-manager",
+        "manager",
+        default=FIELD_MANAGER,
+        show_default=True,
+        help="Name under which the server records who set the fields.",
     ),
 )
 
 
 @cli_command()
 @_file_options
-@click.option("--force-conflicts", "force", is_flag=True, help="Take over fields that another manager owns.")
-@click.option("--server-side", is_flag=True, hidden=True, help="Accepted for kubectl's sake; apply is always so.")
+@click.option("--force-conflicts", "force", is_flag=True, help="Also change fields that another tool has set.")
+@click.option("--server-side", is_flag=True, hidden=True, help="Accepted as in kubectl; apply is always server-side.")
 @server_options
 def apply(files: tuple[str, ...], more: tuple[str, ...], recursive: bool, server: ServerOptions, **params: Any) -> int:
-    r"""Create or update the objects in files (server-side apply).
-
-    Errors name the file and the line.
+    r"""Create or update the jobs and other objects in files.
 
     \b
       gangline apply -f job.yaml
       gangline submit job.yaml                      the same
-      gangline apply -R -f jobs/ --dry-run server
-      kustomize build . | gangline apply -f -
+      gangline apply -R -f jobs/ --dry-run server   let the server check a folder, change nothing
+      kustomize build . | gangline apply -f -       from standard input
 
-    Exit codes: 0, or 1 if an object was refused.
+    Objects that exist are updated (server-side apply). An error names the file and the line.
+
+    Exit codes: 0 done; 1 an object was refused.
     """
     params.pop("server_side")
     return _write_files(files + more, recursive, server, _apply_flags(params), _apply_object)
@@ -80,12 +103,14 @@ def apply(files: tuple[str, ...], more: tuple[str, ...], recursive: bool, server
 @_file_options
 @server_options
 def create(files: tuple[str, ...], more: tuple[str, ...], recursive: bool, server: ServerOptions, **params: Any) -> int:
-    r"""Create the objects in files. An object that already exists is an error; generateName works.
+    r"""Create the jobs and other objects in files; one that exists already is an error.
 
     \b
       gangline create -f job.yaml
 
-    Exit codes: 0, or 1 if an object was refused.
+    To update objects that exist, use `gangline apply`. A job with metadata.generateName gets a new name each time.
+
+    Exit codes: 0 done; 1 an object was refused.
     """
     return _write_files(files + more, recursive, server, _apply_flags(params), _create_object)
 

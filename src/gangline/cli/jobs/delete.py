@@ -63,43 +63,69 @@ class DeleteFlags(NamedTuple):
     "words", nargs=-1, metavar="[JOB... | KIND NAME... | KIND/NAME...]", shell_complete=completed_by("jobs")
 )
 @click.option(
-    "-f", "--filename", "files", multiple=True, metavar="FILE", help="Delete the objects in files; - is stdin."
+    "-f",
+    "--filename",
+    "files",
+    multiple=True,
+    metavar="FILE",
+    help="Delete the objects in a file or folder; - is standard input; may be repeated.",
 )
-@click.option("-R", "--recursive", is_flag=True, help="Read subfolders, too.")
-@click.option("-l", "--selector", default="", metavar="LABELS", help="All objects of a kind with these labels.")
-@click.option("--all", "all_of_kind", is_flag=True, help="All objects of a kind in the namespace.")
-@click.option("--grace-period", type=int, metavar="SECONDS", help="How long pods may take to terminate.")
-@click.option("--now", is_flag=True, help="The same as --grace-period 1.")
-@click.option("--force", is_flag=True, help="The same as --grace-period 0.")
+@click.option("-R", "--recursive", is_flag=True, help="Read the files in subfolders, too.")
+@click.option(
+    "-l",
+    "--selector",
+    default="",
+    metavar="LABELS",
+    help="Delete the objects of KIND with these labels, such as app=a,tier!=b.",
+)
+@click.option("--all", "all_of_kind", is_flag=True, help="Delete all objects of KIND in the namespace.")
+@click.option(
+    "--grace-period",
+    type=int,
+    metavar="SECONDS",
+    help="How long pods may take to end.  [default: what each pod asks for]",
+)
+@click.option("--now", is_flag=True, help="End pods within a second: the same as --grace-period 1.")
+@click.option("--force", is_flag=True, help="Kill pods at once: the same as --grace-period 0.")
 @choice_option(
-    "--cascade", ["background", "foreground", "orphan"], "How to treat dependent objects, such as a job's pods."
+    "--cascade",
+    ["background", "foreground", "orphan"],
+    "Delete a job's pods and services after the job, before it, or leave them (orphan).",
 )
-@click.option("--wait/--no-wait", default=True, help="Whether to wait until the objects no longer exist.")
-@click.option("--timeout", type=DURATION, default="0", metavar="DURATION", help="How long to wait; 0 means no limit.")
+@click.option("--wait/--no-wait", default=True, help="Return when the objects are gone, or at once.  [default: wait]")
+@click.option(
+    "--timeout", type=DURATION, default="0", metavar="DURATION", help="How long to wait for that.  [default: no limit]"
+)
 @click.option(
     "--dry-run",
     type=click.Choice(["none", "client", "server"]),
     default="none",
-    help="Only print what would be deleted.",
+    show_default=True,
+    help="client, server: only print what would be deleted.",
 )
-@click.option("--ignore-not-found", is_flag=True, help="Exit 0 when there is nothing to delete.")
-@click.option("-o", "--output", type=click.Choice(["", "name"]), default="", help="name: only names.")
+@click.option("--ignore-not-found", is_flag=True, help="Treat an object that does not exist as deleted.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["", "name"]),
+    default="",
+    metavar="[name]",
+    help="name: print only names, for scripts.",
+)
 @server_options_all
 def delete(
     words: tuple[str, ...], files: tuple[str, ...], recursive: bool, server: ServerOptions, **params: Any
 ) -> int:
     r"""Delete jobs with their pods and services, or objects of any kind.
 
-    A word without a kind is the name of a job of any kind.
-
     \b
-      gangline delete linear
+      gangline delete linear                        the job "linear", of whatever kind it is
       gangline delete tfjob/linear pytorchjob/bert
+      gangline delete jobs --all                    all jobs of the namespace
       gangline delete pods -l training.kubeflow.org/job-name=linear
-      gangline delete jobs --all
-      gangline delete -f job.yaml
+      gangline delete -f job.yaml                   what a file has created
 
-    Exit codes: 0, or 1 if an object did not exist.
+    Exit codes: 0 deleted; 1 an error, such as an object that does not exist.
     """
     flags = _delete_flags(params)
     if bool(words) == bool(files):

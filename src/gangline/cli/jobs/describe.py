@@ -29,17 +29,17 @@ MAX_EVENTS = 20
 
 @cli_command()
 @click.argument("words", nargs=-1, required=True, metavar="JOB...", shell_complete=completed_by("jobs"))
-@click.option("-o", "--output", "form", default="", metavar="FORM", help="json or yaml: the object itself.")
+@click.option("-o", "--output", "form", default="", metavar="FORM", help="Print the object itself: json or yaml.")
 @server_options
 def describe(words: tuple[str, ...], form: str, server: ServerOptions) -> int:
-    r"""Print all about a job: its spec, its replicas, its conditions, its first failure, its events.
+    r"""Show one job in full: its replicas, its conditions, its first failure, its events.
 
     \b
       gangline describe linear
-      gangline status tfjob/linear
-      gangline describe linear -o yaml
+      gangline status tfjob/linear           the same, with the kind
+      gangline describe linear -o yaml       the object itself
 
-    Exit codes: 0; 102 no such job.
+    Exit codes: 0 printed; 1 an error; 102 no such job.
     """
     output_format = formats.parse_format(form)
     # As in kubectl: `describe tfjob linear`.

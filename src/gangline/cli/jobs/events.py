@@ -19,20 +19,28 @@ from gangline.kube.client import Client
 
 @cli_command()
 @click.argument("job", required=False, shell_complete=completed_by("jobs"))
-@click.option("-w", "--watch", is_flag=True, help="After printing, watch for new events.")
-@click.option("--types", default="", metavar="TYPES", help="Only events of these types: Normal, Warning.")
-@click.option("-o", "--output", "form", default="", metavar="FORM", help="json, yaml, name, jsonpath=…")
-@click.option("--no-headers", is_flag=True, help="No titles above the columns.")
+@click.option("-w", "--watch", is_flag=True, help="Keep printing new events until interrupted.")
+@click.option("--types", default="", metavar="TYPES", help="Print only events of these types: Normal, Warning.")
+@click.option(
+    "-o",
+    "--output",
+    "form",
+    default="",
+    metavar="FORM",
+    help="Print the events in this form: json, yaml, name or jsonpath=TEMPLATE.",
+)
+@click.option("--no-headers", is_flag=True, help="Leave out the column titles.")
 @server_options_all
 def events(job: str | None, watch: bool, types: str, form: str, no_headers: bool, server: ServerOptions) -> int:
-    r"""Print the events of a job, its pods and its services; without JOB, all events of the namespace.
+    r"""List what happened to a job, its pods and its services, oldest first.
 
     \b
-      gangline events linear
-      gangline events linear --types Warning
-      gangline events -A -w
+      gangline events linear                      of one job
+      gangline events linear --types Warning      only what went wrong
+      gangline events                             of everything in the namespace
+      gangline events -A -w                       of all namespaces, as it happens
 
-    Exit codes: 0; 102 no such job.
+    Exit codes: 0 printed; 1 an error; 102 no such job.
     """
     output_format = formats.parse_format(form)
     event_types = {kind.strip().capitalize() for kind in types.split(",") if kind.strip()}

@@ -28,23 +28,33 @@ STDIN_CHUNK_BYTES = 32 * 1024
 @click.argument("job", shell_complete=completed_by("jobs"))
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND [ARGS...]")
 @click.option(
-    "--replica", "chosen", default="", metavar="TYPE/INDEX", help="The replica; by default the first that runs."
+    "--replica",
+    "chosen",
+    default="",
+    metavar="TYPE/INDEX",
+    help="Replica to run the command in.  [default: the first that runs]",
 )
-@click.option("-c", "--container", default="", metavar="NAME", help="Container; by default the training container.")
+@click.option(
+    "-c",
+    "--container",
+    default="",
+    metavar="NAME",
+    help="Container to run the command in.  [default: the one that trains]",
+)
 @click.option("-i", "--stdin", is_flag=True, help="Pass standard input to the command.")
-@click.option("-t", "--tty", is_flag=True, help="Allocate a terminal; needs -i and a terminal.")
+@click.option("-t", "--tty", is_flag=True, help="Give the command a terminal; with -i, for a shell.")
 @server_options
 def exec_(
     job: str, command: tuple[str, ...], chosen: str, container: str, stdin: bool, tty: bool, server: ServerOptions
 ) -> int:
-    r"""Run a command in a replica of a job, or in a pod (pod/NAME).
+    r"""Run a command inside a replica of a job.
 
     \b
       gangline exec linear -- nvidia-smi
-      gangline exec linear --replica worker/1 -it -- bash
-      gangline exec pod/linear-ps-0 -- ls
+      gangline exec linear --replica worker/1 -it -- bash    a shell in worker-1
+      gangline exec pod/linear-ps-0 -- ls                    in a pod, given by its name
 
-    The exit code is the command's; 102 no such job.
+    Exit codes: that of the command; 102 no such job.
     """
     arguments = command[1:] if command[0] == "--" else command
     terminal = tty and stdin and sys.stdin.isatty()

@@ -17,19 +17,26 @@ from gangline.kube.errors import Conflict, NotFound
 
 @cli_command()
 @click.argument("job", shell_complete=completed_by("jobs"))
-@click.option("--replica", "chosen", multiple=True, metavar="TYPE[/INDEX]", help="Only worker/1, or every worker.")
+@click.option(
+    "--replica",
+    "chosen",
+    multiple=True,
+    metavar="TYPE[/INDEX]",
+    help="Restart only this replica (worker/1), or all of a type (worker); may be repeated.",
+)
 @server_options
 def restart(job: str, chosen: tuple[str, ...], server: ServerOptions) -> int:
-    r"""Restart replicas of a job: those named, or all.
-
-    Their pods are deleted, and the operator creates them again. A job whose replicas restart together restarts all.
+    r"""Restart one replica of a job, all of a type, or all.
 
     \b
       gangline restart linear                       all replicas
       gangline restart linear --replica worker/1    one replica
       gangline restart linear --replica ps          all replicas of a type
 
-    Exit codes: 0; 1 an error, such as a job that has ended; 102 no such job.
+    Their pods are deleted, and the operator creates them again. In a job with restartScope: Job the others restart with
+    them.
+
+    Exit codes: 0 done; 1 an error, such as a job that has ended; 102 no such job.
     """
     selectors = tuple(map(replica_selector, chosen))
 

@@ -52,9 +52,9 @@ def _suggested_flags(parts: Sequence[str]) -> list[str]:
 
 @cli_command(context_settings={"allow_extra_args": True})
 @click.argument("job", shell_complete=completed_by("jobs"))
-@click.option("--replicas", type=replica_count, metavar="N", help="The new number of replicas. Required.")
-@click.option("--type", "kind", default="", metavar="TYPE", help="Replica type; by default worker.")
-@click.option("--current-replicas", type=int, metavar="N", help="Scale only if the job has this many now.")
+@click.option("--replicas", type=replica_count, metavar="N", help="New number of replicas (required).")
+@click.option("--type", "kind", default="", metavar="TYPE", help="Type of replica to change.  [default: worker]")
+@click.option("--current-replicas", type=int, metavar="N", help="Do nothing unless the job has this many replicas now.")
 @server_options
 @click.pass_context
 def scale(
@@ -65,13 +65,15 @@ def scale(
     current_replicas: int | None,
     server: ServerOptions,
 ) -> int:
-    r"""Change how many replicas of a type a job has.
+    r"""Change the number of replicas of a running job.
 
     \b
-      gangline scale linear --replicas 4
-      gangline scale linear --replicas 2 --type ps
+      gangline scale linear --replicas 4              4 workers
+      gangline scale linear --replicas 2 --type ps    2 parameter servers
 
-    Only elastic training survives a change. Exit codes: 0; 1 an error; 102 no such job.
+    Only elastic training continues with another number of replicas; other programs fail or start again.
+
+    Exit codes: 0 done; 1 an error; 102 no such job.
     """
     count = _required_count(replicas, context)
 

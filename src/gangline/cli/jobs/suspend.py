@@ -15,13 +15,13 @@ from gangline.kube.client import Client
 @click.argument("words", nargs=-1, required=True, metavar="JOB...", shell_complete=completed_by("jobs"))
 @server_options
 def suspend(words: tuple[str, ...], server: ServerOptions) -> int:
-    r"""Stop the replicas of jobs and free their resources. The jobs stay, with their status and counters.
+    r"""Stop the replicas of jobs and free their resources, but keep the jobs.
 
     \b
       gangline suspend linear
-      gangline resume linear
+      gangline resume linear        start its replicas again
 
-    Exit codes: 0; 1 an error, such as a job that has ended; 102 no such job.
+    Exit codes: 0 done; 1 an error, such as a job that has ended; 102 no such job.
     """
     return _set_suspended(words, server, suspended=True)
 
@@ -30,12 +30,14 @@ def suspend(words: tuple[str, ...], server: ServerOptions) -> int:
 @click.argument("words", nargs=-1, required=True, metavar="JOB...", shell_complete=completed_by("jobs"))
 @server_options
 def resume(words: tuple[str, ...], server: ServerOptions) -> int:
-    r"""Resume suspended jobs: their replicas are created again.
+    r"""Start the replicas of suspended jobs again.
 
     \b
       gangline resume linear
 
-    Exit codes: 0; 1 an error; 102 no such job.
+    The programs start from the beginning, or from their own checkpoints.
+
+    Exit codes: 0 done; 1 an error, such as a job that has ended; 102 no such job.
     """
     return _set_suspended(words, server, suspended=False)
 

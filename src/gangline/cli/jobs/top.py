@@ -8,13 +8,16 @@ from collections.abc import Iterable, Mapping, Sequence
 import click
 
 from gangline.api.meta import JSON, Selector
-from gangline.cli.connect.run_work import run_blocking
-from gangline.cli.connect.server import ServerOptions, ServerTarget
+from gangline.base.errors import InputError
+from gangline.base.invocation import own_command_line
+from gangline.cli.connect.run_work import run_blocking_at
+from gangline.cli.connect.server import NoServer, ServerOptions, ServerTarget, find_server
 from gangline.cli.exit_codes import NOT_FOUND
 from gangline.cli.flags.commands import cli_command, completed_by
 from gangline.cli.flags.server_options import server_options_all
 from gangline.cli.output import tables
 from gangline.cli.resources.lookup import PODS, find_job
+from gangline.cli.resources.machine import MachineUsage, measure_machine
 from gangline.cli.resources.process_usage import ResourceUsage
 from gangline.cli.resources.replicas import JOB_NAME, pod_selector, sorted_pods
 from gangline.cli.resources.usage import measure_pods, quantity_value
@@ -22,6 +25,7 @@ from gangline.kube.client import Client
 
 HEADER = ("JOB", "POD", "NODE", "CPU(cores)", "MEMORY(bytes)", "OF LIMIT")
 GPU_HEADER = ("GPU", "GPU USE", "GPU MEMORY")
+MACHINE_HEADER = ("RESOURCE", "USED", "TOTAL", "SHARE")
 PAUSE_SECONDS = 1.5
 SPARKLINE_WIDTH = 40
 SPARKLINE_BLOCKS = "▁▂▃▄▅▆▇█"
@@ -30,21 +34,21 @@ CLEAR_SCREEN = "\x1b[H\x1b[2J"
 
 @cli_command()
 @click.argument("job", required=False, shell_complete=completed_by("jobs"))
-@click.option("-w", "--watch", is_flag=True, help="Refresh until interrupted, with a curve of the CPU used.")
-@click.option("--no-headers", is_flag=True, help="No titles above the columns.")
+@click.option("-w", "--watch", is_flag=True, help="Refresh until interrupted, with a curve of the CPU use.")
+@click.option("--no-headers", is_flag=True, help="Leave out the column titles.")
 @server_options_all
 def top(job: str | None, watch: bool, no_headers: bool, server: ServerOptions) -> int:
-    r"""Print CPU and memory of the replicas of a job, or of all jobs.
-
-    On a plane of this machine the processes are measured for half a second; in a cluster, metrics-server is queried.
-    Replicas with GPUs of this machine show which, and how much of them is in use.
+    r"""Show the CPU and memory that the replicas of jobs use; without any server, those of this machine.
 
     \b
-      gangline top linear
-      gangline top linear -w
-      gangline top -A
+      gangline top                 the replicas of all jobs of the namespace
+      gangline top linear -w       of one job, again and again
+      gangline top -A              of all namespaces
 
-    Exit codes: 0; 1 there are no measurements; 102 no such job.
+    Jobs on this machine are measured for half a second; in a cluster, metrics-server is queried.
+    Replicas with GPUs of this machine show which, and how much of them is in use.
+
+    Exit codes: 0 printed; 1 there are no measurements; 102 no such job.
     """
 
     async def work(client: Client, target: ServerTarget) -> None:
@@ -69,7 +73,46 @@ def top(job: str | None, watch: bool, no_headers: bool, server: ServerOptions) -
                 return
             time.sleep(PAUSE_SECONDS)  # noqa: ASYNC251 - nothing else runs in this loop
 
-    return run_blocking(server, work, missing=NOT_FOUND, alive=True)
+    try:
+        target = find_server(server)
+    except NoServer:
+        if job:
+            raise
+        return _show_machine(watch=watch, headers=not no_headers)
+    if target.archive is None:
+        return run_blocking_at(target, server, work, missing=NOT_FOUND)
+    if job:
+        raise InputError(
+            f"{job}: no job is running on this machine; what is left of one that ended: gangline describe {job}"
+        )
+    return _show_machine(watch=watch, headers=not no_headers)
+
+
+def _show_machine(*, watch: bool, headers: bool) -> int:
+    """Show what this machine uses, as no server runs whose jobs could be measured."""
+    while True:
+        usage = measure_machine()
+        tables.write_stdout(CLEAR_SCREEN if watch and tables.is_ansi_terminal(sys.stdout) else "")
+        tables.write_stdout(tables.render(MACHINE_HEADER, machine_rows(usage), headers=headers))
+        if not watch:
+            click.echo(f"no job is running on this machine; start one: {own_command_line('demo')}", err=True)
+            return 0
+        time.sleep(PAUSE_SECONDS)
+
+
+def machine_rows(usage: MachineUsage) -> list[list[str]]:
+    """What this machine has and uses, a row for each resource."""
+    rows = [["cpu", f"{usage.cpu.used:.1f} cores", f"{usage.cpu.total:g} cores", f"{usage.cpu.share:.0%}"]]
+    amounts = {"memory": usage.memory, "disk": usage.disk}
+    for number, gpu in enumerate(usage.gpus):
+        rows.append([f"gpu {number} ({gpu.name})", f"{gpu.busy:.0%} busy", "-", f"{gpu.busy:.0%}"])
+        amounts[f"gpu {number} memory"] = gpu.memory
+    rows += [[name, _size(amount.used), _size(amount.total), f"{amount.share:.0%}"] for name, amount in amounts.items()]
+    return rows
+
+
+def _size(amount: float) -> str:
+    return f"{amount / 2**20:.0f}Mi"
 
 
 def _with_gpus(pods: Iterable[JSON], usages: Mapping[str, ResourceUsage], rows: list[list[str]]) -> list[list[str]]:

@@ -13,7 +13,7 @@ from gangline.api.meta import JSON, Key, Selector
 from gangline.base.errors import InputError
 from gangline.base.invocation import with_own_command
 from gangline.cli.connect.run_work import run_async
-from gangline.cli.connect.server import ServerOptions, ServerTarget
+from gangline.cli.connect.server import START_SERVER_HINT, ServerOptions, ServerTarget
 from gangline.cli.exit_codes import CANCELLED, FAILED, NOT_FOUND, SUCCEEDED, UNFINISHED
 from gangline.cli.flags.commands import cli_command, completed_by
 from gangline.cli.flags.durations import DURATION
@@ -44,24 +44,29 @@ NOT_MET_TEXT = "ended before the condition was met"
     "goal",
     default="end",
     metavar="WHAT",
-    help="end (the default), condition=NAME[=VALUE], delete, create, or jsonpath='{PATH}'[=VALUE].",
+    show_default=True,
+    help="What to wait for: end, condition=NAME[=VALUE], delete, create, or jsonpath='{PATH}'[=VALUE].",
 )
 @click.option(
-    "--timeout", type=DURATION, default="0", metavar="DURATION", help="Give up after this time (exit code 101)."
+    "--timeout",
+    type=DURATION,
+    default="0",
+    metavar="DURATION",
+    help="Give up after this time, such as 5m (exit code 101).  [default: a week]",
 )
 @server_options
 def wait(words: tuple[str, ...], goal: str, timeout: timedelta, server: ServerOptions) -> int:
-    r"""Wait for jobs to finish, or for another condition, and exit with the verdict.
+    r"""Wait until jobs have ended, or until a condition is met; the exit code tells how it went.
 
     \b
-      gangline wait linear && ./publish
-      gangline wait linear --for condition=Running --timeout 2m
-      gangline wait linear --for delete
+      gangline wait linear && ./publish.sh                          go on if the job succeeds
+      gangline wait linear --for condition=Running --timeout 2m     until it runs, at most 2 minutes
+      gangline wait linear --for delete                             until it is gone
       gangline wait tfjob/linear --for jsonpath='{.status.replicaStatuses.Worker.active}'=3
       gangline wait pod/linear-worker-0 --for condition=Ready
 
     Exit codes: 0 the job succeeded, or the condition is met; 100 the job failed; 101 not in time; 102 no such job;
-    103 deleted before. Of several jobs, the highest code counts.
+    103 the job was deleted. With several jobs, the highest code counts.
     """
     parsed_goal = parse_goal(goal)
     limit = timeout if timeout.total_seconds() > 0 else DEFAULT_TIMEOUT
@@ -168,7 +173,7 @@ def _standstill_text(body: JSON) -> str:
     if is_finished(body):
         return NOT_MET_TEXT
     state = f"is {job_state(body)}, and stays so" if replica_specs(body) else "does not change"
-    return with_own_command(f"{state} while no server is running; start one: gangline up --detach")
+    return with_own_command(f"{state} while no server is running; {START_SERVER_HINT}")
 
 
 def _print_outcome(name: str, text: str, code: int) -> None:

@@ -26,32 +26,52 @@ from gangline.kube.client import Client
     "-f",
     "--follow",
     is_flag=True,
-    help="Follow the logs until the job has finished, also of replicas that start later.",
+    help="Keep printing until the job has ended; replicas that start later are included.",
 )
-@click.option("--replica", "chosen", multiple=True, metavar="TYPE[/INDEX]", help="Only worker/0, or all of worker.")
-@click.option("-c", "--container", default="", metavar="NAME", help="The container; by default the training container.")
-@click.option("--tail", type=int, metavar="LINES", help="Only the last lines of each replica.")
-@click.option("--since", type=DURATION, metavar="DURATION", help="Only lines of the last 10s, 5m, 2h.")
-@click.option("--since-time", metavar="TIME", help="Only lines after a time such as 2026-01-02T15:04:05Z.")
+@click.option(
+    "--replica",
+    "chosen",
+    multiple=True,
+    metavar="TYPE[/INDEX]",
+    help="Only this replica (worker/0), or all of a type (worker); may be repeated.",
+)
+@click.option(
+    "-c", "--container", default="", metavar="NAME", help="Container to read.  [default: the one that trains]"
+)
+@click.option("--tail", type=int, metavar="LINES", help="Print only the last LINES lines of each replica.")
+@click.option(
+    "--since",
+    type=DURATION,
+    metavar="DURATION",
+    help="Print only lines that are newer than this, such as 10s, 5m or 2h.",
+)
+@click.option("--since-time", metavar="TIME", help="Print only lines after this time, such as 2026-01-02T15:04:05Z.")
 @click.option("--timestamps", is_flag=True, help="Print the time before each line.")
-@click.option("-p", "--previous", is_flag=True, help="The logs before the last restart of each container.")
-@click.option("--prefix/--no-prefix", default=True, help="Whether to print the replica's name before each line.")
-@click.option("--exit-code", is_flag=True, help="Exit with the verdict: 0 succeeded, 100 failed, 101 not finished.")
+@click.option("-p", "--previous", is_flag=True, help="Print the logs from before the last restart of each container.")
+@click.option(
+    "--prefix/--no-prefix", default=True, help="Print the name of the replica before each line.  [default: prefix]"
+)
+@click.option("--raw", is_flag=True, help="Print progress lines as the program wrote them, in JSON.")
+@click.option(
+    "--exit-code", is_flag=True, help="Exit with the verdict of the job: 0 succeeded, 100 failed, 101 not finished."
+)
 @server_options
 def logs(job: str, server: ServerOptions, chosen: tuple[str, ...], since_time: str | None, **flags: Any) -> int:
-    r"""Print the logs of all replicas of a job in order of time, with `worker-1|` before each line.
-
-    JOB is a name, or KIND/NAME where several kinds have a job of that name.
+    r"""Print the logs of all replicas of a job, merged in order of time.
 
     \b
-      gangline logs linear                          everything, merged
-      gangline logs -f linear                       and on, until the job has ended
+      gangline logs linear                          all replicas
+      gangline logs -f linear                       and keep printing until the job has ended
       gangline logs linear --replica worker/0       one replica
       gangline logs linear --replica worker --tail 20 --timestamps
-      gangline logs linear --previous               what was said before the restart
-      gangline logs -f --exit-code linear && ./publish
+      gangline logs linear --previous               from before the last restart
+      gangline logs -f --exit-code linear && ./publish.sh
 
-    Exit codes: 0; 102 no such job; with --exit-code 0 succeeded, 100 failed, 101 not finished, 103 deleted.
+    Each line starts with the name of its replica, such as `worker-1|`. Lines in which a program reports its progress
+    are printed as text; --raw keeps the JSON. JOB is a name, or KIND/NAME if jobs of several kinds have that name.
+
+    Exit codes: 0 printed; 102 no such job; 1 an error. With --exit-code: 0 succeeded, 100 failed, 101 not finished, 103
+    deleted.
     """
     options = LogOptions(
         replicas=tuple(map(replica_selector, chosen)), since_time=_parse_since_time(since_time), **flags

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import click
 
 from gangline.api.meta import JSON, Key
+from gangline.cli.follow.view import plain_progress
 from gangline.cli.output.log_lines import TimedLine, merge_lines, normalized_time, parse_line
 from gangline.cli.output.tables import paint, use_colour
 from gangline.cli.resources.job_state import job_exit_code
@@ -15,6 +16,7 @@ from gangline.cli.resources.lookup import ServerJob
 from gangline.cli.resources.replicas import ReplicaSelector, container_name, list_replicas, replica_name
 from gangline.kube.client import Client
 from gangline.kube.errors import BadRequest, NotFound
+from gangline.progress.line import parse_progress
 
 REPLICA_COLOURS = ("36", "32", "33", "35", "34", "31", "96", "92", "93", "95")
 
@@ -31,6 +33,8 @@ class LogOptions(NamedTuple):
     timestamps: bool = False
     previous: bool = False
     prefix: bool = True
+    # Whether progress lines stay as the program wrote them.
+    raw: bool = False
     exit_code: bool = False
 
     @property
@@ -88,6 +92,12 @@ async def _pod_log(client: Client, pod: JSON, replica: str, options: LogOptions)
         return None
 
 
+def with_readable_progress(line: TimedLine) -> TimedLine:
+    """The line; a progress line as `gangline run` prints it: `step 240/400  60 %  loss 0.113`."""
+    progress = parse_progress(line.text) if line.text.lstrip().startswith("{") else None
+    return line if progress is None else line._replace(text=plain_progress(progress))
+
+
 class LogPrinter:
     """Prints log lines; on a terminal with a colour for each replica."""
 
@@ -98,6 +108,8 @@ class LogPrinter:
 
     def __call__(self, line: TimedLine) -> None:
         options = self._options
+        if not options.raw:
+            line = with_readable_progress(line)
         if not self._use_colour or not options.prefix:
             text = line.as_text(prefix=options.prefix, timestamps=options.timestamps)
         else:

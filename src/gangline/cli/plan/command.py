@@ -17,15 +17,34 @@ EXIT_SAME, EXIT_DIFFERENT, EXIT_ERROR = 0, 1, 2
 
 @cli_command()
 @click.argument("files", nargs=-1, metavar="FILE...", type=click.Path())
-@click.option("-f", "--filename", "more", multiple=True, metavar="FILE", help="A file or folder; - is stdin.")
-@click.option("-R", "--recursive", is_flag=True, help="Also read subfolders.")
-@click.option("-o", "--output", "form", type=click.Choice(["tree", "yaml", "json", "name"]), default="tree")
-@click.option("--diff", is_flag=True, help="Compare with what is on the server.")
-@click.option("--fit", is_flag=True, help="Say whether the jobs fit on the nodes now, and if not, what is missing.")
+@click.option(
+    "-f",
+    "--filename",
+    "more",
+    multiple=True,
+    metavar="FILE",
+    help="A file or folder to read; - is standard input; may be repeated.",
+)
+@click.option("-R", "--recursive", is_flag=True, help="Read the files in subfolders, too.")
+@click.option(
+    "-o",
+    "--output",
+    "form",
+    type=click.Choice(["tree", "yaml", "json", "name"]),
+    default="tree",
+    show_default=True,
+    help="Form of the output; yaml and json have the complete objects.",
+)
+@click.option("--diff", is_flag=True, help="Compare with what is on the server now.")
+@click.option(
+    "--fit",
+    is_flag=True,
+    help="Print whether the jobs fit on the nodes now, and what is missing if not; without a server, on this machine.",
+)
 @click.option(
     "--gang",
     is_flag=True,
-    help="Plan every job as a gang: all of its pods or none. Without, jobs with a schedulingPolicy.",
+    help="Treat every job as a gang, whose pods start together or not at all.  [default: jobs with a schedulingPolicy]",
 )
 @server_options
 def plan(
@@ -38,20 +57,19 @@ def plan(
     gang: bool,
     server: ServerOptions,
 ) -> int:
-    r"""Show the objects that the jobs in files would create: services, complete pods, and others.
-
-    A gang has a PodGroup for gangline's scheduler. With --diff a PodGroup is planned only with --gang or for a plane of
-    this machine, because the operator of a cluster may use another scheduler. A server is needed only for --diff and
-    --fit. With --fit a FILE may also be the name of a job on the server.
+    r"""Preview what the jobs in files would create, without creating anything.
 
     \b
-      gangline plan job.yaml
-      gangline plan job.yaml -o yaml | less
-      gangline plan job.yaml --diff
-      gangline plan job.yaml --gang
-      gangline plan job.yaml --fit
+      gangline plan job.yaml                   the pods, services and other objects of the job
+      gangline plan job.yaml -o yaml | less    these objects in full
+      gangline plan job.yaml --diff            what would change on the server
+      gangline plan job.yaml --fit             whether there is room for it now
 
-    Exit codes: 0; 1 an error. With --diff: 0 everything is as planned, 1 something differs, 2 an error. With --fit: 0
+    No server is needed, except for --diff. With --fit a FILE may also be the name of a job on the server. A gang also
+    has a PodGroup; with --diff only if --gang is given or the server is a plane of this machine, because the operator
+    of a cluster may use another scheduler.
+
+    Exit codes: 0 printed; 1 an error. With --diff: 0 everything is as planned, 1 something differs, 2 an error. With --fit: 0
     the jobs fit, 100 they do not.
     """
     if fit and diff:

@@ -3,6 +3,7 @@
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,8 @@ from gangline.api.scheduling import DEFAULT_QUEUE, PODGROUPS, QUEUES, PodGroupSp
 from gangline.api.scheme import CORE_SCHEME, Resource
 from gangline.base.clock import SystemClock
 from gangline.base.errors import InputError
-from gangline.cli.connect.run_work import run_blocking
-from gangline.cli.connect.server import ServerOptions, ServerTarget
+from gangline.cli.connect.run_work import run_blocking_at
+from gangline.cli.connect.server import NoServer, ServerOptions, ServerTarget, find_server
 from gangline.cli.exit_codes import FAILED, NOT_FOUND
 from gangline.cli.manifests.files import STDIN, read_files
 from gangline.cli.output import formats, tables
@@ -30,6 +31,10 @@ from gangline.cli.resources.lookup import find_job
 from gangline.jobs.gangs.gangline import GanglineScheduler
 from gangline.kube.client import Client
 from gangline.kube.errors import Forbidden, NotFound
+from gangline.local.paths import home_folder
+from gangline.node.node_status import node_body, node_status
+from gangline.node.options import node_settings
+from gangline.node.resources import machine_capacity
 from gangline.runtime.informer import Delta
 from gangline.scheduler.cache.cache import SchedulerCache
 from gangline.scheduler.cycle.cycle import schedule
@@ -79,21 +84,38 @@ def print_fit(names: Sequence[str], server: ServerOptions, *, recursive: bool, f
             jobs += jobs_in_file or await _jobs_on_server(client, server, name)
         is_local = server.plane_folder is not None or server.run_folder is not None
         target = PlanTarget(server.flag_namespace, server.object_namespace, bare=is_local)
-        results = await check_fit(client, jobs, target)
-        if form == "json":
-            tables.write_stdout(formats.as_json(msgspec.to_builtins(results if len(results) > 1 else results[0])))
-        else:
-            tables.write_stdout("\n".join(map(fit_text, results)))
-        return EXIT_FITS if all(result.fits for result in results) else FAILED
+        return _print_results(await check_fit(client, jobs, target), form)
 
-    return run_blocking(server, work, missing=NOT_FOUND)
+    with suppress(NoServer):
+        target = find_server(server)
+        if target.archive is None:
+            return run_blocking_at(target, server, work, missing=NOT_FOUND)
+    missing = [name for name, jobs_in_file in files if jobs_in_file is None]
+    if missing:
+        raise InputError(f"{missing[0]}: no such file, and no server is running that could have a job of that name")
+    print("no server is running; the jobs are fitted to this machine", file=sys.stderr)
+    local = PlanTarget(server.namespace or "", server.namespace or "default", bare=True)
+    jobs = [job for _, jobs_in_file in files for job in jobs_in_file or ()]
+    return _print_results(fit_to(machine_cluster(), jobs, local), form)
+
+
+def _print_results(results: Sequence[FitResult], form: str) -> int:
+    if form == "json":
+        tables.write_stdout(formats.as_json(msgspec.to_builtins(results if len(results) > 1 else results[0])))
+    else:
+        tables.write_stdout("\n".join(map(fit_text, results)))
+    return EXIT_FITS if all(result.fits for result in results) else FAILED
 
 
 async def check_fit(
     client: Client, jobs: Sequence[JobDocument], target: PlanTarget = DEFAULT_TARGET
 ) -> list[FitResult]:
     """Whether these jobs would fit, all together."""
-    cluster = await read_cluster(client)
+    return fit_to(await read_cluster(client), jobs, target)
+
+
+def fit_to(cluster: "ClusterState", jobs: Sequence[JobDocument], target: PlanTarget) -> list[FitResult]:
+    """Whether these jobs would fit on a cluster, all together."""
     requests = [_job_request(cluster, job, target) for job in jobs]
     return fit_results(cluster.cache, requests, SystemClock().now())
 
@@ -120,6 +142,17 @@ class ClusterState(msgspec.Struct, frozen=True):
     # The pods that have a node.
     placed_pods: frozenset[Key]
     priority_classes: Mapping[str, PriorityClass]
+
+
+def machine_cluster() -> ClusterState:
+    """This machine as a cluster of one node, empty, as `gangline run` would start it."""
+    settings = node_settings()
+    capacity = machine_capacity(settings.capacity, home_folder(None))
+    status = node_status(capacity, (), SystemClock().now())
+    body = {"apiVersion": "v1", "kind": "Node", **node_body(settings.name), "status": status}
+    cache = SchedulerCache(SchedulerSettings())
+    cache.on_node(Delta(None, decode_document(Document(body, {}), PLACEMENT_SCHEME.find("nodes").model)))
+    return ClusterState(cache, frozenset(), {})
 
 
 async def read_cluster(client: Client) -> ClusterState:

@@ -4,19 +4,22 @@ The most used kinds are built in, which saves the discovery requests; all others
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
-from gangline.api.meta import JSON, Key
+from gangline.api.meta import JSON, Key, Selector
 from gangline.api.scheme import Resource
 from gangline.base.errors import InputError
 from gangline.cli.resources.job_state import is_finished, job_state
 from gangline.kube.client import Client
-from gangline.kube.errors import NotFound
+from gangline.kube.errors import KubeError, NotFound
 from gangline.kube.paths import object_path
 from gangline.kube.transport.api import Request
 from gangline.kube.transport.blocking import BlockingTransport
 
 GROUP = "kubeflow.org"
+MAX_NAMES = 5
+"""The most names of jobs that an error lists."""
 JOBS_WORDS = ("jobs", "job")
 """The words for all six job kinds at once. Kubernetes' own jobs are `jobs.batch`."""
 
@@ -203,9 +206,21 @@ async def find_job(client: Client, namespace: str, word: str) -> ServerJob:
     if len(jobs) > 1:
         names = " or ".join(f"{job.resource.kind.lower()}/{name}" for job in jobs)
         raise InputError(f'"{name}" is the name of several jobs; write {names}')
+    if not jobs and error is not None and "/" in word:
+        raise error
     if not jobs:
-        raise error if error is not None and "/" in word else no_such_job(namespace, name)
+        raise no_such_job(namespace, name, await _job_names(client, namespace))
     return jobs[0]
+
+
+async def _job_names(client: Client, namespace: str) -> list[str]:
+    """The names of the jobs of the built-in kinds in a namespace, as far as they may be read; newest first."""
+    bodies: list[JSON] = []
+    for resource in JOB_KINDS:
+        with suppress(KubeError):
+            bodies += (await client.list(resource, Selector(namespace))).items
+    bodies.sort(key=lambda body: str(body["metadata"].get("creationTimestamp", "")), reverse=True)
+    return [body["metadata"]["name"] for body in bodies]
 
 
 async def find_unfinished_job(client: Client, namespace: str, word: str, remedy: str) -> ServerJob:
@@ -232,9 +247,17 @@ async def _find_in_kinds(
     return jobs, first_error
 
 
-def no_such_job(namespace: str, name: str) -> NotFound:
-    """The error for a name that no training job of any kind has."""
+def no_such_job(namespace: str, name: str, others: Sequence[str] | None = None) -> NotFound:
+    """The error for a name that no training job of any kind has. `others`: the jobs that there are, if that is known."""
     from gangline.kube.errors import Status
 
     message = f'no training job "{name}" in namespace "{namespace}"'
+    if others:
+        from difflib import get_close_matches
+
+        similar = get_close_matches(name, others, 1)
+        more = f" and {len(others) - MAX_NAMES} more" if len(others) > MAX_NAMES else ""
+        message += f"; did you mean {similar[0]}?" if similar else f"; there is {', '.join(others[:MAX_NAMES])}{more}"
+    elif others is not None:
+        message += "; there is none at all: in other namespaces look with -A, start one with gangline run"
     return NotFound(Status(status="Failure", message=message, reason="NotFound", code=404))

@@ -1,4 +1,4 @@
-"""`gangline doctor`: checks whether jobs can run on a server. Reads only."""
+"""`gangline doctor`: checks whether jobs can run on this machine and on a server. Reads only."""
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime, timedelta
@@ -11,22 +11,24 @@ import msgspec
 from gangline.api.meta import JSON, Key, Selector
 from gangline.api.scheme import Resource
 from gangline.base.clock import SystemClock
-from gangline.base.invocation import with_own_command
-from gangline.cli.connect.run_work import run_blocking
-from gangline.cli.connect.server import ServerOptions, ServerTarget
-from gangline.cli.errors import error_line
+from gangline.base.errors import GanglineError
+from gangline.base.invocation import own_command_line
+from gangline.cli.connect.run_work import run_blocking_at
+from gangline.cli.connect.server import NoServer, ServerOptions, ServerTarget, find_server
+from gangline.cli.errors import error_line, error_with_server
 from gangline.cli.flags.commands import cli_command
 from gangline.cli.flags.server_options import server_options
 from gangline.cli.output import formats, tables
 from gangline.cli.output.job_rows import parse_timestamp
 from gangline.cli.resources.lookup import JOB_KINDS, PODS
+from gangline.cli.services.check_result import RESULT_ERROR, RESULT_OK, RESULT_WARNING, CheckResult, results_text
+from gangline.cli.services.machine_checks import machine_results, observe_machine
 from gangline.kube.client import Client
 from gangline.kube.errors import Forbidden, KubeError, NotFound
 from gangline.kube.transport.api import Request, response_error
 from gangline.operator.conflicting_operators import GANGLINE_ROLE, KUBEFLOW_ROLE, ROLE_LABEL
 from gangline.operator.definitions import CRDS, INSTALL_COMMAND
 
-RESULT_OK, RESULT_WARNING, RESULT_ERROR = "ok", "warning", "error"
 MAX_CLOCK_SKEW = timedelta(seconds=5)
 OPERATOR_SELECTOR = f"{ROLE_LABEL} in ({KUBEFLOW_ROLE},{GANGLINE_ROLE})"
 LEASES: Resource[JSON] = Resource("coordination.k8s.io", "v1", "Lease", "leases", dict[str, Any])
@@ -46,47 +48,73 @@ REQUIRED_RESOURCES = (
 )
 REQUIRED_VERBS = {"pods": ("get", "list", "watch", "delete"), "pods/log": ("get",), "events": ("list",)}
 REQUIRED_JOB_VERBS = ("get", "list", "watch", "create", "patch", "delete")
-
-
-class CheckResult(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The result of one check."""
-
-    check: str
-    result: str
-    found: str
-    remedy: str = ""
+NO_SERVER_RESULT = CheckResult(
+    "server",
+    RESULT_OK,
+    "none runs, and gangline run needs none; to start one that stays: gangline up --detach",
+)
+UNREACHABLE_REMEDY = "choose another cluster with --context, or this machine with --context gangline"
 
 
 @cli_command()
-@click.option("-o", "--output", "form", type=click.Choice(["", "json"]), default="", help="Print the results as JSON.")
+@click.option(
+    "-o", "--output", "form", type=click.Choice(["", "json"]), default="", metavar="[json]", help="json: for programs."
+)
 @server_options
 def doctor(form: str, server: ServerOptions) -> int:
-    r"""Check whether jobs can run: server, definitions (CRDs), permissions, operator, clocks.
+    r"""Check whether jobs can run: this machine, and the cluster or control plane that commands talk to.
 
     \b
-      gangline doctor
-      gangline doctor --context prod -n team-a
+      gangline doctor                           this machine, and a cluster if one is configured
+      gangline doctor --context prod -n team-a  only that cluster
+      gangline doctor -o json                   for programs
 
-    Exit codes: 0 no errors (there may be warnings); 1 jobs cannot run.
+    Of this machine: Python and its packages, memory, disk, ports, limits, GPUs, podman or docker, kubectl and the
+    contexts of your kubeconfig. Of a server: its version, the definitions (CRDs) of the job kinds, your permissions,
+    the operator, the clocks. Nothing is changed; every problem is printed with what to type.
+
+    Exit codes: 0 jobs can run (there may be warnings); 1 they cannot.
     """
+    names_server = any(server.kubeconfig_flags.values())
+    results = [] if names_server else machine_results(observe_machine())
+    results += _server_results(server)
+    if form == "json":
+        tables.write_stdout(formats.as_json(msgspec.to_builtins(results)))
+    else:
+        tables.write_stdout(results_text(results, colour=tables.stdout_uses_colour()))
+        click.echo(conclusion(results), err=True)
+    return 1 if any(result.result == RESULT_ERROR for result in results) else 0
 
-    async def work(client: Client, target: ServerTarget) -> int:
-        results = [result async for result in run_checks(client, target)]
-        if form == "json":
-            tables.write_stdout(formats.as_json(msgspec.to_builtins(results)))
-        else:
-            _print_results(results)
-        return 1 if any(result.result == RESULT_ERROR for result in results) else 0
 
-    return run_blocking(server, work, alive=True)
+def conclusion(results: Sequence[CheckResult]) -> str:
+    """What the results mean, in one line."""
+    errors = sum(result.result == RESULT_ERROR for result in results)
+    if errors:
+        return f"jobs cannot run before {'this error is' if errors == 1 else f'these {errors} errors are'} mended"
+    return f"jobs can run; try: {own_command_line('demo')}"
 
 
-def _print_results(results: Sequence[CheckResult]) -> None:
-    rows = [[result.result, result.check, result.found] for result in results]
-    tables.write_stdout(tables.render(("RESULT", "CHECK", "FOUND"), rows))
-    for result in results:
-        if result.remedy:
-            click.echo(with_own_command(f"{result.check}: {result.remedy}"), err=True)
+def _server_results(server: ServerOptions) -> list[CheckResult]:
+    try:
+        target = find_server(server)
+    except NoServer:
+        return [NO_SERVER_RESULT]
+    except GanglineError as error:
+        return [CheckResult("server", RESULT_ERROR, str(error))]
+    if target.archive is not None:
+        return [NO_SERVER_RESULT]
+    results: list[CheckResult] = []
+
+    async def work(client: Client, target: ServerTarget) -> None:
+        try:
+            async for result in run_checks(client, target):
+                results.append(result)  # noqa: PERF401 - those before an error are kept
+        except KubeError as error:
+            text = error_with_server(error, target.connection).removeprefix("error: ")
+            results.append(CheckResult("server", RESULT_ERROR, text, UNREACHABLE_REMEDY))
+
+    run_blocking_at(target, server, work)
+    return results
 
 
 async def run_checks(client: Client, target: ServerTarget) -> AsyncIterator[CheckResult]:

@@ -16,16 +16,22 @@ from gangline.local.paths import home_folder
 
 @cli_command()
 @folder_option
-@click.option("--name", default="", help="Name of the node; by default the machine's.")
+@click.option("--name", default="", metavar="NAME", help="Name of the node.  [default: that of this machine]")
 @node_options
-@click.option("--kubeconfig", metavar="FILE", help="Kubeconfig to use instead of KUBECONFIG and ~/.kube/config.")
-@click.option("--context", metavar="NAME", help="Context of the kubeconfig to use.")
+@click.option(
+    "--kubeconfig",
+    metavar="FILE",
+    help="Kubeconfig file that names the server.  [default: KUBECONFIG, or ~/.kube/config]",
+)
+@click.option("--context", metavar="NAME", help="Context of the kubeconfig to use.  [default: the current one]")
 def node(folder: Path | None, name: str, kubeconfig: str | None, context: str | None, **options: Any) -> int:
-    r"""Run the pods that a server binds to this machine, as processes, until interrupted.
+    r"""Offer this machine to a server as a node, and run the pods that are placed on it, until interrupted.
 
     \b
       gangline node --kubeconfig plane.kubeconfig
       gangline node --context lab --name box-2 --capacity nvidia.com/gpu=2
+
+    See docs/node.md.
 
     Exit codes: 0 interrupted; 1 an error.
     """

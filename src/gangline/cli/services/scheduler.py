@@ -16,7 +16,7 @@ from gangline.operator.go_flags import CONNECTION_OPTIONS, GoCommand, go_flag, l
 
 @click.command(cls=GoCommand)
 @option_group(*CONNECTION_OPTIONS)
-@value_option("--scheduler-name", "gangline", "Place pods with this schedulerName.", metavar="NAME")
+@value_option("--scheduler-name", "gangline", "Place the pods that have this schedulerName.", metavar="NAME")
 @choice_option(
     "--commit",
     ["both", "bind", "pin"],
@@ -26,26 +26,31 @@ from gangline.operator.go_flags import CONNECTION_OPTIONS, GoCommand, go_flag, l
 @seconds_option(
     "--patience",
     300.0,
-    "After this time, freed capacity is reserved for the gang that has waited longest; 0: never.",
+    "After this wait, free capacity is reserved for the gang that has waited longest; 0: never.",
 )
 @seconds_option(
     "--undo-after",
     60.0,
-    "Roll back a gang that stays partly bound for this time, unless its PodGroup says otherwise; 0: never.",
+    "Evict a gang that has been only partly placed for this time, unless its PodGroup says otherwise; 0: never.",
 )
-@value_option("--in-flight", 32, "The maximal number of concurrent bindings.", type=click.IntRange(min=1))
-@go_flag("--leader-elect", "Act only while holding a Lease, so that only one of several schedulers acts.", default=True)
+@value_option("--in-flight", 32, "How many pods may be bound at the same time.", type=click.IntRange(min=1))
+@go_flag(
+    "--leader-elect", "Run as one of several replicas, of which only the one that holds a Lease acts.", default=True
+)
 @value_option("--leader-election-id", "gangline-scheduler", "Name of that Lease.", metavar="NAME")
 @value_option(
     "--leader-election-namespace",
     "",
-    "Namespace of that Lease; by default the one of the context, or the pod's own.",
+    "Namespace of that Lease.  [default: that of the context, or the pod's own]",
     metavar="NAME",
 )
-@go_flag("--install-crds", "First update the CRDs of PodGroup and Queue on the server to this version.")
-@value_option("--metrics-bind-address", ":8080", "The address of /metrics; 0: none.", metavar="ADDRESS")
+@go_flag("--install-crds", "Install or update the CRDs of PodGroup and Queue first.")
+@value_option("--metrics-bind-address", ":8080", "Address on which /metrics is served; 0: none.", metavar="ADDRESS")
 @value_option(
-    "--health-probe-bind-address", ":8081", "The address of /healthz and /readyz; 0: none.", metavar="ADDRESS"
+    "--health-probe-bind-address",
+    ":8081",
+    "Address on which /healthz and /readyz are served; 0: none.",
+    metavar="ADDRESS",
 )
 @choice_option(
     "--log-format", ["auto", "text", "json"], "The format of log lines; auto is text on a terminal, else JSON."
@@ -59,7 +64,7 @@ from gangline.operator.go_flags import CONNECTION_OPTIONS, GoCommand, go_flag, l
     help="The lowest level to log: debug, info, warn, error.",
 )
 def scheduler(**flags: Any) -> int:
-    r"""Schedule the gangs of a cluster, each as a whole or not at all, until interrupted.
+    r"""Run the gang scheduler for a cluster: the pods of a gang start together or not at all. Until interrupted.
 
     \b
       gangline scheduler

@@ -33,32 +33,42 @@ TIMEOUT_SECONDS = 60.0
 """How long to wait for a plane to start or stop."""
 
 folder_option = click.option(
-    "--dir", "folder", type=click.Path(path_type=Path), help="Folder of the plane; by default the user's state folder."
+    "--dir",
+    "folder",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Folder for the state of the plane.  [default: GANGLINE_HOME, or ~/.local/state/gangline]",
 )
 
 
 @cli_command()
 @folder_option
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=0, help="Port of the API server; chosen once and kept by default."
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    help="Port of the API server.  [default: a free one, kept for later starts]",
 )
-@value_option("--bind", "127.0.0.1", "Address that the API server listens on; 0.0.0.0 for all.", metavar="ADDRESS")
+@value_option(
+    "--bind", "127.0.0.1", "Address that the API server listens on; 0.0.0.0 lets other machines in.", metavar="ADDRESS"
+)
 @node_options
 @click.option(
     "--default-scheduler",
     "scheduler",
     type=click.Choice(["fit", "none"]),
     default="fit",
-    help="Whether the plane binds pods of default-scheduler to nodes that fit, or leaves them alone.",
+    show_default=True,
+    help="Who places pods that name no scheduler: fit is the plane itself, none leaves them to a scheduler of yours.",
 )
 @click.option(
     "--gang",
     is_flag=True,
-    help="Start every job as a gang: all of its pods or none. Without, jobs with a schedulingPolicy.",
+    help="Treat every job as a gang, whose pods start together or not at all.  [default: jobs with a schedulingPolicy]",
 )
-@click.option("--detach", is_flag=True, help="Return when the plane is ready, and leave it running.")
+@click.option("--detach", is_flag=True, help="Leave the plane running in the background, and return when it is ready.")
 def up(folder: Path | None, port: int, bind: str, scheduler: str, gang: bool, detach: bool, **node: Any) -> int:
-    r"""Start a control plane on this machine: API server, node, operator, scheduler. State survives a restart.
+    r"""Start a small Kubernetes on this machine that keeps running: API server, node, operator and scheduler.
 
     \b
       gangline up                                  until interrupted
@@ -66,7 +76,10 @@ def up(folder: Path | None, port: int, bind: str, scheduler: str, gang: bool, de
       gangline up --detach --capacity nvidia.com/gpu=8 --gang
       kubectl --kubeconfig ~/.local/state/gangline/kubeconfig get pods -A
 
-    Exit codes: 0; 1 an error, such as a port that is taken.
+    All other commands use it as long as it runs. Jobs and their state survive a restart. For a single job it is not
+    needed: `gangline run` starts a plane of its own.
+
+    Exit codes: 0 done; 1 an error, such as a port that is taken.
     """
     from gangline.local.home import PlaneHome
     from gangline.local.listen import parse_listen_address
@@ -173,13 +186,13 @@ def _first_command(kubeconfig: Path) -> str:
 @cli_command()
 @folder_option
 def down(folder: Path | None) -> int:
-    r"""Stop the control plane of this machine. Its state is kept.
+    r"""Stop the control plane of this machine; its state is kept for the next `gangline up`.
 
     \b
       gangline down
-      gangline down --dir /tmp/plane
+      gangline down --dir /tmp/plane       one that was started with --dir
 
-    Exit codes: 0, also if none was running; 1 it does not stop.
+    Exit codes: 0 stopped, or none was running; 1 it does not stop.
     """
     from gangline.local.home import PlaneHome
 

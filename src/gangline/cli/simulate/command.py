@@ -12,68 +12,103 @@ from gangline.cli.simulate.defaults import MAX_NODES, NODE_CAPACITY
 
 
 @cli_command()
-@click.option("--nodes", type=click.IntRange(1, MAX_NODES), default=100, show_default=True, help="The number of nodes.")
+@click.option("--nodes", type=click.IntRange(1, MAX_NODES), default=100, show_default=True, help="Number of nodes.")
 @click.option(
     "--node",
     "parks",
     multiple=True,
     metavar="[COUNT*]AMOUNTS",
-    help=f"What a node offers ({NODE_CAPACITY}); with counts, several kinds of node, instead of --nodes.",
+    help="What one node offers; with COUNT*, several kinds of node instead of --nodes; may be repeated.  "
+    f"[default: {NODE_CAPACITY}]",
 )
 @click.option(
-    "--trace", type=click.Path(), metavar="FILE", help="The jobs: CSV, or a JSON object per line; - is stdin."
+    "--trace",
+    type=click.Path(),
+    metavar="FILE",
+    help="Read the jobs from this file instead of generating them: CSV, or one JSON object per line; - is stdin.",
 )
-@click.option("--jobs", type=click.IntRange(1), default=1000, show_default=True, help="The number of generated jobs.")
-@click.option("--seed", type=int, default=1, show_default=True, help="The seed of the generated jobs.")
-@click.option("--mix", metavar="SIZE:SHARE,...", help="Sizes of generated gangs, and how common they are.")
-@click.option("--request", metavar="AMOUNTS", help="The resources that each member of a generated gang requests.")
+@click.option("--jobs", type=click.IntRange(1), default=1000, show_default=True, help="Number of jobs to generate.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of the generated jobs.")
+@click.option(
+    "--mix",
+    metavar="SIZE:SHARE,...",
+    help="How many members generated gangs have: 1:5,8:1 is five jobs of one member for each of eight.  "
+    "[default: 1 to 512, more where few jobs meet many nodes]",
+)
+@click.option(
+    "--request",
+    metavar="AMOUNTS",
+    help="What each member of a generated gang requests, such as cpu=8,nvidia.com/gpu=1.",
+)
 @value_option(
     "--load",
     0.9,
-    "The generated work as a share of what the nodes can do.",
+    "Generated work as a share of what the nodes can do; above 1 the queue only grows.",
     type=click.FloatRange(0.0, min_open=True),
 )
-@value_option("--duration", "30m", "The median duration of generated jobs.", type=DURATION)
+@value_option("--duration", "30m", "Median duration of generated jobs.", type=DURATION, metavar="DURATION")
 @click.option(
-    "--priorities", metavar="PRIORITY:SHARE,...", help="Priorities of generated jobs, and how common they are."
+    "--priorities",
+    metavar="PRIORITY:SHARE,...",
+    help="Priorities of generated jobs: 0:9,10:1 gives one job in ten the priority 10.  [default: all 0]",
 )
 @click.option(
-    "--queue", "queues", multiple=True, metavar="NAME[=WEIGHT][,AMOUNTS]", help="A queue with its weight and cap."
+    "--queue",
+    "queues",
+    multiple=True,
+    metavar="NAME[=WEIGHT][,AMOUNTS]",
+    help="A queue, its weight, and the most that it may use: product=1,nvidia.com/gpu=200; may be repeated.",
 )
-@value_option("--patience", "5m", "How long smaller gangs may overtake a waiting one; 0: for ever.", type=DURATION)
-@click.option("--no-preemption", is_flag=True, help="Never preempt pods for a gang of higher priority.")
-@click.option("--no-reclaim", is_flag=True, help="Queues do not reclaim their share from each other.")
-@value_option("--grace", "30s", "How long a preempted pod takes to end.", type=DURATION)
+@value_option(
+    "--patience",
+    "5m",
+    "How long smaller gangs may overtake one that waits; 0 is without limit.",
+    type=DURATION,
+    metavar="DURATION",
+)
+@click.option("--no-preemption", is_flag=True, help="Never stop running jobs for one of higher priority.")
+@click.option("--no-reclaim", is_flag=True, help="Never stop jobs of a queue that uses more than its share.")
+@value_option("--grace", "30s", "How long a stopped pod takes to end.", type=DURATION, metavar="DURATION")
 @click.option(
     "--checkpoint",
     type=DURATION,
     default="0",
-    help="How often jobs save their work; by default a preempted job loses all of it.",
+    metavar="DURATION",
+    help="How often jobs save their work.  [default: never; a stopped job starts from the beginning]",
 )
-@value_option("--cycle", "1s", "Minimal time between two cycles.", type=DURATION)
-@click.option("--log", type=click.Path(dir_okay=False), metavar="FILE", help="Write every event there, as JSON lines.")
+@value_option("--cycle", "1s", "Shortest time between two scheduling cycles.", type=DURATION, metavar="DURATION")
+@click.option(
+    "--log", type=click.Path(dir_okay=False), metavar="FILE", help="Write every event to FILE, as JSON lines."
+)
 @click.option(
     "--plots",
     type=click.Path(file_okay=False),
     metavar="FOLDER",
-    help="Draw resource use and waiting jobs over time there, as SVG.",
+    help="Draw utilisation and waiting jobs over time as SVG files in FOLDER.",
 )
-@click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", help="Output format.")
+@click.option(
+    "-o",
+    "--output",
+    "form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="text for people, json for programs.",
+)
 def simulate(**options: object) -> int:
-    r"""Simulate how long gangs wait and how full the nodes are: hours of a cluster in seconds.
-
-    The scheduler's own engine decides, on virtual time: whole gangs, priorities, queues with weights and caps,
-    preemption, patience. The same jobs, nodes and options give the same result, and the same log, byte for byte.
+    r"""Simulate the queue of a cluster: how long jobs would wait, and how full the nodes would be.
 
     \b
-      gangline simulate --nodes 100 --jobs 2000 --load 1.1
+      gangline simulate --nodes 1000 --jobs 200                  1,000 nodes with 8 GPUs each
+      gangline simulate --nodes 100 --jobs 2000 --load 1.1       more work than the nodes can do
+      gangline simulate --queue research=3 --queue product=1,nvidia.com/gpu=200 --priorities 0:9,10:1
       gangline simulate --node 80*cpu=96,memory=1Ti,nvidia.com/gpu=8 --node 20*cpu=64,memory=256Gi --trace jobs.csv
-      gangline simulate --queue research=3 --queue product=1,nvidia.com/gpu=200 --priorities 0:9,10:1 -o json
 
-    A trace has the columns arrival, members, request, duration, and optionally queue, priority, name and least; times
-    are seconds, and a request is cpu=8 memory=64Gi. More in docs/simulate.md.
+    Needs no cluster: the engine of `gangline scheduler` decides in virtual time, hours in seconds, with gangs,
+    priorities, queues, preemption. The same options give the same result. The columns of a trace are in
+    docs/simulate.md.
 
-    Exit codes: 0; 1 an error of input.
+    Exit codes: 0 simulated; 1 an error of input.
     """
     # Imported here: the engine and numpy take a while to load.
     from gangline.cli.simulate.report import as_json, as_text, write_plots

@@ -46,14 +46,28 @@ def as_text(result: SimulateResult) -> str:
         # Otherwise all jobs started at once.
         use += f" until the last job started, after {_time_text(report.busy)}"
     parts = [
-        f"{head}: {_time_text(report.seconds)} of virtual time\n",
+        f"{head}: {_time_text(report.seconds)} of virtual time\n{_size_note(result)}",
         _wait_table("SIZE", [*report.by_size, *report.waiting]),
         _wait_table("QUEUE", report.by_queue),
         _chart_text(f"{report.scarcest} in use, % ({use})", report, _used_percent),
-        _chart_text("jobs that wait", report, lambda point: point.waiting),
+        _waiting_text(report),
         "".join(f"{line}\n" for line in _fact_lines(result)),
     ]
     return "\n".join(part for part in parts if part)
+
+
+def _size_note(result: SimulateResult) -> str:
+    """That gangs are larger than by default, if so: the reader wonders about the sizes otherwise."""
+    factor = result.request.size_factor
+    if factor == 1:
+        return ""
+    return f"gangs are {factor} times as large as usual, so that few jobs fill many nodes; --mix sets their sizes\n"
+
+
+def _waiting_text(report: SimulationReport) -> str:
+    if any(point.waiting for point in report.moments) or not report.moments:
+        return _chart_text("jobs that wait", report, lambda point: point.waiting)
+    return "no job waited: for a backlog, raise --load (1.2), or give more --jobs or fewer --nodes\n"
 
 
 def _wait_table(title: str, rows: Sequence[WaitSummary]) -> str:

@@ -19,10 +19,15 @@ from gangline.scheduler.simulation.workload import (
     WorkloadMix,
     generated_jobs,
     parsed_amounts,
+    parsed_request,
     trace_jobs,
 )
 from gangline.scheduler.types.cycle import QueueQuota, SchedulerPolicy
 from gangline.scheduler.types.resources import amounts
+
+FEW_JOBS, ENOUGH_JOBS = 2, 4
+"""Jobs that fill the cluster fewer than `FEW_JOBS` times leave it empty: they are made larger, to `ENOUGH_JOBS` times."""
+MAX_FACTOR = 1024
 
 
 class SimulateRequest(msgspec.Struct, frozen=True):
@@ -33,6 +38,8 @@ class SimulateRequest(msgspec.Struct, frozen=True):
     rules: SimulationRules
     # Where the jobs come from, for the report.
     source: str
+    # By how much the default sizes of gangs were multiplied.
+    size_factor: int = 1
 
 
 def simulate_request(options: Mapping[str, object]) -> SimulateRequest:
@@ -42,10 +49,12 @@ def simulate_request(options: Mapping[str, object]) -> SimulateRequest:
     quotas = {quota.name: quota for quota in queues}
     if len(quotas) < len(queues):
         raise InputError("--queue: a name is given twice; write each once, with its weight and its cap")
+    factor = 1
     if options["trace"]:
         jobs, source = _read_trace(str(options["trace"])), str(options["trace"])
     else:
-        jobs, source = _generated_jobs(options, pools, queues), f"seed {options['seed']}"
+        jobs, factor = _generated_jobs(options, pools, queues)
+        source = f"seed {options['seed']}"
     # A queue that only the trace names has the default quota.
     quotas = {job.queue: QueueQuota(job.queue) for job in jobs} | quotas
     patience = _option_seconds(options, "patience")
@@ -55,7 +64,7 @@ def simulate_request(options: Mapping[str, object]) -> SimulateRequest:
         reclaim=not options["no_reclaim"],
     )
     times = {name: _option_seconds(options, name) for name in ("cycle", "grace", "checkpoint")}
-    return SimulateRequest(pools, jobs, SimulationRules(queues=quotas, policy=policy, **times), source)
+    return SimulateRequest(pools, jobs, SimulationRules(queues=quotas, policy=policy, **times), source, factor)
 
 
 def parse_count(text: object) -> int:
@@ -134,7 +143,8 @@ def _parse_shares(text: str, option: str) -> dict[int, float]:
 
 def _generated_jobs(
     options: Mapping[str, object], pools: Sequence[NodePool], queues: Sequence[QueueQuota]
-) -> list[WorkloadJob]:
+) -> tuple[list[WorkloadJob], int]:
+    """The jobs, and by how much their default sizes were multiplied. Raises `InputError`."""
     changes: dict[str, object] = {"duration": _option_seconds(options, "duration"), "load": options["load"]}
     if not math.isfinite(float(str(options["load"]))):
         raise InputError(f"--load {options['load']}: write a number above 0, such as 0.9")
@@ -149,7 +159,30 @@ def _generated_jobs(
     if queues:
         changes["queues"] = {quota.name: 1.0 for quota in queues}
     mix = msgspec.structs.replace(WorkloadMix(), **changes)
-    return generated_jobs(parse_count(options["jobs"]), parse_count(options["seed"]), mix, total_capacity(pools))
+    count, capacity = parse_count(options["jobs"]), total_capacity(pools)
+    factor = 1
+    if not options["mix"]:
+        larger, factor = larger_sizes(mix, count, capacity)
+        mix = msgspec.structs.replace(mix, sizes=larger)
+    return generated_jobs(count, parse_count(options["seed"]), mix, capacity), factor
+
+
+def larger_sizes(mix: WorkloadMix, jobs: int, capacity: Mapping[str, int]) -> tuple[Mapping[int, float], int]:
+    """Sizes of gangs with which a few jobs fill a large cluster, and the factor; unchanged if they do already.
+
+    The factor is a power of two. No gang that is made larger takes more than half of the cluster.
+    """
+    request = dict(parsed_request(mix.request))
+    at_once = min((capacity.get(name, 0) / amount for name, amount in request.items() if amount), default=0.0)
+    mean = sum(size * share for size, share in mix.sizes.items()) / sum(mix.sizes.values())
+    factor = 1
+    while jobs * mean < FEW_JOBS * at_once and jobs * mean * factor < ENOUGH_JOBS * at_once and factor < MAX_FACTOR:
+        factor *= 2
+    sizes: dict[int, float] = {}
+    for size, share in mix.sizes.items():
+        larger = max(size, min(size * factor, int(at_once / 2)))
+        sizes[larger] = sizes.get(larger, 0.0) + share
+    return sizes, factor
 
 
 def _read_trace(name: str) -> list[WorkloadJob]:

@@ -23,18 +23,26 @@ from gangline.cli.sweep.request import SweepRequest, SweepSource
     "settings",
     multiple=True,
     metavar="NAME=VALUES",
-    help="What to try: lr=0.1,0.01; or with --random also a range: lr=log(1e-4..1e-1), batch=16..256.",
+    help="A parameter and the values to try, such as lr=0.1,0.01; with --random also a range: lr=log(1e-4..1e-1), "
+    "batch=16..256; may be repeated.",
 )
-@click.option("--random", "draws", type=int, metavar="N", help="Draw N random combinations instead of trying all.")
-@value_option("--seed", 0, "The seed of --random.", type=int, metavar="S")
-@value_option("--parallel", 1, "The number of trials that run at the same time.", type=int, metavar="N")
-@value_option("--metric", "loss", "The reported metric that trials are ranked by.", metavar="NAME")
-@choice_option("--goal", ["min", "max"], "Whether small or large values are better.")
+@click.option("--random", "draws", type=int, metavar="N", help="Try N random combinations instead of all.")
+@value_option("--seed", 0, "Seed of --random; the same seed tries the same combinations.", type=int, metavar="S")
+@value_option("--parallel", 1, "How many trials run at the same time.", type=int, metavar="N")
+@value_option(
+    "--metric", "loss", "Metric by which trials are ranked; the program reports it (docs/progress.md).", metavar="NAME"
+)
+@choice_option("--goal", ["min", "max"], "Whether small (min) or large (max) values of the metric are better.")
 @nproc_option("Try COMMAND as a job of so many processes, without a file")
 @kind_option
-@click.option("--timeout", type=DURATION, metavar="DURATION", help="Stop a trial after this time, such as 90s or 5m.")
-@runs_option("The folder in which <job>-sweep/ is created.")
-@click.option("-o", "--output", type=click.Choice(["json"]), help="Print the leaderboard as JSON.")
+@click.option(
+    "--timeout",
+    type=DURATION,
+    metavar="DURATION",
+    help="Stop a trial after this time, such as 90s or 5m.  [default: no limit]",
+)
+@runs_option("Folder in which <job>-sweep/ is written: table, picture, logs.")
+@click.option("-o", "--output", type=click.Choice(["json"]), help="json: print the ranking for programs.")
 @node_options
 def sweep(
     words: tuple[str, ...],
@@ -47,7 +55,7 @@ def sweep(
     output: str | None,
     **options: Any,
 ) -> int:
-    r"""Try a job with many values, and rank them.
+    r"""Try a job with many parameter values on this machine, and rank the results.
 
     \b
       gangline sweep job.yaml --set lr=0.1,0.01 --set batch=32,64 --parallel 2
@@ -59,7 +67,7 @@ def sweep(
     for it. One with dots is a path in the job, as in run. Trials are ranked by the value that they reported last
     (docs/progress.md). Table, picture and logs are written to runs/<job>-sweep/, also if you stop it with Ctrl-C.
 
-    Exit codes: 0 a trial succeeded, 100 none did, 130 interrupted, 1 an error.
+    Exit codes: 0 a trial succeeded; 100 none did; 130 interrupted; 1 an error.
     """
     node = NodeOptions(**{name: options.pop(name) for name in NodeOptions._fields})
     timeout: timedelta | None = options.pop("timeout")

@@ -68,4 +68,4 @@ def test_the_command_answers_powershell() -> None:
         [sys.executable, "-m", "gangline"], env={**os.environ, **environment}, capture_output=True, text=True
     )
     assert completed.returncode == 0, completed.stderr
-    assert completed.stdout.startswith("sweep\tTry a job with many values")
+    assert completed.stdout.startswith("sweep\tTry a job with many parameter values")

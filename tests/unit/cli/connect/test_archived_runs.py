@@ -70,7 +70,7 @@ async def test_a_write_is_refused_because_the_archive_is_read_only(home: PlaneHo
     archive_interrupted_run(home)
     async with open_archive(home.folder) as transport:
         client = Client(transport)
-        with pytest.raises(InputError, match="is read-only"):
+        with pytest.raises(InputError, match="cannot be changed"):
             await client.delete(JOBS, KEY)
         with pytest.raises(InputError) as raised:
             await client.create(JOBS, recorded_job("another"), namespace="default")

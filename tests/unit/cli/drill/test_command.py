@@ -122,7 +122,9 @@ def test_exactly_one_fault_is_required(words: tuple[str, ...], capsys: pytest.Ca
 
 def test_a_job_name_that_was_parsed_as_a_replica_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["drill", "--oom", "toy"]) == 1
-    assert "name the job before the fault" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert error.startswith('error: the demo job has no replica "toy"; write one of ps-0, worker-0, ')
+    assert "or name your job before the fault" in error
 
 
 def test_a_pause_of_zero_is_rejected(capsys: pytest.CaptureFixture[str]) -> None:

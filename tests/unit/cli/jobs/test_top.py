@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from gangline.cli.jobs.top import gpu_cells, sparkline, usage_rows
+from gangline.cli.jobs.top import gpu_cells, machine_rows, sparkline, usage_rows
+from gangline.cli.resources.machine import Amount, MachineUsage, parse_gpus
 from gangline.cli.resources.process_usage import ResourceUsage
 from gangline.cli.resources.replicas import JOB_NAME
 
@@ -40,3 +41,22 @@ def test_gpus_are_named_with_what_is_in_use() -> None:
     assert gpu_cells(ResourceUsage(), measured) == ("-", "-", "-")
     assert gpu_cells(ResourceUsage(gpus=((gpu, "0"), (gpu, "1"))), measured) == ("0,1", "50%", "2048Mi")
     assert gpu_cells(ResourceUsage(gpus=((gpu, "7"),)), measured) == ("7", "-", "-")
+
+
+def test_the_machine_has_a_row_for_each_resource_and_gpu() -> None:
+    gpus = parse_gpus("NVIDIA H100, 81559, 1024, 37\nNVIDIA H100, 81559, [N/A], [N/A]\n")
+    usage = MachineUsage(Amount(1.5, 8), Amount(2 * 2**30, 8 * 2**30), Amount(0, 2**30), gpus)
+    assert machine_rows(usage) == [
+        ["cpu", "1.5 cores", "8 cores", "19%"],
+        ["gpu 0 (NVIDIA H100)", "37% busy", "-", "37%"],
+        ["gpu 1 (NVIDIA H100)", "0% busy", "-", "0%"],
+        ["memory", "2048Mi", "8192Mi", "25%"],
+        ["disk", "0Mi", "1024Mi", "0%"],
+        ["gpu 0 memory", "1024Mi", "81559Mi", "1%"],
+        ["gpu 1 memory", "0Mi", "81559Mi", "0%"],
+    ]
+
+
+def test_without_nvidia_smi_there_are_no_gpus() -> None:
+    assert parse_gpus("") == ()
+    assert parse_gpus("NVIDIA-SMI has failed because it couldn't communicate with the driver\n") == ()

@@ -1,6 +1,7 @@
 """Whether a job fits now, and what is missing if not."""
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from gangline.api.kubeflow.training import JobKind
 from gangline.api.meta import JSON, Key
 from gangline.api.scheme import Resource
 from gangline.base.errors import InputError
+from gangline.cli.main import run
 from gangline.cli.manifests.lint import kind_of
 from gangline.cli.plan.fit import (
     FitResult,
@@ -234,3 +236,37 @@ async def test_without_access_to_nodes_only_that_error_is_reported(
     with pytest.raises(Forbidden, match="not nodes"):
         await read_cluster(client)
     assert capsys.readouterr().err == ""
+
+
+FITTED = """
+apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+metadata: {name: NAME}
+spec:
+  pytorchReplicaSpecs:
+    Worker:
+      template:
+        spec:
+          containers:
+          - {name: pytorch, image: x, resources: {requests: {cpu: CPU}}}
+"""
+
+
+def test_without_a_server_a_job_is_fitted_to_this_machine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("GANGLINE_HOME", str(tmp_path / "home"))
+    for variable in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(variable, raising=False)
+    small, large = tmp_path / "small.yaml", tmp_path / "large.yaml"
+    small.write_text(FITTED.replace("NAME", "small").replace("CPU", "10m"))
+    large.write_text(FITTED.replace("NAME", "large").replace("CPU", "100000"))
+    assert run(["plan", "--fit", str(small)]) == 0
+    output = capsys.readouterr()
+    assert output.err == "no server is running; the jobs are fitted to this machine\n"
+    assert output.out.startswith("default/small fits: 1 of 1 members have room, on 1 node")
+    assert run(["plan", "--fit", str(small), str(large)]) == 100
+    assert "default/large does not fit: 0/1 nodes: 1 lack cpu" in capsys.readouterr().out
+    assert run(["plan", "--fit", "elsewhere"]) == 1
+    assert capsys.readouterr().err.startswith("error: elsewhere: no such file, and no server is running")

@@ -8,6 +8,7 @@ from gangline.cli.resources.lookup import (
     JOB_KINDS,
     ResourceArg,
     builtin_resource,
+    no_such_job,
     parse_job_arg,
     resource_args,
     resource_name,
@@ -96,3 +97,17 @@ def test_a_launcher_has_no_index() -> None:
     pod = {"metadata": {"name": "j-launcher", "labels": {REPLICA_TYPE: "launcher"}}}
     assert ReplicaSelector("launcher", 0).matches(pod)
     assert not ReplicaSelector("launcher", 1).matches(pod)
+
+
+@pytest.mark.parametrize(
+    ("others", "expected"),
+    [
+        (None, ""),
+        ([], "; there is none at all: in other namespaces look with -A, start one with gangline run"),
+        (["linear", "bert"], "; did you mean linear?"),
+        (["bert", "t5"], "; there is bert, t5"),
+        (list("abcdefg"), "; there is a, b, c, d, e and 2 more"),
+    ],
+)
+def test_a_job_that_does_not_exist_is_reported_with_those_that_do(others: list[str] | None, expected: str) -> None:
+    assert str(no_such_job("ns", "linaer", others)) == f'no training job "linaer" in namespace "ns"{expected}'

@@ -13,6 +13,9 @@ from click.testing import CliRunner
 
 from gangline.base.errors import InputError
 from gangline.cli.simulate.command import simulate
+from gangline.cli.simulate.request import larger_sizes
+from gangline.scheduler.simulation.engine import NodePool, total_capacity
+from gangline.scheduler.simulation.workload import WorkloadMix
 from support.terminal import PtyTerminal
 
 SMALL = ("--nodes", "4", "--jobs", "40", "--mix", "1:4,4:2,16:1", "--load", "1.5", "--duration", "10m")
@@ -142,8 +145,8 @@ def test_on_a_narrow_terminal_curves_are_narrow(tmp_path: Path) -> None:
     with PtyTerminal(command, cwd=tmp_path, env={"COLUMNS": ""}, size=(24, 40)) as terminal:
         assert terminal.wait_for_exit() == 0
     curves = [line for line in terminal.screen.lines if "┤─" in line]
-    assert [line.count("─") for line in curves] == [32, 32]
-    assert simulated("--nodes", "1", "--jobs", "1").stdout.count("┤" + "─" * 60) == 2
+    assert [line.count("─") for line in curves] == [32]
+    assert simulated("--nodes", "1", "--jobs", "1").stdout.count("┤" + "─" * 60) == 1
 
 
 def test_if_all_jobs_start_at_once_the_last_start_is_not_mentioned() -> None:
@@ -181,3 +184,31 @@ def test_the_trace_of_the_page_gives_the_event_of_the_page(tmp_path: Path, monke
     command = blocks("console")[1].splitlines()[0]
     assert simulated(*shlex.split(command)[3:]).return_value == 0
     assert blocks("json")[0].strip() in Path("events.jsonl").read_text().splitlines()
+
+
+def test_few_jobs_on_many_nodes_are_large_so_that_some_wait() -> None:
+    text = simulated("--nodes", "1000", "--jobs", "200").stdout
+    assert "gangs are 16 times as large as usual" in text
+    assert "\njobs that wait\n" in text
+    [everybody] = [line.split() for line in text.splitlines() if line.startswith("all ")]
+    assert everybody[3] != "0s", everybody
+    assert "times as large" not in simulated("--nodes", "1000", "--jobs", "200", "--mix", "1:1").stdout
+
+
+def test_where_nobody_waits_the_report_says_how_to_get_a_backlog() -> None:
+    text = simulated("--nodes", "100", "--jobs", "5", "--mix", "1:1").stdout
+    assert "no job waited: for a backlog, raise --load" in text
+    assert "jobs that wait" not in text
+
+
+def test_gangs_that_are_made_larger_still_fit() -> None:
+    def sizes(nodes: int, jobs: int) -> tuple[int, int]:
+        pool = NodePool(nodes, {"nvidia.com/gpu": "8", "cpu": "96", "memory": "1Ti"})
+        larger, factor = larger_sizes(WorkloadMix(), jobs, total_capacity([pool]))
+        assert sum(larger.values()) == sum(WorkloadMix().sizes.values())
+        return factor, max(larger)
+
+    assert sizes(100, 1000) == (1, 512)
+    assert sizes(1000, 200) == (16, 4000)
+    # On a single node the default sizes are too large already.
+    assert sizes(1, 1) == (1, 512)

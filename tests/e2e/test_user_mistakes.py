@@ -260,6 +260,16 @@ COMMAND_LINES = [
     Mistake("processes in words", r"--nproc.*abc", "run --nproc abc -- python train.py"),
     Mistake("empty variable", r"--nproc", "run --nproc '' -- python train.py"),
     Mistake("script misspelt", r"trian\.py: no such file; processes start in", "run --nproc 2 -- python trian.py"),
+    Mistake("script misspelt a little", r"did you mean train\.py\?", "run --nproc 2 -- python tran.py"),
+    Mistake("program misspelt", r"pyton: no such program on PATH", "run --nproc 2 -- pyton train.py"),
+    Mistake("script without python", r"write: -- python train\.py", "run --nproc 2 -- train.py"),
+    Mistake("range the wrong way round", r"write: --nproc 2:4", "run --nproc 4:2 -- python train.py"),
+    Mistake(
+        "restarts that never happen",
+        r"job\.yaml:9: .*restartPolicy: is Never, so that --max-restarts does nothing; write OnFailure",
+        f"{RUN_FILE} --max-restarts 2",
+        {"job.yaml": GOOD},
+    ),
     Mistake("option of torchrun", r"Did you mean '--nproc'\?", "run --nproc_per_node 2 -- python train.py"),
     Mistake("flag misspelt", r"No such option '--nporc'.*'--nproc'", "run --nporc 2 -- python train.py"),
     Mistake("command misspelt", r"no such command: rum; did you mean run", "rum job.yaml"),
@@ -356,6 +366,8 @@ def test_a_mistake_ends_in_one_message(mistake: Mistake, folder: Path, capsys: p
     assert re.search(mistake.message, message), message
     if mistake.early:
         assert READY not in captured.err
+    if command := re.search(r"gangline (run --nproc 4 -- python train\.py)", message):
+        assert run(shlex.split(command[1])) == 0, capsys.readouterr()
     if "write:   " in message and "is missing" not in message:
         fixed = with_advice(mistake.files["job.yaml"], message)
         write_files(folder, {"job.yaml": fixed})

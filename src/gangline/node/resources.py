@@ -1,7 +1,5 @@
 """The machine's capacity, devices given out to containers, and memory limits."""
 
-import os
-import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -10,7 +8,7 @@ import psutil
 
 from gangline.api.quantity import ZERO, Quantity, QuantityFormat, parse_resources
 from gangline.base.errors import InputError
-from gangline.base.host_features import has_linux_features
+from gangline.base.host_features import usable_cpus
 
 GPU = "nvidia.com/gpu"
 MAX_PODS = "110"
@@ -20,7 +18,7 @@ def machine_capacity(declared: Mapping[str, str], disk: Path) -> dict[str, Quant
     """CPU, memory and disk of this machine, and what is declared; a declared amount replaces a measured one."""
     existing = next(folder for folder in (disk, *disk.absolute().parents) if folder.exists())
     measured = {
-        "cpu": Quantity.of(str(_cpus())),
+        "cpu": Quantity.of(str(usable_cpus())),
         "memory": _kibibytes(psutil.virtual_memory().total),
         "ephemeral-storage": _kibibytes(psutil.disk_usage(str(existing)).total),
         "pods": Quantity.of(MAX_PODS),
@@ -42,13 +40,6 @@ def parse_capacity(texts: Iterable[str]) -> dict[str, str]:
             raise InputError(f"--capacity {text}: there is no part of a device; write a whole number")
         capacity[name] = amount
     return capacity
-
-
-def _cpus() -> int:
-    # CPUs that this process may use: a container or taskset may allow fewer than the machine has.
-    if sys.platform == "linux" and has_linux_features():
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _kibibytes(amount: int) -> Quantity:

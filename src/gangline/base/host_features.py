@@ -28,6 +28,12 @@ def usable_cpus() -> int:
     return os.cpu_count() or 1
 
 
+def signal_group(group: int, number: int) -> None:
+    """Send a signal to a process group. Does nothing if it has ended: macOS then says EPERM while nobody reaped it."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
+
+
 def raise_open_files_limit() -> None:
     """Allow this process and its children as many open files as is usual on a server; never fewer than before.
 

@@ -21,6 +21,19 @@ def has_linux_features() -> bool:
     return sys.platform == "linux" and not os.environ.get(PORTABLE_VARIABLE)
 
 
+def usable_cpus() -> int:
+    """The CPUs that this process may use: a container or taskset may allow fewer than the machine has."""
+    if sys.platform == "linux" and has_linux_features():
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def signal_group(group: int, number: int) -> None:
+    """Send a signal to a process group. Does nothing if it has ended: macOS then says EPERM while nobody reaped it."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
+
+
 def raise_open_files_limit() -> None:
     """Allow this process and its children as many open files as is usual on a server; never fewer than before.
 

@@ -37,8 +37,8 @@ READY_CONDITIONS = (
 
 
 def operating_system(runtime: str) -> str:
-    """The system that containers see. Those of a container engine are always Linux's; on macOS it has a machine."""
-    return platform.system().lower() if runtime == PROCESS_RUNTIME else "linux"
+    """The system that containers see. Those of a container engine see Linux everywhere: on macOS it runs in a machine."""
+    return "linux" if runtime in ("podman", "docker") else platform.system().lower()
 
 
 def gpu_labels(gpus: Iterable[Gpu]) -> dict[str, str]:

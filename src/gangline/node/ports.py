@@ -4,12 +4,17 @@ They are below the range from which kernels serve outgoing connections and reque
 process gets one of them by chance while its owner does not listen on it.
 """
 
+import errno
+import os
 import secrets
 import socket
+
+from gangline.base.host_features import has_linux_features
 
 LOOPBACK = "127.0.0.1"
 POD_PORTS, PLANE_PORTS = range(20000, 28000), range(28000, 30000)
 MAX_TRIES = 500
+CONNECT_SECONDS = 1.0
 
 
 def reserve_port(among: range, kind: socket.SocketKind = socket.SOCK_STREAM) -> socket.socket:
@@ -42,10 +47,20 @@ def bind_port(number: int, kind: socket.SocketKind = socket.SOCK_STREAM, *, alon
         if not alone:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind((LOOPBACK, number))
+        if number and not alone and kind == socket.SOCK_STREAM and not has_linux_features() and has_listener(number):
+            # BSD and macOS allow this address beside a process that listens on all addresses.
+            raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
     except OSError:
         bound.close()
         raise
     return bound
+
+
+def has_listener(number: int) -> bool:
+    """Whether a process accepts connections on this port of loopback."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.settimeout(CONNECT_SECONDS)
+        return probe.connect_ex((LOOPBACK, number)) == 0
 
 
 def other_protocol(kind: socket.SocketKind) -> socket.SocketKind:

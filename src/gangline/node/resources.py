@@ -1,7 +1,5 @@
 """The machine's capacity, devices given out to containers, and memory limits."""
 
-import os
-import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -11,7 +9,7 @@ import psutil
 from gangline.api.core import Pod
 from gangline.api.quantity import ZERO, Quantity, QuantityFormat, parse_resources
 from gangline.base.errors import InputError
-from gangline.base.host_features import has_linux_features
+from gangline.base.host_features import usable_cpus
 from gangline.node.devices.gpus import RESOURCES, Gpu, offered_ids, selection_env
 
 MAX_PODS = "110"
@@ -22,7 +20,7 @@ def machine_capacity(declared: Mapping[str, str], disk: Path, gpus: Iterable[Gpu
     """CPU, memory, disk and GPUs of this machine, and what is declared, which replaces what is measured."""
     existing = next(folder for folder in (disk, *disk.absolute().parents) if folder.exists())
     measured = {
-        "cpu": Quantity.of(str(_cpus())),
+        "cpu": Quantity.of(str(usable_cpus())),
         "memory": _kibibytes(psutil.virtual_memory().total),
         "ephemeral-storage": _kibibytes(psutil.disk_usage(str(existing)).total),
         "pods": Quantity.of(MAX_PODS),
@@ -45,13 +43,6 @@ def parse_capacity(texts: Iterable[str]) -> dict[str, str]:
             raise InputError(f"--capacity {text}: there is no part of a device; write a whole number")
         capacity[name] = amount
     return capacity
-
-
-def _cpus() -> int:
-    # CPUs that this process may use: a container or taskset may allow fewer than the machine has.
-    if sys.platform == "linux" and has_linux_features():
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _kibibytes(amount: int) -> Quantity:

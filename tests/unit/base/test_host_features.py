@@ -1,12 +1,15 @@
 """What this system has, and what the portable mode switches off."""
 
+import os
 import resource
+import signal
 import subprocess
 import sys
+from typing import NoReturn
 
 import pytest
 
-from gangline.base.host_features import MAX_OPEN_FILES, PORTABLE_VARIABLE, has_linux_features
+from gangline.base.host_features import MAX_OPEN_FILES, PORTABLE_VARIABLE, has_linux_features, signal_group
 
 RAISE_AND_PRINT = """
 import resource
@@ -42,3 +45,20 @@ def test_the_limit_of_open_files_is_raised_and_never_lowered(soft: int, hard: in
         pytest.skip("this machine allows fewer open files than the test needs")
     command = [sys.executable, "-c", RAISE_AND_PRINT.format(soft=soft, hard=hard)]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == expected
+
+
+@pytest.mark.parametrize("answer", [ProcessLookupError, PermissionError])
+def test_a_group_that_has_ended_needs_no_signal(monkeypatch: pytest.MonkeyPatch, answer: type[OSError]) -> None:
+    """Linux gives the first answer; macOS gives the second one while nobody has reaped the group."""
+
+    def ended(group: int, number: int) -> NoReturn:
+        raise answer
+
+    monkeypatch.setattr(os, "killpg", ended)
+    signal_group(2**22, signal.SIGKILL)
+
+
+def test_a_signal_reaches_the_group() -> None:
+    with subprocess.Popen(["sleep", "600"], start_new_session=True) as process:
+        signal_group(process.pid, signal.SIGTERM)
+        assert process.wait(60) == -signal.SIGTERM

@@ -67,3 +67,24 @@ def test_what_is_left_of_a_connection_does_not_keep_a_port_from_its_owner() -> N
 def test_pods_and_planes_do_not_take_each_others_nor_what_kernels_give() -> None:
     assert not set(POD_PORTS) & set(PLANE_PORTS)
     assert max(*POD_PORTS, *PLANE_PORTS) < 30000
+
+
+def test_a_port_on_which_a_process_listens_is_taken_even_where_the_kernel_allows_it(
+    each_host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """macOS lets a socket have loopback while another one listens on all addresses."""
+    with socket.create_server(("", 0)) as server:
+        monkeypatch.setattr(socket.socket, "bind", lambda bound, address: None)
+        if each_host == "linux":
+            bind_port(number(server)).close()
+            return
+        with pytest.raises(OSError, match="Address already in use"):
+            bind_port(number(server))
+
+
+@pytest.mark.usefixtures("each_host")
+def test_a_port_without_a_listener_is_free_again_at_once() -> None:
+    with reserve_port(POD_PORTS) as reserved:
+        port = number(reserved)
+    with bind_port(port) as bound:
+        assert number(bound) == port

@@ -296,6 +296,8 @@ class _Builder:
 
     def _key(self, node: _Node, path: FieldPath) -> str:
         key = self._scalar(node, path) if isinstance(node, _Scalar) else None
+        if key is None and isinstance(node, _Mapping):
+            self._refuse("{{ }} is of a template: render the file first, as with helm template", node.line, path)
         if key is None:
             self._refuse("a key must be text", node.line, path)
         return key if isinstance(key, str) else value_text(key)

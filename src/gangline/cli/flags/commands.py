@@ -1,5 +1,7 @@
 """The click classes of our commands: a group that imports each command when it is used, and help in our layout."""
 
+import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from importlib import import_module
@@ -85,6 +87,8 @@ def print_usage_error(error: click.ClickException) -> None:
     click.echo(f"error: {text} (see {path} --help)" if path else f"error: {text}", err=True)
 
 
+_PYTHON_WORD = re.compile(r"[^-].*\.py|(.*/)?python[0-9.]*|torchrun|mpirun")
+"""The first word of a command of the user's own, as it is mostly written."""
 SERVER_OPTION_NAMES = (
     "kubeconfig",
     "context",
@@ -101,6 +105,17 @@ SERVER_OPTION_NAMES = (
 class CliCommand(HelpLayout):
     """A command whose help lists the server options last."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        words = tuple(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            separated = _with_separator(words, error.option_name)
+            if not separated:
+                raise
+            text = f"No such option '{error.option_name}'; if it is one of your program, write: "
+            raise click.UsageError(text + shlex.join((*ctx.command_path.split(), *separated)), ctx) from None
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         own: list[tuple[str, str]] = []
         server: list[tuple[str, str]] = []
@@ -112,6 +127,14 @@ class CliCommand(HelpLayout):
             if records:
                 with formatter.section(title):
                     formatter.write_dl(records)
+
+
+def _with_separator(words: Sequence[str], option: str) -> tuple[str, ...]:
+    """The words with `--` before a Python command that the option comes after; none if there is no such command."""
+    program = next((at for at, word in enumerate(words) if _PYTHON_WORD.fullmatch(word)), len(words))
+    if "--" in words or not any(word.partition("=")[0] == option for word in words[program:]):
+        return ()
+    return (*words[:program], "--", *words[program:])
 
 
 def cli_command(name: str | None = None, **settings: Any) -> Callable[[Callable[..., Any]], CliCommand]:

@@ -1,7 +1,6 @@
 """Run a program to its end and collect its output. No process is left running, whatever happens."""
 
 import asyncio
-import os
 import signal
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ from datetime import timedelta
 import msgspec
 
 from gangline.base.clock import Clock
+from gangline.base.host_features import signal_group
 
 
 class ExternalProgram(msgspec.Struct, frozen=True):
@@ -92,8 +92,8 @@ async def _kill_and_wait(process: Process, program: ExternalProgram) -> None:
 
 
 def _kill(process: Process, program: ExternalProgram) -> None:
+    if not program.interactive:
+        signal_group(process.pid, signal.SIGKILL)
+        return
     with suppress(ProcessLookupError):
-        if program.interactive:
-            process.kill()
-        else:
-            os.killpg(process.pid, signal.SIGKILL)
+        process.kill()

@@ -1,7 +1,6 @@
 """Probes and lifecycle hooks of containers."""
 
 import asyncio
-import os
 import signal
 import ssl
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from datetime import timedelta
 import aiohttp
 
 from gangline.base.clock import Clock
+from gangline.base.host_features import signal_group
 from gangline.base.tasks import time_limit
 from gangline.node.pod_types import Action, ExecAction, HttpAction, Probe, RunContainer, TcpAction
 from gangline.node.runtime.process import resolve_program
@@ -165,8 +165,7 @@ async def _run_exec(action: ExecAction, target: ContainerTarget) -> str:
     try:
         output, _ = await process.communicate()
     finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        signal_group(process.pid, signal.SIGKILL)
         await process.wait()
     return "" if process.returncode == 0 else (output[:MAX_OUTPUT_BYTES].decode(errors="replace") or "command failed")
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 
 from gangline.base.clock import Clock, Timer
+from gangline.base.host_features import signal_group
 from gangline.kube.podstreams import ExecFailed
 from gangline.node.runtime import controlling_tty
 from gangline.node.runtime.process import resolve_program
@@ -83,8 +84,7 @@ class ExecProcess:
         """Kill the command and its descendants, in any process group. Does nothing if the command has ended."""
         if self._process.returncode is None:
             descendants = _descendants(self._process.pid)
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+            signal_group(self._process.pid, signal.SIGKILL)
             for descendant in descendants:
                 with suppress(psutil.Error):
                     descendant.kill()

@@ -15,7 +15,7 @@ import msgspec
 import psutil
 
 from gangline.base.clock import Clock
-from gangline.base.host_features import has_linux_features
+from gangline.base.host_features import has_linux_features, signal_group
 from gangline.node.checkpoint import RunFiles, RunRecord
 from gangline.node.runtime import shim
 from gangline.node.runtime.runtime import ProcessSpec, StartFailed
@@ -73,8 +73,7 @@ class SupervisedProcess:
     def freeze(self, *, frozen: bool) -> None:
         """Stop the process group (SIGSTOP), or let it continue."""
         if self.files.lock.is_held():
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, signal.SIGSTOP if frozen else signal.SIGCONT)
+            signal_group(self.pid, signal.SIGSTOP if frozen else signal.SIGCONT)
 
     def abandon(self) -> None:
         """Let the process outlive this node: a later node adopts it."""

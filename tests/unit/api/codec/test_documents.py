@@ -157,6 +157,10 @@ def test_a_quoted_merge_key_is_a_key() -> None:
         ("a: 1\n<<: [{}, 3]\n", "<< takes an object, or a list of objects (line 2)"),
         ("a: 1\n? [b]\n: c\n", "a key must be text (line 2)"),
         ("null: c\n", "a key must be text (line 1)"),
+        (
+            "a:\n  b: {{ .Values.b }}\n",
+            "a.b: {{ }} is of a template: render the file first, as with helm template (line 2)",
+        ),
         ("a: *b\n", "*b is used here, but there is no &b before it (line 1)"),
         ("a: &b\n  c: *b\n", "*b is used here, but there is no &b before it (line 2)"),
         ("x: &b 1\n---\na: *b\n", "*b is used here, but there is no &b before it (line 3)"),

@@ -1,0 +1,450 @@
+"""Mistakes that people make: each ends in one message that leads to the fix.
+
+The table was collected from the issue threads of kubeflow/training-operator, PyTorch (torchrun), Ray and SkyPilot, and
+from trying gangline as a new user.
+"""
+
+import re
+import shlex
+import socket
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from gangline.cli.main import run
+from support.cluster.clients import DetachedPlane
+
+GOOD = """\
+apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+metadata:
+  name: train
+spec:
+  pytorchReplicaSpecs:
+    Master:
+      replicas: 1
+      restartPolicy: Never
+      template:
+        spec:
+          containers:
+            - name: pytorch
+              image: none
+              command: [python, train.py]
+    Worker:
+      replicas: 1
+      restartPolicy: Never
+      template:
+        spec:
+          containers:
+            - name: pytorch
+              image: none
+              command: [python, train.py]
+"""
+TFJOB = """\
+apiVersion: kubeflow.org/v1
+kind: TFJob
+metadata: {name: train}
+spec:
+  tfReplicaSpecs:
+    Chief:
+      replicas: 1
+      template: {spec: {containers: [{name: tensorflow, image: none, command: [python, train.py]}]}}
+"""
+MPIJOB = """\
+apiVersion: kubeflow.org/v1
+kind: MPIJob
+metadata: {name: train}
+spec:
+  mpiReplicaSpecs:
+    Worker:
+      replicas: 1
+      template: {spec: {containers: [{name: mpi, image: none, command: [python, train.py]}]}}
+"""
+BLOCK = "resources:\n                limits:\n                  {}"
+RUN_FILE = "run job.yaml"
+READY = "control plane ready"
+
+
+class Mistake(NamedTuple):
+    """What is typed, in a folder with which files, and what the message has to say (a regular expression)."""
+
+    name: str
+    message: str
+    words: str = RUN_FILE
+    # Beside `train.py`, which is fine.
+    files: Mapping[str, str] = {}
+    # Whether the mistake is reported before a control plane is started.
+    early: bool = True
+
+
+def edit(name: str, before: str, after: str, message: str, *, text: str = GOOD, early: bool = True) -> Mistake:
+    """A mistake in a file that is otherwise good."""
+    assert before in text, before
+    return Mistake(name, message, files={"job.yaml": text.replace(before, after, 1)}, early=early)
+
+
+def container(name: str, lines: str, message: str, *, early: bool = True) -> Mistake:
+    """A mistake in the first container of a file that is otherwise good."""
+    return edit(name, "image: none", f"image: none\n              {lines}", message, early=early)
+
+
+def policy(name: str, lines: str, message: str, *, early: bool = True) -> Mistake:
+    """A mistake in the run policy of a file that is otherwise good."""
+    return edit(
+        name,
+        "  pytorchReplicaSpecs:",
+        f"  runPolicy: {{{lines}}}\n  pytorchReplicaSpecs:",
+        rf"job\.yaml:6: spec\.runPolicy\.{message}",
+        early=early,
+    )
+
+
+REPLICAS = r"spec\.pytorchReplicaSpecs"
+TEMPLATE = rf"{REPLICAS}\.Master\.template\.spec"
+CONTAINER = rf"{TEMPLATE}\.containers\[0\]"
+
+NOT_READABLE = [
+    edit("wrong indent", "  name: train", "   name: train\n  labels: {}", r"job\.yaml:5: .*not indented like"),
+    edit("tab", "  name: train", "\tname: train", r"job\.yaml:4: a tab in the indentation: YAML wants spaces"),
+    edit("quote not closed", "image: none", 'image: "none', r"not YAML: a quote that is not closed"),
+    edit("key twice", "replicas: 1", "replicas: 1\n      replicas: 2", r"written twice, on lines 8 and 9"),
+    edit("template of helm", "name: train", "name: {{ .Values.name }}", r"job\.yaml:4: .*render the file first"),
+    edit(
+        "list with a map",
+        "            - name: pytorch",
+        "            name: pytorch",
+        r"job\.yaml:14: .*check the indent",
+    ),
+    Mistake("empty file", r"job\.yaml: holds no object; give a file with a job", files={"job.yaml": ""}),
+    Mistake("only comments", r"job\.yaml: holds no object", files={"job.yaml": "# later\n"}),
+    Mistake("binary file", r"job\.yaml:1: a control character", files={"job.yaml": "\0\1\2"}),
+    Mistake(
+        "page of an error", r'job\.yaml:1: .*got "<!DOCTYPE', files={"job.yaml": "<!DOCTYPE html>\n<html></html>\n"}
+    ),
+    Mistake("list of jobs", r"put --- between objects", files={"job.yaml": "- kind: PyTorchJob\n"}),
+    Mistake(
+        "brace not closed", r"an object that is not closed with }", "run job.json", {"job.json": '{"kind": "TFJob"\n'}
+    ),
+    Mistake("folder", r"jobs: is a folder; name a file in it", "run jobs", {"jobs/job.yaml": GOOD}),
+    Mistake("no such file", r"jb\.yaml: No such file or directory", "run jb.yaml"),
+]
+NOT_A_JOB = [
+    edit(
+        "kind misspelt",
+        "kind: PyTorchJob",
+        "kind: PytorchJob",
+        r'kind: is "PytorchJob"; write one of TFJob, PyTorchJob',
+    ),
+    edit("plural kind", "kind: PyTorchJob", "kind: PyTorchJobs", r'kind: is "PyTorchJobs"; write one of'),
+    edit("old version", "kubeflow.org/v1", "kubeflow.org/v1beta2", r"a PyTorchJob is of kubeflow\.org/v1"),
+    edit("wrong group", "kubeflow.org/v1", "kubeflow/v1", r"a PyTorchJob is of kubeflow\.org/v1"),
+    Mistake(
+        "job of Ray",
+        r'kind: is "RayJob"; a run takes TFJob, PyTorchJob',
+        files={"job.yaml": "apiVersion: ray.io/v1\nkind: RayJob\nmetadata: {name: a}\n"},
+    ),
+    Mistake(
+        "job of Trainer v2",
+        r'kind: is "TrainJob"; a run takes TFJob, PyTorchJob',
+        files={"job.yaml": "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nmetadata: {name: a}\n"},
+    ),
+    edit("no name", "  name: train", "  labels: {a: b}", r"job\.yaml:3: metadata\.name: required field is missing"),
+    edit("name with underscore", "name: train", "name: my_train", r"lower case letters, digits and '-'", early=False),
+    edit("name in upper case", "name: train", "name: Train", r"lower case letters, digits and '-'", early=False),
+    edit("name of a variable", "name: train", "name: $NAME", r"lower case letters, digits and '-'", early=False),
+    edit("name too long", "name: train", f"name: {'a' * 64}", r"too long: .*use a shorter name", early=False),
+    edit("empty spec", GOOD[GOOD.index("  pytorch") :], "", r"job\.yaml:5: spec: required field is missing"),
+    edit(
+        "label that is a number", "  name: train", "  name: train\n  labels: {run: 1}", r"labels\.run: expected string"
+    ),
+    Mistake("two jobs of one name", r"called train; rename one of them", files={"job.yaml": f"{GOOD}---\n{GOOD}"}),
+    Mistake(
+        "second document bad",
+        r"job\.yaml:41: .*Workers: is no replica type",
+        files={"job.yaml": f"{GOOD}---\n{GOOD.replace('name: train', 'name: b').replace('Worker:', 'Workers:')}"},
+        early=False,
+    ),
+]
+REPLICA_SPECS = [
+    edit("Workers", "Worker:", "Workers:", r"Workers: is no replica type of a PyTorchJob; write one of", early=False),
+    edit(
+        "master in lower case",
+        "Master:",
+        "master:",
+        r'unknown replica type "master": .* Master and Worker',
+        early=False,
+    ),
+    edit("replicas as text", "replicas: 1", "replicas: one", rf'{REPLICAS}\.Master\.replicas: expected int, got "one"'),
+    edit("replicas quoted", "replicas: 1", 'replicas: "1"', r'replicas: expected int, got "1"'),
+    edit("two masters", "replicas: 1", "replicas: 2", r"Master\.replicas: is 2; write 1", early=False),
+    edit("two chiefs", "replicas: 1", "replicas: 2", r"Chief\.replicas: is 2; write 1", text=TFJOB, early=False),
+    edit("no launcher", "MPIJob", "MPIJob", r"MPIJob needs a Launcher: add spec\.mpi", text=MPIJOB, early=False),
+    edit(
+        "restartPolicy in lower case",
+        "restartPolicy: Never",
+        "restartPolicy: never",
+        r'job\.yaml:9: .*restartPolicy: Unsupported value: "never": supported values: "Always", "OnFailure", "Never"',
+        early=False,
+    ),
+    edit("field in lower case", "restartPolicy", "restartpolicy", r"Master\.restartpolicy: unknown field", early=False),
+    edit(
+        "replicas in the template",
+        "        spec:",
+        "        replicas: 2\n        spec:",
+        r"template\.replicas",
+        early=False,
+    ),
+    edit(
+        "elastic range the wrong way round",
+        "  pytorchReplicaSpecs:",
+        "  elasticPolicy: {minReplicas: 4, maxReplicas: 2}\n  pytorchReplicaSpecs:",
+        r"minReplicas must not be greater than maxReplicas",
+        early=False,
+    ),
+]
+CONTAINERS = [
+    edit(
+        "container not named pytorch",
+        "- name: pytorch",
+        "- name: main",
+        r'no container is named "pytorch"',
+        early=False,
+    ),
+    edit(
+        "container not named tensorflow",
+        "{name: tensorflow",
+        "{name: tf",
+        r'named "tensorflow"',
+        text=TFJOB,
+        early=False,
+    ),
+    edit("no image", "              image: none\n", "", r"image: Required value: write the image to run", early=False),
+    edit("field of a container", "command:", "comand:", rf"{CONTAINER}\.comand: unknown field", early=False),
+    edit(
+        "command as one text", "[python, train.py]", "python train.py", r"command: .*must be of type array", early=False
+    ),
+    container(
+        "number as variable", "env: [{name: A, value: 1}]", rf"{CONTAINER}\.env\[0\]\.value.*string", early=False
+    ),
+    container("boolean as variable", "env: [{name: A, value: true}]", r"env\[0\]\.value.*of type string", early=False),
+    container("variables as text", "env: [A=1]", r"env\[0\]: .*must be of type object", early=False),
+    container("memory in GB", BLOCK.format("memory: 4GB"), r'"4GB" is no quantity', early=False),
+    container("cores in words", BLOCK.format("cpu: 2 cores"), r'"2 cores" is no quantity', early=False),
+    container("port by name", "ports: [{containerPort: web}]", r"containerPort: .*of type integer", early=False),
+]
+POLICIES = [
+    policy(
+        "cleanPodPolicy in lower case", "cleanPodPolicy: running", r'clean.*: "All", "Running", "None"', early=False
+    ),
+    policy("deadline with a unit", "activeDeadlineSeconds: 1h", 'activeDeadlineSeconds: expected int, got "1h"'),
+    policy("time to live in words", "ttlSecondsAfterFinished: never", 'ttl.*: expected int, got "never"'),
+    policy("suspend as text", "suspend: 'yes'", 'suspend: expected boolean, got "yes"'),
+    policy("less than no restarts", "backoffLimit: -1", "backoffLimit: .*greater than or equal to 0", early=False),
+    edit(
+        "policy outside of runPolicy",
+        "  pytorch",
+        "  backoffLimit: 3\n  pytorch",
+        r"backoffLimit: unknown",
+        early=False,
+    ),
+]
+COMMAND_LINES = [
+    Mistake("nothing to run", r"expected a FILE; or for a script: gangline run --nproc 4 -- python train\.py", "run"),
+    Mistake("script as a file", r"to run a script: gangline run --nproc 4 -- python train\.py", "run train.py"),
+    Mistake("name of a job", r"train: No such file .*to run a script", "run train"),
+    Mistake("no command", r"--nproc: no command; write: gangline run --nproc 4 -- python", "run --nproc 2"),
+    Mistake("no processes", r"--nproc 0: expected 1 or more", "run --nproc 0 -- python train.py"),
+    Mistake("less than no processes", r"--nproc -1: expected 1 or more", "run --nproc -1 -- python train.py"),
+    Mistake("processes in words", r"--nproc.*abc", "run --nproc abc -- python train.py"),
+    Mistake("empty variable", r"--nproc", "run --nproc '' -- python train.py"),
+    Mistake("script misspelt", r"trian\.py: no such file; processes start in", "run --nproc 2 -- python trian.py"),
+    Mistake("script misspelt a little", r"did you mean train\.py\?", "run --nproc 2 -- python tran.py"),
+    Mistake("program misspelt", r"pyton: no such program on PATH", "run --nproc 2 -- pyton train.py"),
+    Mistake("script without python", r"write: -- python train\.py", "run --nproc 2 -- train.py"),
+    Mistake("range the wrong way round", r"write: --nproc 2:4", "run --nproc 4:2 -- python train.py"),
+    Mistake(
+        "restarts that never happen",
+        r"job\.yaml:9: .*restartPolicy: is Never, so that --max-restarts does nothing; write OnFailure",
+        f"{RUN_FILE} --max-restarts 2",
+        {"job.yaml": GOOD},
+    ),
+    Mistake("option of torchrun", r"Did you mean '--nproc'\?", "run --nproc_per_node 2 -- python train.py"),
+    Mistake("flag misspelt", r"No such option '--nporc'.*'--nproc'", "run --nporc 2 -- python train.py"),
+    Mistake("command misspelt", r"no such command: rum; did you mean run", "rum job.yaml"),
+    Mistake(
+        "file and processes", r"job\.yaml is a file; leave --nproc out", "run --nproc 2 job.yaml", {"job.yaml": GOOD}
+    ),
+    Mistake("no equals sign", r"--limit 4Gi: expected NAME=AMOUNT", "run --nproc 2 --limit 4Gi -- python train.py"),
+    Mistake(
+        "short kind", r"--kind pytorch: .*one of PyTorchJob, TFJob", "run --nproc 2 --kind pytorch -- python train.py"
+    ),
+    Mistake(
+        "duration in words", r'"1hour" is no duration; write 30s', f"{RUN_FILE} --timeout 1hour", {"job.yaml": GOOD}
+    ),
+    Mistake("setting without value", r"--set lr: expected path=value", f"{RUN_FILE} --set lr", {"job.yaml": GOOD}),
+    Mistake(
+        "setting of the wrong type",
+        r'job\.yaml:17: .*Worker\.replicas: expected int, got "two"',
+        f"{RUN_FILE} --set spec.pytorchReplicaSpecs.Worker.replicas=two",
+        {"job.yaml": GOOD},
+    ),
+    Mistake("unknown output", r"'yaml' is not 'json'", f"{RUN_FILE} -o yaml", {"job.yaml": GOOD}),
+    Mistake("no such image file", r"no\.yaml: No such file", f"{RUN_FILE} --images no.yaml", {"job.yaml": GOOD}),
+    Mistake("capacity in words", r'"two" is not a quantity', f"{RUN_FILE} --capacity gpu=two", {"job.yaml": GOOD}),
+    Mistake("no number of replicas", r"how many\? write --replicas 2", "scale train"),
+    Mistake(
+        "no server", r"start a server on this machine: gangline up --detach", "create job.yaml", {"job.yaml": GOOD}
+    ),
+    Mistake("no such kubeconfig", r"kubeconfig: nope: no such file; correct the path", "get jobs --kubeconfig nope"),
+    Mistake("context without a kubeconfig", r'"prdo", but there is no kubeconfig', "get jobs --context prdo"),
+]
+MISTAKES = [*NOT_READABLE, *NOT_A_JOB, *REPLICA_SPECS, *CONTAINERS, *POLICIES, *COMMAND_LINES]
+MISSING_SEPARATOR = [
+    "run --nproc 2 python train.py --lr 0.1",
+    "run --nproc=2 python train.py --epochs=3",
+    "run --nproc 1 --kind TFJob python train.py -e 3",
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder but for a script, in a home without a kubeconfig."""
+    (tmp_path / "train.py").write_text("print('trained')\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("GANGLINE_HOME", str(tmp_path / "state"))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    return tmp_path
+
+
+def write_files(folder: Path, files: Mapping[str, str]) -> None:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+
+
+def only_message(output: str, errors: str) -> str:
+    """The one message that was printed, with what to write below it; not the line that says where the plane is."""
+    lines = [line for line in errors.splitlines() if READY not in line]
+    assert "Traceback" not in errors
+    assert output == ""
+    assert len(lines) == 1 or (len(lines) == 2 and lines[1].startswith("       write:   ")), errors
+    return "\n".join(lines)
+
+
+def with_advice(text: str, message: str) -> str:
+    """The file after the line that the message names was written as the message says."""
+    line, advice = re.search(r":(\d+): ", message), re.search(r"write:   (.*)", message)
+    assert line is not None
+    assert advice is not None
+    lines = text.splitlines()
+    head = re.match(r"[ -]*", lines[int(line[1]) - 1])
+    assert head is not None
+    value = lines[int(line[1]) - 1].partition(": ")[2]
+    lines[int(line[1]) - 1] = head[0] + advice[1].replace("…", value)
+    return "\n".join(lines) + "\n"
+
+
+def test_the_file_without_a_mistake_is_good(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for text in (GOOD, TFJOB):
+        write_files(folder, {"job.yaml": text})
+        assert run(["check", "job.yaml"]) == 0, capsys.readouterr().out
+
+
+def test_there_are_enough_mistakes_and_each_is_there_once() -> None:
+    assert len({mistake.name for mistake in MISTAKES}) == len(MISTAKES) >= 40
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=[mistake.name for mistake in MISTAKES])
+def test_a_mistake_ends_in_one_message(mistake: Mistake, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_files(folder, mistake.files)
+    assert run(shlex.split(mistake.words)) == 1
+    captured = capsys.readouterr()
+    message = only_message(*captured)
+    assert re.search(mistake.message, message), message
+    if mistake.early:
+        assert READY not in captured.err
+    if command := re.search(r"gangline (run --nproc 4 -- python train\.py)", message):
+        assert run(shlex.split(command[1])) == 0, capsys.readouterr()
+    if "write:   " in message and "is missing" not in message:
+        fixed = with_advice(mistake.files["job.yaml"], message)
+        write_files(folder, {"job.yaml": fixed})
+        assert run(["check", "job.yaml"]) == 0, fixed + capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", MISSING_SEPARATOR)
+def test_options_of_ones_own_program_before_a_separator_are_shown_where_they_belong(
+    words: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(shlex.split(words)) == 1
+    message = only_message(*capsys.readouterr())
+    advice = re.search(r"if it is one of your program, write: .*?gangline (run .*) \(see ", message)
+    assert advice is not None, message
+    assert run(shlex.split(advice[1])) == 0
+    assert "trained" in capsys.readouterr().out
+
+
+# With a server
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DetachedPlane]:
+    running = DetachedPlane(tmp_path_factory.mktemp("mistakes") / "plane")
+    running.up()
+    yield running
+    running.down()
+
+
+SERVER_MISTAKES = [
+    ("context misspelt", "run job.yaml --context prdo", "config", 1, r'--context: names "prdo".*known: gangline'),
+    ("token that has expired", "get jobs", "expired", 1, r"wrong or have expired: log in again"),
+    ("server that is gone", "get jobs", "gone", 1, r"Connection refused; is that server up"),
+    ("kubeconfig that is no YAML", "get jobs", "broken", 1, r"broken: is not YAML at line 2.*correct it"),
+    ("no such namespace", "create job.yaml -n nope", "config", 1, r'namespaces "nope" not found'),
+    ("no such kind", "get foos", "config", 1, r'the server doesn\'t have a resource type "foos"'),
+    ("no such job", "get job trian", "config", 1, r'no training job "trian" in namespace "default"'),
+    ("logs of no job", "logs trian", "config", 102, r'no training job "trian" in namespace "default"'),
+    ("no such job to explain", "why trian", "config", 102, r"no job trian .*see what there is: gangline get jobs -A"),
+    ("command in no job", "exec trian -- ls", "config", 102, r'no training job "trian" in namespace "default"'),
+    ("half a replica", "scale train --replicas -1", "config", 1, r'"-1" is no number of replicas; write how many'),
+]
+
+
+@pytest.mark.parametrize(
+    ("words", "config", "code", "message"),
+    [row[1:] for row in SERVER_MISTAKES],
+    ids=[row[0] for row in SERVER_MISTAKES],
+)
+def test_a_mistake_about_a_server_ends_in_one_message(
+    words: str,
+    config: str,
+    code: int,
+    message: str,
+    plane: DetachedPlane,
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    good = plane.kubeconfig.read_text()
+    write_files(
+        folder,
+        {
+            "job.yaml": GOOD,
+            "config": good,
+            "expired": re.sub("token: .*", "token: old", good),
+            "gone": re.sub("server: .*", "server: https://127.0.0.1:1", good),
+            "broken": "not: [a\n",
+        },
+    )
+    command, *rest = shlex.split(words)
+    assert run([command, "--kubeconfig", config, *rest]) == code
+    assert re.search(message, only_message(*capsys.readouterr()))
+
+
+def test_a_port_in_use_is_one_message(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert run(["up", "--dir", str(folder / "plane"), "--port", str(port)]) == 1
+    message = only_message(*capsys.readouterr())
+    assert f"127.0.0.1:{port}: cannot listen there: Address already in use; choose another with --port" in message

@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 WORKERS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help runtime dev install demo test test-unit test-real test-frameworks test-soak test-dist check format dist bench-runtime bench-local bench-operator bench-scheduler bench-sdk bench-first-minutes crds reference pictures lock clean
+.PHONY: help runtime dev install demo test test-unit test-real test-first-minutes test-frameworks test-soak test-dist check format dist bench-runtime bench-local bench-operator bench-scheduler bench-sdk bench-first-minutes crds reference pictures lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -23,10 +23,10 @@ demo: runtime ## train a model with one parameter server and three workers, on t
 	@$(BIN)/gangline demo
 
 test: dev ## unit, property and embedded-control-plane tests (minutes); prints the slowest
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not frameworks and not real" --durations 15 tests
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not frameworks and not real and not first_minutes" --durations 15 tests
 
 test-unit: dev ## unit and property tests alone (under a minute)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not frameworks and not real" --durations 10 tests/unit tests/property
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not frameworks and not real and not first_minutes" --durations 10 tests/unit tests/property
 
 # A TLS handshake that is cancelled leaves its socket to Python's collector, who tells whichever test comes next.
 test-real: dev ## all that needs a real kube-apiserver (builds one the first time)
@@ -35,6 +35,9 @@ test-real: dev ## all that needs a real kube-apiserver (builds one the first tim
 	hack/clients.sh
 	hack/peer.sh
 	GANGLINE_REQUIRE_REAL=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m real -W "ignore:unclosed:ResourceWarning" tests
+
+test-first-minutes: dev ## play the README in fresh clones: every command, every next: line, as root and as an ordinary user
+	$(BIN)/python -m pytest -n $(WORKERS) -m first_minutes tests/e2e/test_first_minutes.py
 
 test-frameworks: dev ## train with TensorFlow, PyTorch, XGBoost, LightGBM, JAX, Paddle and MPI (fetches 1.4 GB the first time)
 	hack/frameworks.sh

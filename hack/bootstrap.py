@@ -19,6 +19,7 @@ import json
 import os
 import queue
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -111,9 +112,8 @@ class Setup:
         write_state(self._venv, State(os.path.realpath(self._venv), {**done, **wanted}))
         (self._venv / UNFINISHED_NAME).unlink()
         what = f"{count} packages" if count else "gangline"
-        self._line.end(
-            f"set-up: {what} in {time.monotonic() - began:.1f} s; for a shell: . {shown(self._venv)}/bin/activate"
-        )
+        self._line.say(f"set-up: {what} in {time.monotonic() - began:.1f} s")
+        self._line.say(f"the command in this shell: . {shlex.quote(shown(self._venv))}/bin/activate")
 
     def _defect(self, state: State | None) -> str:
         """Why the folder cannot be used as it is; empty if it can be."""
@@ -280,8 +280,6 @@ class ProgressLine:
         """A line that stays."""
         self.clear()
         print(text, file=self._stream, flush=True)
-
-    end = say
 
 
 def lines_with_ticks(stream: IO[str]) -> Iterator[str | None]:

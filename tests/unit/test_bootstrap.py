@@ -81,10 +81,10 @@ def clone(tmp_path: Path) -> Clone:
 def test_a_new_folder_is_set_up_and_a_second_call_does_and_says_nothing(clone: Clone) -> None:
     first = clone.install()
     assert first.returncode == 0, first.stderr
-    summary = re.search(r"set-up: (\d+) packages in ", first.stderr.splitlines()[-1])
+    summary = re.search(r"set-up: (\d+) packages in ", first.stderr.splitlines()[-2])
     assert summary is not None
     assert int(summary[1]) < 30
-    assert ". .venv/bin/activate" in first.stderr.splitlines()[-1]
+    assert first.stderr.splitlines()[-1] == "the command in this shell: . .venv/bin/activate"
     assert clone.calls() == ["venv", "pip", "pip"]
     second = clone.install()
     assert (second.returncode, second.stdout + second.stderr, clone.calls()) == (0, "", [])
@@ -264,7 +264,7 @@ def test_a_terminal_has_one_line_that_is_drawn_again() -> None:
     line = ProgressLine(terminal)
     line.show("installing 1/2 aiohttp", every=10)
     line.show("installing 2/2 numpy", every=10)
-    line.end("set-up: 2 packages")
+    line.say("set-up: 2 packages")
     drawn = terminal.getvalue().split("\r\x1b[K")
     assert [text.partition(" ...")[0] for text in drawn[1:3]] == [
         "set-up: installing 1/2 aiohttp",

@@ -59,6 +59,7 @@ def split(page: Path) -> tuple[list[Block], list[tuple[int, str]]]:
 
 BLOCKS = [block for page in PAGES for block in split(page)[0]]
 PYTHON = [block for block in BLOCKS if block.info.split()[:1] == ["python"]]
+EXCERPTS = [block for block in BLOCKS if block.info == "py"]
 CONSOLE = [block for block in BLOCKS if block.info.split()[:1] in (["console"], ["shell"])]
 
 
@@ -106,6 +107,12 @@ def test_python_example_runs(block: Block, monkeypatch: pytest.MonkeyPatch, caps
     # Blank lines before it, so that a traceback names the line of the page.
     program = compile("\n" * (block.line - 1) + block.code, str(block.page), "exec", dont_inherit=True)
     exec(program, {"__name__": "__main__"})
+
+
+@pytest.mark.parametrize("block", EXCERPTS, ids=str)
+def test_excerpt_is_part_of_an_example_that_tests_run(block: Block) -> None:
+    # It needs more than the tests have (torch), so that it is not run here.
+    assert any(block.code in file.read_text() for file in (ROOT / "examples").rglob("*.py"))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -92,7 +92,8 @@ def shown_path(path: Path) -> str:
         folder, path = Path.cwd(), path.absolute()
     except FileNotFoundError:
         return shlex.quote(str(path))
-    return shlex.quote(str(path.relative_to(folder) if path.is_relative_to(folder) else path))
+    below = path.is_relative_to(folder) and folder != Path(folder.anchor)
+    return shlex.quote(str(path.relative_to(folder) if below else path))
 
 
 def _script(started: Path) -> Path | None:

@@ -5,12 +5,13 @@ import re
 import unicodedata
 from collections.abc import Callable
 from datetime import date
+from functools import cache
 
 FormatPredicate = Callable[[str], bool]
 
 # kube-openapi's pattern over letters (L), digits (D) and symbols (S). With the classes of Unicode written out, RE2
 # needs 40 MB for it, and a second for every match.
-_HOSTNAME_PATTERN = re.compile(r"[LDS](-?[LDS]{0,62})?|([LDS]([LDS-]{0,61}[LDS])?\.)+L{2,63}")
+_HOSTNAME_PATTERN = r"[LDS](-?[LDS]{0,62})?|([LDS]([LDS-]{0,61}[LDS])?\.)+L{2,63}"
 _DATE_PATTERN = re.compile(r"(\d{4})-(\d{2})-(\d{2})", re.ASCII)
 _TIME_PATTERN = re.compile(r"(\d{2}):(\d{2}):(\d{2})(.[0-9]+)?(z|([+-][0-9]{2}:[0-9]{2}))", re.ASCII)
 _GO_DURATION_PATTERN = re.compile(r"[+-]?((\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h))+|[+-]?0", re.ASCII)
@@ -38,9 +39,14 @@ _WORDED_UNITS = (
 _DURATION_LIMIT = 2**63
 
 
+@cache
+def _compiled(pattern: str, flags: int = 0) -> re.Pattern[str]:
+    """Compiled when first used: most formats never are, and all of them together take a while."""
+    return re.compile(pattern, flags)
+
+
 def _pattern_predicate(pattern: str, flags: int = 0) -> FormatPredicate:
-    compiled = re.compile(pattern, flags | re.ASCII)
-    return lambda text: compiled.fullmatch(text) is not None
+    return lambda text: _compiled(pattern, flags | re.ASCII).fullmatch(text) is not None
 
 
 def is_date(text: str) -> bool:
@@ -95,7 +101,7 @@ def is_hostname(text: str) -> bool:
     return (
         len(text.encode()) <= 255
         and all(len(part.encode()) <= 63 for part in text.split("."))
-        and _HOSTNAME_PATTERN.fullmatch("".join(map(_character_class, text))) is not None
+        and _compiled(_HOSTNAME_PATTERN).fullmatch("".join(map(_character_class, text))) is not None
     )
 
 
@@ -185,9 +191,7 @@ def _authority_error(hierarchy: str) -> str | None:
 
 
 _EMAIL_ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~\x80-\U0010ffff-]+"
-_EMAIL_ADDRESS = re.compile(
-    rf"(?:{_EMAIL_ATOM}(?:\.{_EMAIL_ATOM})*|\"(?:[^\"\\\n\r]|\\[ -~])*\")@(?:{_EMAIL_ATOM}(?:\.{_EMAIL_ATOM})*|\[[^\]\\\[]*\])"
-)
+_EMAIL_ADDRESS = rf"(?:{_EMAIL_ATOM}(?:\.{_EMAIL_ATOM})*|\"(?:[^\"\\\n\r]|\\[ -~])*\")@(?:{_EMAIL_ATOM}(?:\.{_EMAIL_ATOM})*|\[[^\]\\\[]*\])"
 
 
 def is_email(text: str) -> bool:
@@ -201,7 +205,7 @@ def is_email(text: str) -> bool:
         if name and not re.fullmatch(rf"\"(?:[^\"\\]|\\.)*\"|(?:{_EMAIL_ATOM}|[. ])+", name):
             return False
         text = mailbox["address"]
-    return _EMAIL_ADDRESS.fullmatch(text) is not None
+    return _compiled(_EMAIL_ADDRESS).fullmatch(text) is not None
 
 
 def is_credit_card(text: str) -> bool:

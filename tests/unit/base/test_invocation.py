@@ -53,6 +53,11 @@ def test_a_command_elsewhere_is_absolute(environment: Path, monkeypatch: pytest.
     assert own_command() == f"'{environment}/gangline'"
 
 
+def test_at_the_root_paths_are_absolute(environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir("/")
+    assert own_command() == f"'{environment}/gangline'"
+
+
 def test_a_library_names_the_script_beside_the_interpreter(environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["train.py"])
     assert own_command() == "'some venv/bin/gangline'"

@@ -1,10 +1,13 @@
 """The command starts fast: what it does not need is not imported. How fast is a benchmark, not a test."""
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+import trustme
 
 HEAVY = {"aiohttp", "numpy", "rich"}
 
@@ -44,3 +47,27 @@ def test_a_run_needs_no_cryptography_because_its_plane_has_no_certificates() -> 
     modules = imported("import gangline.cli.run.local")
     assert "aiohttp" in modules
     assert "cryptography" not in modules
+
+
+def test_a_local_run_reads_no_authorities_and_leaves_the_environment_as_it_was(tmp_path: Path) -> None:
+    authority = tmp_path / "ca.pem"
+    trustme.CA().cert_pem.write_to_path(str(authority))
+    (tmp_path / "job.py").write_text(
+        "import os; print('sees', os.environ['SSL_CERT_FILE'], 'SSL_CERT_DIR' in os.environ)"
+    )
+    code = (
+        "import sys; from gangline.cli.main import run\n"
+        "assert run(['run', '--nproc', '1', '--', sys.executable, 'job.py']) == 0\n"
+        "from aiohttp import connector; print('read', connector._SSL_CONTEXT_VERIFIED.cert_store_stats()['x509_ca'])"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "SSL_CERT_DIR"}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**environment, "SSL_CERT_FILE": str(authority)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"sees {authority} False" in done.stdout
+    assert "read 0" in done.stdout

@@ -14,6 +14,7 @@ from gangline.cli.run.demo import examples_folder
 
 EXAMPLE_FOLDER = "custom-operator"
 EXAMPLE_FILES = ("relay_operator.py", "test_relay_operator.py", "relay.py", "relayjob.yaml", "operator.yaml")
+PYTEST_SETTINGS = "# Makes pytest leave the settings of the folders above alone.\n[pytest]\n"
 _KIND_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]{0,30}")
 _API_GROUP = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+")
 
@@ -63,6 +64,7 @@ def operator(name: str, group: str, into: Path | None) -> None:
     for file in EXAMPLE_FILES:
         text = (examples_folder() / EXAMPLE_FOLDER / file).read_text()
         (folder / renamed_example(file, word, group)).write_text(renamed_example(text, word, group))
+    (folder / "pytest.ini").write_text(PYTEST_SETTINGS)
     click.echo(f"{folder}: an operator for {word}Job", err=True)
     for command in first_commands(folder, has_pytest=importlib.util.find_spec("pytest") is not None):
         click.echo(command, err=True)

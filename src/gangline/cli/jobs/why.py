@@ -14,7 +14,7 @@ import msgspec
 
 from gangline.api.meta import Selector
 from gangline.base.errors import InputError
-from gangline.base.invocation import with_own_command
+from gangline.base.invocation import own_command, with_own_command
 from gangline.cli.connect.run_work import run_async
 from gangline.cli.connect.server import ServerOptions, ServerTarget
 from gangline.cli.exit_codes import NOT_FOUND, NOTHING_WRONG, SUCCEEDED
@@ -187,9 +187,16 @@ def _terminal_width() -> int:
 
 
 def _wrapped(line: str, width: int) -> list[str]:
-    """A line wrapped to a width, with the text of continuation lines aligned; log lines (with │) are not wrapped."""
+    """A line wrapped to a width, with the text of continuation lines aligned.
+
+    Log lines (with │) are not wrapped. Neither is a command at the end of a line: broken in two, it cannot be copied.
+    """
     if width < MIN_WRAP_WIDTH or len(line) <= width or "│" in line:
         return [line]
-    return textwrap.wrap(
-        line, width, subsequent_indent=" " * LABEL_WIDTH, break_long_words=False, break_on_hyphens=False
-    )
+    indent = " " * LABEL_WIDTH
+    at = min((found for name in (own_command(), "kubectl") if (found := line.find(f"{name} ")) >= 0), default=len(line))
+    prose, command = line[:at], line[at:]
+    if command and len(prose) <= LABEL_WIDTH:
+        return [line]
+    lines = textwrap.wrap(prose, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return [*lines, indent + command] if command else lines

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from gangline.api.codec.documents import Document
@@ -29,10 +30,30 @@ def run_request(request: RunRequest) -> int:
     if request.server.context is not None:
         from gangline.cli.run.remote import run_remote as run_jobs
     else:
-        from gangline.cli.run.local import run_local as run_jobs
+        with _without_authorities():
+            from gangline.cli.run.local import run_local as run_jobs
     gc.freeze()
     gc.enable()
     return run_jobs(request, jobs)
+
+
+@contextmanager
+def _without_authorities() -> Iterator[None]:
+    """Let aiohttp be imported without reading all the authorities that this machine trusts, as it does by itself.
+
+    That is a tenth of the start of a run, whose clients talk to this machine alone. Programs of the run see no change.
+    """
+    names = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+    saved = {name: os.environ.get(name) for name in names}
+    os.environ.update(dict.fromkeys(names, os.devnull))
+    try:
+        yield
+    finally:
+        for name, value in saved.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def read_jobs(source: JobSource, server: ServerOptions) -> Sequence[RunJob]:

@@ -1,11 +1,13 @@
 """`gangline new operator` and `gangline crd`."""
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from gangline.cli.authoring.new import first_commands
 from gangline.cli.main import run
 from support.yaml_files import load_all_yaml
 
@@ -16,6 +18,7 @@ def test_a_new_operator_passes_its_own_tests(tmp_path: Path, monkeypatch: pytest
     folder = tmp_path / "spark-operator"
     assert sorted(content.name for content in folder.iterdir()) == [
         "operator.yaml",
+        "pytest.ini",
         "spark.py",
         "spark_operator.py",
         "sparkjob.yaml",
@@ -77,3 +80,24 @@ def test_a_folder_that_is_not_empty_is_left_alone(tmp_path: Path, capsys: pytest
     assert run(["new", "operator", "Spark", "--into", str(tmp_path)]) == 1
     assert "not empty" in capsys.readouterr().err
     assert [content.name for content in tmp_path.iterdir()] == ["mine"]
+
+
+def test_the_settings_of_the_folder_around_it_do_not_reach_its_tests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --no-such-option\n")
+    monkeypatch.chdir(tmp_path)
+    assert run(["new", "operator", "Spark"]) == 0
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q"]
+    collected = subprocess.run(command, cwd=tmp_path / "spark-operator", capture_output=True, text=True)
+    assert collected.returncode == 0, collected.stdout + collected.stderr
+
+
+def test_the_commands_for_a_new_operator_can_be_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    python = shlex.quote(sys.executable)
+    assert first_commands(Path("my operator"), has_pytest=True) == (f"next: cd 'my operator' && {python} -m pytest",)
+    assert first_commands(Path("x"), has_pytest=False) == (
+        f"next: {python} -m pip install pytest",
+        f"      cd x && {python} -m pytest",
+    )

@@ -3,9 +3,10 @@
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from gangline.cli.connect.server import ServerOptions, ServerTarget
-from gangline.cli.jobs.why import with_server_flags
+from gangline.cli.jobs.why import report_json, report_text, with_server_flags
 from gangline.kube.config.connection import Connection
 from gangline.why.diagnosis.report import Cause, Diagnosis
 
@@ -70,3 +71,32 @@ def test_the_rest_of_a_report_is_unchanged() -> None:
     assert msgspec.structs.replace(report, next=(), causes=(), notes=()) == msgspec.structs.replace(
         REPORT, next=(), causes=(), notes=()
     )
+
+
+def test_a_command_is_never_broken_in_two() -> None:
+    steps = (
+        "gangline restart bert --replica worker/3 --context a-cluster-with-a-long-name",
+        "raise the limit of memory, and after the change restart: gangline restart bert --context a-cluster-with-a-name",
+        "raise the limit of memory of this replica type, or lower the size of a batch",
+    )
+    cause = Cause("x", "It waits.", next=steps)
+    lines = report_text(msgspec.structs.replace(REPORT, causes=(cause,)), 60).splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith("Next"))
+    assert lines[start : start + 6] == [
+        f"Next      {steps[0]}",
+        "          raise the limit of memory, and after the change",
+        "          restart:",
+        "          gangline restart bert --context a-cluster-with-a-name",
+        "          raise the limit of memory of this replica type, or",
+        "          lower the size of a batch",
+    ]
+
+
+def test_commands_in_the_text_are_those_of_this_shell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gangline.base.invocation.own_command", lambda: ".venv/bin/gangline")
+    text = report_text(REPORT)
+    assert ".venv/bin/gangline restart bert --replica worker/3" in text
+    assert "Let it run: .venv/bin/gangline resume bert" in text
+    assert " gangline " not in text
+    assert "gangline restart bert --replica worker/3" in report_json(REPORT)
+    assert ".venv" not in report_json(REPORT)

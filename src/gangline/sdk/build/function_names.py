@@ -1,6 +1,7 @@
 """Which global names a function uses, and where the modules behind them come from. Pure."""
 
 import dis
+import os
 import sys
 import sysconfig
 from collections.abc import Iterator, Mapping
@@ -72,4 +73,11 @@ def _installed_folders(path: tuple[str, ...]) -> tuple[Path, ...]:
     """Python's own folders, and those on the path that pip has installed something into."""
     paths = sysconfig.get_paths()
     own = {Path(paths[key]) for key in ("stdlib", "platstdlib", "purelib", "platlib")}
-    return (*own, *(Path(entry) for entry in path if entry and next(Path(entry).glob("*.dist-info"), None) is not None))
+    return (*own, *(Path(entry) for entry in path if entry and _has_packages(entry)))
+
+
+def _has_packages(folder: str) -> bool:
+    try:
+        return any(name.endswith(".dist-info") for name in os.listdir(folder))
+    except OSError:
+        return False

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from gangline.api.kubeflow.kinds import JAXJOB, PADDLEJOB, PYTORCHJOB, TFJOB, XGBOOSTJOB
-from gangline.api.kubeflow.training import JobKind
+from gangline.api.kubeflow.training import Failure, JobKind
 from gangline.frameworks.ranks import rank_of
 from gangline.sdk.build.bodies import env_entries
 from gangline.sdk.build.function_source import FunctionProgram, display_name, function_program, program_command
@@ -83,8 +83,15 @@ class Run:
         if not self._job.status.finished:
             self._watch(timeout, show)
         if self._job.state == "Failed":
-            raise JobFailed(self._job)
+            raise JobFailed(self._job, self._job.status.first_failure or self._failure_of_pods())
         return self._job
+
+    def _failure_of_pods(self) -> Failure | None:
+        """The rank that failed first, for jobs of operators that do not record it."""
+        pods = self._client.get_job_pods(self.name, **self._job_arguments)
+        texts, _ = self._client.get_job_logs(self.name, is_master=False, **self._job_arguments)
+        lines = {pod: text.splitlines() for pod, text in texts.items()}
+        return first_rank_failure(self._job.facts, pods, lines)
 
     def _watch(self, timeout: float | None, show: bool | None) -> None:
         with progress_display(show) as display:

@@ -1,7 +1,6 @@
 """Which global names a function uses, and where the modules behind them come from. Pure."""
 
 import dis
-import os
 import sys
 import sysconfig
 from collections.abc import Iterator, Mapping
@@ -78,6 +77,6 @@ def _installed_folders(path: tuple[str, ...]) -> tuple[Path, ...]:
 
 def _has_packages(folder: str) -> bool:
     try:
-        return any(name.endswith(".dist-info") for name in os.listdir(folder))
+        return any(entry.suffix == ".dist-info" for entry in Path(folder).iterdir())
     except OSError:
         return False

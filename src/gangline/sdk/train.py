@@ -94,12 +94,16 @@ class Run:
         return first_rank_failure(self._job.facts, pods, lines)
 
     def _watch(self, timeout: float | None, show: bool | None) -> None:
-        with progress_display(show) as display:
-            for job in self._client.watch_job(self.name, wait_timeout=timeout, **self._job_arguments):
-                self._job = job
-                display.update(job)
-                if job.status.finished:
-                    return
+        try:
+            with progress_display(show) as display:
+                for job in self._client.watch_job(self.name, wait_timeout=timeout, **self._job_arguments):
+                    self._job = job
+                    display.update(job)
+                    if job.status.finished:
+                        return
+        except TimeoutError:
+            state = f"it is {self._job.state}; .why() says why, .cancel() stops it"
+            raise TimeoutError(f"job {self.name}: not finished within {timeout:g} seconds; {state}") from None
         raise TrainingError(f"job {self.name} was deleted")
 
     def logs(self, *, follow: bool = False) -> Iterator[JobLogLine]:
@@ -243,10 +247,14 @@ def train(
     program: FunctionProgram | None = None
     words: list[str] = []
     folder = Path()
-    if callable(what):
-        program = _function_program(what, command, parameters)
-    else:
-        words, folder = _folder_command(what, command, parameters, packages)
+    try:
+        if callable(what):
+            program = _function_program(what, command, parameters)
+        else:
+            words, folder = _folder_command(what, command, parameters, packages)
+    except ValueError as error:
+        # In a REPL the message should be all that one sees.
+        raise error.with_traceback(None) from None
     team = TeamRequest(
         kind,
         counts,

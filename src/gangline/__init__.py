@@ -25,4 +25,5 @@ _NAMES = {
     "gangline.sdk.job": ("Job",),
     "gangline.sdk.train": ("Run", "train"),
 }
-__all__, __getattr__ = lazy_exports(__name__, _NAMES)
+_HOOKS = {"gangline.notebook.magics": ("load_ipython_extension", "unload_ipython_extension")}
+__all__, __getattr__ = lazy_exports(__name__, _NAMES, hooks=_HOOKS)

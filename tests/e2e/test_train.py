@@ -148,6 +148,10 @@ def test_a_run_is_cancelled_twice_without_harm(client: TrainingClient) -> None:
         time.sleep(600)
 
     run = train(endless, framework="jax", client=client)
+    with pytest.raises(
+        TimeoutError, match=r"job endless-\w+: not finished within 0.1 seconds; it is \w+; .why\(\) says"
+    ):
+        run.wait(timeout=0.1)
     run.cancel()
     run.cancel()
 

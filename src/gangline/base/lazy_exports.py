@@ -9,19 +9,23 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 
 _NO_DEPRECATIONS: Mapping[str, tuple[str, str, str]] = {}
+_NO_HOOKS: Mapping[str, Sequence[str]] = {}
 
 
 def lazy_exports(
     package: str,
     homes: Mapping[str, Sequence[str]],
     deprecated: Mapping[str, tuple[str, str, str]] = _NO_DEPRECATIONS,
+    hooks: Mapping[str, Sequence[str]] = _NO_HOOKS,
 ) -> tuple[list[str], Callable[[str], object]]:
     """`__all__` and `__getattr__` of a package. `homes` has the names of the package by the module that defines them.
 
     `deprecated` has, by name, its replacement, since which version it is deprecated, and in which it is removed. Using
-    such a name warns. One that no module defines any more is an alias of its replacement.
+    such a name warns. One that no module defines any more is an alias of its replacement. `hooks` are names that other
+    programs look up, such as IPython; they are not exported, for their modules may need packages that are not installed.
     """
-    home = {name: module for module, names in homes.items() for name in names}
+    exported = {name: module for module, names in homes.items() for name in names}
+    home = exported | {name: module for module, names in hooks.items() for name in names}
 
     def find(name: str) -> object:
         if name in deprecated:
@@ -37,4 +41,4 @@ def lazy_exports(
         value: object = getattr(import_module(home[name]), name)
         return value
 
-    return sorted(set(home) - set(deprecated)), find
+    return sorted(set(exported) - set(deprecated)), find

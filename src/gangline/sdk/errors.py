@@ -31,8 +31,9 @@ class JobFailed(TrainingError):
         log: its last log lines before the traceback.
     """
 
-    def __init__(self, job: Job) -> None:
-        failure = job.status.first_failure or Failure(replica="")
+    def __init__(self, job: Job, failure: Failure | None = None) -> None:
+        failure = failure or job.status.first_failure or Failure(replica="")
+        self._failure = failure
         error = job_error(failure)
         self.job, self.replica, self.exit_code = job, failure.replica, failure.exit_code
         self.rank = rank_of(job.kind, job.replicas, failure.replica) if failure.replica else None
@@ -41,8 +42,8 @@ class JobFailed(TrainingError):
         if error.traceback:
             self.add_note(f"in {self._place}:\n{error.traceback}")
 
-    def __reduce__(self) -> tuple[type["JobFailed"], tuple[Job]]:
-        return JobFailed, (self.job,)
+    def __reduce__(self) -> tuple[type["JobFailed"], tuple[Job, Failure]]:
+        return JobFailed, (self.job, self._failure)
 
     @property
     def _place(self) -> str:
@@ -57,6 +58,8 @@ class JobFailed(TrainingError):
 def _failure_lines(job: Job, failure: Failure, error: PythonError, place: str) -> list[str]:
     name = f"{job.kind} {job.metadata.namespace}/{job.metadata.name}"
     condition = next((condition.message for condition in job.status.conditions if condition.type == "Failed"), "")
+    if job.state == "Succeeded":
+        condition = f"{name} has succeeded, because its leader has; this rank failed."
     if error.type:
         message = f"{error.type}: {error.message}" if error.message else error.type
         lines = [f"{message} ({place})", condition or f"{name} failed."]

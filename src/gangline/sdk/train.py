@@ -2,22 +2,28 @@
 
 import re
 import secrets
+import shutil
 import sys
+import tempfile
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from gangline.api.kubeflow.kinds import JAXJOB, PADDLEJOB, PYTORCHJOB, TFJOB, XGBOOSTJOB
-from gangline.api.kubeflow.training import JobKind
+from gangline.api.kubeflow.training import Failure, JobKind
 from gangline.frameworks.ranks import rank_of
+from gangline.sdk.build.bodies import env_entries
 from gangline.sdk.build.function_source import FunctionProgram, display_name, function_program, program_command
 from gangline.sdk.build.jobs import Replica, build_job, replica_counts
 from gangline.sdk.build.pod_templates import escaped_word
+from gangline.sdk.build.remote_call import RESULTS_VARIABLE
 from gangline.sdk.client import TrainingClient
 from gangline.sdk.errors import JobFailed, TrainingError
 from gangline.sdk.job import Job
 from gangline.sdk.logs import JobLogLine
+from gangline.sdk.outcome.rank_failures import first_rank_failure
 from gangline.sdk.outcome.results import FunctionResult, is_result_line, parse_results
 from gangline.sdk.progress_display import progress_display
 
@@ -33,12 +39,31 @@ DEFAULT_IMAGE = f"python:{sys.version_info[0]}.{sys.version_info[1]}-slim"
 _PYTHON_IMAGE = re.compile(r"(?:^|/)python:(?P<version>3\.\d+)")
 
 
+class TeamRequest(NamedTuple):
+    """The replicas of a job that runs one program."""
+
+    kind: JobKind
+    counts: Mapping[str, int]
+    name: str
+    image: str = DEFAULT_IMAGE
+    resources: Any = None
+    env: Any = None
+    volumes: Mapping[str, str] | None = None
+    restart_policy: str = "Never"
+    max_restarts: int = 0
+    namespace: str | None = None
+
+
 class Run:
     """A started job. As a context manager it closes its client at the end."""
 
-    def __init__(self, client: TrainingClient, found: Job, *, owned: bool, returns: bool) -> None:
+    def __init__(
+        self, client: TrainingClient, found: Job, *, owned: bool, returns: bool, results: Path | None = None
+    ) -> None:
         self._client, self._job = client, found
         self._owns_client, self._returns_result = owned, returns
+        if results is not None:
+            weakref.finalize(self, shutil.rmtree, results, ignore_errors=True)
 
     @property
     def name(self) -> str:
@@ -58,16 +83,27 @@ class Run:
         if not self._job.status.finished:
             self._watch(timeout, show)
         if self._job.state == "Failed":
-            raise JobFailed(self._job)
+            raise JobFailed(self._job, self._job.status.first_failure or self._failure_of_pods())
         return self._job
 
+    def _failure_of_pods(self) -> Failure | None:
+        """The rank that failed first, for jobs of operators that do not record it."""
+        pods = self._client.get_job_pods(self.name, **self._job_arguments)
+        texts, _ = self._client.get_job_logs(self.name, is_master=False, **self._job_arguments)
+        lines = {pod: text.splitlines() for pod, text in texts.items()}
+        return first_rank_failure(self._job.facts, pods, lines)
+
     def _watch(self, timeout: float | None, show: bool | None) -> None:
-        with progress_display(show) as display:
-            for job in self._client.watch_job(self.name, wait_timeout=timeout, **self._job_arguments):
-                self._job = job
-                display.update(job)
-                if job.status.finished:
-                    return
+        try:
+            with progress_display(show) as display:
+                for job in self._client.watch_job(self.name, wait_timeout=timeout, **self._job_arguments):
+                    self._job = job
+                    display.update(job)
+                    if job.status.finished:
+                        return
+        except TimeoutError:
+            state = f"it is {self._job.state}; .why() says why, .cancel() stops it"
+            raise TimeoutError(f"job {self.name}: not finished within {timeout:g} seconds; {state}") from None
         raise TrainingError(f"job {self.name} was deleted")
 
     def logs(self, *, follow: bool = False) -> Iterator[JobLogLine]:
@@ -97,12 +133,16 @@ class Run:
     def results(self, timeout: float | None = None, *, show: bool | None = None) -> list[Any]:
         """The return values of all ranks, in order. Waits for all of them; raises as `result` does.
 
-        A job has succeeded when its leader has, so the others may take longer.
+        A job with a leader succeeds when its leader does. The others may take longer, and may fail: `JobFailed`.
         """
         self._wait_for_results(timeout, show)
         lines: dict[str, list[str]] = {}
         for line in self._client.follow_logs(self.name, **self._job_arguments):
             lines.setdefault(line.pod, []).append(line.text)
+        pods = self._client.get_job_pods(self.name, **self._job_arguments)
+        failure = first_rank_failure(self._job.facts, pods, lines)
+        if failure is not None:
+            raise JobFailed(self._job, failure)
         texts = {pod: "\n".join(pod_lines) for pod, pod_lines in lines.items()}
         trusted = self._client.is_local()
         return [result.load(trusted=trusted) for _, result in sorted(self._ranked_results(texts).items())]
@@ -200,49 +240,85 @@ def train(
 
     Raises `ValueError` for wrong arguments, before anything is started.
     """
-    kind = _framework_kind(framework)
+    kind = framework_kind(framework)
     counts = replica_counts(kind, replicas)
     if max_restarts is not None and max_restarts < 0:
         raise ValueError(f"max_restarts: is {max_restarts}; write 0 or more")
-    program, folder = None, None
-    if callable(what):
-        program = _function_program(what, command, parameters)
-        words = program_command(program.text, packages=packages)
-    else:
-        words, folder = _folder_command(what, command, parameters, packages)
+    program: FunctionProgram | None = None
+    words: list[str] = []
+    folder = Path()
+    try:
+        if callable(what):
+            program = _function_program(what, command, parameters)
+        else:
+            words, folder = _folder_command(what, command, parameters, packages)
+    except ValueError as error:
+        # In a REPL the message should be all that one sees.
+        raise error.with_traceback(None) from None
+    team = TeamRequest(
+        kind,
+        counts,
+        name or _generated_name(what),
+        image or DEFAULT_IMAGE,
+        resources,
+        env,
+        volumes,
+        "OnFailure" if max_restarts else restart_policy,
+        max_restarts or 0,
+        namespace,
+    )
     used_client = client if client is not None else TrainingClient(**connection)
     try:
-        is_local = used_client.is_local()
-        if packages and is_local:
+        if packages and used_client.is_local():
             _require_installed(packages)
-        if program is not None and program.is_pickled and not is_local:
-            _require_same_python(image or DEFAULT_IMAGE, display_name(what))  # type: ignore[arg-type]
-        specs = {
-            replica_type: Replica(
-                image or DEFAULT_IMAGE,
-                words,
-                replicas=count,
-                resources=resources,
-                env=env,
-                volumes=volumes,
-                restart_policy="OnFailure" if max_restarts else restart_policy,
-            )
-            for replica_type, count in counts.items()
-        }
-        run_policy = {"backoffLimit": max_restarts, "restartScope": "Job"} if max_restarts else {}
-        job = build_job(kind, name or _generated_name(what), specs, run_policy=run_policy)
-        if folder is None:
-            job = used_client.create_job(job, namespace=namespace)
-        else:
-            job = used_client.ship_job(job, folder, namespace)
+        if program is not None:
+            return start_program(used_client, program, team, packages=packages, owned=client is None)
+        job = used_client.ship_job(_team_job(team, words, env), folder, namespace)
+        return Run(used_client, job, owned=client is None, returns=False)
     except BaseException:
         if client is None:
             used_client.close()
         raise
-    return Run(used_client, job, owned=client is None, returns=folder is None)
 
 
-def _framework_kind(name: str) -> JobKind:
+def start_program(
+    client: TrainingClient,
+    program: FunctionProgram,
+    team: TeamRequest,
+    *,
+    packages: Sequence[str] = (),
+    owned: bool = False,
+) -> Run:
+    """Start a program that calls a function. Raises `ValueError` if the image cannot run it."""
+    env, results = team.env, None
+    if client.is_local():
+        results = Path(tempfile.mkdtemp(prefix="gangline-results-"))
+        env = [*env_entries(env), {"name": RESULTS_VARIABLE, "value": str(results)}]
+    elif program.is_pickled:
+        _require_same_python(team.image, team.name)
+    words = program_command(program.text, packages=packages)
+    job = client.create_job(_team_job(team, words, env), namespace=team.namespace)
+    return Run(client, job, owned=owned, returns=True, results=results)
+
+
+def _team_job(team: TeamRequest, words: Sequence[str], env: Any) -> Job:
+    replicas = {
+        replica_type: Replica(
+            team.image,
+            words,
+            replicas=count,
+            resources=team.resources,
+            env=env,
+            volumes=team.volumes,
+            restart_policy=team.restart_policy,
+        )
+        for replica_type, count in team.counts.items()
+    }
+    run_policy = {"backoffLimit": team.max_restarts, "restartScope": "Job"} if team.max_restarts else {}
+    return build_job(team.kind, team.name, replicas, run_policy=run_policy)
+
+
+def framework_kind(name: str) -> JobKind:
     if name not in FRAMEWORK_KINDS:
         raise ValueError(f"framework: is {name!r}; write one of {', '.join(FRAMEWORK_KINDS)}")
     return FRAMEWORK_KINDS[name]
@@ -271,12 +347,13 @@ def _folder_command(
 
 
 def _require_same_python(image: str, name: str) -> None:
+    """Raise `ValueError` if the tag of the image names another Python than the pickle needs."""
     found = _PYTHON_IMAGE.search(image)
     here = f"{sys.version_info[0]}.{sys.version_info[1]}"
     if found is not None and found["version"] != here:
         raise ValueError(
-            f"image: {image} has Python {found['version']}, and {name} must be sent as a pickle of Python {here}; "
-            f"write {DEFAULT_IMAGE}, or let {name} import what it uses itself: then it is sent as source"
+            f"image: {image} has Python {found['version']}, and {name} is sent as a pickle of Python {here}; "
+            f"write {DEFAULT_IMAGE}, or let the function import what it uses itself: then it is sent as source"
         )
 
 

@@ -72,4 +72,11 @@ def _installed_folders(path: tuple[str, ...]) -> tuple[Path, ...]:
     """Python's own folders, and those on the path that pip has installed something into."""
     paths = sysconfig.get_paths()
     own = {Path(paths[key]) for key in ("stdlib", "platstdlib", "purelib", "platlib")}
-    return (*own, *(Path(entry) for entry in path if entry and next(Path(entry).glob("*.dist-info"), None) is not None))
+    return (*own, *(Path(entry) for entry in path if entry and _has_packages(entry)))
+
+
+def _has_packages(folder: str) -> bool:
+    try:
+        return any(entry.suffix == ".dist-info" for entry in Path(folder).iterdir())
+    except OSError:
+        return False

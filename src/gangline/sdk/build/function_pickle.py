@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import CodeType, FunctionType, MethodType
-from typing import Any
+from typing import Any, NamedTuple
 
 import cloudpickle
 
@@ -21,29 +21,56 @@ MAX_DEPTH = 4
 """How deep functions that use functions are searched for what cannot be pickled."""
 
 
+class PickledValue(NamedTuple):
+    """A pickle, with what the replica needs to read it."""
+
+    payload: str
+    # The source of cloudpickle.
+    library: str
+    # The version of Python that pickled it.
+    python: str
+
+
 def pickled_program(
     function: Callable[..., Any], arguments: tuple[Any, ...], keywords: Mapping[str, Any], *, returns: bool
 ) -> str:
     """A program that unpickles and calls the function. Raises `ValueError` that names what cannot be pickled."""
-    with _own_modules_by_value():
-        try:
-            pickle = cloudpickle.dumps((function, arguments, dict(keywords)))
-        except Exception as error:
-            raise ValueError(_refusal(function, arguments, keywords, error)) from error
-    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    try:
+        pickled = pickled_value((function, arguments, dict(keywords)))
+    except Exception as error:
+        raise ValueError(_refusal(function, arguments, keywords, error)) from error
     code = _code_of(function)
     return (
-        f"# {getattr(code, 'co_name', 'a function')}, pickled by Python {version}\n"
+        f"# {getattr(code, 'co_name', 'a function')}, pickled by Python {pickled.python}\n"
         'if __name__ == "__main__":\n'
         "    import gangline_call\n\n"
-        "    gangline_call.call_pickled(\n"
-        f"        {_packed(pickle)!r},\n"
-        f"        {_cloudpickle_source()!r},\n"
-        f"        {version!r},\n"
-        f"        {_source_files(code)!r},\n"
-        f"        returns={returns},\n"
-        "    )\n"
+        f"    gangline_call.call_pickled(\n        {tuple(pickled)!r},\n        {_source_files(code)!r},\n"
+        f"        returns={returns},\n    )\n"
     )
+
+
+def pickled_variables(values: Mapping[str, Any]) -> PickledValue:
+    """Variables by name, pickled. Raises `ValueError` that names the one that cannot be."""
+    try:
+        return pickled_value(dict(values))
+    except Exception as error:
+        for name, value in values.items():
+            if not _can_be_pickled(value):
+                raise ValueError(
+                    f"{name} is a {type_name(value)}, which stays in this process; make it in the cell"
+                ) from error
+        raise ValueError(str(error)) from error
+
+
+def pickled_value(value: Any) -> PickledValue:
+    """A pickle of any value. Raises what cloudpickle and the user's classes raise."""
+    with _own_modules_by_value():
+        content = cloudpickle.dumps(value)
+    return PickledValue(_packed(content), _cloudpickle_source(), f"{sys.version_info[0]}.{sys.version_info[1]}")
+
+
+def type_name(value: Any) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
 
 
 @contextmanager
@@ -92,8 +119,7 @@ def _refusal(
     name = getattr(_code_of(function), "co_name", type(function).__name__)
     for where, value in (*_parameters(arguments, keywords), *_captured_values(function, MAX_DEPTH)):
         if not _can_be_pickled(value):
-            kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
-            return f"{name} cannot be sent: {where} is a {kind}, which stays in this process; make it inside {name}"
+            return f"{name} cannot be sent: {where} is a {type_name(value)}, which stays in this process; make it inside {name}"
     return f"{name} cannot be sent: {error}"
 
 

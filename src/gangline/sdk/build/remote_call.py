@@ -21,6 +21,8 @@ RESULT_PREFIX = "gangline-result:"
 """The prefix of the log line with the return value of a function."""
 MAX_RESULT_LENGTH = 1 << 20
 """The longest result line. Logs are no place for models."""
+RESULTS_VARIABLE = "GANGLINE_RESULTS"
+"""The variable with the folder for pickled return values, where replicas are processes of the caller's machine."""
 MAX_MESSAGE_LENGTH = 950
 """The longest termination message: a job's status keeps 1000 characters of it."""
 
@@ -57,13 +59,37 @@ def call(
 
 
 def call_pickled(
-    payload: str, library: str, python: str, sources: Mapping[str, tuple[str, str]], *, returns: bool = False
+    pickled: tuple[str, str, str], sources: Mapping[str, tuple[str, str]], *, returns: bool = False
 ) -> None:
-    """Call a pickled function.
+    """Call a pickled function. `sources` has the name to show and the text of files that tracebacks mention."""
+    for file, (shown, text) in sources.items():
+        _keep_source(file, text)
+        _SHOWN_FILES[file] = shown
+    function, arguments, keywords = _unpickle(*pickled)
+    call(function, arguments, keywords, returns=returns)
 
-    `library` is the source of cloudpickle, `python` the version that pickled it. `sources` has the name to show and the
-    text of files that tracebacks mention.
-    """
+
+def call_cell(source: str, name: str, names: Sequence[str] = (), pickled: tuple[str, str, str] | None = None) -> None:
+    """Run the cell of a notebook, with pickled variables. Rank 0 returns the values of `names`."""
+    scope = sys.modules["__main__"].__dict__
+    if pickled is not None:
+        scope.update(_unpickle(*pickled))
+    _keep_source(name, source)
+
+    def run() -> dict[str, Any]:
+        exec(compile(source, name, "exec"), scope)  # noqa: S102 - it is the user's program
+        if _rank():
+            return {}
+        missing = [each for each in names if each not in scope]
+        if missing:
+            raise NameError(f"--get: the cell has no variable {', '.join(missing)}")
+        return {each: scope[each] for each in names}
+
+    call(run, returns=bool(names))
+
+
+def _unpickle(payload: str, library: str, python: str) -> Any:
+    """The pickled value. `library` is the source of cloudpickle, `python` the version that pickled it."""
     here = f"{sys.version_info[0]}.{sys.version_info[1]}"
     if here != python:
         _refuse(
@@ -71,26 +97,10 @@ def call_pickled(
             "or let the function import what it uses itself: then it is sent as source"
         )
     _install_cloudpickle(library)
-    for file, (shown, text) in sources.items():
-        _keep_source(file, text)
-        _SHOWN_FILES[file] = shown
     try:
-        function, arguments, keywords = pickle.loads(zlib.decompress(base64.b64decode(payload)))  # noqa: S301
+        return pickle.loads(zlib.decompress(base64.b64decode(payload)))  # noqa: S301
     except ImportError as error:
         _refuse(f"the function needs a module that is not installed here: {error}; add it to packages or to the image")
-    call(function, arguments, keywords, returns=returns)
-
-
-def call_cell(source: str, name: str, names: Sequence[str], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Run the cell of a notebook with these variables. Returns the values of `names`."""
-    scope = sys.modules["__main__"].__dict__
-    scope.update(values)
-    _keep_source(name, source)
-    exec(compile(source, name, "exec"), scope)  # noqa: S102 - it is the user's program
-    missing = [each for each in names if each not in scope]
-    if missing:
-        raise NameError(f"--get: the cell has no variable {', '.join(missing)}")
-    return {each: scope[each] for each in names}
 
 
 def result_text(value: Any) -> str:
@@ -125,8 +135,16 @@ def _json_value(value: Any) -> Any:
 
 def _add_pickle(line: dict[str, Any], value: Any) -> None:
     pickler = sys.modules.get("cloudpickle.cloudpickle", pickle)
+    folder = os.environ.get(RESULTS_VARIABLE, "")
     try:
-        line["pickle"] = base64.b64encode(zlib.compress(pickler.dumps(value))).decode()
+        content = pickler.dumps(value)
+        if os.path.isdir(folder):  # noqa: PTH112
+            line["file"] = os.path.join(folder, f"{line['rank']}-{os.getpid()}.pickle")  # noqa: PTH118
+            line.pop("value", None)
+            with open(line["file"], "wb") as file:  # noqa: PTH123
+                file.write(content)
+        else:
+            line["pickle"] = base64.b64encode(zlib.compress(content)).decode()
     except Exception as error:  # noqa: BLE001 - picklers raise anything
         line.setdefault("error", f"{type(value).__name__} cannot be sent: {error}")
 

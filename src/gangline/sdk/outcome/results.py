@@ -5,6 +5,7 @@ import json
 import pickle
 import zlib
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from gangline.sdk.build.remote_call import RESULT_PREFIX
@@ -18,6 +19,8 @@ class FunctionResult(NamedTuple):
     value: Any = None
     # The value as a pickle, if JSON is not exact.
     pickled: str = ""
+    # The file with the pickle, on this machine.
+    file: str = ""
     # Why there is no value.
     error: str = ""
 
@@ -26,9 +29,10 @@ class FunctionResult(NamedTuple):
 
         Raises `TypeError` if the value could not be sent.
         """
-        if self.pickled and trusted:
+        if trusted and (self.pickled or self.file):
             try:
-                return pickle.loads(zlib.decompress(base64.b64decode(self.pickled)))  # noqa: S301
+                content = Path(self.file).read_bytes() if self.file else zlib.decompress(base64.b64decode(self.pickled))
+                return pickle.loads(content)  # noqa: S301
             except Exception as error:
                 raise TypeError(f"the function's return value cannot be read here: {error}") from error
         if self.error:
@@ -52,5 +56,9 @@ def parse_results(lines: Iterable[str]) -> Iterator[FunctionResult]:
             except ValueError:
                 continue
             yield FunctionResult(
-                fields.get("rank"), fields.get("value"), fields.get("pickle", ""), fields.get("error", "")
+                fields.get("rank"),
+                fields.get("value"),
+                fields.get("pickle", ""),
+                fields.get("file", ""),
+                fields.get("error", ""),
             )

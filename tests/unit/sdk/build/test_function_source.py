@@ -248,7 +248,7 @@ def test_what_cannot_travel_is_refused(function: Any, parameters: Any, message: 
 def test_another_python_refuses_the_pickle_in_one_line() -> None:
     program = function_program(lambda: None, None)
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    done = run_command(program_command(program.text.replace(f"{version!r},", "'3.5',")))
+    done = run_command(program_command(program.text.replace(f"{version!r})", "'3.5')")))
     assert done.returncode == 1
     assert done.stderr.startswith("gangline: the function was pickled by Python 3.5, and the image has ")
 

@@ -1,12 +1,13 @@
 """The return values of functions, from the replica to the caller."""
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from gangline.sdk.build.remote_call import RESULT_PREFIX, result_text
+from gangline.sdk.build.remote_call import RESULT_PREFIX, RESULTS_VARIABLE, result_text
 from gangline.sdk.outcome.results import FunctionResult, is_result_line, parse_results
 
 
@@ -43,6 +44,16 @@ def test_a_value_that_cannot_be_sent_is_explained_and_fails_no_job() -> None:
         sent(number for number in (1,)).load(trusted=True)
     with pytest.raises(TypeError, match=r"str: \d+ bytes, and at most 1048576 are sent; write it to a file"):
         sent("x" * 2**21).load(trusted=True)
+
+
+def test_a_large_value_is_a_file_where_replicas_are_processes_of_this_machine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(RESULTS_VARIABLE, str(tmp_path))
+    result = sent(np.zeros(10**6))
+    assert result.load(trusted=True).shape == (10**6,)
+    assert [str(file) for file in tmp_path.iterdir()] == [result.file]
+    assert sent([1]) == FunctionResult(value=[1])
 
 
 def test_the_rank_of_the_process_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,1 @@
+"""`%load_ext gangline`: notebook cells as teams of processes."""

@@ -19,7 +19,7 @@ from gangline.kube.errors import KubeError
 PODGROUPS: Resource[JSON] = Resource("scheduling.gangline.dev", "v1alpha1", "PodGroup", "podgroups", dict[str, Any])
 MAX_JOBS_QUERIED = 50
 """The most job names in one label selector, whose length servers limit."""
-NORMAL_WAIT_REASONS = ("", "ContainerCreating", "PodInitializing")
+NORMAL_WAIT_REASONS = ("", "ContainerCreating", "PodInitializing", "Completed", "Error")
 _MEMBER_COUNT = re.compile(r"^\d+/\d+ members running; ")
 
 

@@ -246,8 +246,8 @@ def test_command_says_one_cause_first_and_exits_0(world: World) -> None:
     typed = world.typed["oom"]
     assert (typed.code, typed.err) == (0, "")
     # The same, and what is to be typed next reaches this server.
-    assert re.sub(r"(?<=kubectl )--kubeconfig \S+ ", "", typed.out) == report_text(world.reports["oom"])
-    assert re.search(r"kubectl --kubeconfig \S+ delete tfjob/oom$", typed.out, re.MULTILINE)
+    assert re.sub(r"(?<=delete )--kubeconfig \S+ ", "", typed.out) == report_text(world.reports["oom"])
+    assert re.search(r"gangline delete --kubeconfig \S+ tfjob/oom$", typed.out, re.MULTILINE)
     lines = typed.out.splitlines()
     assert lines[0] == "TFJob default/oom is Failed."
     assert lines[2].startswith("Cause     worker-0 was killed for using too much memory")

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import yaml
 
 from gangline.api.meta import JSON
+from support.cases.why_faults import fault_job
 
 pytestmark = pytest.mark.slow
 
@@ -79,3 +81,51 @@ def test_after_the_run_it_is_said_that_a_hang_cannot_be_seen(
     assert done.returncode == 3
     assert "not everything could be read" in done.stdout
     assert "CPU use of the pods: the run has ended" in done.stdout
+
+
+LEAVING = """
+import os, threading
+print("up", flush=True)
+if os.environ["RANK"] == "0":
+    threading.Event().wait()
+"""
+
+
+def test_a_team_that_waits_for_one_who_has_left_in_peace_says_so(
+    tmp_path: Path, env: dict[str, str], gangline: Gangline
+) -> None:
+    with running(tmp_path, env, LEAVING, "--nproc", "2"):
+        report = answer(gangline, "--hung-after", "1s", until=lambda found: not found["healthy"])
+    assert [cause["rule"] for cause in report["causes"]] == ["peer-finished"]
+    assert report["cause"] == "master-0 (rank 0) waits for worker-0 (rank 1), which has ended with exit code 0."
+
+
+def test_a_script_that_failed_is_run_again_by_its_own_command(
+    tmp_path: Path, env: dict[str, str], gangline: Gangline
+) -> None:
+    (tmp_path / "train.py").write_text("import nowhere_to_be_found")
+    words = ("run", "--nproc", "2", "--", sys.executable, "train.py")
+    assert gangline(*words).returncode == 100
+    report: JSON = msgspec.json.decode(gangline("why", "train", "-o", "json").stdout)
+    assert report["causes"][0]["rule"] == "module-missing"
+    assert f"install it: {sys.executable} -m pip install nowhere_to_be_found" in report["next"]
+    assert f"run it again after the change: gangline {' '.join(words)}" in report["next"]
+    assert not any("kubectl" in step or "FILE" in step for step in report["next"])
+
+
+def test_a_job_that_its_ttl_removed_is_remembered(tmp_path: Path, env: dict[str, str], gangline: Gangline) -> None:
+    file = tmp_path / "brief.yaml"
+    body = fault_job("brief", "sh", "-c", "exit 4", run={"ttlSecondsAfterFinished": 0})
+    file.write_text(yaml.safe_dump(body))
+    assert gangline("up", "--detach").returncode == 0
+    try:
+        assert gangline("apply", "-f", str(file)).returncode == 0
+        deadline = time.monotonic() + DEADLINE
+        while (done := gangline("why", "brief")).stdout or "removed" not in done.stderr:
+            assert time.monotonic() < deadline, done
+    finally:
+        gangline("down")
+    assert done.returncode == 102
+    assert "the operator removed it at " in done.stderr
+    assert "ttlSecondsAfterFinished" in done.stderr
+    assert "exited with code 4" in done.stderr

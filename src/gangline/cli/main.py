@@ -92,7 +92,7 @@ def run(arguments: Sequence[str]) -> int:
         # PowerShell asks for candidates; the import registers it with click.
         import gangline.cli.completion.powershell  # noqa: F401
     try:
-        code = cli.main(list(arguments), prog_name="gangline", standalone_mode=False)
+        code = cli.main(list(arguments), prog_name="gangline", standalone_mode=False, obj=tuple(arguments))
     except click.ClickException as error:
         print_usage_error(error)
         return ERROR

@@ -1,14 +1,14 @@
-"""The last log lines of failed pods: they tell which replica failed first, and why."""
+"""The last log lines of pods that failed, or whose container did: they tell which replica failed first, and why."""
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from gangline.api.core import Pod
 from gangline.api.meta import Key
 from gangline.jobs.bounded import BoundedDict
-from gangline.jobs.framework import J
+from gangline.jobs.framework import Framework, J
 from gangline.jobs.plan.observed import ObservedJob
-from gangline.jobs.plan.restarts import FAILURE_LOG_LINES, failed_pods
+from gangline.jobs.plan.restarts import FAILURE_LOG_LINES, failed_pods, most_restarted
 from gangline.jobs.pods.replicas import training_container_name
 
 MAX_LOG_TAILS = 4
@@ -19,30 +19,50 @@ MAX_REMEMBERED = 4096
 class LogTailReader(Protocol):
     """Reads the end of a container's log."""
 
-    async def tail(self, pod: Key, container: str, lines: int) -> tuple[str, ...]:
-        """The last lines; empty if they cannot be read, which raises nothing."""
+    async def tail(self, pod: Key, container: str, lines: int, *, previous: bool = False) -> tuple[str, ...]:
+        """The last lines, of the run before with `previous`; empty if they cannot be read, which raises nothing."""
         ...
 
 
 class LogTailCache:
     """Reads the log tail of each failed pod once. Without a reader there are no log tails."""
 
-    def __init__(self, reader: LogTailReader | None, container: str) -> None:
-        self._reader, self._container = reader, container
-        # Only saves requests.
-        self._tails: BoundedDict[str, tuple[str, ...]] = BoundedDict(MAX_REMEMBERED)
+    def __init__(self, reader: LogTailReader | None, framework: Framework[Any]) -> None:
+        self._reader, self._framework = reader, framework
+        self._container = framework.facts.container
+        # By pod uid and number of restarts. Only saves requests.
+        self._tails: BoundedDict[tuple[str, int], tuple[str, ...]] = BoundedDict(MAX_REMEMBERED)
 
     async def read(self, observed: ObservedJob[J]) -> Mapping[str, tuple[str, ...]]:
-        """Log tails by pod uid, of pods that failed and are not counted as restarts yet."""
+        """Log tails by pod uid: of pods that failed and are not counted as restarts yet.
+
+        If none has, and restarts may exceed the backoff limit, that of the container that was restarted most often: with
+        the job its pods go, and their logs.
+        """
+        if self._reader is None or observed.job.status.finished:
+            return {}
         replaced = observed.job.status.ledger.replaced
         pods = [pod for pod in failed_pods(observed.gang).values() if pod.metadata.uid not in replaced]
-        if self._reader is None or not pods or observed.job.status.finished:
+        if pods:
+            return {pod.metadata.uid: await self._tail(self._reader, pod) for pod in pods[:MAX_LOG_TAILS]}
+        limit = self._framework.run_policy(observed.job).backoff_limit
+        found = most_restarted(observed.gang, self._container) if limit is not None else None
+        if found is None or limit is None or _restart_count(observed) < limit:
             return {}
-        return {pod.metadata.uid: await self._tail(self._reader, pod) for pod in pods[:MAX_LOG_TAILS]}
+        _, pod, status = found
+        tail = await self._tail(self._reader, pod, status.restart_count, previous=status.state.running is not None)
+        return {pod.metadata.uid: tail} if tail else {}
 
-    async def _tail(self, reader: LogTailReader, pod: Pod) -> tuple[str, ...]:
-        uid = pod.metadata.uid
-        if uid not in self._tails:
+    async def _tail(
+        self, reader: LogTailReader, pod: Pod, restarts: int = 0, *, previous: bool = False
+    ) -> tuple[str, ...]:
+        key = (pod.metadata.uid, restarts)
+        if key not in self._tails:
             container = training_container_name(pod, self._container)
-            self._tails[uid] = await reader.tail(pod.metadata.key, container, FAILURE_LOG_LINES)
-        return self._tails.get(uid, ())
+            self._tails[key] = await reader.tail(pod.metadata.key, container, FAILURE_LOG_LINES, previous=previous)
+        return self._tails.get(key, ())
+
+
+def _restart_count(observed: ObservedJob[J]) -> int:
+    in_place = sum(one.restart_count for pod in observed.gang.pods.values() for one in pod.status.container_statuses)
+    return observed.job.status.restarts + in_place

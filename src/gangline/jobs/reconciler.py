@@ -67,7 +67,7 @@ class CachedJobReconciler(Generic[J]):
         writes.
         """
         self._framework, self._observe, self._executor = framework, observe, executor
-        self._log_tails = LogTailCache(logs, framework.facts.container)
+        self._log_tails = LogTailCache(logs, framework)
         self._pacer = StatusPacer(clock or SystemClock(), counter_interval, cache_is_current=cache_is_current)
         self._verdict_retries = verdict_retries or VerdictRetries()
 

@@ -218,9 +218,10 @@ class PodLogs:
     def __init__(self, pods: PodSubresources) -> None:
         self._pods = pods
 
-    async def tail(self, pod: Key, container: str, lines: int) -> tuple[str, ...]:
+    async def tail(self, pod: Key, container: str, lines: int, *, previous: bool = False) -> tuple[str, ...]:
+        reading = self._pods.logs(pod, container=container, tail=lines, previous=previous, limit_bytes=8192)
         try:
-            async with aclosing(self._pods.logs(pod, container=container, tail=lines, limit_bytes=8192)) as log:
+            async with aclosing(reading) as log:
                 return tuple([line.decode(errors="replace") async for line in log])
         except KubeError:
             # Not allowed, or gone with its node: the failure is reported without it.

@@ -36,6 +36,7 @@ from gangline.why.diagnosis.case import (
     PodGroupFacts,
     ReplicaFacts,
 )
+from gangline.why.diagnosis.wording import time_of_day
 from gangline.why.kinds import (
     CLAIMS,
     EVENTS,
@@ -63,16 +64,49 @@ ONE_POD_RESOURCES = parse_resources({"pods": "1"})
 FRAMEWORKS: tuple[Framework[Any], ...] = (TensorFlow(), PyTorch(), XGBoost(), Mpi(), Paddle(), Jax())
 
 
+JOB_REMOVED_REASON = "SuccessfulDeleteJob"
+"""The reason of the event by which an operator says that it removed a job: its ttlSecondsAfterFinished was over."""
+MAX_LAST_EVENTS = 5
+
+
 class JobNotFound(GanglineError):
-    """No job has this name."""
+    """No job has this name. If the operator has removed it, `events` are the last events about it."""
+
+    def __init__(self, message: str, events: tuple[EventFact, ...] = ()) -> None:
+        super().__init__(message)
+        self.events = events
 
 
 async def collect(
     client: Client, target: str, namespace: str, clock: Clock, patience: DiagnosisTimeouts | None = None
 ) -> JobSnapshot:
     """Everything about `[KIND/]NAME`. Raises `JobNotFound`, `InputError`, and `KubeError` if the job itself is not readable."""
-    kind, body = await find_job(client, target, namespace)
+    try:
+        kind, body = await find_job(client, target, namespace)
+    except JobNotFound as error:
+        raise await _with_last_events(client, Key(namespace, target.rpartition("/")[2]), error) from None
     return await SnapshotCollector(client, kind, body, clock, patience or DiagnosisTimeouts()).collect()
+
+
+async def _with_last_events(client: Client, job: Key, error: JobNotFound) -> JobNotFound:
+    """The error with what the events say of a job that its operator has removed; else as it is."""
+    try:
+        bodies = [body async for body in client.iterate(EVENTS, Selector(namespace=job.namespace))]
+    except KubeError:
+        return error
+    about = [body for body in bodies if json_value(body, "regarding", "name") == job.name]
+    removals = [body for body in about if body.get("reason") == JOB_REMOVED_REASON]
+    if not removals:
+        return error
+    last = max(removals, key=lambda body: _event_time(decode.event_fact(body)))
+    removed, uid = decode.event_fact(last), json_value(last, "regarding", "uid")
+    events = [decode.event_fact(body) for body in about if json_value(body, "regarding", "uid") == uid]
+    when = f" at {time_of_day(removed.time)}" if removed.time is not None else ""
+    before = [event for event in _sorted_by_time(events) if event.reason != JOB_REMOVED_REASON]
+    return JobNotFound(
+        f"{error} any more: the operator removed it{when}, because its ttlSecondsAfterFinished was over",
+        tuple(before[-MAX_LAST_EVENTS:]),
+    )
 
 
 async def find_job(client: Client, target: str, namespace: str) -> tuple[WorkloadKind, JSON]:
@@ -438,7 +472,11 @@ def _split_timestamp(line: str) -> tuple[datetime | None, str]:
 
 
 def _sorted_by_time(events: Iterable[EventFact]) -> list[EventFact]:
-    return sorted(events, key=lambda one: one.time.timestamp() if one.time is not None else 0.0)
+    return sorted(events, key=_event_time)
+
+
+def _event_time(event: EventFact) -> float:
+    return event.time.timestamp() if event.time is not None else 0.0
 
 
 def _error_line(error: KubeError) -> str:

@@ -619,6 +619,57 @@ RECORDED_SNAPSHOTS: dict[str, tuple[JobSnapshot, str]] = {
         ),
         "peer (worker-1, rank 1)",
     ),
+    "world-size": (
+        make_snapshot(
+            make_job_facts("Failed", failed_condition()),
+            failed_replica(0, 1, "DistStoreError: Timed out after 61 seconds waiting for clients. 2/4 clients joined."),
+            make_replica_facts(1),
+        ),
+        "waits for 4 ranks (its log), and the job has 2 (2 Workers)",
+    ),
+    "no-route": (
+        make_snapshot(
+            make_job_facts("Failed", failed_condition()),
+            failed_replica(
+                0,
+                1,
+                "bert-worker-0:31:80 [0] NCCL WARN socketStartConnect: Connect to 10.0.0.2<43210> failed : No route to host",
+                "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:1691, ncclSystemError",
+            ),
+            make_replica_facts(1),
+        ),
+        "NCCL_SOCKET_IFNAME",
+    ),
+    "panic": (
+        make_snapshot(
+            make_job_facts("Failed", failed_condition()),
+            failed_replica(
+                0,
+                101,
+                "thread 'main' panicked at src/main.rs:4:5:",
+                "index out of bounds: the len is 3 but the index is 7",
+                "note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace",
+            ),
+            make_replica_facts(1),
+        ),
+        "index out of bounds: the len is 3 but the index is 7",
+    ),
+    "peer-left": (
+        make_snapshot(
+            make_job_facts("Failed", failed_condition()),
+            failed_replica(0, 1, PEER_CLOSED_LINE),
+            make_replica_facts(1, "Succeeded", terminated_state(0, at=2.1, reason="Completed")),
+        ),
+        "worker-1 (rank 1) ended with exit code 0 while worker-0 (rank 0) still needed it",
+    ),
+    "peer-finished": (
+        make_snapshot(
+            make_job_facts(),
+            make_replica_facts(0, last_log_at=minutes_ago(25), cpu=parse_resources({"cpu": "1m"})["cpu"]),
+            make_replica_facts(1, "Succeeded", terminated_state(0, at=26, reason="Completed")),
+        ),
+        "worker-0 (rank 0) waits for worker-1 (rank 1), which has ended with exit code 0",
+    ),
     "not-ready": (
         make_snapshot(
             make_job_facts(),

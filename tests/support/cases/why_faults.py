@@ -146,7 +146,7 @@ port, rank = int(os.environ["MASTER_PORT"]), os.environ["RANK"]
 if rank == "0":
     peer = socket.create_server(("127.0.0.1", port)).accept()[0]
     peer.sendall(b"go")
-    assert peer.recv(1), "the ring has a hole"
+    assert peer.recv(1), os.environ.get("COMPLAINT", "the ring has a hole")
 deadline = time.monotonic() + 30
 while True:
     try:
@@ -161,6 +161,7 @@ peer.recv(2)
 """Two ranks over a real socket. Rank 0 complains in words of its own when rank 1, with the fault, has left."""
 SLOW_END = """
 def end_slowly():
+    time.sleep(1)
     peer.close()
     time.sleep(2)
 atexit.register(end_slowly)
@@ -345,10 +346,10 @@ def _limit_faults() -> list[ProvokedFault]:
             expected_words=("SIGKILL", "backoff limit of 1"),
         ),
         ProvokedFault(
-            fault_job("given-up", "false", restart="OnFailure", run={"backoffLimit": 1}),
+            fault_job("given-up", "sh", "-c", "echo bad data; exit 4", restart="OnFailure", run={"backoffLimit": 1}),
             has_failed,
             "exit-code",
-            expected_words=("exit code 1", "backoff limit of 1"),
+            expected_words=("exit code 4", "backoff limit of 1", "worker-0│ bad data", "cleanPodPolicy: None"),
         ),
         ProvokedFault(
             fault_job("probe", "sleep", "600", restart="OnFailure", container=probe),
@@ -387,6 +388,8 @@ def _reference_faults() -> list[ProvokedFault]:
     """The pod names objects that are not there."""
     env = {"env": [{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "nowhere", "key": "a"}}}]}
     key = {"env": [{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "some", "key": "lacking"}}}]}
+    item = {"name": "other", "items": [{"key": "train.yaml", "path": "train.yaml"}]}
+    items = {"volumes": [{"name": "c", "configMap": item}]}
     secret = {"volumes": [{"name": "s", "secret": {"secretName": "hidden"}}]}
     claim = {"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "dataset"}}]}
     return [
@@ -403,6 +406,15 @@ def _reference_faults() -> list[ProvokedFault]:
             expected_words=("lacking", "ConfigMap some"),
             prerequisites=(
                 {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "some"}, "data": {"b": "1"}},
+            ),
+        ),
+        ProvokedFault(
+            fault_job("item", "true", pod=items),
+            waits_for_reason("FailedMount"),
+            "config-key-missing",
+            expected_words=("key train.yaml of ConfigMap other",),
+            prerequisites=(
+                {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other"}, "data": {"b": "1"}},
             ),
         ),
         ProvokedFault(
@@ -504,6 +516,13 @@ def _pair_faults() -> list[ProvokedFault]:
                 "the ring has a hole",
                 "a consequence, not a cause",
             ),
+        ),
+        ProvokedFault(
+            pair("left", "sys.exit(0)", env=[{"name": "COMPLAINT", "value": "Connection closed by peer"}]),
+            lambda case: {one.pod.status.phase for one in case.replicas} == {"Failed", "Succeeded"},
+            "peer-left",
+            replicas=("master-0",),
+            expected_words=("worker-0 (rank 1) ended with exit code 0 while master-0 (rank 0) still needed it",),
         ),
         ProvokedFault(
             pair("sick", "time.sleep(600)", livenessProbe=sick),

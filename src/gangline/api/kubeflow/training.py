@@ -44,6 +44,8 @@ DRILL_RESULT_ANNOTATION = "local.gangline.dev/drilled"
 
 RUN_ENDED_ANNOTATION = "local.gangline.dev/run-ended"
 """Annotation of an archived job: when its run ended and, if the job had not finished, a space and the reason."""
+RUN_COMMAND_ANNOTATION = "local.gangline.dev/run-command"
+"""Annotation of an archived job: the command line that ran it, with its folder: `cd FOLDER && gangline run ...`."""
 
 OUR_MANAGER = "kubeflow.org/training-operator"
 """The value of `runPolicy.managedBy` that means this operator, as does an absent field."""

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from gangline.api.core import ContainerStatus, Pod, PodPhase
+from gangline.cli.output.pending_reasons import NORMAL_WAIT_REASONS
 from gangline.cli.output.text import Span, StyledLine, clip_line, elapsed_text, number_text, plain_text
 from gangline.cli.resources.process_usage import ResourceUsage
 from gangline.progress.line import Progress
@@ -18,7 +19,6 @@ NUMBER_WIDTH = 8
 NAME_WIDTH, STATE_WIDTH, RESTARTS_WIDTH = 8, 11, 12
 """The minimal widths of the columns; longer words make them wider."""
 FINISHED_STATES = ("Succeeded", "Failed")
-NORMAL_WAIT_REASONS = ("", "ContainerCreating", "PodInitializing", "Completed", "Error")
 """Reasons of a waiting container that need no attention."""
 
 

@@ -5,7 +5,7 @@ import shlex
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -24,8 +24,9 @@ from gangline.cli.flags.server_options import server_options
 from gangline.cli.output.log_lines import printable_text
 from gangline.cli.output.tables import use_colour
 from gangline.kube.client import Client
-from gangline.why.diagnosis.case import JobSnapshot
+from gangline.why.diagnosis.case import EventFact, JobSnapshot
 from gangline.why.diagnosis.report import Cause, Diagnosis
+from gangline.why.diagnosis.wording import time_of_day
 
 HEALTHY_TEXT = "Nothing is wrong."
 PARTLY_READ_TEXT = "Nothing wrong was found, but not everything could be read."
@@ -73,13 +74,38 @@ def why(job: str, form: str, hung_after: timedelta, server: ServerOptions) -> in
                 client, job, target.object_namespace, SystemClock(), DiagnosisTimeouts(hung_after=hung_after)
             )
         except JobNotFound as error:
-            click.echo(with_own_command(f"error: {error}; see what there is: gangline get jobs -A"), err=True)
+            _print_missing_job(str(error), error.events, target.object_namespace)
             return NOT_FOUND
         report = with_server_flags(diagnose(await with_cpu_usage(client, target, case)), server, target)
         click.echo(report_json(report) if form == "json" else report_text(report), nl=False)
         return NOTHING_WRONG if report.healthy else SUCCEEDED
 
     return run_async(server, work, missing=NOT_FOUND, as_it_was=True)
+
+
+def _print_missing_job(error: str, events: Sequence[EventFact], namespace: str) -> None:
+    """Print that there is no such job; of a job that was removed, what its events still tell."""
+    if not events:
+        click.echo(f"error: {error}; see what there is: gangline get jobs -A", err=True)
+        return
+    lines = [
+        f"error: {error}",
+        *_labelled_lines(
+            "Evidence",
+            (
+                f"{time_of_day(event.time) if event.time else '-'} {event.reason}: {printable_text(event.message)}"
+                for event in events
+            ),
+        ),
+        *_labelled_lines(
+            "Next",
+            (
+                f"see all its events, as long as the server keeps them: gangline get events -n {namespace}",
+                "to keep ended jobs longer, raise spec.runPolicy.ttlSecondsAfterFinished",
+            ),
+        ),
+    ]
+    click.echo("\n".join(lines), err=True)
 
 
 async def with_cpu_usage(client: Client, target: ServerTarget, case: JobSnapshot) -> JobSnapshot:
@@ -101,18 +127,37 @@ async def with_cpu_usage(client: Client, target: ServerTarget, case: JobSnapshot
     except InputError as error:
         return msgspec.structs.replace(case, usage_error=str(error))
     cores = {uid: Quantity.of(f"{round(usage.cores * 1000)}m") for uid, usage in usages.items()}
+    pids = _process_ids(target)
     replicas = [
-        msgspec.structs.replace(replica, cpu=cores.get(replica.pod.metadata.uid, replica.cpu))
+        msgspec.structs.replace(
+            replica,
+            cpu=cores.get(replica.pod.metadata.uid, replica.cpu),
+            pid=pids.get(replica.pod.metadata.uid),
+        )
         for replica in case.replicas
     ]
     return msgspec.structs.replace(case, replicas=tuple(replicas))
 
 
+def _process_ids(target: ServerTarget) -> dict[str, int]:
+    """The first process of each pod on this machine, by the uid of the pod."""
+    from gangline.node.checkpoint import StateFolder
+
+    state = target.plane_folder / "pods" if target.plane_folder is not None else target.run_folder
+    pids: dict[str, int] = {}
+    for folder in StateFolder(state).pods() if state is not None else ():
+        for files in folder.all_runs():
+            record = files.start_record()
+            if record is not None and files.exit_record() is None:
+                pids.setdefault(folder.uid, record.pid)
+    return pids
+
+
 def with_server_flags(report: Diagnosis, server: ServerOptions, target: ServerTarget) -> Diagnosis:
     """The report with flags in its commands, so that these reach the server of the report when typed as printed.
 
-    kubectl does not find the plane of this machine: it would report that there is no server, or act on another one. It
-    cannot read an archive at all, so for an archive the kubectl commands are left out.
+    kubectl does not find the plane of this machine, and may not be installed: where gangline can do the same, it does.
+    kubectl cannot read an archive at all, so for an archive the kubectl commands are left out.
     """
     flags = server.kubeconfig_flags
     gangline_flags = "".join(f"--{name} {shlex.quote(value)} " for name, value in flags.items() if value)
@@ -122,7 +167,9 @@ def with_server_flags(report: Diagnosis, server: ServerOptions, target: ServerTa
 
     def with_flags(texts: Iterable[str]) -> tuple[str, ...]:
         if target.archive is not None:
-            return tuple(text for text in texts if not text.startswith("kubectl "))
+            return tuple(_in_this_folder(text) for text in texts if not _KUBECTL_COMMAND.search(text))
+        if on_this_machine:
+            texts = [_as_gangline_command(text) for text in texts]
         # Functions, because a replacement text would interpret backslashes in a path.
         return tuple(
             _GANGLINE_COMMAND.sub(
@@ -134,6 +181,20 @@ def with_server_flags(report: Diagnosis, server: ServerOptions, target: ServerTa
 
     causes = tuple(msgspec.structs.replace(cause, next=with_flags(cause.next)) for cause in report.causes)
     return msgspec.structs.replace(report, causes=causes, next=with_flags(report.next), notes=with_flags(report.notes))
+
+
+def _as_gangline_command(text: str) -> str:
+    """The text with the command of gangline that does the same as its kubectl command, if there is one."""
+    text = re.sub(r"\bkubectl describe (.+)", r"kubectl get \1 -o yaml", text)
+    return re.sub(r"\bkubectl (get|delete) ", r"gangline \1 ", text)
+
+
+def _in_this_folder(text: str) -> str:
+    """A command without the change into its folder, if that is the working directory."""
+    try:
+        return text.replace(f"cd {shlex.quote(str(Path.cwd()))} && ", "")
+    except FileNotFoundError:
+        return text
 
 
 def report_json(report: Diagnosis) -> str:

@@ -22,7 +22,7 @@ WORKLOADS: Resource[JSON] = Resource("kueue.x-k8s.io", "v1beta1", "Workload", "w
 """In which Kueue says why it does not admit a job."""
 MAX_JOBS_QUERIED = 50
 """The most job names in one label selector, whose length servers limit. For more, the pods of all jobs are listed."""
-NORMAL_WAIT_REASONS = ("", "ContainerCreating", "PodInitializing")
+NORMAL_WAIT_REASONS = ("", "ContainerCreating", "PodInitializing", "Completed", "Error")
 IMAGE_REASONS = ("ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull")
 START_EVENT_REASONS = ("FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox", "FailedCreatePod", "FailedCreate")
 """The events that tell why a pod does not start, or does not exist, where no status does."""

@@ -4,6 +4,7 @@ Imports much: import it only once a run is certain.
 """
 
 import asyncio
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
@@ -165,9 +166,18 @@ def run_folders(
     artifacts = run_artifacts(run_folder.folder.parent) if run_folder is not None else state_artifacts(home)
     removable = [folder for key in keys for folder in artifacts.removable_folders(key)]
     with with_watchdog(removable) as state, provide_artifacts(artifacts, keys):
-        recorder = RunRecorder(home.runs, [job.kind for job in jobs], state, clock)
+        recorder = RunRecorder(home.runs, [job.kind for job in jobs], state, clock, typed_command())
         with record_run(recorder, lambda text: screen.say((Span(text, "yellow"),))):
             yield state, artifacts, recorder
+
+
+def typed_command() -> str:
+    """The command line of this run in its folder, as typed; empty if it cannot be typed again."""
+    context = click.get_current_context(silent=True)
+    words: Sequence[str] = (context.find_root().obj or ()) if context is not None else ()
+    if not words or "-" in words:
+        return ""
+    return f"cd {shlex.quote(str(Path.cwd()))} && {shlex.join(('gangline', *words))}"
 
 
 def make_followers(

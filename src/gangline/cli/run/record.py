@@ -26,9 +26,9 @@ DELETED = "the job was deleted before it had ended"
 class RunRecorder:
     """Writes an archive of each job of an embedded plane, once nothing runs any more."""
 
-    def __init__(self, runs: Path, kinds: Sequence[JobKind], state: Path, clock: Clock) -> None:
-        """`runs` is the folder of the archives, `state` that of the node."""
-        self.runs, self._state, self._clock = runs, state, clock
+    def __init__(self, runs: Path, kinds: Sequence[JobKind], state: Path, clock: Clock, command: str = "") -> None:
+        """`runs` is the folder of the archives, `state` that of the node; `command` is what was typed."""
+        self.runs, self._state, self._clock, self._command = runs, state, clock, command
         resources = [kind.resource for kind in kinds]
         self._prefixes = tuple({collection_prefix(resource.group, resource.plural) for resource in resources})
         self.store: Store | None = None
@@ -43,7 +43,7 @@ class RunRecorder:
         for path in jobs:
             others = {objects[other]["metadata"]["uid"] for other in jobs if other != path}
             own = {key: body for key, body in objects.items() if not _is_owned_by(body, others)}
-            own[path] = job_with_run_end(own[path], now, reason)
+            own[path] = job_with_run_end(own[path], now, reason, self._command)
             archive_run(self.runs, split_path(path), own, self._state, now)
 
     def _objects(self, store: Store) -> StoredObjects:

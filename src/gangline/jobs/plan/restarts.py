@@ -4,12 +4,12 @@
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from datetime import datetime, timedelta
 
 import msgspec
 
-from gangline.api.core import ContainerStateTerminated, Pod, PodPhase
+from gangline.api.core import ContainerStateTerminated, ContainerStatus, Pod, PodPhase
 from gangline.api.kubeflow.training import (
     RESTART_SCOPE_ANNOTATION,
     Failure,
@@ -169,17 +169,32 @@ def failure_record(member: Member, pod: Pod, container: str, logs: Mapping[str, 
     )
 
 
-def most_restarted_failure(gang: Gang, container: str, logs: Mapping[str, tuple[str, ...]]) -> Failure | None:
-    """The last end of the training container that its kubelet restarted most often: it used up the backoff limit."""
+def most_restarted(
+    gang: Gang, container: str, known: Container[str] = ()
+) -> tuple[Member, Pod, ContainerStatus] | None:
+    """The replica whose training container its kubelet restarted most often, with the status of that container.
+
+    Among equals, one whose pod's uid is in `known`.
+    """
     restarted = [
-        (status.restart_count, member, pod, status.last_state.terminated)
+        (status.restart_count, pod.metadata.uid in known, member, pod, status)
         for member, pod in gang.pods.items()
         for status in pod.status.container_statuses
         if status.name == training_container_name(pod, container) and status.last_state.terminated is not None
     ]
     if not restarted:
         return None
-    _, member, pod, state = max(restarted, key=lambda item: (item[0], item[1]))
+    *_, member, pod, status = max(restarted, key=lambda item: item[:3])
+    return member, pod, status
+
+
+def most_restarted_failure(gang: Gang, container: str, logs: Mapping[str, tuple[str, ...]]) -> Failure | None:
+    """The last end of the training container that its kubelet restarted most often: it used up the backoff limit."""
+    found = most_restarted(gang, container, logs)
+    state = found[2].last_state.terminated if found is not None else None
+    if found is None or state is None:
+        return None
+    member, pod, _ = found
     return Failure(
         replica=str(member),
         pod=pod.metadata.name,

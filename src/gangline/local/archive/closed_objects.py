@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from gangline.api.kubeflow.training import RUN_ENDED_ANNOTATION
+from gangline.api.kubeflow.training import RUN_COMMAND_ANNOTATION, RUN_ENDED_ANNOTATION
 from gangline.api.meta import JSON, timestamp
 from gangline.apiserver.store.paths import split_path
 from gangline.apiserver.store.records import StoreRecord
@@ -69,12 +69,17 @@ def _without_secret_data(path: str, body: JSON) -> JSON:
     return body
 
 
-def job_with_run_end(body: JSON, now: datetime, message: str) -> JSON:
-    """The job with an annotation that says when its run ended, and why, unless the job had ended by itself."""
+def job_with_run_end(body: JSON, now: datetime, message: str, command: str = "") -> JSON:
+    """The job with an annotation that says when its run ended, and why, unless the job had ended by itself.
+
+    `command` is what a person typed to run it.
+    """
     conditions = (body.get("status") or {}).get("conditions") or ()
     text = timestamp(now) if _has_condition(conditions, "Succeeded", "Failed") else f"{timestamp(now)} {message}"
     metadata = body["metadata"]
     annotations = {**(metadata.get("annotations") or {}), RUN_ENDED_ANNOTATION: text}
+    if command:
+        annotations[RUN_COMMAND_ANNOTATION] = command
     return {**body, "metadata": {**metadata, "annotations": annotations}}
 
 

@@ -49,7 +49,7 @@ class RecordedLogs(NamedTuple):
 
     world: "World"
 
-    async def tail(self, pod: Key, container: str, lines: int) -> tuple[str, ...]:
+    async def tail(self, pod: Key, container: str, lines: int, *, previous: bool = False) -> tuple[str, ...]:
         body = self.world.server.find("pods", pod.name)
         return self.world.logs.get(body["metadata"]["uid"], ()) if body is not None else ()
 

@@ -49,6 +49,8 @@ class VolumeFact(msgspec.Struct, frozen=True):
     source: str
     claim: str = ""
     size_limit: str = ""
+    # The ConfigMap or Secret that it shows.
+    object_name: str = ""
 
 
 class ReplicaFacts(msgspec.Struct, frozen=True):
@@ -62,6 +64,11 @@ class ReplicaFacts(msgspec.Struct, frozen=True):
     template_path: str = "spec.template.spec"
     volumes: tuple[VolumeFact, ...] = ()
     mounts: tuple[MountFact, ...] = ()
+    # By container: its command with arguments, and the variables that the pod sets to a plain value.
+    commands: Mapping[str, tuple[str, ...]] = {}
+    variables: Mapping[str, Mapping[str, str]] = {}
+    # The process of the training container, if it runs on this machine.
+    pid: int | None = None
     events: tuple[EventFact, ...] = ()
     # The last log lines by container: of the current run and of the previous one.
     logs: Mapping[str, tuple[str, ...]] = {}
@@ -144,6 +151,8 @@ class JobFacts(msgspec.Struct, frozen=True):
     # For an archived run: when it ended and, if the job had not finished, why it ended.
     run_ended_at: datetime | None = None
     run_end_reason: str = ""
+    # The command line of an archived run; empty for a job of a plane that was stopped.
+    run_command: str = ""
 
     @property
     def is_finished(self) -> bool:

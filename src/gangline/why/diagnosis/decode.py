@@ -10,7 +10,7 @@ import msgspec
 from gangline.api.codec.codec import Document, decode_document
 from gangline.api.codec.errors import DecodeError
 from gangline.api.core import Pod
-from gangline.api.kubeflow.training import RUN_ENDED_ANNOTATION, JobStatus, RunPolicy
+from gangline.api.kubeflow.training import RUN_COMMAND_ANNOTATION, RUN_ENDED_ANNOTATION, JobStatus, RunPolicy
 from gangline.api.meta import JSON, Condition
 from gangline.api.scheduling import GROUP as SCHEDULING
 from gangline.frameworks.ranks import ranks_per_replica
@@ -60,7 +60,9 @@ def job_facts(owner: WorkloadKind, body: JSON, framework: Framework[Any] | None)
         "created_at": parse_time(metadata.get("creationTimestamp")),
         "queue": str((metadata.get("labels") or {}).get(KUEUE_QUEUE_LABEL, "")),
     }
-    recorded, _, stopped = str((metadata.get("annotations") or {}).get(RUN_ENDED_ANNOTATION, "")).partition(" ")
+    annotations: Mapping[str, Any] = metadata.get("annotations") or {}
+    recorded, _, stopped = str(annotations.get(RUN_ENDED_ANNOTATION, "")).partition(" ")
+    common["run_command"] = str(annotations.get(RUN_COMMAND_ANNOTATION, ""))
     facts = (
         _training_job_fields(owner, body, framework) if owner.job_kind is not None else _foreign_job_fields(owner, body)
     )
@@ -199,7 +201,16 @@ def replica_facts(owner: WorkloadKind, job_name: str, body: JSON) -> ReplicaFact
         template_path=owner.template_path.format(type=kind),
         volumes=tuple(_volume_fact(one) for one in spec.get("volumes") or ()),
         mounts=tuple(_mount_facts(spec)),
+        commands={
+            one.get("name", ""): (*(one.get("command") or ()), *(one.get("args") or ()))
+            for one in spec.get("containers") or ()
+        },
+        variables={one.get("name", ""): _plain_variables(one) for one in spec.get("containers") or ()},
     )
+
+
+def _plain_variables(container: Mapping[str, Any]) -> dict[str, str]:
+    return {one.get("name", ""): one["value"] for one in container.get("env") or () if "value" in one}
 
 
 def _volume_fact(body: Mapping[str, Any]) -> VolumeFact:
@@ -209,6 +220,7 @@ def _volume_fact(body: Mapping[str, Any]) -> VolumeFact:
         source=source,
         claim=json_value(body, "persistentVolumeClaim", "claimName") or "",
         size_limit=str(json_value(body, "emptyDir", "sizeLimit") or ""),
+        object_name=json_value(body, "configMap", "name") or json_value(body, "secret", "secretName") or "",
     )
 
 

@@ -9,12 +9,12 @@ import msgspec
 from gangline.frameworks.ranks import replica_with_rank
 from gangline.jobs.plan.restarts import PEER_FAILURE_PATTERN
 from gangline.why.diagnosis.case import JobFacts, JobSnapshot
-from gangline.why.diagnosis.failures import JobFailures, job_failures
+from gangline.why.diagnosis.failures import CLOCK_TOLERANCE, JobFailures, job_failures
 from gangline.why.diagnosis.report import Cause, Diagnosis, DiagnosisRule, RuleInput, RuleMatch
 from gangline.why.diagnosis.rules.evidence import quoted_line
-from gangline.why.diagnosis.rules.no_progress import silent_for, unread_usage
+from gangline.why.diagnosis.rules.no_progress import finished_peers, silent_for, unread_usage
 from gangline.why.diagnosis.rules.table import RULES
-from gangline.why.diagnosis.wording import count_phrase, duration_phrase, name_list, times_phrase
+from gangline.why.diagnosis.wording import count_phrase, duration_phrase, name_list, time_of_day, times_phrase
 
 MAX_CAUSES = 5
 NOTED_SILENCE = timedelta(minutes=1)
@@ -87,7 +87,7 @@ _FALLBACK_RULE_IDS = ("backoff-limit", "failed")
 """Tried only if no other rule matches."""
 _JOB_LEVEL_RULES = ("deadline",)
 _VAGUE_RULES = ("exit-code", "pod-failed")
-_PEER_RULE_IDS = ("peer-lost", "rendezvous-timeout", "name-unknown")
+_PEER_RULE_IDS = ("peer-left", "peer-lost", "rendezvous-timeout", "name-unknown")
 _GENERIC_REFUSAL_RULE = "pods-refused"
 
 
@@ -120,7 +120,22 @@ def _group_by_values(findings: Iterable[_Finding]) -> list[_Finding]:
     return list(groups.values())
 
 
-_PER_REPLICA_VALUES = ("pod", "logs", "again", "often", "frame", "look", "path", "template")
+_PER_REPLICA_VALUES = (
+    "pod",
+    "logs",
+    "again",
+    "often",
+    "frame",
+    "look",
+    "path",
+    "template",
+    "keep",
+    "dump",
+    "mapped",
+    "real",
+    "first",
+    "install",
+)
 """Values that differ between replicas with the same problem."""
 
 
@@ -182,6 +197,7 @@ def _cause_of(finding: _Finding, scene: RuleInput, *, alone: bool) -> Cause:
     evidence = [line for line in match.evidence if line.strip()]
     if alone:
         evidence += _consequence_lines(scene.failures)
+        evidence += _finished_peer_lines(scene)
         evidence += _backoff_lines(scene.snapshot)
     steps = (filled_template(step, values) for step in rule.next)
     sentence = filled_template(rule.cause, values) or rule.cause
@@ -212,6 +228,21 @@ def _consequence_lines(failed: JobFailures) -> list[str]:
     what = "a consequence, not a cause" if len(failed.consequences) == 1 else "consequences, not causes"
     sentence = f"{name_list([failure.replica for failure in failed.consequences])} then lost {lost}{how}: {what}"
     return [sentence, *([quoted_line(first.replica, line)] if line else [])]
+
+
+def _finished_peer_lines(scene: RuleInput) -> list[str]:
+    """Peers that had ended with exit code 0 shortly before the first failure: it may have needed them."""
+    first = scene.failures.primary[0] if scene.failures.primary else None
+    if first is None or first.finished_at is None:
+        return []
+    lines = []
+    for peer, ended_at in finished_peers(scene.snapshot):
+        if ended_at is not None and -CLOCK_TOLERANCE <= first.finished_at - ended_at <= _LEFT_BEFORE:
+            lines.append(f"{peer.name} had ended with exit code 0 before that, at {time_of_day(ended_at)}")
+    return lines[:3]
+
+
+_LEFT_BEFORE = timedelta(minutes=5)
 
 
 def _backoff_lines(case: JobSnapshot) -> list[str]:

@@ -17,7 +17,7 @@ SIGTERM_EXIT_CODE, SIGKILL_EXIT_CODE = 143, 137
 TRACEBACK_HEADER = "Traceback (most recent call last)"
 LAST_OUTPUT_LINES = 20
 _CHAINED_TRACEBACK = re.compile(r"During handling of the above exception|the direct cause of the following exception")
-_CLOCK_TOLERANCE = timedelta(seconds=2)
+CLOCK_TOLERANCE = timedelta(seconds=2)
 _CONSEQUENCE_WINDOW = timedelta(seconds=5)
 """A replica that fails this soon after a peer was killed from outside failed because of that, whatever its log says."""
 _EXCEPTION_NAME = re.compile(r"[\w.]*(?:Error|Exception|Interrupt|Exit|NotFound|Timeout)\b")
@@ -202,8 +202,8 @@ def _probe_event(replica: ReplicaFacts, state: ContainerStateTerminated) -> Even
     if state.reason == "OOMKilled":
         return None
     for event in reversed(replica.events):
-        is_later = event.time and state.finished_at and event.time > state.finished_at + _CLOCK_TOLERANCE
-        is_earlier = event.time and state.started_at and event.time < state.started_at - _CLOCK_TOLERANCE
+        is_later = event.time and state.finished_at and event.time > state.finished_at + CLOCK_TOLERANCE
+        is_earlier = event.time and state.started_at and event.time < state.started_at - CLOCK_TOLERANCE
         if _PROBE_FAILED.search(event.message) and not is_later and not is_earlier and state.exit_code:
             return event
     return None
@@ -323,7 +323,7 @@ def _was_terminated(end: ReplicaFailure) -> bool:
 
 def _is_consequence(end: ReplicaFailure, first: ReplicaFailure, case: JobSnapshot) -> bool:
     """Whether a failure is the consequence of an earlier one."""
-    is_earlier = _onset(end) < _onset(first) - _CLOCK_TOLERANCE.total_seconds()
+    is_earlier = _onset(end) < _onset(first) - CLOCK_TOLERANCE.total_seconds()
     if is_earlier and first.finished_at is not None and not end.blames_peer:
         return False
     if end.replica == first.replica:

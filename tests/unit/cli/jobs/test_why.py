@@ -12,7 +12,9 @@ from gangline.why.diagnosis.report import Cause, Diagnosis
 
 NEXT = (
     "look: kubectl describe queues.scheduling.gangline.dev",
-    "gangline restart bert --replica worker/3     after the change",
+    "after the change: gangline restart bert --replica worker/3",
+    "is its node alive? kubectl describe pod bert-worker-3 -n team-a",
+    "delete it: kubectl delete pod bert-worker-3",
     "gangline crds | kubectl apply -f -",
 )
 REPORT = Diagnosis(
@@ -34,12 +36,14 @@ def server_target(source: str = "", local: Path | None = None, archive: Path | N
     )
 
 
-def test_on_this_machine_kubectl_gets_the_planes_kubeconfig() -> None:
+def test_on_this_machine_gangline_does_what_it_can_and_kubectl_gets_the_planes_kubeconfig() -> None:
     local_target = server_target("/state of/kubeconfig", local=Path("/state of"))
     report = with_server_flags(REPORT, ServerOptions(), local_target)
     assert report.next == (
-        "look: kubectl --kubeconfig '/state of/kubeconfig' describe queues.scheduling.gangline.dev",
-        "gangline restart bert --replica worker/3     after the change",
+        "look: gangline get queues.scheduling.gangline.dev -o yaml",
+        "after the change: gangline restart bert --replica worker/3",
+        "is its node alive? gangline get pod bert-worker-3 -n team-a -o yaml",
+        "delete it: gangline delete pod bert-worker-3",
         "gangline crds | kubectl --kubeconfig '/state of/kubeconfig' apply -f -",
     )
     assert report.causes[0].next == report.next
@@ -49,7 +53,9 @@ def test_a_context_of_the_command_line_is_added_to_the_commands() -> None:
     report = with_server_flags(REPORT, ServerOptions(context="prod"), server_target("/home/me/.kube/config"))
     assert report.next == (
         "look: kubectl --context prod describe queues.scheduling.gangline.dev",
-        "gangline restart --context prod bert --replica worker/3     after the change",
+        "after the change: gangline restart --context prod bert --replica worker/3",
+        "is its node alive? kubectl --context prod describe pod bert-worker-3 -n team-a",
+        "delete it: kubectl --context prod delete pod bert-worker-3",
         "gangline crds | kubectl --context prod apply -f -",
     )
     assert report.notes == ("Let it run: gangline resume --context prod bert",)
@@ -60,10 +66,25 @@ def test_nothing_is_added_if_both_find_the_server_themselves() -> None:
 
 
 def test_kubectl_commands_are_left_out_for_an_archive() -> None:
-    steps = ("ask for fewer replicas", "kubectl describe podgroups.scheduling.gangline.dev bert")
+    steps = (
+        "ask for fewer replicas",
+        "kubectl describe podgroups.scheduling.gangline.dev bert",
+        "is its node alive? kubectl describe node gpu-7",
+    )
     report = msgspec.structs.replace(REPORT, next=steps, causes=(), notes=())
     report = with_server_flags(report, ServerOptions(context="gangline"), server_target(archive=Path("/state")))
     assert report.next == ("ask for fewer replicas",)
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_run_is_repeated_in_its_own_folder(is_there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "my models"
+    folder.mkdir()
+    monkeypatch.chdir(folder if is_there else tmp_path)
+    step = f"run it again after the change: cd '{folder}' && gangline run job.yaml"
+    report = msgspec.structs.replace(REPORT, next=(step,), causes=(), notes=())
+    report = with_server_flags(report, ServerOptions(), server_target(archive=Path("/state")))
+    assert report.next == ("run it again after the change: gangline run job.yaml" if is_there else step,)
 
 
 def test_the_rest_of_a_report_is_unchanged() -> None:

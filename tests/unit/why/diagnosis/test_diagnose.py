@@ -384,10 +384,21 @@ def test_next_step_that_needs_what_nobody_knows_is_left_out() -> None:
 
 def test_what_to_do_after_a_run_that_ended_is_to_run_it_again() -> None:
     """Its plane is no more: nothing can be deleted, submitted or restarted there."""
+    recorded = make_job_facts(
+        "Failed",
+        failed_condition(),
+        run_ended_at=minutes_ago(0),
+        run_command="cd /home/me && gangline run --nproc 2 -- python train.py",
+    )
+    report = diagnose(make_snapshot(recorded, failed_replica(0, 3, "boom")))
+    assert "run it again after the change: cd /home/me && gangline run --nproc 2 -- python train.py" in report.next
+    assert not any("kubectl" in step for step in report.next)
+
+
+def test_a_job_of_a_stopped_plane_needs_the_plane_first() -> None:
     recorded = make_job_facts("Failed", failed_condition(), run_ended_at=minutes_ago(0))
     report = diagnose(make_snapshot(recorded, failed_replica(0, 3, "boom")))
-    assert "gangline run FILE     after the change" in report.next
-    assert not any("kubectl" in step for step in report.next)
+    assert "start the plane of this machine again: gangline up --detach" in report.next
 
 
 def test_a_healthy_job_whose_run_was_stopped_says_that_it_was() -> None:

@@ -6,9 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from gangline.api.kubeflow.training import Failure
 from gangline.api.quantity import parse_resources
 from gangline.cli.jobs.why import PARTLY_READ_TEXT, report_text
-from gangline.why.diagnosis.case import DiagnosisTimeouts, EventFact, JobSnapshot, ReplicaFacts
+from gangline.why.diagnosis.case import DiagnosisTimeouts, EventFact, JobSnapshot, ReplicaFacts, VolumeFact
 from gangline.why.diagnosis.diagnose import diagnose, with_ranks
 from gangline.why.diagnosis.report import Diagnosis
 from support.cases.why import (
@@ -216,6 +217,153 @@ def test_the_evaluator_is_not_compared() -> None:
     evaluator = msgspec.structs.replace(make_replica_facts(1, log=("step 5",)), type="Evaluator", name="evaluator-0")
     case = make_snapshot(make_job_facts(kind="TFJob"), make_replica_facts(0, log=("step 400",)), evaluator)
     assert diagnose(case).healthy
+
+
+# The size of the team, and peers that leave
+
+
+def with_variable(replica: ReplicaFacts, name: str, value: str) -> ReplicaFacts:
+    return msgspec.structs.replace(replica, variables={"pytorch": {name: value}})
+
+
+def test_a_hang_with_another_world_size_than_the_job_has_is_explained_by_it() -> None:
+    replicas = (
+        with_variable(make_replica_facts(index, last_log_at=minutes_ago(25), cpu=IDLE), "WORLD_SIZE", "4")
+        for index in range(2)
+    )
+    report = diagnose(make_snapshot(make_job_facts(), *replicas))
+    assert causes(report) == [("world-size", ("worker-0", "worker-1"))]
+    assert "wait for 4 ranks (WORLD_SIZE), and the job has 2 (2 Workers)" in report.cause
+
+
+def test_a_rendezvous_timeout_with_another_world_size_is_explained_by_it() -> None:
+    failed = with_variable(failed_replica(0, 1, "TimeoutError: barrier timed out"), "WORLD_SIZE", "4")
+    case = make_snapshot(make_job_facts("Failed", failed_condition()), failed, make_replica_facts(1))
+    assert causes(diagnose(case)) == [("world-size", ("worker-0",))]
+
+
+def test_the_right_world_size_is_no_cause() -> None:
+    failed = with_variable(failed_replica(0, 1, "TimeoutError: barrier timed out"), "WORLD_SIZE", "2")
+    case = make_snapshot(make_job_facts("Failed", failed_condition()), failed, make_replica_facts(1))
+    assert causes(diagnose(case)) == [("rendezvous-timeout", ("worker-0",))]
+
+
+def test_a_failure_in_unknown_words_mentions_the_peer_that_had_left_in_peace() -> None:
+    case = make_snapshot(
+        make_job_facts("Failed", failed_condition()),
+        failed_replica(0, 1, "Traceback (most recent call last):", "AssertionError: the ring has a hole"),
+        make_replica_facts(1, "Succeeded", terminated_state(0, at=2.1, reason="Completed")),
+    )
+    report = diagnose(case)
+    assert causes(report) == [("python-exception", ("worker-0",))]
+    assert any(line.startswith("worker-1 (rank 1) had ended with exit code 0 before that") for line in report.evidence)
+
+
+# Programs of other languages
+
+RUST_OLD = ("thread 'main' panicked at 'called `Option::unwrap()` on a `None` value', src/main.rs:12:9",)
+GO = (
+    "panic: runtime error: index out of range [5] with length 3",
+    "",
+    "goroutine 1 [running]:",
+    "main.main()",
+    "\t/src/train/main.go:9 +0x1d",
+    "exit status 2",
+)
+CPP = ("terminate called after throwing an instance of 'std::runtime_error'", "  what():  no more shards")
+JAVA = (
+    'Exception in thread "main" java.lang.NullPointerException: model is null',
+    "\tat org.example.Train.main(Train.java:12)",
+)
+
+
+@pytest.mark.parametrize(
+    ("lines", "what", "frame"),
+    [
+        (RUST_OLD, "called `Option::unwrap()` on a `None` value", "src/main.rs:12:9"),
+        (GO, "runtime error: index out of range [5] with length 3", "/src/train/main.go:9"),
+        (CPP, "no more shards", ""),
+        (JAVA, "java.lang.NullPointerException: model is null", "org.example.Train.main(Train.java:12"),
+        (("train: train.c:7: main: Assertion `x > 0' failed.",), "train.c:7: main: Assertion `x > 0' failed.", ""),
+        (("fatal error: all goroutines are asleep - deadlock!",), "all goroutines are asleep", ""),
+    ],
+)
+def test_a_panic_is_quoted_with_its_place(lines: tuple[str, ...], what: str, frame: str) -> None:
+    case = make_snapshot(make_job_facts("Failed", failed_condition()), failed_replica(0, 2, "step 1", *lines))
+    report = diagnose(case)
+    assert causes(report) == [("panic", ("worker-0",))]
+    assert what in report.cause
+    assert any(frame in step for step in report.next if step.startswith("look there")) == bool(frame)
+
+
+# What is left of deleted pods
+
+
+def test_advice_about_a_pod_that_is_gone_does_not_name_its_log() -> None:
+    failure = Failure(replica="worker-0", pod="bert-worker-0", exit_code=4, time=minutes_ago(1), log=("bad data",))
+    condition = failed_condition("PyTorchJobFailed", "Job bert has failed because it has reached the backoff limit")
+    report = diagnose(make_snapshot(make_job_facts("Failed", condition, first_failure=failure, backoff_limit=1)))
+    assert any("bad data" in line for line in report.evidence)
+    assert not any("gangline logs" in step for step in report.next)
+    assert any("restartPolicy: Never, and spec.runPolicy.cleanPodPolicy: None" in step for step in report.next)
+
+
+def test_a_log_of_which_nothing_was_kept_is_not_called_empty() -> None:
+    failure = Failure(replica="worker-0", pod="bert-worker-0", exit_code=4, time=minutes_ago(1))
+    report = diagnose(make_snapshot(make_job_facts("Failed", failed_condition(), first_failure=failure)))
+    assert "no line of its log was kept" in report.evidence
+    assert "its log is empty" not in report.evidence
+
+
+# What an image has, and a ConfigMap lacks
+
+
+def image_only(message: str, **job: Any) -> Diagnosis:
+    failed = failed_replica(0, 128, reason="StartError", message=message)
+    return diagnose(make_snapshot(make_job_facts("Failed", failed_condition(), **job), failed))
+
+
+def test_the_mapping_that_the_node_names_is_added_to_the_command_of_the_run() -> None:
+    message = (
+        'image "kubeflow/mnist:1": /opt/mnist.py exists only in the image (pods run as processes of this machine); '
+        "add --image-map /opt=.; or run the image with --runtime podman or docker; see docs/node.md, Images"
+    )
+    report = image_only(message, run_command="cd /w && gangline run job.yaml", run_ended_at=minutes_ago(0))
+    assert "cd /w && gangline run job.yaml --image-map /opt=." in report.next[0]
+    report = image_only(message, run_command="cd /w && gangline run --nproc 2 -- python x", run_ended_at=minutes_ago(0))
+    assert "gangline run --nproc 2 --image-map /opt=. -- python x" in report.next[0]
+
+
+def test_without_a_mapping_in_the_message_the_entry_to_write_is_shown() -> None:
+    message = 'image "kubeflow/mnist:1": /opt/mnist.py exists only in the image; map it in the images file'
+    report = image_only(message)
+    assert report.next[0].endswith("kubeflow/mnist:1: {paths: {/opt: .}}")
+    assert "--images images.yaml" in report.next[1]
+
+
+def test_a_missing_item_of_a_volume_names_its_config_map() -> None:
+    message = 'MountVolume.SetUp failed for volume "cfg" : references non-existent config key: train.yaml'
+    volumes = (VolumeFact("cfg", "configMap", object_name="settings"), VolumeFact("b", "configMap", object_name="x"))
+    pending = make_replica_facts(
+        0,
+        "Pending",
+        waiting_state("ContainerCreating"),
+        age=1,
+        volumes=volumes,
+        events=(EventFact("FailedMount", message, warning=True, time=minutes_ago(1)),),
+    )
+    report = diagnose(make_snapshot(make_job_facts("Created", desired_replicas={"Worker": 1}), pending))
+    assert report.cause == "worker-0 needs key train.yaml of ConfigMap settings, which is not in it."
+    assert "see which keys it has: kubectl get configmap settings -n team-a -o yaml" in report.next
+
+
+def test_a_missing_module_of_a_script_is_installed_into_its_python() -> None:
+    failed = failed_replica(0, 1, "Traceback (most recent call last):", "ModuleNotFoundError: No module named 'cv2'")
+    container = msgspec.structs.replace(failed.pod.spec.containers[0], image="local")
+    pod = msgspec.structs.replace(failed.pod, spec=msgspec.structs.replace(failed.pod.spec, containers=(container,)))
+    failed = msgspec.structs.replace(failed, pod=pod, commands={"pytorch": ("/venv/bin/python", "train.py")})
+    report = diagnose(make_snapshot(make_job_facts("Failed", failed_condition()), failed))
+    assert report.next[0] == "install it: /venv/bin/python -m pip install opencv-python"
 
 
 # Ranks

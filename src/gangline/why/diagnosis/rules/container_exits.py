@@ -245,7 +245,9 @@ def sigkill(scene: RuleInput) -> Iterator[RuleMatch]:
 
 
 def _empty_log_note(end: ReplicaFailure) -> tuple[str, ...]:
-    return () if any(end.log) else ("its log is empty",)
+    if any(end.log):
+        return ()
+    return ("no line of its log was kept",) if end.from_record else ("its log is empty",)
 
 
 def nonzero_exit(scene: RuleInput) -> Iterator[RuleMatch]:
@@ -390,8 +392,9 @@ EXIT_CODE_RULES = (
         sigkill,
         "{who} was killed from outside (SIGKILL), and its node does not say that it was for memory{often}.",
         (
-            "did node {node} run out of memory, or was it a person? kubectl describe node {node}; dmesg on the node",
+            "did its node run out of memory, or did a person end it? kubectl describe node {node}",
             "look at all that it said: {logs}",
+            "{keep}",
             "{again}",
         ),
     ),
@@ -400,14 +403,14 @@ EXIT_CODE_RULES = (
         "a container ended with a code or signal, and nothing says more",
         nonzero_exit,
         "{who} {ended} ({meaning}){where}{often}.",
-        ("look at all that it said: {logs}", "{again}"),
+        ("look at all that it said: {logs}", "{keep}", "{again}"),
     ),
     DiagnosisRule(
         "pod-failed",
         "a pod failed, and nothing says more",
         unexplained_failure,
         "{who} failed{reason}.",
-        ("kubectl describe pod {pod}", "{again}"),
+        ("kubectl describe pod {pod} -n {namespace}", "{again}"),
     ),
 )
 

@@ -47,6 +47,7 @@ def failure_values(case: JobSnapshot, end: ReplicaFailure, replica: ReplicaFacts
         "job": case.job.name,
         "kind": case.job.kind,
         "pod": end.pod,
+        "namespace": case.job.namespace,
         "often": f", {count_phrase(end.restarts, 'restart')} so far" if end.in_backoff and end.restarts else "",
         "where": f" in init container {end.container}" if end.is_init else "",
     }
@@ -59,22 +60,44 @@ def failure_values(case: JobSnapshot, end: ReplicaFailure, replica: ReplicaFacts
         if path:
             values["path"], values["template"] = f"{path}.containers[0]", path
     values["again"] = retry_hint(case.job, end.replica)
-    values["logs"] = logs_command(case.job, end.replica, end.pod, previous=end.in_backoff)
+    if end.from_record:
+        values["keep"] = f"its pod is gone, and the rest of its log; to keep both: {_keep_fields(case.job)}"
+    else:
+        values["logs"] = logs_command(case.job, end.replica, end.pod, previous=end.in_backoff)
     return values
+
+
+def _keep_fields(job: JobFacts) -> str:
+    """What to write so that failed pods stay."""
+    return f"restartPolicy: Never, and {job.limits_field}.cleanPodPolicy: None"
 
 
 def retry_hint(job: JobFacts, replica: str = "") -> str:
     """The command to type after a change."""
     where = f" -n {job.namespace}" if job.namespace != "default" else ""
     resource = f"{job.kind.lower()}/{job.name}"
+    if job.run_command:
+        return f"run it again after the change: {job.run_command}"
     if job.run_ended_at is not None:
-        return "gangline run FILE     after the change"
+        return "start the plane of this machine again: gangline up --detach"
     if job.is_finished:
-        return f"then delete it and submit it again, for a job that has ended does not start anew: kubectl delete {resource}{where}"
+        command = "gangline" if job.is_training_job else "kubectl"
+        return (
+            f"a job that has ended does not start again; delete it, then submit it: {command} delete {resource}{where}"
+        )
     kind, _, index = replica.rpartition("-")
     if job.is_training_job and kind and index.isdigit():
-        return f"gangline restart {job.name} --replica {kind}/{index}{where}     after the change"
-    return f"kubectl apply -f FILE{where}     after the change in the file"
+        return f"after the change: gangline restart {job.name} --replica {kind}/{index}{where}"
+    command = "gangline" if job.is_training_job else "kubectl"
+    return f"after the change in its file, delete it and submit it again: {command} delete {resource}{where}"
+
+
+def run_command_with(job: JobFacts, flag: str) -> str:
+    """The command that runs the job on this machine with another flag: its own one, else a plane for it."""
+    if not job.run_command:
+        return f"gangline up --detach {flag}"
+    head, separator, command = job.run_command.partition(" -- ")
+    return f"{head} {flag}{separator}{command}"
 
 
 def logs_command(job: JobFacts, replica: str, pod: str = "", *, previous: bool = False) -> str:
@@ -85,6 +108,12 @@ def logs_command(job: JobFacts, replica: str, pod: str = "", *, previous: bool =
     if job.is_training_job and kind and index.isdigit():
         return f"gangline logs {job.name} --replica {kind}/{index}{flag}{where}"
     return f"kubectl logs {pod or f'{job.name}-{replica}'}{flag}{where}"
+
+
+def events_command(job: JobFacts) -> str:
+    """The command that shows the events of a job and its pods."""
+    where = f" -n {job.namespace}" if job.namespace != "default" else ""
+    return f"gangline events {job.name}{where}" if job.is_training_job else f"kubectl get events{where}"
 
 
 def exit_summary(case: JobSnapshot, end: ReplicaFailure, *, brief: bool = False) -> str:

@@ -148,7 +148,7 @@ JOB_RULES = (
         "the spec breaks a rule of its kind, or the operator has said FailedValidation",
         invalid_spec,
         "the spec cannot run: {first}",
-        ("correct {field} in the file, and check it before you submit: gangline check FILE", "{again}"),
+        ("correct {field} in its file", "{again}"),
     ),
     DiagnosisRule(
         "managed-elsewhere",

@@ -1,16 +1,29 @@
 """Rules about the last output of programs: patterns and their meaning."""
 
 import re
-from collections.abc import Callable, Iterator
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+
+import msgspec
 
 from gangline.jobs.plan.restarts import PEER_FAILURE_PATTERN
 from gangline.why.diagnosis.case import JobSnapshot, ReplicaFacts
-from gangline.why.diagnosis.failures import TRACEBACK_HEADER, ReplicaFailure
+from gangline.why.diagnosis.failures import CLOCK_TOLERANCE, TRACEBACK_HEADER, ReplicaFailure
 from gangline.why.diagnosis.report import DiagnosisRule, RuleInput, RuleMatch
-from gangline.why.diagnosis.rules.evidence import failure_match, primary_failures, quoted_line
-from gangline.why.diagnosis.wording import name_list
+from gangline.why.diagnosis.rules.evidence import (
+    events_command,
+    failure_match,
+    logs_command,
+    primary_failures,
+    quoted_line,
+    retry_hint,
+)
+from gangline.why.diagnosis.rules.no_progress import finished_peers, is_stuck, running_replicas
+from gangline.why.diagnosis.wording import count_phrase, name_list
 
 _FLAGS = re.IGNORECASE
+LOCAL_IMAGE = "local"
+"""The image of a job that `gangline run` made from a command: it runs with the programs of this machine."""
 
 
 def log_pattern(
@@ -62,6 +75,28 @@ def _mentioned_volume(_: JobSnapshot, replica: ReplicaFacts | None, end: Replica
     return {}
 
 
+PACKAGES = {
+    "cv2": "opencv-python",
+    "PIL": "pillow",
+    "sklearn": "scikit-learn",
+    "yaml": "pyyaml",
+    "skimage": "scikit-image",
+}
+"""Packages whose name is not that of their module."""
+_MISSING_MODULE = re.compile(r"No module named '?(?P<module>[\w]+)")
+
+
+def _install_command(_: JobSnapshot, replica: ReplicaFacts | None, end: ReplicaFailure) -> dict[str, str]:
+    """How to install the module into the Python of this machine that the pod runs with."""
+    command = replica.commands.get(end.container, ()) if replica is not None else ()
+    module = next((found["module"] for found in map(_MISSING_MODULE.search, reversed(end.last_output)) if found), "")
+    container = replica.container(end.container) if replica is not None else None
+    if not module or container is None or container.image != LOCAL_IMAGE or not command:
+        return {}
+    python = command[0] if "python" in command[0].rpartition("/")[2] else "python"
+    return {"install": f"install it: {shlex.quote(python)} -m pip install {PACKAGES.get(module, module)}"}
+
+
 # Peers
 
 _HOST_AND_PORT = re.compile(r"(?:\[?(?P<host>[A-Za-z0-9][\w.-]*|[0-9a-f:]+)\]?):(?P<port>\d{2,5})\b")
@@ -75,6 +110,17 @@ _RENDEZVOUS_TIMEOUT = re.compile(
     r"|wait timeout|connect\(\) timed out|deadline_?exceeded|barrier timed out|timed out initializing",
     _FLAGS,
 )
+
+
+_NO_ROUTE = re.compile(
+    r"no route to host|network is unreachable|no socket interface found|EHOSTUNREACH|ENETUNREACH"
+    r"|no usable (?:listening )?interface|unable to find address for: \S+",
+    _FLAGS,
+)
+_RANKS_JOINED = re.compile(
+    r"\b\d+/(?P<size>\d+) (?:clients|workers|ranks|processes|tasks) (?:joined|connected)", _FLAGS
+)
+WORLD_SIZE_VARIABLES = ("WORLD_SIZE", "NUM_PROCESSES", "PADDLE_TRAINERS_NUM")
 
 
 def mentioned_peer(case: JobSnapshot, end: ReplicaFailure) -> tuple[str, ReplicaFacts | None]:
@@ -94,18 +140,20 @@ def mentioned_peer(case: JobSnapshot, end: ReplicaFailure) -> tuple[str, Replica
 
 
 def _peer_match(scene: RuleInput, index: int, end: ReplicaFailure, line: str, values: dict[str, str]) -> RuleMatch:
+    job = scene.snapshot.job
     address, other = mentioned_peer(scene.snapshot, end)
     evidence = ["it said:", quoted_line(end.replica, line)]
     if other is not None:
         state = other.pod.status.phase
         evidence.append(f"{address} is {other.name}, which is {state}")
-        values = {**values, "peer": f" ({other.name})", "look": other.name}
+        look = logs_command(scene.snapshot.job, other.name, other.pod.metadata.name)
+        values = {**values, "peer": f" ({other.name})", "look": look}
     elif address:
         values = {**values, "peer": f" ({address})"}
     missing = _not_running(scene.snapshot)
     if missing:
         evidence.append(f"not running now: {name_list(missing)}")
-    return failure_match(scene, index, evidence, {"peer": "", **values}, log=False)
+    return failure_match(scene, index, evidence, {"peer": "", "events": events_command(job), **values}, log=False)
 
 
 def _not_running(case: JobSnapshot) -> list[str]:
@@ -135,6 +183,26 @@ def peer_lost(scene: RuleInput) -> Iterator[RuleMatch]:
         yield _peer_match(scene, index, end, line, {})
 
 
+def peer_left(scene: RuleInput) -> Iterator[RuleMatch]:
+    """A failure that blames a peer, after a peer had ended with exit code 0."""
+    for index, end, _ in primary_failures(scene):
+        line, timed_out = _last_match(_RENDEZVOUS_TIMEOUT, end)
+        if end.finished_at is None or not (timed_out is not None or _blames_other_replica(scene, end)):
+            continue
+        left = [
+            (peer, at)
+            for peer, at in finished_peers(scene.snapshot)
+            if at is not None and at <= end.finished_at + CLOCK_TOLERANCE
+        ]
+        if not left:
+            continue
+        line = line or next((line for line in reversed(end.output) if _blames_peer(line)), end.output[-1])
+        names = name_list([peer.name for peer, _ in left])
+        match = _peer_match(scene, index, end, line, {"left": names})
+        look = logs_command(scene.snapshot.job, left[0][0].name, left[0][0].pod.metadata.name)
+        yield msgspec.structs.replace(match, values={**match.values, "look": look})
+
+
 def _blames_other_replica(scene: RuleInput, end: ReplicaFailure) -> bool:
     """Whether the failure blames a peer. A job with one replica has no peers."""
     return end.blames_peer and (scene.snapshot.job.desired_total or len(scene.snapshot.replicas)) > 1
@@ -142,6 +210,102 @@ def _blames_other_replica(scene: RuleInput, end: ReplicaFailure) -> bool:
 
 def _blames_peer(line: str) -> bool:
     return PEER_FAILURE_PATTERN.search(line) is not None
+
+
+def unreachable_peer(scene: RuleInput) -> Iterator[RuleMatch]:
+    """The network has no way to the peer: often the wrong interface was chosen, or a firewall is in between."""
+    for index, end, replica in primary_failures(scene):
+        line, found = _last_match(_NO_ROUTE, end)
+        if found is None or (scene.snapshot.job.desired_total or len(scene.snapshot.replicas)) < 2:
+            continue
+        match = _peer_match(scene, index, end, line, {"what": found[0]})
+        chosen = _variables(replica, end.container).get("NCCL_SOCKET_IFNAME", "")
+        evidence = (*match.evidence, f"NCCL_SOCKET_IFNAME is {chosen}") if chosen else match.evidence
+        yield msgspec.structs.replace(match, evidence=evidence)
+
+
+def _variables(replica: ReplicaFacts | None, container: str) -> Mapping[str, str]:
+    return replica.variables.get(container, {}) if replica is not None else {}
+
+
+# The size of the team
+
+
+def wrong_world_size(scene: RuleInput) -> Iterator[RuleMatch]:
+    """Replicas wait for more, or for fewer, ranks than the job has."""
+    case = scene.snapshot
+    expected = case.job.desired_total * (case.job.ranks_per_replica or 1)
+    if expected < 1 or case.job.ranks_per_replica is None or not case.job.is_training_job:
+        return
+    for index, end, replica in primary_failures(scene):
+        line, found = _last_match(_RANKS_JOINED, end)
+        size, source = (int(found["size"]), "its log") if found is not None else (None, "")
+        if size is None and (end.blames_peer or _last_match(_RENDEZVOUS_TIMEOUT, end)[1] is not None):
+            size, source = written_world_size(replica, end.container)
+        if size is None or size == expected:
+            continue
+        evidence = ["it said:", quoted_line(end.replica, line)] if found is not None else []
+        values = {"size": str(size), "expected": str(expected), "replicas": replicas_text(case), "source": source}
+        yield failure_match(scene, index, evidence, values, log=found is None)
+    for one in running_replicas(case) if is_stuck(case) else ():
+        container = one.pod.spec.containers[0].name if one.pod.spec.containers else ""
+        size, source = written_world_size(one, container)
+        if size is not None and size != expected:
+            values = {
+                "size": str(size),
+                "expected": str(expected),
+                "replicas": replicas_text(case),
+                "source": source,
+                "path": one.container_path(container),
+                "again": retry_hint(case.job),
+            }
+            yield RuleMatch((one.name,), values, ("all replicas are silent, and use no CPU",))
+
+
+def written_world_size(replica: ReplicaFacts | None, container: str) -> tuple[int | None, str]:
+    """The number of ranks that the pod's variables say, and the name of the variable."""
+    variables = _variables(replica, container)
+    for name in WORLD_SIZE_VARIABLES:
+        if variables.get(name, "").isdigit():
+            return int(variables[name]), name
+    return None, ""
+
+
+def replicas_text(case: JobSnapshot) -> str:
+    """`1 Master and 2 Workers`, of a job with two ranks each: `... with 2 ranks each`."""
+    counts = " and ".join(count_phrase(count, kind) for kind, count in case.job.desired_replicas.items() if count)
+    each = case.job.ranks_per_replica or 1
+    return f"{counts} with {each} ranks each" if each > 1 else counts
+
+
+# Other languages
+
+_PANIC = re.compile(
+    r"^thread '.*' (?:\(\d+\) )?panicked at (?P<frame>\S+?):?$|^thread '.*' panicked at '(?P<what>.*)', (?P<frame2>\S+)$"
+    r"|^panic: (?P<what2>.+)|^fatal error: (?P<what3>.+)"
+    r"|^terminate called (?P<what4>.+)|^Exception in thread \"[^\"]*\" (?P<what5>.+)"
+    r"|(?P<what6>.*: Assertion [`'].+' failed\.)|^ERROR: LoadError: (?P<what7>.+)|^Error in (?P<what8>.+)"
+)
+_CPP_WHAT = re.compile(r"^\s*what\(\):\s*(?P<what>.+)")
+_FRAME = re.compile(r"^\s+(?:at )?(?P<frame>\S*\.(?:go|rs|java|cc|cpp|jl|kt|scala):\d+)")
+
+
+def panic(scene: RuleInput) -> Iterator[RuleMatch]:
+    """A program of another language ended with its own kind of error."""
+    for index, end, _ in primary_failures(scene):
+        lines = [line.rstrip() for line in end.last_output]
+        at = next((number for number in range(len(lines) - 1, -1, -1) if _PANIC.search(lines[number])), None)
+        match = _PANIC.search(lines[at]) if at is not None else None
+        if at is None or match is None or _blames_other_replica(scene, end):
+            continue
+        after = lines[at + 1 :]
+        groups = {name.rstrip("2345678"): text for name, text in match.groupdict().items() if text}
+        explained = next((found["what"] for found in map(_CPP_WHAT.match, after) if found is not None), "")
+        frame = groups.get("frame") or next((found["frame"] for found in map(_FRAME.match, after) if found), "")
+        # Rust writes the message into the next line.
+        what = explained or groups.get("what") or next((line.strip() for line in after if line.strip()), lines[at])
+        values = {"what": what, **({"frame": frame.rstrip(":")} if frame else {})}
+        yield failure_match(scene, index, (), values)
 
 
 # Python
@@ -284,10 +448,14 @@ LOG_RULES = (
     DiagnosisRule(
         "module-missing",
         "log: ModuleNotFoundError",
-        log_pattern(r"(?:(?:ModuleNotFoundError|ImportError)|python[\d.]*): No module named '?(?P<module>[\w.]+)'?"),
+        log_pattern(
+            r"(?:(?:ModuleNotFoundError|ImportError)|python[\d.]*): No module named '?(?P<module>[\w.]+)'?",
+            more=_install_command,
+        ),
         "{who} imports module {module}, which is not installed where it runs.",
         (
-            "add {module} to the image ({path}.image); on this machine: to the environment of the images file",
+            "{install}",
+            "add {module} to the image ({path}.image)",
             "{again}",
         ),
     ),
@@ -341,14 +509,43 @@ LOG_RULES = (
         ("correct the model or the data; a checkpoint of another model says the same", "{again}"),
     ),
     DiagnosisRule(
+        "world-size",
+        "a rendezvous fails, and WORLD_SIZE or the log names another number of ranks than the job has",
+        wrong_world_size,
+        "{who} waits for {size} ranks ({source}), and the job has {expected} ({replicas}).",
+        (
+            "leave WORLD_SIZE, RANK and --nnodes to the job: remove them from {path}.env and {path}.args, or make it {size} replicas",
+            "{again}",
+        ),
+    ),
+    DiagnosisRule(
+        "no-route",
+        "log: No route to host, Network is unreachable, no socket interface (NCCL, gloo)",
+        unreachable_peer,
+        "{who} cannot reach a peer{peer} over the network: {what}.",
+        (
+            "name the interface that leads to the peers (ip -brief address shows them): {path}.env: NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME",
+            "does a NetworkPolicy or a firewall forbid it? kubectl get networkpolicies -n {namespace}",
+            "{again}",
+        ),
+    ),
+    DiagnosisRule(
         "name-unknown",
         "log: a name that does not resolve",
         unknown_name,
         "{who} cannot find a peer by its name{peer}.",
         (
-            "are the services there? kubectl get services; does DNS work in the pod? A peer that starts later is found by trying again",
+            "does its service exist? kubectl get services -n {namespace}",
+            "a peer that starts later is found by trying again: let the program retry",
             "{again}",
         ),
+    ),
+    DiagnosisRule(
+        "panic",
+        "log: a panic of Rust or Go, an uncaught exception or failed assertion of C++, Java, Julia or R",
+        panic,
+        "{who} stopped with a panic: {what}",
+        ("look there: {frame}", "{again}"),
     ),
     DiagnosisRule(
         "python-exception",
@@ -362,13 +559,23 @@ LOG_RULES = (
 
 PEER_RULES = (
     DiagnosisRule(
+        "peer-left",
+        "log: a peer is lost or does not come, and one had ended with exit code 0 before",
+        peer_left,
+        "{left} ended with exit code 0 while {who} still needed it.",
+        (
+            "do all replicas run the same number of steps? look at what that one said: {look}",
+            "{again}",
+        ),
+    ),
+    DiagnosisRule(
         "rendezvous-timeout",
         "log: a collective, barrier or rendezvous timed out, and nobody failed before",
         rendezvous_timeout,
         "{who} waited in vain for its peers{peer}.",
         (
             "do all replicas run, and do they run the same number of steps? Is WORLD_SIZE the number that starts?",
-            "look at that one: gangline logs {job} --replica {look}",
+            "look at that one: {look}",
         ),
     ),
     DiagnosisRule(
@@ -377,7 +584,7 @@ PEER_RULES = (
         peer_lost,
         "{who} lost the connection to a peer{peer}, and no replica that is left failed before it.",
         (
-            "look whether that peer ran at that time, was deleted or restarted: kubectl get events --sort-by=.lastTimestamp",
+            "was that peer deleted or restarted then? {events}",
             "restart the whole team when one is lost: write spec.runPolicy.restartScope: Job",
         ),
     ),

@@ -2,7 +2,7 @@
 
 import re
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 from gangline.api.core import PodPhase
@@ -10,7 +10,7 @@ from gangline.api.quantity import Quantity
 from gangline.why.diagnosis.case import JobSnapshot, ReplicaFacts
 from gangline.why.diagnosis.report import DiagnosisRule, RuleInput, RuleMatch
 from gangline.why.diagnosis.rules.evidence import logs_command, quoted_line
-from gangline.why.diagnosis.wording import duration_phrase, quantity_text, time_of_day, times_phrase
+from gangline.why.diagnosis.wording import duration_phrase, name_list, quantity_text, time_of_day, times_phrase
 
 IDLE_CPU = Quantity.of("10m")
 """A replica that uses less CPU than this is idle."""
@@ -40,7 +40,7 @@ def hang(scene: RuleInput) -> Iterator[RuleMatch]:
     """The whole job is silent and idle. A single silent replica may just wait for the others."""
     case = scene.snapshot
     running = running_replicas(case)
-    if not is_silent(case) or not all(replica.cpu is not None and replica.cpu < IDLE_CPU for replica in running):
+    if not is_stuck(case) or finished_peers(case):
         return
     last = max((replica.last_log_at for replica in running if replica.last_log_at is not None), default=None)
     since_then = case.elapsed_since(last or min(filter(None, map(running_since, running)), default=None))
@@ -49,8 +49,60 @@ def hang(scene: RuleInput) -> Iterator[RuleMatch]:
         f"{replica.name} uses {quantity_text(replica.cpu)} CPU" for replica in running[:3] if replica.cpu is not None
     ]
     evidence += [quoted_line(replica.name, line) for replica in running[:3] for line in _log_lines(replica)[-1:]]
-    values = {"age": duration_phrase(since_then), "job": case.job.name, "pod": running[0].pod.metadata.name}
+    values = {"age": duration_phrase(since_then), **_hang_steps(case, running)}
     yield RuleMatch(tuple(replica.name for replica in running), values, tuple(evidence))
+
+
+def _hang_steps(case: JobSnapshot, running: Sequence[ReplicaFacts]) -> dict[str, str]:
+    """Commands that show where a replica stands, and that start all of them again."""
+    first = running[0]
+    where = f" -n {case.job.namespace}" if case.job.namespace != "default" else ""
+    dump = f"kubectl exec {first.pod.metadata.name}{where} -- py-spy dump --pid 1"
+    values = {"dump": f"see where {first.name} stands, if it is Python: {dump}"}
+    if first.pid is not None:
+        command = f"py-spy dump --subprocesses --pid {first.pid}"
+        values = {"dump": f"see where {first.name} stands, if it is Python (pip install py-spy): {command}"}
+    if case.job.is_training_job:
+        values["restart"] = f"start all of them again: gangline restart {case.job.name}{where}"
+    return values
+
+
+def is_stuck(case: JobSnapshot) -> bool:
+    """Whether all running replicas are silent and idle."""
+    running = running_replicas(case)
+    return is_silent(case) and all(replica.cpu is not None and replica.cpu < IDLE_CPU for replica in running)
+
+
+def finished_peers(case: JobSnapshot) -> list[tuple[ReplicaFacts, datetime | None]]:
+    """Replicas that have ended with exit code 0, of types that train, and when."""
+    return [
+        (replica, _ended_at(replica))
+        for replica in case.replicas
+        if replica.pod.status.phase == PodPhase.SUCCEEDED and replica.type not in UNCOMPARED_TYPES
+    ]
+
+
+def peer_finished(scene: RuleInput) -> Iterator[RuleMatch]:
+    """A replica has ended with exit code 0, and the others hang: they wait for it."""
+    case = scene.snapshot
+    finished, running = finished_peers(case), running_replicas(case)
+    if not finished or not is_stuck(case):
+        return
+    first, _ = finished[0]
+    values = {"peer": name_list([one.name for one, _ in finished]), **_hang_steps(case, running)}
+    values["logs"] = logs_command(case.job, first.name, first.pod.metadata.name)
+    evidence = [f"{name_list([one.name for one in running])}: no line and no CPU use"]
+    evidence += [
+        f"{one.name} ended with exit code 0 at {time_of_day(at)}" for one, at in finished[:3] if at is not None
+    ]
+    evidence += [quoted_line(one.name, line) for one in running[:3] for line in _log_lines(one)[-1:]]
+    yield RuleMatch(tuple(one.name for one in running), values, tuple(evidence))
+
+
+def _ended_at(replica: ReplicaFacts) -> datetime | None:
+    ends = [one.state.terminated for one in replica.pod.status.container_statuses if one.state.terminated is not None]
+    moments = [end.finished_at for end in ends if end.finished_at is not None]
+    return max(moments, default=None)
 
 
 def is_silent(case: JobSnapshot) -> bool:
@@ -166,13 +218,24 @@ RUNNING_RULES = (
         ),
     ),
     DiagnosisRule(
+        "peer-finished",
+        "one replica has ended with exit code 0, and the others hang",
+        peer_finished,
+        "{who} waits for {peer}, which has ended with exit code 0.",
+        (
+            "do all replicas run the same number of steps? look at what that one said: {logs}",
+            "{dump}",
+            "{restart}",
+        ),
+    ),
+    DiagnosisRule(
         "hung",
         "no line in the log and no CPU used for 10 min, by anybody of the team",
         hang,
         "{who} hangs: no line and no CPU for {age}.",
         (
-            "see where it stands: py-spy dump --pid PID; in a cluster: kubectl exec {pod} -- py-spy dump --pid 1",
-            "gangline restart {job}     starts the team anew",
+            "{dump}",
+            "{restart}",
         ),
     ),
     DiagnosisRule(

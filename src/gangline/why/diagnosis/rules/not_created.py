@@ -154,7 +154,10 @@ CREATION_RULES = (
         "pods are refused: their service account does not exist",
         refusal_matcher(_SERVICE_ACCOUNT),
         "service account {account} does not exist.",
-        ("kubectl create serviceaccount {account} -n {namespace}, or correct serviceAccountName in the template",),
+        (
+            "create it: kubectl create serviceaccount {account} -n {namespace}",
+            "or correct serviceAccountName in the template",
+        ),
     ),
     DiagnosisRule(
         "priority-class-missing",
@@ -175,7 +178,7 @@ CREATION_RULES = (
         "the operator may not create what the job needs",
         refusal_matcher(_FORBIDDEN),
         "{user} may not {verb} {what} in namespace {namespace}.",
-        ("grant it: kubectl create rolebinding or the operator's ClusterRole",),
+        ("let it: kubectl create rolebinding training-operator -n {namespace} --clusterrole edit --user {user}",),
     ),
     DiagnosisRule(
         "pods-refused",

@@ -4,9 +4,9 @@ import re
 from collections.abc import Callable, Iterator
 
 from gangline.api.core import PodPhase
-from gangline.why.diagnosis.case import ClaimFact, JobSnapshot, ReplicaFacts
+from gangline.why.diagnosis.case import ClaimFact, JobFacts, JobSnapshot, ReplicaFacts
 from gangline.why.diagnosis.report import DiagnosisRule, RuleInput, RuleMatch
-from gangline.why.diagnosis.rules.evidence import failure_match, primary_failures
+from gangline.why.diagnosis.rules.evidence import failure_match, primary_failures, run_command_with
 from gangline.why.diagnosis.wording import duration_phrase
 
 IMAGE_PULL_REASONS = (
@@ -33,6 +33,8 @@ _MISSING_KEY = re.compile(
 )
 _MISSING_CLAIM = re.compile(r'persistentvolumeclaim "(?P<claim>[^"]+)" not found', re.IGNORECASE)
 _IMAGE_ONLY = re.compile(r'image "(?P<image>[^"]*)": (?P<file>\S+) (?P<why>exists only in the image|is not in)')
+_MAPPING_FLAG = re.compile(r"--image-map (?:'[^']*'|[^\s;]+)")
+_MAPPING_PREPARATION = re.compile(r"put \S+ (?:there|into this folder)")
 _NO_COMMAND = re.compile(r'image "(?P<image>[^"]*)": the pod names no command')
 _COMMAND_NOT_FOUND = re.compile(
     r"exec: (?:\")?(?P<file>[^\":]+)\"?: (?:No such file|executable file not found|stat .*no such file)|"
@@ -197,8 +199,24 @@ def missing_config(scene: RuleInput) -> Iterator[RuleMatch]:
 def missing_key(scene: RuleInput) -> Iterator[RuleMatch]:
     for replica, path, match in _config_errors(scene, _MISSING_KEY):
         key = (match["key"] or match["key2"]).rstrip(".")
-        owner = f" of {match['what']} {match['name']}" if match["name"] else ""
-        yield RuleMatch((replica,), {"key": key, "of": owner, "path": path}, (match.string,))
+        kind, name = match["what"], match["name"]
+        if not name:
+            kind = "ConfigMap" if match["what2"] == "config" else "Secret"
+            name = _volume_object(scene.snapshot, replica, kind, match.string)
+        owner = f" of {kind} {name}" if name else ""
+        namespace = scene.snapshot.job.namespace
+        values = {"key": key, "of": owner, "path": path}
+        if name:
+            values["look"] = f"kubectl get {kind.lower()} {name} -n {namespace} -o yaml"
+        yield RuleMatch((replica,), values, (match.string,))
+
+
+def _volume_object(case: JobSnapshot, replica: str, kind: str, message: str) -> str:
+    """The ConfigMap or Secret of the volume that the message names, or of the only such volume."""
+    source = "configMap" if kind == "ConfigMap" else "secret"
+    volumes = [one for facts in case.replicas if facts.name == replica for one in facts.volumes if one.source == source]
+    named = [one for one in volumes if f'"{one.name}"' in message]
+    return next((one.object_name for one in named or (volumes if len(volumes) == 1 else ())), "")
 
 
 def _config_errors(scene: RuleInput, pattern: re.Pattern[str]) -> Iterator[tuple[str, str, re.Match[str]]]:
@@ -263,6 +281,7 @@ def unmapped_image(scene: RuleInput) -> Iterator[RuleMatch]:
                 "exists in the image only" if "exists" in match["why"] else "is not in the folder where the job runs"
             )
             values = {"image": match["image"], "file": match["file"], "wherever": where}
+            values |= _mapping_steps(scene.snapshot.job, end.message, match["image"], match["file"])
             yield failure_match(scene, index, (end.message,), values, log=False)
 
 
@@ -270,7 +289,23 @@ def missing_command(scene: RuleInput) -> Iterator[RuleMatch]:
     for index, end, _ in primary_failures(scene):
         found = _NO_COMMAND.search(end.message)
         if found:
-            yield failure_match(scene, index, (end.message,), {"image": found["image"]}, log=False)
+            values = {"image": found["image"], **_mapping_steps(scene.snapshot.job, end.message, found["image"])}
+            yield failure_match(scene, index, (end.message,), values, log=False)
+
+
+def _mapping_steps(job: JobFacts, message: str, image: str, file: str = "") -> dict[str, str]:
+    """What to type so that the job finds on this machine what is in its image."""
+    flag, preparation = _MAPPING_FLAG.search(message), _MAPPING_PREPARATION.search(message)
+    values = {"real": f"or run the real image: {run_command_with(job, '--runtime podman')}"}
+    if preparation is not None:
+        values["first"] = preparation[0]
+    if flag is not None:
+        values["mapped"] = f"run it with that folder or command of this machine: {run_command_with(job, flag[0])}"
+    elif preparation is None:
+        entry = f"paths: {{{file.rpartition('/')[0] or '/'}: .}}" if file else "command: [python, train.py]"
+        values["first"] = f"write into images.yaml what stands for the image:   {image}: {{{entry}}}"
+        values["mapped"] = f"run it with that file: {run_command_with(job, '--images images.yaml')}"
+    return values
 
 
 def command_not_found(scene: RuleInput) -> Iterator[RuleMatch]:
@@ -300,7 +335,10 @@ STARTUP_RULES = (
         "a PersistentVolumeClaim stays Pending",
         unbound_claim,
         "{who} waits for PersistentVolumeClaim {claim}, which gets no storage ({wants} of class {storage}).",
-        ("look why: kubectl describe pvc {claim} -n {namespace}; kubectl get storageclass",),
+        (
+            "look why: kubectl describe pvc {claim} -n {namespace}",
+            "which storage classes are there? kubectl get storageclass",
+        ),
     ),
     DiagnosisRule(
         "image-policy",
@@ -342,14 +380,17 @@ STARTUP_RULES = (
         "a ConfigMap or Secret that a container or volume needs does not exist",
         missing_config,
         "{who} needs {what} {name}, which does not exist.",
-        ("kubectl create {create} {name} -n {namespace} --from-literal=KEY=VALUE     or correct the name in {path}",),
+        (
+            "create it with its values: kubectl create {create} {name} -n {namespace} --from-literal=KEY=VALUE",
+            "or correct the name in {path}",
+        ),
     ),
     DiagnosisRule(
         "config-key-missing",
         "a ConfigMap or Secret lacks the key that is asked for",
         missing_key,
         "{who} needs key {key}{of}, which is not in it.",
-        ("add the key, or correct it in {path}",),
+        ("add the key, or correct it in {path}", "see which keys it has: {look}"),
     ),
     DiagnosisRule(
         "mount-failed",
@@ -364,8 +405,9 @@ STARTUP_RULES = (
         unmapped_image,
         "{file} of {who} {wherever}, and images are not pulled on this machine.",
         (
-            "say what stands for the image: gangline run FILE --images images.yaml, with an entry {image}: {{paths: {{…}}}}",
-            "or run the real image: gangline up --runtime podman",
+            "{first}",
+            "{mapped}",
+            "{real}",
         ),
     ),
     DiagnosisRule(
@@ -373,7 +415,7 @@ STARTUP_RULES = (
         "local node: neither pod nor image mapping says what to run",
         missing_command,
         "{who} has no command, and that of image {image} is not known on this machine.",
-        ("write it into {path}.command, or into the images file",),
+        ("write it into {path}.command", "{first}", "{mapped}", "{real}"),
     ),
     DiagnosisRule(
         "command-not-found",

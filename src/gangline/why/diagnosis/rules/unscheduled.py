@@ -9,6 +9,7 @@ from gangline.api.quantity import ZERO, Quantity, add_resources, parse_resources
 from gangline.api.scheduling import DEFAULT_QUEUE, GROUP, VERSION, PodGroupPhase, PodGroupReason
 from gangline.why.diagnosis.case import JobSnapshot, ReplicaFacts
 from gangline.why.diagnosis.report import DiagnosisRule, RuleInput, RuleMatch
+from gangline.why.diagnosis.rules.evidence import retry_hint
 from gangline.why.diagnosis.wording import count_phrase, duration_phrase, quantity_text
 
 _NODE_COUNT_REASON = re.compile(r"(\d+) (?:node\(s\) )?([^,.]+(?:\{[^}]*\})?)")
@@ -24,7 +25,7 @@ _CROWDED_REMEDY = "wait for others to end, ask for fewer replicas or less per re
 _MISFIT_REMEDIES = {
     "node selector": "correct nodeSelector or affinity of {template}, or label a node: kubectl get nodes --show-labels",
     "tainted": "tolerate the taint in {template}.tolerations, or remove it: kubectl describe nodes",
-    "cordoned": "let pods on the nodes again, or add nodes: kubectl uncordon NODE",
+    "cordoned": "let pods on the nodes again (kubectl uncordon), or add nodes: kubectl get nodes",
     "not ready": "look what is wrong with the nodes, or add others: kubectl get nodes",
     "topology domain": "label nodes with the key that its topology annotation names, or take that annotation away:"
     " kubectl get nodes --show-labels",
@@ -275,13 +276,12 @@ def gang_too_few(scene: RuleInput) -> Iterator[RuleMatch]:
     waiting = tuple(one.name for one in case.replicas if not one.pod.spec.node_name)
     if not 0 < job.desired_total < group.min_member or (case.replicas and not waiting):
         return
-    where = f" -n {job.namespace}" if job.namespace != "default" else ""
     values = {
         "members": str(group.min_member),
         "asked": count_phrase(job.desired_total, "replica"),
         "most": str(job.desired_total),
     }
-    values["apply"] = f"gangline apply -f FILE{where}     after the change in the file"
+    values["again"] = retry_hint(job)
     yield RuleMatch(waiting, values, (f"PodGroup {group.name} has minMember {group.min_member}",))
 
 
@@ -391,7 +391,7 @@ SCHEDULING_RULES = (
         "its gang needs {members} members at once, and the job has only {asked}.",
         (
             "write at most {most} into spec.runPolicy.schedulingPolicy.minAvailable, or ask for more replicas",
-            "{apply}",
+            "{again}",
         ),
     ),
     DiagnosisRule(

@@ -1,0 +1,72 @@
+"""The end of the log is kept before a job that exceeds its backoff limit takes its pods with it."""
+
+from typing import NamedTuple
+
+import msgspec
+import pytest
+
+from gangline.api.core import ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStatus, Pod
+from gangline.api.meta import Key
+from gangline.frameworks.pytorch import PyTorch
+from gangline.jobs.log_tails import LogTailCache
+from gangline.jobs.plan.restarts import most_restarted_failure
+from support.builders.observed_jobs import observed_job
+from support.builders.teams import make_framework_job, make_gang
+
+TORCH = PyTorch()
+ENDED = ContainerState(terminated=ContainerStateTerminated(exit_code=4))
+
+
+class Reader(NamedTuple):
+    """Answers with what was asked for, and keeps it."""
+
+    requests: list[tuple[str, bool]]
+
+    async def tail(self, pod: Key, container: str, lines: int, *, previous: bool = False) -> tuple[str, ...]:
+        self.requests.append((pod.name, previous))
+        return (f"{pod.name} {container}",)
+
+
+def restarted_pod(name: str, restarts: int, state: ContainerState) -> Pod:
+    job = make_framework_job(TORCH, {"Master": 1, "Worker": 1})
+    gang = make_gang(TORCH, job, master_0="Running", worker_0="Running")
+    pod = next(pod for pod in gang.pods.values() if pod.metadata.name == f"job-{name}")
+    status = ContainerStatus(name="pytorch", restart_count=restarts, state=state, last_state=ENDED)
+    return msgspec.structs.replace(
+        pod,
+        metadata=msgspec.structs.replace(pod.metadata, uid=name),
+        status=msgspec.structs.replace(pod.status, container_statuses=(status,)),
+    )
+
+
+RUNNING = ContainerState(running=ContainerStateRunning())
+
+
+@pytest.mark.parametrize(("state", "previous"), [(RUNNING, True), (ContainerState(), False)])
+async def test_the_log_of_a_restarted_container_is_read_when_the_limit_is_near(
+    state: ContainerState, previous: bool
+) -> None:
+    job = make_framework_job(TORCH, {"Master": 1, "Worker": 1}, runPolicy={"backoffLimit": 2})
+    reader = Reader([])
+    cache = LogTailCache(reader, TORCH)
+    observed = observed_job(TORCH, job, restarted_pod("worker-0", 2, state))
+    assert await cache.read(observed) == {"worker-0": ("job-worker-0 pytorch",)}
+    await cache.read(observed)
+    assert reader.requests == [("job-worker-0", previous)], "once per restart"
+
+
+@pytest.mark.parametrize("policy", [{}, {"backoffLimit": 3}])
+async def test_no_log_is_read_while_the_limit_is_far(policy: dict[str, int]) -> None:
+    job = make_framework_job(TORCH, {"Master": 1, "Worker": 1}, runPolicy=policy)
+    reader = Reader([])
+    assert await LogTailCache(reader, TORCH).read(observed_job(TORCH, job, restarted_pod("worker-0", 2, RUNNING))) == {}
+    assert reader.requests == []
+
+
+def test_among_equals_the_failure_is_recorded_whose_log_is_known() -> None:
+    job = make_framework_job(TORCH, {"Master": 1, "Worker": 1})
+    pods = (restarted_pod("master-0", 1, RUNNING), restarted_pod("worker-0", 1, RUNNING))
+    gang = observed_job(TORCH, job, *pods).gang
+    failure = most_restarted_failure(gang, "pytorch", {"master-0": ("bad data",)})
+    assert failure is not None
+    assert (failure.replica, failure.log) == ("master-0", ("bad data",))

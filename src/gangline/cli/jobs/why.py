@@ -86,7 +86,7 @@ def why(job: str, form: str, hung_after: timedelta, server: ServerOptions) -> in
 def _print_missing_job(error: str, events: Sequence[EventFact], namespace: str) -> None:
     """Print that there is no such job; of a job that was removed, what its events still tell."""
     if not events:
-        click.echo(f"error: {error}; see what there is: gangline get jobs -A", err=True)
+        click.echo(with_own_command(f"error: {error}; see what there is: gangline get jobs -A"), err=True)
         return
     lines = [
         f"error: {error}",

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gangline.api.kubeflow.kinds import PYTORCHJOB
+from gangline.base.invocation import shown_path
 from gangline.cli.follow.mistakes import ProgramMistake
 from gangline.cli.manifests.from_command import CommandJob, job_from_command
 from gangline.cli.manifests.processes import ProcessCount
@@ -66,7 +67,7 @@ def test_a_module_of_the_users_own_is_found(tmp_path: Path, place: str) -> None:
 def test_a_mistake_names_the_python_that_the_node_starts(tmp_path: Path) -> None:
     request = CommandJob("PyTorchJob", ("python", "train.py"), ProcessCount(2, 2))
     explain = mistake_explainer(NodeSettings(), PYTORCHJOB, job_from_command(request)[1], tmp_path)
-    python = Path(sys.executable).parent / "python"
+    python = shown_path(Path(sys.executable).parent / "python")
     assert explain(MISSING_MODULE).startswith(f"torch is not installed in this Python ({python}); install it: ")
 
 

@@ -111,6 +111,8 @@ def _restart_plan(
         # In a series of failures the first one is reported.
         keeps_cause = ledger.replaced or assessment.stranded_state is not None
         cause = status.first_failure if keeps_cause else assessment.cause
+        if cause != status.first_failure:
+            ledger = msgspec.structs.replace(ledger, failed_round=ledger.round)
         ledger = with_backoff(ledger, scope, observed.now)
         status = msgspec.structs.replace(status, first_failure=cause)
         events = (

@@ -21,7 +21,7 @@ from gangline.api.kubeflow.training import (
     RunPolicy,
     TrainingJob,
 )
-from gangline.jobs.pods.replicas import Gang, Member, all_pods, terminated_state, training_container_name
+from gangline.jobs.pods.replicas import Gang, Member, all_pods, terminated_state, training_status
 
 PORT_CLASH = "PortClash"
 """Reason of a failed pod on the local plane whose port was taken by another process. Its peers know that port only."""
@@ -174,12 +174,19 @@ def most_restarted_failure(gang: Gang, container: str, logs: Mapping[str, tuple[
     restarted = [
         (status.restart_count, member, pod, status.last_state.terminated)
         for member, pod in gang.pods.items()
-        for status in pod.status.container_statuses
-        if status.name == training_container_name(pod, container) and status.last_state.terminated is not None
+        if (status := training_status(pod, container)).last_state.terminated is not None
     ]
     if not restarted:
         return None
     _, member, pod, state = max(restarted, key=lambda item: (item[0], item[1]))
+    assert state is not None
+    return in_place_failure(member, pod, state, logs)
+
+
+def in_place_failure(
+    member: Member, pod: Pod, state: ContainerStateTerminated, logs: Mapping[str, tuple[str, ...]]
+) -> Failure:
+    """The failure of a run after which the kubelet restarted the container."""
     return Failure(
         replica=str(member),
         pod=pod.metadata.name,

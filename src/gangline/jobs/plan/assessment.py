@@ -12,6 +12,7 @@ from gangline.api.scheduling import PodGroupState
 from gangline.jobs.defaults import is_managed_here
 from gangline.jobs.framework import ConditionText, Framework, J, JobOutcome, Verdict
 from gangline.jobs.plan.causes import root_cause
+from gangline.jobs.plan.conditions import time_left
 from gangline.jobs.plan.gang_state import expired_wait, stranded_state
 from gangline.jobs.plan.observed import ObservedJob
 from gangline.jobs.plan.restarts import (
@@ -259,7 +260,7 @@ def _with_limits(
         return _limit_failure(job, BACKOFF_LIMIT_REACHED, cause)
     started = None if job.status.holds(ConditionType.SUSPENDED) else job.status.start_time
     deadline = policy.active_deadline_seconds
-    if started is not None and deadline is not None and observed.now - started >= timedelta(seconds=deadline):
+    if started is not None and deadline is not None and time_left(started, deadline, observed.now) <= timedelta():
         return _limit_failure(job, "it was active longer than specified deadline", assessment.cause)
     expired = expired_wait(observed)
     if expired is not None:

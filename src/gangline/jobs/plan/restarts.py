@@ -254,7 +254,9 @@ def with_backoff(ledger: RestartLedger, scope: RestartScope, now: datetime) -> R
     streak = 1 if starts_streak else ledger.streak + 1
     delayed = streak - UNDELAYED_RESTARTS[scope]
     delay = min(MIN_RESTART_DELAY * 2 ** (min(delayed, 10) - 1), MAX_RESTART_DELAY) if delayed > 0 else timedelta()
-    return msgspec.structs.replace(ledger, streak=streak, not_before=now.replace(microsecond=0) + delay)
+    # In whole seconds, and not too early: a time between two seconds is written as the next one.
+    begin = now - timedelta.resolution + timedelta(seconds=1) if delay else now
+    return msgspec.structs.replace(ledger, streak=streak, not_before=begin.replace(microsecond=0) + delay)
 
 
 def any_terminating(pods: Iterable[Pod]) -> bool:

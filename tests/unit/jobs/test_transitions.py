@@ -164,7 +164,7 @@ ROWS = (
     Row("Running", "kubelets alone have used up `backoffLimit`", "CleanUp", "Failed", "<K>Failed",
         "deletes all pods and services", {"backoffLimit": 1}, "OnFailure", RUNNING, fails(1)),
     Row("Running", "`activeDeadlineSeconds` are over", "CleanUp", "Failed", "<K>Failed",
-        "deletes all pods and services", {"activeDeadlineSeconds": 100}, "Never", RUNNING, After(100)),
+        "deletes all pods and services", {"activeDeadlineSeconds": 100}, "Never", RUNNING, After(101)),
     # Success
     Row("Running", "all succeed", "Done", "Succeeded", "<K>Succeeded", "nothing", way=RUNNING, do=AllSucceed()),
     Row("Running", "the one that speaks for all succeeds", "Done", "Succeeded", "<K>Succeeded", "nothing", way=RUNNING,
@@ -179,11 +179,11 @@ ROWS = (
     Row("Running", "success, `cleanPodPolicy: All`", "CleanUp", "Succeeded", "<K>Succeeded",
         "deletes all pods and services", {"cleanPodPolicy": "All"}, way=RUNNING, do=LeadersSucceed(), kinds=LED),
     Row("CleanUp", "the last pod is gone, after a failure", "Failed", "Failed", "<K>Failed", "nothing",
-        {"activeDeadlineSeconds": 100}, way=(*RUNNING, After(100)), do=Gone()),
+        {"activeDeadlineSeconds": 100}, way=(*RUNNING, After(101)), do=Gone()),
     Row("CleanUp", "the last pod is gone, after success", "Done", "Succeeded", "<K>Succeeded", "nothing", {"cleanPodPolicy": "All"},
         way=(*RUNNING, LeadersSucceed()), do=Gone(), kinds=LED),
     Row("Done", "`ttlSecondsAfterFinished` are over", "gone", "", "", "deletes the job",
-        {"ttlSecondsAfterFinished": 60}, way=DONE, do=After(60)),
+        {"ttlSecondsAfterFinished": 60}, way=DONE, do=After(61)),
     Row("Done", "anything else", "Done", "Succeeded", "<K>Succeeded", "nothing", way=DONE,
         do=Both((Users("delete pod"), Users("suspend"), Gone(), After(9999)))),
     # Suspension, scale

@@ -185,6 +185,8 @@ class RestartLedger(ApiStruct, frozen=True):
     # How often the whole gang was restarted or suspended, and the round in which it got its present addresses.
     round: int = 0
     addresses: int = 0
+    # The round of `firstFailure`.
+    failed_round: int = 0
     # The rounds that began because a port was taken, the gang did not fit, or the job was suspended. They do not count as
     # restarts of the job.
     renewals: int = 0

@@ -11,6 +11,8 @@ from gangline.api.kubeflow.training import ConditionType, Failure, RestartLedger
 from gangline.api.scheduling import PodGroupState
 from gangline.jobs.defaults import is_managed_here
 from gangline.jobs.framework import ConditionText, Framework, J, JobOutcome, Verdict
+from gangline.jobs.plan.causes import root_cause
+from gangline.jobs.plan.conditions import time_left
 from gangline.jobs.plan.gang_state import expired_wait, stranded_state
 from gangline.jobs.plan.observed import ObservedJob
 from gangline.jobs.plan.restarts import (
@@ -85,7 +87,19 @@ Assessment: TypeAlias = ManagedElsewhere | AlreadyFinished | JobSuspended | JobS
 
 
 def assess(framework: Framework[J], observed: ObservedJob[J], restarts: RestartTally) -> Assessment:
-    """Assess an observed job. Success comes before permanent failures, and those before limits."""
+    """Assess an observed job. Success comes before permanent failures, and those before limits.
+
+    The cause of a failure or restart is the failure that it follows from, even if that replica was replaced since.
+    """
+    assessment = _assess_job(framework, observed, restarts)
+    if not isinstance(assessment, JobFailing | JobActive) or assessment.cause is None:
+        return assessment
+    status, container = observed.job.status, framework.facts.container
+    cause = root_cause(assessment.cause, status, observed.gang, container, observed.children.log_tails)
+    return msgspec.structs.replace(assessment, cause=cause)
+
+
+def _assess_job(framework: Framework[J], observed: ObservedJob[J], restarts: RestartTally) -> Assessment:
     job = observed.job
     policy = framework.run_policy(job)
     if not is_managed_here(policy):
@@ -246,7 +260,7 @@ def _with_limits(
         return _limit_failure(job, BACKOFF_LIMIT_REACHED, cause)
     started = None if job.status.holds(ConditionType.SUSPENDED) else job.status.start_time
     deadline = policy.active_deadline_seconds
-    if started is not None and deadline is not None and observed.now - started >= timedelta(seconds=deadline):
+    if started is not None and deadline is not None and time_left(started, deadline, observed.now) <= timedelta():
         return _limit_failure(job, "it was active longer than specified deadline", assessment.cause)
     expired = expired_wait(observed)
     if expired is not None:

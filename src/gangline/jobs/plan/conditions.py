@@ -1,7 +1,7 @@
 """The conditions of a job's status."""
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -44,6 +44,14 @@ def status_without_blocked(status: JobStatus) -> JobStatus:
 def timestamp(now: datetime) -> datetime:
     """The time as Kubernetes writes it: in whole seconds."""
     return now.replace(microsecond=0)
+
+
+def time_left(since: datetime, seconds: float, now: datetime) -> timedelta:
+    """What is left of a limit that counts from a time in an object; negative if it is over.
+
+    The time is written in whole seconds, and may have been almost a second later: no limit is over too early.
+    """
+    return since + timedelta(seconds=seconds + 1) - now
 
 
 def _with_condition(

@@ -61,12 +61,14 @@ def child_actions(framework: Framework[J], observed: ObservedJob[J], ledger: Res
     outdated = any(round_number(service.metadata) < ledger.addresses for service in observed.children.services)
     ready = framework.facts.port is None or (observed.addresses.covers(observed.gang.seats) and not outdated)
     unended = unended_pods(framework, observed, ledger) if len(observed.gang.pods) < len(observed.gang.seats) else ()
-    if unended:
-        stages = (*prerequisites, preparation, early_confirmations(observed, ledger))
-        return ChildActions(stages, incomplete=True, unended=unended)
-    if backoff is not None or not ready or not missing:
-        requeue_after = backoff if missing else None
-        return ChildActions((*prerequisites, preparation), requeue_after=requeue_after, incomplete=incomplete)
+    if unended or backoff is not None or not ready or not missing:
+        early = early_confirmations(observed, ledger) if missing or unended else ()
+        return ChildActions(
+            (*prerequisites, preparation, *((early,) if early else ())),
+            requeue_after=backoff if missing and not unended else None,
+            incomplete=incomplete or bool(unended),
+            unended=unended,
+        )
     pods = tuple(_pod_create(framework, observed, member, ledger) for member in missing)
     events = _template_warnings(framework, observed, missing)
     confirmed = confirmations(framework, observed, ledger)

@@ -10,7 +10,13 @@ from gangline.api.kubeflow.training import CleanPodPolicy, ConditionType, JobPha
 from gangline.jobs.framework import Framework, J, ResetsReplicaCounts, RunningBeforeEnd
 from gangline.jobs.plan.actions import PODS, SERVICES, Delete, DeleteJob, JobAction, JobEvent, JobPlan, Rejection
 from gangline.jobs.plan.assessment import JobFailing, JobSucceeding
-from gangline.jobs.plan.conditions import created_status, status_with_condition, status_without_blocked, timestamp
+from gangline.jobs.plan.conditions import (
+    created_status,
+    status_with_condition,
+    status_without_blocked,
+    time_left,
+    timestamp,
+)
 from gangline.jobs.plan.creation import deletions, retained_companion_patches, surplus_deletions
 from gangline.jobs.plan.observed import ObservedJob, is_owned_by
 from gangline.jobs.plan.pod_warnings import exit_events
@@ -104,8 +110,8 @@ def cleanup_plan(framework: Framework[J], observed: ObservedJob[J], status: JobS
     ttl = policy.ttl_seconds_after_finished
     if ttl is None or status.completion_time is None:
         return JobPlan(status, (stage,))
-    remaining = status.completion_time + timedelta(seconds=ttl) - observed.now
-    if remaining > timedelta():
+    remaining = time_left(status.completion_time, ttl, observed.now)
+    if ttl and remaining > timedelta():
         return JobPlan(status, (stage,), requeue_after=remaining)
     return JobPlan(status, (stage, (DeleteJob(),)))
 

@@ -7,6 +7,7 @@ import msgspec
 from gangline.api.kubeflow.training import RestartLedger, RestartScope
 from gangline.api.scheduling import DEFAULT_SCHEDULE_TIMEOUT, ON_TIMEOUT_ANNOTATION, PodGroupPhase, PodGroupState
 from gangline.jobs.framework import AllOrNothing, Framework, J
+from gangline.jobs.plan.conditions import time_left
 from gangline.jobs.plan.observed import ObservedJob
 from gangline.jobs.plan.restarts import requested_scope
 
@@ -47,7 +48,7 @@ def placement_wait(observed: ObservedJob[J]) -> GangWait | None:
     if state is None or state.phase != PodGroupPhase.PENDING or state.last_transition_time is None:
         return None
     limit = observed.gang_spec.policy.schedule_timeout_seconds or DEFAULT_SCHEDULE_TIMEOUT
-    remaining = state.last_transition_time + timedelta(seconds=limit) - observed.now
+    remaining = time_left(state.last_transition_time, limit, observed.now)
     return GangWait(state.last_transition_time, remaining, limit, state.message)
 
 

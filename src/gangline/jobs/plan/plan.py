@@ -20,7 +20,7 @@ from gangline.jobs.plan.assessment import (
     ManagedElsewhere,
     assess,
 )
-from gangline.jobs.plan.conditions import status_with_condition, status_without_blocked, timestamp
+from gangline.jobs.plan.conditions import status_with_condition, status_without_blocked, time_left, timestamp
 from gangline.jobs.plan.creation import child_actions, deletions
 from gangline.jobs.plan.finish import cleanup_plan, finish_plan, suspend_plan
 from gangline.jobs.plan.gang_state import placement_wait
@@ -111,6 +111,8 @@ def _restart_plan(
         # In a series of failures the first one is reported.
         keeps_cause = ledger.replaced or assessment.stranded_state is not None
         cause = status.first_failure if keeps_cause else assessment.cause
+        if cause != status.first_failure:
+            ledger = msgspec.structs.replace(ledger, failed_round=ledger.round)
         ledger = with_backoff(ledger, scope, observed.now)
         status = msgspec.structs.replace(status, first_failure=cause)
         events = (
@@ -215,7 +217,7 @@ def _deadline_in(framework: Framework[J], observed: ObservedJob[J], status: JobS
     limit = framework.run_policy(observed.job).active_deadline_seconds
     if limit is None or status.start_time is None:
         return None
-    return max(status.start_time + timedelta(seconds=limit) - observed.now, timedelta())
+    return max(time_left(status.start_time, limit, observed.now), timedelta())
 
 
 def _soonest(delays: Iterable[timedelta | None]) -> timedelta | None:

@@ -21,7 +21,7 @@ from gangline.api.kubeflow.training import (
     RunPolicy,
     TrainingJob,
 )
-from gangline.jobs.pods.replicas import Gang, Member, all_pods, terminated_state, training_container_name
+from gangline.jobs.pods.replicas import Gang, Member, all_pods, terminated_state, training_status
 
 PORT_CLASH = "PortClash"
 """Reason of a failed pod on the local plane whose port was taken by another process. Its peers know that port only."""
@@ -179,8 +179,7 @@ def most_restarted(
     restarted = [
         (status.restart_count, pod.metadata.uid in known, member, pod, status)
         for member, pod in gang.pods.items()
-        for status in pod.status.container_statuses
-        if status.name == training_container_name(pod, container) and status.last_state.terminated is not None
+        if (status := training_status(pod, container)).last_state.terminated is not None
     ]
     if not restarted:
         return None
@@ -195,6 +194,13 @@ def most_restarted_failure(gang: Gang, container: str, logs: Mapping[str, tuple[
     if found is None or state is None:
         return None
     member, pod, _ = found
+    return in_place_failure(member, pod, state, logs)
+
+
+def in_place_failure(
+    member: Member, pod: Pod, state: ContainerStateTerminated, logs: Mapping[str, tuple[str, ...]]
+) -> Failure:
+    """The failure of a run after which the kubelet restarted the container."""
     return Failure(
         replica=str(member),
         pod=pod.metadata.name,
@@ -262,7 +268,9 @@ def with_backoff(ledger: RestartLedger, scope: RestartScope, now: datetime) -> R
     streak = 1 if starts_streak else ledger.streak + 1
     delayed = streak - UNDELAYED_RESTARTS[scope]
     delay = min(MIN_RESTART_DELAY * 2 ** (min(delayed, 10) - 1), MAX_RESTART_DELAY) if delayed > 0 else timedelta()
-    return msgspec.structs.replace(ledger, streak=streak, not_before=now.replace(microsecond=0) + delay)
+    # In whole seconds, and not too early: a time between two seconds is written as the next one.
+    begin = now - timedelta.resolution + timedelta(seconds=1) if delay else now
+    return msgspec.structs.replace(ledger, streak=streak, not_before=begin.replace(microsecond=0) + delay)
 
 
 def any_terminating(pods: Iterable[Pod]) -> bool:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from gangline.api.core import ContainerStateTerminated, Pod, PodPhase
+from gangline.api.core import ContainerStateTerminated, ContainerStatus, Pod, PodPhase
 from gangline.api.kubeflow.training import ROUND_ANNOTATION, ReplicaSpec
 from gangline.api.meta import ObjectMeta
 
@@ -120,7 +120,12 @@ def training_container_name(pod: Pod, container: str) -> str:
     return names[0] if names and container not in names else container
 
 
+def training_status(pod: Pod, container: str) -> ContainerStatus:
+    """The status of the training container; empty if there is none yet."""
+    name = training_container_name(pod, container)
+    return next((status for status in pod.status.container_statuses if status.name == name), ContainerStatus())
+
+
 def terminated_state(pod: Pod, container: str) -> ContainerStateTerminated | None:
     """How the training container ended, if it has; `container` is its usual name in that kind of job."""
-    name = training_container_name(pod, container)
-    return next((status.state.terminated for status in pod.status.container_statuses if status.name == name), None)
+    return training_status(pod, container).state.terminated

@@ -54,7 +54,9 @@ class PodWorker:
         self._changed = asyncio.Event()
         self._prepared = asyncio.Event()
         self._refresher: VolumeRefresher | None = None
-        self._start_time: datetime | None = pod.status.start_time
+        started = pod.status.start_time
+        # The latest moment that is written so: a deadline is never over too early.
+        self._start_time: datetime | None = started.replace(microsecond=999_999) if started is not None else None
         self._termination: Termination | None = None
         self._stop_by: datetime | None = None
         # The API has no such pod any more: there is nothing to report and nothing to wait for.

@@ -115,7 +115,7 @@ _STATUS_FIELDS: dict[tuple[type, str], str] = {
     (JobStatus, "state"): "How the job is doing: Unknown, Running, Succeeded or Failed.",
     (JobStatus, "observedGeneration"): "The generation of the spec that this status is about.",
     (JobStatus, "restarts"): "How often replicas were restarted.",
-    (JobStatus, "firstFailure"): "The replica that failed first, and how.",
+    (JobStatus, "firstFailure"): "The replica that failed first, even if it was replaced since, and how.",
     (JobStatus, "progress"): "How far the training is, where its program reports that.",
     (JobStatus, "ledger"): "Internal records of the operator.",
     (JobProgress, "step"): "The step that is done.",

@@ -8,6 +8,7 @@ import msgspec
 
 from gangline.api.core import ContainerStateTerminated, ContainerStatus, PodPhase
 from gangline.api.kubeflow.training import Failure
+from gangline.jobs.plan.causes import FailedRun, is_consequence
 from gangline.jobs.plan.restarts import PEER_FAILURE_PATTERN
 from gangline.why.diagnosis.case import EventFact, JobFacts, JobSnapshot, ReplicaFacts
 
@@ -103,7 +104,9 @@ def job_failures(case: JobSnapshot) -> JobFailures:
         failures += _failures_from_events(case)
     if not failures:
         return JobFailures()
-    first = _first_failure(failures, case)
+    # The operator has seen the failure of a replica that it has replaced since.
+    replaced = recorded if recorded in failures and case.job.state == "Failed" else None
+    first = replaced or _first_failure(failures, case)
     others = [end for end in failures if end is not first]
     echoes = tuple(end for end in others if _is_consequence(end, first, case))
     rest = tuple(end for end in others if end not in echoes)
@@ -328,6 +331,9 @@ def _is_consequence(end: ReplicaFailure, first: ReplicaFailure, case: JobSnapsho
         return False
     if end.replica == first.replica:
         return False
+    run = FailedRun(end.replica, end.started_at, end.finished_at, end.exit_code, end.reason, end.blames_peer)
+    if first.from_record and is_consequence(run, first.replica, first.finished_at):
+        return True
     killed = (
         end.exit_code == SIGKILL_EXIT_CODE
         and end.reason in ("", "Error")

@@ -441,25 +441,25 @@ def patient(**more: Any) -> Any:
 
 
 def test_k40_a_gang_that_finds_no_place_in_time_is_told_once() -> None:
-    before = waiting(patient(), 29)
+    before = waiting(patient(), 30)
     assert not before.events
     assert before.requeue_after == timedelta(seconds=1)
-    after = waiting(patient(), 30)
+    after = waiting(patient(), 31)
     (note,) = [note for note in after.events if note.warning]
     assert note.reason == "GangTimeout"
     assert note.message == (
         "its gang found no place within 30 s: 0/2 members running; 0/3 nodes: 3 lack cpu; it goes on waiting"
     )
     assert not after.status.finished
-    job = waiting(with_status(patient(), after.status), 31)
+    job = waiting(with_status(patient(), after.status), 32)
     assert not job.events
     assert job.requeue_after is None
 
 
 def test_k40_the_job_fails_if_it_says_so() -> None:
     job = patient(annotations={ON_TIMEOUT_ANNOTATION: "Fail"})
-    assert not waiting(job, 29).status.finished
-    failed = waiting(job, 30)
+    assert not waiting(job, 30).status.finished
+    failed = waiting(job, 31)
     condition = failed.status.conditions[-1]
     assert (condition.type, condition.message.partition(":")[0]) == (
         "Failed",
@@ -470,8 +470,8 @@ def test_k40_the_job_fails_if_it_says_so() -> None:
 
 def test_k40_without_a_time_it_is_a_minute() -> None:
     job = make_job(PYTORCHJOB, worker=2)
-    assert not waiting(job, 59).events
-    assert waiting(job, 60).events
+    assert not waiting(job, 60).events
+    assert waiting(job, 61).events
 
 
 def test_why_a_gang_waits_is_not_told_for_each_of_its_pods() -> None:

@@ -128,10 +128,10 @@ def test_a_failure_whose_time_v1_forgot_lives_as_long_as_others_after_its_verdic
         last_update_time=OBSERVED_AT,
     )
     training_job = with_status(job, JobStatus(conditions=(failed,)))
-    early = job_plan(framework, training_job, after=timedelta(seconds=59))
+    early = job_plan(framework, training_job, after=timedelta(seconds=60))
     assert (early.status.completion_time, early.requeue_after) == (OBSERVED_AT, timedelta(seconds=1))
     assert DeleteJob() not in plan_actions(early)
-    assert DeleteJob() in plan_actions(job_plan(framework, training_job, after=timedelta(seconds=60)))
+    assert DeleteJob() in plan_actions(job_plan(framework, training_job, after=timedelta(seconds=61)))
 
 
 @pytest.mark.parametrize("policy", ["None", "Running", "All"])

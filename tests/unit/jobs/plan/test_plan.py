@@ -213,10 +213,10 @@ def test_a_finished_job_stays_as_it_is_whatever_is_edited() -> None:
 def test_a_job_is_deleted_when_its_time_to_live_is_over_and_not_before() -> None:
     training_job = job(policy={"ttlSecondsAfterFinished": 60})
     ended = with_status(training_job, job_plan(TF, training_job, *members(worker_0="Succeeded")).status)
-    early = job_plan(TF, ended, after=timedelta(seconds=59))
+    early = job_plan(TF, ended, after=timedelta(seconds=60))
     assert early.requeue_after == timedelta(seconds=1)
     assert DeleteJob() not in plan_actions(early)
-    assert DeleteJob() in plan_actions(job_plan(TF, ended, after=timedelta(seconds=60)))
+    assert DeleteJob() in plan_actions(job_plan(TF, ended, after=timedelta(seconds=61)))
 
 
 # Suspension
@@ -259,7 +259,32 @@ def test_a_deadline_does_not_count_the_time_before_a_resume() -> None:
     suspended = job_plan(TF, with_status(job(policy={**policy, "suspend": True}), running), *members()).status
     plan = job_plan(TF, with_status(job(policy=policy), suspended), services=(), after=timedelta(hours=1))
     assert not plan.status.finished
-    assert plan.requeue_after == timedelta(seconds=60)
+    assert plan.requeue_after == timedelta(seconds=61)
+
+
+# Times in whole seconds
+
+
+def test_a_deadline_is_never_over_too_early_and_at_most_a_second_too_late() -> None:
+    training_job = job(policy={"activeDeadlineSeconds": 3})
+    start = timedelta(seconds=0.6)
+    running = with_status(training_job, job_plan(TF, training_job, *members(), after=start).status)
+    assert running.status.start_time == OBSERVED_AT
+    for seconds in (2.4, 2.999):
+        plan = job_plan(TF, running, *members(), after=start + timedelta(seconds=seconds))
+        assert not plan.status.finished
+        assert plan.requeue_after is not None
+    assert job_plan(TF, running, *members(), after=start + timedelta(seconds=4)).status.finished
+
+
+def test_a_time_to_live_is_never_over_too_early_and_none_is_over_at_once() -> None:
+    late = timedelta(seconds=0.9)
+    for seconds, gone in ((3, False), (0, True)):
+        training_job = job(policy={"ttlSecondsAfterFinished": seconds})
+        plan = job_plan(TF, training_job, *members(worker_0="Succeeded"), after=late)
+        ended = with_status(training_job, plan.status)
+        again = job_plan(TF, ended, after=late + timedelta(seconds=2.9 if seconds else 0))
+        assert (DeleteJob() in plan_actions(again)) is gone
 
 
 # Other

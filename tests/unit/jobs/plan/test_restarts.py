@@ -480,3 +480,13 @@ def test_a_restarted_job_that_succeeds_says_how_often_it_was_restarted() -> None
     assert done.holds(ConditionType.SUCCEEDED)
     assert done.restarts == 1
     assert msgspec.to_builtins(done)["restarts"] == 1
+
+
+def test_a_delay_is_never_over_too_early_although_it_is_written_in_whole_seconds() -> None:
+    now = OBSERVED_AT + timedelta(seconds=0.7)
+    first = with_backoff(RestartLedger(), RestartScope.JOB, now)
+    assert first.not_before == OBSERVED_AT
+    second = with_backoff(first, RestartScope.JOB, now)
+    assert second.not_before == OBSERVED_AT + timedelta(seconds=11)
+    whole = with_backoff(first, RestartScope.JOB, OBSERVED_AT)
+    assert whole.not_before == OBSERVED_AT + timedelta(seconds=10)

@@ -212,6 +212,19 @@ def test_failure_that_only_the_status_remembers_is_explained() -> None:
     assert any("spec.pytorchReplicaSpecs.Worker.template.spec.containers[0].resources" in step for step in report.next)
 
 
+@pytest.mark.parametrize("code", [137, 143])
+def test_replica_that_was_replaced_is_the_cause_of_a_peer_that_failed_after_it(code: int) -> None:
+    first = Failure(replica="worker-1", pod="bert-worker-1", exit_code=code, reason="Error", time=minutes_ago(2))
+    complaint = terminated_state(1, at=1.8)
+    found = make_snapshot(
+        make_job_facts("Failed", failed_condition(), first_failure=first, restarts=1),
+        make_replica_facts(0, "Failed", complaint, log=("Rank 1 has gone away",)),
+        make_replica_facts(1),
+    )
+    report = diagnose(found)
+    assert [cause.replicas for cause in report.causes] == [("worker-1",)]
+
+
 def test_restarting_job_is_told_what_it_restarts_from() -> None:
     first = Failure(replica="worker-1", pod="bert-worker-1", exit_code=137, reason="OOMKilled", time=minutes_ago(0.1))
     found = make_snapshot(

@@ -175,9 +175,40 @@ def test_a_replica_that_lacks_a_package_is_tried_again_if_its_peers_run(tmp_path
 
 
 def test_timeout_exits_101_and_leaves_no_process(tmp_path: Path) -> None:
-    done = gangline("run", job(tmp_path, "sleep, '9999'"), "--timeout", "2")
+    home = {"GANGLINE_HOME": str(tmp_path / "home"), "HOME": str(tmp_path), "KUBECONFIG": ""}
+    done = gangline("run", job(tmp_path, "sleep, '9999'"), "--timeout", "2", "--keep", env=home, cwd=tmp_path)
     assert done.returncode == 101
-    assert "not finished after 2 s" in done.stderr
+    assert "not finished after 2 s; everything was stopped" in done.stderr
+    assert "tfjob/small  Stopped" in done.stdout
+    assert "logs: runs/small/" in done.stdout
+    # What is printed next works, and the record says how it was.
+    commands = [line.removeprefix("next:").strip() for line in done.stdout.splitlines() if line.endswith(" small")]
+    assert [command.split()[-2:] for command in commands] == [["why", "small"], ["logs", "small"]]
+    shown = gangline("why", "small", env=home)
+    assert "TFJob default/small was Running, all 2 replicas up" in shown.stdout
+    assert "its --timeout was over" in shown.stdout
+
+
+def test_wrong_input_is_reported_before_anything_starts(tmp_path: Path) -> None:
+    file = job(tmp_path)
+    claim = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: Bad_Name}\n---\n"
+    (tmp_path / "claim.yaml").write_text(claim + file.read_text())
+    for arguments, message in (
+        ((file, "--set", "spec.tfReplicaSpecs.Worker.replicas=0"), "Worker.replicas: is 0; write 1 or more"),
+        ((file, "--set", "metadata.name=Bad_Name"), "metadata.name: must be a DNS-1035 label"),
+        ((tmp_path / "claim.yaml",), "metadata.name: Invalid value"),
+        (
+            ("--nproc", "2", "--limit", "nvidia.com/gpu=999", "--", "true"),
+            "--limit nvidia.com/gpu=999: this machine has",
+        ),
+        (("--nproc", "2", "--set", "spec.wrong=1", "--", "true"), "error: spec.wrong: unknown field"),
+        (("--nproc", "2", "--", "no-such-program"), "no-such-program: no such program on PATH"),
+    ):
+        done = gangline("run", *arguments)
+        assert done.returncode == 1, done.stderr
+        assert message in done.stderr
+        assert done.stderr.count("error:") == 1
+        assert "ready" not in done.stderr
 
 
 def test_interrupt_ends_every_process(tmp_path: Path) -> None:
@@ -303,9 +334,8 @@ def test_what_the_plane_refuses_is_told_with_its_line(tmp_path: Path, before: st
     (tmp_path / "job.yaml").write_text(text.replace(before, after))
     done = gangline("run", "job.yaml", cwd=tmp_path)
     assert done.returncode == 1
-    ready, *lines = done.stderr.splitlines()
-    assert ready.startswith("local control plane ready")
-    assert lines == told
+    # Before anything starts.
+    assert done.stderr.splitlines() == told
     assert done.stdout == ""
 
 

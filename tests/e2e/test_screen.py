@@ -136,11 +136,25 @@ def test_ctrl_c_stops_everything_and_says_so(tmp_path: Path) -> None:
         assert terminal.wait_for_exit() == 130, terminal.screen.text
     screen = terminal.screen.text
     assert "stopping worker-0 and worker-1 … (Ctrl-C again kills at once)" in screen
-    assert screen.endswith("stopped; no process is left")
+    # The last screen is true: nothing runs any more, and what is printed next works.
+    assert re.search(r"^tfjob/small  worker 2 +Stopped  \d\d:\d\d$", screen, re.MULTILINE)
+    assert len(re.findall(r"worker-\d  ○ stopped ", screen)) == 2
+    assert "● running" not in screen
+    assert re.search(r"stopped; no process is left\nnext: \S.* why small\n +\S.* logs small$", screen)
     assert "Traceback" not in screen
     for pid in re.findall(r"│ pid (\d+)", screen):
         assert not Path(f"/proc/{pid}").exists()
     assert terminal.raw.rfind(b"\x1b[?25h") > terminal.raw.rfind(b"\x1b[?25l"), "the cursor is gone"
+
+
+def test_a_run_that_timed_out_ends_with_a_true_screen(tmp_path: Path) -> None:
+    program = "import time\nprint('begin', flush=True)\ntime.sleep(9999)\n"
+    with PtyTerminal([*GANGLINE, "run", "job.yaml", "--timeout", "3s"], cwd=job(tmp_path, program)) as terminal:
+        assert terminal.wait_for_exit() == 101, terminal.screen.text
+    screen = terminal.screen.text
+    assert re.search(r"^tfjob/small  worker 2 +Stopped  00:0[3-9]$", screen, re.MULTILINE)
+    assert len(re.findall(r"worker-\d  ○ stopped ", screen)) == 2
+    assert re.search(r"not finished after 3 s; everything was stopped\nnext: \S.* why small\n", screen)
 
 
 def test_ctrl_c_twice_is_as_clean(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ POD_MISTAKES = {
     "negative request": PodMistake("containers.0.resources.requests.cpu", "-1", f"{FIRST_CONTAINER}.resources.requests.cpu", "greater than or equal to 0"),
     "gpu without limit": PodMistake("containers.0.resources", {"requests": {"nvidia.com/gpu": 1}}, f"{FIRST_CONTAINER}.resources.limits", "Limit must be set", "limits: {nvidia.com/gpu: 1}"),
     "half a gpu": PodMistake("containers.0.resources", {"limits": {"nvidia.com/gpu": "500m"}}, f"{FIRST_CONTAINER}.resources.limits[\"nvidia.com/gpu\"]", "integer"),
-    "resource without domain": PodMistake("containers.0.resources", {"limits": {"gpu": 1}}, f"{FIRST_CONTAINER}.resources.limits.gpu", "standard resource"),
+    "resource without domain": PodMistake("containers.0.resources", {"limits": {"gpu": 1}}, f"{FIRST_CONTAINER}.resources.limits.gpu", "write its full name, nvidia.com/gpu", "nvidia.com/gpu: 1"),
     "unknown volume": PodMistake("containers.0.volumeMounts.0.name", "date", f"{FIRST_CONTAINER}.volumeMounts[0].name", 'there is no volume "date"; name one of data', "name: data"),
     "no volumes": PodMistake("volumes", None, f"{FIRST_CONTAINER}.volumeMounts[0].name", 'there is no volume "data"; add it to volumes'),
     "volume of two kinds": PodMistake("volumes.0.hostPath", {"path": "/"}, "volumes[0].hostPath", "may not specify more than 1 volume type"),

@@ -7,6 +7,8 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from gangline.api.core import Event, Pod
 from gangline.api.kubeflow.training import JOB_NAME, ConditionType, JobKind, TrainingJob
 from gangline.api.meta import Key, Selector
@@ -20,6 +22,7 @@ from gangline.cli.follow.log_sources import LogSource
 from gangline.cli.follow.mistakes import ProgramMistake
 from gangline.cli.follow.outcome import RunOutcome
 from gangline.cli.follow.screen import Screen
+from gangline.cli.follow.view import STOPPED
 from gangline.cli.output.text import Span
 from gangline.cli.resources.process_usage import ResourceUsage
 from gangline.jobs.plan.conditions import current_condition
@@ -97,6 +100,15 @@ class Follower:
         failed, mistake = view.failed_replicas(), self._mistake_text(job)
         names = {replica: view.ranked_name(self._kind, replica) for replica in (*view.histories, *view.pods)}
         return RunOutcome(job, self._job_seconds, view.tails, view.curves, view.metric, failed, mistake, names)
+
+    def show_stopped(self) -> None:
+        """Show the job as it is after its processes were stopped. Does nothing if it has finished."""
+        job = self.view.job
+        if job is None or job.status.finished:
+            return
+        self._screen.show_state(self._display_name, STOPPED)
+        frame = self.view.frame(self._kind, self._key.name, self._elapsed_seconds())
+        self._screen.draw(msgspec.structs.replace(frame, state=STOPPED))
 
     def _mistake_text(self, job: TrainingJob) -> str:
         """What is wrong with the program of the replica that failed first, if the job failed by that."""

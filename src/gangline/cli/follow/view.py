@@ -18,8 +18,9 @@ NUMBER_WIDTH = 8
 """Columns reserved for the value of a metric."""
 NAME_WIDTH, STATE_WIDTH, RESTARTS_WIDTH = 8, 11, 12
 """The minimal widths of the columns; longer words make them wider."""
-FINISHED_STATES = ("Succeeded", "Failed")
-"""Reasons of a waiting container that need no attention."""
+STOPPED = "Stopped"
+"""The state of a job whose run was stopped."""
+FINISHED_STATES = ("Succeeded", "Failed", STOPPED)
 
 
 class RestartHistory(msgspec.Struct, frozen=True):

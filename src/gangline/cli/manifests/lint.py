@@ -30,6 +30,7 @@ from gangline.schema.structural.schema import StructuralSchema
 _NUMBER_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 _MAX_VALIDATION_PASSES = 3
 _QUANTITY_PATTERN = "in body should match '^[+-]?([0-9]+|[0-9]+\\.[0-9]*|\\.[0-9]+)(([KMGTPE]i)|"
+_MINIMUM = re.compile(r"in body should be greater than or equal to (\d+)")
 _QUANTITY_WITH_UNIT = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGTPE]i?)[bB]?")
 """Wrong spellings of a quantity whose meaning is clear: `16 GiB`, `16Gib`, `16GB`."""
 _RULES_SKIPPED = "some validation rules were not checked"
@@ -47,7 +48,7 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def __str__(self) -> str:
         where = f"{self.file}:{self.line}" if self.line else self.file
-        text = f"{where}: {self.path}: {self.message}" if self.path else f"{where}: {self.message}"
+        text = ": ".join(part for part in (where, self.path, self.message) if part)
         return f"{text}\n  write:   {self.write}" if self.write else text
 
 
@@ -155,15 +156,23 @@ def check_job(document: Document, kind: JobKind) -> list[Finding]:
     ):
         findings.setdefault(finding.path, finding)
     for finding in _framework_findings(document, kind):
-        if finding.path in findings:
-            continue
-        # A rule of the schema names the whole map; the framework names the field itself.
-        findings.pop(f"spec.{kind.replicas}", None)
-        findings[finding.path] = finding
+        if finding.path != f"spec.{kind.replicas}":
+            # A rule of the schema names the whole map; the framework names the field itself.
+            findings.pop(f"spec.{kind.replicas}", None)
+        findings.setdefault(finding.path, finding)
     for finding in _pod_findings(document, kind, body, sound=not findings):
         if not any(_is_covered_by(finding, other) for other in findings.values()):
             findings[finding.path] = finding
-    return sorted(findings.values(), key=lambda finding: finding.line or 0)
+    distinct = [one for one in findings.values() if not any(_is_misspelt_by(one, other) for other in findings.values())]
+    return sorted(distinct, key=lambda finding: finding.line or 0)
+
+
+def _is_misspelt_by(finding: Finding, other: Finding) -> bool:
+    """Whether a field is missing because the other finding is its misspelt name."""
+    parent, _, field = finding.path.rpartition(".")
+    return (
+        other.path.rpartition(".")[0] == parent and other.path != finding.path and other.write.startswith(f"{field}:")
+    )
 
 
 def _is_covered_by(finding: Finding, other: Finding) -> bool:
@@ -212,6 +221,9 @@ def _schema_findings(document: Document, kind: JobKind, body: JSON) -> Iterator[
 
 def _problem_text(problem: FieldProblem, path: Steps, *, from_rule: bool) -> tuple[str, str]:
     """The message of a problem, and what to write. The pattern of a quantity is replaced by plain words."""
+    minimum = _MINIMUM.search(problem.detail)
+    if minimum and path:
+        return f"is {problem.value}; write {minimum[1]} or more", f"{path[-1]}: {minimum[1]}"
     if _QUANTITY_PATTERN not in problem.detail or not isinstance(problem.value, str):
         return problem.detail if from_rule else problem.message, ""
     match = _QUANTITY_WITH_UNIT.fullmatch(problem.value)

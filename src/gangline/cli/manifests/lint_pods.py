@@ -11,6 +11,7 @@ from copy import deepcopy
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
+from gangline.api.accelerators import DEFAULT_GPU_RESOURCE, SHORT_NAME
 from gangline.api.codec.codec import decode_document
 from gangline.api.codec.documents import Document
 from gangline.api.codec.errors import FieldPath as Steps
@@ -116,6 +117,11 @@ def _restart_problems(problem: FieldProblem, pod: JSON) -> Iterator[FieldProblem
 
 def _pod_problem(problem: FieldProblem, spec: JSON, template: Steps) -> PodProblem:
     path = _element_path({"spec": spec}, path_steps(problem.field), problem.value)
+    if path[-1:] == (SHORT_NAME,) and path[-2] in ("limits", "requests"):
+        amount = value_at({"spec": spec}, path)
+        return PodProblem(
+            (*template, *path), f"write its full name, {DEFAULT_GPU_RESOURCE}", f"{DEFAULT_GPU_RESOURCE}: {amount}"
+        )
     if above := _ABOVE_LIMIT.search(problem.detail):
         return PodProblem((*template, *path, above[1]), problem.message, f"{above[1]}: {above[2]}")
     return PodProblem((*template, *path), _problem_message(problem, path, spec), _remedy(problem, path, spec))

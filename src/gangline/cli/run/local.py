@@ -5,6 +5,7 @@ Imports much: import it only once a run is certain.
 
 import asyncio
 import shlex
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
@@ -13,6 +14,8 @@ from typing import NamedTuple
 import click
 import msgspec
 
+from gangline.api.accelerators import GPU_RESOURCES
+from gangline.api.codec.documents import Document
 from gangline.api.meta import Key
 from gangline.base.clock import Clock, SystemClock
 from gangline.base.errors import InputError
@@ -28,12 +31,14 @@ from gangline.cli.follow.life_signs import HangWatch
 from gangline.cli.follow.log_sources import FileLogSource
 from gangline.cli.follow.outcome import RunOutcome
 from gangline.cli.follow.screen import Screen, SplitScreen, choose_screen
+from gangline.cli.manifests.local_checks import check_local_job
+from gangline.cli.manifests.processes import this_machine
 from gangline.cli.manifests.server_errors import explained_error
 from gangline.cli.output.text import Span
 from gangline.cli.resources.process_usage import UsageSampler
 from gangline.cli.run.interpreters import mistake_explainer
 from gangline.cli.run.kept_files import ArtifactFolders, RunFolder, provide_artifacts, run_artifacts, state_artifacts
-from gangline.cli.run.record import RunRecorder, record_run
+from gangline.cli.run.record import ABORTED, RunRecorder, interruption_reason, record_run
 from gangline.cli.run.request import RunJob, RunRequest, with_common_folder
 from gangline.cli.run.result import (
     JobResult,
@@ -43,6 +48,7 @@ from gangline.cli.run.result import (
     prepare_run_folders,
     print_results,
     silence_operator_log,
+    stop_lines,
 )
 from gangline.cli.run.submit import create_dependencies, submit_job
 from gangline.kube.client import Client
@@ -51,6 +57,7 @@ from gangline.local.cluster import LocalSettings
 from gangline.local.home import PlaneHome
 from gangline.local.paths import home_folder
 from gangline.node.options import node_settings
+from gangline.node.resources import machine_capacity
 from gangline.node.settings import PROCESS_RUNTIME, NodeSettings
 from gangline.operator.assembly import embedded_plane
 from gangline.operator.settings import LOCAL_GANG_SETTINGS, LOCAL_SETTINGS
@@ -66,6 +73,7 @@ def run_local(request: RunRequest, jobs: Sequence[RunJob]) -> int:
     """
     silence_operator_log()
     node = node_settings(**request.node._asdict())
+    check_jobs(jobs, node)
     folders = prepare_run_folders(request, jobs)
     if archive_flags() is None:
         click.echo(f"note: {OWN_PLANE_NOTE}", err=True)
@@ -77,9 +85,10 @@ def run_local(request: RunRequest, jobs: Sequence[RunJob]) -> int:
             results = asyncio.run(run_jobs(plan, screen, clock))
     except TimeoutError:
         click.echo(f"not finished after {request.timeout:g} s; everything was stopped", err=True)
+        screen.say(*stop_lines([job.key() for job in jobs], folders))
         return UNFINISHED
     except asyncio.CancelledError:
-        screen.say((Span("stopped; no process is left"),))
+        screen.say((Span("stopped; no process is left"),), *stop_lines([job.key() for job in jobs], folders))
         raise KeyboardInterrupt from None
     except ApiError as error:
         raise explained_error([job.document for job in jobs if job.document is not None], error) from None
@@ -88,6 +97,15 @@ def run_local(request: RunRequest, jobs: Sequence[RunJob]) -> int:
     hints = failure_hints([result.outcome for result in results]) if not request.next_steps else []
     code = print_results(request, results, folders, screen, *hints)
     return code if code == FAILED or len(results) == len(jobs) else CANCELLED
+
+
+def check_jobs(jobs: Sequence[RunJob], node: NodeSettings) -> None:
+    """Raise `InputError` for a job that the server would refuse, or that could never start on this machine."""
+    machine = this_machine()
+    gpus = {GPU_RESOURCES[vendor]: str(count) for vendor, count in Counter(machine.gpus).items()}
+    capacity = machine_capacity({**gpus, **node.capacity}, Path.cwd())
+    for job in jobs:
+        check_local_job(job.document or Document(job.body, {}), job.kind, capacity)
 
 
 class RunPlan(NamedTuple):
@@ -114,7 +132,12 @@ async def run_jobs(plan: RunPlan, screen: Screen, clock: Clock) -> list[JobResul
     """
     started = clock.monotonic()
     folder, jobs = with_common_folder(plan.jobs)
-    with run_folders(plan, jobs, screen, clock) as (state, artifacts, recorder), screen:
+    followers: list[Follower] = []
+    with (
+        run_folders(plan, jobs, screen, clock) as (state, artifacts, recorder),
+        screen,
+        show_stopped(followers),
+    ):
         node = msgspec.structs.replace(plan.node, artifacts=artifacts.pattern)
         settings = LocalSettings(folder=folder, logs=state, node=node)
         # Only the kinds of these jobs: each further kind costs start-up time.
@@ -124,9 +147,11 @@ async def run_jobs(plan: RunPlan, screen: Screen, clock: Clock) -> list[JobResul
         async with embedded_plane(settings, clock, operator) as plane:
             recorder.store = plane.store
             await publish_kubeconfig(state, plane.connection, [job.key() for job in jobs])
-            screen.show_ready(plane.url, clock.monotonic() - started)
+            seconds = clock.monotonic() - started
+            # Before anything is shown: it may refuse what the user wrote.
             await create_dependencies(plane.client, jobs)
-            followers = make_followers(plan, jobs, plane.client, state, clock, screen)
+            screen.show_ready(plane.url, seconds)
+            followers += make_followers(plan, jobs, plane.client, state, clock, screen)
             with stop_on_interrupt(followers, screen, state):
                 async with asyncio.timeout(plan.timeout), asyncio.TaskGroup() as group:
                     tasks = [
@@ -142,6 +167,18 @@ async def run_jobs(plan: RunPlan, screen: Screen, clock: Clock) -> list[JobResul
                     )
                     for outcome in outcomes
                 ]
+
+
+@contextmanager
+def show_stopped(followers: Sequence[Follower]) -> Iterator[None]:
+    """If the block is interrupted or times out, show at its end how the jobs were stopped."""
+    try:
+        yield
+    except BaseException as error:
+        if interruption_reason(error) != ABORTED:
+            for follower in followers:
+                follower.show_stopped()
+        raise
 
 
 async def _submit_and_follow(client: Client, job: RunJob, follower: Follower, screen: Screen) -> RunOutcome | None:

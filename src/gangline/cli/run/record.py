@@ -64,7 +64,7 @@ def record_run(recorder: RunRecorder, say: Callable[[str], object]) -> Iterator[
         # After a complete run, the only jobs that have not finished are those that were deleted.
         reason = DELETED
     except BaseException as error:
-        reason = _interruption_reason(error)
+        reason = interruption_reason(error)
         raise
     finally:
         try:
@@ -79,7 +79,8 @@ def _is_owned_by(body: JSON, owners: set[str]) -> bool:
     return metadata["uid"] in owners or any(reference.get("uid") in owners for reference in references)
 
 
-def _interruption_reason(error: BaseException) -> str:
+def interruption_reason(error: BaseException) -> str:
+    """Why a run ended before its jobs: it was interrupted, its time was over, or it broke off."""
     # A task group raises its errors as one exception group.
     timeouts = error.subgroup(TimeoutError) if isinstance(error, BaseExceptionGroup) else None
     if timeouts is not None or isinstance(error, TimeoutError):

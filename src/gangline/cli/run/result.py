@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from gangline.api.codec.codec import to_json
-from gangline.api.meta import JSON
+from gangline.api.meta import JSON, Key
 from gangline.base.invocation import own_command
 from gangline.base.log import LogFormat, configure_logging
 from gangline.cli.connect.server import archive_flags
@@ -123,8 +123,20 @@ def next_lines(commands: Sequence[str]) -> list[StyledLine]:
     return [(Span(label, "bold"), Span(command)) for label, command in zip(labels, commands, strict=False)]
 
 
+def stop_lines(jobs: Sequence[Key], folders: Mapping[str, RunFolder]) -> list[StyledLine]:
+    """What to look at after a run was stopped: its kept logs, and the commands that read its record."""
+    kept: list[StyledLine] = [
+        (Span(f"logs: {folders[job.name].folder}/", "dim"),) for job in jobs if job.name in folders
+    ]
+    return [*kept, *next_lines([line for job in jobs for line in _record_commands(job)])]
+
+
+def _record_commands(job: Key) -> list[str]:
+    words = f"{job.name} -n {job.namespace}" if job.namespace != "default" else job.name
+    return next_commands(f"why {words}", f"logs {words}")
+
+
 def failure_hints(outcomes: Sequence[RunOutcome]) -> list[StyledLine]:
     """For each failed job the commands that explain the failure."""
-    jobs = [outcome.job.metadata for outcome in outcomes if not outcome.succeeded]
-    arguments = [f"{job.name} -n {job.namespace}" if job.namespace != "default" else job.name for job in jobs]
-    return next_lines([line for words in arguments for line in next_commands(f"why {words}", f"logs {words}")])
+    jobs = [outcome.job.metadata.key for outcome in outcomes if not outcome.succeeded]
+    return next_lines([line for job in jobs for line in _record_commands(job)])

@@ -56,7 +56,7 @@ def test_the_examples_have_no_mistakes(file: Path) -> None:
     [
         ("replicas: 3", "replicas: three", 8, "spec.tfReplicaSpecs.Worker.replicas", "write:   replicas: 3"),
         ("replicas: 3", 'replicas: "3"', 8, "spec.tfReplicaSpecs.Worker.replicas", "write:   replicas: 3"),
-        ("replicas: 3", "replicas: -1", 8, "spec.tfReplicaSpecs.Worker.replicas", "greater than or equal to 1"),
+        ("replicas: 3", "replicas: -1", 8, "spec.tfReplicaSpecs.Worker.replicas", "is -1; write 1 or more"),
         ("restartPolicy: Never", "restartPolice: Never", 9, "spec.tfReplicaSpecs.Worker.restartPolice", "restartPolicy: Never"),
         ("restartPolicy: Never", "restartPolicy: Sometimes", 9, "spec.tfReplicaSpecs.Worker.restartPolicy", "ExitCode"),
         ("name: tensorflow", "name: main", 12, "spec.tfReplicaSpecs.Worker.template.spec.containers", "tensorflow"),

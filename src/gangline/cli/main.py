@@ -94,7 +94,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         code = cli.main(list(arguments), prog_name="gangline", standalone_mode=False, obj=tuple(arguments))
     except click.ClickException as error:
-        print_usage_error(error)
+        print_usage_error(error, arguments[0] if arguments and arguments[0] in COMMANDS else "")
         return ERROR
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED

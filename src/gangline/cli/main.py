@@ -73,11 +73,11 @@ def cli() -> None:
     r"""Run distributed training jobs (PyTorch, TensorFlow, JAX, MPI, XGBoost, Paddle) on this machine or a cluster.
 
     \b
-      gangline demo                                watch a job train, lose a worker and recover
-      gangline run --nproc 4 -- python train.py    your script as 4 processes, without any YAML
-      gangline run job.yaml                        a Kubeflow job file, on this machine
-      gangline get jobs                            the state of jobs, here or in a cluster
-      gangline why linear                          why the job "linear" waits or failed
+      gangline demo                               watch a job lose a worker and recover
+      gangline run --nproc 4 -- python train.py   your script as 4 processes
+      gangline run job.yaml                       a Kubeflow job file, on this machine
+      gangline get jobs                           the state of your jobs
+      gangline why linear                         why the job "linear" waits or failed
 
     Every command has examples: gangline COMMAND --help.
 

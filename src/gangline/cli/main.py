@@ -73,11 +73,11 @@ def cli() -> None:
     r"""Run distributed training jobs (PyTorch, TensorFlow, JAX, MPI, XGBoost, Paddle) on this machine or a cluster.
 
     \b
-      gangline demo                                watch a job train, lose a worker and recover
-      gangline run --nproc 4 -- python train.py    your script as 4 processes, without any YAML
-      gangline run job.yaml                        a Kubeflow job file, on this machine
-      gangline get jobs                            the state of jobs, here or in a cluster
-      gangline why linear                          why the job "linear" waits or failed
+      gangline demo                               watch a job lose a worker and recover
+      gangline run --nproc 4 -- python train.py   your script as 4 processes
+      gangline run job.yaml                       a Kubeflow job file, on this machine
+      gangline get jobs                           the state of your jobs
+      gangline why linear                         why the job "linear" waits or failed
 
     Every command has examples: gangline COMMAND --help.
 
@@ -94,7 +94,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         code = cli.main(list(arguments), prog_name="gangline", standalone_mode=False, obj=tuple(arguments))
     except click.ClickException as error:
-        print_usage_error(error)
+        print_usage_error(error, arguments[0] if arguments and arguments[0] in COMMANDS else "")
         return ERROR
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED

@@ -19,6 +19,7 @@ RAISED = {
     "cli/connect/archived_runs.py": "READ_ONLY_ERROR",
     "cli/connect/server.py": "START_SERVER_HINT",
     "cli/drill/run.py": "message",
+    "cli/flags/commands.py": "usage_error_text",
     "cli/get/query.py": "NO_JOB_KINDS",
     "cli/manifests/jobs.py": "_script_hint",
     "cli/resources/lookup.py": "no_such_job",

@@ -137,7 +137,7 @@ def crd(file: Path, described: bool, output: str) -> None:
 def kinds_in(file: Path) -> list[JobKind]:
     """The job kinds that a Python file defines, in its order. Executes the file. Raises `InputError`."""
     if not file.is_file():
-        raise InputError(f"{file}: no such file")
+        raise InputError(f"{file}: no such file; give the Python file that defines your JobKind")
     spec = importlib.util.spec_from_file_location(file.stem, file)
     if spec is None or spec.loader is None:
         raise InputError(f"{file}: not a Python file; give the one that defines your JobKind")

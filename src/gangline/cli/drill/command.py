@@ -145,7 +145,8 @@ def _drill_demo(request: FaultRequest, replica: str, hold: timedelta, timeout: t
         click.echo(f"no job is named; starting the demo job, {demo_job.display_name}", err=True)
         with cancel_on_interrupt(lambda: None):
             async with running_demo_job(demo_job, clock) as (client, job):
-                return await DrillRunner(client, clock, hold, timeout, as_json=as_json).run(job, request, replica)
+                runner = DrillRunner(client, clock, hold, timeout, as_json=as_json, explainable=False)
+                return await runner.run(job, request, replica)
 
     try:
         with single_error():

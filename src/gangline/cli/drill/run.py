@@ -47,8 +47,18 @@ def server_for_job(server: ServerOptions, job: str) -> ServerOptions:
 class DrillRunner:
     """Runs one drill: injects the fault, watches the job, and prints the outcome."""
 
-    def __init__(self, client: Client, clock: Clock, hold: timedelta, timeout: timedelta, *, as_json: bool) -> None:
-        self._client, self._clock, self._as_json = client, clock, as_json
+    def __init__(
+        self,
+        client: Client,
+        clock: Clock,
+        hold: timedelta,
+        timeout: timedelta,
+        *,
+        as_json: bool,
+        explainable: bool = True,
+    ) -> None:
+        """`explainable`: whether the job is still there after the drill, for `gangline why`."""
+        self._client, self._clock, self._as_json, self._explainable = client, clock, as_json, explainable
         self._hold, self._timeout = hold, timeout
         self._changed, self._plane_gone = asyncio.Event(), False
         # The answers of the nodes, by pod name.
@@ -181,7 +191,7 @@ class DrillRunner:
             click.echo(json.dumps(json_report(outcome), indent=2))
         else:
             click.echo(summary(outcome))
-        if code != SUCCEEDED:
+        if code != SUCCEEDED and self._explainable:
             click.echo(with_own_command(f"why: gangline why {job.key.name}"), err=True)
         return code
 

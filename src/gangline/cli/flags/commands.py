@@ -74,17 +74,41 @@ class LazyGroup(HelpLayout, click.Group):
                 formatter.write_dl([(name.ljust(width), rows[name]) for name in names])
 
 
-def print_usage_error(error: click.ClickException) -> None:
-    """Print what is wrong with a command line in one line that names the help; without any argument, the help itself."""
-    context = error.ctx if isinstance(error, click.UsageError) else None
+def print_usage_error(error: click.ClickException, command: str = "") -> None:
+    """Print what is wrong with a command line in one line that names the help; without any argument, the help itself.
+
+    `command`: the command that was given, for errors that do not know it.
+    """
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         error.show()
         return
     from gangline.base.invocation import own_command, with_own_command
 
-    text = with_own_command(" ".join(error.format_message().split()).rstrip("."))
-    path = context.command_path.replace("gangline", own_command(), 1) if context is not None else ""
-    click.echo(f"error: {text} (see {path} --help)" if path else f"error: {text}", err=True)
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    path = context.command_path if context is not None else " ".join(filter(None, ("gangline", command)))
+    see_help = f"(see {path.replace('gangline', own_command(), 1)} --help)"
+    click.echo(f"error: {with_own_command(usage_error_text(error))} {see_help}", err=True)
+
+
+_CLICK_PHRASES = (
+    (re.compile(r"is not a valid integer(?: range)?"), "is not a whole number"),
+    (re.compile(r"is not a valid float(?: range)?"), "is not a number"),
+    (re.compile(r"is not in the range (\d+)<=x<=(\d+)"), r"is not between \1 and \2"),
+    (re.compile(r"is not in the range x>=(\d+)"), r"is less than \1"),
+    (re.compile(r"is not in the range x>0(?:\.0)?"), "is not above 0"),
+)
+
+
+def usage_error_text(error: click.ClickException) -> str:
+    """What is wrong with a command line, in one line, with what to write where click does not say it."""
+    if isinstance(error, click.MissingParameter) and error.param is not None:
+        name = (error.param.metavar or error.param.name or "").rstrip(".").upper()
+        if name == "JOB":
+            return "which job? name one of those that gangline get jobs lists"
+    text = " ".join(error.format_message().split()).rstrip(".")
+    for pattern, phrase in _CLICK_PHRASES:
+        text = pattern.sub(phrase, text)
+    return text
 
 
 _PYTHON_WORD = re.compile(r"[^-].*\.py|(.*/)?python[0-9.]*|torchrun|mpirun")

@@ -128,8 +128,10 @@ def delete(
     Exit codes: 0 deleted; 1 an error, such as an object that does not exist.
     """
     flags = _delete_flags(params)
-    if bool(words) == bool(files):
-        raise InputError("say what to delete: a job, KIND/NAME, or -f FILE")
+    if words and files:
+        raise InputError(f"{words[0]} and -f {files[0]}: give names or files, not both; leave one of them out")
+    if not words and not files:
+        raise InputError("what is to be deleted? write gangline delete JOB, KIND/NAME, or -f FILE")
 
     async def work(client: Client, target: ServerTarget) -> int:
         if files:

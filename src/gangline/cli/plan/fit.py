@@ -73,7 +73,7 @@ class FitResult(msgspec.Struct, frozen=True, rename="camel"):
 def print_fit(names: Sequence[str], server: ServerOptions, *, recursive: bool, form: str) -> int:
     """Print whether each job, in a file or on the server, would fit; returns the exit code."""
     if form not in ("tree", "json"):
-        raise InputError(f"-o {form}: --fit prints text, or json")
+        raise InputError(f"-o {form}: --fit prints text or JSON; write -o json, or leave -o out")
     if not names:
         raise InputError("name a file, a folder, - for standard input, or a job on the server")
     files = [(name, _jobs_in_file(name, recursive=recursive)) for name in names]

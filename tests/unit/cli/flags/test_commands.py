@@ -84,7 +84,27 @@ def test_an_unknown_command_is_a_usage_error() -> None:
         (("runn",), "error: no such command: runn; did you mean run? (see gangline --help)"),
         (("sumbit", "x"), "error: no such command: sumbit; did you mean submit? (see gangline --help)"),
         (("frobnicate",), "error: no such command: frobnicate (see gangline --help)"),
-        (("logs",), "error: Missing argument 'JOB' (see gangline logs --help)"),
+        (
+            ("logs",),
+            "error: which job? name one of those that gangline get jobs lists (see gangline logs --help)",
+        ),
+        (
+            ("wait",),
+            "error: which job? name one of those that gangline get jobs lists (see gangline wait --help)",
+        ),
+        (("get", "--sort-by"), "error: Option '--sort-by' requires an argument (see gangline get --help)"),
+        (
+            ("simulate", "--nodes", "many"),
+            "error: Invalid value for '--nodes': 'many' is not a whole number (see gangline simulate --help)",
+        ),
+        (
+            ("simulate", "--nodes", "0"),
+            "error: Invalid value for '--nodes': 0 is not between 1 and 100000 (see gangline simulate --help)",
+        ),
+        (
+            ("simulate", "--jobs", "0"),
+            "error: Invalid value for '--jobs': 0 is less than 1 (see gangline simulate --help)",
+        ),
         (("new", "operatr"), "error: no such command: operatr; did you mean operator? (see gangline new --help)"),
     ],
 )

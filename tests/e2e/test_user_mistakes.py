@@ -95,8 +95,8 @@ def policy(name: str, lines: str, message: str, *, early: bool = True) -> Mistak
     return edit(
         name,
         "  pytorchReplicaSpecs:",
-        f"  runPolicy: {{{lines}}}\n  pytorchReplicaSpecs:",
-        rf"job\.yaml:6: spec\.runPolicy\.{message}",
+        f"  runPolicy:\n    {lines}\n  pytorchReplicaSpecs:",
+        rf"job\.yaml:7: spec\.runPolicy\.{message}",
         early=early,
     )
 
@@ -241,7 +241,12 @@ POLICIES = [
     policy("deadline with a unit", "activeDeadlineSeconds: 1h", 'activeDeadlineSeconds: expected int, got "1h"'),
     policy("time to live in words", "ttlSecondsAfterFinished: never", 'ttl.*: expected int, got "never"'),
     policy("suspend as text", "suspend: 'yes'", 'suspend: expected boolean, got "yes"'),
-    policy("less than no restarts", "backoffLimit: -1", "backoffLimit: .*greater than or equal to 0", early=False),
+    policy(
+        "less than no restarts",
+        "backoffLimit: -1",
+        "backoffLimit: .*(greater than or equal to 0|write 0 or more)",
+        early=False,
+    ),
     edit(
         "policy outside of runPolicy",
         "  pytorch",

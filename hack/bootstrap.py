@@ -354,8 +354,14 @@ def old_python_message(version: Sequence[int], executable: str) -> str:
     """For a Python that is too old."""
     oldest = ".".join(map(str, OLDEST_PYTHON))
     running = ".".join(map(str, version))
-    newer = next((f"python3.{minor}" for minor in range(14, 10, -1) if shutil.which(f"python3.{minor}")), "python3.11")
+    newer = next((name for name in map("python3.{}".format, range(14, 10, -1)) if runs(name)), "python3.11")
     return f"Python {oldest} or newer is needed, {executable} is {running}; write: make PYTHON={newer} ..."
+
+
+def runs(program: str) -> bool:
+    """Whether there is such a program and it starts. A version manager may have names of what is not installed."""
+    found = shutil.which(program)
+    return found is not None and subprocess.run([found, "-V"], stdout=subprocess.DEVNULL).returncode == 0
 
 
 def no_venv_message(executable: str, missing: Sequence[str]) -> str:
@@ -369,7 +375,9 @@ def no_venv_message(executable: str, missing: Sequence[str]) -> str:
 
 def os_error_message(error: OSError, venv: Path) -> str:
     """For a folder that cannot be written, a disk that is full."""
-    where = shown(Path(error.filename).absolute()) if error.filename else shown(venv)
+    # Where a folder is removed, names are relative to it.
+    named = Path(str(error.filename)) if error.filename else venv
+    where = shown(named if named.is_absolute() else venv)
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return (
             f"{where}: {error.strerror}; clone into a folder that you may write, or remove {shown(venv)} as its owner"

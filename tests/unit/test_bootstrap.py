@@ -1,6 +1,7 @@
 """`make install` in all the states that a folder can be in, with a uv that fetches nothing; and what it says."""
 
 import ast
+import errno
 import io
 import os
 import re
@@ -21,6 +22,7 @@ from hack.bootstrap import (  # noqa: E402
     explained,
     no_venv_message,
     old_python_message,
+    os_error_message,
 )
 
 UNFINISHED = "gangline-setup.unfinished"
@@ -185,6 +187,12 @@ def test_a_folder_that_cannot_be_written_is_one_line(clone: Clone) -> None:
     done = clone.install()
     assert (done.returncode, done.stderr.splitlines()[-1][:13]) == (1, "error: .venv:")
     assert "Traceback" not in done.stderr
+
+
+def test_an_environment_of_somebody_else_is_one_line(tmp_path: Path) -> None:
+    error = PermissionError(errno.EACCES, "Permission denied", "CACHEDIR.TAG")
+    line = os_error_message(error, tmp_path / ".venv")
+    assert line.startswith(f"{tmp_path}/.venv: Permission denied; clone into a folder that you may write")
 
 
 def test_what_a_person_set_for_python_does_not_lead_the_set_up_astray(clone: Clone) -> None:

@@ -121,6 +121,37 @@ def test_a_program_needs_no_file_and_no_main_guard(way: str, tmp_path: Path) -> 
     assert done.stderr == ""
 
 
+HELPERS = """
+import threading
+lock = threading.Lock()
+class Config:
+    rate = 3
+def rate():
+    with lock:
+        return Config.rate
+"""
+
+OWN_MODULES = """
+import gangline, helpers
+from helpers import Config
+def module(): return helpers.rate()
+def part(): return Config.rate + 1
+def inside():
+    import helpers
+    return helpers.rate() + 2
+with gangline.TrainingClient(local=True) as client:
+    print([gangline.train(function, client=client).result(timeout=60) for function in (module, part, inside)])
+"""
+
+
+def test_modules_beside_a_script_are_found_from_any_folder(tmp_path: Path) -> None:
+    (tmp_path / "helpers.py").write_text(HELPERS)
+    (tmp_path / "own.py").write_text(OWN_MODULES)
+    words = [sys.executable, str(tmp_path / "own.py")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=100, check=False, cwd="/")
+    assert (done.stdout, done.stderr) == ("[3, 4, 5]\n", "")
+
+
 def test_a_function_typed_into_a_repl_is_trained(tmp_path: Path) -> None:
     lines = ["import gangline", "def fit(): return base + 2", "", "base = 40"]
     lines += ["gangline.train(fit, local=True).result(timeout=60, show=False)", "exit()"]

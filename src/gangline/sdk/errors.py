@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from gangline.api.kubeflow.training import Failure
 from gangline.base.errors import GanglineError, InputError
 from gangline.base.tasks import unwrap_exception_group
-from gangline.frameworks.ranks import rank_of
+from gangline.frameworks.ranks import rank_of, ranks_per_replica
 from gangline.sdk.job import Job
 from gangline.sdk.outcome.python_errors import PythonError, job_error
 
@@ -24,7 +24,7 @@ class JobFailed(TrainingError):
     Attributes:
         job: the last state of the job.
         replica: the replica that failed first, such as `worker-1`; empty if it is unknown.
-        rank: its rank; None if the framework has none.
+        rank: its rank; None if the framework has none, or the replica several.
         exit_code: of its process; None if it never ran.
         error_type: the type of the exception, such as `ValueError`; empty if it was no Python exception.
         error_message: the message of the exception.
@@ -36,7 +36,7 @@ class JobFailed(TrainingError):
         self._failure = failure
         error = job_error(failure)
         self.job, self.replica, self.exit_code = job, failure.replica, failure.exit_code
-        self.rank = rank_of(job.kind, job.replicas, failure.replica) if failure.replica else None
+        self.rank = _rank(job, failure.replica)
         self.error_type, self.error_message, self.log = error.type, error.message, error.log
         super().__init__("\n".join(_failure_lines(job, failure, error, self._place)))
         if error.traceback:
@@ -53,6 +53,13 @@ class JobFailed(TrainingError):
     def _render_traceback_(self) -> list[str]:
         """What IPython shows: the failure in the replica, not the lines of the client that waited for it."""
         return [f"JobFailed: {self}", *getattr(self, "__notes__", ())]
+
+
+def _rank(job: Job, replica: str) -> int | None:
+    """The rank of a replica; None if it has several, or the framework decides."""
+    spec = job.to_dict()["spec"]
+    processes = ranks_per_replica(spec.get("elasticPolicy"), spec.get("nprocPerNode") or spec.get("slotsPerWorker"))
+    return rank_of(job.kind, job.replicas, replica) if processes == 1 else None
 
 
 def _failure_lines(job: Job, failure: Failure, error: PythonError, place: str) -> list[str]:

@@ -1,5 +1,6 @@
 """`gangline.train`: run a function or a folder as a distributed job."""
 
+import os
 import re
 import secrets
 import shutil
@@ -15,6 +16,7 @@ from gangline.api.kubeflow.kinds import JAXJOB, PADDLEJOB, PYTORCHJOB, TFJOB, XG
 from gangline.api.kubeflow.training import Failure, JobKind
 from gangline.frameworks.ranks import rank_of
 from gangline.sdk.build.bodies import env_entries
+from gangline.sdk.build.function_names import own_folders
 from gangline.sdk.build.function_source import FunctionProgram, display_name, function_program, program_command
 from gangline.sdk.build.jobs import Replica, build_job, replica_counts
 from gangline.sdk.build.pod_templates import escaped_word
@@ -293,7 +295,10 @@ def start_program(
     env, results = team.env, None
     if client.is_local():
         results = Path(tempfile.mkdtemp(prefix="gangline-results-"))
-        env = [*env_entries(env), {"name": RESULTS_VARIABLE, "value": str(results)}]
+        # There the replica can import what this process can.
+        path = os.pathsep.join(own_folders()).replace("$", "$$")
+        local = {RESULTS_VARIABLE: str(results), "GANGLINE_PATH": path}
+        env = [*env_entries(env), *env_entries(local)]
     elif program.is_pickled:
         _require_same_python(team.image, team.name)
     words = program_command(program.text, packages=packages)

@@ -50,6 +50,14 @@ def shown_file(file: str) -> str:
     return " ".join(named) if named else Path(file).name
 
 
+def own_folders() -> list[str]:
+    """The folders on Python's path that have modules of the user."""
+    installed = {str(folder) for folder in _installed_folders(tuple(sys.path))}
+    python = sysconfig.get_paths()["stdlib"]
+    entries = [str(Path(entry).absolute()) for entry in sys.path if entry and Path(entry).is_dir()]
+    return [entry for entry in dict.fromkeys(entries) if entry not in installed and not entry.startswith(python)]
+
+
 def own_modules() -> Iterator[ModuleType]:
     """The loaded modules of the user: files that are neither Python's own nor installed."""
     return (module for module in list(sys.modules.values()) if isinstance(module, ModuleType) and is_own_module(module))

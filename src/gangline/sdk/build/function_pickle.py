@@ -6,9 +6,9 @@ import inspect
 import linecache
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import CodeType, FunctionType, MethodType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
 import cloudpickle
@@ -36,7 +36,7 @@ def pickled_program(
 ) -> str:
     """A program that unpickles and calls the function. Raises `ValueError` that names what cannot be pickled."""
     try:
-        pickled = pickled_value((function, arguments, dict(keywords)))
+        pickled = pickled_value((function, arguments, dict(keywords)), getattr(function, "__module__", "") or "")
     except Exception as error:
         raise ValueError(_refusal(function, arguments, keywords, error)) from error
     code = _code_of(function)
@@ -62,10 +62,21 @@ def pickled_variables(values: Mapping[str, Any]) -> PickledValue:
         raise ValueError(str(error)) from error
 
 
-def pickled_value(value: Any) -> PickledValue:
-    """A pickle of any value. Raises what cloudpickle and the user's classes raise."""
-    with _own_modules_by_value():
-        content = cloudpickle.dumps(value)
+def pickled_value(value: Any, module: str = "__main__") -> PickledValue:
+    """A pickle of any value. Raises what cloudpickle and the user's classes raise.
+
+    Modules of the user are sent whole. If one other than `module` has something that cannot be sent, such as a lock, the
+    replica imports them: that works on this machine, and where the image has them.
+    """
+    try:
+        with _modules_by_value(list(own_modules())):
+            content = cloudpickle.dumps(value)
+    except Exception as error:  # noqa: BLE001 - picklers raise anything
+        try:
+            with _modules_by_value([each for each in own_modules() if each.__name__ == module]):
+                content = cloudpickle.dumps(value)
+        except Exception:  # noqa: BLE001
+            raise error from None
     return PickledValue(_packed(content), _cloudpickle_source(), f"{sys.version_info[0]}.{sys.version_info[1]}")
 
 
@@ -74,10 +85,10 @@ def type_name(value: Any) -> str:
 
 
 @contextmanager
-def _own_modules_by_value() -> Iterator[None]:
-    """Pickle functions of the user's own modules whole: the replica cannot import them."""
+def _modules_by_value(modules: Sequence[ModuleType]) -> Iterator[None]:
+    """Pickle functions and classes of these modules whole, not as names that the replica would import."""
     present = cloudpickle.list_registry_pickle_by_value()
-    added = [module for module in own_modules() if module.__name__ not in present and module.__name__ != "__main__"]
+    added = [module for module in modules if module.__name__ not in present and module.__name__ != "__main__"]
     for module in added:
         cloudpickle.register_pickle_by_value(module)
     try:

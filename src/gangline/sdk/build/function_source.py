@@ -30,8 +30,9 @@ if config["packages"]:
 launcher = config["launcher"]
 if launcher and not shutil.which(launcher[0]):
     sys.exit("gangline: " + launcher[0] + " is not installed here; add it to packages or to the image")
-if os.getcwd() != "/":
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH")]))
+paths = [os.getcwd() if os.getcwd() != "/" else "", os.environ.get("GANGLINE_PATH"), os.environ.get("PYTHONPATH")]
+if any(paths):
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
 if "RANK" in os.environ and not launcher:
     os.environ.setdefault("LOCAL_RANK", "0")
     os.environ.setdefault("LOCAL_WORLD_SIZE", "1")

@@ -151,3 +151,15 @@ def test_job_failed_without_an_exception_says_what_is_known() -> None:
     unknown = JobFailed(failed_job(job, None))
     assert str(unknown) == "JAXJob /fit failed. 1 Worker replica(s) failed."
     assert (unknown.replica, unknown.rank) == ("", None)
+
+
+def test_a_replica_of_several_ranks_has_no_rank_of_its_own() -> None:
+    failure = {"replica": "worker-0", "exitCode": 1, "log": PLAIN.splitlines()}
+    several = pytorch_job("fit", master=Replica("any"), worker=REPLICA, nprocPerNode="2")
+    assert JobFailed(failed_job(several, failure)).rank is None
+    auto = pytorch_job("fit", master=Replica("any"), worker=REPLICA, nprocPerNode="auto")
+    assert JobFailed(failed_job(auto, failure)).rank == 1
+    assert (
+        JobFailed(failed_job(pytorch_job("fit", worker=REPLICA, elasticPolicy={"minReplicas": 1}), failure)).rank
+        is None
+    )

@@ -157,7 +157,7 @@ def test_describe_and_events_tell_the_story(verb: Verb) -> None:
     assert "long" not in told
 
 
-def test_why_explains_the_failure(verb: Verb) -> None:
+def test_why_explains_the_failure(verb: Verb, place: Path) -> None:
     done = verb("why", "bad")
     assert done.code == 0
     assert "worker-1 ended with exit code 3" in done.out

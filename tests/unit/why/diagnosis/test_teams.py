@@ -341,6 +341,26 @@ def test_an_exception_is_named_with_the_line_of_the_users_program(
     assert report.next[0].startswith(f"look there: {place}")
 
 
+def test_the_rank_that_torch_writes_before_its_lines_is_not_part_of_the_place() -> None:
+    lines = (TRACEBACK, '  File "/w/train.py", line 4, in <module>', "ValueError: loss is nan")
+    failed = failed_replica(0, 1, *(f"[rank0]: {line}" for line in lines))
+    report = diagnose(make_snapshot(make_job_facts("Failed", failed_condition()), failed))
+    assert report.cause.endswith("stopped with ValueError: loss is nan")
+    assert report.next[0] == 'look there: File "/w/train.py", line 4, in <module>'
+
+
+def test_an_exception_that_says_only_that_the_others_did_not_come_is_a_rendezvous() -> None:
+    lines = (
+        TRACEBACK,
+        '  File "/w/train.py", line 4',
+        "torch.distributed.DistStoreError: wait timeout after 5000ms, keys: /0",
+    )
+    case = make_snapshot(
+        make_job_facts("Failed", failed_condition()), failed_replica(0, 1, *lines), make_replica_facts(1)
+    )
+    assert causes(diagnose(case)) == [("rendezvous-timeout", ("worker-0",))]
+
+
 # Scripts, which have no file
 
 

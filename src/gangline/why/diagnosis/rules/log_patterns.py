@@ -115,6 +115,12 @@ _NO_ROUTE = re.compile(
     r"|no usable (?:listening )?interface|unable to find address for: \S+",
     _FLAGS,
 )
+_TEAM_TIMEOUT = re.compile(
+    r"dist(?:store|network|backend)error.*tim(?:e|ed) ?out|rendezvous\w*timeout|wait timeout after|barrier timed out"
+    r"|collective.*time(?:d )?out",
+    _FLAGS,
+)
+"""An exception that says no more than that the others did not come in time."""
 _RANKS_JOINED = re.compile(
     r"\b\d+/(?P<size>\d+) (?:clients|workers|ranks|processes|tasks) (?:joined|connected)", _FLAGS
 )
@@ -203,7 +209,11 @@ def peer_left(scene: RuleInput) -> Iterator[RuleMatch]:
 
 def _blames_other_replica(scene: RuleInput, end: ReplicaFailure) -> bool:
     """Whether the failure blames a peer. A job with one replica has no peers."""
-    return end.blames_peer and (scene.snapshot.job.desired_total or len(scene.snapshot.replicas)) > 1
+    return end.blames_peer and _has_peers(scene)
+
+
+def _has_peers(scene: RuleInput) -> bool:
+    return (scene.snapshot.job.desired_total or len(scene.snapshot.replicas)) > 1
 
 
 def _blames_peer(line: str) -> bool:
@@ -214,7 +224,7 @@ def unreachable_peer(scene: RuleInput) -> Iterator[RuleMatch]:
     """The network has no way to the peer: often the wrong interface was chosen, or a firewall is in between."""
     for index, end, replica in primary_failures(scene):
         line, found = _last_match(_NO_ROUTE, end)
-        if found is None or (scene.snapshot.job.desired_total or len(scene.snapshot.replicas)) < 2:
+        if found is None or not _has_peers(scene):
             continue
         match = _peer_match(scene, index, end, line, {"what": found[0]})
         chosen = _variables(replica, end.container).get("NCCL_SOCKET_IFNAME", "")
@@ -343,7 +353,8 @@ def python_exception(scene: RuleInput) -> Iterator[RuleMatch]:
         if _blames_other_replica(scene, end) or not any(TRACEBACK_HEADER in line for line in end.last_output):
             continue
         exception = _exception_line(end.last_output)
-        if exception is not None:
+        is_team_timeout = exception is not None and _TEAM_TIMEOUT.search(exception[0]) and _has_peers(scene)
+        if exception is not None and not is_team_timeout:
             frames = [line.strip(" |+") for line in end.last_output if line.strip(" |+").startswith("File ")]
             own_frames = [frame for frame in frames if not _LIBRARY_FRAME.search(frame)]
             frame = next(reversed(own_frames or frames), "")
@@ -440,10 +451,12 @@ LOG_RULES = (
         log_pattern(
             r"no cuda-capable device|found no nvidia driver|cuda driver version is insufficient|no kernel image is available"
             r"|no cuda gpus are available|CUDA_ERROR_NO_DEVICE|libcuda\.so\S*: cannot open"
+            r"|requires at least one cuda device|supported with GPUs, no GPUs found|torch not compiled with cuda enabled"
         ),
         "{who} finds no GPU that it can use.",
         (
             "ask for one: {path}.resources.limits[nvidia.com/gpu]: 1, and use an image for the node's driver",
+            "where there is none, use the CPU; of torch.distributed the backend gloo, not nccl",
             "{again}",
         ),
     ),
@@ -560,6 +573,7 @@ LOG_RULES = (
         "{who} waits for {size} ranks ({source}), and the job has {expected} ({replicas}).",
         (
             "leave WORLD_SIZE, RANK and --nnodes to the job: remove them from {path}.env and {path}.args, or make it {size} replicas",
+            "do not set WORLD_SIZE or RANK in the program of the {script}, or run {size} processes",
             "{again}",
         ),
     ),
@@ -582,6 +596,19 @@ LOG_RULES = (
         (
             "does its service exist? kubectl get services -n {namespace}",
             "a peer that starts later is found by trying again: let the program retry",
+            "{again}",
+        ),
+    ),
+    DiagnosisRule(
+        "collective-mismatch",
+        "log: the ranks call different collectives, or with tensors of different sizes",
+        log_pattern(
+            r"(?P<what>[^.\]]*(?:size doesn't match expected size|mismatch between collectives|collective mismatch"
+            r"|mismatched collective)[^.]*)"
+        ),
+        "{who} called another collective than its peers, or with a tensor of another size: {what}.",
+        (
+            "let all ranks call the same collectives in the same order; TORCH_DISTRIBUTED_DEBUG=DETAIL shows which differ",
             "{again}",
         ),
     ),

@@ -157,12 +157,12 @@ def test_describe_and_events_tell_the_story(verb: Verb) -> None:
     assert "long" not in told
 
 
-def test_why_explains_the_failure(verb: Verb) -> None:
+def test_why_explains_the_failure(verb: Verb, place: Path) -> None:
     done = verb("why", "bad")
     assert done.code == 0
     assert "worker-1 ended with exit code 3" in done.out
     assert "no such data" in done.out
-    assert "gangline run FILE" in done.out
+    assert f"gangline run {place / 'bad.yaml'}" in done.out
 
 
 def test_why_finds_nothing_wrong_with_a_job_that_ran_when_it_was_stopped(verb: Verb) -> None:

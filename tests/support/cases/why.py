@@ -654,6 +654,20 @@ RECORDED_SNAPSHOTS: dict[str, tuple[JobSnapshot, str]] = {
         ),
         "index out of bounds: the len is 3 but the index is 7",
     ),
+    "collective-mismatch": (
+        make_snapshot(
+            make_job_facts("Failed", failed_condition()),
+            failed_replica(
+                0,
+                134,
+                "terminate called after throwing an instance of 'gloo::EnforceNotMet'",
+                "  what():  [enforce fail at gloo/transport/tcp/pair.cc:464] op.preamble.length <= op.nbytes. 8 vs 4. "
+                "Received data size doesn't match expected size. Is there a distributed collective mismatch in your code?",
+            ),
+            make_replica_facts(1),
+        ),
+        "called another collective than its peers",
+    ),
     "peer-left": (
         make_snapshot(
             make_job_facts("Failed", failed_condition()),

@@ -22,6 +22,8 @@ CLOCK_TOLERANCE = timedelta(seconds=2)
 _CONSEQUENCE_WINDOW = timedelta(seconds=5)
 """A replica that fails this soon after a peer was killed from outside failed because of that, whatever its log says."""
 _EXCEPTION_NAME = re.compile(r"[\w.]*(?:Error|Exception|Interrupt|Exit|NotFound|Timeout)\b")
+_RANK_PREFIX = re.compile(r"^\[rank\d+\]: ?")
+"""torch writes it before every line of a traceback."""
 _PROBE_FAILED = re.compile(r"(?:liveness|startup) probe failed", re.IGNORECASE)
 _EXITED_EVENT = re.compile(r"Pod: (?P<pod>\S+) exited with code (?P<code>\d+)")
 
@@ -61,7 +63,7 @@ class ReplicaFailure(msgspec.Struct, frozen=True):
         """
         start = last_traceback_index(self.log)
         last = self.log[-LAST_OUTPUT_LINES:] if start is None else self.log[start:]
-        return (*last, *self.message.splitlines())
+        return (*(_RANK_PREFIX.sub("", line) for line in last), *self.message.splitlines())
 
     @property
     def blames_peer(self) -> bool:

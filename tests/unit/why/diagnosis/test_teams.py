@@ -198,6 +198,7 @@ def test_a_straggler_of_two_is_found() -> None:
     report = diagnose(case)
     assert causes(report) == [("straggler", ("worker-1",))]
     assert "slower than its peer" in report.cause
+    assert report.next == ("look at what it does: gangline logs bert --replica worker/1 -n team-a",), "it is one node"
 
 
 def test_a_slow_master_is_found_among_its_workers() -> None:
@@ -271,6 +272,7 @@ GO = (
     "exit status 2",
 )
 CPP = ("terminate called after throwing an instance of 'std::runtime_error'", "  what():  no more shards")
+JAVASCRIPT = ("/w/m.js:1", "throw new Error('no gpu')", "", "Error: no gpu", "    at Object.<anonymous> (/w/m.js:1:7)")
 JAVA = (
     'Exception in thread "main" java.lang.NullPointerException: model is null',
     "\tat org.example.Train.main(Train.java:12)",
@@ -283,8 +285,10 @@ JAVA = (
         (RUST_OLD, "called `Option::unwrap()` on a `None` value", "src/main.rs:12:9"),
         (GO, "runtime error: index out of range [5] with length 3", "/src/train/main.go:9"),
         (CPP, "no more shards", ""),
-        (JAVA, "java.lang.NullPointerException: model is null", "org.example.Train.main(Train.java:12"),
+        (JAVA, "java.lang.NullPointerException: model is null", "Train.java:12"),
         (("train: train.c:7: main: Assertion `x > 0' failed.",), "train.c:7: main: Assertion `x > 0' failed.", ""),
+        (JAVASCRIPT, "an uncaught exception: Error: no gpu", "/w/m.js:1:7"),
+        (("cannot open data at m.pl line 1.",), "an error: cannot open data", "m.pl line 1"),
         (("fatal error: all goroutines are asleep - deadlock!",), "all goroutines are asleep", ""),
     ],
 )
@@ -294,6 +298,117 @@ def test_a_panic_is_quoted_with_its_place(lines: tuple[str, ...], what: str, fra
     assert causes(report) == [("panic", ("worker-0",))]
     assert what in report.cause
     assert any(frame in step for step in report.next if step.startswith("look there")) == bool(frame)
+
+
+# Exceptions of Python
+
+TRACEBACK = "Traceback (most recent call last):"
+GROUP = (
+    "  + Exception Group Traceback (most recent call last):",
+    '  |   File "/w/train.py", line 1, in <module>',
+    "  | ExceptionGroup: several (2 sub-exceptions)",
+    "  +-+---------------- 1 ----------------",
+    "    | ValueError: a",
+    "    +------------------------------------",
+)
+LIBRARY = (
+    TRACEBACK,
+    '  File "/w/train.py", line 7, in <module>',
+    '  File "/usr/lib/python3.11/json/decoder.py", line 353, in raw_decode',
+    "json.decoder.JSONDecodeError: Expecting value",
+)
+
+
+@pytest.mark.parametrize(
+    ("lines", "error", "place"),
+    [
+        (GROUP, "ExceptionGroup: several (2 sub-exceptions)", 'File "/w/train.py", line 1'),
+        (
+            (TRACEBACK, '  File "/w/a.py", line 2, in <module>', "Boom: no luck"),
+            "Boom: no luck",
+            'File "/w/a.py", line 2',
+        ),
+        (LIBRARY, "json.decoder.JSONDecodeError: Expecting value", 'File "/w/train.py", line 7'),
+    ],
+)
+def test_an_exception_is_named_with_the_line_of_the_users_program(
+    lines: tuple[str, ...], error: str, place: str
+) -> None:
+    case = make_snapshot(make_job_facts("Failed", failed_condition()), failed_replica(0, 1, "step 1", *lines))
+    report = diagnose(case)
+    assert causes(report) == [("python-exception", ("worker-0",))]
+    assert report.cause.endswith(f"stopped with {error}")
+    assert report.next[0].startswith(f"look there: {place}")
+
+
+def test_the_rank_that_torch_writes_before_its_lines_is_not_part_of_the_place() -> None:
+    lines = (TRACEBACK, '  File "/w/train.py", line 4, in <module>', "ValueError: loss is nan")
+    failed = failed_replica(0, 1, *(f"[rank0]: {line}" for line in lines))
+    report = diagnose(make_snapshot(make_job_facts("Failed", failed_condition()), failed))
+    assert report.cause.endswith("stopped with ValueError: loss is nan")
+    assert report.next[0] == 'look there: File "/w/train.py", line 4, in <module>'
+
+
+def test_an_exception_that_says_only_that_the_others_did_not_come_is_a_rendezvous() -> None:
+    lines = (
+        TRACEBACK,
+        '  File "/w/train.py", line 4',
+        "torch.distributed.DistStoreError: wait timeout after 5000ms, keys: /0",
+    )
+    case = make_snapshot(
+        make_job_facts("Failed", failed_condition()), failed_replica(0, 1, *lines), make_replica_facts(1)
+    )
+    assert causes(diagnose(case)) == [("rendezvous-timeout", ("worker-0",))]
+
+
+# Scripts, which have no file
+
+
+def of_script(replica: ReplicaFacts) -> ReplicaFacts:
+    """The replica of a job that `gangline run` made from a command."""
+    container = msgspec.structs.replace(replica.pod.spec.containers[0], image="local")
+    spec = msgspec.structs.replace(replica.pod.spec, containers=(container,))
+    return msgspec.structs.replace(replica, pod=msgspec.structs.replace(replica.pod, spec=spec))
+
+
+def of_run(replica: ReplicaFacts, flags: str = "") -> Diagnosis:
+    command = f"cd /w && gangline run --nproc 2{flags} -- python train.py"
+    job = make_job_facts("Failed", failed_condition(), run_ended_at=minutes_ago(0), run_command=command)
+    return diagnose(make_snapshot(job, of_script(replica)))
+
+
+def test_a_script_without_memory_is_run_with_a_larger_limit() -> None:
+    failed = failed_replica(0, 137, reason="OOMKilled", limits={"memory": "128Mi"})
+    report = of_run(failed, " --limit memory=128Mi")
+    expected = "cd /w && gangline run --nproc 2 --limit memory=192Mi -- python train.py"
+    assert f"raise its limit, or lower the batch size: {expected}" in report.next
+
+
+def test_a_file_that_a_script_misses_belongs_into_its_folder() -> None:
+    report = of_run(failed_replica(0, 1, "FileNotFoundError: [Errno 2] No such file or directory: 'data.csv'"))
+    assert report.next[0] == "the command runs in /w: create the file, or correct the path"
+
+
+@pytest.mark.parametrize(
+    ("message", "step"),
+    [
+        ("exec: ./run.sh: Permission denied", "make it executable: chmod +x ./run.sh"),
+        ('exec: "trainer": executable file not found in $PATH', "is it installed? which trainer"),
+    ],
+)
+def test_a_program_of_a_script_that_cannot_be_started_is_looked_for(message: str, step: str) -> None:
+    assert of_run(failed_replica(0, 128, reason="StartError", message=message)).next[0] == step
+
+
+def test_a_script_is_never_told_to_change_a_spec() -> None:
+    for line in ("PermissionError: [Errno 13] Permission denied: '/x'", "prog: error: argument --lr: invalid"):
+        assert not any("spec." in step for step in of_run(failed_replica(0, 1, line)).next)
+
+
+def test_an_empty_log_is_not_to_be_looked_at() -> None:
+    report = diagnose(make_snapshot(make_job_facts("Failed", failed_condition()), failed_replica(0, 134)))
+    assert "its log is empty" in report.evidence
+    assert not any("gangline logs" in step for step in report.next)
 
 
 # What is left of deleted pods

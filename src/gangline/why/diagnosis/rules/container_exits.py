@@ -9,7 +9,7 @@ from gangline.jobs.plan.restarts import PORT_CLASH
 from gangline.why.diagnosis.case import JobSnapshot, ReplicaFacts
 from gangline.why.diagnosis.failures import SIGKILL_EXIT_CODE, ReplicaFailure
 from gangline.why.diagnosis.report import DiagnosisRule, RuleInput, RuleMatch
-from gangline.why.diagnosis.rules.evidence import failure_match, primary_failures
+from gangline.why.diagnosis.rules.evidence import failure_match, is_script, primary_failures, run_command_with_limit
 from gangline.why.diagnosis.wording import (
     duration_phrase,
     exit_code_meaning,
@@ -49,6 +49,9 @@ def out_of_memory(scene: RuleInput) -> Iterator[RuleMatch]:
             values = {"unlimited": "resources.requests.memory"}
         if replica is not None and replica.memory is not None:
             evidence.append(f"it uses {quantity_text(replica.memory)} now")
+        if limit and is_script(replica, end.container):
+            command = run_command_with_limit(scene.snapshot.job, "memory", values["more"])
+            values |= {"larger": command} if command else {}
         yield failure_match(scene, index, evidence, values)
 
 
@@ -296,6 +299,7 @@ TERMINATION_RULES = (
         "{who} was killed for using too much memory (OOMKilled){often}.",
         (
             "raise {path}.resources.limits.memory (try {more}), or lower the batch size",
+            "raise its limit, or lower the batch size: {larger}",
             "write {path}.{unlimited} and a limit, so that the scheduler finds a node with room",
             "{again}",
         ),

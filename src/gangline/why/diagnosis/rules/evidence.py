@@ -1,5 +1,6 @@
 """What several rules share: evidence of a container's end, and the command to type after a change."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from gangline.why.diagnosis.case import JobFacts, JobSnapshot, ReplicaFacts
@@ -51,7 +52,9 @@ def failure_values(case: JobSnapshot, end: ReplicaFailure, replica: ReplicaFacts
         "often": f", {count_phrase(end.restarts, 'restart')} so far" if end.in_backoff and end.restarts else "",
         "where": f" in init container {end.container}" if end.is_init else "",
     }
-    if replica is not None:
+    if is_script(replica, end.container):
+        values |= _script_values(case.job)
+    elif replica is not None:
         values["path"] = replica.container_path(end.container)
         values["template"] = replica.template_path
     elif case.job.is_training_job and end.replica:
@@ -62,9 +65,25 @@ def failure_values(case: JobSnapshot, end: ReplicaFailure, replica: ReplicaFacts
     values["again"] = retry_hint(case.job, end.replica)
     if end.from_record:
         values["keep"] = f"its pod is gone, and the rest of its log; to keep both: {_keep_fields(case.job)}"
-    else:
+    elif any(line.strip() for line in end.log):
         values["logs"] = logs_command(case.job, end.replica, end.pod, previous=end.in_backoff)
     return values
+
+
+LOCAL_IMAGE = "local"
+"""The image of a job that `gangline run` made from a command: it runs with the programs of this machine."""
+
+
+def is_script(replica: ReplicaFacts | None, container: str) -> bool:
+    """Whether the job was made from a command: there is no file of it that could be changed."""
+    found = replica.container(container) if replica is not None else None
+    return found is not None and found.image == LOCAL_IMAGE
+
+
+def _script_values(job: JobFacts) -> dict[str, str]:
+    """The folder in which the processes of a script start, if it is known."""
+    folder = job.run_command.partition(" && ")[0].removeprefix("cd ") if job.run_command else ""
+    return {"script": "command", **({"folder": folder} if folder else {})}
 
 
 def _keep_fields(job: JobFacts) -> str:
@@ -98,6 +117,12 @@ def run_command_with(job: JobFacts, flag: str) -> str:
         return f"gangline up --detach {flag}"
     head, separator, command = job.run_command.partition(" -- ")
     return f"{head} {flag}{separator}{command}"
+
+
+def run_command_with_limit(job: JobFacts, resource: str, amount: str) -> str:
+    """The command of a run with another limit; empty if it has none."""
+    command, count = re.subn(rf"(--limit[ =]){resource}=\S+", rf"\g<1>{resource}={amount}", job.run_command)
+    return command if count else ""
 
 
 def logs_command(job: JobFacts, replica: str, pod: str = "", *, previous: bool = False) -> str:

@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -13,6 +13,7 @@ from gangline.why.diagnosis.report import DiagnosisRule, RuleInput, RuleMatch
 from gangline.why.diagnosis.rules.evidence import (
     events_command,
     failure_match,
+    is_script,
     logs_command,
     primary_failures,
     quoted_line,
@@ -22,8 +23,6 @@ from gangline.why.diagnosis.rules.no_progress import finished_peers, is_stuck, r
 from gangline.why.diagnosis.wording import count_phrase, name_list
 
 _FLAGS = re.IGNORECASE
-LOCAL_IMAGE = "local"
-"""The image of a job that `gangline run` made from a command: it runs with the programs of this machine."""
 
 
 def log_pattern(
@@ -90,8 +89,7 @@ def _install_command(_: JobSnapshot, replica: ReplicaFacts | None, end: ReplicaF
     """How to install the module into the Python of this machine that the pod runs with."""
     command = replica.commands.get(end.container, ()) if replica is not None else ()
     module = next((found["module"] for found in map(_MISSING_MODULE.search, reversed(end.last_output)) if found), "")
-    container = replica.container(end.container) if replica is not None else None
-    if not module or container is None or container.image != LOCAL_IMAGE or not command:
+    if not module or not command or not is_script(replica, end.container):
         return {}
     python = command[0] if "python" in command[0].rpartition("/")[2] else "python"
     return {"install": f"install it: {shlex.quote(python)} -m pip install {PACKAGES.get(module, module)}"}
@@ -117,6 +115,12 @@ _NO_ROUTE = re.compile(
     r"|no usable (?:listening )?interface|unable to find address for: \S+",
     _FLAGS,
 )
+_TEAM_TIMEOUT = re.compile(
+    r"dist(?:store|network|backend)error.*tim(?:e|ed) ?out|rendezvous\w*timeout|wait timeout after|barrier timed out"
+    r"|collective.*time(?:d )?out",
+    _FLAGS,
+)
+"""An exception that says no more than that the others did not come in time."""
 _RANKS_JOINED = re.compile(
     r"\b\d+/(?P<size>\d+) (?:clients|workers|ranks|processes|tasks) (?:joined|connected)", _FLAGS
 )
@@ -205,7 +209,11 @@ def peer_left(scene: RuleInput) -> Iterator[RuleMatch]:
 
 def _blames_other_replica(scene: RuleInput, end: ReplicaFailure) -> bool:
     """Whether the failure blames a peer. A job with one replica has no peers."""
-    return end.blames_peer and (scene.snapshot.job.desired_total or len(scene.snapshot.replicas)) > 1
+    return end.blames_peer and _has_peers(scene)
+
+
+def _has_peers(scene: RuleInput) -> bool:
+    return (scene.snapshot.job.desired_total or len(scene.snapshot.replicas)) > 1
 
 
 def _blames_peer(line: str) -> bool:
@@ -216,7 +224,7 @@ def unreachable_peer(scene: RuleInput) -> Iterator[RuleMatch]:
     """The network has no way to the peer: often the wrong interface was chosen, or a firewall is in between."""
     for index, end, replica in primary_failures(scene):
         line, found = _last_match(_NO_ROUTE, end)
-        if found is None or (scene.snapshot.job.desired_total or len(scene.snapshot.replicas)) < 2:
+        if found is None or not _has_peers(scene):
             continue
         match = _peer_match(scene, index, end, line, {"what": found[0]})
         chosen = _variables(replica, end.container).get("NCCL_SOCKET_IFNAME", "")
@@ -280,57 +288,97 @@ def replicas_text(case: JobSnapshot) -> str:
 
 # Other languages
 
-_PANIC = re.compile(
-    r"^thread '.*' (?:\(\d+\) )?panicked at (?P<frame>\S+?):?$|^thread '.*' panicked at '(?P<what>.*)', (?P<frame2>\S+)$"
-    r"|^panic: (?P<what2>.+)|^fatal error: (?P<what3>.+)"
-    r"|^terminate called (?P<what4>.+)|^Exception in thread \"[^\"]*\" (?P<what5>.+)"
-    r"|(?P<what6>.*: Assertion [`'].+' failed\.)|^ERROR: LoadError: (?P<what7>.+)|^Error in (?P<what8>.+)"
+_PANICS = (
+    ("a panic", re.compile(r"^thread '.*' (?:\(\d+\) )?panicked at (?P<frame>[^'\s]+?):?$")),
+    ("a panic", re.compile(r"^thread '.*' panicked at '(?P<what>.*)', (?P<frame>\S+)$")),
+    ("a panic", re.compile(r"^(?:panic|fatal error): (?P<what>.+)")),
+    ("an uncaught exception", re.compile(r"^terminate called (?P<what>.+)")),
+    ("an uncaught exception", re.compile(r'^Exception in thread "[^"]*" (?P<what>.+)')),
+    ("a failed assertion", re.compile(r"(?P<what>.*: Assertion [`'].+' failed\.)")),
+    ("an error", re.compile(r"^(?:ERROR: LoadError: |Error in )(?P<what>.+)")),
+    ("an error", re.compile(r"^(?P<what>.+) at (?P<frame>\S+\.p[lm] line \d+)\.$")),
 )
+"""What Rust (new and old), Go, C++, Java, C, Julia and R, and Perl write when they give up."""
+_JAVASCRIPT_ERROR = re.compile(r"^(?:Uncaught )?(?P<what>\w*Error: .+)")
 _CPP_WHAT = re.compile(r"^\s*what\(\):\s*(?P<what>.+)")
-_FRAME = re.compile(r"^\s+(?:at )?(?P<frame>\S*\.(?:go|rs|java|cc|cpp|jl|kt|scala):\d+)")
+_FRAME = re.compile(
+    r"^\s+(?:at )?(?:.*\()?(?P<frame>[^\s()]*\.(?:go|rs|java|cc|cpp|jl|kt|scala|js|mjs|ts):\d+(?::\d+)?)"
+)
 
 
 def panic(scene: RuleInput) -> Iterator[RuleMatch]:
     """A program of another language ended with its own kind of error."""
     for index, end, _ in primary_failures(scene):
-        lines = [line.rstrip() for line in end.last_output]
-        at = next((number for number in range(len(lines) - 1, -1, -1) if _PANIC.search(lines[number])), None)
-        match = _PANIC.search(lines[at]) if at is not None else None
-        if at is None or match is None or _blames_other_replica(scene, end):
+        if _blames_other_replica(scene, end) or any(TRACEBACK_HEADER in line for line in end.last_output):
             continue
-        after = lines[at + 1 :]
-        groups = {name.rstrip("2345678"): text for name, text in match.groupdict().items() if text}
-        explained = next((found["what"] for found in map(_CPP_WHAT.match, after) if found is not None), "")
-        frame = groups.get("frame") or next((found["frame"] for found in map(_FRAME.match, after) if found), "")
-        # Rust writes the message into the next line.
-        what = explained or groups.get("what") or next((line.strip() for line in after if line.strip()), lines[at])
-        values = {"what": what, **({"frame": frame.rstrip(":")} if frame else {})}
-        yield failure_match(scene, index, (), values)
+        lines = [line.rstrip() for line in end.last_output]
+        for number in range(len(lines) - 1, -1, -1):
+            values = _panic_values(lines[number], lines[number + 1 :])
+            if values:
+                said = (lines[number], *(line for line in lines[number + 1 : number + 2] if line.strip()))
+                quotes = (quoted_line(end.replica, line) for line in said)
+                yield failure_match(scene, index, ("it said:", *quotes), values, log=False, brief=True)
+                break
+
+
+def _panic_values(line: str, after: Sequence[str]) -> dict[str, str]:
+    """What a line of a panic says, with the lines after it; empty if it is no such line."""
+    found = next(((sort, match) for sort, pattern in _PANICS if (match := pattern.search(line))), None)
+    if found is None:
+        match = _JAVASCRIPT_ERROR.search(line)
+        if match is None or not any(one.startswith("    at ") for one in after[:1]):
+            return {}
+        found = ("an uncaught exception", match)
+    sort, match = found
+    groups = {name: text for name, text in match.groupdict().items() if text}
+    explained = next((one["what"] for one in map(_CPP_WHAT.match, after) if one is not None), "")
+    frame = groups.get("frame") or next((one["frame"] for one in map(_FRAME.match, after) if one), "")
+    # Rust writes the message into the next line.
+    what = explained or groups.get("what") or next((one.strip() for one in after if one.strip()), line)
+    return {"sort": sort, "what": what, **({"frame": frame.rstrip(":")} if frame else {})}
 
 
 # Python
 
-_EXCEPTION = re.compile(
-    r"^(?:\[[^\]]*\]:?\s*)?(?P<error>(?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit|NotFound|Timeout))\b(?:: (?P<what>.*))?$"
+_EXCEPTION = re.compile(r"^(?:\[[^\]]*\]:?\s*)?(?P<error>[A-Za-z_][\w.]*)(?:: (?P<what>.*))?$")
+_NAMED_EXCEPTION = re.compile(
+    r"^(?:\[[^\]]*\]:?\s*)?(?P<error>(?:\w+\.)*\w*(?:Error|Exception|ExceptionGroup|Interrupt|Exit|NotFound|Timeout))\b"
+    r"(?:: (?P<what>.*))?$"
 )
+_LIBRARY_FRAME = re.compile(r"<frozen |site-packages|dist-packages|/lib/python\d")
 
 
 def python_exception(scene: RuleInput) -> Iterator[RuleMatch]:
     for index, end, _ in primary_failures(scene):
         if _blames_other_replica(scene, end) or not any(TRACEBACK_HEADER in line for line in end.last_output):
             continue
-        exception_line = next(
-            (match for match in map(_EXCEPTION.match, (line.strip() for line in reversed(end.last_output))) if match),
-            None,
-        )
-        if exception_line is not None:
-            frame = next((line.strip() for line in reversed(end.last_output) if line.strip().startswith("File ")), "")
-            values = {
-                "error": exception_line["error"],
-                "what": f": {exception_line['what']}" if exception_line["what"] else "",
-            }
+        exception = _exception_line(end.last_output)
+        is_team_timeout = exception is not None and _TEAM_TIMEOUT.search(exception[0]) and _has_peers(scene)
+        if exception is not None and not is_team_timeout:
+            frames = [line.strip(" |+") for line in end.last_output if line.strip(" |+").startswith("File ")]
+            own_frames = [frame for frame in frames if not _LIBRARY_FRAME.search(frame)]
+            frame = next(reversed(own_frames or frames), "")
+            values = {"error": exception["error"], "what": f": {exception['what']}" if exception["what"] else ""}
             values |= {"frame": frame} if frame else {}
             yield failure_match(scene, index, (), values)
+
+
+def _exception_line(output: Sequence[str]) -> re.Match[str] | None:
+    """The last line that names an exception, else the first one that is not indented after the last frame.
+
+    Of a group of exceptions, the line of the group: it comes before those of its members.
+    """
+    lines = [line.rstrip() for line in output]
+    group = next((match for match in (_NAMED_EXCEPTION.match(line.lstrip(" |+")) for line in lines) if match), None)
+    if group is not None and group["error"].endswith("ExceptionGroup"):
+        return group
+    named = (_NAMED_EXCEPTION.match(line.strip()) for line in reversed(lines))
+    found = next((match for match in named if match is not None), None)
+    if found is not None:
+        return found
+    last_frame = max((number for number, line in enumerate(lines) if line.lstrip().startswith("File ")), default=-1)
+    plain = (_EXCEPTION.match(line) for line in lines[last_frame + 1 :])
+    return next((match for match in plain if match is not None), None)
 
 
 LOG_RULES = (
@@ -382,7 +430,11 @@ LOG_RULES = (
             {"file": "something"},
         ),
         "{who} may not do what it tries: permission denied for {file}.",
-        ("write a securityContext with fsGroup or runAsUser into {template}, or use another path", "{again}"),
+        (
+            "write a securityContext with fsGroup or runAsUser into {template}, or use another path",
+            "give the {script} the right to it, or use another path",
+            "{again}",
+        ),
     ),
     DiagnosisRule(
         "gpu-memory",
@@ -399,10 +451,12 @@ LOG_RULES = (
         log_pattern(
             r"no cuda-capable device|found no nvidia driver|cuda driver version is insufficient|no kernel image is available"
             r"|no cuda gpus are available|CUDA_ERROR_NO_DEVICE|libcuda\.so\S*: cannot open"
+            r"|requires at least one cuda device|supported with GPUs, no GPUs found|torch not compiled with cuda enabled"
         ),
         "{who} finds no GPU that it can use.",
         (
             "ask for one: {path}.resources.limits[nvidia.com/gpu]: 1, and use an image for the node's driver",
+            "where there is none, use the CPU; of torch.distributed the backend gloo, not nccl",
             "{again}",
         ),
     ),
@@ -487,7 +541,11 @@ LOG_RULES = (
         "log: No such file or directory",
         log_pattern(r"(?:FileNotFoundError|can't open file|No such file or directory)\b.*?['\"](?P<file>[^'\"]+)['\"]"),
         "{who} opens {file}, which does not exist where it runs.",
-        ("mount the volume that has it, or correct the path (in the program or in {path}.args)", "{again}"),
+        (
+            "mount the volume that has it, or correct the path (in the program or in {path}.args)",
+            "the {script} runs in {folder}: create the file, or correct the path",
+            "{again}",
+        ),
     ),
     DiagnosisRule(
         "usage",
@@ -496,7 +554,7 @@ LOG_RULES = (
             r"error: (?P<what>(?:unrecognized arguments|the following arguments are required|argument |no such option).*)"
         ),
         "{who} was started with arguments that the program does not take: {what}.",
-        ("correct {path}.args or {path}.command", "{again}"),
+        ("correct {path}.args or {path}.command", "correct the arguments of the {script}", "{again}"),
     ),
     DiagnosisRule(
         "shape-mismatch",
@@ -515,6 +573,7 @@ LOG_RULES = (
         "{who} waits for {size} ranks ({source}), and the job has {expected} ({replicas}).",
         (
             "leave WORLD_SIZE, RANK and --nnodes to the job: remove them from {path}.env and {path}.args, or make it {size} replicas",
+            "do not set WORLD_SIZE or RANK in the program of the {script}, or run {size} processes",
             "{again}",
         ),
     ),
@@ -541,10 +600,23 @@ LOG_RULES = (
         ),
     ),
     DiagnosisRule(
+        "collective-mismatch",
+        "log: the ranks call different collectives, or with tensors of different sizes",
+        log_pattern(
+            r"(?P<what>[^.\]]*(?:size doesn't match expected size|mismatch between collectives|collective mismatch"
+            r"|mismatched collective)[^.]*)"
+        ),
+        "{who} called another collective than its peers, or with a tensor of another size: {what}.",
+        (
+            "let all ranks call the same collectives in the same order; TORCH_DISTRIBUTED_DEBUG=DETAIL shows which differ",
+            "{again}",
+        ),
+    ),
+    DiagnosisRule(
         "panic",
-        "log: a panic of Rust or Go, an uncaught exception or failed assertion of C++, Java, Julia or R",
+        "log: a panic of Rust or Go, an uncaught exception or error of C++, Java, JavaScript, Julia, R or Perl",
         panic,
-        "{who} stopped with a panic: {what}",
+        "{who} stopped with {sort}: {what}",
         ("look there: {frame}", "{again}"),
     ),
     DiagnosisRule(

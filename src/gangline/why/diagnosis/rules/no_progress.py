@@ -156,9 +156,10 @@ def straggler(scene: RuleInput) -> Iterator[RuleMatch]:
                 "step": str(step),
                 "usual": f"{usual:g}",
                 "others": "the others" if len(others) > 1 else "its peer",
-                "node": replica.pod.spec.node_name or "its node",
-                "job": case.job.name,
+                "logs": logs_command(case.job, replica.name, replica.pod.metadata.name),
             }
+            if len({peer.pod.spec.node_name for peer, _ in peers}) > 1:
+                values["node"] = replica.pod.spec.node_name
             cpu = (f"it uses {quantity_text(replica.cpu)} CPU",) if replica.cpu is not None else ()
             yield RuleMatch(
                 (replica.name,), values, (f"steps: {', '.join(f'{r.name} {n}' for r, n in peers[:8])}", *cpu)
@@ -243,6 +244,9 @@ RUNNING_RULES = (
         "one replica has done less than half of the others' steps in the same time",
         straggler,
         "{who} is slower than {others}: step {step} instead of {usual}.",
-        ("look at node {node}: what else runs there, and is its hardware the same?",),
+        (
+            "look at node {node}: what else runs there, and is its hardware the same?",
+            "look at what it does: {logs}",
+        ),
     ),
 )

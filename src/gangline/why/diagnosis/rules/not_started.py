@@ -1,12 +1,13 @@
 """Rules about pods that have a node but do not start: claims, volumes, images, configuration, the command itself."""
 
 import re
+import shlex
 from collections.abc import Callable, Iterator
 
 from gangline.api.core import PodPhase
 from gangline.why.diagnosis.case import ClaimFact, JobFacts, JobSnapshot, ReplicaFacts
 from gangline.why.diagnosis.report import DiagnosisRule, RuleInput, RuleMatch
-from gangline.why.diagnosis.rules.evidence import failure_match, primary_failures, run_command_with
+from gangline.why.diagnosis.rules.evidence import failure_match, is_script, primary_failures, run_command_with
 from gangline.why.diagnosis.wording import duration_phrase
 
 IMAGE_PULL_REASONS = (
@@ -309,7 +310,7 @@ def _mapping_steps(job: JobFacts, message: str, image: str, file: str = "") -> d
 
 
 def command_not_found(scene: RuleInput) -> Iterator[RuleMatch]:
-    for index, end, _ in primary_failures(scene):
+    for index, end, replica in primary_failures(scene):
         started = end.reason in ("StartError", "ContainerCannotRun") or end.exit_code in (126, 127)
         if not started:
             continue
@@ -319,6 +320,10 @@ def command_not_found(scene: RuleInput) -> Iterator[RuleMatch]:
         )
         file = next((text for text in found.groups() if text), "") if found else ""
         values = {"file": f' "{file.strip()}"' if file else ""}
+        if file and is_script(replica, end.container):
+            denied = end.exit_code == 126 or "permission denied" in end.message.lower()
+            program = shlex.quote(file.strip())
+            values["fix"] = f"make it executable: chmod +x {program}" if denied else f"is it installed? which {program}"
         yield failure_match(scene, index, (end.message,) if end.message else (), values)
 
 
@@ -422,7 +427,11 @@ STARTUP_RULES = (
         "exit code 126 or 127, StartError: the command does not exist or is not executable",
         command_not_found,
         "the command{file} of {who} cannot be started{where}.",
-        ("correct {path}.command: is the program in the image, and executable?", "{again}"),
+        (
+            "correct {path}.command: is the program in the image, and executable?",
+            "{fix}",
+            "{again}",
+        ),
     ),
 )
 

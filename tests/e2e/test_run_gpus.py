@@ -32,6 +32,16 @@ spec:
           containers:
             - {name: tensorflow, image: i, command: [python, show.py], resources: {limits: {nvidia.com/gpu: 1}}}
 """
+TORCH_JOB = """\
+apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+metadata: {name: team}
+spec:
+  pytorchReplicaSpecs:
+    Master:
+      template: &template {spec: {containers: [{name: pytorch, image: i, command: [python, show.py]}]}}
+    Worker: {replicas: 1, template: *template}
+"""
 
 
 def run(folder: Path, team: int, *words: str, **environ: str) -> list[str]:
@@ -48,14 +58,20 @@ def run(folder: Path, team: int, *words: str, **environ: str) -> list[str]:
 SCRIPT = ("--", "python", "show.py")
 
 
-def test_processes_that_request_no_gpu_see_all_and_pick_theirs_by_local_rank(tmp_path: Path) -> None:
-    seen = run(tmp_path, 3, "--nproc", "3", *SCRIPT, GANGLINE_GPUS="nvidia=4")
-    assert seen == [f"LOCAL_RANK={rank}" for rank in range(3)]
+def test_each_process_of_a_command_has_its_own_gpu(tmp_path: Path) -> None:
+    own = [f"CUDA_VISIBLE_DEVICES={n} CUDA_DEVICE_ORDER=PCI_BUS_ID LOCAL_RANK=0" for n in range(3)]
+    assert run(tmp_path, 3, "--nproc", "3", *SCRIPT, GANGLINE_GPUS="nvidia=4") == own
+    (tmp_path / "again").mkdir()
+    assert run(tmp_path / "again", 3, "--nproc", "3", "--limit", "gpu=1", *SCRIPT, GANGLINE_GPUS="nvidia=3") == own
 
 
-def test_each_process_that_requests_a_gpu_has_its_own(tmp_path: Path) -> None:
-    seen = run(tmp_path, 3, "--nproc", "3", "--limit", "nvidia.com/gpu=1", *SCRIPT, GANGLINE_GPUS="nvidia=4")
-    assert seen == [f"CUDA_VISIBLE_DEVICES={n} CUDA_DEVICE_ORDER=PCI_BUS_ID LOCAL_RANK=0" for n in range(3)]
+@pytest.mark.parametrize(("gpus", "ranks"), [(4, [0, 1]), (1, [0, 0])])
+def test_replicas_that_request_no_gpu_see_all_and_pick_theirs_by_local_rank(
+    tmp_path: Path, gpus: int, ranks: list[int]
+) -> None:
+    (tmp_path / "job.yaml").write_text(TORCH_JOB)
+    seen = run(tmp_path, 2, "job.yaml", GANGLINE_GPUS=f"nvidia={gpus}")
+    assert seen == [f"LOCAL_RANK={rank}" for rank in ranks]
 
 
 def test_only_the_gpus_of_the_shell_are_offered(tmp_path: Path) -> None:

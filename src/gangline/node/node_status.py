@@ -18,7 +18,7 @@ from gangline.kube.client import Client
 from gangline.kube.errors import AlreadyExists, KubeError, NotFound
 from gangline.node.devices.gpus import AMD, NVIDIA, Gpu
 from gangline.node.environment import HOST_IP
-from gangline.node.settings import PROCESS_RUNTIME, NodeSettings
+from gangline.node.settings import ENGINES, PROCESS_RUNTIME, NodeSettings
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ READY_CONDITIONS = (
 
 def operating_system(runtime: str) -> str:
     """The system that containers see. Those of a container engine are always Linux's; on macOS it has a machine."""
-    return platform.system().lower() if runtime == PROCESS_RUNTIME else "linux"
+    return "linux" if runtime in ENGINES else platform.system().lower()
 
 
 def gpu_labels(gpus: Iterable[Gpu]) -> dict[str, str]:
@@ -169,7 +169,9 @@ class NodeRegistration:
             node = await self._client.get(Node, self._key)
         except NotFound:
             try:
-                node = await self._client.create(Node, node_body(self._key.name, self._settings.runtime, self._settings.gpus))
+                node = await self._client.create(
+                    Node, node_body(self._key.name, self._settings.runtime, self._settings.gpus)
+                )
             except AlreadyExists:
                 node = await self._client.get(Node, self._key)
         self._uid = node.metadata.uid

@@ -2,14 +2,12 @@
 
 import os
 import re
-from importlib import import_module
-from importlib.util import find_spec
 from typing import NamedTuple
 
 from gangline.api.accelerators import DEFAULT_GPU_RESOURCE, GPU_RESOURCES
 from gangline.base.errors import InputError
+from gangline.node.devices.detect import detect_gpus
 
-DEVICES_MODULE = "gangline.node.devices"
 _RANGE = re.compile(r"(\d+):(\d+)")
 
 
@@ -40,7 +38,7 @@ def this_machine() -> Machine:
     """The cores that this process may use, and the GPUs."""
     affinity = getattr(os, "sched_getaffinity", None)
     cores = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
-    gpus = import_module(DEVICES_MODULE).detect_gpus() if find_spec(DEVICES_MODULE) is not None else ()
+    gpus = detect_gpus(quick=True)
     return Machine(cores, tuple(gpu.vendor for gpu in gpus if gpu.vendor in GPU_RESOURCES))
 
 

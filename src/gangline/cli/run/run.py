@@ -70,9 +70,10 @@ def check_restart_policies(kind: JobKind, document: Document) -> None:
 
 
 def _job_from_command(source: JobSource, server: ServerOptions) -> RunJob:
-    from gangline.cli.manifests.from_command import LOCAL_IMAGE, CommandJob, job_from_command, parse_limits
+    from gangline.cli.manifests.from_command import CommandJob, job_from_command, parse_limits
     from gangline.cli.manifests.overrides import with_overrides
     from gangline.cli.manifests.processes import Machine, process_count
+    from gangline.node.settings import LOCAL_IMAGE
 
     if server.context is None:
         return _local_job_from_command(source)
@@ -100,7 +101,6 @@ def _job_from_command(source: JobSource, server: ServerOptions) -> RunJob:
 def _local_job_from_command(source: JobSource) -> RunJob:
     """The job of a command for the processes, cores and GPUs of this machine."""
     from gangline.cli.manifests.from_command import (
-        LOCAL_IMAGE,
         CommandJob,
         job_from_command,
         limits_with_gpu,
@@ -110,6 +110,7 @@ def _local_job_from_command(source: JobSource) -> RunJob:
     from gangline.cli.manifests.overrides import with_overrides
     from gangline.cli.manifests.processes import process_count, this_machine
     from gangline.cli.run.programs import check_command_files, shell_command
+    from gangline.node.settings import LOCAL_IMAGE
 
     machine = this_machine()
     processes = process_count(source.nproc, machine)

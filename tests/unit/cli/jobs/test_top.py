@@ -40,4 +40,3 @@ def test_gpus_are_named_with_what_is_in_use() -> None:
     assert gpu_cells(ResourceUsage(), measured) == ("-", "-", "-")
     assert gpu_cells(ResourceUsage(gpus=((gpu, "0"), (gpu, "1"))), measured) == ("0,1", "50%", "2048Mi")
     assert gpu_cells(ResourceUsage(gpus=((gpu, "7"),)), measured) == ("7", "-", "-")
-

@@ -377,7 +377,8 @@ async def test_a_command_that_is_not_there_is_one_line(api: NodeApi, tmp_path: P
         status = await api.wait_phase("p", "Failed")
     ended = main_container_status(status)["state"]["terminated"]
     assert (ended["reason"], ended["exitCode"]) == ("StartError", 128)
-    assert ended["message"] == 'exec: "no-such-program": executable file not found in $PATH'
+    assert 'exec: "no-such-program": executable file not found in $PATH' in ended["message"]
+    assert "; install no-such-program; or run the image" in ended["message"]
 
 
 async def test_environment_waits_for_what_it_needs(api: NodeApi, tmp_path: Path) -> None:

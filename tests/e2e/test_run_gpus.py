@@ -32,6 +32,16 @@ spec:
           containers:
             - {name: tensorflow, image: i, command: [python, show.py], resources: {limits: {nvidia.com/gpu: 1}}}
 """
+TORCH_JOB = """\
+apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+metadata: {name: team}
+spec:
+  pytorchReplicaSpecs:
+    Master:
+      template: &template {spec: {containers: [{name: pytorch, image: i, command: [python, show.py]}]}}
+    Worker: {replicas: 1, template: *template}
+"""
 
 
 def run(folder: Path, team: int, *words: str, **environ: str) -> list[str]:
@@ -48,19 +58,23 @@ def run(folder: Path, team: int, *words: str, **environ: str) -> list[str]:
 SCRIPT = ("--", "python", "show.py")
 
 
-def test_each_of_several_processes_has_a_gpu_if_there_are_enough(tmp_path: Path) -> None:
-    seen = run(tmp_path, 3, "--nproc", "3", *SCRIPT, GANGLINE_GPUS="nvidia=4")
-    assert seen == [f"CUDA_VISIBLE_DEVICES={n} CUDA_DEVICE_ORDER=PCI_BUS_ID LOCAL_RANK=0" for n in range(3)]
-
-
 def test_more_processes_than_gpus_see_all_and_pick_theirs_by_local_rank(tmp_path: Path) -> None:
     seen = run(tmp_path, 3, "--nproc", "3", *SCRIPT, GANGLINE_GPUS="nvidia=2")
     assert seen == [f"LOCAL_RANK={rank}" for rank in range(3)]
 
 
-def test_each_process_that_requests_a_gpu_has_its_own(tmp_path: Path) -> None:
-    seen = run(tmp_path, 3, "--nproc", "3", "--limit", "nvidia.com/gpu=1", *SCRIPT, GANGLINE_GPUS="nvidia=4")
-    assert seen == [f"CUDA_VISIBLE_DEVICES={n} CUDA_DEVICE_ORDER=PCI_BUS_ID LOCAL_RANK=0" for n in range(3)]
+def test_each_process_of_a_command_has_its_own_gpu(tmp_path: Path) -> None:
+    own = [f"CUDA_VISIBLE_DEVICES={n} CUDA_DEVICE_ORDER=PCI_BUS_ID LOCAL_RANK=0" for n in range(3)]
+    assert run(tmp_path, 3, "--nproc", "3", *SCRIPT, GANGLINE_GPUS="nvidia=4") == own
+    (tmp_path / "again").mkdir()
+    assert run(tmp_path / "again", 3, "--nproc", "3", "--limit", "gpu=1", *SCRIPT, GANGLINE_GPUS="nvidia=3") == own
+
+
+@pytest.mark.parametrize("gpus", [4, 1])
+def test_replicas_that_request_no_gpu_see_all_and_pick_theirs_by_local_rank(tmp_path: Path, gpus: int) -> None:
+    (tmp_path / "job.yaml").write_text(TORCH_JOB)
+    seen = run(tmp_path, 2, "job.yaml", GANGLINE_GPUS=f"nvidia={gpus}")
+    assert seen == ["LOCAL_RANK=0", "LOCAL_RANK=1"]
 
 
 def test_only_the_gpus_of_the_shell_are_offered(tmp_path: Path) -> None:

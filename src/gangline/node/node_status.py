@@ -18,7 +18,7 @@ from gangline.kube.client import Client
 from gangline.kube.errors import AlreadyExists, KubeError, NotFound
 from gangline.node.devices.gpus import AMD, NVIDIA, Gpu
 from gangline.node.environment import HOST_IP
-from gangline.node.settings import PROCESS_RUNTIME, NodeSettings
+from gangline.node.settings import ENGINES, PROCESS_RUNTIME, NodeSettings
 
 log = logging.getLogger(__name__)
 
@@ -37,8 +37,8 @@ READY_CONDITIONS = (
 
 
 def operating_system(runtime: str) -> str:
-    """The system that containers see. Those of a container engine see Linux everywhere: on macOS it runs in a machine."""
-    return "linux" if runtime in ("podman", "docker") else platform.system().lower()
+    """The system that containers see. Those of a container engine are always Linux's; on macOS it has a machine."""
+    return "linux" if runtime in ENGINES else platform.system().lower()
 
 
 def gpu_labels(gpus: Iterable[Gpu]) -> dict[str, str]:

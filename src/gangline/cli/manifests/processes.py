@@ -1,12 +1,12 @@
 """How many processes `--nproc` asks for: a number, a range, or what this machine has. Pure, except `this_machine`."""
 
-import os
 import re
 from typing import NamedTuple
 
 from gangline.api.accelerators import DEFAULT_GPU_RESOURCE, GPU_RESOURCES
 from gangline.base.errors import InputError
-from gangline.node.devices import detect_gpus
+from gangline.base.host_features import usable_cpus
+from gangline.node.devices.detect import detect_gpus
 
 _RANGE = re.compile(r"(\d+):(\d+)")
 
@@ -36,9 +36,8 @@ class ProcessCount(NamedTuple):
 
 def this_machine() -> Machine:
     """The cores that this process may use, and the GPUs."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    cores = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
-    return Machine(cores, tuple(gpu.vendor for gpu in detect_gpus(quick=True) if gpu.vendor in GPU_RESOURCES))
+    gpus = detect_gpus(quick=True)
+    return Machine(usable_cpus(), tuple(gpu.vendor for gpu in gpus if gpu.vendor in GPU_RESOURCES))
 
 
 def process_count(text: str, machine: Machine) -> ProcessCount:

@@ -5,8 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from gangline.api.accelerators import GPU_RESOURCES
+
 NVIDIA, AMD, APPLE = "nvidia", "amd", "apple"
-RESOURCES: Mapping[str, str] = {NVIDIA: "nvidia.com/gpu", AMD: "amd.com/gpu"}
+RESOURCES: Mapping[str, str] = GPU_RESOURCES
 """The extended resource of each vendor's GPUs. Apple's GPU is shared by all processes, so it is not offered."""
 
 CUDA_VISIBLE, NVIDIA_VISIBLE, CUDA_ORDER = "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"

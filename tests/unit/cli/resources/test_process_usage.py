@@ -26,7 +26,7 @@ time.sleep(999)
 def process(state: Path, code: str) -> Iterator["subprocess.Popen[str]"]:
     """A process recorded as by a node, with a lock held as by a shim."""
     files = StateFolder(state).pod(Key("default", "job-worker-0"), "u1").run_files("main", 0)
-    files.begin(RunRecord(id="1", attempt=0))
+    files.begin(RunRecord(id="1", attempt=0, devices={"nvidia.com/gpu": ("0", "MIG-a")}))
     descriptor = files.lock.acquire()
     running = subprocess.Popen(
         [sys.executable, "-c", code],
@@ -59,7 +59,8 @@ async def test_cpu_is_the_share_of_a_core_between_two_samples(tmp_path: Path) ->
 
 def test_the_process_of_a_pod_is_found_and_killed(tmp_path: Path) -> None:
     with process(tmp_path, "import time; time.sleep(999)") as running:
-        assert list(UsageSampler(tmp_path, FakeClock()).sample_by_uid()) == ["u1"]
+        (usage,) = UsageSampler(tmp_path, FakeClock()).sample_by_uid().items()
+        assert (usage[0], usage[1].gpus) == ("u1", (("nvidia.com/gpu", "0"), ("nvidia.com/gpu", "MIG-a")))
         assert kill_pod(tmp_path, Key("default", "other")) is None
         assert kill_pod(tmp_path, Key("default", "job-worker-0")) == running.pid
         assert running.wait(30) == -9

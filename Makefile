@@ -47,6 +47,7 @@ check: dev ## formatter, linter, types, import contracts, limits of the source t
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python hack/house.py
 

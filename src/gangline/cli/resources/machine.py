@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from gangline.base.host_features import usable_cpus
 from gangline.local.paths import home_folder
 
 COMMAND_TIMEOUT = 5.0
 SAMPLE_SECONDS = 0.5
-GPU_QUERY = ("nvidia-smi", "--query-gpu=name,memory.total,memory.used,utilization.gpu", "--format=csv,noheader,nounits")
-MEBIBYTE = 2**20
 
 
 class Amount(NamedTuple):
@@ -59,12 +58,6 @@ def measure_machine() -> MachineUsage:
     )
 
 
-def usable_cpus() -> int:
-    """The CPUs that this process may use: a container or taskset may allow fewer than the machine has."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
-
-
 def state_disk() -> Amount:
     """The file system on which gangline keeps the state of planes and runs."""
     folder = home_folder(None).absolute()
@@ -79,19 +72,13 @@ def folder_disk(folder: Path) -> Amount:
 
 
 def list_gpus() -> tuple[GpuUsage, ...]:
-    """The NVIDIA GPUs of this machine; none if `nvidia-smi` is missing or fails."""
-    return parse_gpus(program_output(GPU_QUERY))
+    """The GPUs of this machine. What cannot be measured is 0."""
+    from gangline.node.devices.detect import detect_gpus, measure_gpus
+    from gangline.node.devices.gpus import RESOURCES
 
-
-def parse_gpus(text: str) -> tuple[GpuUsage, ...]:
-    """The GPUs in the output of `nvidia-smi`, a line for each. A number that the driver does not know is 0."""
-    gpus = []
-    for line in text.splitlines():
-        cells = [cell.strip() for cell in line.split(",")]
-        if len(cells) == 4:
-            total, used, busy = (float(cell) if cell.isdecimal() else 0.0 for cell in cells[1:])
-            gpus.append(GpuUsage(cells[0], Amount(used * MEBIBYTE, total * MEBIBYTE), busy / 100))
-    return tuple(gpus)
+    measured = measure_gpus(os.environ)
+    usages = ((gpu, measured.get((RESOURCES.get(gpu.vendor, ""), gpu.id), (0, 0))) for gpu in detect_gpus())
+    return tuple(GpuUsage(gpu.name, Amount(used, gpu.memory), percent / 100) for gpu, (percent, used) in usages)
 
 
 def program_output(command: Sequence[str]) -> str:

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import msgspec
 
-from gangline.cli.resources.machine import Amount, folder_disk, list_gpus, program_output, state_disk, usable_cpus
+from gangline.base.host_features import usable_cpus
+from gangline.cli.resources.machine import Amount, folder_disk, list_gpus, program_output, state_disk
 from gangline.cli.services.check_result import RESULT_ERROR, RESULT_OK, RESULT_WARNING, CheckResult
 from gangline.kube.errors import ConfigError
 from gangline.local.paths import home_folder

@@ -2,8 +2,10 @@
 
 from typing import Any
 
+import pytest
+
 from gangline.cli.jobs.top import gpu_cells, machine_rows, sparkline, usage_rows
-from gangline.cli.resources.machine import Amount, MachineUsage, parse_gpus
+from gangline.cli.resources.machine import Amount, GpuUsage, MachineUsage, list_gpus
 from gangline.cli.resources.process_usage import ResourceUsage
 from gangline.cli.resources.replicas import JOB_NAME
 
@@ -44,7 +46,11 @@ def test_gpus_are_named_with_what_is_in_use() -> None:
 
 
 def test_the_machine_has_a_row_for_each_resource_and_gpu() -> None:
-    gpus = parse_gpus("NVIDIA H100, 81559, 1024, 37\nNVIDIA H100, 81559, [N/A], [N/A]\n")
+    memory = 81559 * 2**20
+    gpus = (
+        GpuUsage("NVIDIA H100", Amount(1024 * 2**20, memory), 0.37),
+        GpuUsage("NVIDIA H100", Amount(0, memory), 0),
+    )
     usage = MachineUsage(Amount(1.5, 8), Amount(2 * 2**30, 8 * 2**30), Amount(0, 2**30), gpus)
     assert machine_rows(usage) == [
         ["cpu", "1.5 cores", "8 cores", "19%"],
@@ -57,6 +63,8 @@ def test_the_machine_has_a_row_for_each_resource_and_gpu() -> None:
     ]
 
 
-def test_without_nvidia_smi_there_are_no_gpus() -> None:
-    assert parse_gpus("") == ()
-    assert parse_gpus("NVIDIA-SMI has failed because it couldn't communicate with the driver\n") == ()
+def test_the_gpus_of_this_machine_are_those_that_its_node_offers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GANGLINE_GPUS", "nvidia=2")
+    assert [(gpu.name, gpu.memory) for gpu in list_gpus()] == [("nvidia test GPU", Amount(0, 16 * 2**30))] * 2
+    monkeypatch.setenv("GANGLINE_GPUS", "none")
+    assert list_gpus() == ()

@@ -147,7 +147,7 @@ class ClusterState(msgspec.Struct, frozen=True):
 def machine_cluster() -> ClusterState:
     """This machine as a cluster of one node, empty, as `gangline run` would start it."""
     settings = node_settings()
-    capacity = machine_capacity(settings.capacity, home_folder(None))
+    capacity = machine_capacity(settings.capacity, home_folder(None), settings.gpus)
     status = node_status(capacity, (), SystemClock().now())
     body = {"apiVersion": "v1", "kind": "Node", **node_body(settings.name), "status": status}
     cache = SchedulerCache(SchedulerSettings())

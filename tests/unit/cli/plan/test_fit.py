@@ -268,5 +268,12 @@ def test_without_a_server_a_job_is_fitted_to_this_machine(
     assert output.out.startswith("default/small fits: 1 of 1 members have room, on 1 node")
     assert run(["plan", "--fit", str(small), str(large)]) == 100
     assert "default/large does not fit: 0/1 nodes: 1 lack cpu" in capsys.readouterr().out
+    gpu = tmp_path / "gpu.yaml"
+    gpu.write_text(FITTED.replace("NAME", "gpu").replace("requests: {cpu: CPU}", "limits: {nvidia.com/gpu: 2}"))
+    monkeypatch.setenv("GANGLINE_GPUS", "nvidia=1")
+    assert run(["plan", "--fit", str(gpu)]) == 100
+    monkeypatch.setenv("GANGLINE_GPUS", "nvidia=2")
+    assert run(["plan", "--fit", str(gpu)]) == 0
+    capsys.readouterr()
     assert run(["plan", "--fit", "elsewhere"]) == 1
     assert capsys.readouterr().err.startswith("error: elsewhere: no such file, and no server is running")

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from gangline.api.accelerators import DEFAULT_GPU_RESOURCE, GPU_RESOURCES
 from gangline.base.errors import InputError
-from gangline.node.devices import detect_gpus
+from gangline.node.devices.detect import detect_gpus
 
 _RANGE = re.compile(r"(\d+):(\d+)")
 

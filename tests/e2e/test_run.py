@@ -102,6 +102,36 @@ def test_the_numpy_script_trains_without_a_file(nproc: str) -> None:
     assert "  master-0   step 200/200  100 %  loss" in done.stdout
 
 
+def test_each_process_has_a_gpu_for_itself(tmp_path: Path) -> None:
+    program = "import os; print('gpu', os.environ['CUDA_VISIBLE_DEVICES'], 'of', os.environ['LOCAL_RANK'])"
+    gpus = {"GANGLINE_GPUS": "nvidia=2"}
+    for options in (("--nproc", "gpu"), ("--nproc", "2"), ("--nproc", "2", "--limit", "gpu=1")):
+        done = gangline("run", *options, "--", "python", "-c", program, env=gpus)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert sorted(re.findall(r"\| (gpu \d of \d)", done.stdout)) == ["gpu 0 of 0", "gpu 1 of 0"]
+    done = gangline("run", "--nproc", "gpu", "--", "true", env={"GANGLINE_GPUS": "none"})
+    assert (done.returncode, done.stderr.count("error: --nproc gpu: no GPU was detected")) == (1, 1)
+
+
+def test_a_team_starts_again_as_a_whole_as_often_as_it_may(tmp_path: Path) -> None:
+    program = """\
+        import os, pathlib, sys, time
+        rank, first = os.environ["RANK"], not pathlib.Path("failed").exists()
+        print("begin", rank, "first" if first else "second", flush=True)
+        if rank == "1" and first:
+            pathlib.Path("failed").touch()
+            sys.exit(3)
+        while rank == "0" and first:
+            time.sleep(0.1)
+    """
+    (tmp_path / "train.py").write_text(textwrap.dedent(program))
+    words = ("run", "--nproc", "2", "--max-restarts", "1", "--timeout", "60", "--", "python", "train.py")
+    done = gangline(*words, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    # The one that waited was started again, too.
+    assert {"begin 0 second", "begin 1 second"} <= set(re.findall(r"\| (begin .*)", done.stdout))
+
+
 def test_a_job_that_fails_exits_100(tmp_path: Path) -> None:
     done = gangline("run", job(tmp_path, 'python, -c, "import sys; print(42); sys.exit(3)"'))
     assert done.returncode == 100, done.stderr

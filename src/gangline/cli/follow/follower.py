@@ -200,7 +200,8 @@ class Follower:
         if self._hang_watch is None or self._usage_source is None:
             return
         signs, now = self._life_signs, self._elapsed_seconds()
-        hangs = is_lifeless(signs, now, self._hang_watch)
+        # Of a container of podman or docker nobody knows the CPU use.
+        hangs = is_lifeless(signs, now, self._hang_watch) and self.view.has_all_usage
         if hangs and not self._hang_shown:
             self._screen.show_hang(*hang_lines(signs, now, self._hang_watch))
         self._hang_shown = hangs
@@ -215,7 +216,7 @@ class Follower:
 
     def _draw(self) -> None:
         now = self._elapsed_seconds()
-        watch = self._hang_watch if self.view.is_running and self._usage_source is not None else None
+        watch = self._hang_watch if self.view.is_running and self.view.has_all_usage else None
         notices = silence_lines(self._life_signs, now, watch) if watch is not None else ()
         self._screen.draw(self.view.frame(self._kind, self._key.name, now, notices))
 

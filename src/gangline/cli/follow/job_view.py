@@ -151,6 +151,12 @@ class JobView:
         return policy.backoff_limit if policy is not None else None
 
     @property
+    def has_all_usage(self) -> bool:
+        """Whether the CPU use of every running replica is known."""
+        running = [name for name, pod in self.pods.items() if pod.status.phase == PodPhase.RUNNING]
+        return all(name in self.usage for name in running)
+
+    @property
     def is_running(self) -> bool:
         """Whether the job and at least one of its pods run, and none of them is stuck."""
         if self.job is None or current_condition(self.job.status) != ConditionType.RUNNING:

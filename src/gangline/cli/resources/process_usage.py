@@ -60,8 +60,13 @@ class UsageSampler:
 
 
 def live_pids(folder: PodFolder) -> list[int]:
-    """The pids of the processes of a pod's containers that are alive."""
-    records = (files.start_record() for files in folder.all_runs() if files.lock.is_held())
+    """The pids of the processes of a pod's containers that are alive.
+
+    Without those that a container engine runs: the process of this machine is only its client.
+    """
+    alive = (files for files in folder.all_runs() if files.lock.is_held())
+    processes = (files for files in alive if (run := files.run_record()) is None or not run.engine)
+    records = (files.start_record() for files in processes)
     return [record.pid for record in records if record is not None]
 
 

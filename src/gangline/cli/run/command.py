@@ -29,7 +29,7 @@ FLAG_SPELLINGS = {"as_user": "--as", "as_groups": "--as-group"}
     "--max-restarts",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Start the job again after a failure, at most N times: all processes of COMMAND; for a FILE its backoffLimit.",
+    help="Start all processes of COMMAND again after a failure, at most N times; of a FILE, its backoffLimit.",
 )
 @click.option("--image", default="", metavar="IMAGE", help="The image of COMMAND; with --context.")
 @click.option(
@@ -58,7 +58,7 @@ FLAG_SPELLINGS = {"as_user": "--as", "as_groups": "--as-group"}
     metavar="DURATION",
     help="Stop the run after this time, such as 90s or 5m (exit code 101).",
 )
-@duration_option("--hung-after", "60s", "Say that a job hangs if it has no log line and no CPU use for this time.")
+@duration_option("--hung-after", "60s", "Say so when a job has had no log line and no CPU use for this time.")
 @click.option(
     "--gang",
     is_flag=True,
@@ -98,19 +98,22 @@ def run(
     r"""Run jobs on this machine or in a cluster, watch them, exit with their verdict.
 
     \b
+    gangline run --nproc 4 -- python train.py        a script as four processes (a PyTorchJob)
+    gangline run --nproc gpu -- python train.py      one process for each GPU
+    gangline run --nproc 2:4 --max-restarts 5 -- python train.py    elastic, under torchrun
+    gangline run --nproc 2 --kind TFJob -- python train.py
     gangline run job.yaml                            the job in a file, in the file's folder
     gangline run job.yaml --set spec.runPolicy.backoffLimit=2
-    gangline run --nproc 4 -- python train.py        a script as a PyTorchJob, here
-    gangline run --nproc 2 --kind TFJob -- python train.py
     gangline run a.yaml b.yaml                       both at once, on one screen
     gangline run job.yaml --capacity cpu=4 --gang    starts when all of it fits
     kustomize build . | gangline run -               from standard input, in the folder you are in
-    gangline run --context prod --image IMAGE --nproc 4 --limit nvidia.com/gpu=1 -- python train.py
+    gangline run --context prod --image IMAGE --nproc 4 --limit gpu=1 -- python train.py
     gangline run --context prod job.yaml
 
     On this machine every replica becomes a process with the variables it would have in a cluster. Ctrl-C stops all of
-    them; a second Ctrl-C kills them. With --context the job runs in that cluster, the folder is shipped along (without
-    what .gitignore names), and Ctrl-C deletes the job.
+    them; a second Ctrl-C kills them. If no process can start (a package is missing, a script has a syntax error), the
+    run ends at once and says what to do. With --context the job runs in that cluster, the folder is shipped along
+    (without what .gitignore names), and Ctrl-C deletes the job.
 
     Exit codes: 0 succeeded, 100 at least one failed, 101 not finished in time, 103 deleted meanwhile, 130
     interrupted, 1 an error.

@@ -11,8 +11,8 @@ from gangline.base.invocation import shown_path
 from gangline.cli.follow.follower import MistakeExplainer
 from gangline.cli.follow.mistakes import ProgramMistake, ProgramSite, mistake_text
 from gangline.cli.manifests.from_command import is_python
-from gangline.node.runtime.images import ImageMappings
-from gangline.node.settings import PROCESS_RUNTIME, NodeSettings
+from gangline.node.runtime.images import ImageMappings, parse_image_map
+from gangline.node.settings import AUTO_RUNTIME, ENGINES, NodeSettings
 from gangline.sdk.build.pod_templates import training_container
 
 
@@ -22,12 +22,16 @@ def mistake_explainer(node: NodeSettings, kind: JobKind, body: JSON, folder: Pat
     def explain(mistake: ProgramMistake) -> str:
         container = _training_container(kind, body, mistake.replica)
         name = str(container.get("image", ""))
-        if node.runtime != PROCESS_RUNTIME:
+        if node.runtime in ENGINES:
             return mistake_text(mistake, ProgramSite(image=name))
-        image = (ImageMappings.load(node.images) if node.images is not None else ImageMappings()).resolve(name)
+        image = ImageMappings.load(node.images, parse_image_map(node.image_map)).resolve(name)
         search_path = os.pathsep.join((*image.path_prefixes, os.environ.get("PATH", os.defpath)))
         words = (*(container.get("command") or image.command), *(container.get("args") or ()))
         command = [str(word).replace("$$", "$") for word in words]
+        script = next((word for word in command[1:] if not word.startswith("-")), "")
+        if node.runtime == AUTO_RUNTIME and script.endswith(".py") and not (folder / script).exists():
+            # Only in the image: a container engine runs it.
+            return mistake_text(mistake, ProgramSite(image=name))
         return mistake_text(mistake, program_site(command, search_path, folder, mistake.values.get("module", "")))
 
     return explain

@@ -58,7 +58,7 @@ from gangline.local.home import PlaneHome
 from gangline.local.paths import home_folder
 from gangline.node.options import node_settings
 from gangline.node.resources import machine_capacity
-from gangline.node.settings import PROCESS_RUNTIME, NodeSettings
+from gangline.node.settings import ENGINES, NodeSettings
 from gangline.operator.assembly import embedded_plane
 from gangline.operator.settings import LOCAL_GANG_SETTINGS, LOCAL_SETTINGS
 from gangline.why.diagnosis.wording import name_list
@@ -241,7 +241,7 @@ def make_followers(
 
 def _hang_watch(plan: RunPlan, job: Key) -> HangWatch | None:
     """What to say when a job gives no sign of life. The CPU use of containers is not known, only that of processes."""
-    if plan.node.runtime != PROCESS_RUNTIME:
+    if plan.node.runtime in ENGINES:
         return None
     namespace = ("-n", job.namespace) if job.namespace != "default" else ()
     why = own_command_line("why", job.name, *namespace, "--hung-after", f"{plan.hung_after:g}s")

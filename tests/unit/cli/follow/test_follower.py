@@ -14,6 +14,7 @@ from gangline.cli.follow.view import job_lines, replica_line
 from gangline.cli.output.curve import Point
 from gangline.cli.output.log_lines import printable_text
 from gangline.cli.output.text import Span, plain_text
+from gangline.cli.resources.process_usage import ResourceUsage
 from gangline.progress.line import Progress
 from gangline.testing.builders import make_job, make_member
 from gangline.testing.clock import FakeClock
@@ -54,6 +55,16 @@ def test_the_ranks_of_an_elastic_job_are_not_known() -> None:
         job, spec=msgspec.structs.replace(job.spec, elastic_policy=ElasticPolicy(min_replicas=1))
     )
     assert view.ranked_name(PYTORCHJOB, "worker-1") == "worker-1"
+
+
+def test_usage_is_known_when_that_of_every_running_replica_is() -> None:
+    view = JobView()
+    view.job = make_job(TFJOB, worker=2)
+    view.update_pod("worker-0", make_member("Worker"))
+    view.update_pod("worker-1", make_member("Worker", 1, phase="Succeeded"))
+    assert not view.has_all_usage
+    view.usage = {"worker-0": ResourceUsage()}
+    assert view.has_all_usage
 
 
 def test_a_surplus_pod_is_shown_until_it_is_deleted() -> None:

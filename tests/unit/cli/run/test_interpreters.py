@@ -73,6 +73,13 @@ def test_a_mistake_names_the_python_that_the_node_starts(tmp_path: Path) -> None
 
 def test_in_a_container_the_image_is_named(tmp_path: Path) -> None:
     request = CommandJob("PyTorchJob", ("python", "train.py"), ProcessCount(2, 2), image="img:1")
-    node = NodeSettings(runtime="podman")
-    explain = mistake_explainer(node, PYTORCHJOB, job_from_command(request)[1], tmp_path)
-    assert explain(MISSING_MODULE) == "torch is not installed in image img:1; add torch there"
+    body = job_from_command(request)[1]
+
+    def explained(runtime: str) -> str:
+        return mistake_explainer(NodeSettings(runtime=runtime), PYTORCHJOB, body, tmp_path)(MISSING_MODULE)
+
+    # With auto, a script that is only in the image runs in a container.
+    for runtime in ("podman", "auto"):
+        assert explained(runtime) == "torch is not installed in image img:1; add torch there"
+    (tmp_path / "train.py").touch()
+    assert "in this Python" in explained("auto")

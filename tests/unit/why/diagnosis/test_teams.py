@@ -449,6 +449,18 @@ def test_the_mapping_that_the_node_names_is_added_to_the_command_of_the_run() ->
     assert "gangline run --nproc 2 --image-map /opt=. -- python x" in report.next[0]
 
 
+def test_what_must_be_done_before_the_mapping_comes_first_and_engines_that_do_not_run_are_not_advised() -> None:
+    message = (
+        'image "kubeflow/mnist:1": the pod names no command, and the image\'s own is not known; put your script, such as '
+        "train.py, into /w and add --image-map 'kubeflow/mnist=python train.py'; or run the image with podman or docker "
+        "(docker: Cannot connect to the Docker daemon); see docs/node.md, Images"
+    )
+    report = image_only(message, run_command="cd /w && gangline run job.yaml", run_ended_at=minutes_ago(0))
+    assert report.next[1] == "put your script, such as train.py, into /w"
+    assert report.next[2].endswith("gangline run job.yaml --image-map 'kubeflow/mnist=python train.py'")
+    assert not any("podman" in step for step in report.next)
+
+
 def test_without_a_mapping_in_the_message_the_entry_to_write_is_shown() -> None:
     message = 'image "kubeflow/mnist:1": /opt/mnist.py exists only in the image; map it in the images file'
     report = image_only(message)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
+from gangline.node.settings import LOCAL_IMAGE
 from gangline.why.diagnosis.case import JobFacts, JobSnapshot, ReplicaFacts
 from gangline.why.diagnosis.failures import ReplicaFailure
 from gangline.why.diagnosis.report import RuleInput, RuleMatch
@@ -68,10 +69,6 @@ def failure_values(case: JobSnapshot, end: ReplicaFailure, replica: ReplicaFacts
     elif any(line.strip() for line in end.log):
         values["logs"] = logs_command(case.job, end.replica, end.pod, previous=end.in_backoff)
     return values
-
-
-LOCAL_IMAGE = "local"
-"""The image of a job that `gangline run` made from a command: it runs with the programs of this machine."""
 
 
 def is_script(replica: ReplicaFacts | None, container: str) -> bool:

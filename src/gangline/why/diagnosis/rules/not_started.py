@@ -35,7 +35,7 @@ _MISSING_KEY = re.compile(
 _MISSING_CLAIM = re.compile(r'persistentvolumeclaim "(?P<claim>[^"]+)" not found', re.IGNORECASE)
 _IMAGE_ONLY = re.compile(r'image "(?P<image>[^"]*)": (?P<file>\S+) (?P<why>exists only in the image|is not in)')
 _MAPPING_FLAG = re.compile(r"--image-map (?:'[^']*'|[^\s;]+)")
-_MAPPING_PREPARATION = re.compile(r"put \S+ (?:there|into this folder)")
+_MAPPING_PREPARATION = re.compile(r"put .+?(?= and add |;|$)")
 _NO_COMMAND = re.compile(r'image "(?P<image>[^"]*)": the pod names no command')
 _COMMAND_NOT_FOUND = re.compile(
     r"exec: (?:\")?(?P<file>[^\":]+)\"?: (?:No such file|executable file not found|stat .*no such file)|"
@@ -297,7 +297,9 @@ def missing_command(scene: RuleInput) -> Iterator[RuleMatch]:
 def _mapping_steps(job: JobFacts, message: str, image: str, file: str = "") -> dict[str, str]:
     """What to type so that the job finds on this machine what is in its image."""
     flag, preparation = _MAPPING_FLAG.search(message), _MAPPING_PREPARATION.search(message)
-    values = {"real": f"or run the real image: {run_command_with(job, '--runtime podman')}"}
+    values: dict[str, str] = {}
+    if "--runtime podman" in message:
+        values["real"] = f"or run the real image: {run_command_with(job, '--runtime podman')}"
     if preparation is not None:
         values["first"] = preparation[0]
     if flag is not None:

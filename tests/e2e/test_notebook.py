@@ -200,6 +200,7 @@ def test_objects_of_the_notebook_go_to_the_cell_and_come_back(kernel: Kernel) ->
             "%%gangline\n!ls",
             "UsageError: Cell In[2], line 2: !ls is for the notebook, not for Python; write it in a cell",
         ),
+        ("%%gangline --context no-such\n1", "UsageError: "),
         ("%%gangline --send a\n1", "UsageError: --send: the notebook has no variable a\n"),
         ("import threading\na = threading.Lock()\nget_ipython().run_cell_magic('gangline', '--send a', '1')", None),
     ],

@@ -4,6 +4,7 @@ import os
 import pty
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -170,6 +171,20 @@ def test_a_function_typed_into_a_repl_is_trained(tmp_path: Path) -> None:
     text = screen.decode().replace("\r", "")
     assert "\n42\n" in text
     assert "Traceback" not in text
+
+
+def test_a_job_that_the_server_refuses_leaves_no_folder(
+    client: TrainingClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(gangline.TrainingError, match="memory"):
+        train(add, parameters={"numbers": []}, resources={"memory": "lots"}, client=client)
+    assert list(tmp_path.iterdir()) == []
+    run = train(add, framework="jax", parameters={"numbers": []}, client=client)
+    run.wait(timeout=60)
+    assert len(list(tmp_path.iterdir())) == 1
+    del run
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_run_is_cancelled_twice_without_harm(client: TrainingClient) -> None:

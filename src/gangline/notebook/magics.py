@@ -10,6 +10,7 @@ from typing import Any
 from IPython.core.error import UsageError
 
 from gangline.base.clock import SystemClock
+from gangline.base.errors import GanglineError
 from gangline.notebook.cell_program import cell_program
 from gangline.notebook.follow import TeamFollower
 from gangline.notebook.options import CellOptions, help_text, parse_options
@@ -18,6 +19,7 @@ from gangline.notebook.team_display import team_display
 from gangline.sdk.build.function_names import shown_file
 from gangline.sdk.build.jobs import replica_counts
 from gangline.sdk.client import TrainingClient
+from gangline.sdk.errors import TrainingError
 from gangline.sdk.train import DEFAULT_IMAGE, TeamRequest, framework_kind, start_program
 
 MAGIC = "gangline"
@@ -43,10 +45,11 @@ class GanglineMagic:
             return
         options = parse_options(line)
         program = cell_program(cell, _cell_name(), options.get, self._sent(options))
-        client = self.session.client(options.context)
         try:
+            client = self.session.client(options.context)
             run = start_program(client, program, _team(client, options))
-        except ValueError as error:
+        except (ValueError, TrainingError, GanglineError) as error:
+            # IPython shows it as one line.
             raise UsageError(str(error)) from error
         job = TeamFollower(client, run, run.job, team_display(self._shell), SystemClock()).follow()
         if options.get:

@@ -8,6 +8,7 @@ from typing import NamedTuple, NoReturn
 
 from IPython.core.error import UsageError
 
+from gangline.api.quantity import QuantityError, parse_resources
 from gangline.sdk.train import FRAMEWORK_KINDS
 
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,50}[a-z0-9])?")
@@ -100,7 +101,11 @@ def parse_options(line: str) -> CellOptions:
 
 def _limit(text: str) -> tuple[str, str]:
     name, _, amount = text.partition("=")
-    if not name or not amount:
+    try:
+        parse_resources({name: amount})
+    except QuantityError:
+        name = ""
+    if not name:
         raise UsageError(f"--limit: is {text!r}; write NAME=AMOUNT, such as gpu=1 or memory=4Gi")
     return name, amount
 

@@ -302,7 +302,12 @@ def start_program(
     elif program.is_pickled:
         _require_same_python(team.image, team.name)
     words = program_command(program.text, packages=packages)
-    job = client.create_job(_team_job(team, words, env), namespace=team.namespace)
+    try:
+        job = client.create_job(_team_job(team, words, env), namespace=team.namespace)
+    except BaseException:
+        if results is not None:
+            shutil.rmtree(results, ignore_errors=True)
+        raise
     return Run(client, job, owned=owned, returns=True, results=results)
 
 

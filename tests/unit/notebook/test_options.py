@@ -37,6 +37,7 @@ def test_options_are_those_of_gangline_run_where_they_make_sense() -> None:
         ("--max-restarts -1", "--max-restarts: is -1; write 0 or more"),
         ("--framework mpi", "--framework: is 'mpi'; write one of pytorch, tensorflow"),
         ("--limit gpu", "--limit: is 'gpu'; write NAME=AMOUNT, such as gpu=1"),
+        ("--limit memory=lots", "--limit: is 'memory=lots'; write NAME=AMOUNT"),
         ("--name Fit_1", "--name: is 'Fit_1'; write small letters, digits and -"),
         ("--send a-b", "--send: 'a-b' is no variable; write names with commas"),
         ("--image x", "--image: the cell runs on this machine; add --context NAME"),

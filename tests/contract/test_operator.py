@@ -294,6 +294,43 @@ def test_with_the_rights_of_the_manifest_jobs_also_scale_restart_and_go(
         assert [line for line in operator.lines() if "forbidden" in json.dumps(line)] == []
 
 
+def test_a_new_round_waits_for_a_pod_that_takes_its_time_to_end(
+    server: RealServer, namespace: str, tmp_path: Path
+) -> None:
+    job_path, pod_path = f"{APIS}/namespaces/{namespace}/tfjobs/team", f"/api/v1/namespaces/{namespace}/pods"
+    with running(server, tmp_path, context=CLUSTER):
+        submit(server, namespace, TFJOB, "team", restart="ExitCode", restartScope="Job")
+        wait_until_blocking(lambda: len(pods(server, namespace, "team")) == 2, "no pods")
+        for pod in pods(server, namespace, "team"):
+            # Only a pod with a node has a grace period.
+            binding = {"target": {"kind": "Node", "name": "node-1"}, "metadata": {"name": pod["metadata"]["name"]}}
+            made(server, f"{pod_path}/{pod['metadata']['name']}/binding", binding)
+        bring_to(server, namespace, TFJOB, "team", "Running")
+        killed, slow = pods(server, namespace, "team")
+        become(server, killed, "Failed", exit_code=137)
+
+        def only_slow_is_left() -> bool:
+            left = pods(server, namespace, "team")
+            return [pod["metadata"]["uid"] for pod in left if "deletionTimestamp" in pod["metadata"]] == [
+                slow["metadata"]["uid"]
+            ]
+
+        wait_until_blocking(only_slow_is_left, "the team is not deleted")
+        edit = {"spec": {"runPolicy": {"backoffLimit": 9}}}
+        answer = server.call("PATCH", job_path, edit, content_type="application/merge-patch+json")
+        generation = answer.body["metadata"]["generation"]
+        wait_until_blocking(
+            lambda: server.call("GET", job_path).body["status"].get("observedGeneration") == generation,
+            "the operator does not look at the job",
+        )
+        assert uids(server, namespace, "team") == {slow["metadata"]["uid"]}
+        name = slow["metadata"]["name"]
+        assert server.call("DELETE", f"{pod_path}/{name}?gracePeriodSeconds=0").status == 200
+        wait_until_blocking(lambda: len(pods(server, namespace, "team")) == 2, "no new round")
+        annotations = [pod["metadata"]["annotations"] for pod in pods(server, namespace, "team")]
+        assert [found["training.gangline.dev/round"] for found in annotations] == ["1", "1"]
+
+
 def test_with_the_rights_of_the_manifest_gangs_have_their_groups(
     server: RealServer, namespace: str, tmp_path: Path
 ) -> None:

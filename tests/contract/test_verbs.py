@@ -166,3 +166,11 @@ def test_who_may_not_is_told_so(place: Place, real_namespace: str) -> None:
     done = gangline(place, "get", "pods", "-n", real_namespace, "--as", "nobody")
     assert done.returncode == 1
     assert done.stderr.startswith('Error from server (Forbidden): pods is forbidden: User "nobody" cannot list')
+
+
+def test_a_field_without_effect_is_told_when_it_is_applied(place: Place, real_namespace: str) -> None:
+    body = tfjob("scoped")
+    body["spec"]["runPolicy"] = {"restartScope": "Job"}
+    made = gangline(place, "apply", "-n", real_namespace, "-f", "-", stdin=json.dumps(body))
+    assert made.stdout == "tfjob.kubeflow.org/scoped created\n"
+    assert "spec.runPolicy.restartScope: has no effect on failures of every replica" in made.stderr

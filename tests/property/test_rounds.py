@@ -81,12 +81,12 @@ STORIES: dict[str, tuple[GeneratedJob, History, int]] = {
         1,
     ),
     "suspended and resumed while its pods end": (
-        team(),
+        team(scope="Job"),
         [Users("suspend"), LOOK, Users("resume"), LOOK, Kubelets("vanish", 0), LOOK, LOOK],
         1,
     ),
     "suspended and resumed, with one service for all": (
-        team("one service per job"),
+        team("one service per job", scope="Job"),
         [Users("suspend"), LOOK, Users("resume"), LOOK, Kubelets("vanish", 0), LOOK, LOOK],
         1,
     ),
@@ -111,8 +111,16 @@ async def test_a_new_round_begins_when_the_last_one_is_gone(
     assert world.job.status.ledger.round == last_round
     await bring_to_rest(world)
     await check_at_rest(world)
-    rounds = [(pod["metadata"].get("annotations") or {}).get(ROUND_ANNOTATION) for pod in world.pods()]
+    rounds = [(pod["metadata"].get("annotations") or {}).get(ROUND_ANNOTATION, "0") for pod in world.pods()]
     assert rounds == [str(last_round)] * 3
+
+
+async def test_a_resumed_job_of_scope_replica_waits_for_its_old_pods_without_a_round() -> None:
+    world = await play(team(), [*BEGINNING, Users("suspend"), LOOK, Users("resume"), LOOK, Kubelets("vanish", 0), LOOK])
+    assert [pod["metadata"]["name"] for pod in world.pods()] == ["job-worker-1", "job-worker-2"]
+    await bring_to_rest(world)
+    assert len(world.pods()) == 3
+    assert not any(ROUND_ANNOTATION in (pod["metadata"].get("annotations") or {}) for pod in world.pods())
 
 
 async def test_a_pod_that_never_ends_holds_up_the_next_round_and_is_named() -> None:

@@ -5,7 +5,16 @@ from typing import Any
 
 import msgspec
 
-from gangline.api.kubeflow.training import OUR_MANAGER, CleanPodPolicy, JobKind, ReplicaSpec, RestartPolicy, RunPolicy
+from gangline.api.kubeflow.training import (
+    OUR_MANAGER,
+    RESTART_SCOPE_ANNOTATION,
+    CleanPodPolicy,
+    JobKind,
+    ReplicaSpec,
+    RestartPolicy,
+    RestartScope,
+    RunPolicy,
+)
 from gangline.api.meta import JSON
 from gangline.api.names import MAX_DNS_LABEL_LENGTH
 from gangline.api.scheduling import (
@@ -79,9 +88,34 @@ def ignored_fields(framework: Framework[J], job: J) -> Iterator[Problem]:
         for name in ("name", "namespace"):
             if metadata.get(name):
                 yield Problem(f"{path}.{kind}.template.metadata.{name}", "has no effect; pods are named after the job")
+    yield from _ignored_restart_scope(framework, job)
     yield from _ignored_annotations(job.metadata.annotations)
     if isinstance(framework, IgnoresFields):
         yield from framework.ignored_fields(job)
+
+
+def _ignored_restart_scope(framework: Framework[J], job: J) -> Iterator[Problem]:
+    """Scope Job says what restarts after a failure. Under restartPolicy Never a failure ends the job instead."""
+    policy = framework.run_policy(job)
+    annotation = job.metadata.annotations.get(RESTART_SCOPE_ANNOTATION, "")
+    path = (
+        "spec.runPolicy.restartScope" if policy.restart_scope else f"metadata.annotations[{RESTART_SCOPE_ANNOTATION}]"
+    )
+    scope = policy.restart_scope or annotation
+    if scope and scope not in list(RestartScope):
+        yield Problem(path, f'is "{scope}", which has no effect; write one of {", ".join(RestartScope)}')
+    if scope != RestartScope.JOB:
+        return
+    policies = {kind: spec.restart_policy for kind, spec in framework.replicas(job).items() if spec.replicas}
+    final = [kind for kind, restart in policies.items() if restart == RestartPolicy.NEVER]
+    if not final:
+        return
+    whose = "every replica" if len(final) == len(policies) else f"{' and '.join(final)} replicas"
+    yield Problem(
+        path,
+        f"has no effect on failures of {whose}: their restartPolicy is Never, so they are final;"
+        " write ExitCode or OnFailure to have all replicas restarted",
+    )
 
 
 # The scheduling annotations of a job, with their values where there are only a few.

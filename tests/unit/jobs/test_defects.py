@@ -296,6 +296,51 @@ def test_d20_fields_without_effect_are_told_once() -> None:
     assert not job_plan(Paddle(), with_status(job, first.status)).events
 
 
+NO_EFFECT = "has no effect on failures of {}: their restartPolicy is Never, so they are final; write ExitCode or"
+SCOPE_FIELD = "spec.runPolicy.restartScope"
+SCOPE_ANNOTATION = "training.gangline.dev/restart-scope"
+
+
+@pytest.mark.parametrize(
+    ("policies", "whose"),
+    [
+        ({"Master": "Never", "Worker": "Never"}, "every replica"),
+        ({"Master": "Never", "Worker": "ExitCode"}, "Master replicas"),
+        ({"Master": "OnFailure", "Worker": "Never"}, "Worker replicas"),
+        ({"Master": "OnFailure", "Worker": "Always"}, ""),
+    ],
+)
+@pytest.mark.parametrize("annotated", [False, True])
+def test_d20_a_restart_scope_under_never_is_told(policies: dict[str, str], whose: str, *, annotated: bool) -> None:
+    job = make_job(
+        PYTORCHJOB,
+        master=1,
+        worker=2,
+        policy={} if annotated else {"restartScope": "Job"},
+        annotations={SCOPE_ANNOTATION: "Job"} if annotated else {},
+    )
+    for kind, policy in policies.items():
+        specs = job.spec.pytorch_replica_specs
+        specs[kind] = msgspec.structs.replace(specs[kind], restart_policy=policy)
+    messages = [note.message for note in job_plan(PyTorch(), job).events if note.reason == "FieldIgnored"]
+    path = f"metadata.annotations[{SCOPE_ANNOTATION}]" if annotated else SCOPE_FIELD
+    assert [text.partition(" OnFailure")[0] for text in messages] == (
+        [f"{path}: {NO_EFFECT.format(whose)}"] if whose else []
+    )
+
+
+def test_d20_a_restart_scope_asks_only_types_that_have_replicas_and_only_when_it_is_job() -> None:
+    def told(**more: Any) -> list[str]:
+        events = job_plan(TensorFlow(), make_job(TFJOB, restart="Never", **more)).events
+        return [note.message for note in events if note.reason == "FieldIgnored"]
+
+    assert not told(worker=1, policy={"restartScope": "Replica"})
+    assert not told(worker=1)
+    assert told(worker=1, policy={"restartScope": "Job"})
+    (wrong,) = told(worker=1, annotations={SCOPE_ANNOTATION: "Team"})
+    assert wrong.endswith('is "Team", which has no effect; write one of Replica, Job')
+
+
 def test_d20_types_in_another_case_are_meant() -> None:
     assert created_names(job_plan(TensorFlow(), make_job(TFJOB, WORKER=1, ps=1))) == [
         "job-ps-0",

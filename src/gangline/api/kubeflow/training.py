@@ -194,6 +194,8 @@ class RestartLedger(ApiStruct, frozen=True):
     regrouped: Time | None = None
     # Since when the gang had been waiting to be placed, at the last event about it.
     waited: Time | None = None
+    # The job was suspended: no pod is created before those that are being deleted are gone.
+    draining: bool = False
     # Every replica of this round has had a pod: a missing pod was lost.
     complete: bool = False
     # A limit was reached: every pod is deleted, whatever the clean-up policy says.

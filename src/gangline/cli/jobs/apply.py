@@ -15,6 +15,7 @@ from gangline.cli.exit_codes import ERROR, SUCCEEDED
 from gangline.cli.flags.commands import cli_command
 from gangline.cli.flags.server_options import server_options
 from gangline.cli.manifests.files import NO_OBJECTS, ResourceFinder, read_files, resolve_manifest
+from gangline.cli.manifests.ignored_fields import print_ignored_fields
 from gangline.cli.manifests.server_errors import rejection_text
 from gangline.cli.output import formats, tables
 from gangline.cli.resources.lookup import resource_name, resource_version
@@ -144,6 +145,7 @@ def _write_files(
             try:
                 resource, key, body = await resolve_manifest(finder, document, target)
                 objects.append(await _write_document(writer, resource, key, body, flags, write))
+                print_ignored_fields([document])
             except (ApiError, InputError) as error:
                 click.echo(rejection_text(document, error), err=True)
                 failed = True

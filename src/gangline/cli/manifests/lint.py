@@ -19,7 +19,7 @@ from gangline.api.meta import JSON
 from gangline.base.errors import InputError
 from gangline.cli.manifests.files import NO_OBJECTS, path_steps, value_at
 from gangline.cli.manifests.lint_pods import pod_problems
-from gangline.jobs.defaults import problems
+from gangline.jobs.defaults import ignored_fields, problems
 from gangline.jobs.framework import Framework
 from gangline.operator.settings import OperatorSettings
 from gangline.schema.crds.job_crds import crd_schema
@@ -283,6 +283,20 @@ def _framework_findings(document: Document, kind: JobKind) -> Iterator[Finding]:
         return
     for problem in field_problems:
         yield _finding(document, problem.path, problem.message)
+
+
+def ignored_field_findings(document: Document) -> list[Finding]:
+    """The fields of a correct training job that have no effect. Empty for any other object, and for a wrong job."""
+    kind = kind_of(document)
+    if not isinstance(kind, JobKind):
+        return []
+    framework = framework_of(kind.kind)
+    try:
+        job: TrainingJob = framework.default(decode_document(document, kind.model))
+        ignored = list(ignored_fields(framework, job))
+    except (DecodeError, AttributeError, TypeError):
+        return []
+    return [_finding(document, problem.path, problem.message) for problem in ignored]
 
 
 def _pod_findings(document: Document, kind: JobKind, body: JSON, *, sound: bool) -> Iterator[Finding]:

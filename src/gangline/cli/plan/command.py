@@ -8,6 +8,7 @@ from gangline.cli.connect.server import ServerOptions, ServerTarget
 from gangline.cli.flags.commands import cli_command
 from gangline.cli.flags.server_options import server_options
 from gangline.cli.manifests.files import read_files
+from gangline.cli.manifests.ignored_fields import print_ignored_fields
 from gangline.cli.output import tables
 from gangline.cli.plan.objects import GangMode, PlanTarget, job_documents, planned_objects
 from gangline.kube.client import Client
@@ -86,6 +87,7 @@ def plan(
         jobs = job_documents(read_files(names, recursive=recursive), ", ".join(names))
         target = PlanTarget(server.namespace or "", gangs=GangMode.ALL if gang else GangMode.REQUESTED)
         plans = [planned_objects(job, target) for job in jobs]
+        print_ignored_fields([document for document, _ in jobs])
     except InputError as error:
         click.echo(f"error: {error}", err=True)
         return EXIT_ERROR if diff else 1

@@ -60,7 +60,8 @@ def child_actions(framework: Framework[J], observed: ObservedJob[J], ledger: Res
     # service of an earlier round exists: while that is being deleted it still has the port that was lost.
     outdated = any(round_number(service.metadata) < ledger.addresses for service in observed.children.services)
     ready = framework.facts.port is None or (observed.addresses.covers(observed.gang.seats) and not outdated)
-    unended = unended_pods(framework, observed, ledger) if len(observed.gang.pods) < len(observed.gang.seats) else ()
+    full = len(observed.gang.pods) == len(observed.gang.seats) and not ledger.draining
+    unended = () if full else unended_pods(framework, observed, ledger)
     if unended or backoff is not None or not ready or not missing:
         early = early_confirmations(observed, ledger) if missing or unended else ()
         return ChildActions(

@@ -21,7 +21,7 @@ from gangline.jobs.plan.creation import deletions, retained_companion_patches, s
 from gangline.jobs.plan.observed import ObservedJob, is_owned_by
 from gangline.jobs.plan.pod_warnings import exit_events
 from gangline.jobs.plan.restarts import RestartTally, failed_pods
-from gangline.jobs.plan.rounds import with_next_round
+from gangline.jobs.plan.rounds import after_suspension
 from gangline.jobs.plan.status import (
     active_status,
     idle_counters,
@@ -137,8 +137,8 @@ def suspend_plan(framework: Framework[J], observed: ObservedJob[J], restarts: Re
     ledger = msgspec.structs.replace(restarts.ledger, complete=False, not_before=None, streak=0)
     has_begun = bool(job.status.conditions or observed.children.pods or observed.children.pending_creates)
     if has_begun and not status.holds(ConditionType.SUSPENDED):
-        # The replicas of the resumed job are a new team. On one machine their addresses go with the deleted services.
-        ledger = with_next_round(ledger, renews_addresses=observed.site.shared_host, charged=False)
+        # The replicas of the resumed job are a new team.
+        ledger = after_suspension(framework, observed, ledger)
     status = msgspec.structs.replace(
         status,
         replica_statuses=suspended_counters(status.replica_statuses, framework.replicas(job)),

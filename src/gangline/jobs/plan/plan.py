@@ -79,6 +79,8 @@ def _active_plan(
         events = (*events, JobEvent("GangSchedulerMissing", message, warning=True))
     elif not children.incomplete:
         status = status_without_blocked(status)
+    if status.ledger.draining and not children.unended:
+        status = msgspec.structs.replace(status, ledger=msgspec.structs.replace(status.ledger, draining=False))
     status, overdue_events, overdue_in = _with_overdue_warning(observed, status, children.unended)
     status, timeout_events, timeout_in = _with_timeout_warning(observed, status)
     phase = _active_phase(job.status, status)

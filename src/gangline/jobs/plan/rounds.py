@@ -37,13 +37,26 @@ def with_next_round(ledger: RestartLedger, *, renews_addresses: bool, charged: b
     )
 
 
+def after_suspension(framework: Framework[J], observed: ObservedJob[J], ledger: RestartLedger) -> RestartLedger:
+    """The ledger of a job that is being suspended.
+
+    A new round where all replicas restart together, and on one machine, where addresses go with the deleted services.
+    Elsewhere pods are as v1 creates them, without a round, and wait for those that are being deleted.
+    """
+    together = restart_scope(observed.job, framework.run_policy(observed.job)) is RestartScope.JOB
+    if together or observed.site.shared_host:
+        return with_next_round(ledger, renews_addresses=observed.site.shared_host, charged=False)
+    return msgspec.structs.replace(ledger, draining=True)
+
+
 def unended_pods(framework: Framework[J], observed: ObservedJob[J], ledger: RestartLedger) -> tuple[Pod, ...]:
     """The pods that must be gone before a pod is created.
 
-    Those of earlier rounds, whatever the scope. With scope Job also every pod that is being deleted: it may have worked
-    with the replicas that are still missing. Orphans count if the job is about to adopt them.
+    Those of earlier rounds, whatever the scope. With scope Job, and after a suspension, also every pod that is being
+    deleted: it may have worked with the replicas that are still missing. Orphans count if the job is about to adopt them.
     """
-    together = restart_scope(observed.job, framework.run_policy(observed.job)) is RestartScope.JOB
+    scope = restart_scope(observed.job, framework.run_policy(observed.job))
+    together = scope is RestartScope.JOB or ledger.draining
     names = {member_name(observed.job.metadata.name, member) for member in observed.gang.seats}
     orphans = (
         child for _, child in observed.children.orphans if isinstance(child, Pod) and child.metadata.name in names

@@ -97,7 +97,8 @@ _POLICY_FIELDS: dict[tuple[type, str], str] = {
         "Cannot be changed."
     ),
     (RunPolicy, "restartScope"): (
-        "What is restarted when a replica failed and may be: the Replica alone, which is the default, or the whole Job."
+        "What is restarted when a replica failed and may be: the Replica alone, which is the default, or the whole Job, "
+        "whose new pods wait until the last old one is gone. A failure under restartPolicy Never ends the job."
     ),
     (SchedulingPolicy, "minAvailable"): "How many pods must fit at once for any to start. Default: all.",
     (SchedulingPolicy, "queue"): "The queue of the job. Once set, it cannot be changed.",

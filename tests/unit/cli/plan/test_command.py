@@ -91,3 +91,17 @@ def test_a_difference_in_a_list_has_the_name_of_the_item() -> None:
     planned = {"env": [{"name": "A", "value": "1"}, {"name": "WORLD_SIZE", "value": "4"}], "args": ["a"]}
     existing = {"env": [{"name": "A", "value": "1"}, {"name": "WORLD_SIZE", "value": "3"}], "args": ["b"]}
     assert list(differences(planned, existing)) == ['env[WORLD_SIZE].value: "3" -> "4"', 'args[0]: "b" -> "a"']
+
+
+def test_a_field_without_effect_is_a_warning_and_no_error(tmp_path: Path) -> None:
+    body = yaml.safe_load((EXAMPLES / "tfjob-numpy.yaml").read_text())
+    body["spec"]["runPolicy"] = {"restartScope": "Job"}
+    for replicas in body["spec"]["tfReplicaSpecs"].values():
+        replicas["restartPolicy"] = "Never"
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump(body))
+    done = planned(str(file), "-o", "name")
+    assert done.return_value == 0
+    line = next(number for number, text in enumerate(file.read_text().splitlines(), 1) if "restartScope" in text)
+    assert f"warning: {file}:{line}: spec.runPolicy.restartScope: has no effect on failures of every" in done.stderr
+    assert "warning" not in planned(str(EXAMPLES / "tfjob-numpy.yaml")).stderr

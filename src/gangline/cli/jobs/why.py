@@ -100,7 +100,9 @@ def _print_missing_job(error: str, events: Sequence[EventFact], namespace: str) 
         *_labelled_lines(
             "Next",
             (
-                f"see all its events, as long as the server keeps them: gangline get events -n {namespace}",
+                with_own_command(
+                    f"see all its events, as long as the server keeps them: gangline get events -n {namespace}"
+                ),
                 "to keep ended jobs longer, raise spec.runPolicy.ttlSecondsAfterFinished",
             ),
         ),

@@ -109,6 +109,7 @@ class Setup:
         if done.get(stage) != wanted[stage]:
             count = self._install_packages(stage)
         self._install_project()
+        self._install_pip()
         write_state(self._venv, State(os.path.realpath(self._venv), {**done, **wanted}))
         (self._venv / UNFINISHED_NAME).unlink()
         what = f"{count} packages" if count else "gangline"
@@ -167,14 +168,17 @@ class Setup:
             # Python writes bytecode when a module is first imported: most modules never are.
             options += ["--no-compile", "--progress-bar", "off", "--retries", "2"]
         self._run([*self._installer(), *options], f"installing {count.total} packages", count)
-        if stage == "dev" and not self._has_pip():
-            # `make dist` needs it, and uv makes environments without.
-            self._run([str(self._python), "-I", "-m", "ensurepip"], "installing pip")
         return count.total
 
     def _install_project(self) -> None:
         options = ["--no-deps", "--no-build-isolation", "--no-index", "--editable", str(ROOT)]
         self._run([*self._installer(), *options], "installing gangline")
+
+    def _install_pip(self) -> None:
+        """uv makes environments without pip. People type `pip install torch` in theirs, and `make dist` needs it."""
+        bundled = [str(self._python), "-I", "-c", "import ensurepip"]
+        if not self._has_pip() and subprocess.run(bundled, stderr=subprocess.DEVNULL).returncode == 0:
+            self._run([str(self._python), "-I", "-m", "ensurepip", "--default-pip"], "installing pip")
 
     def _installer(self) -> list[str]:
         if self._uv:

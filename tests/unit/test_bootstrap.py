@@ -37,6 +37,8 @@ FAKE_UV = """
         sys.exit(os.environ["FAKE_UV_WORDS"])
     if words[0] == "venv":
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", words[-1]], check=True)
+        (packages,) = pathlib.Path(words[-1]).glob("lib/*/site-packages")
+        (packages / "pip.py").touch()
     elif "--editable" in words:
         script = pathlib.Path(words[words.index("--python") + 1]).with_name("gangline")
         script.write_text("#!/bin/sh\\necho gangline of $0\\n")
@@ -147,6 +149,8 @@ def test_an_environment_made_by_hand_is_used_and_keeps_what_is_in_it(clone: Clon
     (clone.venv / "mine").touch()
     assert clone.install().returncode == 0
     assert (clone.calls(), (clone.venv / "mine").exists()) == (["pip", "pip"], True)
+    # What people type in it is not that of another Python.
+    assert (clone.venv / "bin" / "pip").exists()
 
 
 def test_changed_pins_are_installed_into_what_is_there(clone: Clone) -> None:

@@ -107,7 +107,7 @@ def _print_missing_job(error: str, events: Sequence[EventFact], namespace: str) 
             ),
         ),
     ]
-    click.echo("\n".join(lines), err=True)
+    click.echo(with_own_command("\n".join(lines)), err=True)
 
 
 async def with_cpu_usage(client: Client, target: ServerTarget, case: JobSnapshot) -> JobSnapshot:
@@ -192,11 +192,17 @@ def _as_gangline_command(text: str) -> str:
 
 
 def _in_this_folder(text: str) -> str:
-    """A command without the change into its folder, if that is the working directory."""
+    """A command without the change into its folder, if that is the working directory.
+
+    After a change into another folder, a relative path of gangline itself would lead nowhere: it becomes absolute.
+    """
     try:
-        return text.replace(f"cd {shlex.quote(str(Path.cwd()))} && ", "")
+        here = shlex.quote(str(Path.cwd()))
     except FileNotFoundError:
         return text
+    text, command = text.replace(f"cd {here} && ", ""), own_command()
+    is_relative = "/" in command and not command.lstrip("'").startswith("/")
+    return text.replace(" && gangline ", f" && {here}/{command} ") if is_relative else text
 
 
 def report_json(report: Diagnosis) -> str:

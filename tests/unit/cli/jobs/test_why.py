@@ -87,6 +87,22 @@ def test_a_run_is_repeated_in_its_own_folder(is_there: bool, tmp_path: Path, mon
     assert report.next == ("run it again after the change: gangline run job.yaml" if is_there else step,)
 
 
+def test_a_relative_gangline_is_found_from_the_folder_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "my models" / ".venv" / "bin" / "gangline"
+    program.parent.mkdir(parents=True)
+    program.touch(mode=0o755)
+    monkeypatch.chdir(tmp_path / "my models")
+    monkeypatch.setattr("sys.argv", [".venv/bin/gangline"])
+    monkeypatch.setenv("PATH", "/nowhere")
+    step = "run it again after the change: cd /elsewhere && gangline run job.yaml"
+    report = msgspec.structs.replace(REPORT, next=(step,), causes=(), notes=())
+    report = with_server_flags(report, ServerOptions(), server_target(archive=Path("/state")))
+    here = f"'{tmp_path}/my models'"
+    assert report.next == (f"run it again after the change: cd /elsewhere && {here}/.venv/bin/gangline run job.yaml",)
+
+
 def test_the_rest_of_a_report_is_unchanged() -> None:
     report = with_server_flags(REPORT, ServerOptions(context="prod"), server_target())
     assert msgspec.structs.replace(report, next=(), causes=(), notes=()) == msgspec.structs.replace(

@@ -465,7 +465,7 @@ def test_without_a_mapping_in_the_message_the_entry_to_write_is_shown() -> None:
     message = 'image "kubeflow/mnist:1": /opt/mnist.py exists only in the image; map it in the images file'
     report = image_only(message)
     assert report.next[0].endswith("kubeflow/mnist:1: {paths: {/opt: .}}")
-    assert "--images images.yaml" in report.next[1]
+    assert report.next[1].endswith(": gangline down && gangline up --detach --images images.yaml")
 
 
 def test_a_missing_item_of_a_volume_names_its_config_map() -> None:

@@ -111,7 +111,7 @@ def retry_hint(job: JobFacts, replica: str = "") -> str:
 def run_command_with(job: JobFacts, flag: str) -> str:
     """The command that runs the job on this machine with another flag: its own one, else a plane for it."""
     if not job.run_command:
-        return f"gangline up --detach {flag}"
+        return f"gangline down && gangline up --detach {flag}"
     head, separator, command = job.run_command.partition(" -- ")
     return f"{head} {flag}{separator}{command}"
 

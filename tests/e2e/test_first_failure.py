@@ -18,7 +18,7 @@ from gangline.why.collect import collect
 from gangline.why.diagnosis.diagnose import diagnose
 from support.waiting import wait_until
 
-# The master complains in words of its own when the worker has died, or when it is back.
+# The master complains in words of its own when it may: when the worker was replaced, or when it is back.
 MASTER = """
 import pathlib, sys, time
 folder = pathlib.Path(sys.argv[1])
@@ -32,7 +32,8 @@ import os, pathlib, signal, sys, time
 folder = pathlib.Path(sys.argv[1])
 if (folder / "died").exists():
     (folder / "back").touch()
-    signal.pause()
+    while True:
+        signal.pause()
 while not (folder / "master").exists():
     time.sleep(0.01)
 (folder / "died").touch()
@@ -53,13 +54,19 @@ def job(folder: Path, event: str) -> JSON:
     }
 
 
-@pytest.mark.parametrize("event", ["died", "back"])
+@pytest.mark.parametrize("event", ["replaced", "back"])
 async def test_the_replica_that_was_replaced_is_named_by_everybody(tmp_path: Path, event: str) -> None:
     folder = tmp_path / "files"
     folder.mkdir()
     key = Key("default", "team")
     async with embedded_plane(LocalSettings(folder=tmp_path, logs=tmp_path / "logs"), SystemClock()) as plane:
         await plane.client.create(PyTorchJob, job(folder, event))
+
+        async def is_replaced() -> bool:
+            return (await plane.client.get(PyTorchJob, key)).status.restarts == 1
+
+        await wait_until(is_replaced)
+        (folder / "replaced").touch()
 
         async def has_ended() -> bool:
             return (await plane.client.get(PyTorchJob, key)).status.finished

@@ -11,7 +11,7 @@ import msgspec
 
 from gangline.api.core import Pod
 from gangline.api.kubeflow.training import Failure, JobStatus
-from gangline.jobs.plan.restarts import blames_peer, in_place_failure
+from gangline.jobs.plan.restarts import blames_peer, failed_pods, failure_record, in_place_failure
 from gangline.jobs.pods.replicas import Gang, round_number, training_status
 
 CONSEQUENCE_WINDOW = timedelta(seconds=60)
@@ -20,6 +20,11 @@ PEER_CONSEQUENCE_WINDOW = timedelta(minutes=30)
 """The same for a replica whose log blames a peer: collective operations time out after up to 30 minutes."""
 SIGKILL_CODE = 137
 _OUTSIDE_REASONS = ("OOMKilled", "Evicted", "Preempting", "NodeLost", "DeadlineExceeded")
+
+
+def is_outside_end(exit_code: int | None, reason: str) -> bool:
+    """Whether a container was killed, is out of memory, or its pod was evicted or lost."""
+    return exit_code in (None, SIGKILL_CODE) or reason in _OUTSIDE_REASONS
 
 
 class FailedRun(msgspec.Struct, frozen=True):
@@ -35,7 +40,7 @@ class FailedRun(msgspec.Struct, frozen=True):
     @property
     def ended_from_outside(self) -> bool:
         """Whether somebody else ended it: no failure of a peer does that."""
-        return self.exit_code in (None, SIGKILL_CODE) or self.reason in _OUTSIDE_REASONS
+        return is_outside_end(self.exit_code, self.reason)
 
 
 def is_consequence(
@@ -62,14 +67,17 @@ def root_cause(
 ) -> Failure | None:
     """The failure that `cause`, the failure of one of the pods, follows from; `cause` itself if there is none.
 
-    Candidates are the failure in the status, if it is of this round, and runs that kubelets restarted in place.
+    Candidates are the failure in the status, if it is of this round, other pods that were ended from outside, and runs
+    that kubelets restarted in place.
     """
     found = _find_run(cause, gang, container, logs) if cause is not None else None
     if cause is None or found is None:
         return cause
     pod, run = found
     recorded = status.first_failure
-    candidates = [*_ends_in_place(gang, container, logs)]
+    failed = (failure_record(member, other, container, logs) for member, other in failed_pods(gang).items())
+    ended = (one for one in failed if is_outside_end(one.exit_code, one.reason))
+    candidates = [*_ends_in_place(gang, container, logs), *ended]
     if recorded is not None and status.ledger.failed_round == round_number(pod.metadata):
         candidates.append(recorded)
     starts = {str(member): _latest_start(other, container) for member, other in gang.pods.items()}

@@ -334,7 +334,8 @@ def _is_consequence(end: ReplicaFailure, first: ReplicaFailure, case: JobSnapsho
     if end.replica == first.replica:
         return False
     run = FailedRun(end.replica, end.started_at, end.finished_at, end.exit_code, end.reason, end.blames_peer)
-    if first.from_record and is_consequence(run, first.replica, first.finished_at):
+    replaced_at = _latest_start(case, first.replica)
+    if first.from_record and is_consequence(run, first.replica, first.finished_at, replaced_at):
         return True
     killed = (
         end.exit_code == SIGKILL_EXIT_CODE
@@ -348,6 +349,13 @@ def _is_consequence(end: ReplicaFailure, first: ReplicaFailure, case: JobSnapsho
         and _delay_after(first, end) <= _CONSEQUENCE_WINDOW
     )
     return end.blames_peer or _was_terminated(end) or killed or at_once
+
+
+def _latest_start(case: JobSnapshot, replica: str) -> datetime | None:
+    """When a container of a replica was last started."""
+    states = (status.state for one in case.replicas if one.name == replica for status in one.container_statuses)
+    runs = (state.running or state.terminated for state in states)
+    return max((run.started_at for run in runs if run is not None and run.started_at is not None), default=None)
 
 
 def _ended_externally(end: ReplicaFailure) -> bool:

@@ -106,6 +106,22 @@ def test_a_replica_that_was_replaced_stays_the_cause(seconds: float) -> None:
     assert (status.first_failure.replica, status.first_failure.exit_code) == ("worker-0", 137)
 
 
+def test_a_replica_that_is_about_to_be_replaced_is_the_cause() -> None:
+    pods = [pod("Master", 0, state(1, -9, 1)), pod("Worker", 0, state(137, -9, 1)), pod("Worker", 1, running())]
+    status = job_plan(TORCH, job(), *pods, after=timedelta(seconds=1)).status
+    assert status.finished
+    assert status.first_failure is not None
+    assert status.first_failure.replica == "worker-0"
+
+
+def test_of_failures_in_the_same_second_the_one_that_blames_nobody_stays_the_cause() -> None:
+    pods = [pod("Master", 0, state(1, -9, 1)), pod("Worker", 0, state(1, -9, 1)), pod("Worker", 1, running())]
+    logs = {"uid-job-master-0": (PEER,)}
+    status = job_plan(TORCH, job(), *pods, after=timedelta(seconds=1), log_tails=logs).status
+    assert status.first_failure is not None
+    assert status.first_failure.replica == "worker-0"
+
+
 def test_an_error_of_its_own_much_later_is_its_own_cause() -> None:
     status = after_replacement(job(), replaced_worker(job()), state(1, -9, 600), seconds=601)
     assert status.first_failure is not None

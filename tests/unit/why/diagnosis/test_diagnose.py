@@ -225,6 +225,16 @@ def test_replica_that_was_replaced_is_the_cause_of_a_peer_that_failed_after_it(c
     assert [cause.replicas for cause in report.causes] == [("worker-1",)]
 
 
+def test_complaint_about_a_replacement_that_took_long_to_start_is_its_consequence() -> None:
+    first = Failure(replica="worker-1", pod="bert-worker-1", exit_code=137, reason="Error", time=minutes_ago(5))
+    found = make_snapshot(
+        make_job_facts("Failed", failed_condition(), first_failure=first, restarts=1),
+        make_replica_facts(0, "Failed", terminated_state(1, at=1.5), log=("Rank 1 has gone away",)),
+        make_replica_facts(1, state=running_state(since=2)),
+    )
+    assert [cause.replicas for cause in diagnose(found).causes] == [("worker-1",)]
+
+
 def test_restarting_job_is_told_what_it_restarts_from() -> None:
     first = Failure(replica="worker-1", pod="bert-worker-1", exit_code=137, reason="OOMKilled", time=minutes_ago(0.1))
     found = make_snapshot(

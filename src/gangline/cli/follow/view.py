@@ -18,6 +18,8 @@ NUMBER_WIDTH = 8
 """Columns reserved for the value of a metric."""
 NAME_WIDTH, STATE_WIDTH, RESTARTS_WIDTH = 8, 11, 12
 """The minimal widths of the columns; longer words make them wider."""
+WIDE = 90
+"""Columns from which on the restarts of replicas are shown even if there were none."""
 STOPPED = "Stopped"
 """The state of a job whose run was stopped."""
 FINISHED_STATES = ("Succeeded", "Failed", STOPPED)
@@ -93,9 +95,15 @@ def job_lines(frame: JobFrame, width: int = 100, rows: int = 40) -> list[StyledL
     replicas = visible_replicas(frame.replicas, rows)
     name_width = max([NAME_WIDTH, *(len(replica.shown_name) for replica in replicas)])
     finished = frame.state in FINISHED_STATES
+    # Names with ranks are long: in little room a column of zeros would take that of the progress.
+    ranked = any(replica.shown_name != replica.name for replica in replicas)
+    restarts = width >= WIDE or not ranked or any(replica.history.restarts for replica in frame.replicas)
     lines = [
         header_line(frame, width),
-        *(clip_line(replica_line(replica, name_width, width, finished=finished), width) for replica in replicas),
+        *(
+            clip_line(replica_line(replica, name_width, width, finished=finished, restarts=restarts), width)
+            for replica in replicas
+        ),
     ]
     hidden = len(frame.replicas) - len(replicas)
     if hidden:
@@ -114,18 +122,24 @@ def header_line(frame: JobFrame, width: int) -> StyledLine:
 
 
 def replica_line(
-    replica: ReplicaState, name_width: int = NAME_WIDTH, width: int = 120, *, finished: bool = False
+    replica: ReplicaState,
+    name_width: int = NAME_WIDTH,
+    width: int = 120,
+    *,
+    finished: bool = False,
+    restarts: bool = True,
 ) -> StyledLine:
     """A light, a word, the restarts; then the progress or the error. In a finished job no replica still runs."""
     light, word, style = replica_condition(replica)
     if finished and word not in ("succeeded", "failed"):
         light, word, style = "○", "stopped", "dim"
-    restarts = replica.history.restarts
+    count = replica.history.restarts
+    count_text = f"{count_phrase(count, 'restart'):<{RESTARTS_WIDTH}}" if restarts else ""
     start = (
         Span(f"  {replica.shown_name:<{name_width}}  "),
         Span(f"{light} ", style),
         Span(f"{word:<{STATE_WIDTH}}  "),
-        Span(f"{count_phrase(restarts, 'restart'):<{RESTARTS_WIDTH}}", "yellow" if restarts else "dim"),
+        Span(count_text, "yellow" if count else "dim"),
     )
     return (*start, *_replica_details(replica, word, width - len(plain_text(start))))
 

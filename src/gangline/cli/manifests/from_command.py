@@ -57,10 +57,14 @@ def job_from_command(request: CommandJob) -> tuple[JobKind, JSON]:
     restarts = request.max_restarts or 0
     body = _body(request, kind, request.command, counts, "OnFailure" if restarts else "Never")
     if restarts:
-        # An annotation: the field of our CRDs is unknown to those of the Kubeflow operator.
-        body["metadata"]["annotations"] = {RESTART_SCOPE_ANNOTATION: RestartScope.JOB.value}
-        body["spec"]["runPolicy"] = {"backoffLimit": restarts}
+        _add_team_restarts(body, restarts)
     return kind, body
+
+
+def _add_team_restarts(body: JSON, limit: int) -> None:
+    # An annotation: the field of our CRDs is unknown to those of the Kubeflow operator.
+    body["metadata"]["annotations"] = {RESTART_SCOPE_ANNOTATION: RestartScope.JOB.value}
+    body["spec"]["runPolicy"] = {"backoffLimit": limit}
 
 
 def _script_kind(name: str) -> JobKind:
@@ -72,15 +76,18 @@ def _script_kind(name: str) -> JobKind:
 
 
 def _elastic_body(kind: JobKind, request: CommandJob) -> JSON:
-    """A job of workers under torchrun, which goes on with fewer of them. A lost worker is replaced and joins again."""
+    """A job of workers under torchrun, which keeps the team going when a process of it is lost."""
     most, least = request.processes
     if kind is not PYTORCHJOB:
         raise InputError(
             f"--nproc {least}:{most}: a range is for a PyTorchJob, which torchrun keeps going; for a {kind.kind} write --nproc {most}"
         )
     restarts = ELASTIC_RESTARTS if request.max_restarts is None else request.max_restarts
-    # ExitCode: an error of the program is final, a worker that was killed is replaced.
-    body = _body(request, kind, torchrun_command(request.command), {"Worker": most}, "ExitCode")
+    # torchrun itself may be lost, and one of them hosts the rendezvous: then all of them meet anew.
+    rounds = 1 if request.max_restarts is None else request.max_restarts
+    body = _body(request, kind, torchrun_command(request.command), {"Worker": most}, "OnFailure" if rounds else "Never")
+    if rounds:
+        _add_team_restarts(body, rounds)
     body["spec"]["nprocPerNode"] = "1"
     body["spec"]["elasticPolicy"] = {
         "minReplicas": least,

@@ -195,3 +195,14 @@ def test_durations_are_short() -> None:
 def test_progress_as_plain_text() -> None:
     assert plain_progress(Progress(240, 400, {"loss": 0.113})) == "step 240/400  60 %  loss 0.113"
     assert plain_progress(Progress(7, None, {"reward": 3})) == "step 7  reward 3"
+
+
+def test_on_a_narrow_terminal_the_metric_has_the_room_of_restarts_that_did_not_happen() -> None:
+    progress = Progress(200, 200, {"loss": 7.23e-07})
+    replica = ReplicaState("worker-0", progress=progress, ranked_name="worker-0 (rank 1)")
+    restarted = msgspec.structs.replace(replica, history=RestartHistory({"a": 1}))
+    narrow = plain_text(job_lines(JobFrame("PyTorchJob", "net", "Running", (replica,)), 79)[1])
+    assert narrow.endswith("loss 7.23e-07")
+    assert "restart" not in narrow
+    assert "0 restarts" in plain_text(job_lines(JobFrame("PyTorchJob", "net", "Running", (replica,)), 99)[1])
+    assert "1 restart" in plain_text(job_lines(JobFrame("PyTorchJob", "net", "Running", (restarted,)), 79)[1])

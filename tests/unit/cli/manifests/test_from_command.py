@@ -116,7 +116,11 @@ def test_without_restarts_the_first_failure_is_final(restarts: int | None) -> No
 def test_a_range_is_an_elastic_job_of_workers_under_torchrun() -> None:
     body = elastic(["python", "-u", "train.py", "--lr", "1"])
     (worker,) = body["spec"]["pytorchReplicaSpecs"].values()
-    assert (worker["replicas"], worker["restartPolicy"]) == (4, "ExitCode")
+    assert (worker["replicas"], worker["restartPolicy"]) == (4, "OnFailure")
+    # If torchrun itself is lost, all meet anew.
+    assert body["metadata"]["annotations"] == {RESTART_SCOPE_ANNOTATION: "Job"}
+    assert body["spec"]["runPolicy"] == {"backoffLimit": 1}
+    assert elastic(["python", "x.py"], max_restarts=2)["spec"]["runPolicy"] == {"backoffLimit": 2}
     command = worker["template"]["spec"]["containers"][0]["command"]
     assert command == ["python", "-m", "torch.distributed.run", "train.py", "--lr", "1"]
     policy = {"minReplicas": 2, "maxReplicas": 4, "maxRestarts": 3, "rdzvBackend": "c10d"}

@@ -36,6 +36,7 @@ from gangline.cli.manifests.processes import this_machine
 from gangline.cli.manifests.server_errors import explained_error
 from gangline.cli.output.text import Span
 from gangline.cli.resources.process_usage import UsageSampler
+from gangline.cli.run.images import check_images
 from gangline.cli.run.interpreters import mistake_explainer
 from gangline.cli.run.kept_files import ArtifactFolders, RunFolder, provide_artifacts, run_artifacts, state_artifacts
 from gangline.cli.run.record import ABORTED, RunRecorder, interruption_reason, record_run
@@ -74,6 +75,7 @@ def run_local(request: RunRequest, jobs: Sequence[RunJob]) -> int:
     silence_operator_log()
     node = node_settings(**request.node._asdict())
     check_jobs(jobs, node)
+    check_images(jobs, node)
     folders = prepare_run_folders(request, jobs)
     if archive_flags() is None:
         click.echo(f"note: {OWN_PLANE_NOTE}", err=True)

@@ -34,6 +34,14 @@ def check_images(jobs: Sequence[RunJob], node: NodeSettings) -> None:
             raise InputError(message) if job.document is None else job.document.error(message, path)
 
 
+def runs_images(job: RunJob, node: NodeSettings) -> bool:
+    """Whether containers of the job run from their images."""
+    if node.runtime != AUTO_RUNTIME or job.from_command:
+        return node.runtime in ENGINES
+    images = ImageMappings.load(node.images, parse_image_map(node.image_map))
+    return any(True for _ in _image_needs(job, images, job.folder))
+
+
 def _image_needs(job: RunJob, images: ImageMappings, folder: Path) -> Iterator[tuple[tuple[str | int, ...], ImageNeed]]:
     """The needs of the job's main containers, each with the path of its container."""
     for replica, spec in (job.body["spec"].get(job.kind.replicas) or {}).items():
@@ -43,15 +51,16 @@ def _image_needs(job: RunJob, images: ImageMappings, folder: Path) -> Iterator[t
             # The operator gives a worker of an MPIJob its command.
             if job.kind is MPIJOB and replica != "Launcher" and not container.get("command"):
                 continue
-            need = template_need(decoded, images, folder) if (decoded := _decoded(container)) is not None else None
+            need = container_need(container, images, folder)
             if need is not None:
                 path = ("spec", job.kind.replicas, replica, "template", "spec", "containers", index)
                 yield path, need
 
 
-def _decoded(container: JSON) -> RunContainer | None:
-    """The fields of a container that say what it runs; None if the API server will refuse them."""
+def container_need(container: JSON, images: ImageMappings, folder: Path) -> ImageNeed | None:
+    """What a container of a pod template needs and only its image has; None also if the server will refuse it."""
+    fields = {name: container[name] for name in COMMAND_FIELDS if name in container}
     try:
-        return msgspec.convert({name: container[name] for name in COMMAND_FIELDS if name in container}, RunContainer)
+        return template_need(msgspec.convert(fields, RunContainer), images, folder)
     except msgspec.ValidationError:
         return None

@@ -8,7 +8,7 @@ from gangline.api.kubeflow.kinds import MPIJOB, TFJOB
 from gangline.api.kubeflow.training import JobKind
 from gangline.api.meta import JSON
 from gangline.base.errors import InputError
-from gangline.cli.run.images import check_images
+from gangline.cli.run.images import check_images, runs_images
 from gangline.cli.run.request import RunJob
 from gangline.node.settings import NodeSettings
 
@@ -67,3 +67,16 @@ def test_the_launcher_of_an_mpijob_needs_a_command() -> None:
 
 def test_images_that_always_run_need_nothing_here() -> None:
     check_images([job({"command": IMAGE_ONLY})], NodeSettings(runtime="podman"))
+
+
+@pytest.mark.parametrize(
+    ("command", "runtime", "expected"),
+    [
+        (IMAGE_ONLY, "auto", True),
+        (["python", "-c", "1"], "auto", False),
+        (["python", "-c", "1"], "podman", True),
+        (IMAGE_ONLY, "process", False),
+    ],
+)
+def test_which_jobs_run_from_images(command: list[str], runtime: str, expected: bool) -> None:
+    assert runs_images(job({"command": command}), NodeSettings(runtime=runtime)) is expected

@@ -140,9 +140,12 @@ def test_a_job_that_fails_exits_100(tmp_path: Path) -> None:
     assert re.search(r"first to fail: worker-\d with exit code 3 .*\n  worker-\d\| 42\n", done.stdout)
 
 
-def test_a_command_that_does_not_exist_fails_the_job(tmp_path: Path) -> None:
+def test_a_command_that_does_not_exist_is_an_error_before_the_job_starts(tmp_path: Path) -> None:
     done = gangline("run", job(tmp_path, "no-such-program"))
-    assert done.returncode == 100, done.stderr
+    assert done.returncode == 1, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert 'exec: "no-such-program": executable file not found in $PATH' in line
+    assert "; install no-such-program; or run the image with podman or docker (" in line
 
 
 RESTARTED = """\

@@ -248,8 +248,13 @@ def _structural_schema(kind: str) -> StructuralSchema:
 
 def _unknown_field(document: Document, field: str, schema: StructuralSchema) -> Finding:
     path = path_steps(field)
-    similar = get_close_matches(str(path[-1]), _known_fields(schema, path[:-1]), 1, 0.6) if path else []
     value = value_at(document.body, path)
+    siblings = _known_fields(schema, path[:-1]) if path else []
+    # A field that belongs one level deeper, such as `cleanPodPolicy`, which earlier versions had in the spec.
+    owner = next((name for name in siblings if path[-1] in _known_fields(schema, (*path[:-1], name))), "")
+    if owner and isinstance(value, str | int):
+        return _finding(document, field, "unknown field", f"{owner}: {{{path[-1]}: {value}}}")
+    similar = get_close_matches(str(path[-1]), siblings, 1, 0.6) if path else []
     write = (
         f"{similar[0]}: {value}" if similar and isinstance(value, str | int) else f"{similar[0]}: …" if similar else ""
     )

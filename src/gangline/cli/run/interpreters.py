@@ -11,6 +11,7 @@ from gangline.base.invocation import shown_path
 from gangline.cli.follow.follower import MistakeExplainer
 from gangline.cli.follow.mistakes import ProgramMistake, ProgramSite, mistake_text
 from gangline.cli.manifests.from_command import is_python
+from gangline.cli.run.images import container_need
 from gangline.node.runtime.images import ImageMappings, parse_image_map
 from gangline.node.settings import AUTO_RUNTIME, ENGINES, NodeSettings
 from gangline.sdk.build.pod_templates import training_container
@@ -22,16 +23,13 @@ def mistake_explainer(node: NodeSettings, kind: JobKind, body: JSON, folder: Pat
     def explain(mistake: ProgramMistake) -> str:
         container = _training_container(kind, body, mistake.replica)
         name = str(container.get("image", ""))
-        if node.runtime in ENGINES:
+        images = ImageMappings.load(node.images, parse_image_map(node.image_map))
+        if node.runtime in ENGINES or (node.runtime == AUTO_RUNTIME and container_need(container, images, folder)):
             return mistake_text(mistake, ProgramSite(image=name))
-        image = ImageMappings.load(node.images, parse_image_map(node.image_map)).resolve(name)
+        image = images.resolve(name)
         search_path = os.pathsep.join((*image.path_prefixes, os.environ.get("PATH", os.defpath)))
         words = (*(container.get("command") or image.command), *(container.get("args") or ()))
         command = [str(word).replace("$$", "$") for word in words]
-        script = next((word for word in command[1:] if not word.startswith("-")), "")
-        if node.runtime == AUTO_RUNTIME and script.endswith(".py") and not (folder / script).exists():
-            # Only in the image: a container engine runs it.
-            return mistake_text(mistake, ProgramSite(image=name))
         return mistake_text(mistake, program_site(command, search_path, folder, mistake.values.get("module", "")))
 
     return explain

@@ -16,7 +16,6 @@ import msgspec
 
 from gangline.api.accelerators import GPU_RESOURCES
 from gangline.api.codec.documents import Document
-from gangline.api.meta import Key
 from gangline.base.clock import Clock, SystemClock
 from gangline.base.errors import InputError
 from gangline.base.invocation import own_command_line
@@ -36,6 +35,7 @@ from gangline.cli.manifests.processes import this_machine
 from gangline.cli.manifests.server_errors import explained_error
 from gangline.cli.output.text import Span
 from gangline.cli.resources.process_usage import UsageSampler
+from gangline.cli.run.images import check_images, runs_images
 from gangline.cli.run.interpreters import mistake_explainer
 from gangline.cli.run.kept_files import ArtifactFolders, RunFolder, provide_artifacts, run_artifacts, state_artifacts
 from gangline.cli.run.record import ABORTED, RunRecorder, interruption_reason, record_run
@@ -58,7 +58,7 @@ from gangline.local.home import PlaneHome
 from gangline.local.paths import home_folder
 from gangline.node.options import node_settings
 from gangline.node.resources import machine_capacity
-from gangline.node.settings import ENGINES, NodeSettings
+from gangline.node.settings import NodeSettings
 from gangline.operator.assembly import embedded_plane
 from gangline.operator.settings import LOCAL_GANG_SETTINGS, LOCAL_SETTINGS
 from gangline.why.diagnosis.wording import name_list
@@ -74,6 +74,7 @@ def run_local(request: RunRequest, jobs: Sequence[RunJob]) -> int:
     silence_operator_log()
     node = node_settings(**request.node._asdict())
     check_jobs(jobs, node)
+    check_images(jobs, node)
     folders = prepare_run_folders(request, jobs)
     if archive_flags() is None:
         click.echo(f"note: {OWN_PLANE_NOTE}", err=True)
@@ -233,18 +234,19 @@ def make_followers(
             log_hook=plan.kept_folders[job.name].add_line if job.name in plan.kept_folders else None,
             usage=UsageSampler(state, clock).sample,
             explain_mistake=mistake_explainer(plan.node, job.kind, job.body, job.folder),
-            hang_watch=_hang_watch(plan, job.key()),
+            hang_watch=_hang_watch(plan, job),
         )
         for job in jobs
     ]
 
 
-def _hang_watch(plan: RunPlan, job: Key) -> HangWatch | None:
+def _hang_watch(plan: RunPlan, job: RunJob) -> HangWatch | None:
     """What to say when a job gives no sign of life. The CPU use of containers is not known, only that of processes."""
-    if plan.node.runtime in ENGINES:
+    if runs_images(job, plan.node):
         return None
-    namespace = ("-n", job.namespace) if job.namespace != "default" else ()
-    why = own_command_line("why", job.name, *namespace, "--hung-after", f"{plan.hung_after:g}s")
+    key = job.key()
+    namespace = ("-n", key.namespace) if key.namespace != "default" else ()
+    why = own_command_line("why", key.name, *namespace, "--hung-after", f"{plan.hung_after:g}s")
     return HangWatch(plan.hung_after, f"{why}{archive_flags() or ''}")
 
 

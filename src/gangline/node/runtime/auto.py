@@ -1,7 +1,9 @@
 """Containers as processes where that works, and from their images where a container engine can run them."""
 
+import asyncio
 import logging
 import shutil
+import subprocess
 from collections.abc import Iterable, Mapping
 
 from gangline.node.runtime.mpi import AGENT_VARIABLES
@@ -19,6 +21,27 @@ from gangline.node.settings import ENGINES, LOCAL_IMAGE, NodeSettings
 
 log = logging.getLogger(__name__)
 
+ENGINE_TIMEOUT = 20.0
+
+
+def find_engine() -> tuple[str, str]:
+    """The first container engine of this machine that answers, or why there is none, in one line. Blocking."""
+    reasons = []
+    for kind in ENGINES:
+        program = shutil.which(kind)
+        if program is None:
+            continue
+        try:
+            done = subprocess.run([program, "version"], capture_output=True, text=True, timeout=ENGINE_TIMEOUT)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            reasons.append(f"{kind}: {error}")
+            continue
+        if done.returncode == 0:
+            return kind, ""
+        lines = f"{done.stdout}\n{done.stderr}".strip().splitlines()
+        reasons.append(f"{kind}: {lines[-1] if lines else f'exit code {done.returncode}'}")
+    return "", "; ".join(reasons) or "neither is installed"
+
 
 class AutoRuntime:
     """Runs a container as a process, unless it needs a file that only its image has.
@@ -30,9 +53,9 @@ class AutoRuntime:
     def __init__(self, processes: ProcessRuntime, settings: NodeSettings) -> None:
         self._processes, self._settings = processes, settings
         self._engines: dict[str, ContainerEngineRuntime] = {}
-        # The engine to use, once it is known; the reasons why there is none.
+        # The engine to use, once it is known; why there is none.
         self._usable: ContainerEngineRuntime | None = None
-        self._reasons: list[str] = []
+        self._reason = ""
 
     async def prepare(self, config: ContainerConfig) -> ContainerConfig:
         need = self._processes.image_need(config)
@@ -42,7 +65,7 @@ class AutoRuntime:
             raise StartFailed(need.message("mpirun cannot start its daemons in their containers"))
         engine = await self._find_engine()
         if engine is None:
-            raise StartFailed(need.message("; ".join(self._reasons)))
+            raise StartFailed(need.message(self._reason))
         try:
             prepared = await engine.prepare(config)
         except ImageMissing as error:
@@ -52,18 +75,10 @@ class AutoRuntime:
 
     async def _find_engine(self) -> ContainerEngineRuntime | None:
         """The first engine that answers. One that does not is not asked again by this node."""
-        if self._usable is not None or self._reasons:
-            return self._usable
-        reasons = []
-        for kind in ENGINES:
-            engine = self._engine(kind)
-            reason = await engine.check() if engine is not None else ""
-            if engine is not None and not reason:
-                self._usable = engine
-                return engine
-            reasons += [f"{kind}: {reason}"] if engine is not None else []
-        self._reasons = reasons or ["neither is installed"]
-        return None
+        if self._usable is None and not self._reason:
+            kind, self._reason = await asyncio.to_thread(find_engine)
+            self._usable = self._engine(kind) if kind else None
+        return self._usable
 
     def _engine(self, kind: str) -> ContainerEngineRuntime | None:
         if kind not in self._engines:

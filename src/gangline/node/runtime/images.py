@@ -27,6 +27,9 @@ import msgspec
 from gangline.api.codec.codec import decode_document, documents
 from gangline.api.meta import ApiStruct
 from gangline.base.errors import InputError
+from gangline.node.environment import expand
+from gangline.node.pod_types import RunContainer
+from gangline.node.runtime.paths import PathMapping
 from gangline.node.settings import LOCAL_IMAGE
 
 log = logging.getLogger(__name__)
@@ -206,6 +209,26 @@ def image_need(command: LocalCommand) -> ImageNeed | None:
         return None
     # One file is named, and all that is to be done.
     return ImageNeed(image.name, needs[-1].problem, tuple(step for need in needs for step in need.steps))
+
+
+def template_need(container: RunContainer, images: ImageMappings, folder: Path) -> ImageNeed | None:
+    """What a container of a pod template needs and only its image has, as far as that is known before there is a pod.
+
+    Files below a mount are not known, and variables that the node sets.
+    """
+    image = images.resolve(container.image)
+    paths = PathMapping(image.folders)
+    env = {variable.name: paths.translate(variable.value) for variable in container.env if not variable.value_from}
+    own_words = container.command or image.command
+    words = tuple(paths.translate(expand(word, env)) for word in (*own_words, *container.args))
+    work = folder / paths.translate(expand(container.working_dir, env))
+    mounts = [mount.mount_path.rstrip("/") for mount in container.volume_mounts]
+    texts = (*words, str(work))
+    if any(f"{text}/".startswith(f"{mount}/") for mount in mounts for text in texts) or any(
+        "$(" in text for text in texts
+    ):
+        return None
+    return image_need(LocalCommand(words, image, work, env, names_command=bool(own_words)))
 
 
 def _command_need(command: LocalCommand) -> ImageNeed:

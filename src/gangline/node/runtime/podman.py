@@ -35,11 +35,6 @@ class ContainerEngineRuntime:
         await self._ensure_image(config.spec.image, config.spec.image_pull_policy)
         return msgspec.structs.replace(config, record=msgspec.structs.replace(config.record, engine=self._engine))
 
-    async def check(self) -> str:
-        """Why the engine cannot be used on this machine, in one line; empty if it can."""
-        code, output = await self._run_program("version")
-        return (output.splitlines() or [f"exit code {code}"])[-1] if code else ""
-
     async def _ensure_image(self, image: str, policy: str) -> None:
         present = (await self._run_program("image", "inspect", image))[0] == 0
         if present and policy != "Always":

@@ -165,3 +165,11 @@ def test_every_command_reports_an_empty_file_in_one_line(
     output = "".join(capsys.readouterr())
     assert f"{empty}: holds no object; " in output
     assert output.count("\n") == 1
+
+
+def test_a_field_that_belongs_one_level_deeper_is_written_there() -> None:
+    text = GOOD.replace("spec:\n", "spec:\n  cleanPodPolicy: None\n  ttlSecondsAfterFinished: 60\n", 1)
+    assert [(finding.line, finding.write) for finding in check_text(text, "job.yaml").findings] == [
+        (6, "runPolicy: {cleanPodPolicy: None}"),
+        (7, "runPolicy: {ttlSecondsAfterFinished: 60}"),
+    ]

@@ -707,6 +707,14 @@ RECORDED_SNAPSHOTS: dict[str, tuple[JobSnapshot, str]] = {
         "12 min",
     ),
     "failed": (make_snapshot(make_job_facts("Failed", failed_condition())), "nothing is left"),
+    "run-stopped": (
+        make_snapshot(
+            make_job_facts("Running", run_ended_at=minutes_ago(0), run_end_reason="the run was interrupted"),
+            make_replica_facts(0),
+            make_replica_facts(1),
+        ),
+        "the run was interrupted",
+    ),
 }
 """By rule: the case, and words of the answer."""
 

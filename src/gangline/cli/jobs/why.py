@@ -46,7 +46,7 @@ _GANGLINE_COMMAND = re.compile(
 @click.option(
     "-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", help="For people, or for programs."
 )
-@duration_option("--hung-after", "10m", "A job without log lines and CPU use for this time hangs.")
+@duration_option("--hung-after", "1m", "A job without log lines and CPU use for this time hangs.")
 @server_options
 def why(job: str, form: str, hung_after: timedelta, server: ServerOptions) -> int:
     r"""Print why a job waits, fails or hangs: one cause, the evidence, the next step.

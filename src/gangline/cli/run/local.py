@@ -61,6 +61,7 @@ from gangline.node.resources import machine_capacity
 from gangline.node.settings import NodeSettings
 from gangline.operator.assembly import embedded_plane
 from gangline.operator.settings import LOCAL_GANG_SETTINGS, LOCAL_SETTINGS
+from gangline.why.diagnosis.case import DiagnosisTimeouts
 from gangline.why.diagnosis.wording import name_list
 
 OWN_PLANE_NOTE = "a plane is running on this machine, but this run has one of its own; to run there: --context gangline"
@@ -246,7 +247,9 @@ def _hang_watch(plan: RunPlan, job: RunJob) -> HangWatch | None:
         return None
     key = job.key()
     namespace = ("-n", key.namespace) if key.namespace != "default" else ()
-    why = own_command_line("why", key.name, *namespace, "--hung-after", f"{plan.hung_after:g}s")
+    earlier = plan.hung_after < DiagnosisTimeouts().hung_after.total_seconds()
+    patience = ("--hung-after", f"{plan.hung_after:g}s") if earlier else ()
+    why = own_command_line("why", key.name, *namespace, *patience)
     return HangWatch(plan.hung_after, f"{why}{archive_flags() or ''}")
 
 

@@ -201,7 +201,7 @@ class DiagnosisTimeouts(msgspec.Struct, frozen=True):
 
     unnoticed_after: timedelta = timedelta(seconds=15)
     slow_start_after: timedelta = timedelta(minutes=3)
-    hung_after: timedelta = timedelta(minutes=10)
+    hung_after: timedelta = timedelta(minutes=1)
     # A restart that was followed by this long without failures is no longer reported.
     recovered_after: timedelta = timedelta(minutes=10)
     # A failure counts as the consequence of another one only if it follows within this time.

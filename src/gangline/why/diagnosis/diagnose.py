@@ -301,18 +301,21 @@ def job_notes(case: JobSnapshot) -> tuple[str, ...]:
             else f"it restarted {times_phrase(job.restarts)} on its way{how}"
         )
     silence = silent_for(case)
-    if silence is not None and silence >= NOTED_SILENCE:
-        notes.append(_silence_note(job, silence))
+    if silence is not None and silence >= NOTED_SILENCE and not unread_usage(case):
+        notes.append(_silence_note(case, silence))
     return tuple(notes)
 
 
-def _silence_note(job: JobFacts, silence: timedelta) -> str:
+def _silence_note(case: JobSnapshot, silence: timedelta) -> str:
+    job, length = case.job, duration_phrase(silence)
     if job.run_ended_at is not None:
-        return f"no replica had written a line for {duration_phrase(silence)} then"
+        return f"no replica had written a line for {length} then"
+    if silence >= case.timeouts.hung_after:
+        return f"no replica has written a line for {length}, though they use the CPU"
     where = f" -n {job.namespace}" if job.namespace != "default" else ""
     seconds = int(NOTED_SILENCE.total_seconds())
     return (
-        f"no replica has written a line for {duration_phrase(silence)}; does it hang? "
+        f"no replica has written a line for {length}; does it hang? "
         f"gangline why {job.name} --hung-after {seconds}s{where}"
     )
 

@@ -425,10 +425,15 @@ def test_a_job_of_a_stopped_plane_needs_the_plane_first() -> None:
 
 
 def test_a_healthy_job_whose_run_was_stopped_says_that_it_was() -> None:
-    stopped = make_job_facts("Running", run_ended_at=minutes_ago(0), run_end_reason="the run was interrupted")
+    stopped = make_job_facts(
+        "Running",
+        run_ended_at=minutes_ago(0),
+        run_end_reason="the run was interrupted",
+        run_command="gangline run job.yaml",
+    )
     report = diagnose(make_snapshot(stopped, make_replica_facts(0), make_replica_facts(1)))
-    assert report.healthy
-    assert report.notes == ("the run was interrupted; this is how it was then",)
+    assert (report.causes[0].rule, report.cause) == ("run-stopped", "the run was interrupted.")
+    assert report.next == ("run it again: gangline run job.yaml",)
     assert report.summary == "PyTorchJob team-a/bert was Running, all 2 replicas up."
 
 

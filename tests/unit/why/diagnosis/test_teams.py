@@ -71,16 +71,25 @@ def test_a_silent_and_idle_job_hangs() -> None:
 
 def test_a_job_that_is_silent_for_a_minute_says_how_to_ask_again() -> None:
     quiet = (make_replica_facts(index, last_log_at=minutes_ago(1.5)) for index in range(2))
-    (note,) = diagnose(make_snapshot(make_job_facts(), *quiet)).notes
+    patient = DiagnosisTimeouts(hung_after=timedelta(minutes=10))
+    (note,) = diagnose(make_snapshot(make_job_facts(), *quiet, timeouts=patient)).notes
     assert note == (
         "no replica has written a line for 90 s; does it hang? gangline why bert --hung-after 60s -n team-a"
     )
 
 
+def test_a_silent_job_that_uses_the_cpu_is_not_hung() -> None:
+    report = diagnose(silent_team(cpu=BUSY))
+    assert report.healthy
+    assert report.notes == ("no replica has written a line for 25 min, though they use the CPU",)
+
+
 def test_a_run_that_was_stopped_in_silence_says_so() -> None:
     facts = make_job_facts(run_ended_at=minutes_ago(0), run_end_reason="the run was interrupted")
-    case = msgspec.structs.replace(silent_team(), job=facts, timeouts=DiagnosisTimeouts(hung_after=timedelta(hours=9)))
-    assert diagnose(case).notes[-1] == "no replica had written a line for 25 min then"
+    report = diagnose(msgspec.structs.replace(silent_team(), job=facts))
+    assert report.causes[0].rule == "run-stopped"
+    assert report.evidence == ("no replica had written a line for 25 min then",)
+    assert report.next[-1] == "does it hang? type this while it runs: gangline why bert"
 
 
 # Probes

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from gangline.why.diagnosis.case import JobSnapshot
 from gangline.why.diagnosis.report import DiagnosisRule, RuleInput, RuleMatch
 from gangline.why.diagnosis.rules.evidence import quoted_line, retry_hint
+from gangline.why.diagnosis.rules.no_progress import silent_for
 from gangline.why.diagnosis.wording import duration_phrase
 
 OUR_MANAGERS = ("", "kubeflow.org/training-operator")
@@ -142,6 +143,20 @@ def unknown_failure(scene: RuleInput) -> Iterator[RuleMatch]:
     yield RuleMatch(values={"again": retry_hint(job)}, evidence=(told, *dict.fromkeys(warnings)))
 
 
+def run_stopped(scene: RuleInput) -> Iterator[RuleMatch]:
+    """Matches only if nothing else was wrong when the run was stopped."""
+    case, job = scene.snapshot, scene.snapshot.job
+    if not job.run_end_reason or job.is_finished:
+        return
+    again = f"run it again: {job.run_command}" if job.run_command else retry_hint(job)
+    values, evidence = {"reason": job.run_end_reason, "again": again}, list[str]()
+    silence = silent_for(case)
+    if silence is not None and silence >= case.timeouts.hung_after:
+        evidence.append(f"no replica had written a line for {duration_phrase(silence)} then")
+        values["hung"] = f"does it hang? type this while it runs: gangline why {job.name}"
+    yield RuleMatch(values=values, evidence=tuple(evidence))
+
+
 JOB_RULES = (
     DiagnosisRule(
         "spec-invalid",
@@ -210,6 +225,13 @@ FALLBACK_RULES = (
         unknown_failure,
         "it failed, and nothing is left that says why.",
         ("set cleanPodPolicy: None to keep the pods and their logs, and run it once more", "{again}"),
+    ),
+    DiagnosisRule(
+        "run-stopped",
+        "the run was interrupted or its `--timeout` was over, and nothing else was wrong then",
+        run_stopped,
+        "{reason}.",
+        ("{again}", "{hung}"),
     ),
 )
 """Tried if no other rule matches."""

@@ -231,7 +231,7 @@ RUNNING_RULES = (
     ),
     DiagnosisRule(
         "hung",
-        "no line in the log and no CPU used for 10 min, by anybody of the team",
+        "no line in the log and no CPU used for a minute (`--hung-after`), by anybody of the team",
         hang,
         "{who} hangs: no line and no CPU for {age}.",
         (

@@ -140,6 +140,12 @@ def test_a_job_that_fails_exits_100(tmp_path: Path) -> None:
     assert re.search(r"first to fail: worker-\d with exit code 3 .*\n  worker-\d\| 42\n", done.stdout)
 
 
+def test_a_command_without_a_number_of_processes_is_one_process() -> None:
+    done = gangline("run", "--", "python", "-c", "import os; print('size', os.environ.get('WORLD_SIZE'))")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^master-0\| size (1|None)$", done.stdout, re.MULTILINE), done.stdout
+
+
 def test_a_command_that_does_not_exist_is_an_error_before_the_job_starts(tmp_path: Path) -> None:
     done = gangline("run", job(tmp_path, "no-such-program"))
     assert done.returncode == 1, done.stderr

@@ -1,5 +1,6 @@
 """`gangline run`: runs jobs from files or a command, here or in a cluster; the exit code is their verdict."""
 
+import shutil
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -139,6 +140,8 @@ def run(
 
 def _job_source(words: Sequence[str], files: Sequence[str], nproc: str | None, source: JobSource) -> JobSource:
     """The source with its command or its files, which `words` are depending on `nproc`. Raises `InputError`."""
+    if nproc is None and _is_program(words):
+        nproc = "1"
     if nproc is not None:
         check_command(words, files)
         return source._replace(command=tuple(words), nproc=nproc)
@@ -149,6 +152,11 @@ def _job_source(words: Sequence[str], files: Sequence[str], nproc: str | None, s
         option = "--image" if source.image else "--limit"
         raise InputError(f"{option}: is for a COMMAND with --nproc; a file says it itself, or --set does")
     return source._replace(files=tuple(map(Path, files)))
+
+
+def _is_program(words: Sequence[str]) -> bool:
+    """Whether the words are a command rather than files: the first is a program, and no file of this folder."""
+    return bool(words) and not Path(words[0]).exists() and shutil.which(words[0]) is not None
 
 
 def check_command(words: Sequence[str], files: Sequence[str]) -> None:

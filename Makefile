@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 WORKERS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help runtime dev install demo test test-unit test-real test-first-minutes test-frameworks test-soak test-dist check format dist bench-runtime bench-local bench-operator bench-scheduler bench-sdk bench-first-minutes crds reference pictures lock clean
+.PHONY: help runtime dev install demo test test-unit test-real test-first-minutes test-frameworks test-engines test-soak test-dist check format dist bench-runtime bench-local bench-operator bench-scheduler bench-sdk bench-first-minutes crds reference pictures lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -59,6 +59,10 @@ dist: dev ## build the wheel into dist/
 	rm -rf dist
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 	@ls dist/*.whl
+
+test-engines: dev ## run pods in containers of podman and docker, with a registry (fetches 330 MB of Debian packages the first time; needs root)
+	hack/engines.sh
+	GANGLINE_REQUIRE_ENGINES=1 $(BIN)/python -m pytest -m engines tests
 
 test-soak: dev ## long faults and fuzzing: 200 kills of store and server, thousands of patches and job histories, schedulers killed for minutes (needs test-real's binaries)
 	GANGLINE_KILLS=200 $(BIN)/python -m pytest tests/e2e/test_store_crash.py tests/e2e/test_server_crash.py --timeout 2400

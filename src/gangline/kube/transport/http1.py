@@ -10,6 +10,7 @@ import msgspec
 
 MAX_LINE = 64 * 1024
 """Most bytes of a head, of a chunk-size line, or of a trailer line."""
+_STATUS_CODES = {str(code): code for code in range(100, 1000)}
 _NO_CONTENT = (204, 304)
 _OBS_FOLD = re.compile(r"[ \t]*\r\n[ \t]+")
 # Not even a quoted string in an extension may contain a line end, so the first CRLF always ends the line.
@@ -25,12 +26,10 @@ class Head(msgspec.Struct, frozen=True):
     chunked: bool
     # Bytes of the body. None: it is chunked, or ends when the server closes the connection.
     length: int | None
+    # Whether the body ends when the server closes the connection.
+    until_close: bool
     # Whether another request can be sent on the connection.
     keep_alive: bool
-
-    @property
-    def until_close(self) -> bool:
-        return self.length is None and not self.chunked
 
 
 class ResponseParser:
@@ -39,6 +38,8 @@ class ResponseParser:
     def __init__(self) -> None:
         self.head: Head | None = None
         self.complete = False
+        # Whether bytes follow a complete response.
+        self.has_excess = False
         self._body: list[bytes] = []
         # Received but not parsed: an incomplete head or line, or bytes after a complete response.
         self._rest = b""
@@ -46,31 +47,29 @@ class ResponseParser:
         self._missing = 0
         self._in_trailers = False
 
-    @property
-    def has_excess(self) -> bool:
-        """Whether bytes follow a complete response."""
-        return self.complete and bool(self._rest)
-
     def feed(self, data: bytes) -> None:
         """Parse received bytes. Bytes after a complete response are kept for `next`. Raises ValueError."""
         if self._rest:
             data = self._rest + data
-        at = 0
-        if self.head is None:
-            at = self._parse_head(data)
-        if self.head is not None and not self.complete:
-            at = self._parse_body(self.head, data, at)
+        at = self._parse_head(data) if self.head is None else 0
+        head = self.head
+        if head is not None and not self.complete:
+            at = self._parse_chunks(data, at) if head.chunked else self._parse_plain_body(head, data, at)
         self._rest = data[at:]
+        self.has_excess = self.complete and at < len(data)
 
     def take_body(self) -> bytes:
         """The part of the body received since the last call."""
-        body, self._body = b"".join(self._body), []
-        return body
+        parts = self._body
+        if not parts:
+            return b""
+        self._body = []
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def next(self) -> None:
         """Start with the response after a complete one. Raises ValueError."""
         rest, self._rest = self._rest, b""
-        self.head, self.complete, self._in_trailers, self._missing = None, False, False, 0
+        self.head, self.complete, self.has_excess, self._in_trailers, self._missing = None, False, False, False, 0
         if rest:
             self.feed(rest)
 
@@ -93,11 +92,7 @@ class ResponseParser:
         _check_line(data, at)
         return at
 
-    def _parse_body(self, head: Head, data: bytes, at: int) -> int:
-        if head.chunked:
-            if not self._in_trailers:
-                at = self._parse_chunks(data, at)
-            return self._parse_trailers(data, at) if self._in_trailers else at
+    def _parse_plain_body(self, head: Head, data: bytes, at: int) -> int:
         end = len(data) if head.length is None else min(at + self._missing, len(data))
         if end > at:
             self._body.append(data[at:end])
@@ -107,6 +102,9 @@ class ResponseParser:
         return end
 
     def _parse_chunks(self, data: bytes, at: int) -> int:
+        # Runs for every event of a watch.
+        if self._in_trailers:
+            return self._parse_trailers(data, at)
         missing, size = self._missing, len(data)
         while at < size:
             if not missing:
@@ -117,18 +115,21 @@ class ResponseParser:
                 at, missing = line.end(), int(line[1], 16) + 2
                 if missing == 2:
                     self._in_trailers = True
-                    return at
-            end = min(at + missing - 2, size)
+                    return self._parse_trailers(data, at)
+            end = at + missing - 2
+            if end + 2 > size:
+                # The rest of the chunk, or of its CRLF, is still to come.
+                end = min(size, end)
+                if end > at:
+                    self._body.append(data[at:end])
+                    missing -= end - at
+                    at = end
+                break
+            if data[end : end + 2] != b"\r\n":
+                raise ValueError("a chunk is longer than its size")
             if end > at:
                 self._body.append(data[at:end])
-                missing -= end - at
-                at = end
-            if missing > 2 or size < at + 2:
-                break
-            if data[at : at + 2] != b"\r\n":
-                raise ValueError("a chunk is longer than its size")
-            missing = 0
-            at += 2
+            at, missing = end + 2, 0
         self._missing = missing
         return at
 
@@ -161,34 +162,31 @@ def _head(text: str) -> Head:
         text = _OBS_FOLD.sub(" ", text)
     first, *lines = text.split("\r\n")
     version, _, rest = first.partition(" ")
-    code = rest[:3]
-    if not version.startswith("HTTP/1.") or len(code) < 3 or not _is_number(code):
+    status = _STATUS_CODES.get(rest[:3])
+    if status is None or not version.startswith("HTTP/1."):
         raise ValueError(f"not a status line of HTTP/1.1: {first[:50]!r}")
     headers: dict[str, str] = {}
     for line in lines:
         name, _, value = line.partition(":")
         name, value = name.lower(), value.strip(" \t")
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
-    status, coding = int(code), headers.get("transfer-encoding", "").lower()
+    coding = headers.get("transfer-encoding", "").lower()
     if status == 101 or coding not in ("", "chunked"):
         raise ValueError(f"neither asked for nor understood: {first[:50]!r}, transfer coding {coding[:50]!r}")
     chunked, length = bool(coding), None
     if status in _NO_CONTENT or status < 200:
         chunked, length = False, 0
     elif not chunked and "content-length" in headers:
-        length = _content_length(headers["content-length"])
+        text = headers["content-length"]
+        length = int(text) if text.isdecimal() and text.isascii() else _repeated_length(text)
     keep_alive = version != "HTTP/1.0" and "close" not in headers.get("connection", "").lower()
-    return Head(status, headers, chunked, length, keep_alive and (chunked or length is not None))
+    until_close = not chunked and length is None
+    return Head(status, headers, chunked, length, until_close, keep_alive and not until_close)
 
 
-def _content_length(text: str) -> int:
-    if not _is_number(text):
-        # Repeated values must be equal (RFC 9110, 8.6).
-        text, *others = {value.strip(" \t") for value in text.split(",")}
-        if others or not _is_number(text):
-            raise ValueError(f"not a length: {text[:50]!r}")
-    return int(text)
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit()
+def _repeated_length(text: str) -> int:
+    """The length in a header that was sent several times. The values must be equal (RFC 9110, 8.6)."""
+    value, *others = {value.strip(" \t") for value in text.split(",")}
+    if others or not (value.isascii() and value.isdecimal()):
+        raise ValueError(f"not a length: {value[:50]!r}")
+    return int(value)

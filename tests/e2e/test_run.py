@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from gangline.base.invocation import shown_path
 from support.waiting import wait_until_blocking
 
 ROOT = Path(__file__).parents[2]
@@ -175,7 +176,7 @@ def test_a_package_that_is_missing_everywhere_ends_the_job_at_once(tmp_path: Pat
     home = {"GANGLINE_HOME": str(tmp_path / "home")}
     done = gangline("run", tmp_path / "job.yaml", "--timeout", "60", env=home)
     assert done.returncode == 100, done.stdout + done.stderr
-    python = Path(sys.executable).parent / "python"
+    python = shown_path(Path(sys.executable).parent / "python")
     message = f"no_such_package is not installed in this Python ({python}); install it: "
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("Failed in ")]
     assert re.fullmatch(rf"Failed in [\d.]+ s: {re.escape(message)}.* no_such_package", line)

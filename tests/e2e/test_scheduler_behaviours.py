@@ -41,6 +41,7 @@ from support.cluster.scheduler_env import (
     is_binding,
     scheduler_env,
 )
+from support.waiting import wait_until
 
 CLOCK = SystemClock()
 SLEEP = "exec sleep 600"
@@ -196,6 +197,8 @@ async def test_a_gang_of_processes_goes_through_all_rows_of_the_table(machine: M
             for number in range(3):
                 await machine.member("g", number)
             await machine.wait.phase("g", "Running", "")
+            # The story is read by a watch of its own.
+            await wait_until(lambda: story.phases[-1] == "Running")
         following.cancel()
     first = ["Pending", "Recovering", "Running", "Recovering", "Unschedulable", "Running"]
     assert story.phases == [*first, "Recovering", "Unschedulable", "Pending", "Running"]

@@ -24,6 +24,7 @@ from gangline.node.runtime.process import (
     wait_for_start,
 )
 from gangline.node.runtime.runtime import ProcessSpec, StartFailed
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("each_host")
 CLOCK = SystemClock()
@@ -256,7 +257,7 @@ def processes(each_host: str) -> shim.ProcFolder | shim.PsutilProcesses:
     return shim.ProcFolder() if each_host == "linux" else shim.PsutilProcesses("")
 
 
-def test_strays_are_killed_until_none_is_left(
+async def test_strays_are_killed_until_none_is_left(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, processes: shim.ProcFolder | shim.PsutilProcesses
 ) -> None:
     mark, kill = f"slow-{tmp_path}", os.kill
@@ -268,6 +269,8 @@ def test_strays_are_killed_until_none_is_left(
             kill(pid, number)
 
     with marked_process(mark) as stray:
+        # A program that is just being started shows no variables yet.
+        await wait_until(lambda: processes.has_mark(stray.pid, f"{MARK_VARIABLE}={mark}"))
         monkeypatch.setattr("gangline.node.runtime.shim.os.kill", slow_kill)
         shim.kill_strays(f"{MARK_VARIABLE}={mark}", processes)
         assert not living(stray.pid)

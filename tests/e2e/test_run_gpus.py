@@ -1,6 +1,7 @@
 """`gangline run` on machines with GPUs: which each process sees. The GPUs are declared in GANGLINE_GPUS."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -119,3 +120,10 @@ def test_an_nvidia_smi_on_the_path_is_asked(tmp_path: Path, hangs: bool) -> None
     assert done.returncode == 0, done.stdout + done.stderr
     assert ("sees GPU-22b2c6ac" in done.stdout) is not hangs
     assert done.stderr.count("GANGLINE_GPUS=none goes without them") == int(hangs)
+
+
+def test_the_gpus_of_this_machine_are_named_when_the_run_begins(tmp_path: Path) -> None:
+    env = {**os.environ, "GANGLINE_GPUS": "nvidia=2"}
+    command = [sys.executable, "-m", "gangline", "run", "--", "true"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=env, timeout=100)
+    assert re.search(r"^local control plane ready: \S+ · 2 x nvidia test GPU$", done.stderr, re.MULTILINE), done.stderr

@@ -38,8 +38,8 @@ class Screen:
     def __exit__(self, *_: object) -> None:
         return None
 
-    def show_ready(self, url: str, seconds: float) -> None:
-        """The local control plane is ready."""
+    def show_ready(self, url: str, seconds: float, gpus: str) -> None:
+        """The local control plane is ready. `gpus` are those of this machine, in words."""
 
     def show_state(self, job: str, state: str) -> None:
         """The job's state has changed."""
@@ -77,9 +77,9 @@ class PlainScreen(Screen):
         # For each replica the part of the progress last reported, and when.
         self._last_progress: dict[str, tuple[int, float]] = {}
 
-    def show_ready(self, url: str, seconds: float) -> None:
+    def show_ready(self, url: str, seconds: float, gpus: str) -> None:
         # On stderr: programs may read stdout.
-        click.echo(f"local control plane ready: {url}", file=sys.stderr)
+        click.echo(f"local control plane ready: {url}{f' · {gpus}' if gpus else ''}", file=sys.stderr)
 
     def show_state(self, job: str, state: str) -> None:
         self._echo(f"{job}  {state}")
@@ -183,11 +183,11 @@ class LiveScreen(Screen):
     def __exit__(self, *_: object) -> None:
         self._finish()
 
-    def show_ready(self, url: str, seconds: float) -> None:
+    def show_ready(self, url: str, seconds: float, gpus: str) -> None:
         from gangline import __version__
 
-        text = f"gangline {__version__} · local control plane ready in {seconds:.1f} s · {url}"
-        self.say((Span(text, "dim"),))
+        texts = (f"gangline {__version__}", f"local control plane ready in {seconds:.1f} s", url, gpus)
+        self.say((Span(" · ".join(filter(None, texts)), "dim"),))
 
     def show_log(self, replica: str, line: str) -> None:
         for text in self._repeats.add(replica, line):
@@ -266,8 +266,8 @@ class JobPane(Screen):
         self._split_screen, self._screen, self._job = split_screen, split_screen.screen, job
         self.shows_usage = self._screen.shows_usage
 
-    def show_ready(self, url: str, seconds: float) -> None:
-        self._screen.show_ready(url, seconds)
+    def show_ready(self, url: str, seconds: float, gpus: str) -> None:
+        self._screen.show_ready(url, seconds, gpus)
 
     def show_state(self, job: str, state: str) -> None:
         self._screen.show_state(job, state)

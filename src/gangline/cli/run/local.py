@@ -56,6 +56,7 @@ from gangline.kube.errors import ApiError
 from gangline.local.cluster import LocalSettings
 from gangline.local.home import PlaneHome
 from gangline.local.paths import home_folder
+from gangline.node.devices.gpus import summarize_gpus
 from gangline.node.options import node_settings
 from gangline.node.resources import machine_capacity
 from gangline.node.settings import NodeSettings
@@ -152,7 +153,7 @@ async def run_jobs(plan: RunPlan, screen: Screen, clock: Clock) -> list[JobResul
             seconds = clock.monotonic() - started
             # Before anything is shown: it may refuse what the user wrote.
             await create_dependencies(plane.client, jobs)
-            screen.show_ready(plane.url, seconds)
+            screen.show_ready(plane.url, seconds, summarize_gpus(node.gpus))
             followers += make_followers(plan, jobs, plane.client, state, clock, screen)
             with stop_on_interrupt(followers, screen, state):
                 async with asyncio.timeout(plan.timeout), asyncio.TaskGroup() as group:

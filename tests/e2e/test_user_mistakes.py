@@ -64,7 +64,6 @@ spec:
 """
 BLOCK = "resources:\n                limits:\n                  {}"
 RUN_FILE = "run job.yaml"
-READY = "control plane ready"
 
 
 class Mistake(NamedTuple):
@@ -75,29 +74,26 @@ class Mistake(NamedTuple):
     words: str = RUN_FILE
     # Beside `train.py`, which is fine.
     files: Mapping[str, str] = {}
-    # Whether the mistake is reported before a control plane is started.
-    early: bool = True
 
 
-def edit(name: str, before: str, after: str, message: str, *, text: str = GOOD, early: bool = True) -> Mistake:
+def edit(name: str, before: str, after: str, message: str, *, text: str = GOOD) -> Mistake:
     """A mistake in a file that is otherwise good."""
     assert before in text, before
-    return Mistake(name, message, files={"job.yaml": text.replace(before, after, 1)}, early=early)
+    return Mistake(name, message, files={"job.yaml": text.replace(before, after, 1)})
 
 
-def container(name: str, lines: str, message: str, *, early: bool = True) -> Mistake:
+def container(name: str, lines: str, message: str) -> Mistake:
     """A mistake in the first container of a file that is otherwise good."""
-    return edit(name, "image: none", f"image: none\n              {lines}", message, early=early)
+    return edit(name, "image: none", f"image: none\n              {lines}", message)
 
 
-def policy(name: str, lines: str, message: str, *, early: bool = True) -> Mistake:
+def policy(name: str, lines: str, message: str) -> Mistake:
     """A mistake in the run policy of a file that is otherwise good."""
     return edit(
         name,
         "  pytorchReplicaSpecs:",
         f"  runPolicy:\n    {lines}\n  pytorchReplicaSpecs:",
         rf"job\.yaml:7: spec\.runPolicy\.{message}",
-        early=early,
     )
 
 
@@ -151,10 +147,10 @@ NOT_A_JOB = [
         files={"job.yaml": "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nmetadata: {name: a}\n"},
     ),
     edit("no name", "  name: train", "  labels: {a: b}", r"job\.yaml:3: metadata\.name: required field is missing"),
-    edit("name with underscore", "name: train", "name: my_train", r"lower case letters, digits and '-'", early=False),
-    edit("name in upper case", "name: train", "name: Train", r"lower case letters, digits and '-'", early=False),
-    edit("name of a variable", "name: train", "name: $NAME", r"lower case letters, digits and '-'", early=False),
-    edit("name too long", "name: train", f"name: {'a' * 64}", r"too long: .*use a shorter name", early=False),
+    edit("name with underscore", "name: train", "name: my_train", r"lower case letters, digits and '-'"),
+    edit("name in upper case", "name: train", "name: Train", r"lower case letters, digits and '-'"),
+    edit("name of a variable", "name: train", "name: $NAME", r"lower case letters, digits and '-'"),
+    edit("name too long", "name: train", f"name: {'a' * 64}", r"too long: .*use a shorter name"),
     edit("empty spec", GOOD[GOOD.index("  pytorch") :], "", r"job\.yaml:5: spec: required field is missing"),
     edit(
         "label that is a number", "  name: train", "  name: train\n  labels: {run: 1}", r"labels\.run: expected string"
@@ -164,53 +160,60 @@ NOT_A_JOB = [
         "second document bad",
         r"job\.yaml:41: .*Workers: is no replica type",
         files={"job.yaml": f"{GOOD}---\n{GOOD.replace('name: train', 'name: b').replace('Worker:', 'Workers:')}"},
-        early=False,
     ),
 ]
 REPLICA_SPECS = [
-    edit("Workers", "Worker:", "Workers:", r"Workers: is no replica type of a PyTorchJob; write one of", early=False),
+    edit("field in wrong case", "pytorchReplicaSpecs", "pyTorchReplicaSpecs", r"job\.yaml:6: .*: unknown field"),
+    edit("no master", "replicas: 1", "replicas: 0", r"Master\.replicas: is 0; write 1 or more"),
+    edit("less than no master", "replicas: 1", "replicas: -1", r"Master\.replicas: is -1; write 1 or more"),
+    edit("Workers", "Worker:", "Workers:", r"Workers: is no replica type of a PyTorchJob; write one of"),
     edit(
         "master in lower case",
         "Master:",
         "master:",
         r'unknown replica type "master": .* Master and Worker',
-        early=False,
     ),
     edit("replicas as text", "replicas: 1", "replicas: one", rf'{REPLICAS}\.Master\.replicas: expected int, got "one"'),
     edit("replicas quoted", "replicas: 1", 'replicas: "1"', r'replicas: expected int, got "1"'),
-    edit("two masters", "replicas: 1", "replicas: 2", r"Master\.replicas: is 2; write 1", early=False),
-    edit("two chiefs", "replicas: 1", "replicas: 2", r"Chief\.replicas: is 2; write 1", text=TFJOB, early=False),
-    edit("no launcher", "MPIJob", "MPIJob", r"MPIJob needs a Launcher: add spec\.mpi", text=MPIJOB, early=False),
+    edit("two masters", "replicas: 1", "replicas: 2", r"Master\.replicas: is 2; write 1"),
+    edit("two chiefs", "replicas: 1", "replicas: 2", r"Chief\.replicas: is 2; write 1", text=TFJOB),
+    edit("no launcher", "MPIJob", "MPIJob", r"MPIJob needs a Launcher: add spec\.mpi", text=MPIJOB),
     edit(
         "restartPolicy in lower case",
         "restartPolicy: Never",
         "restartPolicy: never",
         r'job\.yaml:9: .*restartPolicy: Unsupported value: "never": supported values: "Always", "OnFailure", "Never"',
-        early=False,
     ),
-    edit("field in lower case", "restartPolicy", "restartpolicy", r"Master\.restartpolicy: unknown field", early=False),
+    edit("field in lower case", "restartPolicy", "restartpolicy", r"Master\.restartpolicy: unknown field"),
     edit(
         "replicas in the template",
         "        spec:",
         "        replicas: 2\n        spec:",
         r"template\.replicas",
-        early=False,
     ),
     edit(
         "elastic range the wrong way round",
         "  pytorchReplicaSpecs:",
         "  elasticPolicy: {minReplicas: 4, maxReplicas: 2}\n  pytorchReplicaSpecs:",
         r"minReplicas must not be greater than maxReplicas",
-        early=False,
     ),
 ]
 CONTAINERS = [
+    container("short name of a GPU", BLOCK.format("gpu: 1"), r"limits\.gpu: write its full name, nvidia\.com/gpu"),
+    container(
+        "GPUs that are not here", BLOCK.format("nvidia.com/gpu: 64"), r"needs nvidia\.com/gpu 64, and this machine has"
+    ),
+    container("memory that is not here", BLOCK.format("memory: 9000Gi"), r"needs memory 9000Gi, and this machine has"),
+    container(
+        "no such volume", "volumeMounts: [{name: data, mountPath: /data}]", r'no volume "data"; add it to volumes'
+    ),
+    container("pull policy in lower case", "imagePullPolicy: never", r'imagePullPolicy: .*"IfNotPresent", "Never"'),
+    container("port too large", "ports: [{containerPort: 99999}]", r"must be between 1 and 65535"),
     edit(
         "container not named pytorch",
         "- name: pytorch",
         "- name: main",
         r'no container is named "pytorch"',
-        early=False,
     ),
     edit(
         "container not named tensorflow",
@@ -218,26 +221,19 @@ CONTAINERS = [
         "{name: tf",
         r'named "tensorflow"',
         text=TFJOB,
-        early=False,
     ),
-    edit("no image", "              image: none\n", "", r"image: Required value: write the image to run", early=False),
-    edit("field of a container", "command:", "comand:", rf"{CONTAINER}\.comand: unknown field", early=False),
-    edit(
-        "command as one text", "[python, train.py]", "python train.py", r"command: .*must be of type array", early=False
-    ),
-    container(
-        "number as variable", "env: [{name: A, value: 1}]", rf"{CONTAINER}\.env\[0\]\.value.*string", early=False
-    ),
-    container("boolean as variable", "env: [{name: A, value: true}]", r"env\[0\]\.value.*of type string", early=False),
-    container("variables as text", "env: [A=1]", r"env\[0\]: .*must be of type object", early=False),
-    container("memory in GB", BLOCK.format("memory: 4GB"), r'"4GB" is no quantity', early=False),
-    container("cores in words", BLOCK.format("cpu: 2 cores"), r'"2 cores" is no quantity', early=False),
-    container("port by name", "ports: [{containerPort: web}]", r"containerPort: .*of type integer", early=False),
+    edit("no image", "              image: none\n", "", r"image: Required value: write the image to run"),
+    edit("field of a container", "command:", "comand:", rf"{CONTAINER}\.comand: unknown field"),
+    edit("command as one text", "[python, train.py]", "python train.py", r"command: .*must be of type array"),
+    container("number as variable", "env: [{name: A, value: 1}]", rf"{CONTAINER}\.env\[0\]\.value.*string"),
+    container("boolean as variable", "env: [{name: A, value: true}]", r"env\[0\]\.value.*of type string"),
+    container("variables as text", "env: [A=1]", r"env\[0\]: .*must be of type object"),
+    container("memory in GB", BLOCK.format("memory: 4GB"), r'"4GB" is no quantity'),
+    container("cores in words", BLOCK.format("cpu: 2 cores"), r'"2 cores" is no quantity'),
+    container("port by name", "ports: [{containerPort: web}]", r"containerPort: .*of type integer"),
 ]
 POLICIES = [
-    policy(
-        "cleanPodPolicy in lower case", "cleanPodPolicy: running", r'clean.*: "All", "Running", "None"', early=False
-    ),
+    policy("cleanPodPolicy in lower case", "cleanPodPolicy: running", r'clean.*: "All", "Running", "None"'),
     policy("deadline with a unit", "activeDeadlineSeconds: 1h", 'activeDeadlineSeconds: expected int, got "1h"'),
     policy("time to live in words", "ttlSecondsAfterFinished: never", 'ttl.*: expected int, got "never"'),
     policy("suspend as text", "suspend: 'yes'", 'suspend: expected boolean, got "yes"'),
@@ -245,17 +241,20 @@ POLICIES = [
         "less than no restarts",
         "backoffLimit: -1",
         "backoffLimit: .*(greater than or equal to 0|write 0 or more)",
-        early=False,
     ),
     edit(
         "policy outside of runPolicy",
         "  pytorch",
         "  backoffLimit: 3\n  pytorch",
         r"backoffLimit: unknown",
-        early=False,
     ),
 ]
 COMMAND_LINES = [
+    Mistake(
+        "more GPUs than there are",
+        r"--limit nvidia\.com/gpu=64: this machine has",
+        "run --nproc 2 --limit gpu=64 -- python train.py",
+    ),
     Mistake("nothing to run", r"expected a FILE; or for a script: gangline run --nproc 4 -- python train\.py", "run"),
     Mistake("script as a file", r"to run a script: gangline run --nproc 4 -- python train\.py", "run train.py"),
     Mistake("name of a job", r"train: No such file .*to run a script", "run train"),
@@ -334,8 +333,8 @@ def write_files(folder: Path, files: Mapping[str, str]) -> None:
 
 
 def only_message(output: str, errors: str) -> str:
-    """The one message that was printed, with what to write below it; not the line that says where the plane is."""
-    lines = [line for line in errors.splitlines() if READY not in line]
+    """The one message that was printed, with what to write below it. Nothing was started before it."""
+    lines = errors.splitlines()
     assert "Traceback" not in errors
     assert output == ""
     # What to do may be below the message, indented.
@@ -374,8 +373,6 @@ def test_a_mistake_ends_in_one_message(mistake: Mistake, folder: Path, capsys: p
     captured = capsys.readouterr()
     message = only_message(*captured)
     assert re.search(mistake.message, message), message
-    if mistake.early:
-        assert READY not in captured.err
     if command := re.search(r"gangline (run --nproc 4 -- python train\.py)", message):
         assert run(shlex.split(command[1])) == 0, capsys.readouterr()
     if "write:   " in message and "is missing" not in message:

@@ -50,7 +50,12 @@ spec:
   tfReplicaSpecs:
     Chief:
       replicas: 1
-      template: {spec: {containers: [{name: tensorflow, image: none, command: [python, train.py]}]}}
+      template:
+        spec:
+          containers:
+            - name: tensorflow
+              image: none
+              command: [python, train.py]
 """
 MPIJOB = """\
 apiVersion: kubeflow.org/v1
@@ -63,6 +68,7 @@ spec:
       template: {spec: {containers: [{name: mpi, image: none, command: [python, train.py]}]}}
 """
 BLOCK = "resources:\n                limits:\n                  {}"
+LIST = "{}:\n                - {}"
 RUN_FILE = "run job.yaml"
 
 
@@ -146,6 +152,12 @@ NOT_A_JOB = [
         r'kind: is "TrainJob"; a run takes TFJob, PyTorchJob',
         files={"job.yaml": "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nmetadata: {name: a}\n"},
     ),
+    edit(
+        "job of Ray in the group of Kubeflow",
+        "PyTorchJob",
+        "RayJob",
+        r'kind: is "RayJob"(.|\n)*write:   kind: PyTorchJob',
+    ),
     edit("no name", "  name: train", "  labels: {a: b}", r"job\.yaml:3: metadata\.name: required field is missing"),
     edit("name with underscore", "name: train", "name: my_train", r"lower case letters, digits and '-'"),
     edit("name in upper case", "name: train", "name: Train", r"lower case letters, digits and '-'"),
@@ -153,7 +165,10 @@ NOT_A_JOB = [
     edit("name too long", "name: train", f"name: {'a' * 64}", r"too long: .*use a shorter name"),
     edit("empty spec", GOOD[GOOD.index("  pytorch") :], "", r"job\.yaml:5: spec: required field is missing"),
     edit(
-        "label that is a number", "  name: train", "  name: train\n  labels: {run: 1}", r"labels\.run: expected string"
+        "label that is a number",
+        "  name: train",
+        "  name: train\n  labels:\n    run: 1",
+        r'labels\.run: expected string, got 1\n +write:   run: "1"',
     ),
     Mistake("two jobs of one name", r"called train; rename one of them", files={"job.yaml": f"{GOOD}---\n{GOOD}"}),
     Mistake(
@@ -192,6 +207,12 @@ REPLICA_SPECS = [
         r"template\.replicas",
     ),
     edit(
+        "no template",
+        GOOD[GOOD.index("      template:") : GOOD.index("    Worker:")],
+        "",
+        r"job\.yaml:7: .*Master\.template: Required value",
+    ),
+    edit(
         "elastic range the wrong way round",
         "  pytorchReplicaSpecs:",
         "  elasticPolicy: {minReplicas: 4, maxReplicas: 2}\n  pytorchReplicaSpecs:",
@@ -213,28 +234,66 @@ CONTAINERS = [
         "container not named pytorch",
         "- name: pytorch",
         "- name: main",
-        r'no container is named "pytorch"',
+        r'job\.yaml:13: .*containers\[0\]\.name: no container is named "pytorch"',
+    ),
+    edit(
+        "container named like pytorch",
+        "- name: pytorch",
+        "- name: py_torch",
+        r'no container is named "pytorch"(.|\n)*write:   name: pytorch',
     ),
     edit(
         "container not named tensorflow",
-        "{name: tensorflow",
-        "{name: tf",
+        "name: tensorflow",
+        "name: tf",
         r'named "tensorflow"',
         text=TFJOB,
     ),
     edit("no image", "              image: none\n", "", r"image: Required value: write the image to run"),
     edit("field of a container", "command:", "comand:", rf"{CONTAINER}\.comand: unknown field"),
-    edit("command as one text", "[python, train.py]", "python train.py", r"command: .*must be of type array"),
-    container("number as variable", "env: [{name: A, value: 1}]", rf"{CONTAINER}\.env\[0\]\.value.*string"),
-    container("boolean as variable", "env: [{name: A, value: true}]", r"env\[0\]\.value.*of type string"),
-    container("variables as text", "env: [A=1]", r"env\[0\]: .*must be of type object"),
-    container("memory in GB", BLOCK.format("memory: 4GB"), r'"4GB" is no quantity'),
+    edit(
+        "command as one text",
+        "[python, train.py]",
+        "python train.py",
+        r'command: is "python train\.py", and must be a list\n +write:   command: \["python", "train\.py"\]',
+    ),
+    container(
+        "arguments as one text",
+        "args: --lr 0.1 --name 'a b'",
+        r'write:   args: \["--lr", "0.1", "--name", "a b"\]',
+    ),
+    container("number as argument", LIST.format("args", "3"), r'args\[0\]: is 3, and must be text\n +write:   "3"'),
+    container(
+        "number as variable",
+        LIST.format("env", "name: A\n                  value: 1"),
+        rf'{CONTAINER}\.env\[0\]\.value: is 1, and must be text\n +write:   value: "1"',
+    ),
+    container(
+        "boolean as variable",
+        LIST.format("env", "name: A\n                  value: true"),
+        r'env\[0\]\.value: is true, and must be text\n +write:   value: "true"',
+    ),
+    container(
+        "variables as text",
+        LIST.format("env", "A=1"),
+        r'env\[0\]: is "A=1", and must be an object\n +write:   \{name: A, value: "1"\}',
+    ),
+    container(
+        "variables as a map",
+        "env: {A: b, C: 2}",
+        r'env: is object, and must be a list\n +write:   env: \[\{name: A, value: "b"\}, \{name: C, value: "2"\}\]',
+    ),
+    container("memory in GB", BLOCK.format("memory: 4GB"), r'"4GB" is no quantity(.|\n)*write:   memory: 4G$'),
     container("cores in words", BLOCK.format("cpu: 2 cores"), r'"2 cores" is no quantity'),
-    container("port by name", "ports: [{containerPort: web}]", r"containerPort: .*of type integer"),
+    container("port by name", "ports: [{containerPort: web}]", r'containerPort: is "web", and must be a whole number'),
 ]
 POLICIES = [
     policy("cleanPodPolicy in lower case", "cleanPodPolicy: running", r'clean.*: "All", "Running", "None"'),
-    policy("deadline with a unit", "activeDeadlineSeconds: 1h", 'activeDeadlineSeconds: expected int, got "1h"'),
+    policy(
+        "deadline with a unit",
+        "activeDeadlineSeconds: 1h",
+        r'activeDeadlineSeconds: expected int, got "1h"\n +write:   activeDeadlineSeconds: 3600',
+    ),
     policy("time to live in words", "ttlSecondsAfterFinished: never", 'ttl.*: expected int, got "never"'),
     policy("suspend as text", "suspend: 'yes'", 'suspend: expected boolean, got "yes"'),
     policy(
@@ -246,7 +305,13 @@ POLICIES = [
         "policy outside of runPolicy",
         "  pytorch",
         "  backoffLimit: 3\n  pytorch",
-        r"backoffLimit: unknown",
+        r"spec\.backoffLimit: unknown field\n +write:   runPolicy: \{backoffLimit: 3\}",
+    ),
+    edit(
+        "clean-up of pods as in earlier versions",
+        "  pytorch",
+        "  cleanPodPolicy: None\n  pytorch",
+        r"spec\.cleanPodPolicy: unknown field\n +write:   runPolicy: \{cleanPodPolicy: None\}",
     ),
 ]
 COMMAND_LINES = [
@@ -281,6 +346,7 @@ COMMAND_LINES = [
         "file and processes", r"job\.yaml is a file; leave --nproc out", "run --nproc 2 job.yaml", {"job.yaml": GOOD}
     ),
     Mistake("no equals sign", r"--limit 4Gi: expected NAME=AMOUNT", "run --nproc 2 --limit 4Gi -- python train.py"),
+    Mistake("limit in GB", r"--limit memory=4GB: .*write 4G$", "run --nproc 2 --limit memory=4GB -- python train.py"),
     Mistake(
         "short kind", r"--kind pytorch: .*one of PyTorchJob, TFJob", "run --nproc 2 --kind pytorch -- python train.py"
     ),
@@ -295,8 +361,15 @@ COMMAND_LINES = [
         {"job.yaml": GOOD},
     ),
     Mistake("unknown output", r"'yaml' is not 'json'", f"{RUN_FILE} -o yaml", {"job.yaml": GOOD}),
-    Mistake("no such image file", r"no\.yaml: No such file", f"{RUN_FILE} --images no.yaml", {"job.yaml": GOOD}),
-    Mistake("capacity in words", r'"two" is not a quantity', f"{RUN_FILE} --capacity gpu=two", {"job.yaml": GOOD}),
+    Mistake(
+        "no such image file", r"--images no\.yaml: No such file", f"{RUN_FILE} --images no.yaml", {"job.yaml": GOOD}
+    ),
+    Mistake(
+        "capacity in words",
+        r'--capacity gpu=two: "two" is not a quantity',
+        f"{RUN_FILE} --capacity gpu=two",
+        {"job.yaml": GOOD},
+    ),
     Mistake("no number of replicas", r"how many\? write --replicas 2", "scale train"),
     Mistake(
         "no server",

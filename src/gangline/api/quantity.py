@@ -40,6 +40,10 @@ _DECIMAL_SUFFIX = {exponent: suffix for suffix, exponent in _DECIMAL_EXPONENTS.i
 _BINARY_SUFFIX = tuple(_BINARY_EXPONENTS)
 
 
+_MISSPELT_UNIT = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGTPEkmgtp][iI]?)[bB]?")
+"""Wrong spellings of a quantity whose meaning is clear: `16 GiB`, `16Gib`, `16GB`, `16gb`."""
+
+
 class QuantityError(InputError):
     """Text that is not a quantity."""
 
@@ -222,7 +226,19 @@ def _binary_text(units: int) -> str:
     return f"{units}{_BINARY_SUFFIX[power]}"
 
 
+def similar_quantity(text: str) -> str:
+    """The quantity that a text is meant to be: `16G` for `16GB`; empty if that is not clear."""
+    meant = _MISSPELT_UNIT.fullmatch(text.strip())
+    if meant is None:
+        return ""
+    unit = meant[2][0].upper() + meant[2][1:].lower()
+    # Of the multiples, only the unit of a thousand is lowercase.
+    return f"{meant[1]}{'k' if unit == 'K' else unit}"
+
+
 def _not_a_quantity(value: object) -> QuantityError:
     text = f'"{value}"' if isinstance(value, str) else str(value)
     shown = text if len(text) <= 60 else f"{text[:56]}…"
-    return QuantityError(f"{shown} is not a quantity: write a number with an optional suffix, such as 500m, 2, 1.5Gi")
+    meant = similar_quantity(value) if isinstance(value, str) else ""
+    advice = f"write {meant}" if meant else "write a number with an optional suffix, such as 500m, 2, 1.5Gi"
+    return QuantityError(f"{shown} is not a quantity: {advice}")

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import psutil
 
+from gangline.api.accelerators import resource_name
 from gangline.api.core import Pod
-from gangline.api.quantity import ZERO, Quantity, QuantityFormat, parse_resources
+from gangline.api.quantity import ZERO, Quantity, QuantityError, QuantityFormat, parse_resources
 from gangline.base.errors import InputError
 from gangline.base.host_features import usable_cpus
 from gangline.node.devices.gpus import RESOURCES, Gpu, offered_ids, selection_env
@@ -36,7 +37,11 @@ def parse_capacity(texts: Iterable[str]) -> dict[str, str]:
         name, equals, amount = text.partition("=")
         if not name or not equals:
             raise InputError(f"--capacity {text}: write NAME=AMOUNT, such as nvidia.com/gpu=4")
-        size = parse_resources({name: amount})[name]
+        name = resource_name(name)
+        try:
+            size = Quantity.parse(amount)
+        except QuantityError as error:
+            raise InputError(f"--capacity {text}: {error}") from error
         if size < ZERO:
             raise InputError(f"--capacity {text}: is less than nothing; write NAME=AMOUNT, such as {name}=4")
         if "/" in name and size.nanos % 10**9:

@@ -159,16 +159,27 @@ def test_negative_amounts_round_away_from_zero() -> None:
     ],
 )
 def test_what_is_not_a_quantity_is_refused(text: str) -> None:
-    with pytest.raises(QuantityError, match="is not a quantity: write a number with an optional suffix"):
+    with pytest.raises(QuantityError, match="is not a quantity: write "):
         Quantity.parse(text)
 
 
 def test_the_refusal_says_what_was_found_and_what_to_write() -> None:
     with pytest.raises(QuantityError) as caught:
-        Quantity.parse("12 Gi")
+        Quantity.parse("twelve")
     assert str(caught.value) == (
-        '"12 Gi" is not a quantity: write a number with an optional suffix, such as 500m, 2, 1.5Gi'
+        '"twelve" is not a quantity: write a number with an optional suffix, such as 500m, 2, 1.5Gi'
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [("12 Gi", "12Gi"), ("4GB", "4G"), ("1.5gib", "1.5Gi"), ("512mb", "512M"), ("8K", "8k"), ("1ki", "1Ki")],
+)
+def test_a_unit_that_is_misspelt_is_shown_as_it_is_written(text: str, meant: str) -> None:
+    with pytest.raises(QuantityError) as caught:
+        Quantity.parse(text)
+    assert str(caught.value) == f'"{text}" is not a quantity: write {meant}'
+    Quantity.parse(meant)
 
 
 @pytest.mark.parametrize(

@@ -166,12 +166,12 @@ def limits_with_gpu(limits: Mapping[str, str], processes: int, machine: Machine)
 def parse_limit(text: str) -> tuple[str, str]:
     """The resource name and the amount in `gpu=1`. Raises `InputError`."""
     name, equals, amount = text.partition("=")
-    try:
-        Quantity.parse(amount)
-    except QuantityError:
-        equals = ""
     if not name or not equals:
         raise InputError(f"--limit {text}: expected NAME=AMOUNT; write: --limit gpu=1")
+    try:
+        Quantity.parse(amount)
+    except QuantityError as error:
+        raise InputError(f"--limit {text}: {error}") from error
     return name, amount
 
 

@@ -1,6 +1,7 @@
 """Find mistakes in manifests without a server: each with file, line, path, and what to write."""
 
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from difflib import get_close_matches
@@ -11,12 +12,14 @@ import msgspec
 
 from gangline.api.codec.codec import decode_document
 from gangline.api.codec.documents import Document, documents
-from gangline.api.codec.errors import DecodeError, path_text
+from gangline.api.codec.errors import DecodeError, path_text, value_text
 from gangline.api.codec.errors import FieldPath as Steps
 from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.api.kubeflow.training import GROUP, VERSION, JobKind, TrainingJob
 from gangline.api.meta import JSON
+from gangline.api.quantity import similar_quantity
 from gangline.base.errors import InputError
+from gangline.cli.flags.durations import parse_duration
 from gangline.cli.manifests.files import NO_OBJECTS, path_steps, value_at
 from gangline.cli.manifests.lint_pods import pod_problems
 from gangline.jobs.defaults import ignored_fields, problems
@@ -31,8 +34,17 @@ _NUMBER_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", 
 _MAX_VALIDATION_PASSES = 3
 _QUANTITY_PATTERN = "in body should match '^[+-]?([0-9]+|[0-9]+\\.[0-9]*|\\.[0-9]+)(([KMGTPE]i)|"
 _MINIMUM = re.compile(r"in body should be greater than or equal to (\d+)")
-_QUANTITY_WITH_UNIT = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGTPE]i?)[bB]?")
-"""Wrong spellings of a quantity whose meaning is clear: `16 GiB`, `16Gib`, `16GB`."""
+_WRONG_TYPE = re.compile(r'in body must be of type (\w+): "')
+_TYPE_WORDS = {
+    "array": "a list",
+    "object": "an object",
+    "string": "text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+}
+_MUST_BE = ", and must be "
+_MISSING = ("Required value", "required field is missing")
 _RULES_SKIPPED = "some validation rules were not checked"
 
 
@@ -121,8 +133,11 @@ def kind_of(document: Document) -> JobKind | Finding | None:
     if str(version).startswith(f"{GROUP}/"):
         # Also the names by which people call the kinds.
         folded = {name.lower(): name for name in kinds} | {"tensorflowjob": "TFJob", "torchjob": "PyTorchJob"}
-        similar = get_close_matches(str(kind).lower(), folded, 1, 0.6)
-        write = f"kind: {folded[similar[0]]}" if similar else ""
+        # What a job has in its spec says more than a name that is like another one.
+        by_replicas = [one.kind for one in TRAINING_KINDS if value_at(document.body, ("spec", one.replicas))]
+        close = [folded[name] for name in get_close_matches(str(kind).lower(), folded, 1, 0.6)]
+        similar = [folded[str(kind).lower()]] if str(kind).lower() in folded else by_replicas or close
+        write = f"kind: {similar[0]}" if similar else ""
         return _finding(document, "kind", f'is "{kind}"; write one of {", ".join(kinds)}', write)
     return None
 
@@ -163,8 +178,18 @@ def check_job(document: Document, kind: JobKind) -> list[Finding]:
     for finding in _pod_findings(document, kind, body, sound=not findings):
         if not any(_is_covered_by(finding, other) for other in findings.values()):
             findings[finding.path] = finding
-    distinct = [one for one in findings.values() if not any(_is_misspelt_by(one, other) for other in findings.values())]
+    distinct = [
+        one
+        for one in findings.values()
+        if not any(_is_misspelt_by(one, other) or _is_inside(one, other) for other in findings.values())
+    ]
     return sorted(distinct, key=lambda finding: finding.line or 0)
+
+
+def _is_inside(finding: Finding, other: Finding) -> bool:
+    """Whether the other finding is about a value around this one that is missing, or that has a wrong type."""
+    is_whole = other.message in _MISSING or _MUST_BE in other.message
+    return is_whole and finding.path.startswith((f"{other.path}.", f"{other.path}["))
 
 
 def _is_misspelt_by(finding: Finding, other: Finding) -> bool:
@@ -211,7 +236,8 @@ def _schema_findings(document: Document, kind: JobKind, body: JSON) -> Iterator[
                 # A problem of a CEL rule has no value, only the type of what it is about.
                 from_rule = problem.kind is ProblemKind.INVALID and problem.value in ("object", "array")
                 path = path_steps(field, validated)
-                yield _finding(document, field, *_problem_text(problem, path, from_rule=from_rule))
+                text = _type_text(problem, path, document.body) or _problem_text(problem, path, from_rule=from_rule)
+                yield _named_container(_finding(document, field, *text), document, kind)
                 _remove_value(validated, path)
                 if not from_rule:
                     _remove_value(body, path)
@@ -226,12 +252,64 @@ def _problem_text(problem: FieldProblem, path: Steps, *, from_rule: bool) -> tup
         return f"is {problem.value}; write {minimum[1]} or more", f"{path[-1]}: {minimum[1]}"
     if _QUANTITY_PATTERN not in problem.detail or not isinstance(problem.value, str):
         return problem.detail if from_rule else problem.message, ""
-    match = _QUANTITY_WITH_UNIT.fullmatch(problem.value)
-    field = path[-1] if path else ""
-    # Of the multiples, only the unit of a thousand is lowercase.
-    unit = "" if match is None else "k" if match[2] == "K" else match[2]
-    write = f"{field}: {match[1]}{unit}" if match else ""
+    meant = similar_quantity(problem.value)
+    write = f"{path[-1]}: {meant}" if meant and path else ""
     return f'"{problem.value}" is no quantity; write a number, with a unit or without: 500m, 2, 16Gi', write
+
+
+def _type_text(problem: FieldProblem, path: Steps, body: JSON) -> tuple[str, str] | None:
+    """The message and what to write, for a value of a wrong type; None for any other problem."""
+    wrong_type = _WRONG_TYPE.search(problem.detail)
+    if wrong_type is None or wrong_type[1] not in _TYPE_WORDS or not path:
+        return None
+    value = value_at(body, path)
+    shown = "is empty" if value is None else f"is {value_text(value)}"
+    return f"{shown}{_MUST_BE}{_TYPE_WORDS[wrong_type[1]]}", _type_remedy(value, path, wrong_type[1])
+
+
+def _type_remedy(value: Any, path: Steps, expected: str) -> str:
+    """The value as it was meant, in the type that is expected; empty if that is not clear."""
+    before = f"{path[-1]}: " if isinstance(path[-1], str) else ""
+    match expected, value:
+        case "string", bool() | int() | float():
+            return f'{before}"{value_text(value)}"'
+        case "array", str() if path[-1] in ("command", "args"):
+            return before + _json_list(_words(value))
+        case "array", dict() if path[-1] == "env" and all(not isinstance(item, dict | list) for item in value.values()):
+            return before + f"[{', '.join(_variable(name, item) for name, item in value.items())}]"
+        case "object", str() if path[-2:-1] == ("env",) and "=" in value:
+            name, _, text = value.partition("=")
+            return before + _variable(name, text)
+    return ""
+
+
+def _words(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return text.split()
+
+
+def _json_list(words: Sequence[str]) -> str:
+    return f"[{', '.join(value_text(word) for word in words)}]"
+
+
+def _variable(name: str, value: Any) -> str:
+    text = value if isinstance(value, str) else value_text(value)
+    return f"{{name: {name}, value: {value_text(text)}}}"
+
+
+def _named_container(finding: Finding, document: Document, kind: JobKind) -> Finding:
+    """The finding that no container has the name by which a kind trains, at the name of the one that is meant."""
+    if f'named "{kind.container}"' not in finding.message or not finding.path.endswith(".containers"):
+        return finding
+    path = path_steps(finding.path, document.body)
+    names = [str(container.get("name", "")) for container in value_at(document.body, path) or ()]
+    similar = get_close_matches(kind.container, names, 1, 0.6) or (names if len(names) == 1 else [])
+    if not similar:
+        return finding
+    field = f"{finding.path}[{names.index(similar[0])}].name"
+    return _finding(document, field, finding.message, f"name: {kind.container}")
 
 
 def _remove_value(body: Any, path: tuple[str | int, ...]) -> None:
@@ -287,7 +365,7 @@ def _framework_findings(document: Document, kind: JobKind) -> Iterator[Finding]:
         # Types and schema report it.
         return
     for problem in field_problems:
-        yield _finding(document, problem.path, problem.message)
+        yield _named_container(_finding(document, problem.path, problem.message), document, kind)
 
 
 def ignored_field_findings(document: Document) -> list[Finding]:
@@ -328,17 +406,34 @@ def _finding(document: Document, field: str, message: str, write: str = "") -> F
 
 
 def _decode_finding(error: DecodeError, file: str) -> Finding:
-    return Finding(error.file or file, error.problem, error.line, error.path, _number_remedy(error))
+    return Finding(error.file or file, error.problem, error.line, error.path, _decode_remedy(error))
 
 
-def _number_remedy(error: DecodeError) -> str:
-    """What to write for a number that was quoted (`"5"`) or spelled out (`five`); empty for anything else."""
-    if error.expected not in ("integer", "int", "number") or not error.path:
-        return ""
+def _decode_remedy(error: DecodeError) -> str:
+    """What to write instead of a value of a wrong type; empty if that is not clear.
+
+    That is a number that was quoted, spelled out or has a unit (`"5"`, `five`, `1h`), or text that looks like one.
+    """
     field, text = error.path.rpartition(".")[2], error.actual.strip('"')
+    if not field or not text or text in ("object", "array", "null"):
+        return ""
+    if error.expected == "string":
+        return f'{field}: "{text}"'
+    if error.expected not in ("integer", "int", "number"):
+        return ""
     if text.lower() in _NUMBER_WORDS:
         return f"{field}: {_NUMBER_WORDS.index(text.lower())}"
-    return f"{field}: {text}" if text.lstrip("-").isdigit() else ""
+    if text.lstrip("-").isdigit():
+        return f"{field}: {text}"
+    return f"{field}: {seconds}" if "Seconds" in field and (seconds := _seconds(text)) else ""
+
+
+def _seconds(text: str) -> int:
+    """The seconds of a duration such as `1h`; 0 if it is none."""
+    try:
+        return int(parse_duration(text).total_seconds())
+    except InputError:
+        return 0
 
 
 def findings_json(findings: tuple[Finding, ...]) -> list[JSON]:

@@ -87,7 +87,7 @@ class ImageMappings:
         try:
             text = file.read_text()
         except OSError as error:
-            raise InputError(f"{file}: {error.strerror}") from error
+            raise InputError(f"--images {file}: {error.strerror}") from error
         parsed = documents(text, file=str(file))
         if len(parsed) > 1:
             raise InputError(f"{file}: has {len(parsed)} documents; write one mapping of images")

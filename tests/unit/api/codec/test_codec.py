@@ -124,7 +124,7 @@ def test_the_first_mistake_in_the_document_is_named() -> None:
 
 
 def test_a_bad_quantity_says_what_to_write() -> None:
-    with pytest.raises(DecodeError, match=r'^memory: "12 Gi" is not a quantity: write a number'):
+    with pytest.raises(DecodeError, match=r'^memory: "12 Gi" is not a quantity: write 12Gi'):
         decode(b'{"memory": "12 Gi"}', Whole)
 
 

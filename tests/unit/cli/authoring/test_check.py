@@ -59,7 +59,7 @@ def test_the_examples_have_no_mistakes(file: Path) -> None:
         ("replicas: 3", "replicas: -1", 8, "spec.tfReplicaSpecs.Worker.replicas", "is -1; write 1 or more"),
         ("restartPolicy: Never", "restartPolice: Never", 9, "spec.tfReplicaSpecs.Worker.restartPolice", "restartPolicy: Never"),
         ("restartPolicy: Never", "restartPolicy: Sometimes", 9, "spec.tfReplicaSpecs.Worker.restartPolicy", "ExitCode"),
-        ("name: tensorflow", "name: main", 12, "spec.tfReplicaSpecs.Worker.template.spec.containers", "tensorflow"),
+        ("name: tensorflow", "name: main", 13, "spec.tfReplicaSpecs.Worker.template.spec.containers[0].name", "write:   name: tensorflow"),
         ("name: linear", "name: Linear_1", 4, "metadata.name", "DNS-1035"),
         ("kind: TFJob", "kind: TfJob", 2, "kind", "write:   kind: TFJob"),
         ("kubeflow.org/v1", "v1", 1, "apiVersion", "write:   apiVersion: kubeflow.org/v1"),

@@ -156,7 +156,7 @@ spec:
 
 def test_mistakes_of_all_sorts_are_found_together_with_their_lines() -> None:
     texts = [(finding.line, finding.path.rpartition(".")[2]) for finding in check_text(FILE, "job.yaml").findings]
-    assert texts == [(8, "replicas"), (11, "containers"), (14, "imagePullPolicy"), (18, "mountPropagation")]
+    assert texts == [(8, "replicas"), (12, "name"), (14, "imagePullPolicy"), (18, "mountPropagation")]
 
 
 def test_a_key_with_dots_is_one_step_of_a_path() -> None:

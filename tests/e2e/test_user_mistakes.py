@@ -9,6 +9,7 @@ import shlex
 import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from textwrap import dedent
 from typing import NamedTuple
 
 import pytest
@@ -88,6 +89,12 @@ def edit(name: str, before: str, after: str, message: str, *, text: str = GOOD) 
     return Mistake(name, message, files={"job.yaml": text.replace(before, after, 1)})
 
 
+def pod(name: str, lines: str, message: str, *, more: str = "") -> Mistake:
+    """A mistake in the first pod template of a file that is otherwise good."""
+    mistake = edit(name, "          containers:", f"          {lines}\n          containers:", message)
+    return mistake._replace(files={"job.yaml": mistake.files["job.yaml"] + more})
+
+
 def container(name: str, lines: str, message: str) -> Mistake:
     """A mistake in the first container of a file that is otherwise good."""
     return edit(name, "image: none", f"image: none\n              {lines}", message)
@@ -158,6 +165,7 @@ NOT_A_JOB = [
         "RayJob",
         r'kind: is "RayJob"(.|\n)*write:   kind: PyTorchJob',
     ),
+    edit("kind of another framework", "PyTorchJob", "TFJob", r'is "TFJob", but spec\.pytorchReplicaSpecs is of a PyT'),
     edit("no name", "  name: train", "  labels: {a: b}", r"job\.yaml:3: metadata\.name: required field is missing"),
     edit("name with underscore", "name: train", "name: my_train", r"lower case letters, digits and '-'"),
     edit("name in upper case", "name: train", "name: Train", r"lower case letters, digits and '-'"),
@@ -287,6 +295,95 @@ CONTAINERS = [
     container("cores in words", BLOCK.format("cpu: 2 cores"), r'"2 cores" is no quantity'),
     container("port by name", "ports: [{containerPort: web}]", r'containerPort: is "web", and must be a whole number'),
 ]
+REQUIRED_AFFINITY = (
+    "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: "
+    "[{matchExpressions: [{key: zone, operator: In, values: [a]}]}]}}}"
+)
+CONFIG = "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: params}\ndata: {lr: '0.1'}\n"
+NOT_HERE = r"is not in the file, and a run has a control plane of its own(.|\n)*add it to the file:\n"
+WAITING = [
+    container("missing config map", "envFrom: [{configMapRef: {name: params}}]", rf'ConfigMap "params" {NOT_HERE}'),
+    container(
+        "missing secret",
+        "env: [{name: TOKEN, valueFrom: {secretKeyRef: {name: wandb, key: token}}}]",
+        rf'job\.yaml:15: {CONTAINER}\.env.*Secret "wandb" {NOT_HERE}(.|\n)*stringData: {{token: value}}',
+    ),
+    pod(
+        "missing claim",
+        "volumes: [{name: data, persistentVolumeClaim: {claimName: data}}]",
+        rf'job\.yaml:12: .*claimName: PersistentVolumeClaim "data" {NOT_HERE}',
+    ),
+    pod("missing file", "volumes: [{name: a, projected: {sources: [{secret: {name: ssh}}]}}]", r'Secret "ssh" is not'),
+    pod(
+        "missing key",
+        "volumes: [{name: a, configMap: {name: params, items: [{key: rate, path: rate}]}}]",
+        r'ConfigMap "params" has no key "rate"; it has: lr',
+        more=CONFIG,
+    ),
+    pod("priority of a cluster", "priorityClassName: high", rf'PriorityClass "high" {NOT_HERE}'),
+    policy("queue of a cluster", "schedulingPolicy: {queue: research}", rf'.*Queue "research" {NOT_HERE}'),
+    pod("node of a cluster", "nodeSelector: {gpu: a100}", r'no label "gpu: a100"; leave nodeSelector out .*add --set'),
+    pod(
+        "name of a node", "nodeName: gpu-1", r'nodeName: is "gpu-1", but the only node of a run is "local"; .*add --set'
+    ),
+    pod("scheduler of a cluster", "schedulerName: volcano", r'is "volcano", which does not run here; .*add --set'),
+    pod("scheduling gate", "schedulingGates: [{name: kueue.x-k8s.io/admission}]", r"nobody here removes .*add --set"),
+    pod(
+        "zone of a cluster",
+        REQUIRED_AFFINITY,
+        r"labels of this machine's node do not match the required nodeAffinity; .*add --set",
+    )._replace(words=f"{RUN_FILE} --gang"),
+    pod("storage of a cluster", "volumes: [{name: a, nfs: {server: a, path: /}}]", r"type nfs; write hostPath: {path:"),
+    pod(
+        "folder that is not here",
+        "volumes: [{name: a, hostPath: {path: /no/such, type: Directory}}]",
+        r"/no/such is no directory on this machine; create it, or write type: DirectoryOrCreate",
+    ),
+    container(
+        "requests above the limits",
+        BLOCK.format("cpu: 1\n                requests:\n                  cpu: 2"),
+        r"requests\.cpu: .*limit of 1\n +write:   cpu: 1",
+    ),
+    policy("more than all", "schedulingPolicy: {minAvailable: 5}", r".*is 5, but the job has 2 replicas.*add --set"),
+    policy("suspended", "suspend: true", r"suspend: is true, so that the job waits to be resumed; .*add --set"),
+    policy(
+        "managed by somebody else",
+        "managedBy: kueue.x-k8s.io/multikueue",
+        r'managedBy: is "kueue.*", a controller that does not run here; .*add --set',
+    ),
+    Mistake(
+        "gang that is too large",
+        r"job\.yaml:6: .*all replicas start together and need nvidia\.com/gpu 2, and this machine has 1",
+        f"{RUN_FILE} --gang --capacity gpu=1",
+        {
+            "job.yaml": GOOD.replace(
+                "image: none", "image: none\n              resources: {limits: {nvidia.com/gpu: 1}}"
+            )
+        },
+    ),
+]
+PROGRAMS = [
+    Mistake(
+        "no command in a file",
+        r"names no command.*add --image-map 'none=python train\.py'",
+        files={"job.yaml": GOOD.replace("              command: [python, train.py]\n", "")},
+    ),
+    Mistake(
+        "script in a file misspelt",
+        r"trian\.py is not in .*; write train\.py, which is there",
+        files={"job.yaml": GOOD.replace("train.py]", "trian.py]")},
+    ),
+    Mistake(
+        "command in one word",
+        r"write every word by itself: \[python, train\.py\]",
+        files={"job.yaml": GOOD.replace("[python, train.py]", '["python train.py"]')},
+    ),
+    Mistake(
+        "curly quotes",
+        r"write straight quotes or none: python;",
+        files={"job.yaml": GOOD.replace("[python, train.py]", "[“python”, “train.py”]")},
+    ),
+]
 POLICIES = [
     policy("cleanPodPolicy in lower case", "cleanPodPolicy: running", r'clean.*: "All", "Running", "None"'),
     policy(
@@ -380,7 +477,7 @@ COMMAND_LINES = [
     Mistake("no such kubeconfig", r"kubeconfig: nope: no such file; correct the path", "get jobs --kubeconfig nope"),
     Mistake("context without a kubeconfig", r'"prdo", but there is no kubeconfig', "get jobs --context prdo"),
 ]
-MISTAKES = [*NOT_READABLE, *NOT_A_JOB, *REPLICA_SPECS, *CONTAINERS, *POLICIES, *COMMAND_LINES]
+MISTAKES = [*NOT_READABLE, *NOT_A_JOB, *REPLICA_SPECS, *CONTAINERS, *WAITING, *PROGRAMS, *POLICIES, *COMMAND_LINES]
 MISSING_SEPARATOR = [
     "run --nproc 2 python train.py --lr 0.1",
     "run --nproc=2 python train.py --epochs=3",
@@ -448,10 +545,46 @@ def test_a_mistake_ends_in_one_message(mistake: Mistake, folder: Path, capsys: p
     assert re.search(mistake.message, message), message
     if command := re.search(r"gangline (run --nproc 4 -- python train\.py)", message):
         assert run(shlex.split(command[1])) == 0, capsys.readouterr()
+    if flags := re.search(r"(?:add|more:|some:) (--(?:set|capacity|image-map) .*?)(?:; or|$)", message):
+        before, separator, program = mistake.words.partition(" -- ")
+        assert run(shlex.split(f"{before} {flags[1]}{separator}{program}")) == 0, capsys.readouterr()
+    if "add it to the file:" in message:
+        (folder / "job.yaml").write_text(
+            mistake.files["job.yaml"] + dedent(message.partition("add it to the file:")[2])
+        )
+        assert run(shlex.split(mistake.words)) == 0, capsys.readouterr()
     if "write:   " in message and "is missing" not in message:
         fixed = with_advice(mistake.files["job.yaml"], message)
         write_files(folder, {"job.yaml": fixed})
         assert run(["check", "job.yaml"]) == 0, fixed + capsys.readouterr().out
+
+
+ONE_GPU = "resources: {limits: {nvidia.com/gpu: 1}}"
+WARNINGS = [
+    container(
+        "variable of the operator",
+        "env: [{name: WORLD_SIZE, value: '8'}]",
+        r'job\.yaml:15: .*env\[0\]: WORLD_SIZE "8" has no effect: each replica gets its own from the operator',
+    ),
+    Mistake(
+        "team without enough GPUs",
+        r"2 replicas need nvidia\.com/gpu 2, and this machine has 1: some of them wait until others have ended",
+        f"{RUN_FILE} --capacity gpu=1",
+        {"job.yaml": GOOD.replace("image: none", f"image: none\n              {ONE_GPU}")},
+    ),
+]
+
+
+@pytest.mark.parametrize("mistake", WARNINGS, ids=[mistake.name for mistake in WARNINGS])
+def test_what_may_not_be_meant_is_one_warning_before_the_run(
+    mistake: Mistake, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_files(folder, mistake.files)
+    assert run(shlex.split(mistake.words)) == 0
+    warning, *others = capsys.readouterr().err.splitlines()
+    assert warning.startswith("warning: ")
+    assert re.search(mistake.message, warning), warning
+    assert not any(line.startswith("warning: ") for line in others), others
 
 
 @pytest.mark.parametrize("words", MISSING_SEPARATOR)

@@ -161,6 +161,9 @@ def _unsupported_kind(document: Document) -> Finding:
 
 def check_job(document: Document, kind: JobKind) -> list[Finding]:
     """All mistakes in a job: its types, its schema and rules, its framework, its pods. One finding for each field."""
+    if other := _other_kind(document, kind):
+        message = f'is "{kind.kind}", but spec.{other.replicas} is of a {other.kind}'
+        return [_finding(document, "kind", message, f"kind: {other.kind}")]
     findings: dict[str, Finding] = {}
     # The schema check removes from this copy what it reported, so that the pod check does not report it again.
     body = deepcopy(document.body)
@@ -190,6 +193,17 @@ def _is_inside(finding: Finding, other: Finding) -> bool:
     """Whether the other finding is about a value around this one that is missing, or that has a wrong type."""
     is_whole = other.message in _MISSING or _MUST_BE in other.message
     return is_whole and finding.path.startswith((f"{other.path}.", f"{other.path}["))
+
+
+def _other_kind(document: Document, kind: JobKind) -> JobKind | None:
+    """The kind whose replicas a job has instead of its own, unless its containers are named as in its own."""
+    if value_at(document.body, ("spec", kind.replicas)) is not None:
+        return None
+    for other in TRAINING_KINDS:
+        for spec in (value_at(document.body, ("spec", other.replicas)) or {}).values():
+            containers = value_at(spec, ("template", "spec", "containers")) or ()
+            return other if all(value_at(one, ("name",)) != kind.container for one in containers) else None
+    return None
 
 
 def _is_misspelt_by(finding: Finding, other: Finding) -> bool:

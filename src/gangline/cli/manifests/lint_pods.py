@@ -65,6 +65,26 @@ def pod_problems(framework: Framework[Any], body: JSON, *, sound: bool) -> Itera
                 yield _pod_problem(problem, spec, ("spec", job_kind.replicas, replica_type, "template"))
 
 
+def hidden_variables(framework: Framework[Any], body: JSON) -> Iterator[tuple[Steps, str]]:
+    """The variables of a correct job's templates that have no effect, since the operator sets them later in the list."""
+    replica_specs: JSON = body["spec"][framework.facts.replicas]
+    operator_specs = _operator_pod_specs(framework, body)
+    for replica_type, replica_spec in replica_specs.items():
+        pod = operator_specs[replica_type.lower()]
+        for number, container in enumerate(replica_spec["template"]["spec"].get("containers") or ()):
+            own = container.get("env") or []
+            rendered = pod["containers"][number].get("env") or []
+            added = {variable["name"]: variable.get("value") for variable in rendered[len(own) :]}
+            for index, variable in enumerate(own):
+                name, value = variable.get("name"), variable.get("value")
+                if name in added and value != added[name]:
+                    path = ("spec", framework.facts.replicas, replica_type, "template", "spec", "containers", number)
+                    yield (
+                        (*path, "env", index),
+                        f'{name} "{value}" has no effect: each replica gets its own from the operator; leave it out',
+                    )
+
+
 def _operator_pod_specs(framework: Framework[Any], body: JSON) -> dict[str, JSON]:
     """The pod spec of each replica type as the operator renders it, by the lowercase type."""
     job: TrainingJob = decode_document(Document(body, {}), framework.facts.model)

@@ -30,8 +30,9 @@ from gangline.cli.follow.life_signs import HangWatch
 from gangline.cli.follow.log_sources import FileLogSource
 from gangline.cli.follow.outcome import RunOutcome
 from gangline.cli.follow.screen import Screen, SplitScreen, choose_screen
-from gangline.cli.manifests.local_checks import check_local_job
+from gangline.cli.manifests.local_checks import LocalPlane, check_local_job, local_warnings
 from gangline.cli.manifests.processes import this_machine
+from gangline.cli.manifests.references import RunObjects
 from gangline.cli.manifests.server_errors import explained_error
 from gangline.cli.output.text import Span
 from gangline.cli.resources.process_usage import UsageSampler
@@ -57,6 +58,7 @@ from gangline.local.cluster import LocalSettings
 from gangline.local.home import PlaneHome
 from gangline.local.paths import home_folder
 from gangline.node.devices.gpus import summarize_gpus
+from gangline.node.node_status import node_body
 from gangline.node.options import node_settings
 from gangline.node.resources import machine_capacity
 from gangline.node.settings import NodeSettings
@@ -75,9 +77,11 @@ def run_local(request: RunRequest, jobs: Sequence[RunJob]) -> int:
     """
     silence_operator_log()
     node = node_settings(**request.node._asdict())
-    check_jobs(jobs, node)
+    warnings = check_jobs(jobs, node, gang=request.gang)
     check_images(jobs, node)
     folders = prepare_run_folders(request, jobs)
+    for warning in warnings:
+        click.echo(f"warning: {warning}", err=True)
     if archive_flags() is None:
         click.echo(f"note: {OWN_PLANE_NOTE}", err=True)
     plan = RunPlan(jobs, node, request.timeout, request.gang, request.hook_factory, request.hung_after, folders)
@@ -102,13 +106,23 @@ def run_local(request: RunRequest, jobs: Sequence[RunJob]) -> int:
     return code if code == FAILED or len(results) == len(jobs) else CANCELLED
 
 
-def check_jobs(jobs: Sequence[RunJob], node: NodeSettings) -> None:
-    """Raise `InputError` for a job that the server would refuse, or that could never start on this machine."""
+def check_jobs(jobs: Sequence[RunJob], node: NodeSettings, *, gang: bool = False) -> list[str]:
+    """Warnings about the jobs.
+
+    Raises `InputError` for a job that the server would refuse, or that could never start on this machine.
+    """
     machine = this_machine()
     gpus = {GPU_RESOURCES[vendor]: str(count) for vendor, count in Counter(machine.gpus).items()}
-    capacity = machine_capacity({**gpus, **node.capacity}, Path.cwd())
+    plane = LocalPlane(
+        machine_capacity({**gpus, **node.capacity}, Path.cwd()),
+        node.name,
+        node_body(node.name, node.runtime, node.gpus)["metadata"]["labels"],
+        RunObjects(document for job in jobs for document in job.dependencies),
+        gang,
+    )
     for job in jobs:
-        check_local_job(job.document or Document(job.body, {}), job.kind, capacity)
+        check_local_job(job.document or Document(job.body, {}), job.kind, plane)
+    return [text for job in jobs for text in local_warnings(job.document or Document(job.body, {}), job.kind, plane)]
 
 
 class RunPlan(NamedTuple):

@@ -31,16 +31,23 @@ def find_engine() -> tuple[str, str]:
         program = shutil.which(kind)
         if program is None:
             continue
-        try:
-            done = subprocess.run([program, "version"], capture_output=True, text=True, timeout=ENGINE_TIMEOUT)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            reasons.append(f"{kind}: {error}")
-            continue
-        if done.returncode == 0:
+        problem = engine_problem(program)
+        if not problem:
             return kind, ""
-        lines = f"{done.stdout}\n{done.stderr}".strip().splitlines()
-        reasons.append(f"{kind}: {lines[-1] if lines else f'exit code {done.returncode}'}")
+        reasons.append(f"{kind}: {problem}")
     return "", "; ".join(reasons) or "neither is installed"
+
+
+def engine_problem(program: str) -> str:
+    """Why a container engine of this machine does not answer, in one line; empty if it does. Blocking."""
+    try:
+        done = subprocess.run([program, "version"], capture_output=True, text=True, timeout=ENGINE_TIMEOUT)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    if done.returncode == 0:
+        return ""
+    lines = f"{done.stdout}\n{done.stderr}".strip().splitlines()
+    return lines[-1] if lines else f"exit code {done.returncode}"
 
 
 class AutoRuntime:

@@ -20,6 +20,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path, PurePosixPath
 
 import msgspec
@@ -178,6 +179,7 @@ class ImageNeed(msgspec.Struct, frozen=True):
         return f'image "{self.image}": {self.problem}{PROCESSES}; {steps}; {other}; see docs/node.md, Images'
 
 
+CURLY_QUOTES = "“”‘’«»"
 PROCESSES = " (pods run as processes of this machine)"
 OTHER_REMEDY = "or run the image with --runtime podman or docker"
 
@@ -247,7 +249,18 @@ def _program_need(command: LocalCommand) -> ImageNeed | None:
         return None if Path(program).exists() else _file_need(program, command)
     if "/" in program or image.name == LOCAL_IMAGE or shutil.which(program, path=command.path) is not None:
         return None
-    return ImageNeed(image.name, f'exec: "{program}": executable file not found in $PATH', (f"install {program}",))
+    problem = f'exec: "{program}": executable file not found in $PATH'
+    return ImageNeed(image.name, problem, (_program_step(program),))
+
+
+def _program_step(program: str) -> str:
+    """What to do about a program that does not exist: most often the command is written wrong."""
+    plain = program.translate(dict.fromkeys(map(ord, CURLY_QUOTES)))
+    if plain != program:
+        return f"write straight quotes or none: {plain}"
+    if len(words := program.split()) > 1:
+        return f"write every word by itself: [{', '.join(words)}]"
+    return f"install {program}"
 
 
 def _script_needs(command: LocalCommand) -> tuple[ImageNeed, ...]:
@@ -296,7 +309,7 @@ def _file_need(file: str, command: LocalCommand) -> ImageNeed:
         place = path.parent if path.is_absolute() else folder
         return ImageNeed(image, f"{path.name} is not in {place}", ("correct the command, or put it there",))
     if not path.is_absolute() and folder.is_dir():
-        return ImageNeed(image, f"{file} is not in {folder}", (f"put {file} there",))
+        return ImageNeed(image, f"{file} is not in {folder}", (_script_step(file, folder),))
     # A relative script of an image is in the working directory, which is then in the image too.
     source = path.parent if path.is_absolute() else PurePosixPath(folder)
     here = Path.cwd()
@@ -305,6 +318,14 @@ def _file_need(file: str, command: LocalCommand) -> ImageNeed:
     steps = () if existing is not None else (f"put {path.name} into this folder",)
     mapping = f"add --image-map {shlex.quote(f'{source}={target}')}"
     return ImageNeed(image, f"{file} exists only in the image", (*steps, mapping))
+
+
+def _script_step(file: str, folder: Path) -> str:
+    """What to do about a script that is not in the folder: most often its name is misspelt."""
+    place = folder / PurePosixPath(file).parent
+    names = [path.name for path in place.glob(f"*{PurePosixPath(file).suffix}")]
+    similar = get_close_matches(PurePosixPath(file).name, names, 1, 0.7)
+    return f"write {PurePosixPath(file).parent / similar[0]}, which is there" if similar else f"put {file} there"
 
 
 def _nearest(folder: Path, name: str) -> Path | None:

@@ -7,10 +7,10 @@ from gangline.api.kubeflow.kinds import PYTORCHJOB
 from gangline.api.quantity import parse_resources
 from gangline.base.errors import InputError
 from gangline.cli.manifests.from_command import CommandJob, job_from_command
-from gangline.cli.manifests.local_checks import check_local_job
+from gangline.cli.manifests.local_checks import LocalPlane, check_local_job
 from gangline.cli.manifests.processes import ProcessCount
 
-CAPACITY = parse_resources({"cpu": "8", "memory": "16Gi", "nvidia.com/gpu": "2"})
+PLANE = LocalPlane(parse_resources({"cpu": "8", "memory": "16Gi", "nvidia.com/gpu": "2"}))
 JOB = """\
 apiVersion: kubeflow.org/v1
 kind: PyTorchJob
@@ -30,14 +30,14 @@ def refusal(resources: str = "", replicas: str = "1") -> str:
     text = JOB.replace("RESOURCES", resources).replace("REPLICAS", replicas)
     (document,) = documents(text, file="job.yaml")
     with pytest.raises(InputError) as raised:
-        check_local_job(document, PYTORCHJOB, CAPACITY)
+        check_local_job(document, PYTORCHJOB, PLANE)
     return str(raised.value)
 
 
 def test_what_fits_is_no_error() -> None:
     for resources in ("", "cpu: 8", "memory: 16Gi, nvidia.com/gpu: 2"):
         (document,) = documents(JOB.replace("RESOURCES", resources).replace("REPLICAS", "1"), file="job.yaml")
-        check_local_job(document, PYTORCHJOB, CAPACITY)
+        check_local_job(document, PYTORCHJOB, PLANE)
 
 
 def test_no_replicas_is_one_message() -> None:
@@ -57,7 +57,7 @@ def test_a_misspelt_field_is_one_message() -> None:
     text = JOB.replace("RESOURCES", "").replace("REPLICAS", "1").replace("image: x", "imag: x")
     (document,) = documents(text, file="job.yaml")
     with pytest.raises(InputError) as raised:
-        check_local_job(document, PYTORCHJOB, CAPACITY)
+        check_local_job(document, PYTORCHJOB, PLANE)
     assert str(raised.value).splitlines() == [
         "job.yaml:11: spec.pytorchReplicaSpecs.Master.template.spec.containers[0].imag: unknown field",
         "       write:   image: x",
@@ -81,4 +81,4 @@ def test_a_command_is_told_about_its_option() -> None:
     limits = {"amd.com/gpu": "1"}
     _, body = job_from_command(CommandJob("PyTorchJob", ("true",), ProcessCount(1, 1), limits=limits))
     with pytest.raises(InputError, match=r"^--limit amd.com/gpu=1: this machine has none; leave it out"):
-        check_local_job(Document(body, {}), PYTORCHJOB, CAPACITY)
+        check_local_job(Document(body, {}), PYTORCHJOB, PLANE)

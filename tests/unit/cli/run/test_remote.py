@@ -50,7 +50,7 @@ def nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ((*THERE, "--capacity", "cpu=1", "--", "true"), "--capacity: is about a run on this machine"),
         ((*THERE, "--runtime", "podman", "--", "true"), "--runtime: is about a run on this machine"),
         ((*THERE, "--limit", "gpu", "--", "true"), "--limit gpu: expected NAME=AMOUNT"),
-        ((*THERE, "--limit", "gpu=much", "--", "true"), "--limit gpu=much: expected NAME=AMOUNT"),
+        ((*THERE, "--limit", "gpu=much", "--", "true"), '--limit gpu=much: "much" is not a quantity'),
         (("run", "--image", "i", "job.yaml"), "--image: is for a COMMAND with --nproc"),
         (("run", "--limit", "cpu=1", "job.yaml"), "--limit: is for a COMMAND with --nproc"),
         (("run", "--context", "c"), "expected a FILE; or for a script"),

@@ -1,10 +1,23 @@
 """The `gangline` command."""
 
+import os
 import sys
+
+
+def search_own_modules_first() -> None:
+    """Search PYTHONPATH and the working directory last: a random.py there is the user's, not Python's."""
+    theirs = {*filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), "", "."}
+    # `python -m gangline` puts the working directory first.
+    theirs |= set(sys.path[:1]) if not sys.flags.safe_path and sys.argv[0].endswith("__main__.py") else set()
+    sys.path[:] = [*(path for path in sys.path if path not in theirs), *(path for path in sys.path if path in theirs)]
 
 
 def main() -> int:
     """Run the command line. `--version` answers before anything heavy is imported."""
+    search_own_modules_first()
+    if sys.stdout is None:
+        # It was closed by who started us (`>&-`).
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - stays open until the end
     if sys.argv[1:] == ["--version"]:
         from gangline import __version__
 

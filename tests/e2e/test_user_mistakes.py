@@ -4,9 +4,12 @@ The table was collected from the issue threads of kubeflow/training-operator, Py
 from trying gangline as a new user.
 """
 
+import os
 import re
 import shlex
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from textwrap import dedent
@@ -71,6 +74,7 @@ spec:
 BLOCK = "resources:\n                limits:\n                  {}"
 LIST = "{}:\n                - {}"
 RUN_FILE = "run job.yaml"
+MANY = GOOD.replace("Worker:\n      replicas: 1", "Worker:\n      replicas: 499")
 
 
 class Mistake(NamedTuple):
@@ -81,6 +85,7 @@ class Mistake(NamedTuple):
     words: str = RUN_FILE
     # Beside `train.py`, which is fine.
     files: Mapping[str, str] = {}
+    encoding: str = "utf-8"
 
 
 def edit(name: str, before: str, after: str, message: str, *, text: str = GOOD) -> Mistake:
@@ -126,6 +131,12 @@ NOT_READABLE = [
         "            name: pytorch",
         r"job\.yaml:14: .*check the indent",
     ),
+    edit(
+        "no-break space", "  name: train", "\N{NO-BREAK SPACE} name: train", r"job\.yaml:4: a no-break space in the in"
+    ),
+    Mistake("file of an old editor", r"convert it: iconv -f latin1", files={"job.yaml": "# für\n"}, encoding="latin1"),
+    Mistake("file of PowerShell", r"convert it: iconv -f utf-16", files={"job.yaml": GOOD}, encoding="utf-16"),
+    Mistake("notebook as a job", r"convert it: jupyter nbconvert", "run a.ipynb", {"a.ipynb": '{"cells": []}'}),
     Mistake("empty file", r"job\.yaml: holds no object; give a file with a job", files={"job.yaml": ""}),
     Mistake("only comments", r"job\.yaml: holds no object", files={"job.yaml": "# later\n"}),
     Mistake("binary file", r"job\.yaml:1: a control character", files={"job.yaml": "\0\1\2"}),
@@ -429,6 +440,35 @@ COMMAND_LINES = [
     Mistake("script misspelt a little", r"did you mean train\.py\?", "run --nproc 2 -- python tran.py"),
     Mistake("program misspelt", r"pyton: no such program on PATH", "run --nproc 2 -- pyton train.py"),
     Mistake("script without python", r"write: -- python train\.py", "run --nproc 2 -- train.py"),
+    Mistake("quotes around a command", r"out: -- python train\.py -v$", "run --nproc 2 -- 'python train.py -v'"),
+    Mistake("line of a shell", r"write: -- bash -c 'cd \. && python t", "run --nproc 2 -- 'cd . && python train.py'"),
+    Mistake("variable before a program", r"write: -- env LR=1 python train", "run --nproc 2 -- LR=1 python train.py"),
+    Mistake("command of the shell", r"source: is of the shell", "run --nproc 2 -- source .venv/bin/activate"),
+    Mistake("path of Windows", r"write src/a\.py$", r"run --nproc 2 -- python 'src\a.py'", {"src/a.py": ""}),
+    Mistake(
+        "folder as a script", r"src: is a folder without __main__", "run --nproc 2 -- python src", {"src/a.py": ""}
+    ),
+    Mistake("notebook as a script", r"a\.ipynb: is a notebook", "run --nproc 2 -- python a.ipynb", {"a.ipynb": "{}"}),
+    Mistake("module with a suffix", r"write: -- python -m train$", "run --nproc 2 -- python -m train.py"),
+    Mistake(
+        "script without #!", r"go\.sh: .*write: -- bash \./go\.sh", "run --nproc 2 -- ./go.sh", {"go.sh": "date\n"}
+    ),
+    Mistake(
+        "script of Windows",
+        r"go\.sh: has line endings of Windows; convert it: sed -i",
+        "run --nproc 2 -- ./go.sh",
+        {"go.sh": "#!/bin/bash\r\ndate\r\n"},
+    ),
+    Mistake(
+        "script named like a module",
+        r"torch\.py: imports torch, which is the script itself by its name; rename it",
+        "run --nproc 2 -- python torch.py",
+        {"torch.py": "import torch\n"},
+    ),
+    Mistake("number left out", r"--nproc: no number; write: --nproc 4 -- python", "run --nproc -- python train.py"),
+    Mistake("dash of a word processor", r"long dash.*; write --nproc$", "run –nproc 2 -- python train.py"),
+    Mistake("thousands of processes", r"has room for 110 .*write 110 or less", "run --nproc 5000 -- python train.py"),
+    Mistake("more pods than room", r"has 500 replicas.*room for 110", RUN_FILE, {"job.yaml": MANY}),
     Mistake("range the wrong way round", r"write: --nproc 2:4", "run --nproc 4:2 -- python train.py"),
     Mistake(
         "restarts that never happen",
@@ -496,10 +536,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def write_files(folder: Path, files: Mapping[str, str]) -> None:
+def write_files(folder: Path, files: Mapping[str, str], encoding: str = "utf-8") -> None:
     for name, text in files.items():
         (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text(text)
+        (folder / name).write_bytes(text.encode(encoding))
+        (folder / name).chmod(0o755 if name.endswith(".sh") else 0o644)
 
 
 def only_message(output: str, errors: str) -> str:
@@ -538,7 +579,7 @@ def test_there_are_enough_mistakes_and_each_is_there_once() -> None:
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=[mistake.name for mistake in MISTAKES])
 def test_a_mistake_ends_in_one_message(mistake: Mistake, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_files(folder, mistake.files)
+    write_files(folder, mistake.files, mistake.encoding)
     assert run(shlex.split(mistake.words)) == 1
     captured = capsys.readouterr()
     message = only_message(*captured)
@@ -565,6 +606,12 @@ WARNINGS = [
         "variable of the operator",
         "env: [{name: WORLD_SIZE, value: '8'}]",
         r'job\.yaml:15: .*env\[0\]: WORLD_SIZE "8" has no effect: each replica gets its own from the operator',
+    ),
+    Mistake(
+        "file named like a module",
+        r"warning: random\.py: hides the module random, which train\.py imports; rename it",
+        "run --nproc 2 -- python train.py",
+        {"random.py": "", "train.py": "import random\n"},
     ),
     Mistake(
         "team without enough GPUs",
@@ -597,6 +644,40 @@ def test_options_of_ones_own_program_before_a_separator_are_shown_where_they_bel
     assert advice is not None, message
     assert run(shlex.split(advice[1])) == 0
     assert "trained" in capsys.readouterr().out
+
+
+# Surroundings
+
+
+def in_shell(line: str, folder: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    words = f"{shlex.quote(sys.executable)} -m gangline run --nproc 2 -- python train.py"
+    command = ["bash", "-c", line.format(words)]
+    return subprocess.run(command, cwd=folder, env={**os.environ, **env}, capture_output=True, text=True, timeout=120)
+
+
+SURROUNDINGS: list[tuple[str, str, dict[str, str]]] = [
+    ("names of modules in the folder", "touch random.py logging.py asyncio.py secrets.py && {}", {}),
+    ("folder in PYTHONPATH", "touch random.py secrets.py && PYTHONPATH=$PWD:$PYTHONPATH {}", {}),
+    ("proxy", "{}", dict.fromkeys(("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY"), "http://127.0.0.1:1")),
+    ("no home", "unset HOME GANGLINE_HOME && {}", {}),
+    ("home that is a file", "touch file && HOME=$PWD/file GANGLINE_HOME= {}", {}),
+    ("no temporary folder", "TMPDIR=/no/such {}", {}),
+    ("no terminal", "TERM= COLUMNS=abc {} </dev/null", {}),
+    ("standard output that is closed", "{} >&-", {}),
+]
+
+
+@pytest.mark.parametrize(("line", "env"), [row[1:] for row in SURROUNDINGS], ids=[name for name, *_ in SURROUNDINGS])
+def test_strange_surroundings_do_not_matter(line: str, env: Mapping[str, str], folder: Path) -> None:
+    done = in_shell(line, folder, **env)
+    assert done.returncode == 0, done
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_a_folder_that_was_deleted_is_one_message(folder: Path) -> None:
+    done = in_shell('mkdir gone && cd gone && rmdir "$PWD" && {}', folder)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "error: the folder that you are in does not exist any more; cd into another one\n"
 
 
 # With a server

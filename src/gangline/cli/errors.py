@@ -29,9 +29,20 @@ def print_error(
 
 def print_os_error(error: OSError) -> int:
     """Print an error of the operating system (a full disk, say) in one line, without a traceback. Returns 1."""
+    if isinstance(error, FileNotFoundError) and not error.filename and not _has_working_directory():
+        print("error: the folder that you are in does not exist any more; cd into another one", file=sys.stderr)
+        return ERROR
     location = f"{error.filename}: " if error.filename else ""
     print(f"error: {location}{error.strerror or error}", file=sys.stderr)
     return ERROR
+
+
+def _has_working_directory() -> bool:
+    try:
+        os.getcwd()  # noqa: PTH109 - the path itself is not needed
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def error_with_server(error: GanglineError, connection: Connection) -> str:

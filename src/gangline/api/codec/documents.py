@@ -37,6 +37,8 @@ _NON_JSON_NUMBERS = frozenset(sign + name for sign in ("", "+", "-") for name in
     ".NaN",
     ".NAN",
 }
+# Spaces of web pages and word processors, which are text in YAML.
+_STRANGE_SPACES = ("\N{NO-BREAK SPACE}", "\N{NARROW NO-BREAK SPACE}", "\N{IDEOGRAPHIC SPACE}")
 _SYNTAX_HINTS = {
     "mapping values are not allowed in this context": "a colon where none can be: quote the text, or check the indentation",
     "could not find expected ':'": "a key without a colon after it",
@@ -300,6 +302,8 @@ class _Builder:
             self._refuse("{{ }} is of a template: render the file first, as with helm template", node.line, path)
         if key is None:
             self._refuse("a key must be text", node.line, path)
+        if isinstance(key, str) and key.startswith(_STRANGE_SPACES):
+            self._refuse("a no-break space in the indentation: YAML wants spaces", node.line, path)
         return key if isinstance(key, str) else value_text(key)
 
     def _scalar(self, node: _Scalar, path: FieldPath) -> Any:

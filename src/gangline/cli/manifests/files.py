@@ -1,6 +1,7 @@
 """Manifests of `-f`: read into documents that know the line of every field, and resolved to resources of the server."""
 
 import re
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -54,7 +55,16 @@ def file_text(name: str) -> str:
     except OSError as error:
         raise InputError(f"{name}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise InputError(f"{name}: is not text") from error
+        raise InputError(f"{name}: {encoding_hint(Path(name))}") from error
+
+
+def encoding_hint(file: Path) -> str:
+    """How to save a file that is not UTF-8."""
+    start = file.read_bytes()[:1000] if file.is_file() else b""
+    if b"\0" in start and not start.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "is not text"
+    encoding = "utf-16" if b"\0" in start else "latin1"
+    return f"is not UTF-8; convert it: iconv -f {encoding} -t utf-8 {shlex.quote(str(file))} > utf8-{shlex.quote(file.name)}"
 
 
 def path_steps(field: str, body: Any = None) -> Steps:

@@ -13,10 +13,11 @@ from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.api.kubeflow.training import GROUP, JobKind
 from gangline.api.meta import JSON
 from gangline.base.errors import InputError
-from gangline.cli.manifests.files import NO_OBJECTS, STDIN, file_text
+from gangline.cli.manifests.files import NO_OBJECTS, STDIN, encoding_hint, file_text
 from gangline.cli.manifests.overrides import with_overrides
 
 SCRIPT_SUFFIXES = (".py", ".sh")
+LONG_DASHES = "\N{EN DASH}\N{EM DASH}"
 
 
 def read_job(file: Path, settings: Sequence[str] = ()) -> tuple[JobKind, JSON]:
@@ -72,6 +73,8 @@ def _read_file(file: Path) -> list[Document]:
         text = file.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{file}: {_read_error(file, error)}") from error
+    if file.suffix == ".ipynb":
+        raise InputError(f"{file}: is a notebook; convert it: jupyter nbconvert --to script {shlex.quote(str(file))}")
     if file.suffix in SCRIPT_SUFFIXES:
         raise InputError(f"{file}: is not a job manifest; {_script_hint(file)}")
     return _parse_documents(text, str(file))
@@ -86,10 +89,12 @@ def _parse_documents(text: str, file: str) -> list[Document]:
 
 def _read_error(file: Path, error: OSError | UnicodeDecodeError) -> str:
     if isinstance(error, UnicodeDecodeError):
-        return "is not text"
+        return encoding_hint(file)
     if isinstance(error, IsADirectoryError):
         return "is a folder; name a file in it"
     message = error.strerror or "cannot be read"
+    if str(file)[0] in LONG_DASHES:
+        return f"begins with a long dash, as word processors write it; write --{str(file).lstrip(LONG_DASHES + '-')}"
     if file.suffix not in (".yaml", ".yml", ".json"):
         return f"{message}; {_script_hint(file)}"
     return f"{message}{_similar_file_hint(file)}" if isinstance(error, FileNotFoundError) else message

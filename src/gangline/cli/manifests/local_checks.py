@@ -143,7 +143,14 @@ def _check_policy(document: Document, replicas: int, plane: LocalPlane) -> None:
 
 
 def _check_requests(document: Document, templates: Sequence[ReplicaTemplate], capacity: Mapping[str, Quantity]) -> None:
-    """Raise `InputError` if a replica is larger than this machine."""
+    """Raise `InputError` if a replica is larger than this machine, or if it has not enough room for so many."""
+    count, pods = sum(template.replicas for template in templates), capacity.get("pods", ZERO)
+    if pods > ZERO and Quantity.of(str(count)) > pods:
+        advice = f"write {pods} or less, or pretend that there is room: --capacity pods={count}"
+        if not document.file:
+            raise InputError(f"--nproc {count}: this machine has room for {pods} processes of a job; {advice}")
+        path = templates[0].path[:2]
+        raise document.error(f"has {count} replicas, and this machine has room for {pods}; {advice}", path)
     for template in templates:
         for index, container in enumerate(template.spec.get("containers") or ()):
             for name, amount in _requests(container):

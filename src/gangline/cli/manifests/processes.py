@@ -42,6 +42,8 @@ def this_machine() -> Machine:
 
 def process_count(text: str, machine: Machine) -> ProcessCount:
     """The processes for `4`, `2:4` (at least 2, at most 4), `cpu`, `gpu` or `auto`. Raises `InputError`."""
+    if text == "--":
+        raise InputError("--nproc: no number; write: --nproc 4 -- python train.py")
     if text == "gpu" and not machine.gpus:
         raise InputError("--nproc gpu: no GPU was detected on this machine; write --nproc cpu, or a number")
     words = {"cpu": machine.cores, "gpu": len(machine.gpus), "auto": len(machine.gpus) or machine.cores}

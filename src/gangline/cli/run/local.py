@@ -39,6 +39,7 @@ from gangline.cli.resources.process_usage import UsageSampler
 from gangline.cli.run.images import check_images, runs_images
 from gangline.cli.run.interpreters import mistake_explainer
 from gangline.cli.run.kept_files import ArtifactFolders, RunFolder, provide_artifacts, run_artifacts, state_artifacts
+from gangline.cli.run.programs import hidden_modules
 from gangline.cli.run.record import ABORTED, RunRecorder, interruption_reason, record_run
 from gangline.cli.run.request import RunJob, RunRequest, with_common_folder
 from gangline.cli.run.result import (
@@ -77,7 +78,7 @@ def run_local(request: RunRequest, jobs: Sequence[RunJob]) -> int:
     """
     silence_operator_log()
     node = node_settings(**request.node._asdict())
-    warnings = check_jobs(jobs, node, gang=request.gang)
+    warnings = [*hidden_modules(request.source.command), *check_jobs(jobs, node, gang=request.gang)]
     check_images(jobs, node)
     folders = prepare_run_folders(request, jobs)
     for warning in warnings:

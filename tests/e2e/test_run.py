@@ -342,9 +342,10 @@ def test_bad_input_is_one_line_and_exit_code_1(tmp_path: Path, text: str, messag
             "name: main",
             [
                 (
-                    "error: job.yaml:11: spec.tfReplicaSpecs.Worker.template.spec.containers: "
+                    "error: job.yaml:12: spec.tfReplicaSpecs.Worker.template.spec.containers[0].name: "
                     'no container is named "tensorflow": give the one that trains this name'
-                )
+                ),
+                "       write:   name: tensorflow",
             ],
         ),
         (
@@ -458,7 +459,7 @@ def test_what_a_file_holds_beside_its_job_is_made_first(tmp_path: Path) -> None:
     file.write_text(f"{settings}---\n{data}---\n{body}")
     done = gangline("run", file)
     assert (done.returncode, "worker-0| rate 0.1" in done.stdout) == (0, True), done
-    file.write_text(f"{settings.replace('name: settings', 'name: No_Name')}---\n{body}")
+    file.write_text(f"{settings.replace('name: settings', 'name: No_Name')}---\n{data}---\n{body}")
     bad = gangline("run", file)
     assert bad.returncode == 1
     assert f'error: {file}:3: metadata.name: Invalid value: "No_Name"' in bad.stderr

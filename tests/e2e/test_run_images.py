@@ -38,4 +38,4 @@ def test_a_file_for_a_cluster_runs_with_a_mapping_of_two_lines(tmp_path: Path) -
 
 def test_a_mapping_that_is_missing_is_one_line_before_anything_starts(tmp_path: Path) -> None:
     done = run(tmp_path)
-    assert (done.returncode, done.stderr) == (1, "error: images.yaml: No such file or directory\n")
+    assert (done.returncode, done.stderr) == (1, "error: --images images.yaml: No such file or directory\n")

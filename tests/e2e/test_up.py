@@ -172,7 +172,7 @@ def test_an_address_of_loopback_needs_no_warning(tmp_path: Path) -> None:
             ("--bind", "here"),
             "error: --bind here: is not an IP address; write 192.0.2.10, or 0.0.0.0 for all\n",
         ),
-        (("--images", "none.yaml"), "error: none.yaml: No such file or directory\n"),
+        (("--images", "none.yaml"), "error: --images none.yaml: No such file or directory\n"),
         (("--capacity", "gpu"), "error: --capacity gpu: write NAME=AMOUNT, such as nvidia.com/gpu=4\n"),
         (("--network", "isolated", "--runtime", "docker"), None),
         (("--bind", "203.0.113.77"), None),

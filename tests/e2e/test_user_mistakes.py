@@ -177,6 +177,13 @@ NOT_A_JOB = [
         r'kind: is "RayJob"(.|\n)*write:   kind: PyTorchJob',
     ),
     edit("kind of another framework", "PyTorchJob", "TFJob", r'is "TFJob", but spec\.pytorchReplicaSpecs is of a PyT'),
+    edit(
+        "name that is a number",
+        "name: train",
+        "name: 123",
+        r"metadata\.name: expected string, got 123\n +write:   name: job-123",
+    ),
+    Mistake("task of SkyPilot", r"task\.yaml:1: is no job file", "run task.yaml", {"task.yaml": "run: python a.py\n"}),
     edit("no name", "  name: train", "  labels: {a: b}", r"job\.yaml:3: metadata\.name: required field is missing"),
     edit("name with underscore", "name: train", "name: my_train", r"lower case letters, digits and '-'"),
     edit("name in upper case", "name: train", "name: Train", r"lower case letters, digits and '-'"),
@@ -303,6 +310,17 @@ CONTAINERS = [
         r'env: is object, and must be a list\n +write:   env: \[\{name: A, value: "b"\}, \{name: C, value: "2"\}\]',
     ),
     container("memory in GB", BLOCK.format("memory: 4GB"), r'"4GB" is no quantity(.|\n)*write:   memory: 4G$'),
+    container(
+        "memory without a unit", BLOCK.format("memory: 4"), r"is 4, which is a .*of bytes\n +write:   memory: 4Gi"
+    ),
+    container("memory in thousandths", BLOCK.format("memory: 400m"), r"write:   memory: 400Mi"),
+    container("half a GPU", BLOCK.format("nvidia.com/gpu: 0.5"), r"no part of a device; write a whole number"),
+    container("half a core", BLOCK.format("cpu: 0.5"), r'cpu: is 0\.5, and must be text\n +write:   cpu: "0\.5"'),
+    container(
+        "GPU beside the limits",
+        "resources:\n                nvidia.com/gpu: 1",
+        r'\["nvidia\.com/gpu"\]: unknown field\n +write:   limits: {nvidia\.com/gpu: 1}',
+    ),
     container("cores in words", BLOCK.format("cpu: 2 cores"), r'"2 cores" is no quantity'),
     container("port by name", "ports: [{containerPort: web}]", r'containerPort: is "web", and must be a whole number'),
 ]
@@ -329,6 +347,12 @@ WAITING = [
         "missing key",
         "volumes: [{name: a, configMap: {name: params, items: [{key: rate, path: rate}]}}]",
         r'ConfigMap "params" has no key "rate"; it has: lr',
+        more=CONFIG,
+    ),
+    pod(
+        "config map misspelt",
+        "volumes: [{name: a, configMap: {name: parms}}]",
+        r'ConfigMap "parms" is not in the file; did you mean "params"\?',
         more=CONFIG,
     ),
     pod("priority of a cluster", "priorityClassName: high", rf'PriorityClass "high" {NOT_HERE}'),
@@ -483,6 +507,39 @@ COMMAND_LINES = [
         "file and processes", r"job\.yaml is a file; leave --nproc out", "run --nproc 2 job.yaml", {"job.yaml": GOOD}
     ),
     Mistake("no equals sign", r"--limit 4Gi: expected NAME=AMOUNT", "run --nproc 2 --limit 4Gi -- python train.py"),
+    Mistake("limit in bytes", r"write: --limit memory=4Gi$", "run --nproc 2 --limit memory=4 -- python train.py"),
+    Mistake("limit misspelt", r"write: --limit memory=1Gi$", "run --nproc 2 --limit mem=1Gi -- python train.py"),
+    Mistake(
+        "limits in one option",
+        r"write: --limit cpu=1 --limit memory=1Gi$",
+        "run --nproc 2 --limit cpu=1,memory=1Gi -- python train.py",
+    ),
+    Mistake("processes as for mpirun", r"-n: .*for processes write --nproc$", "run -n 2 -- python train.py"),
+    Mistake("nodes as for torchrun", r"Did you mean '--nproc'\?", "run --nnodes 2 -- python train.py"),
+    Mistake("GPUs as for SkyPilot", r"Did you mean '--limit gpu=1'\?", "run --gpus 2 -- python train.py"),
+    Mistake(
+        "address instead of a file", r"download it first: curl -LO https://a\.b/c\.yaml$", "run https://a.b/c.yaml"
+    ),
+    Mistake(
+        "arguments after a file",
+        r"--lr: is no file; arguments of the programs in a file are in its args",
+        f"{RUN_FILE} -- --lr 0.1",
+        {"job.yaml": GOOD},
+    ),
+    Mistake("script without a command", r"write: .*gangline run --nproc 4 -- python train\.py", "train.py"),
+    Mistake("program without a command", r"write: .*gangline run --nproc 4 -- python train\.py", "python train.py"),
+    Mistake("file without a command", r"write: .*gangline run job\.yaml", "job.yaml", {"job.yaml": GOOD}),
+    Mistake(
+        "options without a command", r"write: .*gangline run --nproc 2 -- python t", "--nproc 2 -- python train.py"
+    ),
+    Mistake("word of Ray", r"no such command: stop; write: .*gangline delete JOB", "stop train"),
+    Mistake("no time at all", r"--timeout 0s: expected more than 0", f"{RUN_FILE} --timeout 0", {"job.yaml": GOOD}),
+    Mistake(
+        "setting in another spelling",
+        r"pytorchReplicaSpecs\.worker: is there as Worker, too; write Worker",
+        f"{RUN_FILE} --set spec.pytorchReplicaSpecs.worker.replicas=2",
+        {"job.yaml": GOOD},
+    ),
     Mistake("limit in GB", r"--limit memory=4GB: .*write 4G$", "run --nproc 2 --limit memory=4GB -- python train.py"),
     Mistake(
         "short kind", r"--kind pytorch: .*one of PyTorchJob, TFJob", "run --nproc 2 --kind pytorch -- python train.py"

@@ -173,6 +173,8 @@ class Quantity:
 
 
 ZERO = Quantity(0)
+_LEAST_MEMORY = Quantity(2**20 * _NANOS_PER_UNIT)
+_MOST_GIBIBYTES = 64
 
 
 def parse_resources(resources: Mapping[str, str | float]) -> dict[str, Quantity]:
@@ -234,6 +236,15 @@ def similar_quantity(text: str) -> str:
     unit = meant[2][0].upper() + meant[2][1:].lower()
     # Of the multiples, only the unit of a thousand is lowercase.
     return f"{meant[1]}{'k' if unit == 'K' else unit}"
+
+
+def meant_memory(amount: "Quantity") -> str:
+    """The amount of memory that was meant by one that no program can run in: `4Gi` for `4`; empty for a possible one."""
+    if amount >= _LEAST_MEMORY or amount <= ZERO:
+        return ""
+    if amount.value() == 1 and amount.milli() < 1000:
+        return f"{amount.milli()}Mi"
+    return f"{amount.value()}{'Gi' if amount.value() <= _MOST_GIBIBYTES else 'Mi'}"
 
 
 def _not_a_quantity(value: object) -> QuantityError:

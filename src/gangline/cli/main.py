@@ -60,11 +60,22 @@ COMMAND_SECTIONS = {
 }
 COMMAND_ALIASES = {"status": "describe", "cancel": "delete", "submit": "apply", "log": "logs"}
 
+FOREIGN_COMMANDS = {
+    **dict.fromkeys(("stop", "kill", "rm", "remove", "terminate"), "delete JOB"),
+    **dict.fromkeys(("start", "launch", "train", "torchrun"), "run --nproc 4 -- python train.py"),
+    **dict.fromkeys(("attach", "tail", "follow"), "logs -f JOB"),
+    **dict.fromkeys(("ls", "jobs", "queue", "show"), "get jobs"),
+    "help": "--help",
+    "init": "new --help",
+}
+"""Words of torchrun, Ray, SkyPilot and docker, and what is typed here."""
+
 
 @click.group(
     cls=LazyGroup,
     lazy=COMMANDS,
     aliases=COMMAND_ALIASES,
+    foreign=FOREIGN_COMMANDS,
     sections=COMMAND_SECTIONS,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

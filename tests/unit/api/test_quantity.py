@@ -6,7 +6,7 @@ import pickle
 import pytest
 
 from gangline.api import quantity
-from gangline.api.quantity import ZERO, Quantity, QuantityError, parse_resources
+from gangline.api.quantity import ZERO, Quantity, QuantityError, meant_memory, parse_resources
 
 # Text, canonical text, Value() and MilliValue(), as printed by k8s.io/apimachinery v0.34.4.
 GOLDEN = (
@@ -275,6 +275,14 @@ def test_a_request_fits_when_every_part_does() -> None:
 def test_a_request_for_nothing_fits_even_where_too_much_is_used() -> None:
     assert quantity.fits(parse_resources({"cpu": "0"}), parse_resources({"cpu": "-1"}))
     assert quantity.fits(parse_resources({"nvidia.com/gpu": 0}), {})
+
+
+@pytest.mark.parametrize(
+    ("amount", "meant"),
+    [("4", "4Gi"), ("512", "512Mi"), ("400m", "400Mi"), ("1Mi", ""), ("4M", ""), ("0", ""), ("4Gi", "")],
+)
+def test_memory_in_which_no_program_runs_has_lost_its_unit(amount: str, meant: str) -> None:
+    assert meant_memory(Quantity.of(amount)) == meant
 
 
 def test_a_bad_resource_list_names_the_resource() -> None:

@@ -26,11 +26,14 @@ class LazyGroup(HelpLayout, click.Group):
         *args: Any,
         lazy: Mapping[str, tuple[str, str]] | None = None,
         aliases: Mapping[str, str] | None = None,
+        foreign: Mapping[str, str] | None = None,
         sections: Mapping[str, Sequence[str]] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
         self._lazy_commands, self._aliases = dict(lazy or {}), dict(aliases or {})
+        # Words of other tools, and what they are called here.
+        self._foreign = dict(foreign or {})
         self._sections = dict(sections or {})
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -53,7 +56,21 @@ class LazyGroup(HelpLayout, click.Group):
             names = {*self.list_commands(ctx), *self._aliases}
             similar = get_close_matches(args[0], sorted(names), 3)
             hint = f"; did you mean {' or '.join(similar)}?" if similar else ""
+            if line := run_line(args) if "run" in names else "":
+                hint = f"; write: gangline {line}"
+            elif args[0] in self._foreign:
+                hint = f"; write: gangline {self._foreign[args[0]]}"
             ctx.fail(f"no such command: {args[0]}{hint}")
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        words = tuple(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if "run" not in self._lazy_commands or "--" not in words:
+                raise
+            line = shlex.join(("run", *words))
+            raise click.UsageError(f"no command before '{error.option_name}'; write: gangline {line}", ctx) from None
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         self.format_commands(ctx, formatter)
@@ -111,6 +128,21 @@ def usage_error_text(error: click.ClickException) -> str:
     return text
 
 
+def run_line(words: Sequence[str]) -> str:
+    """The command line that runs a script or a file that was given instead of a command; empty if it is neither."""
+    if words[0].endswith((".yaml", ".yml")):
+        return shlex.join(("run", *words))
+    if _PYTHON_WORD.fullmatch(words[0]):
+        program = ("python",) if words[0].endswith(".py") else ()
+        return shlex.join(("run", "--nproc", "4", "--", *program, *words))
+    return ""
+
+
+OPTIONS_OF_OTHERS = {
+    **dict.fromkeys(("--nnodes", "--workers", "--num-workers", "--np", "--replicas", "--num_processes"), "--nproc"),
+    **dict.fromkeys(("--gpus", "--gpu", "--gpus-per-node", "--num-gpus"), "--limit gpu=1"),
+}
+"""Options of torchrun, Ray, SkyPilot and accelerate, and what is written here."""
 _PYTHON_WORD = re.compile(r"[^-].*\.py|(.*/)?python[0-9.]*|torchrun|mpirun")
 """The first word of a command of the user's own, as it is mostly written."""
 SERVER_OPTION_NAMES = (
@@ -135,10 +167,17 @@ class CliCommand(HelpLayout):
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             separated = _with_separator(words, error.option_name)
+            similar = OPTIONS_OF_OTHERS.get(error.option_name, "")
+            if not separated and similar.split()[:1] and similar.split()[0] in self._own_options():
+                text = f"No such option '{error.option_name}'. Did you mean '{similar}'?"
+                raise click.UsageError(text, ctx) from None
             if not separated:
                 raise
             text = f"No such option '{error.option_name}'; if it is one of your program, write: "
             raise click.UsageError(text + shlex.join((*ctx.command_path.split(), *separated)), ctx) from None
+
+    def _own_options(self) -> set[str]:
+        return {name for parameter in self.params for name in parameter.opts}
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         own: list[tuple[str, str]] = []

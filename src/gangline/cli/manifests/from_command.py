@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from itertools import pairwise
 from pathlib import PurePath
 from typing import NamedTuple
@@ -10,13 +11,14 @@ from gangline.api.accelerators import GPU_RESOURCES, with_resource_names
 from gangline.api.kubeflow.kinds import JAXJOB, PADDLEJOB, PYTORCHJOB, TFJOB, XGBOOSTJOB
 from gangline.api.kubeflow.training import GROUP, RESTART_SCOPE_ANNOTATION, VERSION, JobKind, RestartScope
 from gangline.api.meta import JSON
-from gangline.api.quantity import Quantity, QuantityError
+from gangline.api.quantity import Quantity, QuantityError, meant_memory
 from gangline.base.errors import InputError
 from gangline.cli.manifests.processes import Machine, ProcessCount
 from gangline.node.settings import LOCAL_IMAGE
 from gangline.sdk.build.pod_templates import escaped_word
 
 SCRIPT_KINDS: tuple[JobKind, ...] = (PYTORCHJOB, TFJOB, JAXJOB, XGBOOSTJOB, PADDLEJOB)
+RESOURCE_NAMES = ("cpu", "memory", "gpu", "ephemeral-storage")
 MASTER_AND_WORKER = ("Master", "Worker")
 MAX_NAME_LENGTH = 40
 ELASTIC_RESTARTS = 3
@@ -168,10 +170,18 @@ def parse_limit(text: str) -> tuple[str, str]:
     name, equals, amount = text.partition("=")
     if not name or not equals:
         raise InputError(f"--limit {text}: expected NAME=AMOUNT; write: --limit gpu=1")
+    if "," in amount:
+        several = " ".join(f"--limit {part}" for part in text.split(","))
+        raise InputError(f"--limit {text}: expected one NAME=AMOUNT; write: {several}")
+    if name.lower() not in RESOURCE_NAMES and "/" not in name and not name.startswith("hugepages-"):
+        similar = get_close_matches(name, RESOURCE_NAMES, 1, 0.4)
+        raise InputError(f"--limit {text}: {name} is no resource; write: --limit {(similar or ['memory'])[0]}={amount}")
     try:
-        Quantity.parse(amount)
+        quantity = Quantity.parse(amount)
     except QuantityError as error:
         raise InputError(f"--limit {text}: {error}") from error
+    if name == "memory" and (meant := meant_memory(quantity)):
+        raise InputError(f"--limit {text}: is a number of bytes; write: --limit memory={meant}")
     return name, amount
 
 

@@ -93,6 +93,8 @@ def _read_error(file: Path, error: OSError | UnicodeDecodeError) -> str:
     if isinstance(error, IsADirectoryError):
         return "is a folder; name a file in it"
     message = error.strerror or "cannot be read"
+    if str(file).startswith("-"):
+        return "is no file; arguments of the programs in a file are in its args, and --set changes them"
     if str(file)[0] in LONG_DASHES:
         return f"begins with a long dash, as word processors write it; write --{str(file).lstrip(LONG_DASHES + '-')}"
     if file.suffix not in (".yaml", ".yml", ".json"):

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from difflib import get_close_matches
 from functools import cache
+from math import ceil
 from typing import Any
 
 import msgspec
@@ -17,7 +18,7 @@ from gangline.api.codec.errors import FieldPath as Steps
 from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.api.kubeflow.training import GROUP, VERSION, JobKind, TrainingJob
 from gangline.api.meta import JSON
-from gangline.api.quantity import similar_quantity
+from gangline.api.quantity import Quantity, QuantityError, meant_memory, similar_quantity
 from gangline.base.errors import InputError
 from gangline.cli.flags.durations import parse_duration
 from gangline.cli.manifests.files import NO_OBJECTS, path_steps, value_at
@@ -30,11 +31,12 @@ from gangline.schema.problems import FieldProblem, ProblemKind
 from gangline.schema.structural.embedded_objects import MetadataError
 from gangline.schema.structural.schema import StructuralSchema
 
+NO_KUBERNETES_OBJECT = "is no job file: it has neither apiVersion nor kind, which every object of Kubernetes has"
 _NUMBER_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 _MAX_VALIDATION_PASSES = 3
 _QUANTITY_PATTERN = "in body should match '^[+-]?([0-9]+|[0-9]+\\.[0-9]*|\\.[0-9]+)(([KMGTPE]i)|"
 _MINIMUM = re.compile(r"in body should be greater than or equal to (\d+)")
-_WRONG_TYPE = re.compile(r'in body must be of type (\w+): "')
+_WRONG_TYPE = re.compile(r'in body must be of type ([\w,]+): "')
 _TYPE_WORDS = {
     "array": "a list",
     "object": "an object",
@@ -43,8 +45,10 @@ _TYPE_WORDS = {
     "number": "a number",
     "boolean": "true or false",
 }
+_INT_OR_STRING = "integer,string"
 _MUST_BE = ", and must be "
 _MISSING = ("Required value", "required field is missing")
+_RULE_ERROR = re.compile(r"^no such key: |must validate at least one schema \(anyOf\)$")
 _RULES_SKIPPED = "some validation rules were not checked"
 
 
@@ -120,6 +124,8 @@ def kind_of(document: Document) -> JobKind | Finding | None:
     version, kind = document.body.get("apiVersion"), document.body.get("kind")
     kinds = {job_kind.kind: job_kind for job_kind in TRAINING_KINDS}
     api_version = f"{GROUP}/{VERSION}"
+    if version is None and kind is None:
+        return Finding(document.file or "", NO_KUBERNETES_OBJECT, document.line())
     for field, value in (("apiVersion", version), ("kind", kind)):
         if not isinstance(value, str) or not value:
             write = f"apiVersion: {api_version}" if field == "apiVersion" and kind in kinds else ""
@@ -164,6 +170,8 @@ def check_job(document: Document, kind: JobKind) -> list[Finding]:
     if other := _other_kind(document, kind):
         message = f'is "{kind.kind}", but spec.{other.replicas} is of a {other.kind}'
         return [_finding(document, "kind", message, f"kind: {other.kind}")]
+    if twice := _replica_type_twice(document, kind):
+        return [twice]
     findings: dict[str, Finding] = {}
     # The schema check removes from this copy what it reported, so that the pod check does not report it again.
     body = deepcopy(document.body)
@@ -171,6 +179,7 @@ def check_job(document: Document, kind: JobKind) -> list[Finding]:
         *_type_findings(document, kind),
         *_schema_findings(document, kind, body),
         *_name_findings(document),
+        *_memory_findings(document, kind, body),
     ):
         findings.setdefault(finding.path, finding)
     for finding in _framework_findings(document, kind):
@@ -181,6 +190,9 @@ def check_job(document: Document, kind: JobKind) -> list[Finding]:
     for finding in _pod_findings(document, kind, body, sound=not findings):
         if not any(_is_covered_by(finding, other) for other in findings.values()):
             findings[finding.path] = finding
+    if len(findings) > 1:
+        # A rule that could not be evaluated says nothing that the others do not.
+        findings = {path: one for path, one in findings.items() if not _RULE_ERROR.search(one.message)}
     distinct = [
         one
         for one in findings.values()
@@ -203,6 +215,17 @@ def _other_kind(document: Document, kind: JobKind) -> JobKind | None:
         for spec in (value_at(document.body, ("spec", other.replicas)) or {}).values():
             containers = value_at(spec, ("template", "spec", "containers")) or ()
             return other if all(value_at(one, ("name",)) != kind.container for one in containers) else None
+    return None
+
+
+def _replica_type_twice(document: Document, kind: JobKind) -> Finding | None:
+    """A replica type that a job has in two spellings, as after `--set spec.tfReplicaSpecs.worker.replicas=2`."""
+    names = value_at(document.body, ("spec", kind.replicas))
+    spellings = {name.lower(): name for name in kind.types}
+    for name in names if isinstance(names, dict) else ():
+        proper = spellings.get(str(name).lower(), name)
+        if proper != name and proper in names:
+            return _finding(document, f"spec.{kind.replicas}.{name}", f"is there as {proper}, too; write {proper}")
     return None
 
 
@@ -274,11 +297,39 @@ def _problem_text(problem: FieldProblem, path: Steps, *, from_rule: bool) -> tup
 def _type_text(problem: FieldProblem, path: Steps, body: JSON) -> tuple[str, str] | None:
     """The message and what to write, for a value of a wrong type; None for any other problem."""
     wrong_type = _WRONG_TYPE.search(problem.detail)
-    if wrong_type is None or wrong_type[1] not in _TYPE_WORDS or not path:
+    if wrong_type is None or wrong_type[1] not in (*_TYPE_WORDS, _INT_OR_STRING) or not path:
         return None
     value = value_at(body, path)
+    if wrong_type[1] == _INT_OR_STRING:
+        return _fraction_text(value, path)
     shown = "is empty" if value is None else f"is {value_text(value)}"
     return f"{shown}{_MUST_BE}{_TYPE_WORDS[wrong_type[1]]}", _type_remedy(value, path, wrong_type[1])
+
+
+def _fraction_text(value: Any, path: Steps) -> tuple[str, str] | None:
+    """The same for a fraction as a quantity, which is text in JSON."""
+    if not isinstance(value, float):
+        return None
+    if "/" in str(path[-1]):
+        return f"is {value}, and there is no part of a device; write a whole number", f"{path[-1]}: {ceil(value)}"
+    return f"is {value}{_MUST_BE}text", f'{path[-1]}: "{value}"'
+
+
+def _memory_findings(document: Document, kind: JobKind, body: JSON) -> Iterator[Finding]:
+    """Amounts of memory whose unit was forgotten."""
+    replicas = value_at(body, ("spec", kind.replicas))
+    for replica_type, spec in (replicas if isinstance(replicas, dict) else {}).items():
+        containers = value_at(spec, ("template", "spec", "containers"))
+        for index, container in enumerate(containers if isinstance(containers, list) else ()):
+            for field in ("requests", "limits"):
+                amount = value_at(container, ("resources", field, "memory"))
+                try:
+                    meant = meant_memory(Quantity.of(amount)) if amount is not None else ""
+                except QuantityError:
+                    continue
+                if meant:
+                    path = f"spec.{kind.replicas}.{replica_type}.template.spec.containers[{index}].resources.{field}.memory"
+                    yield _finding(document, path, f"is {amount}, which is a number of bytes", f"memory: {meant}")
 
 
 def _type_remedy(value: Any, path: Steps, expected: str) -> str:
@@ -339,13 +390,15 @@ def _structural_schema(kind: str) -> StructuralSchema:
 
 
 def _unknown_field(document: Document, field: str, schema: StructuralSchema) -> Finding:
-    path = path_steps(field)
+    path = path_steps(field, document.body)
     value = value_at(document.body, path)
     siblings = _known_fields(schema, path[:-1]) if path else []
     # A field that belongs one level deeper, such as `cleanPodPolicy`, which earlier versions had in the spec.
     owner = next((name for name in siblings if path[-1] in _known_fields(schema, (*path[:-1], name))), "")
     if owner and isinstance(value, str | int):
         return _finding(document, field, "unknown field", f"{owner}: {{{path[-1]}: {value}}}")
+    if path[-2:-1] == ("resources",) and "limits" in siblings:
+        return _finding(document, field, "unknown field", f"limits: {{{path[-1]}: {value}}}")
     similar = get_close_matches(str(path[-1]), siblings, 1, 0.6) if path else []
     write = (
         f"{similar[0]}: {value}" if similar and isinstance(value, str | int) else f"{similar[0]}: …" if similar else ""
@@ -431,6 +484,8 @@ def _decode_remedy(error: DecodeError) -> str:
     field, text = error.path.rpartition(".")[2], error.actual.strip('"')
     if not field or not text or text in ("object", "array", "null"):
         return ""
+    if error.expected == "string" and error.path == "metadata.name":
+        return f"name: job-{text}"
     if error.expected == "string":
         return f'{field}: "{text}"'
     if error.expected not in ("integer", "int", "number"):

@@ -3,7 +3,9 @@
 The control plane of a run is new: it has the objects in the files of the run, and nobody else creates any.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from gangline.api.codec.documents import Document
@@ -16,6 +18,7 @@ OWN_OBJECTS = {(CONFIG_MAP, "kube-root-ca.crt"), (QUEUE, "default")} | {
     (PRIORITY_CLASS, name) for name in ("system-node-critical", "system-cluster-critical")
 }
 """The objects that every control plane has."""
+_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
 _DATA_FIELDS = ("data", "binaryData", "stringData")
 _SAMPLES = {
     CONFIG_MAP: ("v1", "data: {{{key}: value}}"),
@@ -55,6 +58,12 @@ class RunObjects:
             return ""
         body = self._bodies.get(identity)
         if body is None:
+            names = [name for kind, name in self._bodies if kind == reference.kind]
+            if any(not _NAME.fullmatch(name) for name in names):
+                # The server refuses that object, with its line.
+                return ""
+            if similar := get_close_matches(reference.name, names, 1, 0.7):
+                return f'{reference.kind} "{reference.name}" is not in the file; did you mean "{similar[0]}"?'
             return (
                 f'{reference.kind} "{reference.name}" is not in the file, and a run has a control plane of its own, '
                 f"where nobody else creates it; add it to the file:\n{sample(reference)}"

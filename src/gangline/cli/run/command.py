@@ -122,6 +122,8 @@ def run(
     node = NodeOptions(**{name: options.pop(name) for name in NodeOptions._fields})
     shipping = Shipping(**{name: options.pop(name) for name in Shipping._fields})
     timeout: timedelta | None = options.pop("timeout")
+    if timeout is not None and timeout <= timedelta():
+        raise InputError(f"--timeout {timeout.total_seconds():g}s: expected more than 0")
     hung_after: timedelta = options.pop("hung_after")
     check_server_flags(server, node, gang=gang)
     request = RunRequest(
@@ -148,6 +150,8 @@ def _job_source(words: Sequence[str], files: Sequence[str], nproc: str | None, s
     files = [*words, *files]
     if not files:
         raise InputError("expected a FILE; or for a script: gangline run --nproc 4 -- python train.py")
+    if addresses := [file for file in files if file.startswith(("http://", "https://"))]:
+        raise InputError(f"{addresses[0]}: is an address; download it first: curl -LO {addresses[0]}")
     if source.image or source.limits:
         option = "--image" if source.image else "--limit"
         raise InputError(f"{option}: is for a COMMAND with --nproc; a file says it itself, or --set does")
@@ -174,6 +178,8 @@ def check_server_flags(server: ServerOptions, node: NodeOptions, *, gang: bool =
         # Only --context selects a cluster: a run must not end up in one by accident.
         for name, value in server._replace(verbose=0, job_hint="")._asdict().items():
             if value:
+                if name == "namespace" and (value.isdigit() or value == "p"):
+                    raise InputError("-n: is the namespace in a cluster; for processes write --nproc")
                 option = FLAG_SPELLINGS.get(name, f"--{name.replace('_', '-')}")
                 raise InputError(f"{option}: the run is on this machine; add --context NAME to run in a cluster")
     elif node != NodeOptions():

@@ -159,7 +159,7 @@ def known(text: str) -> tuple[Document, JobKind]:
 async def test_a_job_in_a_file_is_checked_against_the_nodes_of_a_server() -> None:
     """A server without queues, pod groups and GPUs."""
     async with local_cluster() as plane:
-        easy, hard = await check_fit(plane.client, [job("memory", "easy"), job("nvidia.com/gpu", "hard")])
+        easy, hard = await check_fit(plane.client, [job("ephemeral-storage", "easy"), job("nvidia.com/gpu", "hard")])
     assert (easy.fits, easy.members, easy.least) == (True, 5, 3)
     assert sum(sum(roles.values()) for roles in easy.nodes.values()) == 5
     assert hard.fits is False

@@ -137,6 +137,9 @@ NOT_READABLE = [
     Mistake("file of an old editor", r"convert it: iconv -f latin1", files={"job.yaml": "# für\n"}, encoding="latin1"),
     Mistake("file of PowerShell", r"convert it: iconv -f utf-16", files={"job.yaml": GOOD}, encoding="utf-16"),
     Mistake("notebook as a job", r"convert it: jupyter nbconvert", "run a.ipynb", {"a.ipynb": '{"cells": []}'}),
+    edit("no space", "replicas: 1", "replicas:1", r"job\.yaml:8: not YAML: no space after the colon"),
+    edit("no colon", "kind: PyTorchJob", "kind PyTorchJob", r"not YAML: a key without a colon after it"),
+    edit("list not closed", "train.py]", "train.py", r"not YAML: a list that is not closed with \]"),
     Mistake("empty file", r"job\.yaml: holds no object; give a file with a job", files={"job.yaml": ""}),
     Mistake("only comments", r"job\.yaml: holds no object", files={"job.yaml": "# later\n"}),
     Mistake("binary file", r"job\.yaml:1: a control character", files={"job.yaml": "\0\1\2"}),
@@ -184,6 +187,12 @@ NOT_A_JOB = [
         r"metadata\.name: expected string, got 123\n +write:   name: job-123",
     ),
     Mistake("task of SkyPilot", r"task\.yaml:1: is no job file", "run task.yaml", {"task.yaml": "run: python a.py\n"}),
+    edit(
+        "name to be generated",
+        "  name: train",
+        "  generateName: train-",
+        r"job\.yaml:4: metadata\.generateName: a run makes no names; .*add --set metadata\.name=train-1",
+    ),
     edit("no name", "  name: train", "  labels: {a: b}", r"job\.yaml:3: metadata\.name: required field is missing"),
     edit("name with underscore", "name: train", "name: my_train", r"lower case letters, digits and '-'"),
     edit("name in upper case", "name: train", "name: Train", r"lower case letters, digits and '-'"),
@@ -218,6 +227,8 @@ REPLICA_SPECS = [
     edit("replicas quoted", "replicas: 1", 'replicas: "1"', r'replicas: expected int, got "1"'),
     edit("two masters", "replicas: 1", "replicas: 2", r"Master\.replicas: is 2; write 1"),
     edit("two chiefs", "replicas: 1", "replicas: 2", r"Chief\.replicas: is 2; write 1", text=TFJOB),
+    edit("no chief at all", "replicas: 1", "replicas: 0", r"Chief\.replicas: is 0; write 1 or more", text=TFJOB),
+    edit("nobody who trains", "Chief:", "PS:", r"nobody here trains, .*; add a Worker", text=TFJOB),
     edit("no launcher", "MPIJob", "MPIJob", r"MPIJob needs a Launcher: add spec\.mpi", text=MPIJOB),
     edit(
         "restartPolicy in lower case",
@@ -689,6 +700,12 @@ def test_what_may_not_be_meant_is_one_warning_before_the_run(
     assert warning.startswith("warning: ")
     assert re.search(mistake.message, warning), warning
     assert not any(line.startswith("warning: ") for line in others), others
+
+
+def test_a_job_as_a_server_prints_it_runs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    printed = "  name: train\n  resourceVersion: '5'\n  uid: abc\n  generation: 1\nstatus: {conditions: []}\n"
+    write_files(folder, {"job.yaml": GOOD.replace("  name: train\n", printed)})
+    assert run(["run", "job.yaml"]) == 0, capsys.readouterr()
 
 
 @pytest.mark.parametrize("words", MISSING_SEPARATOR)

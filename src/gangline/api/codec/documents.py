@@ -37,6 +37,8 @@ _NON_JSON_NUMBERS = frozenset(sign + name for sign in ("", "+", "-") for name in
     ".NaN",
     ".NAN",
 }
+# `replicas:1`, but no address such as http://.
+_NO_SPACE = re.compile(r"[ -]*[A-Za-z]\w*:[^\s/]")
 # Spaces of web pages and word processors, which are text in YAML.
 _STRANGE_SPACES = ("\N{NO-BREAK SPACE}", "\N{NARROW NO-BREAK SPACE}", "\N{IDEOGRAPHIC SPACE}")
 _SYNTAX_HINTS = {
@@ -242,6 +244,9 @@ class _Composer:
         if text and "\t" in text[0][: len(text[0]) - len(text[0].lstrip())]:
             self._refuse("a tab in the indentation: YAML wants spaces", line, error)
         problem = error.problem or error.context or "it does not parse"
+        for number in (line - 1, line):
+            if "mapping values" in problem and _NO_SPACE.match("".join(self._text.splitlines()[number - 1 : number])):
+                self._refuse("not YAML: no space after the colon", number, error)
         if mark and text and "cannot start any token" in problem:
             problem = f"a value that starts with {text[0][mark.column : mark.column + 1]} must be quoted"
         self._refuse(f"not YAML: {_SYNTAX_HINTS.get(problem, problem)}", line, error)

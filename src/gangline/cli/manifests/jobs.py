@@ -129,6 +129,9 @@ def _job_document(document: Document, settings: Sequence[str]) -> tuple[JobKind,
         job = decode_document(document, job_kind.model)
     except DecodeError:
         raise _lint_error(document) from None
+    if not job.metadata.name and (prefix := (document.body.get("metadata") or {}).get("generateName")):
+        advice = f"write name: {prefix}1, or add --set metadata.name={prefix}1"
+        raise document.error(f"a run makes no names; {advice}", ("metadata", "generateName"))
     if not job.metadata.name:
         raise _lint_error(document)
     return job_kind, document

@@ -196,9 +196,17 @@ def check_job(document: Document, kind: JobKind) -> list[Finding]:
     distinct = [
         one
         for one in findings.values()
-        if not any(_is_misspelt_by(one, other) or _is_inside(one, other) for other in findings.values())
+        if not any(
+            _is_misspelt_by(one, other) or _is_inside(one, other) or _is_about_type(one, other)
+            for other in findings.values()
+        )
     ]
     return sorted(distinct, key=lambda finding: finding.line or 0)
+
+
+def _is_about_type(finding: Finding, other: Finding) -> bool:
+    """Whether a rule about all replicas names a replica type (`Chief must ...`) that the other finding is about."""
+    return other.path.startswith(f"{finding.path}.{finding.message.partition(' ')[0]}.")
 
 
 def _is_inside(finding: Finding, other: Finding) -> bool:

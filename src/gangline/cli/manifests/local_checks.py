@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from gangline.api.codec.documents import Document
 from gangline.api.codec.errors import FieldPath
+from gangline.api.kubeflow.kinds import TFJOB
 from gangline.api.kubeflow.training import OUR_MANAGER, JobKind
 from gangline.api.meta import JSON
 from gangline.api.quantity import ZERO, Quantity, QuantityError
@@ -17,6 +18,8 @@ from gangline.cli.manifests.lint_pods import hidden_variables
 from gangline.cli.manifests.references import QUEUE, Reference, RunObjects, pod_references
 from gangline.why.diagnosis.wording import quantity_text
 
+TF_HELPERS = ("PS", "Evaluator")
+"""The replica types of a TFJob that serve the others until these have ended."""
 LOCAL_VOLUMES = (
     "emptyDir",
     "hostPath",
@@ -63,6 +66,8 @@ def check_local_job(document: Document, kind: JobKind, plane: LocalPlane) -> Non
     if findings:
         raise LintError(findings)
     templates = list(_templates(document, kind))
+    if kind is TFJOB and all(template.path[2] in TF_HELPERS for template in templates):
+        raise document.error("nobody here trains, so that the job never ends; add a Worker", templates[0].path[:2])
     _check_policy(document, sum(template.replicas for template in templates), plane)
     _check_requests(document, templates, plane.capacity)
     is_gang = _is_gang(document, plane)

@@ -5,12 +5,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
+
 from gangline.api.codec.documents import Document
 from gangline.api.kubeflow.training import JobKind, RestartPolicy
+from gangline.api.meta import JSON
 from gangline.base.errors import InputError
 from gangline.cli.connect.server import ServerOptions
 from gangline.cli.run.request import JobSource, RunJob, RunRequest, check_unique_names
 
+SERVER_FIELDS = ("resourceVersion", "uid", "creationTimestamp", "generation", "managedFields", "selfLink")
 TTL_AFTER_FINISHED = 24 * 3600
 """For so many seconds a job made from a command stays in a cluster after it has finished."""
 
@@ -75,7 +79,14 @@ def _jobs_in_file(file: Path, source: JobSource) -> Iterator[RunJob]:
             check_restart_policies(kind, document)
         # The dependencies of a file are created once, before its first job.
         dependencies = others if number == 0 else ()
+        document = msgspec.structs.replace(document, body=without_server_fields(document.body))
         yield RunJob(kind, document.body, file.parent.resolve(), document=document, dependencies=dependencies)
+
+
+def without_server_fields(body: JSON) -> JSON:
+    """The job without what a server has added, as `kubectl get -o yaml` prints it."""
+    metadata = {name: value for name, value in body["metadata"].items() if name not in SERVER_FIELDS}
+    return {**{name: value for name, value in body.items() if name != "status"}, "metadata": metadata}
 
 
 def check_restart_policies(kind: JobKind, document: Document) -> None:

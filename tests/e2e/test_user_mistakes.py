@@ -473,7 +473,10 @@ COMMAND_LINES = [
     Mistake("empty variable", r"--nproc", "run --nproc '' -- python train.py"),
     Mistake("script misspelt", r"trian\.py: no such file; processes start in", "run --nproc 2 -- python trian.py"),
     Mistake("script misspelt a little", r"did you mean train\.py\?", "run --nproc 2 -- python tran.py"),
-    Mistake("program misspelt", r"pyton: no such program on PATH", "run --nproc 2 -- pyton train.py"),
+    Mistake("launcher that is not here", r"write: -- python train\.py$", "run --nproc 2 -- horovodrun python train.py"),
+    Mistake(
+        "program misspelt", r"pyton: no such program on PATH; did you mean python\?", "run --nproc 2 -- pyton train.py"
+    ),
     Mistake("script without python", r"write: -- python train\.py", "run --nproc 2 -- train.py"),
     Mistake("quotes around a command", r"out: -- python train\.py -v$", "run --nproc 2 -- 'python train.py -v'"),
     Mistake("line of a shell", r"write: -- bash -c 'cd \. && python t", "run --nproc 2 -- 'cd . && python train.py'"),

@@ -3,6 +3,7 @@
 They are found by the rules of `gangline why`.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -27,6 +28,8 @@ FINAL_RULES = (
 """The rules about a program that cannot start, in the order in which they are tried."""
 SCRIPT_MISSING = "can't open file"
 """How Python begins its complaint about a missing script. A missing file of another kind may come later."""
+_LOCAL_RANK = re.compile(r"--local[-_]rank\b")
+"""The argument by which torch.distributed.launch gave the rank; torchrun gives it in a variable, too."""
 USAGE_EXIT_CODE = 2
 MAX_FIRST_RESTARTS = 2
 """A local node restarts a container at once, so a failure may be seen late."""
@@ -103,7 +106,8 @@ def mistake_text(mistake: ProgramMistake, site: ProgramSite) -> str:
             started = f"; processes start in {site.folder}" if site.folder else ""
             return f"{values['file']} does not exist{started}"
         case "usage":
-            return f"the program refuses its arguments: {values['what']}"
+            rank = "; every process has it in the variable LOCAL_RANK" if _LOCAL_RANK.search(values["what"]) else ""
+            return f"the program refuses its arguments: {values['what']}{rank}"
         case "image-unmapped":
             return f"{values['file']} {values['wherever']}, and images are not pulled here: map {values['image']} in a file for --images"
         case "no-command":

@@ -24,6 +24,8 @@ ON_PATH = (COMMAND, f"kubectl {COMMAND}")
 """What `own_command` returns for a gangline that the shell finds by its name."""
 
 
+LAUNCHERS = {"torchrun": "torch", "accelerate": "accelerate", "deepspeed": "deepspeed", "horovodrun": "horovod"}
+USUAL_PROGRAMS = ("python", "python3", "bash", *LAUNCHERS)
 _IMPORT = re.compile(rb"^[ \t]*(?:import|from)[ \t]+([A-Za-z_]\w*)", re.MULTILINE)
 _SHELL_SYNTAX = re.compile(r"[;|&<>$`]|^(?:cd|source|export|\.)\s")
 _VARIABLE = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
@@ -77,7 +79,16 @@ def _missing_program(command: Sequence[str]) -> str:
     if Path(program).is_file():
         interpreter = "python" if program.endswith(".py") else "bash" if program.endswith(".sh") else ""
         return f"{program}: no such program on PATH; write: -- {f'{interpreter} {program}' if interpreter else f'./{program}'}"
-    return f"{program}: no such program on PATH"
+    if package := LAUNCHERS.get(program):
+        script = next((word for word in command if word.endswith(".py")), "train.py")
+        return (
+            f"{program}: is not installed (it is of the package {package}); --nproc starts the processes by itself, "
+            f"write: -- python {shlex.quote(script)}"
+        )
+    from difflib import get_close_matches
+
+    similar = get_close_matches(program, USUAL_PROGRAMS, 1, 0.7)
+    return f"{program}: no such program on PATH" + (f"; did you mean {similar[0]}?" if similar else "")
 
 
 def _check_python(command: Sequence[str]) -> None:

@@ -59,6 +59,14 @@ def text(*log: str, code: int = 1, reason: str = "Error", message: str = "", sit
             "/here/no.py does not exist; processes start in /here",
         ),
         (
+            ["usage: a.py [-h]", "a.py: error: the following arguments are required: --local_rank"],
+            2,
+            (
+                "the program refuses its arguments: the following arguments are required: --local_rank; "
+                "every process has it in the variable LOCAL_RANK"
+            ),
+        ),
+        (
             ["usage: train.py [-h] --lr LR", "train.py: error: the following arguments are required: --lr"],
             2,
             "the program refuses its arguments: the following arguments are required: --lr",

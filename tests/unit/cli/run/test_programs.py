@@ -20,6 +20,8 @@ from gangline.cli.run.programs import check_command_files, hidden_modules, shell
         (["run.sh"], "run.sh: no such program on PATH; write: -- bash run.sh"),
         (["./train.py"], "./train.py: is not executable; .*python ./train.py"),
         (["./missing"], "./missing: no such file"),
+        (["pyhton", "train.py"], "pyhton: no such program on PATH; did you mean python?"),
+        (["horovodrun", "-np", "2", "a.py"], "horovodrun: is not installed .*horovod.*, write: -- python a.py$"),
         (["python train.py"], "python train.py: is no program; leave the quotes out: -- python train.py$"),
         (["python ./train.py"], "python ./train.py: is no program; leave the quotes out: -- python ./train.py$"),
         (["cd /; python a.py"], "cd /; python a.py: is no program; .* -- bash -c 'cd /; python a.py'$"),

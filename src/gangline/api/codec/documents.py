@@ -307,7 +307,7 @@ class _Builder:
             self._refuse("{{ }} is of a template: render the file first, as with helm template", node.line, path)
         if key is None:
             self._refuse("a key must be text", node.line, path)
-        if isinstance(key, str) and key.startswith(_STRANGE_SPACES):
+        if isinstance(node, _Scalar) and node.plain and node.text.startswith(_STRANGE_SPACES):
             self._refuse("a no-break space in the indentation: YAML wants spaces", node.line, path)
         return key if isinstance(key, str) else value_text(key)
 

@@ -5,7 +5,6 @@ create, an apply, a patch or a delete with a JSON body. Requests are built here,
 their URLs come from `paths.py`.
 """
 
-import copy
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from datetime import timedelta
@@ -13,8 +12,8 @@ from typing import Any, Protocol, Self, TypeVar
 
 import msgspec
 
-from gangline.api.core import Scale
 from gangline.api.meta import EVERYTHING, JSON, Key, Selector
+from gangline.api.scale import Scale
 from gangline.api.scheme import CORE_SCHEME, Resource, Scheme
 from gangline.base.clock import Clock, SystemClock
 from gangline.base.errors import InputError
@@ -111,6 +110,8 @@ class Client:
 
     def with_options(self, options: WriteOptions) -> Self:
         """A copy of this client that writes with other options: another field manager, or a dry run."""
+        import copy  # slow to import, and not needed to read
+
         other = copy.copy(self)
         other.options = options
         return other

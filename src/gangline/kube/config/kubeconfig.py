@@ -220,9 +220,9 @@ def _entries_by_name(
 def _parse_yaml(file: KubeconfigFile) -> Any:
     text = read_config_file(file.path, "kubeconfig")
     try:
-        return parse_plain_yaml(text)
-    except NotPlain:
-        import yaml  # slow to import
+        return msgspec.json.decode(text) if text.startswith(b"{") else parse_plain_yaml(text)
+    except (NotPlain, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        import yaml  # slow to import, and rarely needed
 
     loader: Callable[[bytes], Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:

@@ -19,25 +19,11 @@ def main() -> int:
 
         code = get_fastpath.run(sys.argv[2:])
         if code is not None:
-            exit_at_once(code)
-            return code
+            get_fastpath.exit_at_once(code)
         gc.enable()
     from gangline.cli.main import run
 
     return run(sys.argv[1:])
-
-
-def exit_at_once(code: int) -> None:
-    """End the process: the kernel frees its memory faster than the interpreter. Returns only if output is lost."""
-    import os
-
-    try:
-        sys.stdout.flush()
-        sys.stderr.flush()
-    except OSError:
-        # The interpreter flushes again at its own exit, and reports the error.
-        return
-    os._exit(code)
 
 
 if __name__ == "__main__":

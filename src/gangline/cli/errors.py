@@ -31,7 +31,17 @@ def print_os_error(error: OSError) -> int:
     """Print an error of the operating system (a full disk, say) in one line, without a traceback. Returns 1."""
     location = f"{error.filename}: " if error.filename else ""
     print(f"error: {location}{error.strerror or error}", file=sys.stderr)
+    try:
+        sys.stdout.flush()
+    except OSError:
+        # Standard output is what cannot be written: the interpreter must not fail over the rest of it at exit.
+        discard_stdout()
     return ERROR
+
+
+def discard_stdout() -> None:
+    """Write what is left of standard output, and all that follows, nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def error_with_server(error: GanglineError, connection: Connection) -> str:

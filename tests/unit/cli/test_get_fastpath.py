@@ -85,7 +85,7 @@ def test_a_mistake_has_the_same_answer_with_and_without_click(
     for name in [name for name in os.environ if name.startswith("KUBE")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("GANGLINE_HOME", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
     # Nobody listens on port 1.
     access = PlaneAccess("http://127.0.0.1:1", "secret", None)

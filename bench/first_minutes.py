@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench.cli_bench import measured
-from bench.measure import Figures, concluded, machine, median, seconds, show, times
+from bench.measure import Figures, concluded, installed_environment, machine, median, seconds, show, times
 
 from support.readme import fresh_clone
 
@@ -59,13 +59,13 @@ Side = Callable[[Path], Figures]
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", default=",".join(PARTS), help=f"some of {','.join(PARTS)}")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="all by default")
     parser.add_argument("--sides", default="", help="of set-up: some of gangline,gangline-uv,demo,torchrun,ray (all)")
     parser.add_argument("--rounds", type=int, default=3, help="of set-up (3)")
     parser.add_argument("--starts", type=int, default=20, help="rounds of start and get (20)")
     parser.add_argument("--json", type=Path, help="also write the figures here")
     options = parser.parse_args()
-    parts = options.parts.split(",")
+    parts = options.parts
     began = time.perf_counter()
     print("Machine:", ", ".join(f"{name} {value}" for name, value in machine().items()), flush=True)
     found: Figures = {"machine": machine()}
@@ -223,7 +223,7 @@ def start_part(folder: Path, rounds: int) -> Figures:
 
 def first_line_after(command: Sequence[str], folder: Path) -> float:
     """Seconds from the start of a command to the greeting of the program in it."""
-    environment = {**os.environ, "XDG_STATE_HOME": str(folder / "state")}
+    environment = {**installed_environment(folder), "XDG_STATE_HOME": str(folder / "state")}
     began = time.perf_counter()
     with subprocess.Popen(
         command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
@@ -250,7 +250,7 @@ def show_start(found: Figures) -> list[str]:
 def get_part(folder: Path, rounds: int) -> Figures:
     kubectl, ours = shutil.which("kubectl"), str(Path(sys.executable).with_name("gangline"))
     if kubectl is None:
-        raise SystemExit("kubectl is not on PATH; install it, or leave out the part: --parts setup,start")
+        raise SystemExit("kubectl is not on PATH; install it, or leave out the part: --parts setup start")
     with plane(folder / "plane", ours) as environment:
         commands = {"kubectl get": [kubectl, "get", "pods", "-A"], "gangline get": [ours, "get", "pods", "-A"]}
         taken = measured(commands, environment, rounds)
@@ -261,7 +261,7 @@ def get_part(folder: Path, rounds: int) -> Figures:
 def plane(folder: Path, ours: str) -> Iterator[Mapping[str, str]]:
     """A plane of this machine, as `gangline up` starts it; the environment in which both commands find it."""
     folder.mkdir()
-    environment = {**os.environ, "KUBECONFIG": str(folder / "kubeconfig")}
+    environment = {**installed_environment(folder), "KUBECONFIG": str(folder / "kubeconfig")}
     subprocess.run([ours, "up", "--detach", "--dir", str(folder)], check=True, capture_output=True, env=environment)
     try:
         yield environment

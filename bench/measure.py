@@ -30,6 +30,12 @@ def machine() -> Figures:
     }
 
 
+def installed_environment(folder: Path) -> dict[str, str]:
+    """This environment, in which programs have their bytecode (in a folder), as installed programs have it."""
+    others = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**others, "PYTHONPYCACHEPREFIX": str(folder / "bytecode")}
+
+
 def resident(name: str = "VmRSS") -> int:
     """Bytes of this process in memory now, or at most (`VmHWM`)."""
     kilobytes = _field(Path("/proc/self/status"), name).removesuffix(" kB")

@@ -32,7 +32,7 @@ def main() -> int:
 
         code = get_fastpath.run(sys.argv[2:])
         if code is not None:
-            return code
+            get_fastpath.exit_at_once(code)
         gc.enable()
     from gangline.cli.main import run
 

@@ -232,22 +232,6 @@ class PriorityClass(Object, frozen=True):
     description: str = ""
 
 
-class ScaleSpec(ApiStruct, frozen=True):
-    replicas: int = 0
-
-
-class ScaleStatus(ApiStruct, frozen=True):
-    replicas: int = 0
-    selector: str = ""
-
-
-class Scale(Object, frozen=True):
-    """The body of the scale subresource of any kind (`autoscaling/v1`)."""
-
-    spec: ScaleSpec = ScaleSpec()
-    status: ScaleStatus = ScaleStatus()
-
-
 def is_terminal_phase(phase: str) -> bool:
     """Whether a pod stays in this phase for ever."""
     return phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)

@@ -14,6 +14,7 @@ JSON: TypeAlias = dict[str, Any]
 """A JSON object that stays JSON: request bodies, pod templates, patches."""
 
 MICRO_TIME_FORMAT = "micro-time"
+QUANTITY_FORMAT = "quantity"
 Time: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)]
 """A time that the wire holds to the second: `2026-01-02T15:04:05Z`."""
 MicroTime: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True, extra={"format": MICRO_TIME_FORMAT})]

@@ -21,9 +21,9 @@ from typing import Annotated, NoReturn, TypeAlias
 
 import msgspec
 
+from gangline.api.meta import QUANTITY_FORMAT
 from gangline.base.errors import InputError
 
-QUANTITY_FORMAT = "quantity"
 QuantityText: TypeAlias = Annotated[str, msgspec.Meta(extra={"format": QUANTITY_FORMAT})]
 """A quantity as text. The codec accepts a bare number too (`cpu: 2`) and keeps its text."""
 

@@ -5,23 +5,12 @@ passes
 the result to its client and codec.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from gangline.api.core import (
-    ConfigMap,
-    Event,
-    Lease,
-    Namespace,
-    Node,
-    Pod,
-    PriorityClass,
-    Secret,
-    Service,
-    ServiceAccount,
-)
 from gangline.base.errors import GanglineError
 
 T = TypeVar("T")
@@ -57,10 +46,21 @@ class Resource(msgspec.Struct, Generic[T], frozen=True):
 class Scheme:
     """An immutable table of resources, looked up by type, by kind, or by what a person types."""
 
-    def __init__(self, resources: Iterable[Resource[Any]]) -> None:
-        self._resources = tuple(resources)
-        self._by_model = {resource.model: resource for resource in self._resources}
-        self._by_kind = {(resource.api_version, resource.kind): resource for resource in self._resources}
+    def __init__(self, resources: Iterable[Resource[Any]] | Callable[[], Iterable[Resource[Any]]]) -> None:
+        """A function is called when the scheme is first used: those who only read JSON need not import its models."""
+        self._given = resources if callable(resources) else tuple(resources)
+
+    @cached_property
+    def _resources(self) -> tuple[Resource[Any], ...]:
+        return tuple(self._given() if callable(self._given) else self._given)
+
+    @cached_property
+    def _by_model(self) -> dict[type[Any], Resource[Any]]:
+        return {resource.model: resource for resource in self._resources}
+
+    @cached_property
+    def _by_kind(self) -> dict[tuple[str, str], Resource[Any]]:
+        return {(resource.api_version, resource.kind): resource for resource in self._resources}
 
     def __iter__(self) -> Iterator[Resource[Any]]:
         return iter(self._resources)
@@ -97,8 +97,21 @@ class Scheme:
         raise UnknownKind(f"no resource {text!r}")
 
 
-CORE_SCHEME = Scheme(
-    (
+def _core_resources() -> tuple[Resource[Any], ...]:
+    from gangline.api.core import (
+        ConfigMap,
+        Event,
+        Lease,
+        Namespace,
+        Node,
+        Pod,
+        PriorityClass,
+        Secret,
+        Service,
+        ServiceAccount,
+    )
+
+    return (
         Resource("", "v1", "Pod", "pods", Pod),
         Resource("", "v1", "Service", "services", Service),
         Resource("", "v1", "ConfigMap", "configmaps", ConfigMap),
@@ -110,5 +123,7 @@ CORE_SCHEME = Scheme(
         Resource("coordination.k8s.io", "v1", "Lease", "leases", Lease),
         Resource("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", PriorityClass, namespaced=False),
     )
-)
+
+
+CORE_SCHEME = Scheme(_core_resources)
 """Kubernetes' own kinds that gangline reads."""

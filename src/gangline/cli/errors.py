@@ -34,6 +34,11 @@ def print_os_error(error: OSError) -> int:
         return ERROR
     location = f"{error.filename}: " if error.filename else ""
     print(f"error: {location}{error.strerror or error}", file=sys.stderr)
+    try:
+        sys.stdout.flush()
+    except OSError:
+        # Standard output is what cannot be written: the interpreter must not fail over the rest of it at exit.
+        discard_stdout()
     return ERROR
 
 
@@ -43,6 +48,11 @@ def _has_working_directory() -> bool:
     except FileNotFoundError:
         return False
     return True
+
+
+def discard_stdout() -> None:
+    """Write what is left of standard output, and all that follows, nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def error_with_server(error: GanglineError, connection: Connection) -> str:

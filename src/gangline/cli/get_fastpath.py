@@ -4,9 +4,11 @@ Plain command lines are parsed here. All others (help, mistakes, rare options) a
 explains and complains. A test checks that both parsers give the same options.
 """
 
+import os
 import sys
 from collections.abc import Sequence
-from typing import NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple, NoReturn
 
 _FLAG_OPTIONS = {
     **dict.fromkeys(("-A", "--all-namespaces"), "all_namespaces"),
@@ -76,7 +78,9 @@ def run(arguments: Sequence[str]) -> int | None:
         flags = GetFlags(output_format=output_format, headers=headers, **options)  # type: ignore[arg-type]
         return run_get(command_line.words, ServerOptions(**server), flags)  # type: ignore[arg-type]
     except GanglineError as error:
-        print(f"error: {error}", file=sys.stderr)
+        from gangline.base.invocation import with_own_command
+
+        print(with_own_command(f"error: {error}"), file=sys.stderr)
         return ERROR
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -84,15 +88,34 @@ def run(arguments: Sequence[str]) -> int | None:
         return print_os_error(error)
 
 
-def _import_msgspec() -> None:
-    """Import msgspec without `typing_extensions`, which it prefers to `typing` if installed, and which loads slowly.
+def exit_at_once(code: int) -> NoReturn:
+    """End the process after writing its output: the kernel frees its memory faster than the interpreter would."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        from gangline.cli.errors import print_os_error
 
-    `typing` has all that msgspec needs since Python 3.11. Later imports of `typing_extensions` work as usual.
+        code = print_os_error(error)
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _import_msgspec() -> None:
+    """Import msgspec without two modules that load slowly and that it does not need. Later imports of them work as usual.
+
+    msgspec prefers `typing_extensions` to `typing`, which has all since Python 3.11. `uuid`, which msgspec imports,
+    imports `platform` for the name of the system.
     """
-    if "typing_extensions" in sys.modules:
+    if "msgspec" in sys.modules:
         return
-    sys.modules["typing_extensions"] = None  # type: ignore[assignment]
+    stand_ins: dict[str, Any] = {
+        "typing_extensions": None,
+        "platform": SimpleNamespace(system=lambda: os.uname().sysname),
+    }
+    stand_ins = {name: module for name, module in stand_ins.items() if name not in sys.modules}
+    sys.modules.update(stand_ins)
     try:
         import msgspec  # noqa: F401 - for the side effect
     finally:
-        del sys.modules["typing_extensions"]
+        for name in stand_ins:
+            del sys.modules[name]

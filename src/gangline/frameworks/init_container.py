@@ -8,7 +8,6 @@ import re
 from typing import Any
 
 import msgspec
-import yaml
 
 from gangline.api.meta import JSON
 from gangline.base.errors import InputError
@@ -56,6 +55,8 @@ def rendered_template(template: str, values: dict[str, str]) -> str:
 
 
 def _parsed_containers(text: str) -> tuple[JSON, ...]:
+    import yaml  # slow to import, and hardly an operator has a template
+
     try:
         return tuple(msgspec.yaml.decode(text, type=list[dict[str, Any]]))
     except (msgspec.MsgspecError, yaml.YAMLError) as error:

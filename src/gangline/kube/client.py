@@ -5,16 +5,15 @@ create, an apply, a patch or a delete with a JSON body. Requests are built here,
 their URLs come from `paths.py`.
 """
 
-import copy
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from datetime import timedelta
-from typing import Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 import msgspec
 
-from gangline.api.core import Scale
 from gangline.api.meta import EVERYTHING, JSON, Key, Selector
+from gangline.api.scale import Scale
 from gangline.api.scheme import CORE_SCHEME, Resource, Scheme
 from gangline.base.clock import Clock, SystemClock
 from gangline.base.errors import InputError
@@ -29,7 +28,9 @@ from gangline.kube.pages import Page, read_page
 from gangline.kube.paths import collection_path, object_path, selector_query, writable_collection_path
 from gangline.kube.request_sender import RequestSender, Throttle, decode_response
 from gangline.kube.transport.api import QueryParams, Request, Transport
-from gangline.kube.watch import WatchEvent, watch_events
+
+if TYPE_CHECKING:
+    from gangline.kube.watch import WatchEvent
 
 T = TypeVar("T")
 
@@ -54,7 +55,7 @@ class ApiReader(Protocol):
         since: str,
         timeout: timedelta | None = ...,
         idle: timedelta = ...,
-    ) -> AsyncIterator[WatchEvent[T]]: ...
+    ) -> "AsyncIterator[WatchEvent[T]]": ...
 
 
 class ApiWriter(Protocol):
@@ -111,6 +112,8 @@ class Client:
 
     def with_options(self, options: WriteOptions) -> Self:
         """A copy of this client that writes with other options: another field manager, or a dry run."""
+        import copy  # slow to import, and not needed to read
+
         other = copy.copy(self)
         other.options = options
         return other
@@ -176,12 +179,15 @@ class Client:
         since: str,
         timeout: timedelta | None = None,
         idle: timedelta = WATCH_IDLE_TIMEOUT,
-    ) -> AsyncGenerator[WatchEvent[T], None]:
+    ) -> "AsyncGenerator[WatchEvent[T], None]":
         """The events after resourceVersion `since`, until the server ends the watch (after `timeout`, or its own limit).
 
         Raises `Gone` when `since` is too old, and `StreamBroken` when the stream is cut off, malformed, or silent for
         longer than `idle`. Use `aclosing` to leave early.
         """
+        # Imported here: most commands never watch, and all should start fast.
+        from gangline.kube.watch import watch_events
+
         resource = self.scheme.of(kind)
         query: QueryParams = (("watch", "true"), ("allowWatchBookmarks", "true"), ("resourceVersion", since))
         query += (("timeoutSeconds", str(int(timeout.total_seconds()))),) if timeout is not None else ()

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import yaml
-
 from gangline.apiserver.store.folder_lock import folder_lock, lock_holder
 from gangline.base.errors import InputError
 from gangline.base.files import write_private
@@ -82,6 +80,8 @@ class PlaneHome:
 
     def write_kubeconfig(self, server: str, ca: Path) -> None:
         """Write the kubeconfig. Only its owner can read it, because it has the token."""
+        import yaml  # slow to import, and a plane without a folder does not need it
+
         config = PlaneAccess(server, self.ensure_token(), ca).kubeconfig()
         write_private(self.kubeconfig_file, yaml.safe_dump(config, sort_keys=False).encode())
 

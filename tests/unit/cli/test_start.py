@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 import trustme
+import yaml
+
+from gangline.kube.config.access import PlaneAccess
 
 HEAVY = {"aiohttp", "numpy", "rich"}
 
@@ -31,16 +34,43 @@ def test_version_is_printed_without_importing_click() -> None:
     assert not imported(code, "--version") & (HEAVY | {"click", "asyncio"})
 
 
-def test_get_needs_neither_click_nor_an_event_loop_nor_typing_extensions() -> None:
-    code = "import sys; sys.argv[0] = 'gangline'\nfrom gangline.__main__ import main; assert main() == 1"
-    modules = imported(code, "get", "tfjobs", "--kubeconfig", "nowhere")
-    assert "msgspec" in modules
-    assert not modules & (HEAVY | {"click", "asyncio", "typing_extensions"})
+GET = "import sys; from gangline.cli import get_fastpath; assert get_fastpath.run(sys.argv[1:]) == 1"
 
 
-def test_typing_extensions_can_still_be_imported_after_get() -> None:
-    code = "from gangline.cli import get_fastpath; assert get_fastpath.run(['tfjobs', '--kubeconfig', 'nowhere']) == 1"
-    assert "typing_extensions" in imported(f"{code}\nimport typing_extensions")
+def test_get_asks_a_server_without_what_loads_slowly(tmp_path: Path) -> None:
+    authority = tmp_path / "ca.pem"
+    trustme.CA().cert_pem.write_to_path(str(authority))
+    kubeconfig = tmp_path / "kubeconfig"
+    # Nobody listens on port 1.
+    kubeconfig.write_text(yaml.safe_dump(PlaneAccess("https://127.0.0.1:1", "secret", authority).kubeconfig()))
+    modules = imported(GET, "tfjobs", "--kubeconfig", str(kubeconfig))
+    assert {"msgspec", "ssl"} <= modules
+    # Those after asyncio are: the YAML of a kubeconfig, what msgspec imports, the tables to encode a host name.
+    assert not modules & (HEAVY | {"click", "asyncio", "yaml", "typing_extensions", "platform", "stringprep"})
+
+
+@pytest.mark.parametrize("module", ["typing_extensions", "platform"])
+def test_what_get_leaves_out_can_still_be_imported_after_it(module: str) -> None:
+    code = f"{GET}\nimport {module}; assert {module}.__file__"
+    assert module in imported(code, "tfjobs", "--kubeconfig", "nowhere")
+
+
+EXIT = [sys.executable, "-c", "from gangline.cli.get_fastpath import exit_at_once; print('all of it'); exit_at_once(3)"]
+
+
+def test_an_exit_at_once_loses_no_output() -> None:
+    done = subprocess.run(EXIT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (3, "all of it\n")
+
+
+def test_an_exit_at_once_reports_output_that_cannot_be_written() -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("there is no /dev/full, which Linux has")
+    # Else `print` itself would fail.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(EXIT, env=environment, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (1, "error: No space left on device\n")
 
 
 def test_a_run_needs_no_cryptography_because_its_plane_has_no_certificates() -> None:

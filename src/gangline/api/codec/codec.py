@@ -30,7 +30,7 @@ __all__ = ["DecodeError", "Document", "decode", "decode_document", "documents", 
 
 T = TypeVar("T")
 
-_BYTE_POSITION = re.compile(r" \(byte (\d+)\)$")
+_BYTE_POSITION = r" \(byte (\d+)\)$"
 
 # Building a decoder takes far longer than using it, so each one is built once.
 _decoder: Callable[[Any], msgspec.json.Decoder[Any]] = cache(partial(msgspec.json.Decoder, dec_hook=decode_hook))
@@ -125,6 +125,6 @@ def _syntax_error(data: bytes, error: Exception) -> DecodeError:
     if isinstance(error, UnicodeDecodeError):
         return DecodeError("JSON is malformed: text that is not UTF-8")
     text = str(error).partition(" - at `")[0].removeprefix("JSON is malformed: ")
-    at = _BYTE_POSITION.search(text)
+    at = re.search(_BYTE_POSITION, text)
     line = data.count(b"\n", 0, int(at[1])) + 1 if at else None
     return DecodeError(f"JSON is malformed: {text[:1].lower()}{text[1:]}", line=line)

@@ -9,7 +9,7 @@ from gangline.base.errors import InputError
 FieldPath = tuple[str | int, ...]
 """Keys and indexes from the root of a document down to a value."""
 
-_SIMPLE_KEY = re.compile(r"[A-Za-z_$][A-Za-z0-9_$-]*")
+_SIMPLE_KEY = r"[A-Za-z_$][A-Za-z0-9_$-]*"
 _MAX_TEXT_LENGTH = 60
 
 
@@ -52,7 +52,7 @@ def path_text(path: FieldPath) -> str:
     for step in path:
         if isinstance(step, int):
             text += f"[{step}]"
-        elif _SIMPLE_KEY.fullmatch(step):
+        elif re.fullmatch(_SIMPLE_KEY, step):
             text += f".{step}" if text else step
         else:
             text += f"[{value_text(step)}]"

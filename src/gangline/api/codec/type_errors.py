@@ -17,8 +17,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 import msgspec
 
 from gangline.api.codec.errors import FieldPath, value_text
-from gangline.api.meta import MICRO_TIME_FORMAT
-from gangline.api.quantity import QUANTITY_FORMAT, Quantity, QuantityError
+from gangline.api.meta import MICRO_TIME_FORMAT, QUANTITY_FORMAT
 
 TypeForm = Any
 """A type annotation, such as `dict[str, ReplicaSpec] | None`."""
@@ -29,8 +28,8 @@ _JSON_TYPE_NAMES = {
     "float": "number",
     "datetime": "timestamp such as 2026-01-02T15:04:05Z",
 }
-_EXPECTED_MESSAGE = re.compile(r"Expected `([^`]*)`([^,]*)(?:, got .*)?")
-_UNKNOWN_FIELD = re.compile(r"Object contains unknown field `([^`]*)`")
+_EXPECTED_MESSAGE = r"Expected `([^`]*)`([^,]*)(?:, got .*)?"
+_UNKNOWN_FIELD = r"Object contains unknown field `([^`]*)`"
 
 
 class TypeMismatch(NamedTuple):
@@ -110,6 +109,9 @@ def rfc3339(value: datetime, *, micro: bool = False) -> str:
 
 def decode_hook(kind: type[Any], value: Any) -> Any:
     """Decodes a type that msgspec does not know. msgspec calls this."""
+    # Imported here, as in the next function: it loads slowly, and what has such a value has it loaded.
+    from gangline.api.quantity import Quantity, QuantityError
+
     if kind is Quantity:
         try:
             return Quantity.of(value)
@@ -121,6 +123,8 @@ def decode_hook(kind: type[Any], value: Any) -> Any:
 
 def encode_hook(value: Any) -> Any:
     """Encodes a type that msgspec does not know. msgspec calls this."""
+    from gangline.api.quantity import Quantity
+
     if isinstance(value, Quantity):
         return str(value)
     raise NotImplementedError(f"no JSON form for {type(value).__name__}")
@@ -140,7 +144,7 @@ def _nested_mismatches(value: Any, layout: TypeLayout, path: FieldPath) -> Itera
 def _mismatch(message: str, value: Any, kind: TypeForm, path: FieldPath) -> TypeMismatch:
     """The mismatch that msgspec reports about one value, in JSON's words."""
     message = message.partition(" - at `")[0]
-    if unknown := _UNKNOWN_FIELD.fullmatch(message):
+    if unknown := re.fullmatch(_UNKNOWN_FIELD, message):
         return TypeMismatch((*path, unknown[1]), "unknown field")
     expected = _expected_type(message, kind)
     if not expected:
@@ -153,7 +157,7 @@ def _expected_type(message: str, kind: TypeForm) -> str:
         return ", ".join(choices[:-1]) + " or " + choices[-1] if len(choices) > 1 else choices[0]
     if message.startswith("Invalid RFC3339"):
         return _JSON_TYPE_NAMES["datetime"]
-    match = _EXPECTED_MESSAGE.fullmatch(message)
+    match = re.fullmatch(_EXPECTED_MESSAGE, message)
     if match is None:
         return ""
     if match[1].startswith("datetime"):

@@ -4,14 +4,12 @@ A representation is a view (whole objects, metadata only, a table) in a format (
 every client gets whole objects in plain JSON, which costs nothing: the bytes are those of the store.
 """
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import msgspec
-import yaml
 
 from gangline.api.meta import JSON
 from gangline.apiserver.http.representations import (
@@ -37,16 +35,6 @@ _META_VERSIONS = ("v1", "v1beta1")
 _PRETTY_AGENTS = ("curl", "Wget", "Mozilla/5.0")
 _TRUE_VALUES = ("1", "t", "T", "TRUE", "true", "True")
 """True for Go's strconv.ParseBool, with which kube-apiserver reads `pretty`, unlike other options (`query_flag`)."""
-
-# The C dumper, if PyYAML was built with it, is ten times faster. The subclass also quotes strings that Kubernetes,
-# unlike PyYAML, reads as another type: `1e9`, `y`, `0o17`.
-_YamlDumper: Any = type("_Dumper", (getattr(yaml, "CSafeDumper", yaml.SafeDumper),), {})
-for _tag, _pattern, _first in (
-    ("float", r"[+-]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][+-]?[0-9]+)?", "+-.0123456789"),
-    ("int", r"[+-]?0[oObB][0-7]+", "+-0"),
-    ("bool", r"[yYnN]", "yYnN"),
-):
-    _YamlDumper.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), list(_first))
 
 
 class Representation:
@@ -90,8 +78,10 @@ def pretty_json(body: bytes) -> bytes:
 
 def as_yaml(body: bytes) -> bytes:
     """YAML of the same value, keys sorted."""
-    text: str = yaml.dump(msgspec.json.decode(body), Dumper=_YamlDumper, default_flow_style=False, allow_unicode=True)
-    return text.encode()
+    # Imported here, because PyYAML loads slowly, and hardly a client asks for YAML.
+    from gangline.api.codec.yaml_text import yaml_text
+
+    return yaml_text(msgspec.json.decode(body)).encode()
 
 
 PLAIN_JSON: Final = Representation(WHOLE_OBJECTS, None, _JSON)

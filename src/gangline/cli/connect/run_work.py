@@ -4,7 +4,6 @@ Commands of a few requests use a blocking transport, which starts fast; commands
 Nothing here imports click: `gangline.cli.get_fastpath` does without it.
 """
 
-import os
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -14,7 +13,7 @@ from typing import Any
 
 from gangline.base.errors import GanglineError
 from gangline.cli.connect.server import FIELD_MANAGER, START_SERVER_HINT, ServerOptions, ServerTarget, find_server
-from gangline.cli.errors import print_error, print_warning, single_error
+from gangline.cli.errors import discard_stdout, print_error, print_warning, single_error
 from gangline.cli.exit_codes import ERROR
 from gangline.kube.client import Client
 from gangline.kube.errors import ConfigError, Unreachable
@@ -65,7 +64,9 @@ def run_blocking_at(
             )
             return run_without_loop(work(client, target)) or 0
     except BrokenPipeError:
-        return _ignore_closed_stdout()
+        # The reader of our output stopped reading (`| head`).
+        discard_stdout()
+        return 0
     except GanglineError as error:
         if isinstance(error, Unreachable) and target.run_folder is not None and not target.run_folder.exists():
             error = Unreachable(RUN_ENDED)
@@ -99,7 +100,8 @@ def run_async(
             print(RUN_ENDED, file=sys.stderr)
             return _run_on_loop(find_server(server), server, afterwards) if afterwards is not None else 0
     except BrokenPipeError:
-        return _ignore_closed_stdout()
+        discard_stdout()
+        return 0
     except GanglineError as error:
         return print_error(error, missing=missing, server=target.connection if target else None)
 
@@ -149,9 +151,3 @@ def _configure_logging(server: ServerOptions) -> None:
         from gangline.base.log import LogFormat, configure_logging
 
         configure_logging("DEBUG", LogFormat.TEXT)
-
-
-def _ignore_closed_stdout() -> int:
-    """Exit with 0 when the reader of our output stopped reading (`| head`); the flush at exit must not fail either."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0

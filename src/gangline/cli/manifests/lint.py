@@ -29,7 +29,7 @@ from gangline.operator.settings import OperatorSettings
 from gangline.schema.crds.job_crds import crd_schema
 from gangline.schema.problems import FieldProblem, ProblemKind
 from gangline.schema.structural.embedded_objects import MetadataError
-from gangline.schema.structural.schema import StructuralSchema
+from gangline.schema.structural.schema import StructuralSchema, compiled_schema
 
 NO_KUBERNETES_OBJECT = "is no job file: it has neither apiVersion nor kind, which every object of Kubernetes has"
 _NUMBER_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
@@ -394,7 +394,7 @@ def _remove_value(body: Any, path: tuple[str | int, ...]) -> None:
 @cache
 def _structural_schema(kind: str) -> StructuralSchema:
     job_kind = next(job_kind for job_kind in TRAINING_KINDS if job_kind.kind == kind)
-    return StructuralSchema.from_schema(crd_schema(job_kind))
+    return compiled_schema(crd_schema(job_kind))
 
 
 def _unknown_field(document: Document, field: str, schema: StructuralSchema) -> Finding:

@@ -19,7 +19,7 @@ DRY_RUN_SUFFIXES = {"none": "", "client": " (dry run)", "server": " (server dry 
 
 _TEMPLATE_FORMATS = ("jsonpath", "jsonpath-as-json", "jsonpath-file", "custom-columns", "custom-columns-file")
 _ENCODER = msgspec.json.Encoder(order="sorted")
-_GO_ESCAPED = re.compile("[<>&\u2028\u2029]")
+_GO_ESCAPED = "[<>&\u2028\u2029]"
 
 
 class OutputFormat(NamedTuple):
@@ -89,7 +89,7 @@ def list_object(bodies: Iterable[JSON]) -> JSON:
 def as_json(value: Any) -> str:
     """JSON as kubectl prints it: indented, keys sorted, escaped as Go does."""
     text = msgspec.json.format(_ENCODER.encode(value).decode(), indent=4)
-    return _GO_ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
+    return re.sub(_GO_ESCAPED, lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
 
 
 def as_yaml(value: Any) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 
 from gangline.kube.config.files import read_config_file
+from gangline.kube.config.plain_yaml import NotPlain, parse_plain_yaml
 from gangline.kube.errors import ConfigError
 
 T = TypeVar("T")
@@ -217,9 +218,12 @@ def _entries_by_name(
 
 
 def _parse_yaml(file: KubeconfigFile) -> Any:
-    import yaml  # slow to import, and not needed by commands without a server
-
     text = read_config_file(file.path, "kubeconfig")
+    try:
+        return msgspec.json.decode(text) if text.startswith(b"{") else parse_plain_yaml(text)
+    except (NotPlain, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        import yaml  # slow to import, and rarely needed
+
     loader: Callable[[bytes], Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         return yaml.load(text, Loader=loader)  # type: ignore[arg-type]  # noqa: S506 - both loaders are safe
@@ -261,12 +265,12 @@ _TYPE_WORDS = {
     "array": "a list",
     "null": "nothing",
 }
-_TYPE_MISMATCH = re.compile(r"Expected `(\w+)[^`]*`, got `(\w+)`(?: - at (?:`key` in )?`\$\.?(.*)`)?$")
+_TYPE_MISMATCH = r"Expected `(\w+)[^`]*`, got `(\w+)`(?: - at (?:`key` in )?`\$\.?(.*)`)?$"
 
 
 def _type_error_message(error: str) -> str:
     """Msgspec's type error in words for people. It names types and fields, never values."""
-    match = _TYPE_MISMATCH.match(error)
+    match = re.match(_TYPE_MISMATCH, error)
     if match is None:
         return error
     expected, actual, path = match.groups()

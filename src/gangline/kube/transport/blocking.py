@@ -224,17 +224,23 @@ class _BufferedStream:
 def _open_socket(connection: Connection) -> socket.socket:
     server = urlsplit(connection.server)
     secure = server.scheme == "https"
-    address = (server.hostname or "", server.port or (443 if secure else 80))
+    host, port = server.hostname or "", server.port or (443 if secure else 80)
+    address: Any = (_host_name(host), port)  # typeshed does not know that a host may be bytes
     plain = socket.create_connection(address, timeout=CONNECT_SECONDS)
     plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if not secure or connection.tls is None:
         return plain
     try:
-        name = connection.tls.server_name or address[0]
+        name = _host_name(connection.tls.server_name or host)
         return ssl_context(connection.tls).wrap_socket(plain, server_hostname=name)
     except BaseException:
         plain.close()
         raise
+
+
+def _host_name(name: str) -> str | bytes:
+    """The name for `socket` and `ssl`: as bytes if it is ASCII, because they load tables of Unicode to encode a text."""
+    return name.encode() if name.isascii() else name
 
 
 @contextmanager

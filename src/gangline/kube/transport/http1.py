@@ -12,7 +12,7 @@ MAX_LINE = 64 * 1024
 """Most bytes of a head, of a chunk-size line, or of a trailer line."""
 _STATUS_CODES = {str(code): code for code in range(100, 1000)}
 _NO_CONTENT = (204, 304)
-_OBS_FOLD = re.compile(r"[ \t]*\r\n[ \t]+")
+_OBS_FOLD = r"[ \t]*\r\n[ \t]+"
 # Not even a quoted string in an extension may contain a line end, so the first CRLF always ends the line.
 _CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?\r\n")
 
@@ -159,7 +159,7 @@ def _check_chunk_line(data: bytes, at: int) -> None:
 
 def _head(text: str) -> Head:
     if "\r\n " in text or "\r\n\t" in text:
-        text = _OBS_FOLD.sub(" ", text)
+        text = re.sub(_OBS_FOLD, " ", text)
     first, *lines = text.split("\r\n")
     version, _, rest = first.partition(" ")
     status = _STATUS_CODES.get(rest[:3])

@@ -10,16 +10,15 @@ MAX_REMEMBERED_WARNINGS = 1000
 
 # RFC 7234: a code, an agent, the text, and optionally a date; a header may have several warnings. 299 is the code for
 # miscellaneous warnings, and the only one that API servers send.
-_WARNING_PATTERN = re.compile(r'(\d{3}) [^\s,]+ "((?:[^"\\]|\\.)*)"(?: "[^"]*")?')
-_ESCAPE_PATTERN = re.compile(r"\\(.)")
+_WARNING_PATTERN = r'(\d{3}) [^\s,]+ "((?:[^"\\]|\\.)*)"(?: "[^"]*")?'
 
 
 def warning_texts(headers: Iterable[str]) -> Iterator[str]:
     """The texts of `Warning` headers. Malformed warnings are left out."""
-    for header in headers:
-        for code, text in _WARNING_PATTERN.findall(header):
+    for header in filter(None, headers):
+        for code, text in re.findall(_WARNING_PATTERN, header):
             if code == "299":
-                yield _ESCAPE_PATTERN.sub(r"\1", text)
+                yield re.sub(r"\\(.)", r"\1", text)
 
 
 class DeduplicatedWarnings:

@@ -6,8 +6,7 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import inspect
 
-from gangline.api.meta import JSON
-from gangline.api.quantity import QUANTITY_FORMAT as QUANTITY_FORMAT
+from gangline.api.meta import JSON, QUANTITY_FORMAT
 from gangline.api.scheme import Resource
 from gangline.schema.crds.pod_schemas import QUANTITY_SCHEMA
 

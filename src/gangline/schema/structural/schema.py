@@ -4,6 +4,7 @@
 except that they change the object where their docstring says so.
 """
 
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -124,3 +125,13 @@ class StructuralSchema:
             return ValidationResult([*problems, _RULES_NOT_CHECKED], [])
         outcome = self._compiled_rules.run(obj, old, pair=pair)
         return ValidationResult(problems + outcome.problems, outcome.warnings)
+
+
+def compiled_schema(schema: dict[str, Any]) -> StructuralSchema:
+    """`StructuralSchema.from_schema`, compiled once for equal schemas: `gangline run` checks a job as its plane does."""
+    return _compiled_schema(msgspec.json.encode(schema))
+
+
+@lru_cache(maxsize=16)
+def _compiled_schema(text: bytes) -> StructuralSchema:
+    return StructuralSchema.from_schema(msgspec.json.decode(text))

@@ -267,3 +267,20 @@ def test_pod_without_a_token_says_why(tmp_path: Path) -> None:
 def test_bad_proxy_of_the_environment_names_the_variable(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^HTTPS_PROXY: SOCKS proxies are not supported"):
         connection_from(tmp_path, environ={"HTTPS_PROXY": "socks5://me:pw@proxy:1"})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "clusters:\n- name: c\n  cluster:\n    server: https://a:1\ncontexts:\n- name: x\n  context: {}\n",
+        '{"clusters": [{"name": "c", "cluster": {"server": "https://a:1"}}], "contexts": [{"name": "x"}]}',
+        "{clusters: [{name: c, cluster: {server: 'https://a:1'}}], contexts: [{name: x}]}",
+        "# commented\nclusters: [{name: c, cluster: {server: 'https://a:1'}}]\ncontexts: [{name: x}]\n",
+    ],
+    ids=["plain", "JSON", "flow style", "comment"],
+)
+def test_a_kubeconfig_is_yaml_of_any_style(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "kubeconfig"
+    file.write_text(text)
+    found = load_connection(kubeconfig=str(file), context="x", cluster="c", environ={}, home=tmp_path)
+    assert (found.server, found.context) == ("https://a:1", "x")

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gangline.schema.structural.embedded_objects import MetadataError
-from gangline.schema.structural.schema import StructuralSchema
+from gangline.schema.structural.schema import StructuralSchema, compiled_schema
 
 NOT_CHECKED = (
     "Invalid value: null: some validation rules were not checked because the object was invalid; "
@@ -195,3 +195,11 @@ def test_status_is_validated_under_its_own_path() -> None:
     old = {"spec": "too long", "status": {}}
     verdict = structural.validate_status({**old, "status": {"conditions": [{"type": "Done"}]}}, old)
     assert [str(problem) for problem in verdict.problems] == ["status.conditions[0].status: Required value"]
+
+
+def test_equal_schemas_are_compiled_once() -> None:
+    compiled = compiled_schema(fields(a=TEXT))
+    assert compiled_schema(fields(a=TEXT)) is compiled
+    assert compiled_schema(fields(b=TEXT)) is not compiled
+    assert compiled.validate({"a": "x"}).problems == []
+    assert [problem.field for problem in compiled.validate({"a": 1}).problems] == ["a"]

@@ -8,7 +8,7 @@ from gangline.apiserver.kinds.machinery.metadata import MetadataRules
 from gangline.apiserver.kinds.machinery.strategy import StatusStrategy, Strategy
 from gangline.schema.go_text import quoted_text
 from gangline.schema.problems import FieldProblem, invalid
-from gangline.schema.structural.schema import StructuralSchema
+from gangline.schema.structural.schema import StructuralSchema, compiled_schema
 
 _MAX_REPLICAS = 2**31 - 1
 
@@ -34,7 +34,7 @@ class CustomResourceStrategy(Strategy):
     @cached_property
     def _schema(self) -> StructuralSchema:
         # Compiled with the first object: a server has many definitions, most of them unused.
-        return StructuralSchema.from_schema(self._raw_schema)
+        return compiled_schema(self._raw_schema)
 
     def default_and_prune(self, obj: JSON) -> list[str]:
         """Default and prune in place. Returns the paths of the dropped fields."""

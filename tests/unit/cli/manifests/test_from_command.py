@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gangline.api.kubeflow.training import RESTART_SCOPE_ANNOTATION, JobKind
+from gangline.api.kubeflow.training import RESTART_SCOPE_ANNOTATION, SUCCESS_POLICY_ANNOTATION, JobKind
 from gangline.api.meta import JSON
 from gangline.base.errors import InputError
 from gangline.cli.manifests.from_command import (
@@ -100,7 +100,10 @@ def test_invalid_input_is_an_error_with_what_to_write(kind: str, command: list[s
 def test_a_team_that_may_restart_restarts_as_a_whole() -> None:
     _, body = made("PyTorchJob", ["python", "train.py"], 2, max_restarts=3)
     assert body["spec"]["runPolicy"] == {"backoffLimit": 3}
-    assert body["metadata"]["annotations"] == {RESTART_SCOPE_ANNOTATION: "Job"}
+    assert body["metadata"]["annotations"] == {
+        RESTART_SCOPE_ANNOTATION: "Job",
+        SUCCESS_POLICY_ANNOTATION: "AllReplicas",
+    }
     assert {spec["restartPolicy"] for spec in body["spec"]["pytorchReplicaSpecs"].values()} == {"OnFailure"}
 
 

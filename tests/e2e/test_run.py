@@ -161,6 +161,19 @@ def test_a_process_that_fails_after_rank_0_has_ended_fails_the_run(tmp_path: Pat
     assert "worker-0| rank 1 broke" in result.stdout
 
 
+def test_a_script_that_calls_python_gets_the_one_of_the_shell(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\necho "the python of the shell, $*"\n')
+    python.chmod(0o755)
+    script = tmp_path / "launch.sh"
+    script.write_text("#!/bin/bash\nset -e\npython train.py --rank $RANK\n")
+    script.chmod(0o755)
+    env = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "VIRTUAL_ENV": str(tmp_path)}
+    result = gangline("run", "--nproc", "2", "--", "./launch.sh", cwd=tmp_path, env=env)
+    assert result.returncode == 0, result.stdout
+    assert "worker-0| the python of the shell, train.py --rank 1" in result.stdout
+
+
 def test_a_command_without_a_number_of_processes_is_one_process() -> None:
     done = gangline("run", "--", "python", "-c", "import os; print('size', os.environ.get('WORLD_SIZE'))")
     assert done.returncode == 0, done.stderr

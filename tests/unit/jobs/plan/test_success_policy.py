@@ -13,7 +13,7 @@ from gangline.testing.builders import make_job, make_member
 from support.builders.observed_jobs import condition_pairs, created_names, deleted_names, job_plan
 
 ANNOTATION = "training.gangline.dev/success-policy"
-KINDS: list[tuple[Framework[Any], JobKind, dict[str, int], str]] = [
+KINDS: list[tuple[Framework[Any], JobKind, dict[str, Any], str]] = [
     (PyTorch(), PYTORCHJOB, {"master": 1, "worker": 1}, "Master"),
     (TensorFlow(), TFJOB, {"worker": 2}, "Worker"),
 ]
@@ -29,7 +29,7 @@ def conditions(framework: Framework[Any], job: Any, *pods: Any) -> set[str]:
 
 @pytest.mark.parametrize(("framework", "kind", "replicas", "leader"), KINDS)
 def test_a_job_ends_with_its_last_replica(
-    framework: Framework[Any], kind: JobKind, replicas: dict[str, int], leader: str
+    framework: Framework[Any], kind: JobKind, replicas: dict[str, Any], leader: str
 ) -> None:
     def pods(phase: str, **more: Any) -> list[Any]:
         other = 1 if leader == "Worker" else 0

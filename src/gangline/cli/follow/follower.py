@@ -87,13 +87,14 @@ class Follower:
         self.view = JobView()
 
     async def watch(self, job: TrainingJob) -> RunOutcome:
-        """Show the job until it has finished, and return its outcome. Raises `JobDeleted`."""
+        """Show the job until it has finished, and return its outcome. Raises `JobDeleted`.
+
+        After it was cancelled, `show_stopped` shows the rest of the logs.
+        """
         self._key, self.view.job = job.metadata.key, job
-        try:
-            job = await self._wait_finished()
-            self._read_logs()
-        finally:
-            self._logs.close()
+        job = await self._wait_finished()
+        self._read_logs()
+        self._logs.close()
         self.view.job = job
         self._draw()
         view = self.view
@@ -102,10 +103,12 @@ class Follower:
         return RunOutcome(job, self._job_seconds, view.tails, view.curves, view.metric, failed, mistake, names)
 
     def show_stopped(self) -> None:
-        """Show the job as it is after its processes were stopped. Does nothing if it has finished."""
+        """Show what the programs wrote while they were stopped, and the job. Does nothing if it has finished."""
         job = self.view.job
         if job is None or job.status.finished:
             return
+        self._read_logs()
+        self._logs.close()
         self._screen.show_state(self._display_name, STOPPED)
         frame = self.view.frame(self._kind, self._key.name, self._elapsed_seconds())
         self._screen.draw(msgspec.structs.replace(frame, state=STOPPED))

@@ -263,7 +263,6 @@ def stop_on_interrupt(followers: Sequence[Follower], screen: Screen, state: Path
 
     After the block one interrupt is enough, and the screen says so if processes take their time to end.
     """
-
     announced = False
 
     def announce() -> None:

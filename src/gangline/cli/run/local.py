@@ -192,6 +192,7 @@ async def _submit_and_follow(client: Client, job: RunJob, follower: Follower, sc
         with unwrap_exception_group():
             return await follower.watch(await submit_job(client, job.kind, job.body))
     except JobDeleted as error:
+        follower.show_stopped()
         screen.say((Span(str(error), "yellow"),))
         return None
 

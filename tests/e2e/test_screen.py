@@ -191,6 +191,25 @@ if os.environ["RANK"] == "1":
     assert (tmp_path / "saved").exists()
 
 
+def test_a_progress_bar_moves_while_it_is_drawn(tmp_path: Path) -> None:
+    program = """\
+import os, sys, time
+for number in range(10**6):
+    sys.stderr.write(f"\\r{number:5}|##  |")
+    sys.stderr.flush()
+    if os.path.exists("stop"):
+        break
+    time.sleep(0.05)
+"""
+    bar = re.compile(r"● running .* (\d+)\|##  \|")
+    with PtyTerminal([*GANGLINE, "run", "job.yaml"], cwd=job(tmp_path, program)) as terminal:
+        terminal.wait_for(bar.search)
+        first = set(bar.findall(terminal.screen.text))
+        terminal.wait_for(lambda text: set(bar.findall(text)) - first)
+        (tmp_path / "stop").touch()
+        assert terminal.wait_for_exit() == 0, terminal.screen.text
+
+
 def test_a_run_that_timed_out_ends_with_a_true_screen(tmp_path: Path) -> None:
     program = "import time\nprint('begin', flush=True)\ntime.sleep(9999)\n"
     with PtyTerminal([*GANGLINE, "run", "job.yaml", "--timeout", "3s"], cwd=job(tmp_path, program)) as terminal:

@@ -23,6 +23,7 @@ from gangline.cli.follow.mistakes import ProgramMistake
 from gangline.cli.follow.outcome import RunOutcome
 from gangline.cli.follow.screen import Screen
 from gangline.cli.follow.view import STOPPED
+from gangline.cli.output.log_lines import printable_text
 from gangline.cli.output.text import Span
 from gangline.cli.resources.process_usage import ResourceUsage
 from gangline.jobs.plan.conditions import current_condition
@@ -32,6 +33,7 @@ from gangline.progress.line import Progress, parse_progress
 from gangline.runtime.informer import Delta, Informer
 
 POLL_INTERVAL = timedelta(milliseconds=100)
+BAR_INTERVAL = timedelta(milliseconds=500)
 USAGE_INTERVAL = timedelta(seconds=1)
 WATCH_CHECK_INTERVAL = timedelta(seconds=2)
 
@@ -144,6 +146,7 @@ class Follower:
             watches: dict[str, Informer[Any]] = {"the job": jobs, "its pods": pods}
             polls = (
                 run_every(POLL_INTERVAL, self._refresh, self._clock),
+                run_every(BAR_INTERVAL, self._read_bars, self._clock),
                 run_every(USAGE_INTERVAL, self._sample_usage, self._clock),
                 run_every(WATCH_CHECK_INTERVAL, partial(self._warn_broken_watches, watches), self._clock),
             )
@@ -270,6 +273,12 @@ class Follower:
                 self._screen.show_log(replica, line.text)
             else:
                 self._on_progress(replica, progress)
+
+    async def _read_bars(self) -> None:
+        bars = {self._replica_name(pod): printable_text(text) for pod, text in self._logs.bars().items()}
+        if bars != self.view.bars:
+            self._life_signs = self._life_signs.with_line(self._elapsed_seconds())
+        self.view.bars = bars
 
     def _on_progress(self, replica: str, progress: Progress) -> None:
         self.view.add_progress(replica, progress)

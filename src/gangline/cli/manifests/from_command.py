@@ -65,6 +65,9 @@ def job_from_command(request: CommandJob) -> tuple[JobKind, JSON]:
     counts = {name: number for name, number in replica_counts(kind, request.processes.most).items() if number}
     restarts = request.max_restarts or 0
     body = _body(request, kind, request.command, counts, "OnFailure" if restarts else "Never")
+    if kind is PYTORCHJOB and not any(name in request.limits for name in GPU_RESOURCES.values()):
+        # The default, auto, makes a torchrun without --nproc-per-node start a process for each core, in each replica.
+        body["spec"]["nprocPerNode"] = "1"
     if request.processes.most > 1:
         body["metadata"]["annotations"] = {SUCCESS_POLICY_ANNOTATION: ALL_REPLICAS}
     if restarts:

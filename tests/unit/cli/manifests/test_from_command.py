@@ -61,6 +61,14 @@ def test_one_process_needs_no_workers() -> None:
     assert list(body["spec"][facts.replicas]) == ["Master"]
 
 
+def test_a_torchrun_in_a_replica_starts_one_process_or_one_for_each_of_its_gpus() -> None:
+    _, body = made("PyTorchJob", ["torchrun", "train.py"], 2)
+    assert body["spec"]["nprocPerNode"] == "1"
+    request = CommandJob("PyTorchJob", ("torchrun", "train.py"), ProcessCount(2, 2), limits={"nvidia.com/gpu": "2"})
+    assert "nprocPerNode" not in job_from_command(request)[1]["spec"]
+    assert "nprocPerNode" not in made("TFJob", ["torchrun", "train.py"], 2)[1]["spec"]
+
+
 def test_dollars_reach_the_program() -> None:
     facts, body = made("TFJob", ["sh", "-c", "echo $(HOME) $$"], 1)
     command = body["spec"][facts.replicas]["Worker"]["template"]["spec"]["containers"][0]["command"]

@@ -423,7 +423,11 @@ def test_who_deletes_the_job_of_a_run_ends_it_with_103_and_those_who_watched_it(
         finally:
             process.kill()
     assert deleted.returncode == 0, deleted.stderr
-    assert (tmp_path / "out").read_text().endswith("pytorchjob/toy was deleted before it had ended\n")
+    assert (
+        (tmp_path / "out")
+        .read_text()
+        .endswith("pytorchjob/toy  Stopped\npytorchjob/toy was deleted before it had ended\n")
+    )
     assert (tmp_path / "seen").read_text().endswith("the run has ended\n")
     left = gangline("get", "jobs", "--no-headers", env=env)
     assert "the job was deleted before it had ended" in left.stdout

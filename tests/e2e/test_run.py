@@ -141,6 +141,39 @@ def test_a_job_that_fails_exits_100(tmp_path: Path) -> None:
     assert re.search(r"first to fail: worker-\d with exit code 3 .*\n  worker-\d\| 42\n", done.stdout)
 
 
+def test_a_process_that_fails_after_rank_0_has_ended_fails_the_run(tmp_path: Path) -> None:
+    script = """\
+        import os, pathlib, sys, time
+        if os.environ["RANK"] == "0":
+            print("rank 0 is done")
+            pathlib.Path("pid").write_text(str(os.getpid()))
+            sys.exit()
+        while not (pid := pathlib.Path("pid").read_text() if os.path.exists("pid") else ""):
+            time.sleep(0.01)
+        while os.path.exists(f"/proc/{pid}"):
+            time.sleep(0.01)
+        sys.exit("rank 1 broke")
+        """
+    (tmp_path / "train.py").write_text(textwrap.dedent(script))
+    result = gangline("run", "--nproc", "2", "--", sys.executable, "train.py", cwd=tmp_path)
+    assert result.returncode == 100, result.stdout
+    assert "first to fail: worker-0 (rank 1) with exit code 1" in result.stdout
+    assert "worker-0| rank 1 broke" in result.stdout
+
+
+def test_a_script_that_calls_python_gets_the_one_of_the_shell(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\necho "the python of the shell, $*"\n')
+    python.chmod(0o755)
+    script = tmp_path / "launch.sh"
+    script.write_text("#!/bin/bash\nset -e\npython train.py --rank $RANK\n")
+    script.chmod(0o755)
+    env = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "VIRTUAL_ENV": str(tmp_path)}
+    result = gangline("run", "--nproc", "2", "--", "./launch.sh", cwd=tmp_path, env=env)
+    assert result.returncode == 0, result.stdout
+    assert "worker-0| the python of the shell, train.py --rank 1" in result.stdout
+
+
 def test_a_command_without_a_number_of_processes_is_one_process() -> None:
     done = gangline("run", "--", "python", "-c", "import os; print('size', os.environ.get('WORLD_SIZE'))")
     assert done.returncode == 0, done.stderr

@@ -22,6 +22,7 @@ spec:
       replicas: 2
       template:
         spec:
+          terminationGracePeriodSeconds: 1
           containers:
             - name: tensorflow
               image: none
@@ -145,6 +146,68 @@ def test_ctrl_c_stops_everything_and_says_so(tmp_path: Path) -> None:
     for pid in re.findall(r"│ pid (\d+)", screen):
         assert not Path(f"/proc/{pid}").exists()
     assert terminal.raw.rfind(b"\x1b[?25h") > terminal.raw.rfind(b"\x1b[?25l"), "the cursor is gone"
+
+
+SAVES = """\
+import signal, sys, threading
+def save(*_):
+    print("saving", flush=True)
+    # Longer than a process gets that only has to end.
+    threading.Event().wait(1)
+    print("saved", flush=True)
+    sys.exit()
+signal.signal(signal.SIGTERM, save)
+print("ready", flush=True)
+while True:
+    signal.pause()
+"""
+
+
+def test_a_program_has_time_to_save_after_ctrl_c(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(SAVES)
+    command = [*GANGLINE, "run", "--nproc", "2", "--", sys.executable, "program.py"]
+    with PtyTerminal(command, cwd=tmp_path) as terminal:
+        terminal.wait_for(lambda seen: len(re.findall("│ ready", seen)) == 2)
+        terminal.press_keys("\x03")
+        assert terminal.wait_for_exit() == 130, terminal.screen.text
+    for replica in ("master-0", "worker-0"):
+        assert f"{replica}│ saved" in terminal.screen.text
+
+
+def test_the_peers_of_a_failed_process_have_time_to_save(tmp_path: Path) -> None:
+    fails = """\
+import os, sys, time
+if os.environ["RANK"] == "1":
+    while not os.path.exists("ready"):
+        time.sleep(0.01)
+    sys.exit(3)
+"""
+    saves = SAVES.replace('print("ready", flush=True)', 'open("ready", "w").close()')
+    saves = saves.replace('print("saved", flush=True)', 'open("saved", "w").close()')
+    (tmp_path / "program.py").write_text(fails + saves)
+    command = [*GANGLINE, "run", "--nproc", "2", "--", sys.executable, "program.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=60)
+    assert done.returncode == 100, done.stdout
+    assert (tmp_path / "saved").exists()
+
+
+def test_a_progress_bar_moves_while_it_is_drawn(tmp_path: Path) -> None:
+    program = """\
+import os, sys, time
+for number in range(10**6):
+    sys.stderr.write(f"\\r{number:5}|##  |")
+    sys.stderr.flush()
+    if os.path.exists("stop"):
+        break
+    time.sleep(0.05)
+"""
+    bar = re.compile(r"● running .* (\d+)\|##  \|")
+    with PtyTerminal([*GANGLINE, "run", "job.yaml"], cwd=job(tmp_path, program)) as terminal:
+        terminal.wait_for(bar.search)
+        first = set(bar.findall(terminal.screen.text))
+        terminal.wait_for(lambda text: set(bar.findall(text)) - first)
+        (tmp_path / "stop").touch()
+        assert terminal.wait_for_exit() == 0, terminal.screen.text
 
 
 def test_a_run_that_timed_out_ends_with_a_true_screen(tmp_path: Path) -> None:

@@ -139,6 +139,30 @@ def test_on_a_terminal_the_board_fills_and_an_interrupt_keeps_what_was_done(fold
     assert not [each for each in _working_folders() if str(folder) in each]
 
 
+SAVES = """\
+import signal, sys, threading
+def save(*_):
+    # Longer than a process gets that only has to end.
+    threading.Event().wait(1)
+    open("saved", "w").close()
+    sys.exit()
+signal.signal(signal.SIGTERM, save)
+open("ready", "w").close()
+while True:
+    signal.pause()
+"""
+
+
+def test_a_trial_has_time_to_save_its_state_after_an_interrupt(tmp_path: Path) -> None:
+    (tmp_path / "saves.py").write_text(SAVES)
+    command = ["sweep", "--nproc", "1", "--set", "x=1,2", "--", sys.executable, "saves.py", "{x}"]
+    with PtyTerminal([sys.executable, "-m", "gangline", *command], cwd=tmp_path) as terminal:
+        terminal.wait_for(lambda _: (tmp_path / "ready").exists())
+        terminal.press_keys("\x03")
+        assert terminal.wait_for_exit() == 130
+    assert (tmp_path / "saved").exists()
+
+
 def _working_folders() -> list[str]:
     """The folders in which processes of this machine work."""
     found = []

@@ -208,6 +208,7 @@ def test_a_run_is_cancelled_twice_without_harm(client: TrainingClient) -> None:
         ((add,), {"framework": "mpi"}, "framework: is 'mpi'; write one of pytorch, tensorflow"),
         ((add, ["python"]), {}, "command: is for a folder"),
         (("no-such-folder",), {}, "no-such-folder: is no folder"),
+        ((None,), {}, "expected a function or a folder, got None"),
         ((".",), {}, "command: write what to run in the folder"),
         ((".", "python train.py"), {}, "command: write what to run in the folder"),
         ((".", ["x"]), {"packages": ["numpy"]}, "are for a function"),

@@ -5,6 +5,7 @@ import re
 import shlex
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 COMMAND = "gangline"
@@ -54,6 +55,8 @@ SUBCOMMANDS = frozenset(
     ]
 )
 """The words after `gangline` that make a command of it, rather than a name in a sentence."""
+ENVIRONMENT_VARIABLES = ("VIRTUAL_ENV", "CONDA_PREFIX")
+"""Set while an environment of Python packages is active."""
 _WRITTEN_COMMAND = re.compile(rf"(?<![\w/.-])(?<!kubectl )gangline (?=(?:{'|'.join(sorted(SUBCOMMANDS))})\b)")
 
 
@@ -84,6 +87,16 @@ def own_python() -> str:
     on_path = shutil.which("python")
     same = on_path is not None and Path(on_path).absolute() == Path(sys.executable).absolute()
     return "python" if same else shlex.quote(str(Path(sys.executable).absolute()))
+
+
+def shell_comes_first(environ: Mapping[str, str]) -> bool:
+    """Whether the programs of the user's shell come before those beside this gangline.
+
+    Not for a gangline that was started by its path (`.venv/bin/gangline`) while no environment is active. One on PATH
+    may have an environment of its own somewhere else (pipx, uv tool), which is not the user's.
+    """
+    is_active = any(environ.get(name) for name in ENVIRONMENT_VARIABLES)
+    return is_active or own_command() in (COMMAND, f"kubectl {COMMAND}")
 
 
 def shown_path(path: Path) -> str:

@@ -6,8 +6,10 @@ from typing import Any
 import msgspec
 
 from gangline.api.kubeflow.training import (
+    ALL_REPLICAS,
     OUR_MANAGER,
     RESTART_SCOPE_ANNOTATION,
+    SUCCESS_POLICY_ANNOTATION,
     CleanPodPolicy,
     JobKind,
     ReplicaSpec,
@@ -89,6 +91,7 @@ def ignored_fields(framework: Framework[J], job: J) -> Iterator[Problem]:
             if metadata.get(name):
                 yield Problem(f"{path}.{kind}.template.metadata.{name}", "has no effect; pods are named after the job")
     yield from _ignored_restart_scope(framework, job)
+    yield from _ignored_success_policy(job.metadata.annotations)
     yield from _ignored_annotations(job.metadata.annotations)
     if isinstance(framework, IgnoresFields):
         yield from framework.ignored_fields(job)
@@ -116,6 +119,13 @@ def _ignored_restart_scope(framework: Framework[J], job: J) -> Iterator[Problem]
         f"has no effect on failures of {whose}: their restartPolicy is Never, so they are final;"
         " write ExitCode or OnFailure to have all replicas restarted",
     )
+
+
+def _ignored_success_policy(annotations: Mapping[str, str]) -> Iterator[Problem]:
+    policy = annotations.get(SUCCESS_POLICY_ANNOTATION, ALL_REPLICAS)
+    if policy != ALL_REPLICAS:
+        path = f"metadata.annotations[{SUCCESS_POLICY_ANNOTATION}]"
+        yield Problem(path, f'is "{policy}", which has no effect; write {ALL_REPLICAS}, or leave it out')
 
 
 # The scheduling annotations of a job, with their values where there are only a few.

@@ -112,6 +112,8 @@ class RunFiles:
         self.start_file, self.exit_file = self._file("run"), self._file("exit")
         # Where the shim writes the process's last progress report.
         self.progress_file = self._file("progress")
+        # Where the shim writes the progress bar that the process draws in one line, as long as it does.
+        self.bar_file = self._file("bar")
         # Where the process writes its termination message.
         self.message_file = self._file("message")
         self.lock = ShimLock(self._file("lock"))
@@ -119,7 +121,7 @@ class RunFiles:
     def begin(self, record: RunRecord) -> None:
         """Record that the run is about to start, and remove what an earlier try of the same attempt left."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        for ending in ("run", "exit", "note", "progress"):
+        for ending in ("run", "exit", "note", "progress", "bar"):
             self._file(ending).unlink(missing_ok=True)
         self.message_file.touch()
         self._write("json", record)

@@ -233,6 +233,16 @@ class NamespaceLogTail:
                 else:
                     self._partial[files.log_file] = text
 
+    def bars(self, namespace: str) -> dict[str, str]:
+        """The progress bars that programs draw now in a line that they overwrite, by pod."""
+        bars: dict[str, str] = {}
+        for folder in self._state.pods():
+            if folder.key.namespace == namespace:
+                for files in (files for container in folder.containers() for files in folder.runs(container)):
+                    with suppress(FileNotFoundError):
+                        bars[folder.key.name] = files.bar_file.read_bytes().decode(errors="ignore")
+        return bars
+
     def close(self) -> None:
         for follower in self._followers.values():
             follower.close()

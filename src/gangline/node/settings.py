@@ -40,8 +40,8 @@ class NodeSettings(msgspec.Struct, frozen=True):
     max_log_files: int = 5
     # Whether processes outlive an orderly end of the node. They always outlive its crash; the next node adopts them.
     leave_running: bool = False
-    # How long a process may take to end by itself when the node ends.
-    shutdown_grace: timedelta = timedelta(milliseconds=500)
+    # How long a process may take to end by itself when the node ends. None: as long as its pod grants it.
+    shutdown_grace: timedelta | None = timedelta(milliseconds=500)
     # Extended resources, and amounts that replace the machine's own: {"nvidia.com/gpu": "4"}.
     capacity: Mapping[str, str] = {}
     # The GPUs of the machine, which are offered to pods.

@@ -346,6 +346,8 @@ def _folder_command(
     what: str | Path, command: Sequence[str], parameters: Mapping[str, Any] | None, packages: Sequence[str]
 ) -> tuple[list[str], Path]:
     """The command of a replica, and the folder to ship. Raises `ValueError`."""
+    if not isinstance(what, str | os.PathLike):
+        raise ValueError(f"expected a function or a folder, got {what!r}")
     folder = Path(what)
     if not folder.is_dir():
         raise ValueError(f"{folder}: is no folder; write one, or a function")

@@ -74,7 +74,8 @@ def with_watchdog(removable: Sequence[Path] = ()) -> Iterator[Path]:
 def cancel_on_interrupt(first: Callable[[], object], repeated: Callable[[], object] | None = None) -> Iterator[None]:
     """At the first interrupt, call `first` and cancel the block; at every further one, call `repeated`.
 
-    Without `repeated` the block is cancelled again, so that its cleanup is cut short.
+    An interrupt after the block has ended counts as a further one: there is only cleanup left to be cut short. Without
+    `repeated` the block is cancelled again.
     """
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     assert task is not None
@@ -93,4 +94,7 @@ def cancel_on_interrupt(first: Callable[[], object], repeated: Callable[[], obje
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, interrupt)
     # The handlers stay when the block ends, for processes are still being stopped then; the loop removes them on close.
-    yield
+    try:
+        yield
+    finally:
+        interrupts = max(interrupts, 1)

@@ -23,6 +23,7 @@ from gangline.cli.follow.mistakes import ProgramMistake
 from gangline.cli.follow.outcome import RunOutcome
 from gangline.cli.follow.screen import Screen
 from gangline.cli.follow.view import STOPPED
+from gangline.cli.output.log_lines import printable_text
 from gangline.cli.output.text import Span
 from gangline.cli.resources.process_usage import ResourceUsage
 from gangline.jobs.plan.conditions import current_condition
@@ -32,6 +33,7 @@ from gangline.progress.line import Progress, parse_progress
 from gangline.runtime.informer import Delta, Informer
 
 POLL_INTERVAL = timedelta(milliseconds=100)
+BAR_INTERVAL = timedelta(milliseconds=500)
 USAGE_INTERVAL = timedelta(seconds=1)
 WATCH_CHECK_INTERVAL = timedelta(seconds=2)
 
@@ -87,13 +89,14 @@ class Follower:
         self.view = JobView()
 
     async def watch(self, job: TrainingJob) -> RunOutcome:
-        """Show the job until it has finished, and return its outcome. Raises `JobDeleted`."""
+        """Show the job until it has finished, and return its outcome. Raises `JobDeleted`.
+
+        After it was cancelled, `show_stopped` shows the rest of the logs.
+        """
         self._key, self.view.job = job.metadata.key, job
-        try:
-            job = await self._wait_finished()
-            self._read_logs()
-        finally:
-            self._logs.close()
+        job = await self._wait_finished()
+        self._read_logs()
+        self._logs.close()
         self.view.job = job
         self._draw()
         view = self.view
@@ -102,10 +105,12 @@ class Follower:
         return RunOutcome(job, self._job_seconds, view.tails, view.curves, view.metric, failed, mistake, names)
 
     def show_stopped(self) -> None:
-        """Show the job as it is after its processes were stopped. Does nothing if it has finished."""
+        """Show what the programs wrote while they were stopped, and the job. Does nothing if it has finished."""
         job = self.view.job
         if job is None or job.status.finished:
             return
+        self._read_logs()
+        self._logs.close()
         self._screen.show_state(self._display_name, STOPPED)
         frame = self.view.frame(self._kind, self._key.name, self._elapsed_seconds())
         self._screen.draw(msgspec.structs.replace(frame, state=STOPPED))
@@ -141,6 +146,7 @@ class Follower:
             watches: dict[str, Informer[Any]] = {"the job": jobs, "its pods": pods}
             polls = (
                 run_every(POLL_INTERVAL, self._refresh, self._clock),
+                run_every(BAR_INTERVAL, self._read_bars, self._clock),
                 run_every(USAGE_INTERVAL, self._sample_usage, self._clock),
                 run_every(WATCH_CHECK_INTERVAL, partial(self._warn_broken_watches, watches), self._clock),
             )
@@ -267,6 +273,12 @@ class Follower:
                 self._screen.show_log(replica, line.text)
             else:
                 self._on_progress(replica, progress)
+
+    async def _read_bars(self) -> None:
+        bars = {self._replica_name(pod): printable_text(text) for pod, text in self._logs.bars().items()}
+        if bars != self.view.bars:
+            self._life_signs = self._life_signs.with_line(self._elapsed_seconds())
+        self.view.bars = bars
 
     def _on_progress(self, replica: str, progress: Progress) -> None:
         self.view.add_progress(replica, progress)

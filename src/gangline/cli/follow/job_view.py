@@ -59,6 +59,8 @@ class JobView:
         # Replicas that failed, and when that was first drawn. None: not drawn yet.
         self.failures_shown_at: dict[str, float | None] = {}
         self.progress: dict[str, Progress] = {}
+        # The progress bars that programs draw themselves.
+        self.bars: dict[str, str] = {}
         self.curves: dict[str, list[Point]] = {}
         self.metric = ""
         self.usage: dict[str, ResourceUsage] = {}
@@ -182,6 +184,7 @@ class JobView:
                     self._failed_recently(replica, seconds),
                     self.usage.get(replica),
                     self.ranked_name(kind, replica),
+                    self.bars.get(replica, ""),
                 )
                 for replica in replicas
             ),

@@ -43,6 +43,9 @@ class LogSource(Protocol):
     def new_lines(self) -> Iterator[PodLine]:
         """The lines since the last call."""
 
+    def bars(self) -> dict[str, str]:
+        """The progress bars that programs draw now in a line that they overwrite, by pod; empty where that is unknown."""
+
     def close(self) -> None: ...
 
 
@@ -67,6 +70,9 @@ class FileLogSource:
         for line in self._tail.lines(self._job.namespace):
             if self._is_member(line.pod):
                 yield PodLine(line.pod, line.text)
+
+    def bars(self) -> dict[str, str]:
+        return {pod: bar for pod, bar in self._tail.bars(self._job.namespace).items() if self._is_member(pod)}
 
     def close(self) -> None:
         self._tail.close()
@@ -181,6 +187,10 @@ class ServerLogSource:
     def new_timed_lines(self) -> Iterator[TimedLine]:
         """The lines since the last call, with their timestamps; `replica` is the name of the pod."""
         return self._merger.drain() if self._drained else self._merger.due_lines(self._clock.now())
+
+    def bars(self) -> dict[str, str]:
+        """None: a server sends complete lines."""
+        return {}
 
     def close(self) -> None:
         """Does nothing: readers end when `run` is cancelled."""

@@ -50,6 +50,8 @@ class ReplicaState(msgspec.Struct, frozen=True):
     usage: ResourceUsage | None = None
     # The name with the framework's rank; empty if that is not known.
     ranked_name: str = ""
+    # The progress bar that the program draws itself.
+    bar: str = ""
 
     @property
     def shown_name(self) -> str:
@@ -184,6 +186,8 @@ def _replica_details(replica: ReplicaState, word: str, room: int) -> Iterable[Sp
         yield Span(usage, "dim")
     if replica.progress is not None:
         yield from progress_bar(replica.progress, room)
+    elif replica.bar and word == "running":
+        yield Span(replica.bar.strip()[: max(0, room)])
 
 
 def progress_bar(progress: Progress, room: int = 100) -> Iterable[Span]:

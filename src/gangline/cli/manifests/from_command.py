@@ -9,7 +9,15 @@ from typing import NamedTuple
 
 from gangline.api.accelerators import GPU_RESOURCES, with_resource_names
 from gangline.api.kubeflow.kinds import JAXJOB, PADDLEJOB, PYTORCHJOB, TFJOB, XGBOOSTJOB
-from gangline.api.kubeflow.training import GROUP, RESTART_SCOPE_ANNOTATION, VERSION, JobKind, RestartScope
+from gangline.api.kubeflow.training import (
+    ALL_REPLICAS,
+    GROUP,
+    RESTART_SCOPE_ANNOTATION,
+    SUCCESS_POLICY_ANNOTATION,
+    VERSION,
+    JobKind,
+    RestartScope,
+)
 from gangline.api.meta import JSON
 from gangline.api.quantity import Quantity, QuantityError, meant_memory
 from gangline.base.errors import InputError
@@ -46,7 +54,8 @@ def job_from_command(request: CommandJob) -> tuple[JobKind, JSON]:
 
     A PyTorchJob or XGBoostJob has a master, which counts as a replica; the other kinds have workers only. Replicas are
     not restarted unless `max_restarts` is given: a script that fails should say so at once. Then the whole team starts
-    again, as with torchrun: the replicas that are left cannot go on without the one that failed.
+    again, as with torchrun: the replicas that are left cannot go on without the one that failed. The job succeeds when
+    every process has, also as with torchrun: one that fails after rank 0 has ended fails the job.
     """
     kind = _script_kind(request.kind)
     if not request.command:
@@ -58,6 +67,11 @@ def job_from_command(request: CommandJob) -> tuple[JobKind, JSON]:
     counts = {name: number for name, number in replica_counts(kind, request.processes.most).items() if number}
     restarts = request.max_restarts or 0
     body = _body(request, kind, request.command, counts, "OnFailure" if restarts else "Never")
+    if kind is PYTORCHJOB and not any(name in request.limits for name in GPU_RESOURCES.values()):
+        # The default, auto, makes a torchrun without --nproc-per-node start a process for each core, in each replica.
+        body["spec"]["nprocPerNode"] = "1"
+    if request.processes.most > 1:
+        body["metadata"]["annotations"] = {SUCCESS_POLICY_ANNOTATION: ALL_REPLICAS}
     if restarts:
         _add_team_restarts(body, restarts)
     return kind, body
@@ -65,7 +79,7 @@ def job_from_command(request: CommandJob) -> tuple[JobKind, JSON]:
 
 def _add_team_restarts(body: JSON, limit: int) -> None:
     # An annotation: the field of our CRDs is unknown to those of the Kubeflow operator.
-    body["metadata"]["annotations"] = {RESTART_SCOPE_ANNOTATION: RestartScope.JOB.value}
+    body["metadata"].setdefault("annotations", {})[RESTART_SCOPE_ANNOTATION] = RestartScope.JOB.value
     body["spec"]["runPolicy"] = {"backoffLimit": limit}
 
 

@@ -27,7 +27,7 @@ def mistake_explainer(node: NodeSettings, kind: JobKind, body: JSON, folder: Pat
         if node.runtime in ENGINES or (node.runtime == AUTO_RUNTIME and container_need(container, images, folder)):
             return mistake_text(mistake, ProgramSite(image=name))
         image = images.resolve(name)
-        search_path = os.pathsep.join((*image.path_prefixes, os.environ.get("PATH", os.defpath)))
+        search_path = image.search_path(os.environ.get("PATH"))
         words = (*(container.get("command") or image.command), *(container.get("args") or ()))
         command = [str(word).replace("$$", "$") for word in words]
         return mistake_text(mistake, program_site(command, search_path, folder, mistake.values.get("module", "")))

@@ -7,7 +7,7 @@ import asyncio
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ from gangline.base.clock import Clock, SystemClock
 from gangline.base.errors import InputError
 from gangline.base.invocation import own_command_line
 from gangline.base.tasks import unwrap_exception_group
-from gangline.cli.cleanup.processes import cancel_on_interrupt, kill_all, with_watchdog
+from gangline.cli.cleanup.processes import cancel_on_interrupt, kill_all, running_containers, with_watchdog
 from gangline.cli.connect.live_runs import publish_kubeconfig
 from gangline.cli.connect.server import archive_flags
 from gangline.cli.errors import single_error
@@ -68,6 +68,8 @@ from gangline.operator.settings import LOCAL_GANG_SETTINGS, LOCAL_SETTINGS
 from gangline.why.diagnosis.case import DiagnosisTimeouts
 from gangline.why.diagnosis.wording import name_list
 
+QUIET_STOP_SECONDS = 2.0
+"""How long processes may take to end after the run before the screen says what it waits for."""
 OWN_PLANE_NOTE = "a plane is running on this machine, but this run has one of its own; to run there: --context gangline"
 
 
@@ -156,7 +158,8 @@ async def run_jobs(plan: RunPlan, screen: Screen, clock: Clock) -> list[JobResul
         screen,
         show_stopped(followers),
     ):
-        node = msgspec.structs.replace(plan.node, artifacts=artifacts.pattern)
+        # Whatever ends the run, a program may save its state when it gets SIGTERM, for as long as its pod grants it.
+        node = msgspec.structs.replace(plan.node, artifacts=artifacts.pattern, shutdown_grace=None)
         settings = LocalSettings(folder=folder, logs=state, node=node)
         # Only the kinds of these jobs: each further kind costs start-up time.
         operator = msgspec.structs.replace(
@@ -204,6 +207,7 @@ async def _submit_and_follow(client: Client, job: RunJob, follower: Follower, sc
         with unwrap_exception_group():
             return await follower.watch(await submit_job(client, job.kind, job.body))
     except JobDeleted as error:
+        follower.show_stopped()
         screen.say((Span(str(error), "yellow"),))
         return None
 
@@ -269,14 +273,29 @@ def _hang_watch(plan: RunPlan, job: RunJob) -> HangWatch | None:
     return HangWatch(plan.hung_after, f"{why}{archive_flags() or ''}")
 
 
-def stop_on_interrupt(followers: Sequence[Follower], screen: Screen, state: Path) -> AbstractContextManager[None]:
-    """The first interrupt cancels the block and says what is being stopped; the next one kills all processes."""
+@contextmanager
+def stop_on_interrupt(followers: Sequence[Follower], screen: Screen, state: Path) -> Iterator[None]:
+    """The first interrupt cancels the block and says what is being stopped; the next one kills all processes.
+
+    After the block one interrupt is enough, and the screen says so if processes take their time to end.
+    """
+    announced = False
 
     def announce() -> None:
+        nonlocal announced
+        announced = True
         if len(followers) == 1:
             what = name_list(followers[0].view.live_replicas()) or "the job"
         else:
             what = f"{len(followers)} jobs"
         screen.say((Span(f"stopping {what} … (Ctrl-C again kills at once)", "yellow"),))
 
-    return cancel_on_interrupt(announce, lambda: kill_all(state))
+    def announce_wait() -> None:
+        if not announced and any(running_containers(state)):
+            screen.say((Span("waiting for the remaining processes to end … (Ctrl-C kills them)", "yellow"),))
+
+    with cancel_on_interrupt(announce, lambda: kill_all(state)):
+        try:
+            yield
+        finally:
+            asyncio.get_running_loop().call_later(QUIET_STOP_SECONDS, announce_wait)

@@ -5,23 +5,18 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from gangline.base.errors import InputError
-from gangline.base.invocation import COMMAND, own_command
 from gangline.cli.manifests.from_command import is_python
 
-ENVIRONMENT_VARIABLES = ("VIRTUAL_ENV", "CONDA_PREFIX")
-"""Set while an environment of Python packages is active."""
 _FRAMEWORK_NAMES = """
     accelerate cv2 datasets deepspeed flax horovod jax keras lightgbm lightning matplotlib mlflow mpi4py numpy optax
     paddle pandas ray requests scipy sklearn tensorflow torch torchvision tqdm transformers wandb xgboost yaml
 """
 FRAMEWORK_MODULES = frozenset(_FRAMEWORK_NAMES.split())
 """Modules that training programs import, and that users name files after."""
-ON_PATH = (COMMAND, f"kubectl {COMMAND}")
-"""What `own_command` returns for a gangline that the shell finds by its name."""
 
 
 LAUNCHERS = {"torchrun": "torch", "accelerate": "accelerate", "deepspeed": "deepspeed", "horovodrun": "horovod"}
@@ -145,21 +140,6 @@ def _similar_script(script: str) -> str:
     names = [entry.name for entry in folder.glob("*.py")] if folder.is_dir() else []
     similar = get_close_matches(Path(script).name, names, 1, 0.7)
     return f"; did you mean {folder / similar[0]}?" if similar else ""
-
-
-def shell_command(command: Sequence[str], environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The command with the path of its program, where the local node would take another one than the user's shell.
-
-    The node looks beside gangline first. That is right for a gangline that was started by its path
-    (`.venv/bin/gangline`), but not for one that has an environment of its own somewhere else (pipx, uv tool).
-    """
-    if not command or os.sep in command[0]:
-        return tuple(command)
-    own, of_shell = _beside_gangline(command[0]), shutil.which(command[0])
-    is_active = any(environ.get(name) for name in ENVIRONMENT_VARIABLES)
-    if own is None or of_shell is None or Path(of_shell) == own or not (is_active or own_command() in ON_PATH):
-        return tuple(command)
-    return (of_shell, *command[1:])
 
 
 def _beside_gangline(program: str) -> Path | None:

@@ -141,14 +141,14 @@ def _local_job_from_command(source: JobSource) -> RunJob:
     )
     from gangline.cli.manifests.overrides import with_overrides
     from gangline.cli.manifests.processes import process_count, this_machine
-    from gangline.cli.run.programs import check_command_files, shell_command
+    from gangline.cli.run.programs import check_command_files
     from gangline.node.settings import LOCAL_IMAGE
 
     machine = this_machine()
     processes = process_count(source.nproc, machine)
     request = CommandJob(
         source.kind,
-        shell_command(source.command, os.environ) if not source.image else source.command,
+        source.command,
         processes,
         source.image or LOCAL_IMAGE,
         limits_with_gpu(parse_limits(source.limits, machine), processes.most, machine),

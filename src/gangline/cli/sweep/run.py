@@ -136,7 +136,9 @@ class SweepRunner:
         interrupt (SIGINT, SIGTERM, SIGHUP) cancels the sweep; the next one kills all processes.
         """
         with with_watchdog() as state, self._screen:
-            settings = LocalSettings(folder=self._plan.folder, logs=state, node=self._plan.node)
+            # As in `gangline run`, programs may save their state when they are stopped.
+            node = msgspec.structs.replace(self._plan.node, shutdown_grace=None)
+            settings = LocalSettings(folder=self._plan.folder, logs=state, node=node)
             # Only the kind of the trials: each further kind costs start-up time.
             operator = msgspec.structs.replace(LOCAL_SETTINGS, kinds=(self._plan.kind.kind,))
             async with embedded_plane(settings, self._clock, operator) as plane:

@@ -7,7 +7,15 @@ from typing import TypeAlias
 import msgspec
 
 from gangline.api.core import Pod
-from gangline.api.kubeflow.training import ConditionType, Failure, RestartLedger, RestartPolicy, RestartScope
+from gangline.api.kubeflow.training import (
+    ALL_REPLICAS,
+    SUCCESS_POLICY_ANNOTATION,
+    ConditionType,
+    Failure,
+    RestartLedger,
+    RestartPolicy,
+    RestartScope,
+)
 from gangline.api.scheduling import PodGroupState
 from gangline.jobs.defaults import is_managed_here
 from gangline.jobs.framework import ConditionText, Framework, J, JobOutcome, Verdict
@@ -112,7 +120,7 @@ def _assess_job(framework: Framework[J], observed: ObservedJob[J], restarts: Res
         return JobFailing(ConditionText(f"{job.KIND}FailedValidation", message))
     if policy.suspend:
         return JobSuspended()
-    verdict = framework.verdict(job, observed.gang)
+    verdict = _judge(framework, observed)
     if verdict.outcome is JobOutcome.SUCCEEDED:
         return JobSucceeding(verdict.message)
     if policy.backoff_limit == 0 and (failures := failed_pods(observed.gang)):
@@ -125,6 +133,19 @@ def _assess_job(framework: Framework[J], observed: ObservedJob[J], restarts: Res
         state = stranded_state(framework, observed, restarts.ledger)
         assessment = JobActive(verdict, restarts_all=True, stranded_state=state) if state is not None else assessment
     return _with_limits(framework, observed, restarts, assessment)
+
+
+def _judge(framework: Framework[J], observed: ObservedJob[J]) -> Verdict:
+    """The framework's verdict; a success waits for the other replicas if the job asks for that."""
+    job, gang = observed.job, observed.gang
+    verdict = framework.verdict(job, gang)
+    if (
+        verdict.outcome is not JobOutcome.SUCCEEDED
+        or job.metadata.annotations.get(SUCCESS_POLICY_ANNOTATION) != ALL_REPLICAS
+        or sum(counts.succeeded for counts in gang.counts.values()) >= len(gang.seats)
+    ):
+        return verdict
+    return Verdict(JobOutcome.PENDING)
 
 
 def _assess_replicas(

@@ -342,9 +342,10 @@ class PodWorker:
 
     # The end of the node
 
-    async def shut_down(self, grace: timedelta) -> None:
-        """End every process without reporting it."""
-        await run_all(container.shut_down(grace) for container in self.containers)
+    async def shut_down(self, grace: timedelta | None) -> None:
+        """End every process without reporting it, after `grace` by force; None is what the pod grants."""
+        granted = grace or timedelta(seconds=self._latest.spec.termination_grace_period_seconds)
+        await run_all(container.shut_down(granted) for container in self.containers)
 
     def abandon(self) -> None:
         """Let every process outlive the node."""

@@ -28,6 +28,7 @@ import msgspec
 from gangline.api.codec.codec import decode_document, documents
 from gangline.api.meta import ApiStruct
 from gangline.base.errors import InputError
+from gangline.base.invocation import shell_comes_first
 from gangline.node.environment import expand
 from gangline.node.pod_types import RunContainer
 from gangline.node.runtime.paths import PathMapping
@@ -49,7 +50,7 @@ class ImageMapping(ApiStruct, frozen=True, forbid_unknown_fields=True):
 
 
 class MappedImage(msgspec.Struct, frozen=True):
-    """An image on this machine: entries before PATH, variables, its folders, its own command."""
+    """An image on this machine: entries before and behind PATH, variables, its folders, its own command."""
 
     name: str
     # Whether the mapping file has an entry for it.
@@ -58,6 +59,11 @@ class MappedImage(msgspec.Struct, frozen=True):
     env: Mapping[str, str]
     folders: Mapping[str, Path]
     command: tuple[str, ...] = ()
+    path_suffixes: tuple[str, ...] = ()
+
+    def search_path(self, path: str | None) -> str:
+        """Where programs are looked up, given the PATH of the pod or the machine."""
+        return os.pathsep.join((*self.path_prefixes, path or os.defpath, *self.path_suffixes))
 
 
 class InlineMappings(msgspec.Struct, frozen=True):
@@ -108,17 +114,21 @@ class ImageMappings:
     def _mapped_image(self, name: str, entry: ImageMapping | None) -> MappedImage:
         mapping = entry or ImageMapping()
         prefixes = [str(self._local_path(path)) for path in mapping.path]
+        suffixes: list[str] = []
         env = dict(mapping.env)
         if mapping.environment:
             environment = self._local_path(mapping.environment)
             prefixes.append(str(environment / "bin"))
             env["VIRTUAL_ENV"] = str(environment)
         else:
-            prefixes.append(str(Path(sys.executable).parent))
+            # A command of the user's finds the programs that it finds in the user's shell, also through a script.
+            beside = suffixes if name == LOCAL_IMAGE and shell_comes_first(os.environ) else prefixes
+            beside.append(str(Path(sys.executable).parent))
         folders = {prefix: self._local_path(real) for prefix, real in mapping.paths.items()}
         commands = (command for pattern, command in self._inline.commands.items() if image_matches(pattern, name))
         command = next(commands, mapping.command)
-        return MappedImage(name, entry is not None, tuple(prefixes), env, {**folders, **self._inline.folders}, command)
+        folders |= self._inline.folders
+        return MappedImage(name, entry is not None, tuple(prefixes), env, folders, command, tuple(suffixes))
 
     def _local_path(self, text: str) -> Path:
         return Path(os.path.normpath(self._base / Path(text).expanduser()))
@@ -198,7 +208,7 @@ class LocalCommand(msgspec.Struct, frozen=True):
     @property
     def path(self) -> str:
         """The search path of programs."""
-        return os.pathsep.join((*self.image.path_prefixes, self.env.get("PATH", os.environ.get("PATH", os.defpath))))
+        return self.image.search_path(self.env.get("PATH", os.environ.get("PATH")))
 
 
 def image_need(command: LocalCommand) -> ImageNeed | None:

@@ -194,6 +194,7 @@ def _shim_spec(spec: ProcessSpec, program: str, record: RunRecord, files: RunFil
         "exit": str(files.exit_file),
         "lock": lock,
         "progress": str(files.progress_file),
+        "bar": str(files.bar_file),
         "scratch": record.scratch,
         "psutil_folder": "" if has_linux_features() else str(Path(psutil.__file__).parent.parent),
         "isolation": None if spec.isolation is None else msgspec.structs.asdict(spec.isolation),

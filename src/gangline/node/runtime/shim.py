@@ -22,6 +22,7 @@ import time
 
 CHUNK_BYTES = 65536
 MAX_LINE_BYTES = 16384
+MAX_BAR_BYTES = 400
 DRAIN_SECONDS = 1.0
 POLL_SECONDS = 0.002
 # The mark of a progress report, and the shortest time between two writes of the newest report.
@@ -51,6 +52,7 @@ class ShimSpec:
         exit: str,  # noqa: A002
         lock: int,
         progress: str = "",
+        bar: str = "",
         scratch: str = "",
         psutil_folder: str = "",
         isolation: "dict[str, str] | None" = None,
@@ -61,7 +63,7 @@ class ShimSpec:
         self.program, self.command, self.env, self.folder = program, command, env, folder
         self.mark, self.cgroup, self.lock = mark, cgroup, lock
         self.log, self.max_bytes, self.max_files = log, max_bytes, max_files
-        self.run, self.exit, self.progress = run, exit, progress
+        self.run, self.exit, self.progress, self.bar = run, exit, progress, bar
         self.scratch, self.isolation, self.psutil_folder = scratch, isolation, psutil_folder
         self.kill, self.inspect, self.remove = kill, inspect, remove
 
@@ -146,12 +148,38 @@ class ProgressFile:
         self.latest, self.write_at = b"", time.monotonic() + PROGRESS_WRITE_SECONDS
 
 
+class BarFile:
+    """The file of an unfinished line that the program overwrites, as progress bars do; written at a limited rate."""
+
+    def __init__(self, path: str) -> None:
+        self.path, self.write_at = path, 0.0
+
+    def write(self, line: bytes) -> None:
+        """Write the last state of the line, from its last carriage return on."""
+        if not self.path or time.monotonic() < self.write_at:
+            return
+        try:
+            with open(self.path + ".new", "wb") as file:
+                file.write(line.rstrip(b"\r").rpartition(b"\r")[2][:MAX_BAR_BYTES])
+            os.replace(self.path + ".new", self.path)
+        except OSError:
+            pass  # as with the progress
+        self.write_at = time.monotonic() + PROGRESS_WRITE_SECONDS
+
+    def remove(self) -> None:
+        try:
+            os.unlink(self.path)
+        except OSError:
+            pass  # never written
+
+
 class OutputPipe:
     """One output of the process, split into lines."""
 
-    def __init__(self, fd: int, name: str, log: CriLogFile, progress: ProgressFile) -> None:
+    def __init__(self, fd: int, name: str, log: CriLogFile, progress: ProgressFile, bar: BarFile) -> None:
         os.set_blocking(fd, False)
         self.fd, self.log, self.partial, self.progress = fd, log, b"", progress
+        self.bar, self.shows_bar = bar, False
         self.stream = name.encode()
 
     def read(self) -> bool:
@@ -173,7 +201,17 @@ class OutputPipe:
             entries.append(head + b" P " + piece + b"\n")
         if entries:
             self.log.write(entries)
+        self.show_bar(completed=bool(lines))
         return bool(data)
+
+    def show_bar(self, *, completed: bool) -> None:
+        """Write the unfinished line to a file of its own if the program overwrites it, until it is complete."""
+        if b"\r" in self.partial:
+            self.bar.write(self.partial)
+            self.shows_bar = True
+        elif completed and self.shows_bar:
+            self.bar.remove()
+            self.shows_bar = False
 
 
 def cri_lines(head: bytes, line: bytes) -> list[bytes]:
@@ -468,8 +506,8 @@ def main() -> None:
     os.close(err_end)
     write_json(spec.run, {"shim": os.getpid(), "pid": pid, "at": time.time()})
     notify_node(f"started {pid}")
-    progress = ProgressFile(spec.progress)
-    pipes = [OutputPipe(out, "stdout", log, progress), OutputPipe(err, "stderr", log, progress)]
+    progress, bar = ProgressFile(spec.progress), BarFile(spec.bar)
+    pipes = [OutputPipe(out, "stdout", log, progress, bar), OutputPipe(err, "stderr", log, progress, bar)]
     status = supervise(spec, pid, pipes, signals, progress)
     ended_at = time.time()
     signal_group(pid, signal.SIGKILL)
@@ -478,6 +516,7 @@ def main() -> None:
     wait_for_group(pid, processes)
     drain(pipes)
     progress.write(final=True)
+    bar.remove()
     oom = spec.inspect is not None and command_output(spec.inspect, spec) == "true"
     if spec.remove:
         command_output(spec.remove, spec)

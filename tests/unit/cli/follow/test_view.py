@@ -206,3 +206,12 @@ def test_on_a_narrow_terminal_the_metric_has_the_room_of_restarts_that_did_not_h
     assert "restart" not in narrow
     assert "0 restarts" in plain_text(job_lines(JobFrame("PyTorchJob", "net", "Running", (replica,)), 99)[1])
     assert "1 restart" in plain_text(job_lines(JobFrame("PyTorchJob", "net", "Running", (restarted,)), 79)[1])
+
+
+def test_the_bar_of_a_program_is_shown_where_it_reports_no_progress() -> None:
+    bar = "Epoch 1:  50%|█████     | 50/100 [00:01<00:01, 51.2it/s]"
+    running = ReplicaState("worker-0", worker(0), bar=bar)
+    assert plain_text(replica_line(running)).endswith(f"0 restarts  {bar}")
+    assert plain_text(replica_line(running, width=60)) == plain_text(replica_line(running))[:60]
+    assert bar not in plain_text(replica_line(msgspec.structs.replace(running, progress=Progress(3))))
+    assert bar not in plain_text(replica_line(running, finished=True))

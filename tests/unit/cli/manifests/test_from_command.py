@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gangline.api.kubeflow.training import RESTART_SCOPE_ANNOTATION, JobKind
+from gangline.api.kubeflow.training import RESTART_SCOPE_ANNOTATION, SUCCESS_POLICY_ANNOTATION, JobKind
 from gangline.api.meta import JSON
 from gangline.base.errors import InputError
 from gangline.cli.manifests.from_command import (
@@ -61,6 +61,14 @@ def test_one_process_needs_no_workers() -> None:
     assert list(body["spec"][facts.replicas]) == ["Master"]
 
 
+def test_a_torchrun_in_a_replica_starts_one_process_or_one_for_each_of_its_gpus() -> None:
+    _, body = made("PyTorchJob", ["torchrun", "train.py"], 2)
+    assert body["spec"]["nprocPerNode"] == "1"
+    request = CommandJob("PyTorchJob", ("torchrun", "train.py"), ProcessCount(2, 2), limits={"nvidia.com/gpu": "2"})
+    assert "nprocPerNode" not in job_from_command(request)[1]["spec"]
+    assert "nprocPerNode" not in made("TFJob", ["torchrun", "train.py"], 2)[1]["spec"]
+
+
 def test_dollars_reach_the_program() -> None:
     facts, body = made("TFJob", ["sh", "-c", "echo $(HOME) $$"], 1)
     command = body["spec"][facts.replicas]["Worker"]["template"]["spec"]["containers"][0]["command"]
@@ -100,7 +108,10 @@ def test_invalid_input_is_an_error_with_what_to_write(kind: str, command: list[s
 def test_a_team_that_may_restart_restarts_as_a_whole() -> None:
     _, body = made("PyTorchJob", ["python", "train.py"], 2, max_restarts=3)
     assert body["spec"]["runPolicy"] == {"backoffLimit": 3}
-    assert body["metadata"]["annotations"] == {RESTART_SCOPE_ANNOTATION: "Job"}
+    assert body["metadata"]["annotations"] == {
+        RESTART_SCOPE_ANNOTATION: "Job",
+        SUCCESS_POLICY_ANNOTATION: "AllReplicas",
+    }
     assert {spec["restartPolicy"] for spec in body["spec"]["pytorchReplicaSpecs"].values()} == {"OnFailure"}
 
 

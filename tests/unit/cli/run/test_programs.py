@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gangline.base.errors import InputError
-from gangline.cli.run.programs import check_command_files, hidden_modules, shell_command
+from gangline.cli.run.programs import check_command_files, hidden_modules
 
 
 @pytest.mark.parametrize(
@@ -79,34 +79,3 @@ def test_a_file_that_hides_a_module_which_the_script_imports_is_a_warning(
         "torch.py: hides the module torch, which train.py imports; rename it",
     ]
     assert hidden_modules(["python", "-m", "train"]) == hidden_modules([]) == []
-
-
-def other_python(folder: Path) -> Path:
-    program = folder / "python"
-    program.write_text("#!/bin/sh\n")
-    program.chmod(0o755)
-    return program
-
-
-def test_the_python_of_an_active_environment_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = other_python(tmp_path)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    active = {"VIRTUAL_ENV": str(tmp_path)}
-    assert shell_command(["python", "train.py"], active) == (str(program), "train.py")
-
-
-def test_a_gangline_that_was_started_by_its_path_uses_the_python_beside_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    other_python(tmp_path)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert shell_command(["python", "train.py"], {}) == ("python", "train.py")
-    assert shell_command(["./python", "train.py"], {"VIRTUAL_ENV": "x"}) == ("./python", "train.py")
-
-
-def test_a_gangline_on_path_uses_the_python_of_the_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = other_python(tmp_path)
-    (tmp_path / "gangline").symlink_to(Path(sys.executable).parent / "gangline")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(sys, "argv", [str(tmp_path / "gangline")])
-    assert shell_command(["python", "train.py"], {}) == (str(program), "train.py")

@@ -1,6 +1,7 @@
 """Images that are replaced by environments of this machine."""
 
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -159,3 +160,42 @@ def test_a_mapping_on_the_command_line(folder: Path) -> None:
 def test_a_wrong_mapping_on_the_command_line_is_one_line(folder: Path, text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         parse_image_map([text])
+
+
+def program_of(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> str | None:
+    """The `python` that a process of an image starts, if the folder is the PATH of the shell and has one, too."""
+    program = folder / "python"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder))
+    return shutil.which("python", path=ImageMappings().resolve(name).search_path(str(folder)))
+
+
+@pytest.mark.parametrize("variable", ["VIRTUAL_ENV", "CONDA_PREFIX"])
+def test_a_command_uses_the_python_of_an_active_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    monkeypatch.setenv(variable, str(tmp_path))
+    assert program_of(tmp_path, "local", monkeypatch) == str(tmp_path / "python")
+
+
+def test_a_gangline_that_was_started_by_its_path_uses_the_python_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        monkeypatch.delenv(variable, raising=False)
+    beside = Path(sys.executable).parent / "python"
+    assert program_of(tmp_path, "local", monkeypatch) == str(beside)
+    # An image that nothing maps is gangline's own environment.
+    monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path))
+    assert program_of(tmp_path, "none", monkeypatch) == str(beside)
+
+
+def test_a_gangline_on_path_uses_the_python_of_the_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gangline").symlink_to(Path(sys.executable).parent / "gangline")
+    monkeypatch.setattr(sys, "argv", [str(tmp_path / "gangline")])
+    assert program_of(tmp_path, "local", monkeypatch) == str(tmp_path / "python")
+    # What the shell does not have is taken from beside gangline.
+    (tmp_path / "python").unlink()
+    beside = Path(sys.executable).parent / "python"
+    assert shutil.which("python", path=ImageMappings().resolve("local").search_path(str(tmp_path))) == str(beside)

@@ -226,6 +226,28 @@ async def test_a_report_is_there_while_its_program_goes_on(files: RunFiles) -> N
     await process.wait()
 
 
+async def test_a_bar_that_overwrites_itself_is_there_until_its_line_ends(files: RunFiles) -> None:
+    script = """
+printf '\\r 1%%|#   |' >&2; printf '\\r50%%|##  |' >&2; echo a line of stdout
+while [ ! -e next ]; do sleep 0.01; done; echo >&2
+while [ ! -e end ]; do sleep 0.01; done
+printf '\\r99%%|### |' >&2
+"""
+    process = await started(files, "sh", "-c", script)
+    async with asyncio.timeout(60):
+        while written(files.bar_file) not in (" 1%|#   |", "50%|##  |"):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        (files.folder.parent / "next").touch()
+        while files.bar_file.exists():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        (files.folder.parent / "end").touch()
+        await process.wait()
+    assert not files.bar_file.exists()
+    # The log is what the program wrote.
+    texts = {line.text for line in read_lines(files.log_file)}
+    assert {b"\r 1%|#   |\r50%|##  |", b"a line of stdout", b"\r99%|### |"} <= texts
+
+
 async def test_a_program_without_reports_has_no_file_of_them(files: RunFiles) -> None:
     await finished(files, "echo", "hello")
     assert not files.progress_file.exists()

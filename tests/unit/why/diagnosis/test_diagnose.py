@@ -13,6 +13,7 @@ from gangline.why.diagnosis import decode
 from gangline.why.diagnosis.case import EventFact, PodGroupFacts
 from gangline.why.diagnosis.diagnose import diagnose, filled_template, with_plural_verb
 from gangline.why.diagnosis.report import Diagnosis
+from gangline.why.diagnosis.rules.evidence import quoted_line
 from gangline.why.diagnosis.rules.table import RULES
 from support.cases.why import (
     HEALTHY_SNAPSHOTS,
@@ -701,3 +702,7 @@ def test_a_gang_of_ours_that_lacks_members_is_nothing_of_its_own() -> None:
     # Whatever keeps pods from being made has a rule of its own.
     report = gang_report(phase="Pending", reason="NotEnoughTasks", message="0/2 members running, 1 of 2 exist")
     assert "gang-does-not-fit" not in [cause.rule for cause in report.causes]
+
+
+def test_of_a_progress_bar_the_last_state_is_quoted() -> None:
+    assert quoted_line("worker-0", "\r 1%|#\r99%|####Traceback\r\n") == "  worker-0│ 99%|####Traceback"

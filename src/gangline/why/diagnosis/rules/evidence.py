@@ -175,5 +175,6 @@ def log_tail(end: ReplicaFailure, most: int = TAIL_LINES) -> list[str]:
 
 def quoted_line(replica: str, line: str) -> str:
     """`  worker-3│ …`."""
-    text = line.rstrip()
+    # A progress bar overwrites itself after each carriage return: keep its last state.
+    text = line.rstrip().rpartition("\r")[2]
     return f"  {replica}│ {text[:MAX_LINE_LENGTH]}{'…' if len(text) > MAX_LINE_LENGTH else ''}"

@@ -13,7 +13,7 @@ from gangline.node.devices.detect import detect_gpus
 from gangline.node.network.bridge_client import BridgeClient, NetworkUnavailable
 from gangline.node.pod_types import RunPod
 from gangline.node.resources import DeviceManager, parse_capacity
-from gangline.node.runtime.auto import AutoRuntime
+from gangline.node.runtime.auto import AutoRuntime, engine_error
 from gangline.node.runtime.images import ImageMappings, parse_image_map
 from gangline.node.runtime.podman import ContainerEngineRuntime
 from gangline.node.runtime.process_runtime import ProcessRuntime
@@ -39,7 +39,7 @@ def node_settings(
 ) -> NodeSettings:
     """The settings for the options of a command line. Raises `InputError`."""
     if runtime in ENGINES:
-        engine_program(runtime)
+        check_engine(runtime)
     mappings = tuple(image_map)
     ImageMappings.load(images, parse_image_map(mappings))
     if network == ISOLATED_NETWORK and runtime in ENGINES:
@@ -64,6 +64,13 @@ def engine_program(runtime: str) -> str:
     if program is None:
         raise InputError(f"--runtime {runtime}: no such program; install {runtime}, or leave the option out")
     return program
+
+
+def check_engine(runtime: str) -> None:
+    """Check that podman or docker answers: without its daemon no image could be pulled. Raises `InputError`."""
+    error = engine_error(engine_program(runtime))
+    if error:
+        raise InputError(f"--runtime {runtime}: {error}; start it, or leave the option out")
 
 
 def check_network() -> None:

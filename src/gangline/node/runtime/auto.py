@@ -31,16 +31,23 @@ def find_engine() -> tuple[str, str]:
         program = shutil.which(kind)
         if program is None:
             continue
-        try:
-            done = subprocess.run([program, "version"], capture_output=True, text=True, timeout=ENGINE_TIMEOUT)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            reasons.append(f"{kind}: {error}")
-            continue
-        if done.returncode == 0:
+        error = engine_error(program)
+        if not error:
             return kind, ""
-        lines = f"{done.stdout}\n{done.stderr}".strip().splitlines()
-        reasons.append(f"{kind}: {lines[-1] if lines else f'exit code {done.returncode}'}")
+        reasons.append(f"{kind}: {error}")
     return "", "; ".join(reasons) or "neither is installed"
+
+
+def engine_error(program: str) -> str:
+    """Why a container engine does not answer, in one line; empty if it does. Blocking."""
+    try:
+        done = subprocess.run([program, "version"], capture_output=True, text=True, timeout=ENGINE_TIMEOUT)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    if done.returncode == 0:
+        return ""
+    lines = f"{done.stdout}\n{done.stderr}".strip().splitlines()
+    return lines[-1] if lines else f"exit code {done.returncode}"
 
 
 class AutoRuntime:

@@ -296,7 +296,11 @@ def _file_need(file: str, command: LocalCommand) -> ImageNeed:
         place = path.parent if path.is_absolute() else folder
         return ImageNeed(image, f"{path.name} is not in {place}", ("correct the command, or put it there",))
     if not path.is_absolute() and folder.is_dir():
-        return ImageNeed(image, f"{file} is not in {folder}", (f"put {file} there",))
+        return ImageNeed(
+            image,
+            f"{file} is not in the folder of the job",
+            (f"put {file} into {folder}, or write the folder that has it into workingDir",),
+        )
     # A relative script of an image is in the working directory, which is then in the image too.
     source = path.parent if path.is_absolute() else PurePosixPath(folder)
     here = Path.cwd()

@@ -91,6 +91,19 @@ def test_demo_trains_through_every_layer_loses_a_worker_and_heals(tmp_path: Path
     assert job["status"]["restarts"] == 1
 
 
+def test_a_process_may_end_after_rank_0(tmp_path: Path) -> None:
+    """As under torchrun: the master decides about the job, and its peers still write their results."""
+    script = """
+        if [ $RANK = 0 ]; then echo $$ > first; exit 0; fi
+        until [ -s first ]; do sleep 0.1; done
+        while kill -0 $(cat first) 2> /dev/null; do sleep 0.1; done
+        sleep 1; echo the result of rank $RANK
+    """
+    done = gangline("run", "--nproc", "2", "--", "sh", "-c", script, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert "worker-0| the result of rank 1" in done.stdout
+
+
 @pytest.mark.parametrize("nproc", ["1", "4"])
 def test_the_numpy_script_trains_without_a_file(nproc: str) -> None:
     done = gangline("run", "--nproc", nproc, "--", "python", "examples/train_numpy.py")

@@ -251,3 +251,12 @@ def test_a_program_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(InputError, match="--runtime podman: no such program; install podman, or leave the option out"):
         node_settings(runtime="podman")
+
+
+def test_an_engine_that_does_not_answer_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program = tmp_path / "docker"
+    program.write_text("#!/bin/sh\necho Client: 28\necho Cannot connect to the daemon >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    with pytest.raises(InputError, match="--runtime docker: Cannot connect to the daemon; start it, or leave the"):
+        node_settings(runtime="docker")

@@ -40,7 +40,7 @@ CASES = [
     Case("tfjob-entrypoint.yaml", {"dist_mnist.py": SCRIPT}, "kubeflow/tf-dist-mnist-test=python dist_mnist.py"),
     Case("pytorchjob.yaml", {"my code/mnist.py": SCRIPT}, "--image-map '/opt/pytorch-mnist=my code'"),
     Case("xgboostjob.yaml", {"main.py": SCRIPT, "utils.py": ""}, "kubeflow/xgboost-dist-iris=python main.py"),
-    Case("jax/jaxjob.yaml", {}, "put train.py there", {"train.py": SCRIPT}),
+    Case("jax/jaxjob.yaml", {}, "put train.py into ", {"train.py": SCRIPT}),
     Case(
         "mpijob.yaml",
         {"examples/tensorflow2_mnist.py": SCRIPT},

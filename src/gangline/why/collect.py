@@ -179,6 +179,8 @@ class SnapshotCollector:
         self._intermediate_uids: set[str] = set()
         self._pods_unreadable = False
         self._usage_error = ""
+        failure = self._job.first_failure
+        self._first_failed_pod = failure.pod if failure is not None else ""
 
     async def collect(self) -> JobSnapshot:
         """Read everything, with as many requests in parallel as possible."""
@@ -206,6 +208,7 @@ class SnapshotCollector:
             events=tuple(
                 _sorted_by_time(event for uid in (job.uid, *self._intermediate_uids) for event in about.get(uid, ()))
             ),
+            first_failure_events=tuple(_sorted_by_time(about.get(f"pod/{self._first_failed_pod}", ()))),
             claims={
                 name: msgspec.structs.replace(replica, events=tuple(about.get(f"claim/{name}", ())))
                 for name, replica in claims.result().items()
@@ -265,7 +268,10 @@ class SnapshotCollector:
         return [one for one in made if one is not None]
 
     async def _events(self) -> dict[str, list[EventFact]]:
-        """The events of the namespace by the uid of their object; events of claims by the claim's name."""
+        """The events of the namespace by the uid of their object; events of claims by the claim's name.
+
+        A pod that is gone has no uid any more: the events of the pod that failed first are also kept by its name.
+        """
         about: dict[str, list[EventFact]] = {}
         for body in await self._list(EVENTS, "events", Selector(namespace=self._job.namespace)) or ():
             regarding = body.get("regarding") or {}
@@ -273,6 +279,8 @@ class SnapshotCollector:
             about.setdefault(regarding.get("uid") or "", []).append(event)
             if regarding.get("kind") == "PersistentVolumeClaim":
                 about.setdefault(f"claim/{regarding.get('name')}", []).append(event)
+            if regarding.get("kind") == "Pod" and regarding.get("name") == self._first_failed_pod:
+                about.setdefault(f"pod/{self._first_failed_pod}", []).append(event)
         return about
 
     async def _claims(self, replicas: Iterable[ReplicaFacts]) -> dict[str, ClaimFact]:
@@ -315,14 +323,30 @@ class SnapshotCollector:
         pods = await self._list(Pod, "pods of all namespaces", where)
         if pods is None:
             return None
+        same_run = await self._jobs_of_same_run()
         allocations: dict[str, dict[str, Quantity]] = {}
         for pod in pods:
-            if pod.spec.node_name:
+            elsewhere = same_run is not None and not any(one.uid in same_run for one in pod.metadata.owner_references)
+            if pod.spec.node_name and not elsewhere:
                 total = add_resources(allocations.get(pod.spec.node_name, {}), ONE_POD_RESOURCES)
                 for one in pod.spec.containers:
                     total = add_resources(total, parse_resources(one.resources.requests))
                 allocations[pod.spec.node_name] = total
         return allocations
+
+    async def _jobs_of_same_run(self) -> set[str] | None:
+        """The uids of the jobs of the same archived run or plane; None if a server runs.
+
+        An archive shows the pods of many runs on one node, which never shared it.
+        """
+        if self._job.run_ended_at is None:
+            return None
+        ended_at, _ = decode.run_end(self._job_body)
+        uids = {self._job.uid}
+        for kind in (one.resource for one in WORKLOAD_KINDS if one.job_kind is not None):
+            jobs = await self._list(kind, kind.name, Selector()) or ()
+            uids |= {json_value(body, "metadata", "uid") for body in jobs if decode.run_end(body)[0] == ended_at}
+        return uids
 
     async def _pod_group(self, replicas: Iterable[ReplicaFacts]) -> PodGroupFacts | None:
         names = {self._job.name}

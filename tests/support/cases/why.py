@@ -330,7 +330,7 @@ RECORDED_SNAPSHOTS: dict[str, tuple[JobSnapshot, str]] = {
             ),
             queues=("production", "research"),
         ),
-        "no queue reserch, and nobody is placed before there is one. Queues that can be used: production, research",
+        "no queue reserch, and no pod is placed until there is one. Queues that can be used: production, research",
     ),
     "gang-too-few": (
         make_snapshot(

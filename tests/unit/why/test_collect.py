@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from gangline.api.quantity import parse_resources
 from gangline.base.errors import InputError
 from gangline.cli.jobs.why import report_text
 from gangline.kube.client import Client
@@ -243,3 +244,70 @@ async def test_a_job_from_the_record_of_its_run_is_judged_by_its_last_moment() -
     assert found.now == datetime(2025, 1, 1, tzinfo=UTC)
     assert found.job.run_end_reason == "the run was interrupted"
     assert diagnose(found).summary.startswith("TFJob ml/x was Running")
+
+
+def archived(name: str, ended_at: str) -> Any:
+    annotations = {"local.gangline.dev/run-ended": f"{ended_at} its --timeout was over"}
+    return {
+        **JOB,
+        "metadata": {**cast(Any, JOB)["metadata"], "name": name, "uid": f"u-{name}", "annotations": annotations},
+    }
+
+
+def placed_pod(job: str, index: int, node: str = "local") -> Any:
+    """A pod with two GPUs; without a node it is one that found no room."""
+    unschedulable = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no room"}
+    return {
+        "metadata": {
+            "name": f"{job}-worker-{index}",
+            "namespace": "ml",
+            "uid": f"{job}-{index}",
+            "ownerReferences": [{"uid": f"u-{job}", "apiVersion": "kubeflow.org/v1", "kind": "TFJob", "name": job}],
+        },
+        "spec": {
+            "nodeName": node,
+            "containers": [{"name": "tensorflow", "resources": {"requests": {"nvidia.com/gpu": "2"}}}],
+        },
+        "status": {"phase": "Running" if node else "Pending", "conditions": [] if node else [unschedulable]},
+    }
+
+
+async def test_pods_of_other_runs_took_no_room_of_the_machine_during_this_one() -> None:
+    """The archive shows the pods of all runs on one node."""
+    now, before = "2026-01-01T00:00:00Z", "2025-12-31T00:00:00Z"
+    own = [placed_pod("x", 0), placed_pod("x", 1, node="")]
+    everywhere = [*own, placed_pod("peer", 0), placed_pod("other", 0), placed_pod("other", 1)]
+    jobs = [archived("x", now), archived("peer", now), archived("other", before)]
+    node = {"metadata": {"name": "local"}, "status": {"allocatable": {"nvidia.com/gpu": "4"}}}
+    server = Server(
+        {
+            tfjob(): jobs[0],
+            "/apis/kubeflow.org/v1/tfjobs": {"items": jobs},
+            "/api/v1/namespaces/ml/pods": {"items": own},
+            "/api/v1/pods": {"items": everywhere},
+            "/api/v1/nodes": {"items": [node]},
+            "/apis/events.k8s.io/v1/namespaces/ml/events": {"items": []},
+        }
+    )
+    snapshot = await collect(Client(server), "tfjob/x", "ml", FakeClock())
+    assert snapshot.allocated_by_node is not None
+    assert snapshot.allocated_by_node["local"] == parse_resources({"pods": "2", "nvidia.com/gpu": "4"})
+
+
+async def test_the_events_of_a_pod_that_is_gone_are_read_if_it_failed_first() -> None:
+    def event(pod: str) -> Any:
+        return {
+            "reason": "Unhealthy",
+            "note": f"Liveness probe failed: {pod}",
+            "regarding": {"kind": "Pod", "name": pod, "uid": "gone"},
+            "deprecatedFirstTimestamp": "2026-01-01T00:00:01Z",
+            "deprecatedLastTimestamp": "2026-01-01T00:00:09Z",
+        }
+
+    failure = {"replica": "worker-0", "pod": "x-worker-0", "exitCode": 143, "time": "2026-01-01T00:00:02Z"}
+    job = {**JOB, "status": {"conditions": [{"type": "Failed", "status": "True"}], "firstFailure": failure}}
+    events = {"items": [event("x-worker-0"), event("x-worker-1")]}
+    server = Server({tfjob(): job, "/apis/events.k8s.io/v1/namespaces/ml/events": events})
+    snapshot = await collect(Client(server), "tfjob/x", "ml", FakeClock())
+    assert [one.message for one in snapshot.first_failure_events] == ["Liveness probe failed: x-worker-0"]
+    assert [one.first_seen for one in snapshot.first_failure_events] == [datetime(2026, 1, 1, 0, 0, 1, tzinfo=UTC)]

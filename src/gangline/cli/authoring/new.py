@@ -28,7 +28,7 @@ def new() -> None:
     """
 
 
-@new.command(cls=CliCommand)
+@new.command(cls=CliCommand, short_help="Create an operator for a job kind of your own.")
 @click.argument("name", metavar="NAME")
 @click.option(
     "--group",

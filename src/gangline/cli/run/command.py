@@ -30,7 +30,7 @@ FLAG_SPELLINGS = {"as_user": "--as", "as_groups": "--as-group"}
     "--max-restarts",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Start all processes of COMMAND again after a failure, at most N times; of a FILE, its backoffLimit.",
+    help="Start all processes of COMMAND again after a failure, at most N times; with a FILE: the backoffLimit of its jobs.",
 )
 @click.option("--image", default="", metavar="IMAGE", help="The image of COMMAND; with --context.")
 @click.option(
@@ -63,7 +63,7 @@ FLAG_SPELLINGS = {"as_user": "--as", "as_groups": "--as-group"}
 @click.option(
     "--gang",
     is_flag=True,
-    help="Start every job as a gang: all of its pods or none. Without, jobs with a schedulingPolicy.",
+    help="Start every job as a gang: all of its pods or none. Without it, only a job with a schedulingPolicy is a gang.",
 )
 @click.option(
     "-o",

@@ -5,6 +5,7 @@ import os
 import platform
 import re
 import resource
+import shlex
 import shutil
 import socket
 import sys
@@ -53,6 +54,8 @@ class MachineFacts(msgspec.Struct, frozen=True, kw_only=True):
     port_error: str = ""
     # Program -> its version; without the programs that are not installed.
     programs: Mapping[str, str] = {}
+    # Why no container engine that is installed can be used; empty if one can, or none is installed.
+    engine_error: str = ""
     gpus: tuple[str, ...] = ()
     # None: no limit.
     open_files: int | None = None
@@ -86,6 +89,7 @@ def observe_machine(environ: Mapping[str, str] = os.environ) -> MachineFacts:
         temporary_disk=folder_disk(Path(tempfile.gettempdir())),
         port_error=_port_error(),
         programs={name: _program_version(name) for name in (*ENGINES, "kubectl") if shutil.which(name)},
+        engine_error=_engine_error(),
         gpus=tuple(gpu.name for gpu in list_gpus()),
         open_files=_limit(resource.RLIMIT_NOFILE),
         processes=_limit(resource.RLIMIT_NPROC),
@@ -168,7 +172,7 @@ def _check_frameworks(facts: MachineFacts) -> CheckResult:
     if facts.frameworks:
         names = ", ".join(f"{name} {version}" for name, version in facts.frameworks.items())
         return CheckResult("frameworks", RESULT_OK, f"{names} in this Python")
-    remedy = f"install yours where your script runs, such as: {sys.executable} -m pip install torch"
+    remedy = f"install yours where your script runs, such as: {shlex.quote(sys.executable)} -m pip install torch"
     return CheckResult("frameworks", RESULT_OK, "no training framework in this Python; the demo needs none", remedy)
 
 
@@ -238,7 +242,8 @@ def _check_gpus(facts: MachineFacts) -> CheckResult:
 def _check_engines(facts: MachineFacts) -> CheckResult:
     engines = [facts.programs[name] or name for name in ENGINES if name in facts.programs]
     if engines:
-        return CheckResult("containers", RESULT_OK, ", ".join(engines))
+        broken = f"; not usable: {facts.engine_error}; replicas run as processes" if facts.engine_error else ""
+        return CheckResult("containers", RESULT_OK, ", ".join(engines) + broken)
     return CheckResult("containers", RESULT_OK, "neither podman nor docker; replicas run as processes of this machine")
 
 
@@ -292,6 +297,12 @@ def _port_error() -> str:
             return ""
     except OSError as error:
         return error.strerror or str(error)
+
+
+def _engine_error() -> str:
+    from gangline.node.runtime.auto import find_engine
+
+    return find_engine()[1] if any(map(shutil.which, ENGINES)) else ""
 
 
 def _program_version(name: str) -> str:

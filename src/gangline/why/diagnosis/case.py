@@ -17,7 +17,9 @@ class EventFact(msgspec.Struct, frozen=True):
     reason: str
     message: str
     warning: bool = False
+    # When it was last seen, and when first.
     time: datetime | None = None
+    first_seen: datetime | None = None
     count: int = 1
     source: str = ""
 
@@ -217,6 +219,8 @@ class JobSnapshot(msgspec.Struct, frozen=True):
     replicas: tuple[ReplicaFacts, ...] = ()
     # Events about the job and about the objects between the job and its pods.
     events: tuple[EventFact, ...] = ()
+    # Events about the pod that failed first, which may be gone.
+    first_failure_events: tuple[EventFact, ...] = ()
     claims: Mapping[str, ClaimFact] = {}
     # None if not readable.
     nodes: tuple[Node, ...] | None = None

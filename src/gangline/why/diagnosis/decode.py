@@ -61,12 +61,19 @@ def job_facts(owner: WorkloadKind, body: JSON, framework: Framework[Any] | None)
         "queue": str((metadata.get("labels") or {}).get(KUEUE_QUEUE_LABEL, "")),
     }
     annotations: Mapping[str, Any] = metadata.get("annotations") or {}
-    recorded, _, stopped = str(annotations.get(RUN_ENDED_ANNOTATION, "")).partition(" ")
+    ended_at, stopped = run_end(body)
     common["run_command"] = str(annotations.get(RUN_COMMAND_ANNOTATION, ""))
     facts = (
         _training_job_fields(owner, body, framework) if owner.job_kind is not None else _foreign_job_fields(owner, body)
     )
-    return JobFacts(**common, **facts, run_ended_at=parse_time(recorded), run_end_reason=stopped)
+    return JobFacts(**common, **facts, run_ended_at=parse_time(ended_at), run_end_reason=stopped)
+
+
+def run_end(body: JSON) -> tuple[str, str]:
+    """When the run of an archived job ended and, if the job had not finished, why; empty for a job of a server."""
+    annotations = json_value(body, "metadata", "annotations") or {}
+    ended_at, _, reason = str(annotations.get(RUN_ENDED_ANNOTATION, "")).partition(" ")
+    return ended_at, reason
 
 
 def _training_job_fields(owner: WorkloadKind, body: JSON, framework: Framework[Any] | None) -> dict[str, Any]:
@@ -248,11 +255,13 @@ def event_fact(body: JSON) -> EventFact:
         or body.get("eventTime")
         or json_value(body, "metadata", "creationTimestamp")
     )
+    first = body.get("deprecatedFirstTimestamp") or body.get("eventTime") or at
     return EventFact(
         reason=body.get("reason", ""),
         message=body.get("note", ""),
         warning=body.get("type") == "Warning",
         time=parse_time(at),
+        first_seen=parse_time(first),
         count=json_value(body, "series", "count") or body.get("deprecatedCount") or 1,
         source=body.get("reportingController") or json_value(body, "deprecatedSource", "component") or "",
     )

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import msgspec
 
+from gangline.api.kubeflow.training import Failure
 from gangline.frameworks.ranks import replica_with_rank
 from gangline.jobs.plan.restarts import PEER_FAILURE_PATTERN
 from gangline.why.diagnosis.case import JobFacts, JobSnapshot
@@ -14,7 +15,14 @@ from gangline.why.diagnosis.report import Cause, Diagnosis, DiagnosisRule, RuleI
 from gangline.why.diagnosis.rules.evidence import quoted_line
 from gangline.why.diagnosis.rules.no_progress import finished_peers, silent_for, unread_usage
 from gangline.why.diagnosis.rules.table import RULES
-from gangline.why.diagnosis.wording import count_phrase, duration_phrase, name_list, time_of_day, times_phrase
+from gangline.why.diagnosis.wording import (
+    count_phrase,
+    duration_phrase,
+    name_list,
+    signal_name,
+    time_of_day,
+    times_phrase,
+)
 
 MAX_CAUSES = 5
 NOTED_SILENCE = timedelta(minutes=1)
@@ -162,6 +170,13 @@ def filled_template(template: str, values: Mapping[str, str]) -> str:
 _PLURAL_VERBS = {"was": "were", "is": "are", "has": "have", "does": "do"}
 
 
+def _failure_phrase(failure: Failure) -> str:
+    """`exit code 137 (SIGKILL)`."""
+    reason = failure.reason if failure.reason not in ("", "Error") else signal_name(failure.exit_code)
+    code = f"exit code {failure.exit_code}" if failure.exit_code is not None else ""
+    return f"{code} ({reason})" if code and reason else code or reason or "no exit code is known"
+
+
 def with_plural_verb(text: str, names: str) -> str:
     """The sentence with a plural verb if there are several names: `a and b wants` becomes `a and b want`."""
     verb = re.match(r"[a-z]+(?![\w-])", text.removeprefix(f"{names} "))
@@ -294,7 +309,7 @@ def job_notes(case: JobSnapshot) -> tuple[str, ...]:
     if job.restarts and job.state in ("Running", "Succeeded"):
         first = job.first_failure
         who = with_ranks(first.replica, job) if first else ""
-        how = f"; the last failure: {who}, {first.reason or 'exit'} {first.exit_code}" if first else ""
+        how = f"; the last failure: {who}, {_failure_phrase(first)}" if first else ""
         notes.append(
             f"it restarted {times_phrase(job.restarts)}, and goes on{how}"
             if job.state == "Running"

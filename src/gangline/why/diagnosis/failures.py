@@ -173,7 +173,7 @@ def _container_failure(
     looping: bool = False,
 ) -> ReplicaFailure:
     pod = replica.pod
-    probe = _probe_event(replica, state)
+    probe = _probe_event(replica.events, state)
     # The node's reason for the whole pod explains more than the exit code of a container.
     overruled = pod.status.phase == PodPhase.FAILED and pod.status.reason
     return ReplicaFailure(
@@ -202,11 +202,11 @@ def _error_time(replica: ReplicaFacts, container: str, state: ContainerStateTerm
     return error_at or last_line_at
 
 
-def _probe_event(replica: ReplicaFacts, state: ContainerStateTerminated) -> EventFact | None:
+def _probe_event(events: Sequence[EventFact], state: ContainerStateTerminated) -> EventFact | None:
     """The last event about a failed liveness or startup probe while the container ran, if there is one."""
     if state.reason == "OOMKilled":
         return None
-    for event in reversed(replica.events):
+    for event in reversed(events):
         is_later = event.time and state.finished_at and event.time > state.finished_at + CLOCK_TOLERANCE
         is_earlier = event.time and state.started_at and event.time < state.started_at - CLOCK_TOLERANCE
         if _PROBE_FAILED.search(event.message) and not is_later and not is_earlier and state.exit_code:
@@ -231,6 +231,7 @@ def _recorded_failure(case: JobSnapshot) -> ReplicaFailure | None:
     job, failure = case.job, case.job.first_failure
     if failure is None or not (job.state == "Failed" or _is_relevant(case, failure)):
         return None
+    probe = _recorded_probe_event(case, failure)
     return ReplicaFailure(
         replica=failure.replica,
         pod=failure.pod,
@@ -243,7 +244,22 @@ def _recorded_failure(case: JobSnapshot) -> ReplicaFailure | None:
         restarts=job.restarts,
         in_backoff=job.state != "Failed" and job.restart_streak >= RESTART_LOOP_COUNT,
         from_record=True,
+        probe_event=probe.message if probe is not None else "",
     )
+
+
+def _recorded_probe_event(case: JobSnapshot, failure: Failure) -> EventFact | None:
+    """The event about the failed liveness or startup probe by which a pod that is gone was ended, if there is one.
+
+    Its container may have been started again since, and the probe may have failed again.
+    """
+    if failure.exit_code not in (SIGTERM_EXIT_CODE, SIGKILL_EXIT_CODE) or failure.reason == "OOMKilled":
+        return None
+    for event in case.first_failure_events:
+        is_later = event.first_seen and failure.time and event.first_seen > failure.time + CLOCK_TOLERANCE
+        if _PROBE_FAILED.search(event.message) and not is_later:
+            return event
+    return None
 
 
 def _is_relevant(case: JobSnapshot, failure: Failure) -> bool:

@@ -63,6 +63,10 @@ def test_help_lists_every_command_with_a_short_help() -> None:
     assert [title for title in COMMAND_SECTIONS if f"\n{title}:\n" not in output] == []
 
 
+def test_the_help_of_a_group_cuts_no_sentence_short() -> None:
+    assert "..." not in CliRunner().invoke(cli, ["new", "--help"]).output.partition("Commands:")[2]
+
+
 def test_every_command_is_in_one_section_of_the_help() -> None:
     assert sorted(name for names in COMMAND_SECTIONS.values() for name in names) == sorted(COMMANDS)
 

@@ -83,6 +83,16 @@ def test_what_is_only_missing_is_no_problem() -> None:
     assert {result.result for result in found.values()} == {"ok"}
 
 
+def test_an_engine_that_is_installed_and_does_not_answer_is_not_usable() -> None:
+    found = results(programs={"docker": "Docker version 28"}, engine_error="docker: is the docker daemon running?")
+    assert found["containers"].found.startswith("Docker version 28; not usable: docker: is the docker daemon running?")
+
+
+def test_what_to_type_is_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.executable", "/my envs/bin/python")
+    assert "'/my envs/bin/python' -m pip install torch" in results(frameworks={})["frameworks"].remedy
+
+
 def test_a_kubeconfig_that_cannot_be_read_is_reported_by_the_server_check_alone() -> None:
     assert "clusters" not in results(contexts=None)
 

@@ -82,8 +82,10 @@ def test_a_file_that_is_nearby_needs_only_the_flag(folder: Path) -> None:
 
 def test_a_script_behind_a_launcher_is_looked_for_too(folder: Path) -> None:
     words = ("env", "-np", "2", "python", "scripts/bench.py")
-    assert f"scripts/bench.py is not in {folder}" in problem(folder, *words)
-    assert "; put scripts/bench.py there; or run" in problem(folder, *words)
+    assert "scripts/bench.py is not in the folder of the job (" in problem(folder, *words)
+    assert f"; put scripts/bench.py into {folder}, or write the folder that has it into workingDir; or run" in problem(
+        folder, *words
+    )
     assert "add --image-map /no/work=." in problem(Path("/no/work"), *words)
 
 

@@ -666,7 +666,7 @@ def queue_report(queue: str, queues: tuple[str, ...] | None, *, attempt: str = "
 def test_a_queue_that_does_not_exist_is_named_at_once_with_what_to_type() -> None:
     (cause,) = queue_report("reserch", ("production", "research")).causes
     assert cause.rule == "no-queue"
-    assert "queues that were made: production, research" in cause.evidence
+    assert "queues that exist: production, research" in cause.evidence
     move, make, field = cause.next
     assert move.endswith(
         "kubectl patch podgroups.scheduling.gangline.dev bert -n team-a"
@@ -681,7 +681,7 @@ def test_a_queue_that_does_not_exist_is_told_once_when_the_scheduler_has_said_so
     (cause,) = queue_report("q", (), attempt=said, created_at=minutes_ago(60)).causes
     assert (cause.rule, cause.evidence[1:]) == (
         "no-queue",
-        ("queues that were made: none", f"the scheduler says: {said}"),
+        ("queues that exist: none", f"the scheduler says: {said}"),
     )
 
 

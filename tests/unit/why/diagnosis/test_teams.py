@@ -141,6 +141,37 @@ def test_who_was_killed_by_its_own_liveness_probe_is_the_cause(code: int) -> Non
     assert "livenessProbe" in report.cause
 
 
+@pytest.mark.parametrize(("first_seen", "rule"), [(2.2, "probe-failed"), (1.5, "exit-code")])
+def test_a_probe_that_ended_a_pod_which_is_gone_is_the_cause(first_seen: float, rule: str) -> None:
+    """The probe goes on failing in the next round: when it failed last says nothing of the first failure."""
+    probe = EventFact(
+        "Unhealthy",
+        "Liveness probe failed: command failed",
+        warning=True,
+        time=minutes_ago(0.5),
+        first_seen=minutes_ago(first_seen),
+    )
+    failure = Failure(replica="worker-1", pod="train-worker-1", exit_code=143, reason="Error", time=minutes_ago(2))
+    job = make_job_facts("Failed", failed_condition(), first_failure=failure)
+    case = msgspec.structs.replace(make_snapshot(job), first_failure_events=(probe,))
+    assert causes(diagnose(case)) == [(rule, ("worker-1",))]
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "words"),
+    [
+        (137, "Error", "worker-1 (rank 1), exit code 137 (SIGKILL)"),
+        (137, "OOMKilled", "worker-1 (rank 1), exit code 137 (OOMKilled)"),
+        (1, "Error", "worker-1 (rank 1), exit code 1"),
+        (None, "Evicted", "worker-1 (rank 1), Evicted"),
+    ],
+)
+def test_the_note_about_a_restart_says_how_the_replica_ended(code: int | None, reason: str, words: str) -> None:
+    failure = Failure(replica="worker-1", pod="bert-worker-1", exit_code=code, reason=reason, time=minutes_ago(20))
+    report = diagnose(make_snapshot(make_job_facts("Succeeded", restarts=1, first_failure=failure)))
+    assert report.notes == (f"it restarted once on its way; the last failure: {words}",)
+
+
 def test_a_probe_event_of_an_earlier_run_is_not_why_it_ended() -> None:
     old = EventFact("Unhealthy", "Liveness probe failed: timeout", warning=True, time=minutes_ago(30))
     case = make_snapshot(

@@ -366,7 +366,7 @@ TERMINATION_RULES = (
         "probe-failed",
         "the node ended the container because a probe failed",
         probe_failed,
-        "{who} was ended because its {probe} failed{often}.",
+        "{who} was ended because the {probe} failed{often}.",
         ("give {path}.{probe} more time (timeoutSeconds, failureThreshold), or remove it", "{again}"),
     ),
 )

@@ -1,8 +1,13 @@
 """What several rules share: evidence of a container's end, and the command to type after a change."""
 
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
+import msgspec
+
+from gangline.api.meta import Key
 from gangline.node.settings import LOCAL_IMAGE
 from gangline.why.diagnosis.case import JobFacts, JobSnapshot, ReplicaFacts
 from gangline.why.diagnosis.failures import ReplicaFailure
@@ -106,6 +111,13 @@ def retry_hint(job: JobFacts, replica: str = "") -> str:
         return f"after the change: gangline restart {job.name} --replica {kind}/{index}{where}"
     command = "gangline" if job.is_training_job else "kubectl"
     return f"after the change in its file, delete it and submit it again: {command} delete {resource}{where}"
+
+
+def create_command(api_version: str, kind: str, key: Key, content: Mapping[str, Any]) -> str:
+    """The command that creates a small object, without any file and without kubectl."""
+    body = {"apiVersion": api_version, "kind": kind, "metadata": {"name": key.name}, **content}
+    where = f" -n {key.namespace}" if key.namespace not in ("", "default") else ""
+    return f"echo {shlex.quote(msgspec.json.encode(body).decode())} | gangline apply{where} -f -"
 
 
 def run_command_with(job: JobFacts, flag: str) -> str:

@@ -202,7 +202,7 @@ JOB_RULES = (
         "deadline",
         "Failed, and the message speaks of the deadline",
         deadline_exceeded,
-        "it took longer than it may: {field} is {limit}.",
+        "it ran longer than {field} allows ({limit}).",
         ("raise or remove {field}, or make the job shorter", "{again}"),
     ),
 )

@@ -212,7 +212,7 @@ RUNNING_RULES = (
         "not-ready",
         "a container runs, and its readiness probe fails",
         not_ready,
-        "{who} is not ready: its readinessProbe fails.",
+        "{who} is not ready: the readinessProbe fails.",
         (
             "correct {path}.readinessProbe, or remove it: training needs none",
             "look at all that it said: {logs}",

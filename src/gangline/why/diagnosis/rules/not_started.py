@@ -5,9 +5,16 @@ import shlex
 from collections.abc import Callable, Iterator
 
 from gangline.api.core import PodPhase
+from gangline.api.meta import Key
 from gangline.why.diagnosis.case import ClaimFact, JobFacts, JobSnapshot, ReplicaFacts
 from gangline.why.diagnosis.report import DiagnosisRule, RuleInput, RuleMatch
-from gangline.why.diagnosis.rules.evidence import failure_match, is_script, primary_failures, run_command_with
+from gangline.why.diagnosis.rules.evidence import (
+    create_command,
+    failure_match,
+    is_script,
+    primary_failures,
+    run_command_with,
+)
 from gangline.why.diagnosis.wording import duration_phrase
 
 IMAGE_PULL_REASONS = (
@@ -99,6 +106,8 @@ def missing_claim(scene: RuleInput) -> Iterator[RuleMatch]:
 
 def _missing_claim_match(case: JobSnapshot, replica: ReplicaFacts, claim: str, message: str) -> RuleMatch:
     values = {"claim": claim, "namespace": case.job.namespace, "template": replica.template_path}
+    spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
+    values["create"] = create_command("v1", "PersistentVolumeClaim", Key(case.job.namespace, claim), {"spec": spec})
     return RuleMatch((replica.name,), values, (f"PersistentVolumeClaim {case.job.namespace}/{claim}: {message}",))
 
 
@@ -187,11 +196,12 @@ def _is_network_error(message: str) -> bool:
 def missing_config(scene: RuleInput) -> Iterator[RuleMatch]:
     for replica, path, match in _config_errors(scene, _MISSING_CONFIG):
         what = match["what"].lower()
+        kind, field = ("ConfigMap", "data") if what == "configmap" else ("Secret", "stringData")
+        name, namespace = match["name"].rpartition("/")[2], scene.snapshot.job.namespace
         values = {
-            "what": "ConfigMap" if what == "configmap" else "Secret",
-            "create": "configmap" if what == "configmap" else "secret generic",
-            "name": match["name"].rpartition("/")[2],
-            "namespace": scene.snapshot.job.namespace,
+            "what": kind,
+            "name": name,
+            "create": create_command("v1", kind, Key(namespace, name), {field: {"KEY": "VALUE"}}),
             "path": path,
         }
         yield RuleMatch((replica,), values, (match.string,))
@@ -335,7 +345,10 @@ STARTUP_RULES = (
         "a pod names a PersistentVolumeClaim that does not exist",
         missing_claim,
         "{who} waits for PersistentVolumeClaim {claim}, which does not exist.",
-        ("create claim {claim} in namespace {namespace}, or correct claimName in {template}.volumes",),
+        (
+            "create it, with the size and access mode that you need: {create}",
+            "or correct claimName in {template}.volumes",
+        ),
     ),
     DiagnosisRule(
         "claim-unbound",
@@ -388,7 +401,7 @@ STARTUP_RULES = (
         missing_config,
         "{who} needs {what} {name}, which does not exist.",
         (
-            "create it with its values: kubectl create {create} {name} -n {namespace} --from-literal=KEY=VALUE",
+            "create it with its values: {create}",
             "or correct the name in {path}",
         ),
     ),

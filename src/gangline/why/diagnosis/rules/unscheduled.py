@@ -5,11 +5,12 @@ import re
 from collections.abc import Iterator, Mapping
 
 from gangline.api.core import PodPhase
+from gangline.api.meta import Key
 from gangline.api.quantity import ZERO, Quantity, add_resources, parse_resources
 from gangline.api.scheduling import DEFAULT_QUEUE, GROUP, VERSION, PodGroupPhase, PodGroupReason
 from gangline.why.diagnosis.case import JobSnapshot, ReplicaFacts
 from gangline.why.diagnosis.report import DiagnosisRule, RuleInput, RuleMatch
-from gangline.why.diagnosis.rules.evidence import retry_hint
+from gangline.why.diagnosis.rules.evidence import create_command, retry_hint
 from gangline.why.diagnosis.wording import count_phrase, duration_phrase, quantity_text
 
 _NODE_COUNT_REASON = re.compile(r"(\d+) (?:node\(s\) )?([^,.]+(?:\{[^}]*\})?)")
@@ -18,7 +19,7 @@ _UNTOLERATED_TAINT = re.compile(r"untolerated taint(?:\(s\))? ?\{(?P<taint>[^}]*
 _CLAIM_PROBLEM = re.compile(r'persistentvolumeclaim "(?P<claim>[^"]+)" (?P<what>not found|is being deleted)')
 
 _NEVER_FITS_REMEDY = (
-    "ask for fewer replicas or less per replica, or add nodes: it is more than there is, were all others gone"
+    "ask for fewer replicas or less per replica, or add nodes: all nodes together, even empty, have less than it needs"
 )
 _CROWDED_REMEDY = "wait for others to end, ask for fewer replicas or less per replica, or add nodes"
 # Our scheduler's reasons against nodes that have capacity, and the remedy for each.
@@ -76,7 +77,7 @@ def insufficient_resources(scene: RuleInput) -> Iterator[RuleMatch]:
         requested = replica_requests(replica).get(resource, ZERO)
         values = {
             "resource": resource,
-            "wanted": quantity_text(requested) if requested else "room",
+            "wanted": quantity_text(requested) if requested else "some",
             "field": f"{replica.template_path}.containers[0].resources.{_requests_or_limits(replica, resource)}{field_suffix(resource)}",
         }
         values.update(_shortfall(case, resource, requested))
@@ -251,14 +252,13 @@ def missing_queue(scene: RuleInput) -> Iterator[RuleMatch]:
         "there": ", ".join(queues),
         "move": f"kubectl patch {group.resource} {group.name} -n {case.job.namespace} --type merge"
         f' -p \'{{"spec":{{"queue":"{close[0]}"}}}}\'',
-        "make": f'echo \'{{"apiVersion":"{GROUP}/{VERSION}","kind":"Queue","metadata":{{"name":"{group.queue}"}}}}\''
-        " | gangline apply -f -",
+        "make": create_command(f"{GROUP}/{VERSION}", "Queue", Key("", group.queue), {}),
     }
     if case.job.is_training_job and group.name == case.job.name:
         values["field"] = "spec.runPolicy.schedulingPolicy.queue"
     waiting = tuple(one.name for one in case.replicas if not one.pod.spec.node_name)
     queue_names = ", ".join(case.queues or ()) or "none"
-    evidence = (f"PodGroup {group.name} is in queue {group.queue}", f"queues that were made: {queue_names}")
+    evidence = (f"PodGroup {group.name} is in queue {group.queue}", f"queues that exist: {queue_names}")
     scheduler_message = (
         (f"the scheduler says: {group.attempt_message}",) if group.queue in group.attempt_message else ()
     )
@@ -377,7 +377,7 @@ SCHEDULING_RULES = (
         "no-queue",
         "the PodGroup names a queue of our scheduler that does not exist",
         missing_queue,
-        "there is no queue {queue}, and nobody is placed before there is one. Queues that can be used: {there}.",
+        "there is no queue {queue}, and no pod is placed until there is one. Queues that can be used: {there}.",
         (
             "move it to one that exists: {move}",
             "or make that queue: {make}",
@@ -418,7 +418,7 @@ SCHEDULING_RULES = (
         "unschedulable-resources",
         "no node has enough of a resource",
         insufficient_resources,
-        "no node has room for {who}: it asks for {wanted} {resource}{how_far}.",
+        "no node has room for {who} ({wanted} {resource}){how_far}.",
         (
             "write at most {at_most} into {field}, or add a larger node",
             "wait until {wait} is free, write less into {field}, or add a node",

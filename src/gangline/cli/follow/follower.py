@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from gangline.api.core import Event, Pod, PodPhase
+from gangline.api.core import Event, Pod
 from gangline.api.kubeflow.training import JOB_NAME, ConditionType, JobKind, TrainingJob
 from gangline.api.meta import Key, Selector
 from gangline.base.clock import Clock
@@ -29,7 +29,6 @@ from gangline.cli.resources.process_usage import ResourceUsage
 from gangline.jobs.plan.conditions import current_condition
 from gangline.kube.client import Client
 from gangline.kube.errors import KubeError
-from gangline.node.settings import LOCAL_IMAGE
 from gangline.progress.line import Progress, parse_progress
 from gangline.runtime.informer import Delta, Informer
 
@@ -37,8 +36,6 @@ POLL_INTERVAL = timedelta(milliseconds=100)
 BAR_INTERVAL = timedelta(milliseconds=500)
 USAGE_INTERVAL = timedelta(seconds=1)
 WATCH_CHECK_INTERVAL = timedelta(seconds=2)
-PEER_NOTE_AFTER = timedelta(seconds=5)
-"""When a job has succeeded for so long, a note names its processes that still run."""
 
 ProgressHook = Callable[[str, Progress], str | None]
 """Called with every progress report of a replica. A text that it returns is shown on the screen."""
@@ -158,10 +155,8 @@ class Follower:
             with pods.subscribe(self._on_pod):
                 with jobs.subscribe(on_job), events.subscribe(self._on_event):
                     job = await finished
-                await self._list_remaining_pods(pods, pod_selector)
-                tasks.append(group.create_task(self._name_running_peers()))
-                await self._wait_for_peers(job, pods)
                 self._job_seconds = self._elapsed_seconds()
+                await self._list_remaining_pods(pods, pod_selector)
                 await self._logs.drain()
             for task in tasks:
                 task.cancel()
@@ -172,26 +167,6 @@ class Follower:
         with suppress(KubeError):
             for pod in (await self._client.list(Pod, selector)).items:
                 self._on_pod(Delta(pods.cache.get(pod.metadata.key), pod))
-
-    async def _wait_for_peers(self, job: TrainingJob, pods: Informer[Pod]) -> None:
-        """Wait for all processes of a command whose job has succeeded, as torchrun does.
-
-        A master that succeeded decides about the job, but its peers may still write their results. A process that has
-        not found room by then is not waited for.
-        """
-        if not job.status.holds(ConditionType.SUCCEEDED):
-            return
-        peers = {pod.metadata.uid for pod in pods.cache if _is_running_command(pod)}
-        await pods.wait_until(
-            lambda cache: not any(pod.metadata.uid in peers and _is_running_command(pod) for pod in cache)
-        )
-
-    async def _name_running_peers(self) -> None:
-        await self._clock.sleep(PEER_NOTE_AFTER)
-        running = [replica for replica, pod in self.view.pods.items() if _is_running_command(pod)]
-        names = ", ".join(self.view.ranked_name(self._kind, replica) for replica in sorted(running))
-        note = f"the job has succeeded, and these still run: {names}; Ctrl-C stops them"
-        self._screen.say((Span("note: ", "yellow"), Span(note)))
 
     async def _refresh(self) -> None:
         self._read_logs()
@@ -318,9 +293,3 @@ class Follower:
 
     def _replica_name(self, pod: str) -> str:
         return pod.removeprefix(f"{self._key.name}-")
-
-
-def _is_running_command(pod: Pod) -> bool:
-    """Whether the pod is a process of `run -- COMMAND` on this machine, has its place and has not ended."""
-    is_command = any(container.image == LOCAL_IMAGE for container in pod.spec.containers)
-    return is_command and bool(pod.spec.node_name) and pod.status.phase not in (PodPhase.SUCCEEDED, PodPhase.FAILED)

@@ -187,6 +187,13 @@ def test_a_script_that_calls_python_gets_the_one_of_the_shell(tmp_path: Path) ->
     assert "worker-0| the python of the shell, train.py --rank 1" in result.stdout
 
 
+def test_a_last_line_without_an_end_is_shown(tmp_path: Path) -> None:
+    result = gangline("run", "--nproc", "2", "--", "sh", "-c", "printf 'the last words'; exit 3", cwd=tmp_path)
+    assert result.returncode == 100
+    assert {"master-0| the last words", "worker-0| the last words"} & set(result.stdout.splitlines())
+    assert re.search(r"^first to fail: .*\n  (master|worker)-0\| the last words$", result.stdout, re.MULTILINE)
+
+
 def test_a_command_without_a_number_of_processes_is_one_process() -> None:
     done = gangline("run", "--", "python", "-c", "import os; print('size', os.environ.get('WORLD_SIZE'))")
     assert done.returncode == 0, done.stderr

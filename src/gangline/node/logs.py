@@ -217,7 +217,7 @@ class NamespaceLogTail:
         self._partial: dict[Path, bytes] = {}
 
     def lines(self, namespace: str) -> Iterator[PodLogLine]:
-        """The new complete lines, pods in the order of their names."""
+        """The new complete lines, pods in the order of their names. A process that has ended completes its last line."""
         for folder in self._state.pods():
             if folder.key.namespace == namespace:
                 for container in folder.containers():
@@ -225,13 +225,23 @@ class NamespaceLogTail:
 
     def _container_lines(self, folder: PodFolder, container: str) -> Iterator[PodLogLine]:
         for files in folder.runs(container):
-            follower = self._followers.setdefault(files.log_file, LogFollower(files.log_file))
-            for line in follower.read():
-                text = self._partial.pop(files.log_file, b"") + line.text
-                if line.complete:
-                    yield PodLogLine(folder.key.name, container, text.decode(errors="replace"))
-                else:
-                    self._partial[files.log_file] = text
+            texts = self._complete_lines(files.log_file)
+            if files.log_file in self._partial and files.exit_file.exists():
+                # The log is complete before the exit is recorded: the program did not end its last line.
+                texts += self._complete_lines(files.log_file)
+                texts += [self._partial.pop(files.log_file)] if files.log_file in self._partial else []
+            for text in texts:
+                yield PodLogLine(folder.key.name, container, text.decode(errors="replace"))
+
+    def _complete_lines(self, log: Path) -> list[bytes]:
+        texts = []
+        for line in self._followers.setdefault(log, LogFollower(log)).read():
+            text = self._partial.pop(log, b"") + line.text
+            if line.complete:
+                texts.append(text)
+            else:
+                self._partial[log] = text
+        return texts
 
     def bars(self, namespace: str) -> dict[str, str]:
         """The progress bars that programs draw now in a line that they overwrite, by pod."""

@@ -200,6 +200,19 @@ def test_a_command_without_a_number_of_processes_is_one_process() -> None:
     assert re.search(r"^master-0\| size (1|None)$", done.stdout, re.MULTILINE), done.stdout
 
 
+def test_the_path_of_a_program_is_a_command_and_not_a_file(tmp_path: Path) -> None:
+    script = tmp_path / "launch.sh"
+    script.write_text("#!/bin/sh\necho launched\n")
+    script.chmod(0o755)
+    for program in ("./launch.sh", str(script)):
+        done = gangline("run", "--", program, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert "master-0| launched" in done.stdout
+    # On some file systems every file is executable.
+    job(tmp_path).chmod(0o755)
+    assert gangline("run", "./job.yaml", cwd=tmp_path).returncode == 0
+
+
 def test_a_command_that_does_not_exist_is_an_error_before_the_job_starts(tmp_path: Path) -> None:
     done = gangline("run", job(tmp_path, "no-such-program"))
     assert done.returncode == 1, done.stderr

@@ -2,11 +2,13 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 from support.terminal import PtyTerminal
+from support.waiting import wait_until_blocking
 
 ROOT = Path(__file__).parents[2]
 GANGLINE = [sys.executable, "-m", "gangline"]
@@ -172,6 +174,19 @@ def test_a_program_has_time_to_save_after_ctrl_c(tmp_path: Path) -> None:
         assert terminal.wait_for_exit() == 130, terminal.screen.text
     for replica in ("master-0", "worker-0"):
         assert f"{replica}│ saved" in terminal.screen.text
+
+
+def test_ctrl_c_stops_a_run_whose_reader_it_ended_too(tmp_path: Path) -> None:
+    saves = SAVES.replace('print("saved", flush=True)', 'open("saved", "w").close()')
+    (tmp_path / "program.py").write_text(saves)
+    run = shlex.join([*GANGLINE, "run", "--", sys.executable, "program.py"])
+    with PtyTerminal(["bash", "-c", f"{run} | tee log; echo ${{PIPESTATUS[0]}} > code"], cwd=tmp_path) as terminal:
+        terminal.wait_for(lambda seen: "| ready" in seen)
+        terminal.press_keys("\x03")
+        wait_until_blocking(lambda: (tmp_path / "code").exists() and (tmp_path / "code").read_text(), seconds=60)
+    assert (tmp_path / "saved").exists()
+    assert (tmp_path / "code").read_text() == "130\n"
+    assert "Traceback" not in terminal.screen.text
 
 
 def test_the_peers_of_a_failed_process_have_time_to_save(tmp_path: Path) -> None:

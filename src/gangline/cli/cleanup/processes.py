@@ -86,8 +86,10 @@ def cancel_on_interrupt(first: Callable[[], object], repeated: Callable[[], obje
         nonlocal interrupts
         interrupts += 1
         if interrupts == 1:
-            first()
             task.cancel()
+            # In `gangline run ... | tee log` the same Ctrl-C ends tee: there may be nobody left to read the message.
+            with suppress(OSError):
+                first()
         else:
             on_repeat()
 

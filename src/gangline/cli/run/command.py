@@ -1,5 +1,6 @@
 """`gangline run`: runs jobs from files or a command, here or in a cluster; the exit code is their verdict."""
 
+import os
 import shutil
 from collections.abc import Sequence
 from datetime import timedelta
@@ -159,8 +160,10 @@ def _job_source(words: Sequence[str], files: Sequence[str], nproc: str | None, s
 
 
 def _is_program(words: Sequence[str]) -> bool:
-    """Whether the words are a command rather than files: the first is a program, and no file of this folder."""
-    return bool(words) and not Path(words[0]).exists() and shutil.which(words[0]) is not None
+    """Whether the words are a command rather than files: the first is a program on PATH, or the path of one."""
+    if not words or words[0].endswith((".yaml", ".yml", ".json")) or shutil.which(words[0]) is None:
+        return False
+    return os.sep in words[0] or not Path(words[0]).exists()
 
 
 def check_command(words: Sequence[str], files: Sequence[str]) -> None:

@@ -23,7 +23,7 @@ from gangline.base.tasks import unwrap_exception_group
 from gangline.cli.cleanup.processes import cancel_on_interrupt, kill_all, running_containers, with_watchdog
 from gangline.cli.connect.live_runs import publish_kubeconfig
 from gangline.cli.connect.server import archive_flags
-from gangline.cli.errors import single_error
+from gangline.cli.errors import discard_stdout, single_error
 from gangline.cli.exit_codes import CANCELLED, FAILED, UNFINISHED
 from gangline.cli.follow.follower import Follower, JobDeleted, ProgressHook
 from gangline.cli.follow.life_signs import HangWatch
@@ -98,7 +98,10 @@ def run_local(request: RunRequest, jobs: Sequence[RunJob]) -> int:
         screen.say(*stop_lines([job.key() for job in jobs], folders))
         return UNFINISHED
     except asyncio.CancelledError:
-        screen.say((Span("stopped; no process is left"),), *stop_lines([job.key() for job in jobs], folders))
+        try:
+            screen.say((Span("stopped; no process is left"),), *stop_lines([job.key() for job in jobs], folders))
+        except BrokenPipeError:
+            discard_stdout()
         raise KeyboardInterrupt from None
     except ApiError as error:
         raise explained_error([job.document for job in jobs if job.document is not None], error) from None
@@ -198,7 +201,9 @@ def show_stopped(followers: Sequence[Follower]) -> Iterator[None]:
     except BaseException as error:
         if interruption_reason(error) != ABORTED:
             for follower in followers:
-                follower.show_stopped()
+                # Ctrl-C may have ended the reader of a pipe, too.
+                with suppress(BrokenPipeError):
+                    follower.show_stopped()
         raise
 
 

@@ -201,8 +201,8 @@ def show_stopped(followers: Sequence[Follower]) -> Iterator[None]:
     except BaseException as error:
         if interruption_reason(error) != ABORTED:
             for follower in followers:
-                # Ctrl-C may have ended the reader of a pipe, too.
-                with suppress(BrokenPipeError):
+                # Ctrl-C may have ended the reader of a pipe, too; a terminal that was closed takes no more lines.
+                with suppress(OSError):
                     follower.show_stopped()
         raise
 

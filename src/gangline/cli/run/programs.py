@@ -29,7 +29,9 @@ NOTEBOOK_SUFFIX = ".ipynb"
 
 
 def check_command_files(command: Sequence[str]) -> None:
-    """Raise `InputError` if the program or its Python script cannot start: every process would fail with that."""
+    """Raise `InputError` if the program or its script cannot start: every process would fail with that."""
+    from gangline.node.runtime.images import command_scripts
+
     if not command:
         return
     program = command[0]
@@ -40,6 +42,9 @@ def check_command_files(command: Sequence[str]) -> None:
         raise InputError(_missing_program(command))
     if is_python(program):
         _check_python(command)
+    for script in command_scripts(command):
+        if not Path(script).exists():
+            raise InputError(f"{script}: no such file; processes start in {Path.cwd()}{_similar_script(script)}")
 
 
 def _check_program_file(program: str) -> None:

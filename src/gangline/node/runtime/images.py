@@ -274,7 +274,7 @@ def _program_step(program: str) -> str:
 
 
 def _script_needs(command: LocalCommand) -> tuple[ImageNeed, ...]:
-    scripts = [script for script in _scripts(command.words) if not (command.folder / script).exists()]
+    scripts = [script for script in command_scripts(command.words) if not (command.folder / script).exists()]
     return tuple(_file_need(script, command) for script in scripts[:1])
 
 
@@ -293,7 +293,7 @@ def _module_need(command: LocalCommand) -> ImageNeed | None:
     return ImageNeed(image.name, f"module {module} is not installed in {sys.prefix}", (step,))
 
 
-def _scripts(command: Sequence[str]) -> Iterator[str]:
+def command_scripts(command: Sequence[str]) -> Iterator[str]:
     """The script after each interpreter of a command line, also behind a launcher such as mpirun."""
     for position, word in enumerate(command):
         if Path(word).name.rstrip("0123456789.") in _INTERPRETERS:
@@ -305,7 +305,7 @@ def _script_of(arguments: Sequence[str]) -> Iterator[str]:
     for position, word in enumerate(arguments):
         if _CODE_OPTION.fullmatch(word):
             text = "".join(arguments[position + 1 : position + 2])
-            yield from _scripts(shlex.split(text)) if _PLAIN_COMMAND.fullmatch(text) else ()
+            yield from command_scripts(shlex.split(text)) if _PLAIN_COMMAND.fullmatch(text) else ()
             return
         if not word.startswith("-"):
             yield from (word,) if word.lower().endswith(SCRIPT_SUFFIXES) else ()

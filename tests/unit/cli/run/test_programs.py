@@ -15,6 +15,8 @@ from gangline.cli.run.programs import check_command_files, hidden_modules
     [
         (["python", "missing.py"], "missing.py: no such file; processes start in "),
         (["python", "tran.py"], "tran.py: no such file; processes start in .*; did you mean train.py?"),
+        (["python", "-u", "tran.py"], "tran.py: no such file; processes start in .*; did you mean train.py?"),
+        (["bash", "missing.sh"], "missing.sh: no such file; processes start in "),
         (["no-such-program"], "no-such-program: no such program on PATH"),
         (["train.py"], "train.py: no such program on PATH; write: -- python train.py"),
         (["run.sh"], "run.sh: no such program on PATH; write: -- bash run.sh"),

@@ -258,5 +258,7 @@ def test_an_engine_that_does_not_answer_is_one_line(monkeypatch: pytest.MonkeyPa
     program.write_text("#!/bin/sh\necho Client: 28\necho Cannot connect to the daemon >&2\nexit 1\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
-    with pytest.raises(InputError, match="--runtime docker: Cannot connect to the daemon; start it, or leave the"):
+    with pytest.raises(
+        InputError, match="--runtime docker: start it, or leave the option out; it does not answer: Cannot"
+    ):
         node_settings(runtime="docker")

@@ -143,12 +143,12 @@ ROWS = (
         "deletes all other pods, makes all pods when they are gone", TOGETHER, "OnFailure", RUNNING,
         Both((Users("delete pod", LAST), Gone()))),
     Row("Running", "a replica ends with 1 to 127, scope `Job`, `ExitCode`", "Running", "Running", "<K>Running",
-        "waits 3 s for an earlier failure to be told", TOGETHER, "ExitCode", RUNNING, fails(1)),
-    Row("Running", "nothing earlier was told in that time", "Failed", "Failed", "<K>Failed", "nothing", TOGETHER,
+        "waits 3 s for the report of an earlier failure", TOGETHER, "ExitCode", RUNNING, fails(1)),
+    Row("Running", "nothing earlier was reported in that time", "Failed", "Failed", "<K>Failed", "nothing", TOGETHER,
         "ExitCode", (*RUNNING, fails(1)), After(4)),
     Row("Running", "the log of that replica blames a peer", "Running", "Running", "<K>Running",
-        "waits 60 s for an earlier failure to be told", TOGETHER, "ExitCode", RUNNING, Kubelets("echo", LAST)),
-    Row("Running", "nothing earlier was told in that time either", "Creating", "Restarting", "<K>Restarting",
+        "waits 60 s for the report of an earlier failure", TOGETHER, "ExitCode", RUNNING, Kubelets("echo", LAST)),
+    Row("Running", "nothing earlier was reported in that time either", "Creating", "Restarting", "<K>Restarting",
         "deletes all pods, makes all pods when they are gone", TOGETHER, "ExitCode",
         (*RUNNING, Kubelets("echo", LAST)), After(61)),
     Row("Creating", "a pod of the last round exists 30 s after its grace period", "Creating", "Blocked",
@@ -286,8 +286,8 @@ DEEDS: dict[str, tuple[tuple[str, str, int], ...]] = {
     "makes all pods": (("create", "pods", 2),),
     "makes all services, and all pods when they are gone": MADE,
     "waits until it is gone": (),
-    "waits 3 s for an earlier failure to be told": (),
-    "waits 60 s for an earlier failure to be told": (),
+    "waits 3 s for the report of an earlier failure": (),
+    "waits 60 s for the report of an earlier failure": (),
 }
 CASES = [pytest.param(row, kind, id=f"{row.state or 'new'}-{row.event}-{kind}") for row in ROWS for kind in row.kinds]
 

@@ -319,7 +319,7 @@ def _file_need(file: str, command: LocalCommand) -> ImageNeed:
         place = path.parent if path.is_absolute() else folder
         return ImageNeed(image, f"{path.name} is not in {place}", ("correct the command, or put it there",))
     if not path.is_absolute() and folder.is_dir():
-        return ImageNeed(image, f"{file} is not in {folder}", (_script_step(file, folder),))
+        return ImageNeed(image, f"{file} is not in the folder of the job", (_script_step(file, folder),))
     # A relative script of an image is in the working directory, which is then in the image too.
     source = path.parent if path.is_absolute() else PurePosixPath(folder)
     here = Path.cwd()
@@ -335,7 +335,9 @@ def _script_step(file: str, folder: Path) -> str:
     place = folder / PurePosixPath(file).parent
     names = [path.name for path in place.glob(f"*{PurePosixPath(file).suffix}")]
     similar = get_close_matches(PurePosixPath(file).name, names, 1, 0.7)
-    return f"write {PurePosixPath(file).parent / similar[0]}, which is there" if similar else f"put {file} there"
+    if similar:
+        return f"write {PurePosixPath(file).parent / similar[0]}, which is there"
+    return f"put {file} into {folder}, or write the folder that has it into workingDir"
 
 
 def _nearest(folder: Path, name: str) -> Path | None:

@@ -120,6 +120,16 @@ def create_command(api_version: str, kind: str, key: Key, content: Mapping[str, 
     return f"echo {shlex.quote(msgspec.json.encode(body).decode())} | gangline apply{where} -f -"
 
 
+def creation_step(job: JobFacts, kind: str, name: str, content: Mapping[str, Any]) -> str:
+    """How to create a small object that a job misses: by a command, or for a `gangline run` in the job's file."""
+    if job.run_command:
+        body = {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, **content}
+        text = msgspec.json.encode(body).decode()
+        return f"to the end of the job's file, after a line with three dashes (---): {text}"
+    plane = "gangline up --detach && " if job.run_ended_at is not None else ""
+    return plane + create_command("v1", kind, Key(job.namespace, name), content)
+
+
 def run_command_with(job: JobFacts, flag: str) -> str:
     """The command that runs the job on this machine with another flag: its own one, else a plane for it."""
     if not job.run_command:

@@ -5,11 +5,10 @@ import shlex
 from collections.abc import Callable, Iterator
 
 from gangline.api.core import PodPhase
-from gangline.api.meta import Key
 from gangline.why.diagnosis.case import ClaimFact, JobFacts, JobSnapshot, ReplicaFacts
 from gangline.why.diagnosis.report import DiagnosisRule, RuleInput, RuleMatch
 from gangline.why.diagnosis.rules.evidence import (
-    create_command,
+    creation_step,
     failure_match,
     is_script,
     primary_failures,
@@ -107,7 +106,7 @@ def missing_claim(scene: RuleInput) -> Iterator[RuleMatch]:
 def _missing_claim_match(case: JobSnapshot, replica: ReplicaFacts, claim: str, message: str) -> RuleMatch:
     values = {"claim": claim, "namespace": case.job.namespace, "template": replica.template_path}
     spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
-    values["create"] = create_command("v1", "PersistentVolumeClaim", Key(case.job.namespace, claim), {"spec": spec})
+    values["create"] = creation_step(case.job, "PersistentVolumeClaim", claim, {"spec": spec})
     return RuleMatch((replica.name,), values, (f"PersistentVolumeClaim {case.job.namespace}/{claim}: {message}",))
 
 
@@ -197,11 +196,11 @@ def missing_config(scene: RuleInput) -> Iterator[RuleMatch]:
     for replica, path, match in _config_errors(scene, _MISSING_CONFIG):
         what = match["what"].lower()
         kind, field = ("ConfigMap", "data") if what == "configmap" else ("Secret", "stringData")
-        name, namespace = match["name"].rpartition("/")[2], scene.snapshot.job.namespace
+        name = match["name"].rpartition("/")[2]
         values = {
             "what": kind,
             "name": name,
-            "create": create_command("v1", kind, Key(namespace, name), {field: {"KEY": "VALUE"}}),
+            "create": creation_step(scene.snapshot.job, kind, name, {field: {"KEY": "VALUE"}}),
             "path": path,
         }
         yield RuleMatch((replica,), values, (match.string,))
@@ -346,7 +345,7 @@ STARTUP_RULES = (
         missing_claim,
         "{who} waits for PersistentVolumeClaim {claim}, which does not exist.",
         (
-            "create it, with the size and access mode that you need: {create}",
+            "add it, with the size and access mode that you need: {create}",
             "or correct claimName in {template}.volumes",
         ),
     ),
@@ -401,7 +400,7 @@ STARTUP_RULES = (
         missing_config,
         "{who} needs {what} {name}, which does not exist.",
         (
-            "create it with its values: {create}",
+            "add it with its values: {create}",
             "or correct the name in {path}",
         ),
     ),

@@ -118,9 +118,10 @@ def test_every_tag_of_a_block_says_where_it_is_played() -> None:
     assert {block.tag for block in BLOCKS} == set(TAGS)
 
 
-def test_the_second_block_is_how_to_get_the_command() -> None:
+def test_two_commands_come_first_and_then_how_to_get_the_command() -> None:
     assert BLOCKS[0] == ConsoleBlock("", ("make demo",))
-    assert BLOCKS[1] == ConsoleBlock("", (". .venv/bin/activate", "gangline --version"))
+    assert BLOCKS[1] == ConsoleBlock("tests", ("make test",))
+    assert BLOCKS[2] == ConsoleBlock("", (". .venv/bin/activate", "gangline doctor"))
 
 
 @pytest.fixture

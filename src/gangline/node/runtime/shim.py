@@ -115,25 +115,14 @@ class CriLogFile:
         self.open()
 
 
-class ProgressFile:
-    """The file of the newest line that looks like a progress report; written at a limited rate, and at the end."""
+class LatestFile:
+    """A file of the newest of many lines; written at a limited rate."""
 
     def __init__(self, path: str) -> None:
         self.path, self.latest, self.write_at = path, b"", 0.0
 
-    def scan(self, lines: list[bytes]) -> None:
-        """Take the last line that looks like a report. The reader of the file parses it."""
-        for line in reversed(lines):
-            if (
-                PROGRESS_MARK in line
-                and len(line) <= MAX_LINE_BYTES
-                and b"".join(line.split())[:13] == b"{%b:{" % PROGRESS_MARK
-            ):
-                self.latest = line
-                return
-
     def write_delay(self) -> "float | None":
-        """Seconds until the newest report may be written; None if there is none."""
+        """Seconds until the newest line may be written; None if there is none."""
         return max(0.0, self.write_at - time.monotonic()) if self.latest else None
 
     def write(self, *, final: bool = False) -> None:
@@ -148,25 +137,30 @@ class ProgressFile:
         self.latest, self.write_at = b"", time.monotonic() + PROGRESS_WRITE_SECONDS
 
 
-class BarFile:
-    """The file of an unfinished line that the program overwrites, as progress bars do; written at a limited rate."""
+class ProgressFile(LatestFile):
+    """The file of the newest line that looks like a progress report."""
 
-    def __init__(self, path: str) -> None:
-        self.path, self.write_at = path, 0.0
+    def scan(self, lines: list[bytes]) -> None:
+        """Take the last line that looks like a report. The reader of the file parses it."""
+        for line in reversed(lines):
+            if (
+                PROGRESS_MARK in line
+                and len(line) <= MAX_LINE_BYTES
+                and b"".join(line.split())[:13] == b"{%b:{" % PROGRESS_MARK
+            ):
+                self.latest = line
+                return
 
-    def write(self, line: bytes) -> None:
-        """Write the last state of the line, from its last carriage return on."""
-        if not self.path or time.monotonic() < self.write_at:
-            return
-        try:
-            with open(self.path + ".new", "wb") as file:
-                file.write(line.rstrip(b"\r").rpartition(b"\r")[2][:MAX_BAR_BYTES])
-            os.replace(self.path + ".new", self.path)
-        except OSError:
-            pass  # as with the progress
-        self.write_at = time.monotonic() + PROGRESS_WRITE_SECONDS
+
+class BarFile(LatestFile):
+    """The file of an unfinished line that the program overwrites, as progress bars do."""
+
+    def show(self, line: bytes) -> None:
+        """Take the last state of the line, from its last carriage return on."""
+        self.latest = line.rstrip(b"\r").rpartition(b"\r")[2][:MAX_BAR_BYTES] if self.path else b""
 
     def remove(self) -> None:
+        self.latest = b""
         try:
             os.unlink(self.path)
         except OSError:
@@ -207,7 +201,7 @@ class OutputPipe:
     def show_bar(self, *, completed: bool) -> None:
         """Write the unfinished line to a file of its own if the program overwrites it, until it is complete."""
         if b"\r" in self.partial:
-            self.bar.write(self.partial)
+            self.bar.show(self.partial)
             self.shows_bar = True
         elif completed and self.shows_bar:
             self.bar.remove()
@@ -437,14 +431,16 @@ def kill_strays(mark: str, processes: "ProcFolder | PsutilProcesses") -> None:
         time.sleep(POLL_SECONDS)
 
 
-def supervise(spec: ShimSpec, pid: int, pipes: list[OutputPipe], signals: int, progress: ProgressFile) -> int:
+def supervise(spec: ShimSpec, pid: int, pipes: list[OutputPipe], signals: int, files: list[LatestFile]) -> int:
     """Copy output, and forward signals (read from the descriptor `signals`), until the process ends.
 
     Returns its wait status.
     """
     while True:
-        progress.write()
-        ready, _, _ = select.select([signals] + [pipe.fd for pipe in pipes], (), (), progress.write_delay())
+        for file in files:
+            file.write()
+        delays = [delay for file in files if (delay := file.write_delay()) is not None]
+        ready, _, _ = select.select([signals] + [pipe.fd for pipe in pipes], (), (), min(delays, default=None))
         for pipe in list(pipes):
             if pipe.fd in ready and not pipe.read():
                 pipes.remove(pipe)
@@ -508,7 +504,7 @@ def main() -> None:
     notify_node(f"started {pid}")
     progress, bar = ProgressFile(spec.progress), BarFile(spec.bar)
     pipes = [OutputPipe(out, "stdout", log, progress, bar), OutputPipe(err, "stderr", log, progress, bar)]
-    status = supervise(spec, pid, pipes, signals, progress)
+    status = supervise(spec, pid, pipes, signals, [progress, bar])
     ended_at = time.time()
     signal_group(pid, signal.SIGKILL)
     processes = PsutilProcesses(spec.psutil_folder) if spec.psutil_folder else ProcFolder()

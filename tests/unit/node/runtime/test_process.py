@@ -235,7 +235,7 @@ printf '\\r99%%|### |' >&2
 """
     process = await started(files, "sh", "-c", script)
     async with asyncio.timeout(60):
-        while written(files.bar_file) not in (" 1%|#   |", "50%|##  |"):  # noqa: ASYNC110
+        while written(files.bar_file) != "50%|##  |":  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         (files.folder.parent / "next").touch()
         while files.bar_file.exists():  # noqa: ASYNC110

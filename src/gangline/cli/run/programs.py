@@ -94,6 +94,11 @@ def _missing_program(command: Sequence[str]) -> str:
 def _check_python(command: Sequence[str]) -> None:
     """Raise `InputError` if the script or module of a Python command line does not exist, or is no program."""
     script = command[1] if len(command) > 1 else ""
+    if script in ("", "-"):
+        raise InputError(
+            f"{shlex.join(command)}: reads its program from standard input, which processes of a run do not have; "
+            "write the program into a file: -- python train.py"
+        )
     if script == "-m" and len(command) > 2 and command[2].endswith(".py"):
         module = command[2].removesuffix(".py").replace(os.sep, ".")
         raise InputError(f"-m {command[2]}: a module has no .py; write: -- {shlex.join(('python', '-m', module))}")

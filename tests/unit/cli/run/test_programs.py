@@ -17,6 +17,8 @@ from gangline.cli.run.programs import check_command_files, hidden_modules
         (["python", "tran.py"], "tran.py: no such file; processes start in .*; did you mean train.py?"),
         (["python", "-u", "tran.py"], "tran.py: no such file; processes start in .*; did you mean train.py?"),
         (["bash", "missing.sh"], "missing.sh: no such file; processes start in "),
+        (["python", "-"], "python -: reads its program from standard input, which processes of a run do not have"),
+        (["python3"], "python3: reads its program from standard input"),
         (["no-such-program"], "no-such-program: no such program on PATH"),
         (["train.py"], "train.py: no such program on PATH; write: -- python train.py"),
         (["run.sh"], "run.sh: no such program on PATH; write: -- bash run.sh"),

@@ -35,6 +35,17 @@ class SelectorOperator(StrEnum):
     LESS_THAN = "<"
 
 
+NODE_OPERATORS = {
+    "In": SelectorOperator.IN,
+    "NotIn": SelectorOperator.NOT_IN,
+    "Exists": SelectorOperator.EXISTS,
+    "DoesNotExist": SelectorOperator.DOES_NOT_EXIST,
+    "Gt": SelectorOperator.GREATER_THAN,
+    "Lt": SelectorOperator.LESS_THAN,
+}
+"""The operators of node selectors, by their names on the wire."""
+
+
 _EQUALITY_OPERATORS = (SelectorOperator.EQUALS, SelectorOperator.DOUBLE_EQUALS, SelectorOperator.IN)
 _INTEGER = re.compile(r"[+-]?[0-9]{1,63}")
 _MAX_INT64 = 2**63 - 1

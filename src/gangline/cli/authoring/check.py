@@ -6,20 +6,12 @@ import click
 
 from gangline.base.errors import InputError
 from gangline.cli.flags.commands import cli_command
+from gangline.cli.flags.file_options import file_options
 from gangline.cli.manifests.files import STDIN, file_text, files_in
 
 
 @cli_command()
-@click.argument("files", nargs=-1, metavar="FILE...", type=click.Path())
-@click.option(
-    "-f",
-    "--filename",
-    "more",
-    multiple=True,
-    metavar="FILE",
-    help="A file or folder to read; - is standard input; may be repeated.",
-)
-@click.option("-R", "--recursive", is_flag=True, help="Read the files in subfolders, too.")
+@file_options("FILE...")
 @click.option(
     "-o",
     "--output",

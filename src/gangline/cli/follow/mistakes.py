@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from gangline.base.python_packages import distribution_of
 from gangline.why.diagnosis.case import JobFacts, JobSnapshot
 from gangline.why.diagnosis.failures import JobFailures, ReplicaFailure
-from gangline.why.diagnosis.python_packages import distribution_of
 from gangline.why.diagnosis.report import RuleInput, RuleMatch
 
 FINAL_RULES = (

@@ -13,6 +13,7 @@ from gangline.cli.connect.run_work import run_blocking
 from gangline.cli.connect.server import FIELD_MANAGER, ServerOptions, ServerTarget
 from gangline.cli.exit_codes import ERROR, SUCCEEDED
 from gangline.cli.flags.commands import cli_command
+from gangline.cli.flags.file_options import file_options
 from gangline.cli.flags.server_options import server_options
 from gangline.cli.manifests.files import NO_OBJECTS, ResourceFinder, read_files, resolve_manifest
 from gangline.cli.manifests.ignored_fields import print_ignored_fields
@@ -38,16 +39,7 @@ WriteObject = Callable[[Client, Resource[JSON], Key, JSON, ApplyFlags], Awaitabl
 """Writes an object; returns it as the server has it then, and what was done: created, configured, unchanged."""
 
 _file_options = option_group(
-    click.argument("files", nargs=-1, metavar="[FILE...]", type=click.Path()),
-    click.option(
-        "-f",
-        "--filename",
-        "more",
-        multiple=True,
-        metavar="FILE",
-        help="A file or folder to read; - is standard input; may be repeated.",
-    ),
-    click.option("-R", "--recursive", is_flag=True, help="Read the files in subfolders, too."),
+    file_options("[FILE...]"),
     click.option(
         "--dry-run",
         type=click.Choice(["none", "client", "server"]),

@@ -17,6 +17,7 @@ from gangline.cli.errors import error_line
 from gangline.cli.exit_codes import ERROR, SUCCEEDED
 from gangline.cli.flags.commands import cli_command, completed_by
 from gangline.cli.flags.durations import DURATION
+from gangline.cli.flags.file_options import recursive_option
 from gangline.cli.flags.server_options import server_options_all
 from gangline.cli.output.formats import DRY_RUN_SUFFIXES
 from gangline.cli.resources.lookup import (
@@ -70,7 +71,7 @@ class DeleteFlags(NamedTuple):
     metavar="FILE",
     help="Delete the objects in a file or folder; - is standard input; may be repeated.",
 )
-@click.option("-R", "--recursive", is_flag=True, help="Read the files in subfolders, too.")
+@recursive_option
 @click.option(
     "-l",
     "--selector",

@@ -11,7 +11,7 @@ from gangline.api.kubeflow.training import OUR_MANAGER, JobKind
 from gangline.api.meta import JSON
 from gangline.api.quantity import ZERO, Quantity, QuantityError
 from gangline.api.scheduling import SCHEDULER_NAME
-from gangline.api.selectors import Requirement, SelectorOperator
+from gangline.api.selectors import NODE_OPERATORS, Requirement
 from gangline.base.errors import InputError
 from gangline.cli.manifests.lint import LintError, check_job, framework_of
 from gangline.cli.manifests.lint_pods import hidden_variables
@@ -30,14 +30,6 @@ LOCAL_VOLUMES = (
     "persistentVolumeClaim",
 )
 """The types of volumes that a node of ours has."""
-NODE_OPERATORS = {
-    "In": SelectorOperator.IN,
-    "NotIn": SelectorOperator.NOT_IN,
-    "Exists": SelectorOperator.EXISTS,
-    "DoesNotExist": SelectorOperator.DOES_NOT_EXIST,
-    "Gt": SelectorOperator.GREATER_THAN,
-    "Lt": SelectorOperator.LESS_THAN,
-}
 SCHEDULERS = ("", "default-scheduler", SCHEDULER_NAME)
 
 

@@ -6,6 +6,7 @@ from gangline.base.errors import InputError
 from gangline.cli.connect.run_work import run_blocking
 from gangline.cli.connect.server import ServerOptions, ServerTarget
 from gangline.cli.flags.commands import cli_command
+from gangline.cli.flags.file_options import file_options
 from gangline.cli.flags.server_options import server_options
 from gangline.cli.manifests.files import read_files
 from gangline.cli.manifests.ignored_fields import print_ignored_fields
@@ -17,16 +18,7 @@ EXIT_SAME, EXIT_DIFFERENT, EXIT_ERROR = 0, 1, 2
 
 
 @cli_command()
-@click.argument("files", nargs=-1, metavar="FILE...", type=click.Path())
-@click.option(
-    "-f",
-    "--filename",
-    "more",
-    multiple=True,
-    metavar="FILE",
-    help="A file or folder to read; - is standard input; may be repeated.",
-)
-@click.option("-R", "--recursive", is_flag=True, help="Read the files in subfolders, too.")
+@file_options("FILE...")
 @click.option(
     "-o",
     "--output",

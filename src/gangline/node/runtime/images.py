@@ -29,6 +29,7 @@ from gangline.api.codec.codec import decode_document, documents
 from gangline.api.meta import ApiStruct
 from gangline.base.errors import InputError
 from gangline.base.invocation import shell_comes_first
+from gangline.base.python_packages import distribution_of
 from gangline.node.environment import expand
 from gangline.node.pod_types import RunContainer
 from gangline.node.runtime.paths import PathMapping
@@ -285,11 +286,12 @@ def _module_need(command: LocalCommand) -> ImageNeed | None:
     ours = image.path_prefixes == (str(Path(sys.executable).parent),)
     if not is_python or not ours or "-m" not in words[:-1] or "PYTHONPATH" in command.env:
         return None
-    module = words[words.index("-m") + 1].partition(".")[0]
+    name = words[words.index("-m") + 1]
+    module = name.partition(".")[0]
     here = any((command.folder / name).exists() for name in (module, f"{module}.py"))
     if here or not module.isidentifier() or importlib.util.find_spec(module) is not None:
         return None
-    step = f"install {module}: {sys.executable} -m pip install ..."
+    step = f"install it: {shlex.quote(sys.executable)} -m pip install {distribution_of(name)}"
     return ImageNeed(image.name, f"module {module} is not installed in {sys.prefix}", (step,))
 
 

@@ -19,7 +19,7 @@ from gangline.api.scheduler_views import (
 )
 from gangline.api.scheduler_views import LabelSelectorSpec as SelectorBody
 from gangline.api.scheduling import COMMIT_ANNOTATION, COMMIT_PIN, GANG_GATE
-from gangline.api.selectors import LabelSelector, Requirement, SelectorError, SelectorOperator
+from gangline.api.selectors import NODE_OPERATORS, LabelSelector, Requirement, SelectorError, SelectorOperator
 from gangline.scheduler.pods.requests import pod_requests
 from gangline.scheduler.types.cycle import BoundPod
 from gangline.scheduler.types.shape import (
@@ -34,15 +34,6 @@ from gangline.scheduler.types.shape import (
     PodToleration,
     SpreadConstraint,
 )
-
-_OPERATORS: Final = {
-    "In": SelectorOperator.IN,
-    "NotIn": SelectorOperator.NOT_IN,
-    "Exists": SelectorOperator.EXISTS,
-    "DoesNotExist": SelectorOperator.DOES_NOT_EXIST,
-    "Gt": SelectorOperator.GREATER_THAN,
-    "Lt": SelectorOperator.LESS_THAN,
-}
 
 
 def node_constraints_of(pod: Pod) -> NodeConstraints:
@@ -77,9 +68,9 @@ def _requirements(expressions: Iterable[SelectorExpression]) -> tuple[Requiremen
 
 
 def _requirement(expression: SelectorExpression) -> Requirement:
-    operator = _OPERATORS.get(expression.operator)
+    operator = NODE_OPERATORS.get(expression.operator)
     if operator is None:
-        raise SelectorError(f"operator {expression.operator!r} is not known; write one of {', '.join(_OPERATORS)}")
+        raise SelectorError(f"operator {expression.operator!r} is not known; write one of {', '.join(NODE_OPERATORS)}")
     return Requirement(expression.key, operator, tuple(sorted(expression.values)))
 
 

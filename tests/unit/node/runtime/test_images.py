@@ -114,7 +114,7 @@ def test_a_program_and_a_script_that_are_missing_are_two_steps_of_one_message(fo
 def test_a_module_that_is_not_installed_here(folder: Path) -> None:
     message = problem(folder, "python", "-m", "no_such_paddle.launch", "run_check")
     assert f"module no_such_paddle is not installed in {sys.prefix} (pods run as processes" in message
-    assert f"; install no_such_paddle: {sys.executable} -m pip install" in message
+    assert f"; install it: {sys.executable} -m pip install no_such_paddle" in message
     (folder / "no_such_paddle").mkdir()
     assert not problem(folder, "python", "-m", "no_such_paddle.launch")
 

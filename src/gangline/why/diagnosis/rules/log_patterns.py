@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from gangline.base.python_packages import distribution_of
 from gangline.jobs.plan.restarts import PEER_FAILURE_PATTERN
 from gangline.why.diagnosis.case import JobSnapshot, ReplicaFacts
 from gangline.why.diagnosis.failures import CLOCK_TOLERANCE, TRACEBACK_HEADER, ReplicaFailure
@@ -74,15 +75,7 @@ def _mentioned_volume(_: JobSnapshot, replica: ReplicaFacts | None, end: Replica
     return {}
 
 
-PACKAGES = {
-    "cv2": "opencv-python",
-    "PIL": "pillow",
-    "sklearn": "scikit-learn",
-    "yaml": "pyyaml",
-    "skimage": "scikit-image",
-}
-"""Packages whose name is not that of their module."""
-_MISSING_MODULE = re.compile(r"No module named '?(?P<module>[\w]+)")
+_MISSING_MODULE = re.compile(r"No module named '?(?P<module>[\w.]+)")
 
 
 def _install_command(_: JobSnapshot, replica: ReplicaFacts | None, end: ReplicaFailure) -> dict[str, str]:
@@ -92,7 +85,7 @@ def _install_command(_: JobSnapshot, replica: ReplicaFacts | None, end: ReplicaF
     if not module or not command or not is_script(replica, end.container):
         return {}
     python = command[0] if "python" in command[0].rpartition("/")[2] else "python"
-    return {"install": f"install it: {shlex.quote(python)} -m pip install {PACKAGES.get(module, module)}"}
+    return {"install": f"install it: {shlex.quote(python)} -m pip install {distribution_of(module)}"}
 
 
 # Peers

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gangline.why.diagnosis.python_packages import distribution_of
+from gangline.base.python_packages import distribution_of
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from gangline.api.core import Namespace
-from gangline.apiserver.http.authentication import UserInfo
 from gangline.apiserver.store.store import Store
+from gangline.apiserver.users import UserInfo
 from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
 from gangline.kube.config.connection import Connection, load_connection

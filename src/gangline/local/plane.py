@@ -9,13 +9,16 @@ import os
 import secrets
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from enum import StrEnum
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import msgspec
 from aiohttp import web
 
-from gangline.apiserver.http.authentication import MASTERS_GROUP, Authenticator, UserInfo
+from gangline.apiserver.admission.plugins import default_admission
+from gangline.apiserver.auth.authentication import Authenticator
+from gangline.apiserver.auth.authorizer import AlwaysAllow, Authorizer, MastersOnly
 from gangline.apiserver.http.body import MAX_BODY_BYTES
 from gangline.apiserver.http.handler import ApiHandler
 from gangline.apiserver.http.nonresource import NonResourceHandler
@@ -24,6 +27,7 @@ from gangline.apiserver.registry.registry import Registry
 from gangline.apiserver.registry.served_kinds import builtin_catalog
 from gangline.apiserver.store.store import Store
 from gangline.apiserver.streaming.handlers import StreamsByNode, stream_handlers
+from gangline.apiserver.users import AUTHENTICATED_GROUP, MASTERS_GROUP, UserInfo
 from gangline.base.certs import PlaneCertificates, ensure_certificates, server_tls_context
 from gangline.base.clock import Clock
 from gangline.base.errors import InputError
@@ -37,11 +41,18 @@ from gangline.local.controllers.namespaces import NamespaceController
 from gangline.local.listen import ListenAddress, host_port
 from gangline.node.ports import LOOPBACK
 
-ADMIN_USER = UserInfo("admin", (MASTERS_GROUP, "system:authenticated"))
+ADMIN_USER = UserInfo("admin", (MASTERS_GROUP, AUTHENTICATED_GROUP))
 SHUTDOWN_SECONDS = 0.5
 MAX_HEADER_BYTES = 2**20
 """The longest URL or header, as in Go's server: selectors can have thousands of values."""
 NO_NODES: StreamsByNode = {}
+
+
+class AuthorizationMode(StrEnum):
+    """Who decides what users may do, as in kube-apiserver's `--authorization-mode`."""
+
+    RBAC = "RBAC"
+    ALWAYS_ALLOW = "AlwaysAllow"
 
 
 class PlaneSettings(msgspec.Struct, frozen=True):
@@ -57,6 +68,9 @@ class PlaneSettings(msgspec.Struct, frozen=True):
     """Whether a client that creates an object that no controller acts on is warned. A real API server never warns."""
     users: Mapping[str, UserInfo] = {}
     """Other users, by token."""
+    authorization_mode: AuthorizationMode = AuthorizationMode.RBAC
+    disabled_admission_plugins: tuple[str, ...] = ()
+    """Admission plugins that are off, by kube-apiserver's names."""
     controllers_enabled: bool = True
     """Whether garbage collector, namespace and CRD controllers run. Off: objects stay as they are."""
 
@@ -96,13 +110,15 @@ async def control_plane(
         else None
     )
     catalog = builtin_catalog()
-    registry = Registry(store, catalog, clock, warn_on_inert_kinds=settings.warn_on_inert_kinds)
+    admission = default_admission(store, catalog, settings.disabled_admission_plugins)
+    registry = Registry(store, catalog, clock, admission=admission, warn_on_inert_kinds=settings.warn_on_inert_kinds)
     roots = NonResourceHandler(host_port(address.reachable_host, settings.port))
     namespaces = NamespaceController(registry, certificates.ca if certificates else None)
     crds = CrdController(registry, roots, clock)
     api = ApiHandler(
         registry,
         Authenticator({**settings.users, token: ADMIN_USER}),
+        _authorizer(settings.authorization_mode),
         clock,
         roots,
         subresources={**subresource_handlers(registry), **stream_handlers(registry, nodes, clock)},
@@ -121,6 +137,10 @@ async def control_plane(
                 task.cancel()
             # Watches end as after their timeout, so that clients see no broken connection.
             store.end_watches()
+
+
+def _authorizer(mode: AuthorizationMode) -> Authorizer:
+    return AlwaysAllow() if mode is AuthorizationMode.ALWAYS_ALLOW else MastersOnly()
 
 
 @asynccontextmanager

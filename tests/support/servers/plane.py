@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import aiohttp
 
 from gangline.api.meta import JSON, Key
+from gangline.apiserver.admission.plugins import default_admission
 from gangline.apiserver.registry.catalog import ServedKind
 from gangline.apiserver.registry.registry import Registry
 from gangline.apiserver.registry.served_kinds import builtin_catalog
@@ -72,7 +73,8 @@ class RegistryHarness:
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self.store = store
-        self.registry = Registry(store, builtin_catalog(), clock)
+        catalog = builtin_catalog()
+        self.registry = Registry(store, catalog, clock, admission=default_admission(store, catalog))
 
     def entry(self, plural: str, group: str = "") -> ServedKind:
         found = self.registry.catalog.storage_kind(group, plural)

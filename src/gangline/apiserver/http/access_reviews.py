@@ -1,7 +1,6 @@
 """Access reviews: requests that ask who a user is and what a user may do. They are answered, never stored.
 
-The answers describe `authentication.py`: members of `system:masters` may do everything, other users may read version
-and health and ask about themselves.
+The authorizer that decides about requests also answers what users may do.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,20 +12,19 @@ from gangline.api.meta import JSON
 from gangline.apiserver import errors as apierrors
 from gangline.apiserver.apply.managed_fields import updated_managed_fields
 from gangline.apiserver.apply.managed_kind import ManagedKind, managed_kind
+from gangline.apiserver.auth.attributes import AccessAttributes
+from gangline.apiserver.auth.authentication import Authenticator
+from gangline.apiserver.auth.authorizer import AUTHENTICATION_GROUP, AUTHORIZATION_GROUP, Authorizer
 from gangline.apiserver.errors import StatusError
-from gangline.apiserver.http.authentication import PUBLIC_PATHS, Authenticator, UserInfo, authorize
 from gangline.apiserver.http.request_info import RequestInfo, RequestVerb
 from gangline.apiserver.kinds.machinery.gostruct import go_struct
+from gangline.apiserver.users import UserInfo
 from gangline.schema.problems import FieldProblem, invalid, summary
 from gangline.schema.typed.openapi import builtin_type
 from gangline.schema.typed.strict_decoding import DecodingChecker
 
-AUTHENTICATION_GROUP, AUTHORIZATION_GROUP = "authentication.k8s.io", "authorization.k8s.io"
 API_AUDIENCE = "https://kubernetes.default.svc"
 """The audience of our tokens, if a TokenReview names none."""
-
-# Every authenticated user may create these.
-_SELF_REVIEWS = frozenset({"selfsubjectreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews"})
 
 
 class ReviewRequest(msgspec.Struct, frozen=True):
@@ -50,24 +48,22 @@ class ReviewRequest(msgspec.Struct, frozen=True):
 class ReviewHandler:
     """Answers access reviews."""
 
-    def __init__(self, authenticator: Authenticator) -> None:
-        self._authenticator = authenticator
+    def __init__(self, authenticator: Authenticator, authorizer: Authorizer) -> None:
+        self._authenticator, self._authorizer = authenticator, authorizer
         self._reviewers: Mapping[tuple[str, str], tuple[str, Callable[[ReviewRequest], JSON]]] = {
             (AUTHENTICATION_GROUP, "selfsubjectreviews"): ("SelfSubjectReview", _self_subject_review),
             (AUTHENTICATION_GROUP, "tokenreviews"): ("TokenReview", self._review_token),
-            (AUTHORIZATION_GROUP, "selfsubjectaccessreviews"): ("SelfSubjectAccessReview", _self_access_review),
-            (AUTHORIZATION_GROUP, "subjectaccessreviews"): ("SubjectAccessReview", _access_review),
-            (AUTHORIZATION_GROUP, "localsubjectaccessreviews"): ("LocalSubjectAccessReview", _local_access_review),
-            (AUTHORIZATION_GROUP, "selfsubjectrulesreviews"): ("SelfSubjectRulesReview", _rules_review),
+            (AUTHORIZATION_GROUP, "selfsubjectaccessreviews"): ("SelfSubjectAccessReview", self._self_access_review),
+            (AUTHORIZATION_GROUP, "subjectaccessreviews"): ("SubjectAccessReview", self._access_review),
+            (AUTHORIZATION_GROUP, "localsubjectaccessreviews"): ("LocalSubjectAccessReview", self._local_access_review),
+            (AUTHORIZATION_GROUP, "selfsubjectrulesreviews"): ("SelfSubjectRulesReview", self._rules_review),
         }
 
     def __contains__(self, target: RequestInfo) -> bool:
         return target.version == "v1" and (target.group, target.plural) in self._reviewers
 
-    def authorize(self, user: UserInfo, verb: RequestVerb, target: RequestInfo) -> None:
-        """Check that the user may create this review. Raises `StatusError`: 403, or 405 for any verb but create."""
-        if not (user.is_authenticated and verb is RequestVerb.CREATE and target.plural in _SELF_REVIEWS):
-            authorize(user, verb, target)
+    def check_verb(self, verb: RequestVerb, target: RequestInfo) -> None:
+        """Check that a review is created, in a namespace if it is a local one. Raises `StatusError` (405)."""
         is_local = target.plural == "localsubjectaccessreviews"
         if verb is not RequestVerb.CREATE or target.name or is_local is not bool(target.namespace):
             raise apierrors.method_not_allowed()
@@ -101,18 +97,65 @@ class ReviewHandler:
         status: JSON = {"authenticated": True, "user": _user_info(user), "audiences": [API_AUDIENCE]}
         return _review_response(request, status)
 
+    def _self_access_review(self, request: ReviewRequest) -> JSON:
+        _raise_invalid(request, _attribute_problems(request.spec))
+        return _review_response(request, self._access_status(request.user, request.spec))
 
-def is_allowed(user: UserInfo, spec: JSON) -> bool:
-    """Whether the server would allow the user what the spec of an access review describes."""
-    if user.is_master:
-        return True
+    def _access_review(self, request: ReviewRequest) -> JSON:
+        _raise_invalid(request, [*_attribute_problems(request.spec), *_subject_problems(request.spec)])
+        return _review_response(request, self._access_status(_reviewed_user(request.spec), request.spec))
+
+    def _local_access_review(self, request: ReviewRequest) -> JSON:
+        spec, namespace = request.spec, request.info.namespace
+        problems = [*_attribute_problems(spec), *_subject_problems(spec)]
+        if spec.get("nonResourceAttributes") is not None:
+            attributes = go_struct(spec["nonResourceAttributes"], "Path Verb")
+            problems.append(invalid("spec.nonResourceAttributes", attributes, "disallowed on this kind of request"))
+        _raise_invalid(request, problems)
+        if spec["resourceAttributes"].get("namespace", "") != namespace:
+            raise apierrors.bad_request(f"spec.resourceAttributes.namespace must match namespace: {namespace}")
+        review = _review_response(request, self._access_status(_reviewed_user(spec), spec))
+        review["metadata"]["namespace"] = namespace
+        return review
+
+    def _access_status(self, user: UserInfo, spec: JSON) -> JSON:
+        decision = self._authorizer.decide(reviewed_attributes(user, spec))
+        status: JSON = {"allowed": decision.allowed}
+        if decision.reason:
+            status["reason"] = decision.reason
+        return status
+
+    def _rules_review(self, request: ReviewRequest) -> JSON:
+        namespace = request.spec.get("namespace")
+        if not namespace:
+            raise apierrors.bad_request("no namespace on request")
+        rules = self._authorizer.rules(request.user, namespace)
+        status: JSON = {
+            "resourceRules": list(rules.resource_rules),
+            "nonResourceRules": list(rules.nonresource_rules),
+            "incomplete": rules.is_incomplete,
+        }
+        if rules.evaluation_error:
+            status["evaluationError"] = rules.evaluation_error
+        return {"metadata": {}, "spec": {}, "status": status}
+
+
+def reviewed_attributes(user: UserInfo, spec: JSON) -> AccessAttributes:
+    """What the spec of an access review asks about."""
     nonresource = spec.get("nonResourceAttributes")
     if nonresource is not None:
-        return nonresource.get("verb") == "get" and nonresource.get("path") in PUBLIC_PATHS
-    attributes = spec["resourceAttributes"]
-    is_self_review = attributes.get("resource") in _SELF_REVIEWS and attributes.get("verb") == "create"
-    is_auth_group = attributes.get("group") in (AUTHENTICATION_GROUP, AUTHORIZATION_GROUP)
-    return user.is_authenticated and is_self_review and is_auth_group
+        return AccessAttributes(user, nonresource.get("verb") or "", path=nonresource.get("path") or "")
+    attributes = {name: value or "" for name, value in spec["resourceAttributes"].items()}
+    return AccessAttributes(
+        user,
+        attributes.get("verb", ""),
+        attributes.get("group", ""),
+        attributes.get("version", ""),
+        attributes.get("resource", ""),
+        attributes.get("subresource", ""),
+        attributes.get("namespace", ""),
+        attributes.get("name", ""),
+    )
 
 
 def _self_subject_review(request: ReviewRequest) -> JSON:
@@ -128,53 +171,6 @@ def _user_info(user: UserInfo) -> JSON:
     if user.extra:
         info["extra"] = {name: list(values) for name, values in user.extra.items()}
     return info
-
-
-def _self_access_review(request: ReviewRequest) -> JSON:
-    _raise_invalid(request, _attribute_problems(request.spec))
-    return _review_response(request, {"allowed": is_allowed(request.user, request.spec)})
-
-
-def _access_review(request: ReviewRequest) -> JSON:
-    _raise_invalid(request, [*_attribute_problems(request.spec), *_subject_problems(request.spec)])
-    return _review_response(request, {"allowed": is_allowed(_reviewed_user(request.spec), request.spec)})
-
-
-def _local_access_review(request: ReviewRequest) -> JSON:
-    spec, namespace = request.spec, request.info.namespace
-    problems = [*_attribute_problems(spec), *_subject_problems(spec)]
-    if spec.get("nonResourceAttributes") is not None:
-        attributes = go_struct(spec["nonResourceAttributes"], "Path Verb")
-        problems.append(invalid("spec.nonResourceAttributes", attributes, "disallowed on this kind of request"))
-    _raise_invalid(request, problems)
-    if spec["resourceAttributes"].get("namespace", "") != namespace:
-        raise apierrors.bad_request(f"spec.resourceAttributes.namespace must match namespace: {namespace}")
-    review = _review_response(request, {"allowed": is_allowed(_reviewed_user(spec), spec)})
-    review["metadata"]["namespace"] = namespace
-    return review
-
-
-def _rules_review(request: ReviewRequest) -> JSON:
-    if not request.spec.get("namespace"):
-        raise apierrors.bad_request("no namespace on request")
-    everything: JSON = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
-    resources: list[JSON] = [
-        {
-            "verbs": ["create"],
-            "apiGroups": [AUTHORIZATION_GROUP],
-            "resources": ["selfsubjectaccessreviews", "selfsubjectrulesreviews"],
-        },
-        {"verbs": ["create"], "apiGroups": [AUTHENTICATION_GROUP], "resources": ["selfsubjectreviews"]},
-    ]
-    paths: list[JSON] = [{"verbs": ["get"], "nonResourceURLs": sorted(PUBLIC_PATHS)}]
-    if request.user.is_master:
-        resources.insert(0, everything)
-        paths.insert(0, {"verbs": ["*"], "nonResourceURLs": ["*"]})
-    return {
-        "metadata": {},
-        "spec": {},
-        "status": {"resourceRules": resources, "nonResourceRules": paths, "incomplete": False},
-    }
 
 
 def _reviewed_user(spec: JSON) -> UserInfo:

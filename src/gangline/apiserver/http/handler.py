@@ -10,15 +10,12 @@ from aiohttp import web
 from gangline.api.meta import JSON
 from gangline.apiserver import errors as apierrors
 from gangline.apiserver.apply.managed_fields import manager_name
+from gangline.apiserver.auth.attributes import AccessAttributes
+from gangline.apiserver.auth.authentication import Authenticator
+from gangline.apiserver.auth.authorizer import Authorizer, check_access
+from gangline.apiserver.auth.impersonation import impersonated_user
 from gangline.apiserver.errors import StatusError, UnknownFields
 from gangline.apiserver.http.access_reviews import ReviewHandler, ReviewRequest
-from gangline.apiserver.http.authentication import (
-    Authenticator,
-    UserInfo,
-    authorize,
-    authorize_nonresource,
-    impersonated_user,
-)
 from gangline.apiserver.http.body import MAX_BODY_BYTES, check_fields, check_kind, read_object, read_yaml
 from gangline.apiserver.http.list import list_page, parse_resource_version
 from gangline.apiserver.http.negotiation import Representation, error_representation, negotiate
@@ -34,6 +31,7 @@ from gangline.apiserver.registry.object_meta import check_namespace, check_objec
 from gangline.apiserver.registry.registry import Registry
 from gangline.apiserver.registry.selection import Selection
 from gangline.apiserver.registry.writes import WriteContext, WriteResult
+from gangline.apiserver.users import UserInfo
 from gangline.base.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -63,6 +61,7 @@ class ApiRequest(msgspec.Struct, frozen=True):
             dry_run=bool(self.query.get("dryRun")),
             subresource=self.info.subresource,
             field_validation=self.query.get("fieldValidation", ""),
+            user=self.user,
         )
 
     async def read_body(self) -> bytes:
@@ -85,17 +84,19 @@ class ApiHandler:
         self,
         registry: Registry,
         authenticator: Authenticator,
+        authorizer: Authorizer,
         clock: Clock,
         nonresource: NonResourceHandler,
         *,
         subresources: Mapping[tuple[str, str, str], SubresourceHandler] | None = None,
     ) -> None:
         """The keys of `subresources` are group, plural and name of the subresource."""
-        self._registry, self._authenticator, self._clock = registry, authenticator, clock
+        self._registry, self._clock = registry, clock
+        self._authenticator, self._authorizer = authenticator, authorizer
         self._catalog: Catalog = registry.catalog
         self._nonresource = nonresource
         self._subresource_handlers = dict(subresources or {})
-        self._reviews = ReviewHandler(authenticator)
+        self._reviews = ReviewHandler(authenticator, authorizer)
         self._verb_handlers: Mapping[RequestVerb, SubresourceHandler] = {
             RequestVerb.GET: self._get,
             RequestVerb.LIST: self._list,
@@ -130,17 +131,17 @@ class ApiHandler:
     async def _route(self, http: web.BaseRequest, warnings: list[str]) -> web.StreamResponse:
         peer = http.transport.get_extra_info("peercert") if http.transport is not None else None
         user = self._authenticator.authenticate(http.headers.get("Authorization"), peer)
-        user = impersonated_user(user, http.headers.items())
+        user = impersonated_user(user, http.headers.items(), self._authorizer)
         info = request_info(http.path)
         if info is None or not info.plural:
-            authorize_nonresource(user, http.method, http.path)
+            check_access(self._authorizer, AccessAttributes(user, http.method.lower(), path=http.path))
             return self._serve_nonresource(http)
         verb = request_verb(http.method, info, http.query)
         if verb is None:
             raise apierrors.method_not_allowed()
+        check_access(self._authorizer, access_attributes(user, verb, info))
         if info in self._reviews:
             return await self._serve_review(http, user, verb, info)
-        authorize(user, verb, info)
         served_kind = self._catalog.find(info.group, info.version, info.plural)
         if served_kind is None:
             return self._unknown_resource(info)
@@ -158,7 +159,7 @@ class ApiHandler:
     async def _serve_review(
         self, http: web.BaseRequest, user: UserInfo, verb: RequestVerb, info: RequestInfo
     ) -> web.StreamResponse:
-        self._reviews.authorize(user, verb, info)
+        self._reviews.check_verb(verb, info)
         accept, agent = http.headers.get("Accept", ""), http.headers.get("User-Agent", "")
         representation = negotiate(accept, http.query, now=self._clock.now, agent=agent, views=False)
         body = read_object(await read_body(http), http.headers.get("Content-Type", ""))
@@ -304,7 +305,7 @@ class ApiHandler:
         representation = self._representation(request)
         raw = await request.read_body()
         options = deletion_options(request.decode_body(raw) if raw else None, request.query)
-        context = WriteContext(dry_run=options.dry_run)
+        context = WriteContext(dry_run=options.dry_run, user=request.user)
         result = await self._registry.delete(context, request.served_kind, request.info.key, options)
         return _write_response(request, representation, result)
 
@@ -322,6 +323,13 @@ class ApiHandler:
     def _representation(self, request: ApiRequest, *, watch: bool = False) -> Representation:
         accept, agent = request.http.headers.get("Accept", ""), request.http.headers.get("User-Agent", "")
         return negotiate(accept, request.query, now=self._clock.now, agent=agent, watch=watch)
+
+
+def access_attributes(user: UserInfo, verb: RequestVerb, info: RequestInfo) -> AccessAttributes:
+    """What a request for a resource asks the authorizer."""
+    return AccessAttributes(
+        user, verb, info.group, info.version, info.plural, info.subresource, info.namespace, info.name
+    )
 
 
 async def read_body(http: web.BaseRequest) -> bytes:

@@ -1,97 +1,91 @@
-"""Admission of new objects: checks and defaults that depend on other objects (namespace, CRD, PriorityClass)."""
+"""Admission: checks and defaults of writes that depend on other objects or on the user. Plugins are in `admission/`.
+
+As in kube-apiserver, a write is first admitted by all plugins, which may change it, then validated by its strategy, and
+last validated by all plugins, which may only refuse it.
+"""
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import ClassVar
+
+import msgspec
 
 from gangline.api.meta import JSON, Key
-from gangline.apiserver import errors as apierrors
-from gangline.apiserver.registry.catalog import Catalog, ServedKind, is_core_resource
-from gangline.apiserver.registry.storage import decode_record
-from gangline.apiserver.store.paths import collection_prefix, object_path
-from gangline.apiserver.store.store import Store
+from gangline.apiserver.registry.catalog import ServedKind
+from gangline.apiserver.registry.writes import WriteContext
 
-SCHEDULING_GROUP = "scheduling.k8s.io"
-NOT_READY_TAINT = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
-CRD_RESOURCE = ("apiextensions.k8s.io", "customresourcedefinitions")
-CRD_TERMINATING_MESSAGE = "create not allowed while custom resource definition is terminating"
+GroupResource = tuple[str, str]
 
 
-class Admission:
-    """Admits new objects. Reads other objects in the store and changes only the new one."""
+class WriteOperation(StrEnum):
+    """The operations that admission distinguishes."""
 
-    def __init__(self, store: Store, catalog: Catalog) -> None:
-        self._store, self._catalog = store, catalog
-
-    def admit(self, served_kind: ServedKind, key: Key, obj: JSON) -> None:
-        """Check a new object and set its admission defaults, in place. Raises `StatusError`."""
-        if served_kind.resource.namespaced:
-            self._check_namespace_active(served_kind, key)
-        if served_kind.custom:
-            self._check_crd_active(served_kind, key)
-        elif is_core_resource(served_kind, "pods"):
-            self._admit_priority(served_kind, key, obj["spec"])
-        elif is_core_resource(served_kind, "nodes"):
-            taint_new_node(obj["spec"])
-
-    def _check_namespace_active(self, served_kind: ServedKind, key: Key) -> None:
-        namespaces = self._catalog.storage_kind("", "namespaces")
-        assert namespaces is not None
-        record = self._store.get(object_path("", "namespaces", "", key.namespace))
-        if record is None:
-            raise apierrors.not_found(namespaces.resource, key.namespace)
-        if b'"Terminating"' in record.data and decode_record(record)["status"].get("phase") == "Terminating":
-            raise apierrors.namespace_terminating(served_kind.resource, key.name, key.namespace)
-
-    def _check_crd_active(self, served_kind: ServedKind, key: Key) -> None:
-        record = self._store.get(object_path(*CRD_RESOURCE, "", served_kind.resource.qualified_name))
-        if record is not None and "deletionTimestamp" in decode_record(record)["metadata"]:
-            raise apierrors.forbidden(served_kind.resource, key.name, CRD_TERMINATING_MESSAGE)
-
-    def _admit_priority(self, served_kind: ServedKind, key: Key, spec: JSON) -> None:
-        value, policy = 0, "PreemptLowerPriority"
-        name = spec.get("priorityClassName") or ""
-        priority_class = self._priority_class(name) if name else self._default_priority_class()
-        if priority_class is not None:
-            spec["priorityClassName"] = priority_class["metadata"]["name"]
-            value, policy = priority_class["value"], priority_class.get("preemptionPolicy") or policy
-        elif name:
-            raise apierrors.forbidden(served_kind.resource, key.name, f"no PriorityClass with name {name} was found")
-        for field, computed in (("priority", value), ("preemptionPolicy", policy)):
-            current = spec.get(field)
-            if current is not None and current != computed:
-                message = _PRIORITY_MISMATCH[field].format(current=current, computed=computed)
-                raise apierrors.forbidden(served_kind.resource, key.name, message)
-            spec[field] = computed
-
-    def _priority_class(self, name: str) -> JSON | None:
-        record = self._store.get(object_path(SCHEDULING_GROUP, "priorityclasses", "", name))
-        return None if record is None else decode_record(record)
-
-    def _default_priority_class(self) -> JSON | None:
-        records = self._store.range(collection_prefix(SCHEDULING_GROUP, "priorityclasses")).records
-        defaults = [decode_record(record) for record in records if b'"globalDefault":true' in record.data]
-        return min(defaults, key=lambda item: item["value"], default=None)
+    CREATE = "CREATE"
+    UPDATE = "UPDATE"
 
 
-_PRIORITY_MISMATCH = {
-    "priority": (
-        "the integer value of priority ({current}) must not be provided in pod spec; "
-        "priority admission controller computed {computed} from the given PriorityClass name"
-    ),
-    "preemptionPolicy": (
-        "the string value of PreemptionPolicy ({current}) must not be provided in pod spec; "
-        "priority admission controller computed {computed} from the given PriorityClass name"
-    ),
-}
+class AdmissionRequest(msgspec.Struct, frozen=True):
+    """A write that is to be admitted."""
+
+    operation: WriteOperation
+    served_kind: ServedKind
+    key: Key
+    obj: JSON
+    """The new object. Plugins change it in place, in `admit` only."""
+    old: JSON | None
+    """The stored object of an update."""
+    context: WriteContext
+    warnings: list[str]
+    """Warnings for the client; plugins append to it."""
 
 
-def preserve_priority(served_kind: ServedKind, new: JSON, old: JSON) -> None:
-    """Keep the priority and the preemption policy of a pod when an update omits them."""
-    if is_core_resource(served_kind, "pods"):
-        for field in ("priority", "preemptionPolicy"):
-            if field not in new["spec"] and field in old["spec"]:
-                new["spec"][field] = old["spec"][field]
+class AdmissionPlugin:
+    """One check or default. A plugin is asked about the operations and resources that it names."""
+
+    name: ClassVar[str]
+    """The plugin's name in kube-apiserver."""
+    operations: ClassVar[frozenset[WriteOperation]] = frozenset({WriteOperation.CREATE})
+    resources: ClassVar[frozenset[GroupResource] | None] = None
+    """Group and plural. None: all."""
+    subresources: ClassVar[frozenset[str]] = frozenset({""})
+
+    def admit(self, request: AdmissionRequest) -> None:
+        """Change the new object. Raises `StatusError` to refuse it."""
+
+    async def validate(self, request: AdmissionRequest) -> None:
+        """Refuse the new object, which is complete and valid by now. Raises `StatusError`."""
 
 
-def taint_new_node(spec: JSON) -> None:
-    """Taint a new node as not ready, in place, so that no pod is scheduled to it before it reports ready."""
-    taints = spec.get("taints", [])
-    if not any((t["key"], t.get("effect")) == (NOT_READY_TAINT["key"], NOT_READY_TAINT["effect"]) for t in taints):
-        spec["taints"] = [*taints, dict(NOT_READY_TAINT)]
+class AdmissionChain:
+    """The plugins of a server, in their order."""
+
+    def __init__(self, plugins: Iterable[AdmissionPlugin] = ()) -> None:
+        self._plugins = tuple(plugins)
+        self._selected: dict[tuple[WriteOperation, GroupResource, str], tuple[AdmissionPlugin, ...]] = {}
+
+    def admit(self, request: AdmissionRequest) -> None:
+        """Let all plugins change the new object. Raises `StatusError`."""
+        for plugin in self._plugins_for(request):
+            plugin.admit(request)
+
+    async def validate(self, request: AdmissionRequest) -> None:
+        """Let all plugins check the complete object. Raises `StatusError`."""
+        for plugin in self._plugins_for(request):
+            await plugin.validate(request)
+
+    def _plugins_for(self, request: AdmissionRequest) -> tuple[AdmissionPlugin, ...]:
+        key = (request.operation, request.served_kind.resource.group_resource, request.context.subresource)
+        selected = self._selected.get(key)
+        if selected is None:
+            operation, resource, subresource = key
+            selected = self._selected[key] = tuple(
+                plugin
+                for plugin in self._plugins
+                if operation in plugin.operations
+                and subresource in plugin.subresources
+                and (plugin.resources is None or resource in plugin.resources)
+            )
+        return selected
+
+
+NO_ADMISSION = AdmissionChain()

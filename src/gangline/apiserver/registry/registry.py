@@ -11,7 +11,7 @@ from gangline.apiserver.apply.apply import ApplyConflict, ApplyResult, server_si
 from gangline.apiserver.apply.managed_fields import equal_ignoring_timestamps
 from gangline.apiserver.errors import StatusError
 from gangline.apiserver.registry import object_meta
-from gangline.apiserver.registry.admission import Admission, preserve_priority
+from gangline.apiserver.registry.admission import NO_ADMISSION, AdmissionChain, AdmissionRequest, WriteOperation
 from gangline.apiserver.registry.catalog import Catalog, ServedKind
 from gangline.apiserver.registry.deletion import Deleter, is_deletion_complete
 from gangline.apiserver.registry.service_allocator import ServiceAllocator
@@ -37,10 +37,18 @@ from gangline.base.clock import Clock
 class Registry:
     """Reads and writes objects of every kind in the catalog."""
 
-    def __init__(self, store: Store, catalog: Catalog, clock: Clock, *, warn_on_inert_kinds: bool = True) -> None:
+    def __init__(
+        self,
+        store: Store,
+        catalog: Catalog,
+        clock: Clock,
+        *,
+        admission: AdmissionChain = NO_ADMISSION,
+        warn_on_inert_kinds: bool = True,
+    ) -> None:
         """With `warn_on_inert_kinds`, creating an object that no controller acts on returns a warning."""
         self.store, self.catalog, self._clock = store, catalog, clock
-        self._admission, self._service_allocator = Admission(store, catalog), ServiceAllocator(store)
+        self._admission, self._service_allocator = admission, ServiceAllocator(store)
         self._warn_on_inert_kinds = warn_on_inert_kinds
         deleter = Deleter(store, self._service_allocator, clock)
         self.delete, self.delete_collection = deleter.delete, deleter.delete_collection
@@ -86,7 +94,10 @@ class Registry:
         # Before the server adds fields of its own: no manager owns those.
         owners = managed if managed is not None else managed_fields(context, served_kind, None, body, now)
         set_managed_fields(served_kind, body, owners)
-        self._admission.admit(served_kind, Key(namespace, name), body)
+        request = AdmissionRequest(
+            WriteOperation.CREATE, served_kind, Key(namespace, name), body, None, context, warnings
+        )
+        self._admission.admit(request)
         served_kind.strategy.prepare_for_create(body, now)
         problems = served_kind.strategy.validate(body)
         if problems:
@@ -94,6 +105,7 @@ class Registry:
         warnings += served_kind.strategy.warnings(body, None)
         if self._warn_on_inert_kinds and served_kind.resource.inert_warning:
             warnings.append(served_kind.resource.inert_warning)
+        await self._admission.validate(request)
         return await self._insert(context, served_kind, body, tuple(warnings))
 
     async def _insert(
@@ -195,7 +207,11 @@ class Registry:
     ) -> WriteResult:
         """Commit the new object in place of the record. Raises `StaleWrite` when another writer was faster."""
         old = decode_record(record, served_kind)
-        warnings = self._prepare_update(context, served_kind, old, new, managed)
+        key = Key(old["metadata"].get("namespace", ""), old["metadata"]["name"])
+        request = AdmissionRequest(WriteOperation.UPDATE, served_kind, key, new, old, context, [])
+        self._prepare_update(request, old, managed)
+        await self._admission.validate(request)
+        warnings = tuple(request.warnings)
         if equal_ignoring_timestamps(old, new):
             return WriteResult(served_kind.served_bytes(record.data), warnings=warnings)
         with self._service_allocator.allocation(served_kind, old, new, keep=not context.dry_run):
@@ -203,31 +219,28 @@ class Registry:
                 return WriteResult(encode_object(new), warnings=warnings)
             return WriteResult(await self._commit_object(served_kind, record, new), warnings=warnings)
 
-    def _prepare_update(
-        self, context: WriteContext, served_kind: ServedKind, old: JSON, new: JSON, managed: list[JSON] | None
-    ) -> tuple[str, ...]:
-        """Make the new object ready to be stored, in place: defaults, restored fields, owners. Returns warnings.
+    def _prepare_update(self, request: AdmissionRequest, old: JSON, managed: list[JSON] | None) -> None:
+        """Make the new object ready to be stored, in place: defaults, restored fields, owners, admission.
 
         Raises `StatusError` when it is invalid or a precondition fails.
         """
-        name = old["metadata"]["name"]
+        context, served_kind, new = request.context, request.served_kind, request.obj
         if context.expected_uid and context.expected_uid != old["metadata"]["uid"]:
-            key = Key(old["metadata"].get("namespace", ""), name)
-            raise apierrors.uid_mismatch(served_kind.resource, key, context.expected_uid, old["metadata"])
-        object_meta.preserve_system_fields(served_kind, name, old, new, put=context.is_put)
+            raise apierrors.uid_mismatch(served_kind.resource, request.key, context.expected_uid, old["metadata"])
+        object_meta.preserve_system_fields(served_kind, request.key.name, old, new, put=context.is_put)
         new["kind"], new["apiVersion"] = served_kind.resource.kind, served_kind.resource.api_version
         sent_managed_fields = new["metadata"].get("managedFields")
-        warnings = default_and_prune(context, served_kind, new)
+        request.warnings.extend(default_and_prune(context, served_kind, new))
         if sent_managed_fields == []:
             # Unlike an absent list, an empty one asks the server to forget the owners; defaulting removed it.
             new["metadata"]["managedFields"] = []
         owners = managed if managed is not None else managed_fields(context, served_kind, old, new, self.timestamp())
         set_managed_fields(served_kind, new, owners)
-        preserve_priority(served_kind, new, old)
+        self._admission.admit(request)
         problems = prepare_and_validate(context.subresource, served_kind.strategy, new, old)
         if problems:
-            raise apierrors.invalid(served_kind.resource, name, problems)
-        return (*warnings, *served_kind.strategy.warnings(new, old))
+            raise apierrors.invalid(served_kind.resource, request.key.name, problems)
+        request.warnings.extend(served_kind.strategy.warnings(new, old))
 
     async def _commit_object(self, served_kind: ServedKind, record: StoreRecord, new: JSON) -> bytes:
         """Commit the new object, or delete it if this write removed the last finalizer of an object being deleted."""

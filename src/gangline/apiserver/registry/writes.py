@@ -16,6 +16,7 @@ from gangline.apiserver.kinds.crd.resource_metadata import prune_metadata
 from gangline.apiserver.kinds.crd.resource_strategy import CustomResourceStrategy
 from gangline.apiserver.kinds.machinery.strategy import Strategy
 from gangline.apiserver.registry.catalog import ServedKind
+from gangline.apiserver.users import SERVER_USER, UserInfo
 from gangline.schema.problems import FieldProblem
 from gangline.schema.structural.embedded_objects import MetadataError
 
@@ -37,6 +38,8 @@ class WriteContext(msgspec.Struct, frozen=True):
     """If set, the write fails unless the object has this uid."""
     replicas_path: tuple[str, ...] | None = None
     """The path of the replicas that a write of `scale` changes."""
+    user: UserInfo = SERVER_USER
+    """Who writes, for admission."""
 
 
 class WriteResult(msgspec.Struct, frozen=True):

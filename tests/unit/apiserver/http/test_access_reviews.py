@@ -5,14 +5,17 @@ from typing import Any
 import pytest
 
 from gangline.api.meta import JSON
+from gangline.apiserver.auth.authentication import Authenticator
+from gangline.apiserver.auth.authorizer import MastersOnly, check_access
 from gangline.apiserver.errors import StatusError
 from gangline.apiserver.http.access_reviews import API_AUDIENCE, ReviewHandler, ReviewRequest
-from gangline.apiserver.http.authentication import ANONYMOUS_USER, MASTERS_GROUP, Authenticator, UserInfo
+from gangline.apiserver.http.handler import access_attributes
 from gangline.apiserver.http.request_info import RequestInfo, RequestVerb, request_info
+from gangline.apiserver.users import ANONYMOUS_USER, MASTERS_GROUP, UserInfo
 
 ADMIN = UserInfo("admin", (MASTERS_GROUP, "system:authenticated"))
 NOBODY = UserInfo("nobody", ("system:authenticated",))
-REVIEWS = ReviewHandler(Authenticator({"secret": ADMIN}))
+REVIEWS = ReviewHandler(Authenticator({"secret": ADMIN}), MastersOnly())
 NOW = "2026-01-01T00:00:00Z"
 PODS = {"namespace": "ns", "verb": "create", "resource": "pods"}
 
@@ -135,15 +138,18 @@ def test_a_body_of_the_wrong_type_is_refused(body: JSON) -> None:
 
 
 def test_only_authenticated_users_may_create_self_reviews() -> None:
-    REVIEWS.authorize(NOBODY, RequestVerb.CREATE, of("selfsubjectaccessreviews"))
-    REVIEWS.authorize(ADMIN, RequestVerb.CREATE, of("tokenreviews"))
+    def check(user: UserInfo, plural: str) -> None:
+        check_access(MastersOnly(), access_attributes(user, RequestVerb.CREATE, of(plural)))
+
+    check(NOBODY, "selfsubjectaccessreviews")
+    check(ADMIN, "tokenreviews")
     for user, plural in ((ANONYMOUS_USER, "selfsubjectreviews"), (NOBODY, "tokenreviews")):
         with pytest.raises(StatusError) as found:
-            REVIEWS.authorize(user, RequestVerb.CREATE, of(plural))
+            check(user, plural)
         assert found.value.code == 403
 
 
 def test_a_review_can_only_be_created() -> None:
     with pytest.raises(StatusError) as found:
-        REVIEWS.authorize(ADMIN, RequestVerb.LIST, of("selfsubjectaccessreviews"))
+        REVIEWS.check_verb(RequestVerb.LIST, of("selfsubjectaccessreviews"))
     assert found.value.code == 405

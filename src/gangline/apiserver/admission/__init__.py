@@ -1,0 +1,1 @@
+"""The admission plugins, with the names and the order of kube-apiserver."""

@@ -1,0 +1,51 @@
+"""New objects are refused in namespaces and kinds that are being deleted."""
+
+from gangline.api.meta import Key
+from gangline.apiserver import errors as apierrors
+from gangline.apiserver.registry.admission import AdmissionPlugin, AdmissionRequest
+from gangline.apiserver.registry.catalog import Catalog, ServedKind
+from gangline.apiserver.registry.storage import decode_record
+from gangline.apiserver.store.paths import object_path
+from gangline.apiserver.store.store import Store
+
+CRD_RESOURCE = ("apiextensions.k8s.io", "customresourcedefinitions")
+CRD_TERMINATING_MESSAGE = "create not allowed while custom resource definition is terminating"
+
+
+class NamespaceLifecycle(AdmissionPlugin):
+    """Refuses objects in a namespace that does not exist or is being deleted."""
+
+    name = "NamespaceLifecycle"
+
+    def __init__(self, store: Store, catalog: Catalog) -> None:
+        self._store, self._catalog = store, catalog
+
+    def admit(self, request: AdmissionRequest) -> None:
+        if request.served_kind.resource.namespaced:
+            self._check_namespace_active(request.served_kind, request.key)
+
+    def _check_namespace_active(self, served_kind: ServedKind, key: Key) -> None:
+        namespaces = self._catalog.storage_kind("", "namespaces")
+        assert namespaces is not None
+        record = self._store.get(object_path("", "namespaces", "", key.namespace))
+        if record is None:
+            raise apierrors.not_found(namespaces.resource, key.namespace)
+        if b'"Terminating"' in record.data and decode_record(record)["status"].get("phase") == "Terminating":
+            raise apierrors.namespace_terminating(served_kind.resource, key.name, key.namespace)
+
+
+class CustomResourceLifecycle(AdmissionPlugin):
+    """Refuses objects of a custom kind whose definition is being deleted. In kube-apiserver it is no plugin."""
+
+    name = "CustomResourceLifecycle"
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def admit(self, request: AdmissionRequest) -> None:
+        if not request.served_kind.custom:
+            return
+        resource = request.served_kind.resource
+        record = self._store.get(object_path(*CRD_RESOURCE, "", resource.qualified_name))
+        if record is not None and "deletionTimestamp" in decode_record(record)["metadata"]:
+            raise apierrors.forbidden(resource, request.key.name, CRD_TERMINATING_MESSAGE)

@@ -1,0 +1,21 @@
+"""The plugins that a server has by default, in kube-apiserver's order."""
+
+from collections.abc import Collection
+
+from gangline.apiserver.admission.lifecycle import CustomResourceLifecycle, NamespaceLifecycle
+from gangline.apiserver.admission.node_taints import TaintNodesByCondition
+from gangline.apiserver.admission.priority import PodPriority
+from gangline.apiserver.registry.admission import AdmissionChain, AdmissionPlugin
+from gangline.apiserver.registry.catalog import Catalog
+from gangline.apiserver.store.store import Store
+
+
+def default_admission(store: Store, catalog: Catalog, disabled: Collection[str] = ()) -> AdmissionChain:
+    """The default plugins without those that are disabled by name."""
+    plugins: tuple[AdmissionPlugin, ...] = (
+        NamespaceLifecycle(store, catalog),
+        CustomResourceLifecycle(store),
+        TaintNodesByCondition(),
+        PodPriority(store),
+    )
+    return AdmissionChain(plugin for plugin in plugins if plugin.name not in disabled)

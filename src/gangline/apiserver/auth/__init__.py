@@ -1,0 +1,1 @@
+"""Who sends a request (authentication) and what the sender may do (authorization)."""

@@ -1,0 +1,45 @@
+"""Users of the API: names, groups, and the users that every server knows."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+MASTERS_GROUP, AUTHENTICATED_GROUP = "system:masters", "system:authenticated"
+UNAUTHENTICATED_GROUP = "system:unauthenticated"
+SERVICE_ACCOUNTS_GROUP = "system:serviceaccounts"
+SERVICE_ACCOUNT_PREFIX = "system:serviceaccount:"
+
+
+class UserInfo(msgspec.Struct, frozen=True):
+    """A user: who sends a request, or whom an access review asks about."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+    uid: str = ""
+    extra: Mapping[str, tuple[str, ...]] = {}
+
+    @property
+    def is_master(self) -> bool:
+        return MASTERS_GROUP in self.groups
+
+    @property
+    def is_authenticated(self) -> bool:
+        return AUTHENTICATED_GROUP in self.groups
+
+    @property
+    def service_account(self) -> tuple[str, str] | None:
+        """Namespace and name of the service account that this user is; None for other users."""
+        parts = self.name.removeprefix(SERVICE_ACCOUNT_PREFIX).split(":")
+        if not self.name.startswith(SERVICE_ACCOUNT_PREFIX) or len(parts) != 2 or not all(parts):
+            return None
+        return parts[0], parts[1]
+
+
+ANONYMOUS_USER = UserInfo("system:anonymous", (UNAUTHENTICATED_GROUP,))
+SERVER_USER = UserInfo("system:apiserver", (MASTERS_GROUP, AUTHENTICATED_GROUP))
+"""The API server itself, and the controllers that share its process."""
+
+
+def service_account_groups(namespace: str) -> tuple[str, ...]:
+    """The groups of every service account of a namespace."""
+    return (SERVICE_ACCOUNTS_GROUP, f"{SERVICE_ACCOUNTS_GROUP}:{namespace}")

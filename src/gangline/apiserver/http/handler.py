@@ -23,7 +23,14 @@ from gangline.apiserver.http.nonresource import NonResourceHandler
 from gangline.apiserver.http.patch import APPLY_PATCH, patch_function
 from gangline.apiserver.http.query import check_list_options, check_write_options, deletion_options
 from gangline.apiserver.http.representations import NegotiationError
-from gangline.apiserver.http.request_info import RequestInfo, RequestVerb, query_flag, request_info, request_verb
+from gangline.apiserver.http.request_info import (
+    RequestInfo,
+    RequestVerb,
+    access_attributes,
+    query_flag,
+    request_info,
+    request_verb,
+)
 from gangline.apiserver.http.watch import WatchRequest, watch_lines
 from gangline.apiserver.patch.json_patch import deep_copy
 from gangline.apiserver.registry.catalog import Catalog, ServedKind, allows_create_on_update
@@ -136,10 +143,10 @@ class ApiHandler:
         if info is None or not info.plural:
             check_access(self._authorizer, AccessAttributes(user, http.method.lower(), path=http.path))
             return self._serve_nonresource(http)
+        check_access(self._authorizer, access_attributes(user, http.method, info, http.query))
         verb = request_verb(http.method, info, http.query)
         if verb is None:
             raise apierrors.method_not_allowed()
-        check_access(self._authorizer, access_attributes(user, verb, info))
         if info in self._reviews:
             return await self._serve_review(http, user, verb, info)
         served_kind = self._catalog.find(info.group, info.version, info.plural)
@@ -323,13 +330,6 @@ class ApiHandler:
     def _representation(self, request: ApiRequest, *, watch: bool = False) -> Representation:
         accept, agent = request.http.headers.get("Accept", ""), request.http.headers.get("User-Agent", "")
         return negotiate(accept, request.query, now=self._clock.now, agent=agent, watch=watch)
-
-
-def access_attributes(user: UserInfo, verb: RequestVerb, info: RequestInfo) -> AccessAttributes:
-    """What a request for a resource asks the authorizer."""
-    return AccessAttributes(
-        user, verb, info.group, info.version, info.plural, info.subresource, info.namespace, info.name
-    )
 
 
 async def read_body(http: web.BaseRequest) -> bytes:

@@ -113,7 +113,9 @@ async def control_plane(
         else None
     )
     catalog = builtin_catalog()
-    admission = default_admission(store, catalog, settings.disabled_admission_plugins)
+    roles = RoleIndex(store)
+    authorizer = _authorizer(settings.authorization_mode, roles)
+    admission = default_admission(store, catalog, authorizer, roles, settings.disabled_admission_plugins)
     registry = Registry(store, catalog, clock, admission=admission, warn_on_inert_kinds=settings.warn_on_inert_kinds)
     roots = NonResourceHandler(host_port(address.reachable_host, settings.port))
     namespaces = NamespaceController(registry, certificates.ca if certificates else None)
@@ -121,7 +123,7 @@ async def control_plane(
     api = ApiHandler(
         registry,
         Authenticator({**settings.users, token: ADMIN_USER}),
-        _authorizer(settings.authorization_mode, RoleIndex(store)),
+        authorizer,
         clock,
         roots,
         subresources={**subresource_handlers(registry), **stream_handlers(registry, nodes, clock)},

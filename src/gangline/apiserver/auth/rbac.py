@@ -6,8 +6,9 @@ from gangline.api.meta import JSON
 from gangline.apiserver.auth.attributes import AccessAttributes
 from gangline.apiserver.auth.authorizer import AccessDecision, AccessRules
 from gangline.apiserver.auth.policy_rules import PolicyRule, rule_allows
-from gangline.apiserver.auth.role_index import RoleIndex
+from gangline.apiserver.auth.role_index import RBAC_GROUP, RoleGrant, RoleIndex
 from gangline.apiserver.users import UserInfo
+from gangline.schema.go_text import quoted_text
 
 _MASTER_DECISION = AccessDecision(allowed=True)
 
@@ -27,7 +28,7 @@ class RbacAuthorizer:
             for rule in grant.rules:
                 if rule_allows(rule, attributes):
                     return AccessDecision(allowed=True, reason=f"RBAC: allowed by {grant.source}")
-        errors = aggregate_text(grant.error for grant in grants if grant.error)
+        errors = _missing_roles_text(grants)
         return AccessDecision(allowed=False, reason=f"RBAC: {errors}" if errors else "")
 
     def rules(self, user: UserInfo, namespace: str) -> AccessRules:
@@ -36,7 +37,7 @@ class RbacAuthorizer:
         return AccessRules(
             tuple(_resource_rule(rule) for rule in rules if rule.resources),
             tuple({"verbs": list(rule.verbs), "nonResourceURLs": list(rule.urls)} for rule in rules if rule.urls),
-            aggregate_text(grant.error for grant in grants if grant.error),
+            _missing_roles_text(grants),
         )
 
 
@@ -44,6 +45,11 @@ def aggregate_text(errors: Iterable[str]) -> str:
     """Several errors as Go's aggregate prints them: each text once, in brackets if there are more than one."""
     distinct = list(dict.fromkeys(errors))
     return distinct[0] if len(distinct) == 1 else f"[{', '.join(distinct)}]" if distinct else ""
+
+
+def _missing_roles_text(grants: Iterable[RoleGrant]) -> str:
+    missing = (grant.missing for grant in grants if grant.missing is not None)
+    return aggregate_text(f"{role.kind.lower()}.{RBAC_GROUP} {quoted_text(role.name)} not found" for role in missing)
 
 
 def _resource_rule(rule: PolicyRule) -> JSON:

@@ -24,6 +24,10 @@ class RoleReference(msgspec.Struct, frozen=True, rename="camel"):
     name: str = ""
     api_group: str = ""
 
+    @property
+    def plural(self) -> str:
+        return f"{self.kind.lower()}s"
+
 
 class RoleSubject(msgspec.Struct, frozen=True):
     """To whom a binding grants its role."""
@@ -39,12 +43,8 @@ class RoleGrant(msgspec.Struct, frozen=True):
     source: str
     """The binding in the words of a decision's reason."""
     rules: tuple[PolicyRule, ...] = ()
-    error: str = ""
-    """Why there are no rules, if the role does not exist."""
-
-
-class MissingRole(Exception):
-    """A binding names a role that does not exist. The message is kube-apiserver's."""
+    missing: RoleReference | None = None
+    """The role, if it does not exist."""
 
 
 class _StoredRole(msgspec.Struct, frozen=True):
@@ -91,18 +91,15 @@ class RoleIndex:
             grants = self._grants[key] = tuple(self._find_grants(user, namespace))
         return grants
 
-    def role_rules(self, role: RoleReference, namespace: str) -> tuple[PolicyRule, ...]:
-        """The rules of a role that a binding in a namespace names. Raises `MissingRole`."""
+    def role_rules(self, role: RoleReference, namespace: str) -> tuple[PolicyRule, ...] | None:
+        """The rules of a role that a binding in a namespace names; None if the role does not exist."""
         self._follow()
         return self._role_rules(role, namespace)
 
-    def _role_rules(self, role: RoleReference, namespace: str) -> tuple[PolicyRule, ...]:
-        if role.kind not in ("Role", "ClusterRole"):
-            raise MissingRole(f"unsupported role reference kind: {quoted_text(role.kind)}")
-        rules = self._roles.get((namespace if role.kind == "Role" else "", role.name))
-        if rules is None or (role.kind == "Role" and not namespace):
-            raise MissingRole(f"{role.kind.lower()}.{RBAC_GROUP} {quoted_text(role.name)} not found")
-        return rules
+    def _role_rules(self, role: RoleReference, namespace: str) -> tuple[PolicyRule, ...] | None:
+        if role.kind == "ClusterRole":
+            return self._roles.get(("", role.name))
+        return self._roles.get((namespace, role.name)) if namespace else None
 
     def _find_grants(self, user: UserInfo, namespace: str) -> Iterator[RoleGrant]:
         subjects = (_user_key(user.name), *map(_group_key, user.groups))
@@ -117,10 +114,8 @@ class RoleIndex:
                 yield self._grant(first[path], scope)
 
     def _grant(self, bound: _BoundSubject, scope: str) -> RoleGrant:
-        try:
-            return RoleGrant(bound.source, self._role_rules(bound.role, scope))
-        except MissingRole as error:
-            return RoleGrant(bound.source, error=str(error))
+        rules = self._role_rules(bound.role, scope)
+        return RoleGrant(bound.source, missing=bound.role) if rules is None else RoleGrant(bound.source, rules)
 
     # Following the store
 

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 
 import msgspec
 from aiohttp import web
@@ -279,7 +280,10 @@ class ApiHandler:
         _check_body(request, body, raw)
         check_object_key(request.served_kind, request.info.key, body)
         context = msgspec.structs.replace(
-            request.write_context(), is_put=True, expected_uid=body["metadata"].get("uid") or ""
+            request.write_context(),
+            is_put=True,
+            expected_uid=body["metadata"].get("uid") or "",
+            check_create=partial(self._check_create, request),
         )
         upsert = allows_create_on_update(request.served_kind) and not request.info.subresource
         result = await self._registry.update(
@@ -305,8 +309,14 @@ class ApiHandler:
 
     async def _apply(self, request: ApiRequest, raw: bytes) -> WriteResult:
         check_write_options(RequestVerb.PATCH, request.query, apply=True)
-        config, context, force = read_yaml(raw), request.write_context(), query_flag(request.query, "force")
+        config, force = read_yaml(raw), query_flag(request.query, "force")
+        context = msgspec.structs.replace(request.write_context(), check_create=partial(self._check_create, request))
         return await self._registry.apply(context, request.served_kind, request.info.key, config, force=force)
+
+    def _check_create(self, request: ApiRequest) -> None:
+        """Check that the user of an update may create the object, which does not exist. Raises `StatusError` (403)."""
+        attributes = access_attributes(request.user, request.http.method, request.info, request.query)
+        check_access(self._authorizer, msgspec.structs.replace(attributes, verb=RequestVerb.CREATE))
 
     async def _delete(self, request: ApiRequest) -> web.StreamResponse:
         representation = self._representation(request)

@@ -425,6 +425,25 @@ class FieldSelector:
         return f"FieldSelector({str(self)!r})"
 
 
+def exact_field_value(text: str, field: str) -> str | None:
+    """The only value that the text of a field selector allows a field to have, whatever other fields it names.
+
+    None if there are several, or if the text cannot be parsed.
+    """
+    try:
+        return FieldSelector.parse(text, _ANY_FIELDS).exact_value(field)
+    except SelectorError:
+        return None
+
+
+class _AnyField(dict[str, FieldReader]):
+    def get(self, label: str, default: object = None) -> FieldReader:
+        return lambda obj: ""
+
+
+_ANY_FIELDS = SelectableFields(_AnyField())
+
+
 def _parse_field_term(part: str, selector_text: str) -> tuple[str, bool, str]:
     match = re.search(r"!=|==|=", part)
     if match is None:

@@ -40,6 +40,11 @@ SERVER_USER = UserInfo("system:apiserver", (MASTERS_GROUP, AUTHENTICATED_GROUP))
 """The API server itself, and the controllers that share its process."""
 
 
+def service_account_user_name(namespace: str, name: str) -> str:
+    """The name of the user that a service account is."""
+    return f"{SERVICE_ACCOUNT_PREFIX}{namespace}:{name}"
+
+
 def service_account_groups(namespace: str) -> tuple[str, ...]:
     """The groups of every service account of a namespace."""
     return (SERVICE_ACCOUNTS_GROUP, f"{SERVICE_ACCOUNTS_GROUP}:{namespace}")

@@ -18,7 +18,10 @@ from aiohttp import web
 
 from gangline.apiserver.admission.plugins import default_admission
 from gangline.apiserver.auth.authentication import Authenticator
-from gangline.apiserver.auth.authorizer import AlwaysAllow, Authorizer, MastersOnly
+from gangline.apiserver.auth.authorizer import AlwaysAllow, Authorizer
+from gangline.apiserver.auth.default_roles import ensure_default_roles
+from gangline.apiserver.auth.rbac import RbacAuthorizer
+from gangline.apiserver.auth.role_index import RoleIndex
 from gangline.apiserver.http.body import MAX_BODY_BYTES
 from gangline.apiserver.http.handler import ApiHandler
 from gangline.apiserver.http.nonresource import NonResourceHandler
@@ -110,7 +113,9 @@ async def control_plane(
         else None
     )
     catalog = builtin_catalog()
-    admission = default_admission(store, catalog, settings.disabled_admission_plugins)
+    roles = RoleIndex(store)
+    authorizer = _authorizer(settings.authorization_mode, roles)
+    admission = default_admission(store, catalog, authorizer, roles, settings.disabled_admission_plugins)
     registry = Registry(store, catalog, clock, admission=admission, warn_on_inert_kinds=settings.warn_on_inert_kinds)
     roots = NonResourceHandler(host_port(address.reachable_host, settings.port))
     namespaces = NamespaceController(registry, certificates.ca if certificates else None)
@@ -118,13 +123,14 @@ async def control_plane(
     api = ApiHandler(
         registry,
         Authenticator({**settings.users, token: ADMIN_USER}),
-        _authorizer(settings.authorization_mode),
+        authorizer,
         clock,
         roots,
         subresources={**subresource_handlers(registry), **stream_handlers(registry, nodes, clock)},
     )
     await namespaces.create_initial()
     await ensure_system_classes(registry)
+    await ensure_default_roles(store, registry.timestamp())
     crds.serve_established()
     async with _serve_http(api, settings, certificates) as url, asyncio.TaskGroup() as group:
         await ensure_api_service(registry, urlsplit(url).port or 443)
@@ -139,8 +145,8 @@ async def control_plane(
             store.end_watches()
 
 
-def _authorizer(mode: AuthorizationMode) -> Authorizer:
-    return AlwaysAllow() if mode is AuthorizationMode.ALWAYS_ALLOW else MastersOnly()
+def _authorizer(mode: AuthorizationMode, roles: RoleIndex) -> Authorizer:
+    return AlwaysAllow() if mode is AuthorizationMode.ALWAYS_ALLOW else RbacAuthorizer(roles)
 
 
 @asynccontextmanager

@@ -10,6 +10,8 @@ import aiohttp
 
 from gangline.api.meta import JSON, Key
 from gangline.apiserver.admission.plugins import default_admission
+from gangline.apiserver.auth.authorizer import AlwaysAllow
+from gangline.apiserver.auth.role_index import RoleIndex
 from gangline.apiserver.registry.catalog import ServedKind
 from gangline.apiserver.registry.registry import Registry
 from gangline.apiserver.registry.served_kinds import builtin_catalog
@@ -74,7 +76,9 @@ class RegistryHarness:
     def __init__(self, store: Store, clock: Clock) -> None:
         self.store = store
         catalog = builtin_catalog()
-        self.registry = Registry(store, catalog, clock, admission=default_admission(store, catalog))
+        self.registry = Registry(
+            store, catalog, clock, admission=default_admission(store, catalog, AlwaysAllow(), RoleIndex(store))
+        )
 
     def entry(self, plural: str, group: str = "") -> ServedKind:
         found = self.registry.catalog.storage_kind(group, plural)

@@ -5,17 +5,23 @@ from collections.abc import Collection
 from gangline.apiserver.admission.lifecycle import CustomResourceLifecycle, NamespaceLifecycle
 from gangline.apiserver.admission.node_taints import TaintNodesByCondition
 from gangline.apiserver.admission.priority import PodPriority
+from gangline.apiserver.admission.role_escalation import RoleEscalation
+from gangline.apiserver.auth.authorizer import Authorizer
+from gangline.apiserver.auth.role_index import RoleIndex
 from gangline.apiserver.registry.admission import AdmissionChain, AdmissionPlugin
 from gangline.apiserver.registry.catalog import Catalog
 from gangline.apiserver.store.store import Store
 
 
-def default_admission(store: Store, catalog: Catalog, disabled: Collection[str] = ()) -> AdmissionChain:
+def default_admission(
+    store: Store, catalog: Catalog, authorizer: Authorizer, roles: RoleIndex, disabled: Collection[str] = ()
+) -> AdmissionChain:
     """The default plugins without those that are disabled by name."""
     plugins: tuple[AdmissionPlugin, ...] = (
         NamespaceLifecycle(store, catalog),
         CustomResourceLifecycle(store),
         TaintNodesByCondition(),
         PodPriority(store),
+        RoleEscalation(authorizer, roles),
     )
     return AdmissionChain(plugin for plugin in plugins if plugin.name not in disabled)

@@ -1,14 +1,16 @@
 """What a user wants to do, in the terms of authorizers."""
 
+import re
+
 import msgspec
 
-from gangline.api.meta import JSON
-from gangline.apiserver.errors import StatusError
+from gangline.apiserver.errors import NamedKind, StatusError, forbidden
 from gangline.apiserver.users import UserInfo
+from gangline.schema.go_text import quoted_text
 
 
 class AccessAttributes(msgspec.Struct, frozen=True):
-    """A verb on a resource, or on a path that is no resource (`path` is set then)."""
+    """A verb on a resource, or on a path that is no resource (`path` is not None then)."""
 
     user: UserInfo
     verb: str
@@ -18,37 +20,33 @@ class AccessAttributes(msgspec.Struct, frozen=True):
     subresource: str = ""
     namespace: str = ""
     name: str = ""
-    path: str = ""
+    path: str | None = None
 
     @property
     def is_resource_request(self) -> bool:
-        return not self.path
+        return self.path is None
 
 
 def forbidden_error(attributes: AccessAttributes, reason: str = "") -> StatusError:
     """The 403 of a request that no authorizer allows, in kube-apiserver's words."""
-    text, details = _resource_text(attributes) if attributes.is_resource_request else _path_text(attributes)
-    return StatusError(403, f"{text}: {reason}" if reason else text, reason="Forbidden", details=details)
+    text = _HTML_UNSAFE.sub(lambda match: _HTML_ENTITIES[match[0]], _denial_text(attributes))
+    if reason:
+        text = f"{text}: {reason}"
+    if not attributes.is_resource_request:
+        return StatusError(403, f"forbidden: {text}", reason="Forbidden", details={})
+    return forbidden(NamedKind(attributes.group, "", attributes.resource), attributes.name, text)
 
 
-def _path_text(attributes: AccessAttributes) -> tuple[str, JSON]:
-    return f'forbidden: User "{attributes.user.name}" cannot {attributes.verb} path "{attributes.path}"', {}
+_HTML_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+_HTML_UNSAFE = re.compile("[&<>]")
 
 
-def _resource_text(attributes: AccessAttributes) -> tuple[str, JSON]:
-    plural, group = attributes.resource, attributes.group
-    resource = f"{plural}/{attributes.subresource}" if attributes.subresource else plural
-    subject = f"{plural}.{group}" if group else plural
-    if attributes.name:
-        subject = f'{subject} "{attributes.name}"'
-    scope = f'in the namespace "{attributes.namespace}"' if attributes.namespace else "at the cluster scope"
-    text = (
-        f'{subject} is forbidden: User "{attributes.user.name}" cannot {attributes.verb} resource "{resource}" '
-        f'in API group "{group}" {scope}'
-    )
-    details: JSON = {"kind": plural}
-    if group:
-        details["group"] = group
-    if attributes.name:
-        details["name"] = attributes.name
-    return text, details
+def _denial_text(attributes: AccessAttributes) -> str:
+    who, verb = f"User {quoted_text(attributes.user.name)}", attributes.verb
+    if attributes.path is not None:
+        return f"{who} cannot {verb} path {quoted_text(attributes.path)}"
+    resource = f"{attributes.resource}/{attributes.subresource}" if attributes.subresource else attributes.resource
+    namespace = attributes.namespace
+    scope = f"in the namespace {quoted_text(namespace)}" if namespace else "at the cluster scope"
+    group = quoted_text(attributes.group)
+    return f"{who} cannot {verb} resource {quoted_text(resource)} in API group {group} {scope}"

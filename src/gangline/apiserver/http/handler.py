@@ -3,6 +3,7 @@
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 
 import msgspec
 from aiohttp import web
@@ -23,7 +24,14 @@ from gangline.apiserver.http.nonresource import NonResourceHandler
 from gangline.apiserver.http.patch import APPLY_PATCH, patch_function
 from gangline.apiserver.http.query import check_list_options, check_write_options, deletion_options
 from gangline.apiserver.http.representations import NegotiationError
-from gangline.apiserver.http.request_info import RequestInfo, RequestVerb, query_flag, request_info, request_verb
+from gangline.apiserver.http.request_info import (
+    RequestInfo,
+    RequestVerb,
+    access_attributes,
+    query_flag,
+    request_info,
+    request_verb,
+)
 from gangline.apiserver.http.watch import WatchRequest, watch_lines
 from gangline.apiserver.patch.json_patch import deep_copy
 from gangline.apiserver.registry.catalog import Catalog, ServedKind, allows_create_on_update
@@ -136,10 +144,10 @@ class ApiHandler:
         if info is None or not info.plural:
             check_access(self._authorizer, AccessAttributes(user, http.method.lower(), path=http.path))
             return self._serve_nonresource(http)
+        check_access(self._authorizer, access_attributes(user, http.method, info, http.query))
         verb = request_verb(http.method, info, http.query)
         if verb is None:
             raise apierrors.method_not_allowed()
-        check_access(self._authorizer, access_attributes(user, verb, info))
         if info in self._reviews:
             return await self._serve_review(http, user, verb, info)
         served_kind = self._catalog.find(info.group, info.version, info.plural)
@@ -272,7 +280,10 @@ class ApiHandler:
         _check_body(request, body, raw)
         check_object_key(request.served_kind, request.info.key, body)
         context = msgspec.structs.replace(
-            request.write_context(), is_put=True, expected_uid=body["metadata"].get("uid") or ""
+            request.write_context(),
+            is_put=True,
+            expected_uid=body["metadata"].get("uid") or "",
+            check_create=partial(self._check_create, request),
         )
         upsert = allows_create_on_update(request.served_kind) and not request.info.subresource
         result = await self._registry.update(
@@ -298,8 +309,14 @@ class ApiHandler:
 
     async def _apply(self, request: ApiRequest, raw: bytes) -> WriteResult:
         check_write_options(RequestVerb.PATCH, request.query, apply=True)
-        config, context, force = read_yaml(raw), request.write_context(), query_flag(request.query, "force")
+        config, force = read_yaml(raw), query_flag(request.query, "force")
+        context = msgspec.structs.replace(request.write_context(), check_create=partial(self._check_create, request))
         return await self._registry.apply(context, request.served_kind, request.info.key, config, force=force)
+
+    def _check_create(self, request: ApiRequest) -> None:
+        """Check that the user of an update may create the object, which does not exist. Raises `StatusError` (403)."""
+        attributes = access_attributes(request.user, request.http.method, request.info, request.query)
+        check_access(self._authorizer, msgspec.structs.replace(attributes, verb=RequestVerb.CREATE))
 
     async def _delete(self, request: ApiRequest) -> web.StreamResponse:
         representation = self._representation(request)
@@ -323,13 +340,6 @@ class ApiHandler:
     def _representation(self, request: ApiRequest, *, watch: bool = False) -> Representation:
         accept, agent = request.http.headers.get("Accept", ""), request.http.headers.get("User-Agent", "")
         return negotiate(accept, request.query, now=self._clock.now, agent=agent, watch=watch)
-
-
-def access_attributes(user: UserInfo, verb: RequestVerb, info: RequestInfo) -> AccessAttributes:
-    """What a request for a resource asks the authorizer."""
-    return AccessAttributes(
-        user, verb, info.group, info.version, info.plural, info.subresource, info.namespace, info.name
-    )
 
 
 async def read_body(http: web.BaseRequest) -> bytes:

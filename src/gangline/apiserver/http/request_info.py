@@ -9,6 +9,9 @@ from enum import StrEnum
 import msgspec
 
 from gangline.api.meta import Key
+from gangline.api.selectors import exact_field_value
+from gangline.apiserver.auth.attributes import AccessAttributes
+from gangline.apiserver.users import UserInfo
 
 
 class RequestVerb(StrEnum):
@@ -79,6 +82,25 @@ def request_verb(method: str, info: RequestInfo, query: Mapping[str, str]) -> Re
             return RequestVerb.DELETE if info.name else RequestVerb.DELETE_COLLECTION
         case _:
             return None
+
+
+def access_attributes(user: UserInfo, method: str, info: RequestInfo, query: Mapping[str, str]) -> AccessAttributes:
+    """What a request for a resource asks the authorizer. Also of requests that the server would not serve."""
+    verb: str = request_verb(method, info, query) or _UNSERVED_VERBS.get(method, "")
+    name, namespace = info.name, info.namespace
+    if info.watch:
+        verb = RequestVerb.WATCH
+    elif verb in (RequestVerb.LIST, RequestVerb.WATCH) and "fieldSelector" in query:
+        selected = exact_field_value(query["fieldSelector"], "metadata.name") or ""
+        name = "" if selected in (".", "..") or set(selected) & set("/%") else selected
+    if info.plural == "namespaces" and not namespace:
+        namespace = info.name  # a namespace is inside itself
+    subresource = info.subresource.partition("/")[0]
+    return AccessAttributes(user, verb, info.group, info.version, info.plural, subresource, namespace, name)
+
+
+_UNSERVED_VERBS: Mapping[str, str] = {"PUT": RequestVerb.UPDATE, "PATCH": RequestVerb.PATCH}
+"""Verbs of methods that need a name, which the path does not have."""
 
 
 def query_flag(query: Mapping[str, str], name: str) -> bool:

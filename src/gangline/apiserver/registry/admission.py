@@ -38,6 +38,11 @@ class AdmissionRequest(msgspec.Struct, frozen=True):
     warnings: list[str]
     """Warnings for the client; plugins append to it."""
 
+    @property
+    def has_name_in_path(self) -> bool:
+        """Whether the client named the object in the URL. A POST does not."""
+        return self.operation is WriteOperation.UPDATE or self.context.check_create is not None
+
 
 class AdmissionPlugin:
     """One check or default. A plugin is asked about the operations and resources that it names."""

@@ -105,6 +105,8 @@ class Registry:
         warnings += served_kind.strategy.warnings(body, None)
         if self._warn_on_inert_kinds and served_kind.resource.inert_warning:
             warnings.append(served_kind.resource.inert_warning)
+        if context.check_create is not None:
+            context.check_create()
         await self._admission.validate(request)
         return await self._insert(context, served_kind, body, tuple(warnings))
 

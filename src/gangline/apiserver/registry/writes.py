@@ -40,6 +40,8 @@ class WriteContext(msgspec.Struct, frozen=True):
     """The path of the replicas that a write of `scale` changes."""
     user: UserInfo = SERVER_USER
     """Who writes, for admission."""
+    check_create: Callable[[], None] | None = None
+    """Called before an update creates a missing object. Raises `StatusError` if the user may not create."""
 
 
 class WriteResult(msgspec.Struct, frozen=True):

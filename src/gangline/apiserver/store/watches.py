@@ -127,6 +127,12 @@ class StoreWatch:
                 return None
         return self._take_batches()
 
+    def pending(self) -> tuple[StoreEvent, ...] | None:
+        """The changes that wait, possibly none, without waiting for more; None if the watch has ended."""
+        if self._batches:
+            return self._take_batches()
+        return None if self._closed else ()
+
     def _take_batches(self) -> tuple[StoreEvent, ...]:
         if not self._batches:
             if self._is_too_slow:

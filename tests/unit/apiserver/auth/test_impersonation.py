@@ -2,7 +2,7 @@
 
 import pytest
 
-from gangline.apiserver.auth.authorizer import MastersOnly
+from gangline.apiserver.auth.authorizer import Authorizer
 from gangline.apiserver.auth.impersonation import impersonated_user
 from gangline.apiserver.errors import StatusError
 from gangline.apiserver.users import MASTERS_GROUP, UserInfo
@@ -11,11 +11,11 @@ ADMIN = UserInfo("admin", (MASTERS_GROUP, "system:authenticated"))
 NOBODY = UserInfo("nobody", ("system:authenticated",))
 
 
-def test_without_headers_the_user_stays_the_same() -> None:
-    assert impersonated_user(NOBODY, [("Accept", "*/*")], MastersOnly()) is NOBODY
+def test_without_headers_the_user_stays_the_same(authorizer: Authorizer) -> None:
+    assert impersonated_user(NOBODY, [("Accept", "*/*")], authorizer) is NOBODY
 
 
-def test_a_master_may_impersonate_any_user() -> None:
+def test_a_master_may_impersonate_any_user(authorizer: Authorizer) -> None:
     headers = [
         ("Impersonate-User", "jane"),
         ("impersonate-group", "devs"),
@@ -23,18 +23,18 @@ def test_a_master_may_impersonate_any_user() -> None:
         ("Impersonate-Extra-Why%2Fso", "a"),
         ("Impersonate-Extra-why%2fso", "b"),
     ]
-    found = impersonated_user(ADMIN, headers, MastersOnly())
+    found = impersonated_user(ADMIN, headers, authorizer)
     assert found == UserInfo("jane", ("devs", "system:authenticated"), uid="7", extra={"why/so": ("a", "b")})
     assert not found.is_master
 
 
-def test_an_impersonated_service_account_has_its_default_groups() -> None:
-    found = impersonated_user(ADMIN, [("Impersonate-User", "system:serviceaccount:ns:bot")], MastersOnly())
+def test_an_impersonated_service_account_has_its_default_groups(authorizer: Authorizer) -> None:
+    found = impersonated_user(ADMIN, [("Impersonate-User", "system:serviceaccount:ns:bot")], authorizer)
     assert found.groups == ("system:serviceaccounts", "system:serviceaccounts:ns", "system:authenticated")
 
 
-def test_the_anonymous_user_stays_unauthenticated() -> None:
-    found = impersonated_user(ADMIN, [("Impersonate-User", "system:anonymous")], MastersOnly())
+def test_the_anonymous_user_stays_unauthenticated(authorizer: Authorizer) -> None:
+    found = impersonated_user(ADMIN, [("Impersonate-User", "system:anonymous")], authorizer)
     assert found.groups == ("system:unauthenticated",)
 
 
@@ -51,14 +51,14 @@ def test_the_anonymous_user_stays_unauthenticated() -> None:
         ),
     ],
 )
-def test_users_outside_system_masters_may_not_impersonate(name: str, told: str) -> None:
+def test_users_outside_system_masters_may_not_impersonate(name: str, told: str, authorizer: Authorizer) -> None:
     with pytest.raises(StatusError) as found:
-        impersonated_user(NOBODY, [("Impersonate-User", name), ("Impersonate-Group", MASTERS_GROUP)], MastersOnly())
+        impersonated_user(NOBODY, [("Impersonate-User", name), ("Impersonate-Group", MASTERS_GROUP)], authorizer)
     assert found.value.code == 403
     assert found.value.message.startswith(told)
 
 
-def test_groups_without_a_user_are_refused() -> None:
+def test_groups_without_a_user_are_refused(authorizer: Authorizer) -> None:
     with pytest.raises(StatusError) as found:
-        impersonated_user(NOBODY, [("Impersonate-Group", MASTERS_GROUP)], MastersOnly())
+        impersonated_user(NOBODY, [("Impersonate-Group", MASTERS_GROUP)], authorizer)
     assert found.value.code == 500

@@ -110,7 +110,7 @@ async def control_plane(
         else None
     )
     catalog = builtin_catalog()
-    admission = default_admission(store, catalog, settings.disabled_admission_plugins)
+    admission = default_admission(store, catalog, clock, settings.disabled_admission_plugins)
     registry = Registry(store, catalog, clock, admission=admission, warn_on_inert_kinds=settings.warn_on_inert_kinds)
     roots = NonResourceHandler(host_port(address.reachable_host, settings.port))
     namespaces = NamespaceController(registry, certificates.ca if certificates else None)

@@ -74,7 +74,7 @@ class RegistryHarness:
     def __init__(self, store: Store, clock: Clock) -> None:
         self.store = store
         catalog = builtin_catalog()
-        self.registry = Registry(store, catalog, clock, admission=default_admission(store, catalog))
+        self.registry = Registry(store, catalog, clock, admission=default_admission(store, catalog, clock))
 
     def entry(self, plural: str, group: str = "") -> ServedKind:
         found = self.registry.catalog.storage_kind(group, plural)

@@ -40,6 +40,8 @@ class WriteContext(msgspec.Struct, frozen=True):
     """The path of the replicas that a write of `scale` changes."""
     user: UserInfo = SERVER_USER
     """Who writes, for admission."""
+    audit_annotations: dict[str, str] | None = None
+    """Annotations of the request's audit event, which admission adds to; None: no event is recorded."""
 
 
 class WriteResult(msgspec.Struct, frozen=True):

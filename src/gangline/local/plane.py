@@ -115,7 +115,7 @@ async def control_plane(
     catalog = builtin_catalog()
     roles = RoleIndex(store)
     authorizer = _authorizer(settings.authorization_mode, roles)
-    admission = default_admission(store, catalog, authorizer, roles, settings.disabled_admission_plugins)
+    admission = default_admission(store, catalog, clock, authorizer, roles, settings.disabled_admission_plugins)
     registry = Registry(store, catalog, clock, admission=admission, warn_on_inert_kinds=settings.warn_on_inert_kinds)
     roots = NonResourceHandler(host_port(address.reachable_host, settings.port))
     namespaces = NamespaceController(registry, certificates.ca if certificates else None)

@@ -76,9 +76,8 @@ class RegistryHarness:
     def __init__(self, store: Store, clock: Clock) -> None:
         self.store = store
         catalog = builtin_catalog()
-        self.registry = Registry(
-            store, catalog, clock, admission=default_admission(store, catalog, AlwaysAllow(), RoleIndex(store))
-        )
+        admission = default_admission(store, catalog, clock, AlwaysAllow(), RoleIndex(store))
+        self.registry = Registry(store, catalog, clock, admission=admission)
 
     def entry(self, plural: str, group: str = "") -> ServedKind:
         found = self.registry.catalog.storage_kind(group, plural)

@@ -3,25 +3,37 @@
 from collections.abc import Collection
 
 from gangline.apiserver.admission.lifecycle import CustomResourceLifecycle, NamespaceLifecycle
+from gangline.apiserver.admission.limit_ranger import LimitRanger
 from gangline.apiserver.admission.node_taints import TaintNodesByCondition
+from gangline.apiserver.admission.pod_security import PodSecurity
 from gangline.apiserver.admission.priority import PodPriority
 from gangline.apiserver.admission.role_escalation import RoleEscalation
 from gangline.apiserver.auth.authorizer import Authorizer
 from gangline.apiserver.auth.role_index import RoleIndex
+from gangline.apiserver.admission.resource_quota import ResourceQuotaAdmission
 from gangline.apiserver.registry.admission import AdmissionChain, AdmissionPlugin
 from gangline.apiserver.registry.catalog import Catalog
 from gangline.apiserver.store.store import Store
+from gangline.base.clock import Clock
 
 
 def default_admission(
-    store: Store, catalog: Catalog, authorizer: Authorizer, roles: RoleIndex, disabled: Collection[str] = ()
+    store: Store,
+    catalog: Catalog,
+    clock: Clock,
+    authorizer: Authorizer,
+    roles: RoleIndex,
+    disabled: Collection[str] = (),
 ) -> AdmissionChain:
     """The default plugins without those that are disabled by name."""
     plugins: tuple[AdmissionPlugin, ...] = (
         NamespaceLifecycle(store, catalog),
         CustomResourceLifecycle(store),
+        LimitRanger(store),
         TaintNodesByCondition(),
+        PodSecurity(store),
         PodPriority(store),
         RoleEscalation(authorizer, roles),
+        ResourceQuotaAdmission(store, catalog, clock),
     )
     return AdmissionChain(plugin for plugin in plugins if plugin.name not in disabled)

@@ -4,7 +4,7 @@ As in kube-apiserver, a write is first admitted by all plugins, which may change
 last validated by all plugins, which may only refuse it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import ClassVar
 
@@ -13,6 +13,7 @@ import msgspec
 from gangline.api.meta import JSON, Key
 from gangline.apiserver.registry.catalog import ServedKind
 from gangline.apiserver.registry.writes import WriteContext
+from gangline.apiserver.store.records import StoreWrite
 
 GroupResource = tuple[str, str]
 
@@ -43,6 +44,19 @@ class AdmissionRequest(msgspec.Struct, frozen=True):
         """Whether the client named the object in the URL. A POST does not."""
         return self.operation is WriteOperation.UPDATE or self.context.check_create is not None
 
+    def add_audit_annotation(self, key: str, value: str) -> None:
+        """Annotate the audit event of the request, where one is recorded."""
+        if self.context.audit_annotations is not None:
+            self.context.audit_annotations[key] = value
+
+
+class Reservation(msgspec.Struct, frozen=True):
+    """What is committed together with an admitted object, or not at all."""
+
+    writes: tuple[StoreWrite, ...] = ()
+    unchanged: Mapping[str, int] = {}
+    """Paths that must still be at these revisions."""
+
 
 class AdmissionPlugin:
     """One check or default. A plugin is asked about the operations and resources that it names."""
@@ -59,6 +73,10 @@ class AdmissionPlugin:
 
     async def validate(self, request: AdmissionRequest) -> None:
         """Refuse the new object, which is complete and valid by now. Raises `StatusError`."""
+
+    def reserve(self, request: AdmissionRequest) -> Reservation | None:
+        """What is to be committed together with the object. Raises `StatusError`."""
+        return None
 
 
 class AdmissionChain:
@@ -77,6 +95,13 @@ class AdmissionChain:
         """Let all plugins check the complete object. Raises `StatusError`."""
         for plugin in self._plugins_for(request):
             await plugin.validate(request)
+
+    def reserve(self, request: AdmissionRequest) -> Reservation | None:
+        """What is to be committed together with the object; None: nothing. Raises `StatusError`."""
+        for plugin in self._plugins_for(request):
+            if (reservation := plugin.reserve(request)) is not None:
+                return reservation
+        return None
 
     def _plugins_for(self, request: AdmissionRequest) -> tuple[AdmissionPlugin, ...]:
         key = (request.operation, request.served_kind.resource.group_resource, request.context.subresource)

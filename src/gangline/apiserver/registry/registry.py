@@ -5,13 +5,22 @@ set defaults, validate, record field ownership, commit if the object is still th
 changes nothing is not committed. A write without a resourceVersion is repeated when another writer was faster.
 """
 
+import asyncio
+from weakref import WeakValueDictionary
+
 from gangline.api.meta import JSON, Key
 from gangline.apiserver import errors as apierrors
 from gangline.apiserver.apply.apply import ApplyConflict, ApplyResult, server_side_apply
 from gangline.apiserver.apply.managed_fields import equal_ignoring_timestamps
 from gangline.apiserver.errors import StatusError
 from gangline.apiserver.registry import object_meta
-from gangline.apiserver.registry.admission import NO_ADMISSION, AdmissionChain, AdmissionRequest, WriteOperation
+from gangline.apiserver.registry.admission import (
+    NO_ADMISSION,
+    AdmissionChain,
+    AdmissionRequest,
+    Reservation,
+    WriteOperation,
+)
 from gangline.apiserver.registry.catalog import Catalog, ServedKind
 from gangline.apiserver.registry.deletion import Deleter, is_deletion_complete
 from gangline.apiserver.registry.service_allocator import ServiceAllocator
@@ -50,6 +59,8 @@ class Registry:
         self.store, self.catalog, self._clock = store, catalog, clock
         self._admission, self._service_allocator = admission, ServiceAllocator(store)
         self._warn_on_inert_kinds = warn_on_inert_kinds
+        # Locks by namespace, as long as somebody holds or awaits them.
+        self._reserving: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         deleter = Deleter(store, self._service_allocator, clock)
         self.delete, self.delete_collection = deleter.delete, deleter.delete_collection
 
@@ -108,12 +119,11 @@ class Registry:
         if context.check_create is not None:
             context.check_create()
         await self._admission.validate(request)
-        return await self._insert(context, served_kind, body, tuple(warnings))
+        return await self._insert(request)
 
-    async def _insert(
-        self, context: WriteContext, served_kind: ServedKind, body: JSON, warnings: tuple[str, ...]
-    ) -> WriteResult:
-        metadata = body["metadata"]
+    async def _insert(self, request: AdmissionRequest) -> WriteResult:
+        context, served_kind, body = request.context, request.served_kind, request.obj
+        metadata, warnings = body["metadata"], tuple(request.warnings)
         path = storage_path(served_kind, Key(metadata.get("namespace", ""), metadata["name"]))
         existing = self.store.get(path)
         if existing is not None:
@@ -122,7 +132,7 @@ class Registry:
             if context.dry_run:
                 return WriteResult(encode_object(body), created=True, warnings=warnings)
             try:
-                (record,) = await self.store.commit(StoreWrite(path, storage_form(served_kind, body), 0))
+                record = await self._commit(request, StoreWrite(path, storage_form(served_kind, body), 0))
             except StaleWrite as error:
                 raise _already_exists(served_kind, metadata["name"], error.current) from None
         return WriteResult(served_kind.served_bytes(record.data), created=True, warnings=warnings)
@@ -219,7 +229,7 @@ class Registry:
         with self._service_allocator.allocation(served_kind, old, new, keep=not context.dry_run):
             if context.dry_run:
                 return WriteResult(encode_object(new), warnings=warnings)
-            return WriteResult(await self._commit_object(served_kind, record, new), warnings=warnings)
+            return WriteResult(await self._commit_object(request, record), warnings=warnings)
 
     def _prepare_update(self, request: AdmissionRequest, old: JSON, managed: list[JSON] | None) -> None:
         """Make the new object ready to be stored, in place: defaults, restored fields, owners, admission.
@@ -244,16 +254,38 @@ class Registry:
             raise apierrors.invalid(served_kind.resource, request.key.name, problems)
         request.warnings.extend(served_kind.strategy.warnings(new, old))
 
-    async def _commit_object(self, served_kind: ServedKind, record: StoreRecord, new: JSON) -> bytes:
+    async def _commit_object(self, request: AdmissionRequest, record: StoreRecord) -> bytes:
         """Commit the new object, or delete it if this write removed the last finalizer of an object being deleted."""
+        served_kind, new = request.served_kind, request.obj
         if is_deletion_complete(new):
             # The response shows the object without its finalizer; watchers see it as it was before.
             before = decode_record(record)
             await self.store.commit(StoreWrite(record.path, None, record.revision, final_body=before))
             self._service_allocator.release_deleted(served_kind, before)
             return encode_object(new)
-        (stored,) = await self.store.commit(StoreWrite(record.path, storage_form(served_kind, new), record.revision))
-        return served_kind.served_bytes(stored.data)
+        write = StoreWrite(record.path, storage_form(served_kind, new), record.revision)
+        return served_kind.served_bytes((await self._commit(request, write)).data)
+
+    async def _commit(self, request: AdmissionRequest, write: StoreWrite) -> StoreRecord:
+        """Commit the object together with what admission reserves for it, such as its charge to a quota.
+
+        Raises `StaleWrite` when another writer changed the object, and `StatusError`.
+        """
+        if self._admission.reserve(request) is None:
+            (record,) = await self.store.commit(write)
+            return record
+        # One after the other: all writes of a namespace are charged to the same quotas.
+        async with self._reserving.setdefault(request.key.namespace, asyncio.Lock()):
+            for _ in range(MAX_COMMIT_ATTEMPTS):
+                reservation = self._admission.reserve(request) or Reservation()
+                try:
+                    records = await self.store.commit(*reservation.writes, write, unchanged=reservation.unchanged)
+                except StaleWrite as error:
+                    if error.path == write.path:
+                        raise
+                else:
+                    return records[-1]
+        raise apierrors.conflict(request.served_kind.resource, request.key.name, apierrors.MODIFIED_MESSAGE)
 
 
 def _already_exists(served_kind: ServedKind, name: str, existing: StoreRecord | None) -> StatusError:

@@ -42,6 +42,8 @@ class WriteContext(msgspec.Struct, frozen=True):
     """Who writes, for admission."""
     check_create: Callable[[], None] | None = None
     """Called before an update creates a missing object. Raises `StatusError` if the user may not create."""
+    audit_annotations: dict[str, str] | None = None
+    """Annotations of the request's audit event, which admission adds to; None: no event is recorded."""
 
 
 class WriteResult(msgspec.Struct, frozen=True):

@@ -1,0 +1,1 @@
+"""The pod security standards as pure functions: policies of namespaces, and what in a pod violates them."""

@@ -24,6 +24,10 @@ class RequestVerb(StrEnum):
     DELETE_COLLECTION = "deletecollection"
 
 
+METHOD_VERBS = {"PUT": RequestVerb.UPDATE, "PATCH": RequestVerb.PATCH}
+"""The verbs under which methods are authorized where no verb exists, such as an update without a name."""
+
+
 class RequestInfo(msgspec.Struct, frozen=True):
     """A resource path: `/apis/GROUP/VERSION[/watch][/namespaces/NS]/PLURAL[/NAME[/SUBRESOURCE]]`."""
 
@@ -84,3 +88,13 @@ def request_verb(method: str, info: RequestInfo, query: Mapping[str, str]) -> Re
 def query_flag(query: Mapping[str, str], name: str) -> bool:
     """A boolean of a query, as kube-apiserver converts it: true if present and neither `0` nor `false` in any case."""
     return name in query and query[name].lower() not in ("false", "0")
+
+
+def selected_name(query: Mapping[str, str]) -> str:
+    """The one name that a list or watch is limited to by its field selector, which is authorized as that name."""
+    for term in query.get("fieldSelector", "").split(","):
+        field, separator, name = term.partition("=")
+        if field.strip() == "metadata.name" and separator:
+            name = name.removeprefix("=").strip()
+            return "" if name in (".", "..") or "/" in name or "%" in name else name
+    return ""

@@ -40,6 +40,8 @@ class WriteContext(msgspec.Struct, frozen=True):
     """The path of the replicas that a write of `scale` changes."""
     user: UserInfo = SERVER_USER
     """Who writes, for admission."""
+    audit_annotations: dict[str, str] = {}
+    """Annotations for the audit log; admission plugins add to it."""
 
 
 class WriteResult(msgspec.Struct, frozen=True):

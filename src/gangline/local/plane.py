@@ -17,6 +17,8 @@ import msgspec
 from aiohttp import web
 
 from gangline.apiserver.admission.plugins import default_admission
+from gangline.apiserver.audit.log import AuditLog, AuditSettings
+from gangline.apiserver.audit.request import AuditedRequest
 from gangline.apiserver.auth.authentication import Authenticator
 from gangline.apiserver.auth.authorizer import AlwaysAllow, Authorizer
 from gangline.apiserver.auth.default_roles import ensure_default_roles
@@ -74,6 +76,8 @@ class PlaneSettings(msgspec.Struct, frozen=True):
     authorization_mode: AuthorizationMode = AuthorizationMode.RBAC
     disabled_admission_plugins: tuple[str, ...] = ()
     """Admission plugins that are off, by kube-apiserver's names."""
+    audit: AuditSettings | None = None
+    """The audit log. None: requests are not recorded."""
     controllers_enabled: bool = True
     """Whether garbage collector, namespace and CRD controllers run. Off: objects stay as they are."""
 
@@ -127,6 +131,7 @@ async def control_plane(
         clock,
         roots,
         subresources={**subresource_handlers(registry), **stream_handlers(registry, nodes, clock)},
+        audit_log=AuditLog(settings.audit, clock) if settings.audit else None,
     )
     await namespaces.create_initial()
     await ensure_system_classes(registry)
@@ -157,7 +162,7 @@ async def _serve_http(
     loop = asyncio.get_running_loop()
 
     def request(*parts: object) -> web.BaseRequest:
-        return web.BaseRequest(*parts, loop, client_max_size=MAX_BODY_BYTES)  # type: ignore[arg-type,misc]
+        return AuditedRequest(*parts, loop, client_max_size=MAX_BODY_BYTES)  # type: ignore[arg-type,misc]
 
     server = web.Server(
         api, request_factory=request, access_log=None, max_line_size=MAX_HEADER_BYTES, max_field_size=MAX_HEADER_BYTES
@@ -179,3 +184,4 @@ async def _serve_http(
         yield f"{'https' if certificates else 'http'}://{authority}"
     finally:
         await runner.cleanup()
+        api.close()

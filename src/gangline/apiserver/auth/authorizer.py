@@ -1,5 +1,6 @@
 """What every authorizer offers, and the authorizers that read no objects."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
@@ -37,9 +38,13 @@ class Authorizer(Protocol):
         ...
 
 
-def check_access(authorizer: Authorizer, attributes: AccessAttributes) -> None:
-    """Raise `StatusError` (403) unless the authorizer allows this."""
+def check_access(
+    authorizer: Authorizer, attributes: AccessAttributes, record: Callable[[AccessDecision], None] | None = None
+) -> None:
+    """Raise `StatusError` (403) unless the authorizer allows this. `record` gets the decision."""
     decision = authorizer.decide(attributes)
+    if record is not None:
+        record(decision)
     if not decision.allowed:
         raise forbidden_error(attributes, decision.reason)
 

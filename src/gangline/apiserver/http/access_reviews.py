@@ -27,6 +27,20 @@ API_AUDIENCE = "https://kubernetes.default.svc"
 """The audience of our tokens, if a TokenReview names none."""
 
 
+EMPTY_STATUSES: Mapping[str, JSON] = {
+    "SelfSubjectReview": {"userInfo": {}},
+    "TokenReview": {"user": {}},
+    "SelfSubjectRulesReview": {"resourceRules": None, "nonResourceRules": None, "incomplete": False},
+}
+"""What Go encodes of a status without an answer, by kind."""
+
+
+def unanswered_review(review: JSON) -> JSON:
+    """A review as it was asked, for the audit log."""
+    sent: JSON = {key: review[key] for key in ("kind", "apiVersion", "spec") if key in review}
+    return {"metadata": {}, **sent, "status": EMPTY_STATUSES.get(review["kind"], {"allowed": False})}
+
+
 class ReviewRequest(msgspec.Struct, frozen=True):
     """A review, and the user who sent it."""
 

@@ -1,5 +1,6 @@
 """The HTTP handler of the Kubernetes API. It decides only what concerns HTTP; the registry does the rest."""
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -11,12 +12,15 @@ from aiohttp import web
 from gangline.api.meta import JSON
 from gangline.apiserver import errors as apierrors
 from gangline.apiserver.apply.managed_fields import manager_name
+from gangline.apiserver.audit.log import AuditLog
+from gangline.apiserver.audit.request import AUDIT_TRAIL, begin_trail
+from gangline.apiserver.audit.trail import AuditTrail
 from gangline.apiserver.auth.attributes import AccessAttributes
 from gangline.apiserver.auth.authentication import Authenticator
 from gangline.apiserver.auth.authorizer import Authorizer, check_access
 from gangline.apiserver.auth.impersonation import impersonated_user
 from gangline.apiserver.errors import StatusError, UnknownFields
-from gangline.apiserver.http.access_reviews import ReviewHandler, ReviewRequest
+from gangline.apiserver.http.access_reviews import ReviewHandler, ReviewRequest, unanswered_review
 from gangline.apiserver.http.body import MAX_BODY_BYTES, check_fields, check_kind, read_object, read_yaml
 from gangline.apiserver.http.list import list_page, parse_resource_version
 from gangline.apiserver.http.negotiation import Representation, error_representation, negotiate
@@ -35,17 +39,19 @@ from gangline.apiserver.http.request_info import (
 from gangline.apiserver.http.watch import WatchRequest, watch_lines
 from gangline.apiserver.patch.json_patch import deep_copy
 from gangline.apiserver.registry.catalog import Catalog, ServedKind, allows_create_on_update
+from gangline.apiserver.registry.deletion import DeletionOptions
 from gangline.apiserver.registry.object_meta import check_namespace, check_object_key, ensure_metadata
 from gangline.apiserver.registry.registry import Registry
 from gangline.apiserver.registry.selection import Selection
-from gangline.apiserver.registry.writes import WriteContext, WriteResult
-from gangline.apiserver.users import UserInfo
+from gangline.apiserver.registry.writes import WriteContext, WriteResult, default_and_prune
+from gangline.apiserver.users import ANONYMOUS_USER, UserInfo
 from gangline.base.clock import Clock
 
 log = logging.getLogger(__name__)
 
 RESPONSE_CHUNK_BYTES = 2**18
 """The most bytes of a response that are encrypted and sent at once."""
+NO_QUERY: Mapping[str, str] = {}
 NO_CACHE = "no-cache, private"
 
 SubresourceHandler = Callable[["ApiRequest"], Awaitable[web.StreamResponse]]
@@ -62,9 +68,15 @@ class ApiRequest(msgspec.Struct, frozen=True):
     query: Mapping[str, str]
     warnings: list[str]
 
+    @property
+    def trail(self) -> AuditTrail | None:
+        """What is recorded of the request in the audit log."""
+        return self.http.get(AUDIT_TRAIL)
+
     def write_context(self) -> WriteContext:
         """The options of a write request."""
         return WriteContext(
+            audit_annotations=None if self.trail is None else self.trail.annotations,
             field_manager=manager_name(self.query.get("fieldManager", ""), self.http.headers.get("User-Agent", "")),
             dry_run=bool(self.query.get("dryRun")),
             subresource=self.info.subresource,
@@ -97,8 +109,10 @@ class ApiHandler:
         nonresource: NonResourceHandler,
         *,
         subresources: Mapping[tuple[str, str, str], SubresourceHandler] | None = None,
+        audit_log: AuditLog | None = None,
     ) -> None:
         """The keys of `subresources` are group, plural and name of the subresource."""
+        self._audit_log = audit_log
         self._registry, self._clock = registry, clock
         self._authenticator, self._authorizer = authenticator, authorizer
         self._catalog: Catalog = registry.catalog
@@ -117,10 +131,23 @@ class ApiHandler:
         }
 
     async def __call__(self, http: web.BaseRequest) -> web.StreamResponse:
-        response = await self._handle(http)
+        trail = None if self._audit_log is None else begin_trail(self._audit_log, self._clock, http)
+        try:
+            response = await self._handle(http)
+        except asyncio.CancelledError:
+            if trail is not None:
+                trail.cancel()
+            raise
+        if trail is not None:
+            trail.complete(response.status)
         if not response.prepared:
             response.headers.setdefault("Cache-Control", NO_CACHE)
         return response
+
+    def close(self) -> None:
+        """Close the audit log, after the last request."""
+        if self._audit_log is not None:
+            self._audit_log.close()
 
     async def _handle(self, http: web.BaseRequest) -> web.StreamResponse:
         warnings: list[str] = []
@@ -128,8 +155,10 @@ class ApiHandler:
             return await self._route(http, warnings)
         except (StatusError, NegotiationError) as error:
             return _error_response(http, error.code, error.status, warnings)
-        except Exception:
+        except Exception as error:
             # An error of the server itself must fail one request only.
+            if (trail := http.get(AUDIT_TRAIL)) is not None:
+                trail.panic(error)
             log.exception("request failed", extra={"method": http.method, "path": http.path})
             internal = apierrors.internal_error("see the server's log")
             return _error_response(http, internal.code, internal.status, warnings)
@@ -137,15 +166,19 @@ class ApiHandler:
     # Routing
 
     async def _route(self, http: web.BaseRequest, warnings: list[str]) -> web.StreamResponse:
-        peer = http.transport.get_extra_info("peercert") if http.transport is not None else None
-        user = self._authenticator.authenticate(http.headers.get("Authorization"), peer)
-        user = impersonated_user(user, http.headers.items(), self._authorizer)
+        trail = http.get(AUDIT_TRAIL)
         info = request_info(http.path)
+        verb = request_verb(http.method, info, http.query) if info is not None and info.plural else None
+        user = self._authenticate(http, info, trail)
+        if trail is not None:
+            trail.begin(_attributes(http, user, info))
+        sender, user = user, impersonated_user(user, http.headers.items(), self._authorizer)
+        if trail is not None and user is not sender:
+            trail.impersonate(user)
+        record = trail.decide if trail is not None else None
+        check_access(self._authorizer, _attributes(http, user, info), record)
         if info is None or not info.plural:
-            check_access(self._authorizer, AccessAttributes(user, http.method.lower(), path=http.path))
             return self._serve_nonresource(http)
-        check_access(self._authorizer, access_attributes(user, http.method, info, http.query))
-        verb = request_verb(http.method, info, http.query)
         if verb is None:
             raise apierrors.method_not_allowed()
         if info in self._reviews:
@@ -157,6 +190,15 @@ class ApiHandler:
             warnings.append(served_kind.deprecation_warning)
         request = ApiRequest(http, user, info, verb, served_kind, http.query, warnings)
         return await self._serve_resource(request)
+
+    def _authenticate(self, http: web.BaseRequest, info: RequestInfo | None, trail: AuditTrail | None) -> UserInfo:
+        peer = http.transport.get_extra_info("peercert") if http.transport is not None else None
+        try:
+            return self._authenticator.authenticate(http.headers.get("Authorization"), peer)
+        except StatusError:
+            if trail is not None:
+                trail.reject(_attributes(http, ANONYMOUS_USER, info))
+            raise
 
     def _unknown_resource(self, info: RequestInfo) -> web.StreamResponse:
         if not any(kind.resource.group == info.group and not kind.custom for kind in self._catalog):
@@ -174,6 +216,9 @@ class ApiHandler:
         manager = manager_name(http.query.get("fieldManager", ""), agent)
         review = self._reviews.review(ReviewRequest(user, info, body, manager, self._registry.timestamp()))
         encoded = representation.encode_status(review)
+        if (trail := http.get(AUDIT_TRAIL)) is not None:
+            trail.set_request_object(unanswered_review(review))
+            trail.set_response_body(encoded)
         return web.Response(body=encoded, status=201, content_type=representation.content_type)
 
     def _serve_nonresource(self, http: web.BaseRequest) -> web.StreamResponse:
@@ -184,6 +229,8 @@ class ApiHandler:
         if tag is not None and tag in http.headers.get("If-None-Match", ""):
             return web.Response(status=304, headers=page.headers)
         headers = {"Content-Type": page.content_type, **page.headers}
+        if (trail := http.get(AUDIT_TRAIL)) is not None and page.is_object:
+            trail.set_response_body(page.body)
         return web.Response(body=page.body, status=page.code, headers=headers)
 
     async def _serve_resource(self, request: ApiRequest) -> web.StreamResponse:
@@ -268,7 +315,9 @@ class ApiHandler:
         raw = await request.read_body()
         body = request.decode_body(raw)
         _check_body(request, body, raw)
-        check_namespace(request.served_kind, request.info.namespace, ensure_metadata(body))
+        ensure_metadata(body)
+        _record_object(request, body)
+        check_namespace(request.served_kind, request.info.namespace, body["metadata"])
         result = await self._registry.create(request.write_context(), request.served_kind, request.info.namespace, body)
         return _write_response(request, representation, result)
 
@@ -278,6 +327,8 @@ class ApiHandler:
         raw = await request.read_body()
         body = request.decode_body(raw)
         _check_body(request, body, raw)
+        ensure_metadata(body)
+        _record_object(request, body)
         check_object_key(request.served_kind, request.info.key, body)
         context = msgspec.structs.replace(
             request.write_context(),
@@ -294,6 +345,8 @@ class ApiHandler:
     async def _patch(self, request: ApiRequest) -> web.StreamResponse:
         representation, media = self._representation(request), request.media_type
         raw = await request.read_body()
+        if request.trail is not None:
+            request.trail.set_patch(raw)
         if media == APPLY_PATCH:
             return _write_response(request, representation, await self._apply(request, raw))
         context = request.write_context()
@@ -320,16 +373,14 @@ class ApiHandler:
 
     async def _delete(self, request: ApiRequest) -> web.StreamResponse:
         representation = self._representation(request)
-        raw = await request.read_body()
-        options = deletion_options(request.decode_body(raw) if raw else None, request.query)
+        options = await self._deletion_options(request)
         context = WriteContext(dry_run=options.dry_run, user=request.user)
         result = await self._registry.delete(context, request.served_kind, request.info.key, options)
         return _write_response(request, representation, result)
 
     async def _delete_collection(self, request: ApiRequest) -> web.StreamResponse:
         representation = self._representation(request)
-        raw = await request.read_body()
-        options = deletion_options(request.decode_body(raw) if raw else None, request.query)
+        options = await self._deletion_options(request)
         selection = Selection.from_query(request.query, request.served_kind.selectable_fields)
         namespace = request.info.namespace
         deleted = await self._registry.delete_collection(request.served_kind, namespace, selection, options)
@@ -337,9 +388,22 @@ class ApiHandler:
         body = representation.encode_list(request.served_kind.object_kind, deleted, metadata)
         return _response(request, representation, body)
 
+    async def _deletion_options(self, request: ApiRequest) -> DeletionOptions:
+        raw = await request.read_body()
+        body = request.decode_body(raw) if raw else None
+        if request.trail is not None and body is not None:
+            request.trail.set_options(body)
+        return deletion_options(body, request.query)
+
     def _representation(self, request: ApiRequest, *, watch: bool = False) -> Representation:
         accept, agent = request.http.headers.get("Accept", ""), request.http.headers.get("User-Agent", "")
         return negotiate(accept, request.query, now=self._clock.now, agent=agent, watch=watch)
+
+
+def _attributes(http: web.BaseRequest, user: UserInfo, info: RequestInfo | None) -> AccessAttributes:
+    if info is None or not info.plural:
+        return AccessAttributes(user, http.method.lower(), path=http.path)
+    return access_attributes(user, http.method, info, http.query)
 
 
 async def read_body(http: web.BaseRequest) -> bytes:
@@ -355,15 +419,32 @@ def _check_body(request: ApiRequest, body: JSON, raw: bytes) -> None:
     check_fields(request.served_kind, body, raw, request.query.get("fieldValidation", ""), request.warnings.append)
 
 
+def _record_object(request: ApiRequest, body: JSON) -> None:
+    """Record the object that the client sent, with its defaults as kube-apiserver decodes it."""
+    if request.trail is None:
+        return
+    if request.trail.level.has_request_body:
+        resource = request.served_kind.resource
+        body = {"kind": resource.kind, "apiVersion": resource.api_version, **deep_copy(body)}
+        with suppress(StatusError):
+            default_and_prune(request.write_context(), request.served_kind, body)
+    request.trail.set_request_object(body)
+
+
 def _write_response(request: ApiRequest, representation: Representation, result: WriteResult) -> web.Response:
     request.warnings.extend(result.warnings)
     if result.is_status:
-        return _response(request, representation, representation.encode_status(msgspec.json.decode(result.data)))
+        status = msgspec.json.decode(result.data)
+        if request.trail is not None:
+            request.trail.set_status(status)
+        return _response(request, representation, representation.encode_status(status))
     body = representation.encode_object(request.served_kind.object_kind, result.data)
     return _response(request, representation, body, 201 if result.created else 200)
 
 
 def _response(request: ApiRequest, representation: Representation, body: bytes, code: int = 200) -> web.Response:
+    if request.trail is not None:
+        request.trail.set_response_body(body)
     response = web.Response(
         body=body if len(body) <= RESPONSE_CHUNK_BYTES else _chunks(body),
         status=code,
@@ -377,6 +458,8 @@ def _error_response(http: web.BaseRequest, code: int, status: JSON, warnings: li
     accept, agent = http.headers.get("Accept", ""), http.headers.get("User-Agent", "")
     representation = error_representation(accept, http.query, agent=agent)
     encoded = representation.encode_status(status)
+    if (trail := http.get(AUDIT_TRAIL)) is not None:
+        trail.set_status(status)
     response = web.Response(body=encoded, status=code, content_type=representation.content_type)
     retry = (status.get("details") or {}).get("retryAfterSeconds")
     if retry:

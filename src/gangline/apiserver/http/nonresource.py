@@ -28,6 +28,8 @@ class NonResourceResponse(msgspec.Struct, frozen=True):
     content_type: str = JSON_TYPE
     code: int = HTTPStatus.OK
     headers: Mapping[str, str] = {}
+    is_object: bool = False
+    """Whether the body is an object of the API, such as a list of resources."""
 
 
 NOT_FOUND_PAGE = NonResourceResponse(b"404 page not found\n", TEXT_TYPE, HTTPStatus.NOT_FOUND)
@@ -81,7 +83,9 @@ class NonResourceHandler:
         match discovery.wants_aggregated(accept):
             case True:
                 body = msgspec.json.encode(discovery.group_discovery_list(self._resources, core=core))
-                return NonResourceResponse(body, discovery.AGGREGATED_MEDIA_TYPE, headers=_cache_headers(body))
+                return NonResourceResponse(
+                    body, discovery.AGGREGATED_MEDIA_TYPE, headers=_cache_headers(body), is_object=True
+                )
             case _ if core:
                 return _json_response(discovery.api_versions(self._address))
             case _:
@@ -115,7 +119,7 @@ def _health_response(check: str, names: Sequence[str], *, verbose: bool) -> NonR
 
 
 def _json_response(value: JSON) -> NonResourceResponse:
-    return NonResourceResponse(msgspec.json.encode(value))
+    return NonResourceResponse(msgspec.json.encode(value), is_object="kind" in value)
 
 
 def _cache_headers(body: bytes) -> Mapping[str, str]:

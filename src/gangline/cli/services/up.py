@@ -17,6 +17,7 @@ from gangline.base.errors import InputError
 from gangline.base.files import last_lines
 from gangline.base.invocation import own_command
 from gangline.base.options import value_option
+from gangline.cli.flags.audit_options import AuditOptions, audit_options
 from gangline.cli.flags.commands import cli_command
 from gangline.cli.flags.node_options import NodeOptions, node_options
 from gangline.local.paths import home_folder
@@ -66,8 +67,9 @@ folder_option = click.option(
     is_flag=True,
     help="Treat every job as a gang, whose pods start together or not at all.  [default: jobs with a schedulingPolicy]",
 )
+@audit_options
 @click.option("--detach", is_flag=True, help="Leave the plane running in the background, and return when it is ready.")
-def up(folder: Path | None, port: int, bind: str, scheduler: str, gang: bool, detach: bool, **node: Any) -> int:
+def up(folder: Path | None, port: int, bind: str, scheduler: str, gang: bool, detach: bool, **others: Any) -> int:
     r"""Start a small Kubernetes on this machine that keeps running: API server, node, operator and scheduler.
 
     \b
@@ -86,8 +88,10 @@ def up(folder: Path | None, port: int, bind: str, scheduler: str, gang: bool, de
     from gangline.node.options import node_settings
 
     # Checked here, so that mistakes are not only in the log of the background process.
-    address, options = parse_listen_address(bind), NodeOptions(**node)
+    audit = AuditOptions.take_from(others)
+    address, options = parse_listen_address(bind), NodeOptions(**others)
     node_settings(**options._asdict())
+    audit.settings()
     home = PlaneHome(home_folder(folder))
     home.create_folder()
     running = home.lock.running_pid()
@@ -99,11 +103,14 @@ def up(folder: Path | None, port: int, bind: str, scheduler: str, gang: bool, de
     if detach:
         arguments = ["--port", str(port), "--bind", address.host, "--default-scheduler", scheduler]
         arguments += ["--gang"] if gang else []
-        return _start_detached(home.folder, [*arguments, *options.as_arguments()])
-    return asyncio.run(_run_plane(home.folder, port, address.host, options, binds=scheduler == "fit", gang=gang))
+        return _start_detached(home.folder, [*arguments, *options.as_arguments(), *audit.as_arguments()])
+    plane = _run_plane(home.folder, port, address.host, options, audit, binds=scheduler == "fit", gang=gang)
+    return asyncio.run(plane)
 
 
-async def _run_plane(folder: Path, port: int, bind: str, options: NodeOptions, *, binds: bool, gang: bool) -> int:
+async def _run_plane(
+    folder: Path, port: int, bind: str, options: NodeOptions, audit: AuditOptions, *, binds: bool, gang: bool
+) -> int:
     import msgspec
 
     from gangline.base.certs import ensure_certificates
@@ -119,7 +126,11 @@ async def _run_plane(folder: Path, port: int, bind: str, options: NodeOptions, *
 
     home, clock, address = PlaneHome(folder), SystemClock(), ListenAddress(bind)
     plane = PlaneSettings(
-        host=address.host, port=home.choose_port(port), certificates=home.certificates, token=home.ensure_token()
+        host=address.host,
+        port=home.choose_port(port),
+        certificates=home.certificates,
+        token=home.ensure_token(),
+        audit=audit.settings(),
     )
     local = LocalSettings(
         folder=Path.cwd(),

@@ -43,6 +43,7 @@ from gangline.local.bootstrap import ensure_api_service, ensure_system_classes
 from gangline.local.controllers.crds import CrdController
 from gangline.local.controllers.garbage_collector import GarbageCollector
 from gangline.local.controllers.namespaces import NamespaceController
+from gangline.local.controllers.role_aggregation import RoleAggregationController
 from gangline.local.listen import ListenAddress, host_port
 from gangline.node.ports import LOOPBACK
 
@@ -79,7 +80,7 @@ class PlaneSettings(msgspec.Struct, frozen=True):
     audit: AuditSettings | None = None
     """The audit log. None: requests are not recorded."""
     controllers_enabled: bool = True
-    """Whether garbage collector, namespace and CRD controllers run. Off: objects stay as they are."""
+    """Whether the controllers of garbage, namespaces, CRDs and aggregated roles run. Off: objects stay as they are."""
 
 
 class ControlPlane(msgspec.Struct, frozen=True):
@@ -139,7 +140,11 @@ async def control_plane(
     crds.serve_established()
     async with _serve_http(api, settings, certificates) as url, asyncio.TaskGroup() as group:
         await ensure_api_service(registry, urlsplit(url).port or 443)
-        controllers = (GarbageCollector(registry), namespaces, crds) if settings.controllers_enabled else ()
+        controllers = (
+            (GarbageCollector(registry), namespaces, crds, RoleAggregationController(registry))
+            if settings.controllers_enabled
+            else ()
+        )
         tasks = [group.create_task(controller.run()) for controller in controllers]
         try:
             yield ControlPlane(url, token, registry, certificates)

@@ -13,11 +13,11 @@ from gangline.apiserver.auth.policy_rules import (
     PolicyRule,
     go_list,
     missing_rules_text,
+    policy_rules,
     uncovered_rules,
 )
 from gangline.apiserver.auth.rbac import aggregate_text
 from gangline.apiserver.auth.role_index import RBAC_GROUP, RoleIndex, RoleReference
-from gangline.apiserver.errors import NamedKind
 from gangline.apiserver.registry.admission import AdmissionPlugin, AdmissionRequest, WriteOperation
 from gangline.apiserver.users import UserInfo
 from gangline.schema.go_text import quoted_text
@@ -55,12 +55,11 @@ class RoleEscalation(AdmissionPlugin):
         name = key.name if request.has_name_in_path else ""
         if self._is_allowed(request.context.user, "escalate", resource.plural, key.namespace, name):
             return
-        rules = msgspec.convert(role.get("rules") or (), tuple[PolicyRule, ...])
-        self._check_held(request, rules)
+        self._check_held(request, policy_rules(role))
         if _is_aggregated(role) or (request.old is not None and _is_aggregated(request.old)):
             owned, _ = self._owned_rules(request)
             if uncovered_rules(owned, FULL_AUTHORITY):
-                raise apierrors.forbidden(resource, key.name, AGGREGATION_MESSAGE)
+                raise apierrors.forbidden(resource, _sent_name(request), AGGREGATION_MESSAGE)
 
     def _check_binding(self, request: AdmissionRequest) -> None:
         role, namespace = msgspec.convert(request.obj["roleRef"], RoleReference), request.key.namespace
@@ -71,7 +70,8 @@ class RoleEscalation(AdmissionPlugin):
             raise apierrors.untyped_error(f"unsupported role reference kind: {quoted_text(role.kind)}")
         rules = self._index.role_rules(role, namespace)
         if rules is None:
-            raise apierrors.not_found(NamedKind(RBAC_GROUP, role.kind, role.plural), role.name)
+            # kube-apiserver names the resource of the request, not the role's.
+            raise apierrors.not_found(request.served_kind.resource, role.name)
         self._check_held(request, rules)
 
     def _is_allowed(self, user: UserInfo, verb: str, plural: str, namespace: str, name: str) -> bool:
@@ -91,14 +91,21 @@ class RoleEscalation(AdmissionPlugin):
         )
         if errors:
             text += f"; resolution errors: [{errors}]"
-        raise apierrors.forbidden(request.served_kind.resource, request.key.name, text)
+        raise apierrors.forbidden(request.served_kind.resource, _sent_name(request), text)
 
     def _owned_rules(self, request: AdmissionRequest) -> tuple[list[PolicyRule], str]:
         """What the user may do where the role or binding is, and the roles that could not be resolved."""
         grants = self._index.grants(request.context.user, request.key.namespace)
         missing = (grant.missing for grant in grants if grant.missing is not None)
-        errors = aggregate_text(f"{role.plural}.{RBAC_GROUP} {quoted_text(role.name)} not found" for role in missing)
+        resource = request.served_kind.resource.qualified_name
+        errors = aggregate_text(f"{resource} {quoted_text(role.name)} not found" for role in missing)
         return [rule for grant in grants for rule in grant.rules], errors
+
+
+def _sent_name(request: AdmissionRequest) -> str:
+    """The name that the client sent. kube-apiserver generates names after this check."""
+    is_generated = request.operation is WriteOperation.CREATE and request.obj["metadata"].get("generateName")
+    return "" if is_generated else request.key.name
 
 
 def _is_aggregated(role: JSON) -> bool:

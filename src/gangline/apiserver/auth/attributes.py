@@ -1,7 +1,5 @@
 """What a user wants to do, in the terms of authorizers."""
 
-import re
-
 import msgspec
 
 from gangline.apiserver.errors import NamedKind, StatusError, forbidden
@@ -29,7 +27,7 @@ class AccessAttributes(msgspec.Struct, frozen=True):
 
 def forbidden_error(attributes: AccessAttributes, reason: str = "") -> StatusError:
     """The 403 of a request that no authorizer allows, in kube-apiserver's words."""
-    text = _HTML_UNSAFE.sub(lambda match: _HTML_ENTITIES[match[0]], _denial_text(attributes))
+    text = html_safe_text(_denial_text(attributes))
     if reason:
         text = f"{text}: {reason}"
     if not attributes.is_resource_request:
@@ -37,8 +35,12 @@ def forbidden_error(attributes: AccessAttributes, reason: str = "") -> StatusErr
     return forbidden(NamedKind(attributes.group, "", attributes.resource), attributes.name, text)
 
 
-_HTML_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
-_HTML_UNSAFE = re.compile("[&<>]")
+def html_safe_text(text: str) -> str:
+    """The text without what looks like HTML. Quotes stay."""
+    return text.translate(_HTML_ENTITIES)
+
+
+_HTML_ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
 
 def _denial_text(attributes: AccessAttributes) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import msgspec
 
 from gangline.api.meta import JSON
-from gangline.apiserver.auth.policy_rules import PolicyRule, uncovered_rules
+from gangline.apiserver.auth.policy_rules import policy_rules, uncovered_rules
 from gangline.apiserver.auth.role_index import RBAC_GROUP
 from gangline.apiserver.registry.storage import decode_record
 from gangline.apiserver.store.paths import object_path
@@ -90,7 +90,5 @@ def _complete_aggregation(completed: JSON, existing: JSON, expected: JSON) -> No
 
 
 def _missing_rules(existing: JSON, expected: JSON) -> Iterator[JSON]:
-    owned, wanted = (
-        msgspec.convert(role.get("rules") or (), tuple[PolicyRule, ...], strict=False) for role in (existing, expected)
-    )
-    yield from (msgspec.to_builtins(rule) for rule in uncovered_rules(owned, wanted))
+    for rule in uncovered_rules(policy_rules(existing), policy_rules(expected)):
+        yield msgspec.json.decode(msgspec.json.encode(rule))

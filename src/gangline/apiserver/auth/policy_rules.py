@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
+from gangline.api.meta import JSON
 from gangline.apiserver.auth.attributes import AccessAttributes
 from gangline.schema.go_text import quoted_text
 
@@ -20,6 +21,13 @@ class PolicyRule(msgspec.Struct, frozen=True, omit_defaults=True):
     """Empty: all names."""
     urls: tuple[str, ...] = msgspec.field(name="nonResourceURLs", default=())
 
+
+def policy_rules(role: JSON) -> tuple[PolicyRule, ...]:
+    """The rules of a role, also of one that is not valid."""
+    return tuple(PolicyRule(*(tuple(rule.get(name) or ()) for name in _FIELDS)) for rule in role.get("rules") or ())
+
+
+_FIELDS = ("verbs", "apiGroups", "resources", "resourceNames", "nonResourceURLs")
 
 FULL_AUTHORITY = (PolicyRule((ALL,), (ALL,), (ALL,)), PolicyRule((ALL,), urls=(ALL,)))
 

@@ -15,10 +15,10 @@ from gangline.apiserver.apply.managed_fields import manager_name
 from gangline.apiserver.audit.log import AuditLog
 from gangline.apiserver.audit.request import AUDIT_TRAIL, begin_trail
 from gangline.apiserver.audit.trail import AuditTrail
-from gangline.apiserver.auth.attributes import AccessAttributes
+from gangline.apiserver.auth.attributes import AccessAttributes, html_safe_text
 from gangline.apiserver.auth.authentication import Authenticator
 from gangline.apiserver.auth.authorizer import Authorizer, check_access
-from gangline.apiserver.auth.impersonation import impersonated_user
+from gangline.apiserver.auth.impersonation import ImpersonationError, impersonated_user
 from gangline.apiserver.errors import StatusError, UnknownFields
 from gangline.apiserver.http.access_reviews import ReviewHandler, ReviewRequest, unanswered_review
 from gangline.apiserver.http.body import MAX_BODY_BYTES, check_fields, check_kind, read_object, read_yaml
@@ -46,6 +46,7 @@ from gangline.apiserver.registry.selection import Selection
 from gangline.apiserver.registry.writes import WriteContext, WriteResult, default_and_prune
 from gangline.apiserver.users import ANONYMOUS_USER, UserInfo
 from gangline.base.clock import Clock
+from gangline.schema.go_text import quoted_text
 
 log = logging.getLogger(__name__)
 
@@ -155,6 +156,9 @@ class ApiHandler:
             return await self._route(http, warnings)
         except (StatusError, NegotiationError) as error:
             return _error_response(http, error.code, error.status, warnings)
+        except ImpersonationError as error:
+            text = f"Internal Server Error: {quoted_text(http.path_qs)}: {html_safe_text(str(error))}\n"
+            return web.Response(status=500, text=text, headers={"X-Content-Type-Options": "nosniff"})
         except Exception as error:
             # An error of the server itself must fail one request only.
             if (trail := http.get(AUDIT_TRAIL)) is not None:

@@ -3,7 +3,7 @@
 import pytest
 
 from gangline.apiserver.auth.authorizer import Authorizer
-from gangline.apiserver.auth.impersonation import impersonated_user
+from gangline.apiserver.auth.impersonation import ImpersonationError, impersonated_user
 from gangline.apiserver.errors import StatusError
 from gangline.apiserver.users import MASTERS_GROUP, UserInfo
 
@@ -59,6 +59,7 @@ def test_users_outside_system_masters_may_not_impersonate(name: str, told: str, 
 
 
 def test_groups_without_a_user_are_refused(authorizer: Authorizer) -> None:
-    with pytest.raises(StatusError) as found:
+    with pytest.raises(
+        ImpersonationError, match=r"requested \[\{Group  system:masters    \}\] without impersonating a user"
+    ):
         impersonated_user(NOBODY, [("Impersonate-Group", MASTERS_GROUP)], authorizer)
-    assert found.value.code == 500

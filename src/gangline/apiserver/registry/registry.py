@@ -13,6 +13,7 @@ from gangline.apiserver.errors import StatusError
 from gangline.apiserver.registry import object_meta
 from gangline.apiserver.registry.admission import NO_ADMISSION, AdmissionChain, AdmissionRequest, WriteOperation
 from gangline.apiserver.registry.catalog import Catalog, ServedKind
+from gangline.apiserver.registry.creations import CreationTracker
 from gangline.apiserver.registry.deletion import Deleter, is_deletion_complete
 from gangline.apiserver.registry.service_allocator import ServiceAllocator
 from gangline.apiserver.registry.storage import decode_record, encode_object, storage_form, storage_path
@@ -50,6 +51,7 @@ class Registry:
         self.store, self.catalog, self._clock = store, catalog, clock
         self._admission, self._service_allocator = admission, ServiceAllocator(store)
         self._warn_on_inert_kinds = warn_on_inert_kinds
+        self.creations = CreationTracker()
         deleter = Deleter(store, self._service_allocator, clock)
         self.delete, self.delete_collection = deleter.delete, deleter.delete_collection
 
@@ -78,6 +80,12 @@ class Registry:
 
         Raises `StatusError`.
         """
+        with self.creations.under_way(served_kind, namespace):
+            return await self._create(context, served_kind, namespace, body, managed)
+
+    async def _create(
+        self, context: WriteContext, served_kind: ServedKind, namespace: str, body: JSON, managed: list[JSON] | None
+    ) -> WriteResult:
         metadata = object_meta.ensure_metadata(body)
         if object_meta.version_precondition(metadata):
             raise StatusError(500, "resourceVersion should not be set on objects to be created")

@@ -42,6 +42,7 @@ from gangline.kube.config.tls import TLS, Pem
 from gangline.local.bootstrap import ensure_api_service, ensure_system_classes
 from gangline.local.controllers.crds import CrdController
 from gangline.local.controllers.garbage_collector import GarbageCollector
+from gangline.local.controllers.namespace_deletion import NamespaceDeleter
 from gangline.local.controllers.namespaces import NamespaceController
 from gangline.local.controllers.role_aggregation import RoleAggregationController
 from gangline.local.listen import ListenAddress, host_port
@@ -124,7 +125,8 @@ async def control_plane(
     registry = Registry(store, catalog, clock, admission=admission, warn_on_inert_kinds=settings.warn_on_inert_kinds)
     roots = NonResourceHandler(host_port(address.reachable_host, settings.port))
     namespaces = NamespaceController(registry, certificates.ca if certificates else None)
-    crds = CrdController(registry, roots, clock)
+    collector = GarbageCollector(registry, clock)
+    crds = CrdController(registry, roots, clock, collector.wait_until_settled)
     api = ApiHandler(
         registry,
         Authenticator({**settings.users, token: ADMIN_USER}),
@@ -141,11 +143,13 @@ async def control_plane(
     async with _serve_http(api, settings, certificates) as url, asyncio.TaskGroup() as group:
         await ensure_api_service(registry, urlsplit(url).port or 443)
         controllers = (
-            (GarbageCollector(registry), namespaces, crds, RoleAggregationController(registry))
-            if settings.controllers_enabled
-            else ()
+            collector,
+            namespaces,
+            NamespaceDeleter(registry, clock),
+            crds,
+            RoleAggregationController(registry),
         )
-        tasks = [group.create_task(controller.run()) for controller in controllers]
+        tasks = [group.create_task(controller.run()) for controller in controllers if settings.controllers_enabled]
         try:
             yield ControlPlane(url, token, registry, certificates)
         finally:

@@ -1,6 +1,6 @@
 """New objects are refused in namespaces and kinds that are being deleted."""
 
-from gangline.api.meta import Key
+from gangline.api.meta import JSON, Key
 from gangline.apiserver import errors as apierrors
 from gangline.apiserver.registry.admission import AdmissionPlugin, AdmissionRequest
 from gangline.apiserver.registry.catalog import Catalog, ServedKind
@@ -41,11 +41,28 @@ class CustomResourceLifecycle(AdmissionPlugin):
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        # Definitions are large. By path: the revision that was decoded, and its metadata.
+        self._decoded: dict[str, tuple[int, JSON]] = {}
 
     def admit(self, request: AdmissionRequest) -> None:
         if not request.served_kind.custom:
             return
         resource = request.served_kind.resource
-        record = self._store.get(object_path(*CRD_RESOURCE, "", resource.qualified_name))
-        if record is not None and "deletionTimestamp" in decode_record(record)["metadata"]:
+        metadata = self._crd_metadata(object_path(*CRD_RESOURCE, "", resource.qualified_name))
+        if metadata.get("uid") != request.served_kind.crd_uid:
+            # The definition was deleted since the request arrived; one that has its name by now may differ.
+            raise apierrors.no_such_resource()
+        if "deletionTimestamp" in metadata:
             raise apierrors.forbidden(resource, request.key.name, CRD_TERMINATING_MESSAGE)
+
+    def _crd_metadata(self, path: str) -> JSON:
+        """The metadata of the stored definition; empty if there is none."""
+        record = self._store.get(path)
+        if record is None:
+            self._decoded.pop(path, None)
+            return {}
+        revision, metadata = self._decoded.get(path, (0, {}))
+        if revision != record.revision:
+            metadata = decode_record(record)["metadata"]
+            self._decoded[path] = record.revision, metadata
+        return metadata

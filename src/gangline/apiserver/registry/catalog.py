@@ -51,6 +51,8 @@ class ServedKind(msgspec.Struct, frozen=True):
     _managed_kinds: dict[str, ManagedKind] = {}
     custom: bool = False
     """Defined by a CRD: list items carry their kind, strategic merge patch is refused, lists say `continue: ""`."""
+    crd_uid: str = ""
+    """The uid of that CRD."""
 
     def managed_kind(self, subresource: str = "") -> ManagedKind:
         """The tracking of field ownership for writes of the object, or of one of its subresources. Cached."""
@@ -88,29 +90,53 @@ class Catalog:
     def __init__(self) -> None:
         self._served_kinds: dict[tuple[str, str, str], ServedKind] = {}
         self._storage_kinds: dict[tuple[str, str], ServedKind] = {}
+        self._by_api_version: dict[tuple[str, str], ServedKind] = {}
+        self._listeners: list[Callable[[], object]] = []
 
     def __iter__(self) -> Iterator[ServedKind]:
         return iter(tuple(self._served_kinds.values()))
 
-    def add(self, served_kind: ServedKind, *, storage: bool = True) -> None:
-        """Serve a kind. With `storage`, objects are stored in its version."""
+    def add(self, served_kind: ServedKind, *, storage: bool = True, served: bool = True) -> None:
+        """Serve a kind. With `storage`, objects are stored in its version, which need not be served."""
         resource = served_kind.resource
-        self._served_kinds[resource.group, resource.version, resource.plural] = served_kind
+        if served:
+            self._served_kinds[resource.group, resource.version, resource.plural] = served_kind
+            self._by_api_version[resource.api_version, resource.kind] = served_kind
         if storage:
             self._storage_kinds[resource.group_resource] = served_kind
+        self._notify()
 
     def remove(self, group: str, plural: str) -> None:
         """Stop serving all versions of a resource."""
         for key in [key for key in self._served_kinds if key[0] == group and key[2] == plural]:
-            del self._served_kinds[key]
+            resource = self._served_kinds.pop(key).resource
+            self._by_api_version.pop((resource.api_version, resource.kind), None)
         self._storage_kinds.pop((group, plural), None)
+        self._notify()
 
     def find(self, group: str, version: str, plural: str) -> ServedKind | None:
         return self._served_kinds.get((group, version, plural))
 
+    def find_kind(self, api_version: str, kind: str) -> ServedKind | None:
+        """The served kind that an object or a reference names."""
+        return self._by_api_version.get((api_version, kind))
+
     def storage_kind(self, group: str, plural: str) -> ServedKind | None:
-        """The served kind of the version that objects are stored in."""
+        """The kind in the version that objects are stored in."""
         return self._storage_kinds.get((group, plural))
+
+    def collections(self) -> list[ServedKind]:
+        """One kind for each group and plural, in the version that is stored if there is one."""
+        kinds = {kind.resource.group_resource: kind for kind in self._served_kinds.values()}
+        return list((kinds | self._storage_kinds).values())
+
+    def subscribe(self, listener: Callable[[], object]) -> None:
+        """Call the listener after every change."""
+        self._listeners.append(listener)
+
+    def _notify(self) -> None:
+        for listener in self._listeners:
+            listener()
 
 
 _RBAC = "rbac.authorization.k8s.io"

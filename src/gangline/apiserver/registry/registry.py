@@ -22,6 +22,7 @@ from gangline.apiserver.registry.admission import (
     WriteOperation,
 )
 from gangline.apiserver.registry.catalog import Catalog, ServedKind
+from gangline.apiserver.registry.creations import CreationTracker
 from gangline.apiserver.registry.deletion import Deleter, is_deletion_complete
 from gangline.apiserver.registry.service_allocator import ServiceAllocator
 from gangline.apiserver.registry.storage import decode_record, encode_object, storage_form, storage_path
@@ -61,6 +62,7 @@ class Registry:
         self._warn_on_inert_kinds = warn_on_inert_kinds
         # Locks by namespace, as long as somebody holds or awaits them.
         self._reserving: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self.creations = CreationTracker()
         deleter = Deleter(store, self._service_allocator, clock)
         self.delete, self.delete_collection = deleter.delete, deleter.delete_collection
 
@@ -89,6 +91,12 @@ class Registry:
 
         Raises `StatusError`.
         """
+        with self.creations.under_way(served_kind, namespace):
+            return await self._create(context, served_kind, namespace, body, managed)
+
+    async def _create(
+        self, context: WriteContext, served_kind: ServedKind, namespace: str, body: JSON, managed: list[JSON] | None
+    ) -> WriteResult:
         metadata = object_meta.ensure_metadata(body)
         if object_meta.version_precondition(metadata):
             raise StatusError(500, "resourceVersion should not be set on objects to be created")

@@ -138,20 +138,23 @@ def _subresource(item: JSON) -> Subresource:
 
 
 def crd_resources(crd: JSON) -> tuple[ApiResource, ...]:
-    """The resources of a CustomResourceDefinition, one for each served version, preferred version first.
+    """The resources of a CustomResourceDefinition, one for each served version, preferred version first."""
+    versions = [item for item in crd["spec"]["versions"] if item.get("served")]
+    versions.sort(key=lambda item: version_rank(item["name"]))
+    return tuple(_crd_resource(crd, item) for item in versions)
 
-    Names are those that the status accepts, or those of the spec while the status has none.
-    """
+
+def crd_storage_resource(crd: JSON) -> ApiResource:
+    """The resource of a CustomResourceDefinition in the version that is stored, which may be one that is not served."""
+    return _crd_resource(crd, next(item for item in crd["spec"]["versions"] if item.get("storage")))
+
+
+def _crd_resource(crd: JSON, version: JSON) -> ApiResource:
+    """Its names are those that the status accepts, or those of the spec while the status has none."""
     spec = crd["spec"]
     accepted_names: JSON = crd.get("status", {}).get("acceptedNames", {})
     names = accepted_names if accepted_names.get("plural") else spec["names"]
     storage = next((item["name"] for item in spec["versions"] if item.get("storage")), "")
-    versions = [item for item in spec["versions"] if item.get("served")]
-    versions.sort(key=lambda item: version_rank(item["name"]))
-    return tuple(_crd_resource(spec, names, item, storage) for item in versions)
-
-
-def _crd_resource(spec: JSON, names: JSON, version: JSON, storage: str) -> ApiResource:
     kind = names["kind"]
     subresources = version.get("subresources") or {}
     supported = (("status", Subresource("status", kind)), ("scale", Subresource("scale", "Scale", "autoscaling", "v1")))

@@ -101,6 +101,7 @@ def custom_served_kind(crd: JSON, resource: ApiResource) -> ServedKind:
         object_kind=ObjectKind(resource.api_version, resource.kind, printer, list_kind=resource.list_kind, custom=True),
         selectable_fields=custom_selectable_fields(paths, namespaced=resource.namespaced),
         custom=True,
+        crd_uid=crd["metadata"].get("uid", ""),
         deprecation_warning=_deprecation_warning(version, resource),
         scale_paths=scale_paths,
         from_storage=None if is_storage_version and not schema_changed else from_storage,

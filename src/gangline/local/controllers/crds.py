@@ -1,9 +1,7 @@
 """Serves the kinds of accepted CRDs, and deletes the objects of a deleted CRD."""
 
-import logging
-from collections.abc import Callable
-
-import msgspec
+import asyncio
+from collections.abc import Awaitable, Callable
 
 from gangline.api.meta import JSON, Key, timestamp
 from gangline.apiserver.http.nonresource import NonResourceHandler
@@ -14,19 +12,17 @@ from gangline.apiserver.registry.deletion import (
     crd_terminating_status,
 )
 from gangline.apiserver.registry.registry import Registry
-from gangline.apiserver.registry.resources import crd_resources
+from gangline.apiserver.registry.resources import crd_resources, crd_storage_resource
 from gangline.apiserver.registry.selection import SELECT_ALL
 from gangline.apiserver.registry.served_kinds import custom_served_kind
 from gangline.apiserver.registry.storage import decode_record
 from gangline.apiserver.registry.writes import WriteContext
-from gangline.apiserver.store.paths import collection_prefix, split_path
+from gangline.apiserver.store.paths import collection_prefix, object_path, split_path
 from gangline.apiserver.store.records import StoreEvent
 from gangline.base.clock import Clock
-from gangline.base.tasks import supervise
 from gangline.local.bootstrap import API_SERVER_CALL
+from gangline.local.controllers.key_worker import KeyWorker
 from gangline.local.registry_writes import edit_object, ignore_status, remove_finalizer, storage_kind
-
-log = logging.getLogger(__name__)
 
 CRD_GROUP, CRD_PLURAL = "apiextensions.k8s.io", "customresourcedefinitions"
 CRD_PREFIX = collection_prefix(CRD_GROUP, CRD_PLURAL)
@@ -38,10 +34,20 @@ CrdEdit = Callable[[JSON], None]
 class CrdController:
     """Watches CRDs in the store: `serve_established` serves those that exist, `run` handles their changes."""
 
-    def __init__(self, registry: Registry, roots: NonResourceHandler, clock: Clock) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        roots: NonResourceHandler,
+        clock: Clock,
+        wait_for_dependents: Callable[[], Awaitable[object]],
+    ) -> None:
+        """`wait_for_dependents` returns when the dependents of all deleted objects are deleted too."""
         self._registry, self._roots, self._clock = registry, roots, clock
+        self._wait_for_dependents = wait_for_dependents
         # The CRDs that are served now, by name.
         self._served: dict[str, JSON] = {}
+        self._terminating: set[str] = set()
+        self._worker = KeyWorker("handling of a CRD", self._reconcile, clock)
 
     def serve_established(self) -> None:
         """Serve the established CRDs, before the first request."""
@@ -57,26 +63,31 @@ class CrdController:
         store = self._registry.store
         with store.watch("", after=store.revision) as changes:
             for crd in self._stored_crds():
-                await supervise(self._reconcile(crd), f"CRD {crd['metadata']['name']}")
-            async for events in changes:
-                for event in events:
-                    await supervise(self._handle_event(event), f"change of {event.record.path}")
+                self._worker.add(crd["metadata"]["name"])
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._worker.run())
+                async for events in changes:
+                    for event in events:
+                        self._handle_event(event)
 
-    async def _handle_event(self, event: StoreEvent) -> None:
+    def _handle_event(self, event: StoreEvent) -> None:
+        path = split_path(event.record.path)
         if event.record.path.startswith(CRD_PREFIX):
-            crd: JSON = msgspec.json.decode(event.record.data)
-            if event.deleted:
-                self._stop_serving(crd)
-            else:
-                await self._reconcile(crd)
-        elif event.deleted:
-            path = split_path(event.record.path)
-            owner = self._served.get(f"{path.plural}.{path.group}")
-            if owner is not None and owner["metadata"].get("deletionTimestamp"):
-                await self._delete_objects(owner)
+            self._worker.add(path.name)
+        elif event.deleted and f"{path.plural}.{path.group}" in self._terminating:
+            self._worker.add(f"{path.plural}.{path.group}")
 
-    async def _reconcile(self, crd: JSON) -> None:
+    async def _reconcile(self, name: str) -> None:
+        record = self._registry.store.get(object_path(CRD_GROUP, CRD_PLURAL, "", name))
+        crd = decode_record(record) if record is not None else None
+        served = self._served.get(name)
+        if served is not None and (crd is None or crd["metadata"]["uid"] != served["metadata"]["uid"]):
+            self._stop_serving(served)
+        self._terminating.discard(name)
+        if crd is None:
+            return
         if crd["metadata"].get("deletionTimestamp"):
+            self._terminating.add(name)
             await self._delete_objects(crd)
         elif _has_condition(crd, "Established"):
             self._serve(crd)
@@ -114,11 +125,13 @@ class CrdController:
     def _serve(self, crd: JSON) -> None:
         name = crd["metadata"]["name"]
         if self._served.get(name, {}).get("spec") != crd["spec"]:
-            spec = crd["spec"]
-            self._registry.catalog.remove(spec["group"], spec["names"]["plural"])
+            catalog, spec = self._registry.catalog, crd["spec"]
+            catalog.remove(spec["group"], spec["names"]["plural"])
+            stored = crd_storage_resource(crd)
             for served in crd_resources(crd):
-                storage = served.storage_version == (served.group, served.version)
-                self._registry.catalog.add(custom_served_kind(crd, served), storage=storage)
+                catalog.add(custom_served_kind(crd, served), storage=served == stored)
+            if catalog.storage_kind(stored.group, stored.plural) is None:
+                catalog.add(custom_served_kind(crd, stored), served=False)
         self._served[name] = crd
         self._roots.set_crds(list(self._served.values()))
 
@@ -126,30 +139,37 @@ class CrdController:
 
     async def _delete_objects(self, crd: JSON) -> None:
         """Delete the objects of the CRD; when none is left, remove its finalizer."""
-        self._served[crd["metadata"]["name"]] = crd
-        group, plural = crd["spec"]["group"], crd["spec"]["names"]["plural"]
+        name, group, plural = crd["metadata"]["name"], crd["spec"]["group"], crd["spec"]["names"]["plural"]
+        if name in self._served:
+            self._served[name] = crd
+        await self._registry.creations.wait_for_resource(group, plural)
         entry = self._registry.catalog.storage_kind(group, plural)
         prefix = collection_prefix(group, plural)
         if entry is not None and self._registry.store.count(prefix):
-            await self._registry.delete_collection(
-                entry, "", SELECT_ALL, DeletionOptions(propagation_policy="Background")
-            )
-        if entry is None or not self._registry.store.count(prefix):
-            await self._edit(
-                crd, API_SERVER_CALL, lambda current: remove_finalizer(current["metadata"], CRD_CLEANUP_FINALIZER)
-            )
-        else:
+            await self._registry.delete_collection(entry, "", SELECT_ALL, DeletionOptions())
+        if self._registry.store.count(prefix):
             now = timestamp(self._clock.now())
 
             def set_terminating(current: JSON) -> None:
                 current["status"] = crd_terminating_status(current, INSTANCE_DELETION_IN_PROGRESS, now)
 
             await self._edit(crd, API_SERVER_STATUS_CALL, set_terminating)
+            return
+        # Whether the owner of a dependent exists is unknown when its kind is no longer served.
+        await self._wait_for_dependents()
+        await self._edit(
+            crd, API_SERVER_CALL, lambda current: remove_finalizer(current["metadata"], CRD_CLEANUP_FINALIZER)
+        )
 
     def _stop_serving(self, crd: JSON) -> None:
-        if self._served.pop(crd["metadata"]["name"], None) is not None:
-            self._registry.catalog.remove(crd["spec"]["group"], crd["spec"]["names"]["plural"])
-            self._roots.set_crds(list(self._served.values()))
+        name = crd["metadata"]["name"]
+        del self._served[name]
+        self._registry.catalog.remove(crd["spec"]["group"], crd["spec"]["names"]["plural"])
+        self._roots.set_crds(list(self._served.values()))
+        for other in self._stored_crds():
+            if other["spec"]["group"] == crd["spec"]["group"] and other["metadata"]["name"] != name:
+                # Its names may be free now.
+                self._worker.add(other["metadata"]["name"])
 
     async def _edit(self, crd: JSON, call: WriteContext, edit: CrdEdit) -> None:
         kind = storage_kind(self._registry, CRD_GROUP, CRD_PLURAL)

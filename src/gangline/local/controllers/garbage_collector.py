@@ -5,13 +5,13 @@
   are deleted; they are deleted first.
 - Orphan: an owner that is being deleted (finalizer `orphan`) is first removed from the references of its dependents.
 
-An owner exists if an object with its uid exists, in the dependent's namespace or cluster-scoped. References to kinds
-that are not served are kept: whether such an owner exists is unknown.
+An owner exists if the object that the reference names exists and has its uid. A namespaced owner is in the namespace of
+its dependent. Whether the owner exists is unknown if its kind is not served, unless it was seen before, and if a
+cluster-scoped object names a namespaced owner: such objects are left alone.
 """
 
 import asyncio
-import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import msgspec
 
@@ -19,13 +19,14 @@ from gangline.api.meta import JSON, Key
 from gangline.apiserver.registry.catalog import ServedKind
 from gangline.apiserver.registry.deletion import FOREGROUND_FINALIZER, ORPHAN_FINALIZER, DeletionOptions
 from gangline.apiserver.registry.registry import Registry
+from gangline.apiserver.registry.storage import storage_path
 from gangline.apiserver.registry.writes import WriteContext
 from gangline.apiserver.store.paths import split_path
 from gangline.apiserver.store.records import StoreEvent, StoreRecord
-from gangline.base.tasks import supervise
+from gangline.base.clock import Clock
+from gangline.base.errors import GanglineError
+from gangline.local.controllers.key_worker import KeyWorker
 from gangline.local.registry_writes import edit_object, ignore_status, remove_finalizer
-
-log = logging.getLogger(__name__)
 
 COLLECTOR_CALL = WriteContext(field_manager="garbage-collector")
 
@@ -57,22 +58,37 @@ class _GraphNode(msgspec.Struct, frozen=True, gc=False):
 
     path: str
     meta: _GraphMeta
+    revision: int
 
     @property
     def is_deleting(self) -> bool:
         return bool(self.meta.deletion_timestamp)
 
+    @property
+    def is_deleting_dependents(self) -> bool:
+        return self.is_deleting and FOREGROUND_FINALIZER in self.meta.finalizers
+
+
+class _OwnerUnknown(GanglineError):
+    """Whether an owner exists cannot be known now."""
+
 
 class GarbageCollector:
     """Watches the store and deletes objects whose owners are deleted. Inert until `run`."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, clock: Clock) -> None:
         self._registry = registry
         # By uid: a name may be reused, a uid never.
         self._nodes: dict[str, _GraphNode] = {}
         self._dependents: dict[str, set[str]] = {}
-        self._queue: asyncio.Queue[str] = asyncio.Queue()
-        self._queued: set[str] = set()
+        # Owners that were deleted while they had dependents. Their kind may be deleted by now.
+        self._absent: set[str] = set()
+        # Objects with an owner of which nothing is known. They are looked at again when kinds change.
+        self._undecided: set[str] = set()
+        self._worker = KeyWorker("garbage collection", self._process, clock)
+        self._revision = 0
+        self._progress = asyncio.Event()
+        registry.catalog.subscribe(self._process_undecided)
 
     async def run(self) -> None:
         """Collect until cancelled. Begins with all objects of the store."""
@@ -81,13 +97,25 @@ class GarbageCollector:
         with store.watch("", after=snapshot.revision) as changes:
             for record in snapshot.records:
                 self._add_node(record)
-            for uid in list(self._nodes):
-                self._enqueue(uid)
+            self._set_revision(snapshot.revision)
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._process_queue())
+                group.create_task(self._worker.run())
                 async for events in changes:
                     for event in events:
                         self._handle_event(event)
+                    self._set_revision(events[-1].record.revision)
+
+    async def wait_until_settled(self) -> None:
+        """Wait until all changes so far have had their effect on owners and dependents, except for errors."""
+        revision = self._registry.store.revision
+        while self._revision < revision:
+            self._progress.clear()
+            await self._progress.wait()
+        await self._worker.wait_until_idle()
+
+    def _set_revision(self, revision: int) -> None:
+        self._revision = revision
+        self._progress.set()
 
     # The graph
 
@@ -100,54 +128,58 @@ class GarbageCollector:
     def _add_node(self, record: StoreRecord) -> None:
         meta = _decode_metadata(record.data).metadata
         before = self._nodes.get(meta.uid)
-        self._nodes[meta.uid] = _GraphNode(record.path, meta)
+        self._nodes[meta.uid] = _GraphNode(record.path, meta, record.revision)
         if before is None or before.meta.owner_references != meta.owner_references:
-            for owner in before.meta.owner_references if before else ():
-                self._dependents.get(owner.uid, set()).discard(meta.uid)
-            for owner in meta.owner_references:
-                self._dependents.setdefault(owner.uid, set()).add(meta.uid)
+            owners = {owner.uid for owner in meta.owner_references}
+            for uid in owners:
+                self._dependents.setdefault(uid, set()).add(meta.uid)
+            if before is not None:
+                self._remove_references(meta.uid, before.meta, except_for=owners)
         if meta.owner_references or meta.deletion_timestamp:
-            self._enqueue(meta.uid)
+            self._worker.add(meta.uid)
         if meta.deletion_timestamp:
-            # An owner may wait for a dependent that is being deleted, and a dependent for its owner.
-            for owner in meta.owner_references:
-                self._enqueue(owner.uid)
+            # Dependents of an object that is deleted in the foreground are deleted first.
+            for dependent in self._dependents.get(meta.uid, ()):
+                self._worker.add(dependent)
 
     def _remove_node(self, record: StoreRecord) -> None:
         meta = _decode_metadata(record.data).metadata
-        self._nodes.pop(meta.uid, None)
+        node = self._nodes.pop(meta.uid, None)
+        self._undecided.discard(meta.uid)
+        self._remove_references(meta.uid, node.meta if node else meta)
+        if meta.uid in self._dependents:
+            self._absent.add(meta.uid)
+        for uid in self._dependents.get(meta.uid, ()):
+            self._worker.add(uid)
+
+    def _remove_references(self, uid: str, meta: _GraphMeta, except_for: Collection[str] = ()) -> None:
+        """Forget an object as a dependent of its owners, with exceptions. Any of them may wait for this change."""
         for owner in meta.owner_references:
-            dependents = self._dependents.get(owner.uid)
-            if dependents is not None:
-                dependents.discard(meta.uid)
+            dependents = self._dependents.get(owner.uid, set())
+            if owner.uid not in except_for and uid in dependents:
+                dependents.remove(uid)
                 if not dependents:
                     del self._dependents[owner.uid]
-            self._enqueue(owner.uid)
-        for uid in self._dependents.get(meta.uid, ()):
-            self._enqueue(uid)
+                    self._absent.discard(owner.uid)
+            self._worker.add(owner.uid)
 
-    def _enqueue(self, uid: str) -> None:
-        if uid not in self._queued:
-            self._queued.add(uid)
-            self._queue.put_nowait(uid)
+    def _process_undecided(self) -> None:
+        for uid in self._undecided:
+            self._worker.add(uid)
 
     # The work
 
-    async def _process_queue(self) -> None:
-        while True:
-            uid = await self._queue.get()
-            self._queued.discard(uid)
-            node = self._nodes.get(uid)
-            if node is not None:
-                await supervise(self._process(uid, node), f"garbage collection of {node.path}")
-
-    async def _process(self, uid: str, node: _GraphNode) -> None:
-        # Deleted or changed meanwhile: that change enqueues the object again.
+    async def _process(self, uid: str) -> None:
+        node = self._nodes.get(uid)
+        if node is None:
+            return
+        # Deleted or changed meanwhile: that change adds the object again.
         with ignore_status(404, 409):
             if node.is_deleting and ORPHAN_FINALIZER in node.meta.finalizers:
                 await self._orphan_dependents(uid, node)
-            elif node.is_deleting and FOREGROUND_FINALIZER in node.meta.finalizers:
-                await self._delete_foreground(uid, node)
+            elif node.is_deleting_dependents:
+                if not any(self._blocks(uid, other) for other in self._dependents.get(uid, ())):
+                    await self._drop_finalizer(node, FOREGROUND_FINALIZER)
             elif node.meta.owner_references and not node.is_deleting:
                 await self._process_dependent(uid, node)
 
@@ -156,55 +188,67 @@ class GarbageCollector:
         dangling: list[_OwnerRef] = []
         solid: list[_OwnerRef] = []
         waiting: list[_OwnerRef] = []
-        for reference in node.meta.owner_references:
-            owner = self._find_owner(node, reference)
-            if owner is None:
-                (dangling if self._is_served(reference) else solid).append(reference)
-            elif owner.is_deleting and FOREGROUND_FINALIZER in owner.meta.finalizers:
-                waiting.append(reference)
-            else:
-                solid.append(reference)
+        self._undecided.discard(uid)
+        try:
+            for reference in node.meta.owner_references:
+                owner = self._find_owner(node, reference)
+                if owner is None:
+                    dangling.append(reference)
+                elif owner.is_deleting_dependents:
+                    waiting.append(reference)
+                else:
+                    solid.append(reference)
+        except _OwnerUnknown:
+            self._undecided.add(uid)
+            return
         if solid:
             if dangling or waiting:
                 await self._drop_owners(node, {reference.uid for reference in (*dangling, *waiting)})
-        elif waiting:
-            # The object's own dependents that block it must be deleted before it too.
-            blocked = any(self._blocks(uid, other) for other in self._dependents.get(uid, ()))
-            await self._delete(node, "Foreground" if blocked else "")
-        elif dangling:
-            await self._delete(node, "")
-
-    async def _delete_foreground(self, uid: str, node: _GraphNode) -> None:
-        dependents = [other for other in self._dependents.get(uid, set()) if other in self._nodes]
-        for other in dependents:
-            self._enqueue(other)
-        if not any(self._blocks(uid, other) for other in dependents):
-            await self._drop_finalizer(node, FOREGROUND_FINALIZER)
+        elif waiting and uid in self._dependents:
+            if self._may_be_in_cycle(uid) and any(owner.block_owner_deletion for owner in node.meta.owner_references):
+                # All would wait for each other. This change brings the object here again.
+                await self._edit_metadata(node, _unblock_owners)
+            else:
+                await self._delete(node, "Foreground")
+        else:
+            await self._delete(node, _propagation(node.meta.finalizers))
 
     async def _orphan_dependents(self, uid: str, node: _GraphNode) -> None:
         for other in list(self._dependents.get(uid, ())):
             dependent = self._nodes.get(other)
             if dependent is not None:
-                await self._drop_owners(dependent, {uid})
+                with ignore_status(404):
+                    await self._drop_owners(dependent, {uid})
         await self._drop_finalizer(node, ORPHAN_FINALIZER)
 
     def _blocks(self, owner: str, dependent: str) -> bool:
         node = self._nodes.get(dependent)
-        return node is not None and any(
-            reference.uid == owner and reference.block_owner_deletion for reference in node.meta.owner_references
+        return (
+            node is not None
+            and owner != dependent
+            and any(
+                reference.uid == owner and reference.block_owner_deletion for reference in node.meta.owner_references
+            )
         )
+
+    def _may_be_in_cycle(self, uid: str) -> bool:
+        """Whether a dependent of the object waits for its own dependents to be deleted."""
+        dependents = (self._nodes.get(other) for other in self._dependents.get(uid, ()))
+        return any(node is not None and node.is_deleting_dependents for node in dependents)
 
     def _find_owner(self, node: _GraphNode, reference: _OwnerRef) -> _GraphNode | None:
+        """The owner, if it exists. Raises `_OwnerUnknown`."""
+        kind = self._registry.catalog.find_kind(reference.api_version, reference.kind)
+        if kind is None:
+            if reference.uid in self._absent:
+                return None
+            raise _OwnerUnknown(f"{reference.api_version} {reference.kind} is not served")
+        namespace = split_path(node.path).namespace
+        if kind.resource.namespaced and not namespace:
+            raise _OwnerUnknown("a cluster-scoped object cannot have a namespaced owner")
         owner = self._nodes.get(reference.uid)
-        if owner is None:
-            return None
-        return owner if split_path(owner.path).namespace in ("", split_path(node.path).namespace) else None
-
-    def _is_served(self, reference: _OwnerRef) -> bool:
-        return any(
-            served.resource.kind == reference.kind and served.resource.api_version == reference.api_version
-            for served in self._registry.catalog
-        )
+        is_named = owner is not None and owner.path == storage_path(kind, Key(namespace, reference.name))
+        return owner if is_named else None
 
     # Writes
 
@@ -216,7 +260,9 @@ class GarbageCollector:
     async def _delete(self, node: _GraphNode, propagation: str) -> None:
         location = self._kind_and_key(node)
         if location is not None:
-            options = DeletionOptions(uid=node.meta.uid, propagation_policy=propagation or "Background")
+            options = DeletionOptions(
+                uid=node.meta.uid, resource_version=str(node.revision), propagation_policy=propagation
+            )
             await self._registry.delete(COLLECTOR_CALL, *location, options)
 
     async def _drop_owners(self, node: _GraphNode, owners: set[str]) -> None:
@@ -237,3 +283,16 @@ class GarbageCollector:
             await edit_object(
                 self._registry, COLLECTOR_CALL, *location, node.meta.uid, lambda body: edit(body["metadata"])
             )
+
+
+def _propagation(finalizers: Collection[str]) -> str:
+    """How an object is deleted: as its finalizers ask, else in the background."""
+    if ORPHAN_FINALIZER in finalizers:
+        return "Orphan"
+    return "Foreground" if FOREGROUND_FINALIZER in finalizers else "Background"
+
+
+def _unblock_owners(metadata: JSON) -> None:
+    for reference in metadata.get("ownerReferences", ()):
+        if reference.get("blockOwnerDeletion"):
+            reference["blockOwnerDeletion"] = False

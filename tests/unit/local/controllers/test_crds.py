@@ -124,3 +124,39 @@ async def test_second_definition_of_a_kind_is_not_served(plane: PlaneClient) -> 
         "NamesAccepted": "False",
         "Established": "False",
     }
+
+
+async def test_a_definition_takes_its_objects_with_it_whatever_version_is_stored(plane: PlaneClient) -> None:
+    crd = widget_crd()
+    (template,) = crd["spec"]["versions"]
+    crd["spec"]["versions"] = [
+        {**template, "storage": False},
+        {**template, "name": "v2", "served": False, "storage": True},
+    ]
+    crd["metadata"]["name"] = "widgets.other.example.com"
+    crd["spec"]["group"] = "other.example.com"
+    await plane.call("POST", CRDS, crd)
+    path = "/apis/other.example.com/v1/namespaces/default/widgets"
+    await plane.poll_status(path, 200)
+    body = {"apiVersion": "other.example.com/v1", "kind": "Widget", "metadata": {"name": "a"}}
+    assert (await plane.call("POST", path, body)).status == 201
+    await plane.call("DELETE", f"{CRDS}/widgets.other.example.com")
+    await plane.poll_status(f"{CRDS}/widgets.other.example.com", 404)
+    await plane.call("POST", CRDS, crd)
+    listed = await plane.poll_status(path, 200)
+    assert listed.body["items"] == []
+
+
+async def test_names_that_become_free_are_accepted(plane: PlaneClient) -> None:
+    first = widget_crd(group="free.example.com")
+    second = widget_crd(group="free.example.com")
+    second["metadata"]["name"] = "gadgets.free.example.com"
+    second["spec"]["names"] = {"plural": "gadgets", "kind": "Widget"}
+    await plane.call("POST", CRDS, first)
+    await plane.poll_status("/apis/free.example.com/v1/widgets", 200)
+    await plane.call("POST", CRDS, second)
+    await plane.poll_until(
+        f"{CRDS}/gadgets.free.example.com", lambda now: "is already in use" in str(now.body.get("status"))
+    )
+    await plane.call("DELETE", f"{CRDS}/widgets.free.example.com")
+    await plane.poll_status("/apis/free.example.com/v1/gadgets", 200)

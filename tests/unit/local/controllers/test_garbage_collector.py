@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from support.servers.plane import PlaneClient, running_plane
+from support.servers.plane import PlaneClient, running_plane, widget_crd
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 
@@ -84,3 +84,63 @@ async def test_owner_of_an_unknown_kind_is_left_alone(plane: PlaneClient) -> Non
     await make(plane, "child", owned_by(owner, uid="2"))
     await plane.poll_status(f"{MAPS}/child", 404)
     assert (await plane.call("GET", f"{MAPS}/kept")).status == 200
+
+
+async def test_an_owner_by_another_name_or_kind_counts_as_absent(plane: PlaneClient) -> None:
+    owner = await make(plane, "owner")
+    await make(plane, "by-name", {**owned_by(owner), "name": "other"})
+    await make(plane, "by-kind", {**owned_by(owner), "kind": "Secret"})
+    await plane.poll_status(f"{MAPS}/by-name", 404)
+    await plane.poll_status(f"{MAPS}/by-kind", 404)
+
+
+async def test_a_cluster_scoped_object_with_a_namespaced_owner_is_left_alone(plane: PlaneClient) -> None:
+    owner = await make(plane, "owner")
+    roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+    role = {"metadata": {"name": "kept", "ownerReferences": [owned_by(owner, uid="1")]}, "rules": []}
+    assert (await plane.call("POST", roles, role)).status == 201
+    await make(plane, "child", owned_by(owner, uid="1"))
+    await plane.poll_status(f"{MAPS}/child", 404)
+    assert (await plane.call("GET", f"{roles}/kept")).status == 200
+
+
+async def test_a_cycle_of_owners_is_deleted_in_the_foreground(plane: PlaneClient) -> None:
+    first = await make(plane, "first")
+    second = await make(plane, "second", owned_by(first, blocks=True))
+    third = await make(plane, "third", owned_by(second, blocks=True))
+    owners = {"metadata": {"ownerReferences": [owned_by(third, blocks=True)]}}
+    await plane.call("PATCH", f"{MAPS}/first", owners, media="application/merge-patch+json")
+    await plane.call("DELETE", f"{MAPS}/first", propagationPolicy="Foreground")
+    for name in ("first", "second", "third"):
+        await plane.poll_status(f"{MAPS}/{name}", 404)
+
+
+async def test_dependents_of_custom_resources_go_with_the_definition(plane: PlaneClient) -> None:
+    crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    widgets = "/apis/example.com/v1/namespaces/default/widgets"
+    body = {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "owner"}}
+    await plane.call("POST", crds, widget_crd())
+    await plane.poll_status(widgets, 200)
+    owner = (await plane.call("POST", widgets, body)).body
+    await make(plane, "child", {**owned_by(owner), "apiVersion": "example.com/v1", "kind": "Widget"})
+    await plane.call("DELETE", f"{crds}/widgets.example.com")
+    await plane.poll_status(f"{crds}/widgets.example.com", 404)
+    assert (await plane.call("GET", f"{MAPS}/child")).status == 404
+
+
+async def test_an_owner_is_looked_for_when_its_kind_is_defined(plane: PlaneClient) -> None:
+    owner = await make(plane, "owner")
+    await make(plane, "child", {**owned_by(owner, uid="1"), "apiVersion": "example.com/v1", "kind": "Widget"})
+    await plane.call("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", widget_crd())
+    await plane.poll_status(f"{MAPS}/child", 404)
+
+
+async def test_a_finalizer_that_asks_for_orphans_is_honoured(plane: PlaneClient) -> None:
+    owner = await make(plane, "owner")
+    child = await make(plane, "child", owned_by(owner), finalizers=["orphan"])
+    await make(plane, "grandchild", owned_by(child))
+    await plane.call("DELETE", f"{MAPS}/owner")
+    await plane.poll_status(f"{MAPS}/child", 404)
+    await plane.poll_until(
+        f"{MAPS}/grandchild", lambda now: now.status == 200 and "ownerReferences" not in now.body["metadata"]
+    )

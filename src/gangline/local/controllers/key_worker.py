@@ -1,0 +1,36 @@
+"""Works off keys one after the other, each once however often it is added, and again after an error."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+from gangline.base.clock import Clock
+from gangline.runtime.rate_limits import ExponentialBackoff
+from gangline.runtime.work_queue import WorkQueue
+
+log = logging.getLogger(__name__)
+
+MAX_DELAY = timedelta(seconds=30)
+
+
+class KeyWorker:
+    """Calls `handle` with each key that was added. Inert until `run`."""
+
+    def __init__(self, what: str, handle: Callable[[str], Awaitable[object]], clock: Clock) -> None:
+        """`what` names the work in the log."""
+        self._what, self._handle = what, handle
+        self._queue: WorkQueue[str] = WorkQueue(ExponentialBackoff(ceiling=MAX_DELAY), clock, name=what)
+        self.add, self.wait_until_idle = self._queue.add, self._queue.wait_until_idle
+
+    async def run(self) -> None:
+        """Work until cancelled. An error is logged, and its key is handled again after a while."""
+        while True:
+            async with self._queue.lease() as key:
+                try:
+                    await self._handle(key)
+                except Exception:
+                    if not self._queue.attempts(key):
+                        log.exception("%s failed, trying again", self._what, extra={"key": key})
+                    self._queue.retry(key)
+                else:
+                    self._queue.forget(key)

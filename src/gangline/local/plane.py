@@ -21,7 +21,7 @@ from gangline.apiserver.auth.authentication import Authenticator
 from gangline.apiserver.auth.authorizer import AlwaysAllow, Authorizer, MastersOnly
 from gangline.apiserver.http.body import MAX_BODY_BYTES
 from gangline.apiserver.http.handler import ApiHandler
-from gangline.apiserver.http.nonresource import NonResourceHandler
+from gangline.apiserver.http.nonresource import STORE_CHECK, NonResourceHandler
 from gangline.apiserver.http.subresources import subresource_handlers
 from gangline.apiserver.registry.registry import Registry
 from gangline.apiserver.registry.served_kinds import builtin_catalog
@@ -112,7 +112,8 @@ async def control_plane(
     catalog = builtin_catalog()
     admission = default_admission(store, catalog, settings.disabled_admission_plugins)
     registry = Registry(store, catalog, clock, admission=admission, warn_on_inert_kinds=settings.warn_on_inert_kinds)
-    roots = NonResourceHandler(host_port(address.reachable_host, settings.port))
+    health_checks = {STORE_CHECK: lambda: store.health.problem}
+    roots = NonResourceHandler(host_port(address.reachable_host, settings.port), health_checks)
     namespaces = NamespaceController(registry, certificates.ca if certificates else None)
     crds = CrdController(registry, roots, clock)
     api = ApiHandler(

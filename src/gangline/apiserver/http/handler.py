@@ -31,6 +31,7 @@ from gangline.apiserver.registry.object_meta import check_namespace, check_objec
 from gangline.apiserver.registry.registry import Registry
 from gangline.apiserver.registry.selection import Selection
 from gangline.apiserver.registry.writes import WriteContext, WriteResult
+from gangline.apiserver.store.errors import DiskFull, StoreFailed
 from gangline.apiserver.users import UserInfo
 from gangline.base.clock import Clock
 
@@ -120,6 +121,11 @@ class ApiHandler:
             return await self._route(http, warnings)
         except (StatusError, NegotiationError) as error:
             return _error_response(http, error.code, error.status, warnings)
+        except StoreFailed as error:
+            # The store logs it, once for all requests.
+            make_status = apierrors.storage_full if isinstance(error, DiskFull) else apierrors.storage_failed
+            failure = make_status(error.cause)
+            return _error_response(http, failure.code, failure.status, warnings)
         except Exception:
             # An error of the server itself must fail one request only.
             log.exception("request failed", extra={"method": http.method, "path": http.path})

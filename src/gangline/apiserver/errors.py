@@ -263,3 +263,13 @@ def body_too_large(limit: int) -> StatusError:
 def internal_error(message: str) -> StatusError:
     text = f"Internal error occurred: {message}"
     return StatusError(500, text, reason="InternalError", details={"causes": [{"message": message}]})
+
+
+def storage_failed(cause: str) -> StatusError:
+    """The disk of the store fails. kube-apiserver reports errors of etcd as internal errors, too."""
+    return internal_error(f"the store cannot write: {cause}")
+
+
+def storage_full(cause: str) -> StatusError:
+    """The disk of the store is full. There is no Retry-After: kubectl would wait for minutes instead of saying so."""
+    return StatusError(507, cause, reason="InsufficientStorage", details={"causes": [{"message": cause}]})

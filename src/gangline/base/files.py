@@ -4,14 +4,35 @@ import os
 from pathlib import Path
 
 
-def write_private(path: Path, data: bytes, mode: int = 0o600) -> None:
-    """Write a file that only its owner can read. Atomic: readers see the old content or the new one."""
+def write_private(path: Path, data: bytes, mode: int = 0o600, *, durable: bool = False) -> None:
+    """Write a file that only its owner can read. Atomic: readers see the old content or the new one.
+
+    A `durable` file survives a power loss, which costs two syncs of the disk. Without it, the file may be empty then.
+    """
     fresh = path.with_name(f".{path.name}.new")
     fresh.unlink(missing_ok=True)
     handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with os.fdopen(handle, "wb") as file:
-        file.write(data)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            if durable:
+                file.flush()
+                os.fsync(handle)
+    except OSError:
+        fresh.unlink()
+        raise
     fresh.replace(path)
+    if durable:
+        sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make created, renamed and removed entries of a folder durable."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def last_lines(path: Path, count: int = 5, start: int = 0) -> list[str]:

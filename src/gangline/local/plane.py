@@ -26,7 +26,7 @@ from gangline.apiserver.auth.rbac import RbacAuthorizer
 from gangline.apiserver.auth.role_index import RoleIndex
 from gangline.apiserver.http.body import MAX_BODY_BYTES
 from gangline.apiserver.http.handler import ApiHandler
-from gangline.apiserver.http.nonresource import NonResourceHandler
+from gangline.apiserver.http.nonresource import STORE_CHECK, NonResourceHandler
 from gangline.apiserver.http.subresources import subresource_handlers
 from gangline.apiserver.registry.registry import Registry
 from gangline.apiserver.registry.served_kinds import builtin_catalog
@@ -123,7 +123,8 @@ async def control_plane(
     authorizer = _authorizer(settings.authorization_mode, roles)
     admission = default_admission(store, catalog, clock, authorizer, roles, settings.disabled_admission_plugins)
     registry = Registry(store, catalog, clock, admission=admission, warn_on_inert_kinds=settings.warn_on_inert_kinds)
-    roots = NonResourceHandler(host_port(address.reachable_host, settings.port))
+    health_checks = {STORE_CHECK: lambda: store.health.problem}
+    roots = NonResourceHandler(host_port(address.reachable_host, settings.port), health_checks)
     namespaces = NamespaceController(registry, certificates.ca if certificates else None)
     collector = GarbageCollector(registry, clock)
     crds = CrdController(registry, roots, clock, collector.wait_until_settled)

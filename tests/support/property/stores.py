@@ -68,14 +68,17 @@ class GatedJournal:
     def open(self) -> JournalContents:
         return self._inner.open()
 
-    def write(self, events: Sequence[StoreEvent], forget: Compaction | None) -> None:
+    def write(self, events: Sequence[StoreEvent], forget: Compaction | None, *, may_use_reserve: bool = False) -> None:
         self.batches.append([event.record.path for event in events])
         self._entered.release()
         if not self.write_gate.wait(timeout=60):
             raise StoreFailed("the test forgot to open the gate")
         if self.write_failures:
             raise self.write_failures.pop(0)
-        self._inner.write(events, forget)
+        self._inner.write(events, forget, may_use_reserve=may_use_reserve)
+
+    def check(self) -> None:
+        self._inner.check()
 
     def close(self) -> None:
         self.closed = True

@@ -44,6 +44,7 @@ from gangline.apiserver.registry.object_meta import check_namespace, check_objec
 from gangline.apiserver.registry.registry import Registry
 from gangline.apiserver.registry.selection import Selection
 from gangline.apiserver.registry.writes import WriteContext, WriteResult, default_and_prune
+from gangline.apiserver.store.errors import DiskFull, StoreFailed
 from gangline.apiserver.users import ANONYMOUS_USER, UserInfo
 from gangline.base.clock import Clock
 from gangline.schema.go_text import quoted_text
@@ -159,6 +160,11 @@ class ApiHandler:
         except ImpersonationError as error:
             text = f"Internal Server Error: {quoted_text(http.path_qs)}: {html_safe_text(str(error))}\n"
             return web.Response(status=500, text=text, headers={"X-Content-Type-Options": "nosniff"})
+        except StoreFailed as error:
+            # The store logs it, once for all requests.
+            make_status = apierrors.storage_full if isinstance(error, DiskFull) else apierrors.storage_failed
+            failure = make_status(error.cause)
+            return _error_response(http, failure.code, failure.status, warnings)
         except Exception as error:
             # An error of the server itself must fail one request only.
             if (trail := http.get(AUDIT_TRAIL)) is not None:

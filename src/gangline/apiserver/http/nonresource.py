@@ -2,8 +2,9 @@
 
 import hashlib
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
+from typing import TypeAlias
 
 import msgspec
 
@@ -15,7 +16,11 @@ from gangline.apiserver.http.openapi import OpenApiDocuments
 from gangline.apiserver.registry.resources import ApiResource, all_resources, crd_resources
 from gangline.schema.protobuf import openapi_v2
 
-HEALTH_CHECKS = ("ping", "log", "etcd")
+HealthCheck: TypeAlias = Callable[[], str]
+"""Returns why a part of the server does not work; empty if it does."""
+STORE_CHECK = "etcd"
+"""The check of the store, by the name that it has in kube-apiserver."""
+HEALTH_CHECKS = ("ping", "log", STORE_CHECK)
 JSON_TYPE, TEXT_TYPE = "application/json", "text/plain; charset=utf-8"
 _GO_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 """Go's names of machine architectures, where they differ."""
@@ -38,8 +43,10 @@ NOT_FOUND_PAGE = NonResourceResponse(b"404 page not found\n", TEXT_TYPE, HTTPSta
 class NonResourceHandler:
     """Serves the paths that are no resources. Discovery and OpenAPI include the current CRDs."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, health_checks: Mapping[str, HealthCheck] | None = None) -> None:
+        """Parts of `HEALTH_CHECKS` that have no check work whenever the server responds."""
         self._address = address
+        self._health_checks = dict(health_checks or {})
         self._resources: tuple[ApiResource, ...] = tuple(all_resources(()))
         self._openapi = OpenApiDocuments()
 
@@ -58,7 +65,10 @@ class NonResourceHandler:
                 machine = _GO_ARCHITECTURES.get(platform.machine(), platform.machine())
                 return _json_response(discovery.version_info(__version__, f"{platform.system().lower()}/{machine}"))
             case ["healthz" | "livez" | "readyz" as check, *names] if not path.endswith("/"):
-                return _health_response(check, names, verbose="verbose" in query)
+                # Not ready is not dead: a new start does not mend a disk, and would end the pods.
+                checks = {} if check == "livez" else self._health_checks
+                problems = {name: problem for name, health_check in checks.items() if (problem := health_check())}
+                return _health_response(check, names, problems, verbose="verbose" in query)
             case ["api"] | ["apis"]:
                 return self._discovery_root(core=parts[0] == "api", accept=accept)
             case ["api", version]:
@@ -106,16 +116,32 @@ class NonResourceHandler:
         return NonResourceResponse(document.content, headers={"ETag": f'"{document.hash}"', "Vary": "Accept"})
 
 
-def _health_response(check: str, names: Sequence[str], *, verbose: bool) -> NonResourceResponse:
-    """A successful health check: one check by name, or all of them. The server is healthy if it can respond."""
+def _health_response(
+    check: str, names: Sequence[str], problems: Mapping[str, str], *, verbose: bool
+) -> NonResourceResponse:
+    """A health check: one by name, or all of them.
+
+    kube-apiserver withholds the reason of a failure from anonymous users. Ours names no file, so everyone may read it.
+    """
     if names:
+        if len(names) > 1 or names[0] not in HEALTH_CHECKS:
+            return NOT_FOUND_PAGE
+        problem = problems.get(names[0])
         return (
-            NonResourceResponse(b"ok", TEXT_TYPE) if len(names) == 1 and names[0] in HEALTH_CHECKS else NOT_FOUND_PAGE
+            _failed_check(f"internal server error: {problem}\n") if problem else NonResourceResponse(b"ok", TEXT_TYPE)
         )
+    lines = [
+        f"[-]{name} failed: {problems[name]}\n" if name in problems else f"[+]{name} ok\n" for name in HEALTH_CHECKS
+    ]
+    if problems:
+        return _failed_check(f"{''.join(lines)}{check} check failed\n")
     if not verbose:
         return NonResourceResponse(b"ok", TEXT_TYPE)
-    lines = [f"[+]{name} ok\n" for name in HEALTH_CHECKS]
     return NonResourceResponse(f"{''.join(lines)}{check} check passed\n".encode(), TEXT_TYPE)
+
+
+def _failed_check(text: str) -> NonResourceResponse:
+    return NonResourceResponse(text.encode(), TEXT_TYPE, HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
 def _json_response(value: JSON) -> NonResourceResponse:

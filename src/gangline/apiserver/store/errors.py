@@ -7,8 +7,12 @@
     ├── RevisionCompacted    history no longer has that revision
     ├── RevisionTooNew       the store has not reached that revision
     ├── WatcherTooSlow       a watcher does not keep up
-    └── StoreFailed          the disk is full, broken or damaged, or the store is closed
+    └── StoreFailed          the disk fails, or the store is closed
+        ├── DiskFull         there is no space left; deletions are still accepted
+        └── StoreDamaged     what is on disk is not what was written
 """
+
+from pathlib import Path
 
 from gangline.apiserver.store.records import StoreRecord
 from gangline.base.errors import GanglineError
@@ -46,4 +50,33 @@ class WatcherTooSlow(GanglineError):
 
 
 class StoreFailed(GanglineError):
-    """The journal failed. No write of the failed commit is visible, and it may be tried again."""
+    """The journal failed. No write of the failed commit is visible, and it may be tried again.
+
+    The message is for the administrator and names the file. `cause` is for clients and names none.
+    """
+
+    def __init__(self, message: str, cause: str = "") -> None:
+        super().__init__(message)
+        self.cause = cause or message
+
+
+class DiskFull(StoreFailed):
+    """There is no space left. Deletions are still accepted, from a reserve."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(
+            f"{folder}: the disk is full: only deletions are accepted; free some space",
+            "the disk of the control plane is full: only deletions are accepted until there is space again",
+        )
+        self.folder = folder
+
+
+class StoreDamaged(StoreFailed):
+    """The files of the store are not as they were written. Nothing is changed, so that they can be examined."""
+
+    def __init__(self, file: Path, damage: str) -> None:
+        super().__init__(
+            f"{file}: damaged: {damage}; restore a backup with gangline restore FILE, "
+            f"or move {file.parent} away to start with an empty store",
+            f"the store of the control plane is damaged: {damage}",
+        )

@@ -36,8 +36,17 @@ class Journal(Protocol):
 
     def open(self) -> JournalContents: ...
 
-    def write(self, events: Sequence[StoreEvent], compaction: Compaction | None) -> None:
-        """Write all or nothing; durable on return. After an error a later write may succeed."""
+    def write(
+        self, events: Sequence[StoreEvent], compaction: Compaction | None, *, may_use_reserve: bool = False
+    ) -> None:
+        """Write all or nothing; durable on return. After an error a later write may succeed.
+
+        With `may_use_reserve` the events are steps of deletions, which a full disk does not stop.
+        """
+        ...
+
+    def check(self) -> None:
+        """Raise `StoreFailed` when the next write would fail. Called again and again while the journal is open."""
         ...
 
     def close(self) -> None:

@@ -8,7 +8,8 @@ import logging
 import os
 import sqlite3
 import uuid
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from enum import StrEnum
 from functools import cache
@@ -16,7 +17,10 @@ from pathlib import Path
 
 import msgspec
 
-from gangline.apiserver.store.errors import StoreFailed
+from gangline.apiserver.store.disk.marker import StoreMarker, check_contents, check_files, read_marker, write_marker
+from gangline.apiserver.store.disk.reserve import DeletionReserve
+from gangline.apiserver.store.disk.space import check_disk, is_content_error, probe, store_error
+from gangline.apiserver.store.errors import DiskFull, StoreDamaged
 from gangline.apiserver.store.folder_lock import folder_lock
 from gangline.apiserver.store.journal import Compaction, JournalContents
 from gangline.apiserver.store.records import StoreEvent, StoreRecord
@@ -25,7 +29,8 @@ from gangline.base.errors import InputError
 log = logging.getLogger(__name__)
 
 DATABASE_FILE = "state.db"
-SCHEMA_VERSION = 1
+LOG_FILE = f"{DATABASE_FILE}-wal"
+SCHEMA_VERSION = 2
 """The `PRAGMA user_version` of the file. Incremented with every change of the tables."""
 
 MAX_INSERT_ROWS = 64
@@ -36,8 +41,15 @@ MAX_WAL_BYTES = 16 * 2**20
 
 CREATE_TABLES = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE changes (revision INTEGER PRIMARY KEY, path TEXT NOT NULL, data BLOB NOT NULL, deleted INTEGER NOT NULL);
+CREATE TABLE changes (revision INTEGER PRIMARY KEY, path TEXT NOT NULL, data BLOB NOT NULL, deleted INTEGER NOT NULL, number INTEGER NOT NULL DEFAULT 0, checksum INTEGER NOT NULL DEFAULT 0);
 """
+ADD_CHECKSUMS = (
+    "ALTER TABLE changes ADD COLUMN number INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE changes ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0",
+)
+"""From format 1 to 2. `number` counts the rows that were ever inserted, so that a missing one is noticed."""
+NO_CHANGES: Mapping[str, str] = {"removed": "0", "numbered": "0", "reserve": "0"}
+"""Rows of `meta`: rows that compaction removed, the highest number then, and the last reserve that was moved here."""
 
 
 class Durability(StrEnum):
@@ -54,48 +66,158 @@ class SqliteJournal:
 
     def __init__(self, folder: Path, durability: Durability = Durability.FULL) -> None:
         self._folder = folder
-        self._file = folder / DATABASE_FILE
+        self._file, self._log = folder / DATABASE_FILE, folder / LOG_FILE
         self._durability = durability
         self._open_resources = ExitStack()
         self._connection: sqlite3.Connection | None = None
+        self._reserve = DeletionReserve(folder)
+        self._cluster_id = ""
+        self._revision = self._marked_revision = 0
+        # The number of the last row that was inserted.
+        self._inserted = 0
+        # Of a write that went to the reserve instead.
+        self._postponed: Compaction | None = None
+        # A check or a write failed: the next check must write to the disk.
+        self._is_suspect = False
+        self._identities: dict[Path, tuple[int, int]] = {}
 
     def open(self) -> JournalContents:
         self._open_resources.enter_context(folder_lock(self._folder))
-        with self._as_store_errors():
-            # SQLite removes its write-ahead log on a clean close.
-            unclean = self._file.with_name(f"{DATABASE_FILE}-wal").exists()
-            connection = self._connect()
-            version = connection.execute("PRAGMA user_version").fetchone()[0]
-            if version > SCHEMA_VERSION:
-                raise InputError(
-                    f"{self._file}: written by a newer gangline (format {version}, known is {SCHEMA_VERSION}); "
-                    "use that version, or another folder"
-                )
-            if version == 0:
-                self._create_tables(connection)
-            elif unclean:
-                self._check_integrity(connection)
-            return self._read_contents(connection)
+        marker = read_marker(self._folder)
+        if marker is not None:
+            check_files(self._file, self._log, marker)
+        try:
+            with self._as_store_errors():
+                return self._open_database(marker)
+        except StoreDamaged:
+            self._close_damaged(marker)
+            raise
 
-    def write(self, events: Sequence[StoreEvent], compaction: Compaction | None) -> None:
-        connection = self._connection
-        assert connection is not None, "write before open"
+    def _open_database(self, marker: StoreMarker | None) -> JournalContents:
+        # SQLite removes its write-ahead log on a clean close.
+        unclean = self._log.exists()
+        connection = self._connect()
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        if version > SCHEMA_VERSION:
+            raise InputError(
+                f"{self._file}: written by a newer gangline (format {version}, known is {SCHEMA_VERSION}); "
+                "use that version, or another folder"
+            )
+        if version == 0 and marker is not None:
+            raise StoreDamaged(self._file, f"it has no tables, and the store was at revision {marker.revision}")
+        if version == 0:
+            self._create_tables(connection)
+        elif unclean:
+            self._check_integrity(connection)
+        if version == 1:
+            add_checksums(connection)
+        contents = self._read_contents(connection)
+        self._cluster_id, self._revision = contents.cluster_id, contents.revision
+        if marker is not None:
+            check_contents(self._file, marker, self._marker(is_clean=False))
+        self._write_marker(is_clean=False)
+        self._identities = {path: identity for path in (self._file, self._log) if (identity := file_identity(path))}
+        return contents
+
+    def write(
+        self, events: Sequence[StoreEvent], compaction: Compaction | None, *, may_use_reserve: bool = False
+    ) -> None:
+        compaction = merged_compaction(self._postponed, compaction)
+        try:
+            with self._as_store_errors():
+                self._write_database(events, compaction)
+        except DiskFull:
+            self._is_suspect = True
+            if not may_use_reserve:
+                raise
+            with self._as_store_errors():
+                self._reserve.append(events)
+            self._postponed = compaction
+        else:
+            self._postponed = None
+        if events:
+            self._revision = events[-1].record.revision
+
+    def check(self) -> None:
+        is_suspect, self._is_suspect = self._is_suspect, True
         with self._as_store_errors():
-            # sqlite3 releases the GIL around every statement and must reacquire it from a busy event loop, so the usual
-            # batch is a single statement and its own transaction.
-            if compaction is None and 0 < len(events) <= MAX_INSERT_ROWS:
-                insert_events(connection, events)
-                return
-            with transaction(connection):
-                for start in range(0, len(events), MAX_INSERT_ROWS):
-                    insert_events(connection, events[start : start + MAX_INSERT_ROWS])
-                if compaction is not None:
-                    self._compact(connection, compaction)
+            self._check_identities()
+            check_disk(self._folder)
+            if is_suspect:
+                probe(self._folder)
+            if self._reserve.changes:
+                self._write_database((), None)
+            self._reserve.ensure_allocated()
+            if self._durability is Durability.FULL and self._revision > self._marked_revision:
+                self._write_marker(is_clean=False)
+        self._is_suspect = False
 
     def close(self) -> None:
-        self._connection = None
-        with self._as_store_errors():
-            self._open_resources.close()
+        connection, self._connection = self._connection, None
+        with self._as_store_errors(), self._open_resources:
+            if connection is not None and self._identities:
+                self._close_cleanly(connection)
+
+    def _write_database(self, events: Sequence[StoreEvent], compaction: Compaction | None) -> None:
+        connection = self._connection
+        assert connection is not None, "write before open"
+        number = self._inserted
+        # sqlite3 releases the GIL around every statement and must reacquire it from a busy event loop, so the usual
+        # batch is a single statement and its own transaction.
+        if compaction is None and not self._reserve.changes and 0 < len(events) <= MAX_INSERT_ROWS:
+            insert_events(connection, events, number)
+        else:
+            with transaction(connection):
+                number += self._insert_reserve(connection, number)
+                for start in range(0, len(events), MAX_INSERT_ROWS):
+                    insert_events(connection, events[start : start + MAX_INSERT_ROWS], number + start)
+                if compaction is not None:
+                    compact(connection, compaction, number + len(events))
+            if self._reserve.changes:
+                self._reserve.restart()
+        self._inserted = number + len(events)
+        self._check_identities()
+
+    def _insert_reserve(self, connection: sqlite3.Connection, number: int) -> int:
+        """Move the changes in the reserve to the database. Returns how many there are."""
+        changes = self._reserve.changes
+        if changes:
+            for index, (record, deleted) in enumerate(changes):
+                insert_events(connection, [StoreEvent(record, None, deleted)], number + index)
+            set_meta(connection, "reserve", self._reserve.generation)
+        return len(changes)
+
+    def _check_identities(self) -> None:
+        """Raise `StoreDamaged` when the files that are written are no longer those of the folder."""
+        for path, identity in self._identities.items():
+            if file_identity(path) != identity:
+                raise StoreDamaged(path, "it was removed or replaced while the plane runs")
+
+    def _marker(self, *, is_clean: bool) -> StoreMarker:
+        return StoreMarker(self._cluster_id, self._revision, self._inserted, is_clean)
+
+    def _write_marker(self, *, is_clean: bool) -> None:
+        write_marker(self._folder, self._marker(is_clean=is_clean))
+        self._marked_revision = self._revision
+
+    def _close_cleanly(self, connection: sqlite3.Connection) -> None:
+        """Empty the write-ahead log, and let the marker say so. Without space the log stays, which is no error."""
+        try:
+            self._check_identities()
+            busy, *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            if not busy and not self._reserve.changes:
+                self._write_marker(is_clean=True)
+        except (sqlite3.Error, OSError, StoreDamaged) as error:
+            log.warning("the store could not be closed cleanly", extra={"file": self._file, "error": str(error)})
+
+    def _close_damaged(self, marker: StoreMarker | None) -> None:
+        """Close the files. SQLite then removes its log; the marker must not miss it at the next start."""
+        connection, self._connection = self._connection, None
+        with self._as_store_errors(), self._open_resources:
+            if connection is not None:
+                connection.close()
+            if marker is not None and not self._log.exists():
+                write_marker(self._folder, msgspec.structs.replace(marker, is_clean=True))
 
     def _connect(self) -> sqlite3.Connection:
         # Only the owner may read the file, because it contains secrets.
@@ -116,52 +238,138 @@ class SqliteJournal:
     def _create_tables(self, connection: sqlite3.Connection) -> None:
         if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             raise InputError(f"{self._file}: not written by gangline; choose another folder")
-        with transaction(connection):
-            for statement in CREATE_TABLES.strip().splitlines():
-                connection.execute(statement)
-            rows = [("cluster", str(uuid.uuid4())), ("compacted", "0")]
-            connection.executemany("INSERT INTO meta VALUES (?, ?)", rows)
-            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        create_tables(connection, str(uuid.uuid4()), 0)
 
     def _check_integrity(self, connection: sqlite3.Connection) -> None:
         log.info("the store was not closed cleanly, checking it", extra={"file": self._file})
         result = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if result != "ok":
-            raise StoreFailed(f"{self._file}: damaged: {result}; restore a copy, or start with another folder")
+            raise StoreDamaged(self._file, result)
 
     def _read_contents(self, connection: sqlite3.Connection) -> JournalContents:
-        meta = dict(connection.execute("SELECT name, value FROM meta"))
-        rows = connection.execute("SELECT revision, path, data, deleted FROM changes ORDER BY revision")
-        changes = [(StoreRecord(path, revision, data), bool(deleted)) for revision, path, data, deleted in rows]
-        compacted_revision = int(meta["compacted"])
-        newest_revision = changes[-1][0].revision if changes else 0
-        return JournalContents(meta["cluster"], max(compacted_revision, newest_revision), compacted_revision, changes)
-
-    def _compact(self, connection: sqlite3.Connection, compaction: Compaction) -> None:
-        revisions = msgspec.json.encode(compaction.obsolete_revisions).decode()
-        connection.execute("DELETE FROM changes WHERE revision IN (SELECT value FROM json_each(?))", (revisions,))
-        connection.execute("UPDATE meta SET value = ? WHERE name = 'compacted'", (str(compaction.compacted_revision),))
+        try:
+            contents, meta, self._inserted = read_contents(connection)
+            self._reserve.start(contents.cluster_id, int(meta["reserve"]) + 1)
+        except (LookupError, TypeError, ValueError, sqlite3.OperationalError) as error:
+            if isinstance(error, sqlite3.Error) and not is_content_error(error):
+                raise
+            raise StoreDamaged(self._file, str(error)) from error
+        if not self._reserve.changes:
+            return contents
+        changes = sorted((*contents.changes, *self._reserve.changes), key=lambda change: change[0].revision)
+        return msgspec.structs.replace(contents, changes=changes, revision=max(contents.revision, newest(changes)))
 
     @contextmanager
     def _as_store_errors(self) -> Iterator[None]:
         try:
             yield
         except (sqlite3.Error, OSError) as error:
-            raise StoreFailed(f"{self._file}: {error}") from error
+            raise store_error(self._file, error) from error
 
 
-def insert_events(connection: sqlite3.Connection, events: Sequence[StoreEvent]) -> None:
+def read_contents(connection: sqlite3.Connection) -> tuple[JournalContents, Mapping[str, str], int]:
+    """All of a database: its contents, the rows of `meta`, and the number of the last row that was inserted.
+
+    Raises `ValueError` when a row is not as it was written, or one is missing.
+    """
+    meta = dict(connection.execute("SELECT name, value FROM meta"))
+    changes: list[tuple[StoreRecord, bool]] = []
+    wrong, inserted = 0, int(meta["numbered"])
+    rows = connection.execute("SELECT revision, path, data, deleted, number, checksum FROM changes ORDER BY revision")
+    for revision, path, data, deleted, number, checksum in rows:
+        record = StoreRecord(path, revision, data)
+        wrong += record_checksum(record, deleted, number) != checksum
+        inserted = max(inserted, number)
+        changes.append((record, bool(deleted)))
+    if wrong:
+        raise ValueError(f"{wrong} of {len(changes)} changes do not match their checksum")
+    missing = inserted - int(meta["removed"]) - len(changes)
+    if missing:
+        raise ValueError(f"{missing} of {missing + len(changes)} changes are missing")
+    compacted_revision = int(meta["compacted"])
+    revision = max(compacted_revision, newest(changes))
+    return JournalContents(meta["cluster"], revision, compacted_revision, changes), meta, inserted
+
+
+def newest(changes: Sequence[tuple[StoreRecord, bool]]) -> int:
+    """The revision of the last change, 0 if there is none."""
+    return changes[-1][0].revision if changes else 0
+
+
+def create_tables(connection: sqlite3.Connection, cluster_id: str, compacted_revision: int) -> None:
+    """Make an empty database a store."""
+    with transaction(connection):
+        for statement in CREATE_TABLES.strip().splitlines():
+            connection.execute(statement)
+        rows = {"cluster": cluster_id, "compacted": str(compacted_revision), **NO_CHANGES}
+        connection.executemany("INSERT INTO meta VALUES (?, ?)", rows.items())
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+
+def add_checksums(connection: sqlite3.Connection) -> None:
+    """Convert a database of format 1."""
+    with transaction(connection):
+        for statement in ADD_CHECKSUMS:
+            connection.execute(statement)
+        connection.executemany("INSERT INTO meta VALUES (?, ?)", NO_CHANGES.items())
+        rows = connection.execute("SELECT revision, path, data, deleted FROM changes ORDER BY revision").fetchall()
+        for number, (revision, path, data, deleted) in enumerate(rows, start=1):
+            checksum = record_checksum(StoreRecord(path, revision, data), deleted, number)
+            values = (number, checksum, revision)
+            connection.execute("UPDATE changes SET number = ?, checksum = ? WHERE revision = ?", values)
+        connection.execute("PRAGMA user_version = 2")
+
+
+def insert_events(connection: sqlite3.Connection, events: Sequence[StoreEvent], last_number: int) -> None:
     values: list[object] = []
-    for event in events:
-        values += (event.record.revision, event.record.path, event.record.data, event.deleted)
+    for number, event in enumerate(events, start=last_number + 1):
+        record, deleted = event.record, event.deleted
+        checksum = record_checksum(record, deleted, number)
+        values += (record.revision, record.path, record.data, deleted, number, checksum)
     connection.execute(insert_statement(len(events)), values)
+
+
+def record_checksum(record: StoreRecord, deleted: int, number: int) -> int:
+    return zlib.crc32(record.data, zlib.crc32(f"{record.revision} {record.path} {deleted:d} {number}".encode()))
 
 
 @cache
 def insert_statement(rows: int) -> str:
     """A statement that inserts this many rows. The connection caches the prepared statement by its text."""
-    values = ", ".join(["(?, ?, ?, ?)"] * rows)
-    return f"INSERT INTO changes (revision, path, data, deleted) VALUES {values}"  # noqa: S608 - question marks
+    values = ", ".join(["(?, ?, ?, ?, ?, ?)"] * rows)
+    columns = "revision, path, data, deleted, number, checksum"
+    return f"INSERT INTO changes ({columns}) VALUES {values}"  # noqa: S608 - question marks
+
+
+def compact(connection: sqlite3.Connection, compaction: Compaction, inserted: int) -> None:
+    revisions = msgspec.json.encode(compaction.obsolete_revisions).decode()
+    deletion = connection.execute(
+        "DELETE FROM changes WHERE revision IN (SELECT value FROM json_each(?))", (revisions,)
+    )
+    statement = "UPDATE meta SET value = value + ? WHERE name = 'removed'"
+    connection.execute(statement, (deletion.rowcount,))
+    set_meta(connection, "compacted", compaction.compacted_revision)
+    set_meta(connection, "numbered", inserted)
+
+
+def set_meta(connection: sqlite3.Connection, name: str, value: int) -> None:
+    connection.execute("UPDATE meta SET value = ? WHERE name = ?", (str(value), name))
+
+
+def merged_compaction(first: Compaction | None, second: Compaction | None) -> Compaction | None:
+    """One compaction that does what both do, the first one first."""
+    if first is None or second is None:
+        return second or first
+    return Compaction(second.compacted_revision, first.obsolete_revisions + second.obsolete_revisions)
+
+
+def file_identity(path: Path) -> tuple[int, int] | None:
+    """The device and inode of a file; None if it does not exist."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 @contextmanager

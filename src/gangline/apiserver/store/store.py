@@ -11,8 +11,9 @@ from typing import Self
 import msgspec
 
 from gangline.api.meta import JSON
-from gangline.apiserver.store.errors import StaleWrite, StoreFailed
+from gangline.apiserver.store.errors import DiskFull, StaleWrite, StoreFailed
 from gangline.apiserver.store.group_commit import Batch, GroupCommit
+from gangline.apiserver.store.health import StoreHealth
 from gangline.apiserver.store.journal import Compaction, Journal
 from gangline.apiserver.store.records import HistoryRetention, RangeResult, StoreEvent, StoreRecord, StoreWrite
 from gangline.apiserver.store.state import StoreState
@@ -39,7 +40,8 @@ class Store:
         self._retention = retention
         self._state = StoreState()
         self._broadcaster = WatchBroadcaster(self._state.revision)
-        self._group_commit = GroupCommit(journal, self._publish) if journal is not None else None
+        self.health = StoreHealth()
+        self._group_commit = GroupCommit(journal, self._publish, self.health) if journal is not None else None
         self._cluster_id = str(uuid.uuid4())
         # The newest revision allocated to a write: ahead of the state while writes are being made durable.
         self._allocated_revision = self._state.revision
@@ -128,12 +130,25 @@ class Store:
         `unchanged` are paths of other records, which must be at these revisions.
 
         On return the changes are durable (if there is a journal) and visible. Raises `StaleWrite` when a path
-        is not at the expected revision, and `StoreFailed` when the disk fails; nothing is visible then. A
-        cancelled commit may or may not take effect. The paths of the writes must differ.
+        is not at the expected revision, and `StoreFailed` when the disk fails; nothing is visible then. On a full
+        disk, steps of a deletion still take effect. A cancelled commit may or may not take effect. The paths of the
+        writes must differ.
         """
         self._check_open()
         if len(writes) > 1 and len({write.path for write in writes}) < len(writes):
             raise ValueError("a path occurs twice in one commit")
+        if not all(map(is_deletion_step, writes)):
+            self.health.check_writable()
+            return await self._commit(writes, unchanged, may_use_reserve=False)
+        try:
+            return await self._commit(writes, unchanged, may_use_reserve=True)
+        except DiskFull:
+            # Its batch had other writes, which are refused from now on.
+            return await self._commit(writes, unchanged, may_use_reserve=True)
+
+    async def _commit(
+        self, writes: Sequence[StoreWrite], unchanged: Mapping[str, int], *, may_use_reserve: bool
+    ) -> tuple[StoreRecord, ...]:
         while (pending := self._pending_batch([*(write.path for write in writes), *unchanged])) is not None:
             # Whether this commit is stale is known only when that batch is settled: it may still fail. Clients never
             # learn of writes that are not durable.
@@ -145,7 +160,7 @@ class Store:
         if self._group_commit is None:
             self._publish(events)
         elif events:
-            await self._wait_durable(self._group_commit.add(events))
+            await self._wait_durable(self._group_commit.add(events, may_use_reserve=may_use_reserve))
         return tuple(event.record for event in events)
 
     async def compact(self, revision: int) -> None:
@@ -180,8 +195,15 @@ class Store:
 
     async def _wait_durable(self, batch: Batch) -> None:
         await batch.wait()
-        if batch.error is not None:
-            raise StoreFailed(str(batch.error)) from batch.error
+        match batch.error:
+            case None:
+                return
+            case DiskFull() as error:
+                raise DiskFull(error.folder) from error
+            case StoreFailed() as error:
+                raise StoreFailed(str(error), error.cause) from error
+            case error:
+                raise StoreFailed(str(error)) from error
 
     def _publish(self, events: Sequence[StoreEvent]) -> None:
         self._state.apply(events)
@@ -201,6 +223,11 @@ class Store:
     def _check_open(self) -> None:
         if not self._is_open:
             raise StoreFailed("the store is closed")
+
+
+def is_deletion_step(write: StoreWrite) -> bool:
+    """Whether a write deletes an object, or changes one that is being deleted, as the removal of a finalizer does."""
+    return write.body is None or "deletionTimestamp" in write.body.get("metadata", ())
 
 
 def _make_event(write: StoreWrite, current: StoreRecord | None, revision: int) -> StoreEvent:

@@ -17,7 +17,8 @@ from typing import Never
 import msgspec
 
 from gangline.api.meta import JSON
-from gangline.apiserver.store.errors import StoreFailed
+from gangline.apiserver.store.disk.reserve import DeletionReserve
+from gangline.apiserver.store.errors import StoreDamaged, StoreFailed
 from gangline.apiserver.store.paths import object_path, split_path
 from gangline.apiserver.store.records import StoreWrite
 from gangline.apiserver.store.sqlite import DATABASE_FILE
@@ -88,20 +89,28 @@ def read_store(file: Path) -> StoredObjects:
     try:
         if not file.with_name(f"{file.name}-wal").exists():
             # Closed in order and not opened since: nothing writes the file, so it is read without a lock.
-            return _latest_objects(f"{file.absolute().as_uri()}?immutable=1")
+            return _latest_objects(f"{file.absolute().as_uri()}?immutable=1", file.parent)
         # The plane was killed. Its last writes are in the write-ahead log, which only a writer can apply: use a copy.
         with tempfile.TemporaryDirectory(prefix="gangline-") as folder:
             for part in (file, file.with_name(f"{file.name}-wal")):
                 shutil.copyfile(part, Path(folder, part.name))
-            return _latest_objects(Path(folder, file.name).as_uri())
-    except (sqlite3.Error, OSError) as error:
+            return _latest_objects(Path(folder, file.name).as_uri(), file.parent)
+    except sqlite3.Error as error:
+        raise StoreDamaged(file, str(error)) from error
+    except OSError as error:
         raise StoreFailed(f"{file}: {error}") from error
 
 
-def _latest_objects(uri: str) -> StoredObjects:
+def _latest_objects(uri: str, folder: Path) -> StoredObjects:
     with closing(sqlite3.connect(uri, uri=True)) as connection:
         rows = connection.execute("SELECT path, data, deleted FROM changes ORDER BY revision")
         newest = {path: None if deleted else data for path, data, deleted in rows}
+        meta = dict(connection.execute("SELECT name, value FROM meta"))
+    if "reserve" in meta:
+        # Deletions that did not fit on the disk are newer than what is in the database.
+        reserve = DeletionReserve(folder)
+        reserve.start(meta["cluster"], int(meta["reserve"]) + 1)
+        newest |= {record.path: None if deleted else record.data for record, deleted in reserve.changes}
     return {path: msgspec.json.decode(data) for path, data in newest.items() if data is not None}
 
 

@@ -5,13 +5,17 @@ from pathlib import Path
 
 
 def write_private(path: Path, data: bytes, mode: int = 0o600) -> None:
-    """Write a file that only its owner can read. Atomic: readers see the old content or the new one."""
-    fresh = path.with_name(f".{path.name}.new")
-    fresh.unlink(missing_ok=True)
+    """Write a file that only its owner can read. Atomic: readers see the old content or the new one, of any writer."""
+    # A name of its own, because another process may write the same file.
+    fresh = path.with_name(f".{path.name}.{os.urandom(4).hex()}.new")
     handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with os.fdopen(handle, "wb") as file:
-        file.write(data)
-    fresh.replace(path)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        fresh.replace(path)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise
 
 
 def last_lines(path: Path, count: int = 5, start: int = 0) -> list[str]:

@@ -5,12 +5,12 @@ from pathlib import Path
 
 
 def write_private(path: Path, data: bytes, mode: int = 0o600, *, durable: bool = False) -> None:
-    """Write a file that only its owner can read. Atomic: readers see the old content or the new one.
+    """Write a file that only its owner can read. Atomic: readers see the old content or the new one, of any writer.
 
     A `durable` file survives a power loss, which costs two syncs of the disk. Without it, the file may be empty then.
     """
-    fresh = path.with_name(f".{path.name}.new")
-    fresh.unlink(missing_ok=True)
+    # A name of its own, because another process may write the same file.
+    fresh = path.with_name(f".{path.name}.{os.urandom(4).hex()}.new")
     handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -18,10 +18,10 @@ def write_private(path: Path, data: bytes, mode: int = 0o600, *, durable: bool =
             if durable:
                 file.flush()
                 os.fsync(handle)
-    except OSError:
-        fresh.unlink()
+        fresh.replace(path)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
         raise
-    fresh.replace(path)
     if durable:
         sync_folder(path.parent)
 

@@ -12,6 +12,7 @@ from gangline.api.core import Pod
 from gangline.api.scheme import Scheme
 from gangline.apiserver.store.sqlite import SqliteJournal
 from gangline.apiserver.store.store import Store
+from gangline.base.certificates.folder import RECORD_NAME
 from gangline.base.clock import Clock
 from gangline.kube.client import Client
 from gangline.kube.config.access import PlaneAccess
@@ -20,6 +21,7 @@ from gangline.kube.podstreams import PodStreams
 from gangline.kube.transport.http import HttpTransport
 from gangline.local.controllers.claims import CLAIMS, ClaimProtectionController, terminating_claims
 from gangline.local.controllers.default_scheduler import DefaultScheduler, FreedCapacity, unbound_pods
+from gangline.local.paths import home_folder
 from gangline.local.plane import PlaneSettings, control_plane
 from gangline.node.checkpoint import StateFolder
 from gangline.node.kubelet import DEFAULT_NAME, LocalKubelet
@@ -30,6 +32,13 @@ from gangline.node.streams import NodeStreams
 from gangline.runtime.events import EventRecorder
 from gangline.runtime.manager import ControllerOptions, Manager
 from gangline.runtime.sources import InformerSource, KeySource, own_key
+
+SHARED_CERTIFICATES = "run-certificates"
+
+
+def temporary_plane() -> PlaneSettings:
+    """Settings of a plane that ends with its process, as of a run: such planes share certificates, in the state folder."""
+    return PlaneSettings(certificate_cache=home_folder() / SHARED_CERTIFICATES / RECORD_NAME)
 
 
 class LocalSettings(msgspec.Struct, frozen=True):
@@ -45,6 +54,12 @@ class LocalSettings(msgspec.Struct, frozen=True):
     node: NodeSettings = NodeSettings()
     default_scheduler_enabled: bool = True
     """Whether pods of default-scheduler are bound here. Off leaves them to another scheduler."""
+
+    @property
+    def plane_with_certificates(self) -> PlaneSettings:
+        """The settings of the API server. It always has TLS here: pods get kubeconfigs, and Go clients send tokens only by TLS."""
+        folder = self.plane.certificates or self.logs / "certificates"
+        return msgspec.structs.replace(self.plane, certificates=folder)
 
 
 class LocalCluster(msgspec.Struct, frozen=True):
@@ -66,8 +81,8 @@ async def local_cluster(settings: LocalSettings, scheme: Scheme, clock: Clock) -
     nodes: dict[str, PodStreams] = {}
     async with (
         Store(journal) as store,
-        control_plane(store, settings.plane, clock, nodes) as plane,
-        HttpTransport(plane.connection) as transport,
+        control_plane(store, settings.plane_with_certificates, clock, nodes) as plane,
+        HttpTransport(plane.inner_connection) as transport,
         asyncio.TaskGroup() as group,
     ):
         client = Client(transport, scheme=scheme, clock=clock)

@@ -78,12 +78,11 @@ class PlaneHome:
         """Save the port for the next start. Call it once the server listens: a taken port would fail every time."""
         write_private(self._port_file, str(port).encode())
 
-    def write_kubeconfig(self, server: str, ca: Path) -> None:
+    def write_kubeconfig(self, access: PlaneAccess) -> None:
         """Write the kubeconfig. Only its owner can read it, because it has the token."""
         import yaml  # slow to import, and a plane without a folder does not need it
 
-        config = PlaneAccess(server, self.ensure_token(), ca).kubeconfig()
-        write_private(self.kubeconfig_file, yaml.safe_dump(config, sort_keys=False).encode())
+        write_private(self.kubeconfig_file, yaml.safe_dump(access.kubeconfig(), sort_keys=False).encode())
 
 
 def _free_port() -> int:

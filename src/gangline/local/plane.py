@@ -7,6 +7,7 @@ import asyncio
 import errno
 import os
 import secrets
+import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from enum import StrEnum
@@ -33,10 +34,11 @@ from gangline.apiserver.registry.served_kinds import builtin_catalog
 from gangline.apiserver.store.store import Store
 from gangline.apiserver.streaming.handlers import StreamsByNode, stream_handlers
 from gangline.apiserver.users import AUTHENTICATED_GROUP, MASTERS_GROUP, UserInfo
-from gangline.base.certs import PlaneCertificates, ensure_certificates, server_tls_context
-from gangline.base.clock import Clock
+from gangline.base.certificates.folder import CertificateFiles
+from gangline.base.certificates.keeper import CertificateKeeper
+from gangline.base.clock import Clock, SystemClock
 from gangline.base.errors import InputError
-from gangline.kube.config.connection import Connection
+from gangline.kube.config.connection import Connection, SocketOpener
 from gangline.kube.config.credentials import StaticToken
 from gangline.kube.config.tls import TLS, Pem
 from gangline.local.bootstrap import ensure_api_service, ensure_system_classes
@@ -53,6 +55,7 @@ SHUTDOWN_SECONDS = 0.5
 MAX_HEADER_BYTES = 2**20
 """The longest URL or header, as in Go's server: selectors can have thousands of values."""
 NO_NODES: StreamsByNode = {}
+MACHINE_CLOCK = SystemClock()
 
 
 class AuthorizationMode(StrEnum):
@@ -68,7 +71,9 @@ class PlaneSettings(msgspec.Struct, frozen=True):
     host: str = LOOPBACK
     port: int = 0
     certificates: Path | None = None
-    """The folder of its certificates. None: plain HTTP, for tests on loopback."""
+    """The folder of its certificates. None: plain HTTP, for tests that hand out no kubeconfig."""
+    certificate_cache: Path | None = None
+    """The file from which a plane whose folder is empty takes its certificates, so that it need not issue them."""
     token: str = ""
     """The administrator's token; a random one when empty."""
     warn_on_inert_kinds: bool = True
@@ -90,11 +95,13 @@ class ControlPlane(msgspec.Struct, frozen=True):
     url: str
     token: str
     registry: Registry
-    certificates: PlaneCertificates | None = None
+    open_socket: SocketOpener
+    """Connects to the server from inside its process."""
+    certificates: CertificateFiles | None = None
 
     @property
     def connection(self) -> Connection:
-        """How our own client reaches the server."""
+        """How a client reaches the server."""
         tls = None
         if self.certificates is not None:
             tls = TLS(ca=Pem("the local plane's CA", file=self.certificates.ca))
@@ -102,22 +109,30 @@ class ControlPlane(msgspec.Struct, frozen=True):
             server=self.url, tls=tls, context="gangline", credentials=StaticToken(self.token, "the local plane")
         )
 
+    @property
+    def inner_connection(self) -> Connection:
+        """How a client in the same process and event loop reaches the server: without TLS, which costs start-up time."""
+        return msgspec.structs.replace(self.connection, tls=None, open_socket=self.open_socket)
+
 
 @asynccontextmanager
 async def control_plane(
-    store: Store, settings: PlaneSettings, clock: Clock, nodes: StreamsByNode = NO_NODES
+    store: Store,
+    settings: PlaneSettings,
+    clock: Clock,
+    nodes: StreamsByNode = NO_NODES,
+    *,
+    certificate_clock: Clock = MACHINE_CLOCK,
 ) -> AsyncIterator[ControlPlane]:
     """The API server of a store, until the block ends. It serves requests when the block begins.
 
-    `nodes` serve logs and exec of their pods; they may be added while the server runs.
+    `nodes` serve logs and exec of their pods; they may be added while the server runs. Certificates follow the clock of
+    the machine, as the clients do that verify them.
     """
     token = settings.token or secrets.token_urlsafe(24)
     address = ListenAddress(settings.host)
-    certificates = (
-        ensure_certificates(settings.certificates, address.certificate_hosts(), clock.now())
-        if settings.certificates
-        else None
-    )
+    keeper = _certificate_keeper(settings, address, certificate_clock)
+    certificates = keeper.files if keeper is not None else None
     catalog = builtin_catalog()
     roles = RoleIndex(store)
     authorizer = _authorizer(settings.authorization_mode, roles)
@@ -141,7 +156,7 @@ async def control_plane(
     await ensure_system_classes(registry)
     await ensure_default_roles(store, registry.timestamp())
     crds.serve_established()
-    async with _serve_http(api, settings, certificates) as url, asyncio.TaskGroup() as group:
+    async with _serve_http(api, settings, keeper) as (url, open_socket), asyncio.TaskGroup() as group:
         await ensure_api_service(registry, urlsplit(url).port or 443)
         controllers = (
             collector,
@@ -151,8 +166,10 @@ async def control_plane(
             RoleAggregationController(registry),
         )
         tasks = [group.create_task(controller.run()) for controller in controllers if settings.controllers_enabled]
+        if keeper is not None:
+            tasks.append(group.create_task(keeper.run()))
         try:
-            yield ControlPlane(url, token, registry, certificates)
+            yield ControlPlane(url, token, registry, open_socket, certificates)
         finally:
             for task in tasks:
                 task.cancel()
@@ -164,11 +181,21 @@ def _authorizer(mode: AuthorizationMode, roles: RoleIndex) -> Authorizer:
     return AlwaysAllow() if mode is AuthorizationMode.ALWAYS_ALLOW else RbacAuthorizer(roles)
 
 
+def _certificate_keeper(settings: PlaneSettings, address: ListenAddress, clock: Clock) -> CertificateKeeper | None:
+    if settings.certificates is None:
+        return None
+    hosts = address.certificate_hosts()
+    return CertificateKeeper(settings.certificates, hosts, clock, cache=settings.certificate_cache)
+
+
 @asynccontextmanager
 async def _serve_http(
-    api: ApiHandler, settings: PlaneSettings, certificates: PlaneCertificates | None
-) -> AsyncIterator[str]:
-    """Serve until the block ends; yields the URL. Raises `InputError` when the address cannot be used."""
+    api: ApiHandler, settings: PlaneSettings, keeper: CertificateKeeper | None
+) -> AsyncIterator[tuple[str, SocketOpener]]:
+    """Serve until the block ends; yields the URL, and the way in from this process.
+
+    Raises `InputError` when the address cannot be used.
+    """
     loop = asyncio.get_running_loop()
 
     def request(*parts: object) -> web.BaseRequest:
@@ -179,9 +206,15 @@ async def _serve_http(
     )
     runner = web.ServerRunner(server, shutdown_timeout=SHUTDOWN_SECONDS)
     await runner.setup()
+
+    async def open_socket() -> socket.socket:
+        ours, its = socket.socketpair()
+        await loop.connect_accepted_socket(server, its)
+        return ours
+
     try:
         # A client may authenticate by a certificate of the plane's CA instead of a token.
-        tls = server_tls_context(certificates, client_certificates=True) if certificates is not None else None
+        tls = keeper.server_context(client_certificates=True) if keeper is not None else None
         site = web.TCPSite(runner, settings.host, settings.port, ssl_context=tls)
         try:
             await site.start()
@@ -191,7 +224,7 @@ async def _serve_http(
             option = "--bind" if error.errno == errno.EADDRNOTAVAIL else "--port"
             raise InputError(f"{address}: cannot listen there: {problem}; choose another with {option}") from error
         authority = host_port(ListenAddress(settings.host).reachable_host, runner.addresses[0][1])
-        yield f"{'https' if certificates else 'http'}://{authority}"
+        yield f"{'https' if keeper else 'http'}://{authority}", open_socket
     finally:
         await runner.cleanup()
         api.close()

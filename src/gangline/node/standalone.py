@@ -6,7 +6,7 @@ import msgspec
 
 from gangline.api.core import Pod
 from gangline.api.meta import Selector
-from gangline.base.certs import ensure_certificates, server_tls_context
+from gangline.base.certificates.keeper import CertificateKeeper
 from gangline.base.clock import Clock
 from gangline.kube.client import Client
 from gangline.node.kubelet import LocalKubelet
@@ -23,9 +23,10 @@ async def run_node(client: Client, folder: Path, state: Path, settings: NodeSett
     manager = Manager(client, clock)
     # Only the pods of this node: a node of a large cluster must not cache all pods.
     pods = manager.informer(Pod, Selector(fields=f"spec.nodeName={settings.name}"))
-    certificates = ensure_certificates(state / "certificates", (LOOPBACK,), clock.now())
+    certificates = CertificateKeeper(state / "certificates", (LOOPBACK,), clock)
+    manager.add_runnable(certificates.run)
     server = LogServer(NodeLogReader(state, clock), clock.now)
-    async with serve_logs(server, LOOPBACK, tls=server_tls_context(certificates)) as port:
+    async with serve_logs(server, LOOPBACK, tls=certificates.server_context()) as port:
         settings = msgspec.structs.replace(settings, kubelet_port=port)
         # Pods get no access of the node: they may do only what their service account may.
         with set_up_network(manager, client, pods, state, settings, None) as setup:

@@ -16,7 +16,7 @@ import msgspec
 
 from gangline.base.clock import SystemClock
 from gangline.base.errors import GanglineError
-from gangline.base.files import last_lines
+from gangline.base.files import last_lines, write_private
 from gangline.base.invocation import own_command_line
 
 START_TIMEOUT = timedelta(minutes=1)
@@ -86,16 +86,16 @@ async def main(folder: Path, work: Path) -> None:
     """The child process: run the plane until standard input is closed."""
     # No logs: the events of the jobs say what happens.
     logging.getLogger().addHandler(logging.NullHandler())
-    from gangline.local.cluster import LocalSettings
+    from gangline.local.cluster import LocalSettings, temporary_plane
     from gangline.node.options import node_settings
     from gangline.operator.assembly import embedded_plane
 
     closed = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_reader(sys.stdin, closed.set)
-    settings = LocalSettings(folder=work, logs=folder / "pods", node=node_settings())
+    settings = LocalSettings(folder=work, logs=folder / "pods", plane=temporary_plane(), node=node_settings())
     async with embedded_plane(settings, SystemClock()) as plane:
-        (folder / "kubeconfig").write_bytes(msgspec.json.encode(plane.access.kubeconfig()))
+        write_private(folder / "kubeconfig", msgspec.json.encode(plane.access.kubeconfig()))
         sys.stdout.write("ready\n")
         sys.stdout.flush()
         await closed.wait()

@@ -11,12 +11,13 @@ import msgspec
 from gangline.api.meta import JSON, Key, Selector
 from gangline.api.scheme import CORE_SCHEME, Scheme
 from gangline.base.clock import Clock, SystemClock
+from gangline.base.files import write_private
 from gangline.base.tasks import background_tasks, unwrap_exception_group
 from gangline.jobs.framework import Framework, J
 from gangline.kube.client import Client
 from gangline.kube.pods import PodSubresources
 from gangline.local import cluster
-from gangline.local.cluster import LocalCluster, LocalSettings
+from gangline.local.cluster import LocalCluster, LocalSettings, temporary_plane
 from gangline.operator.assembly import embedded_plane
 from gangline.operator.settings import LOCAL_SETTINGS
 from gangline.runtime.informer import Informer
@@ -86,11 +87,11 @@ async def operator_cluster(framework: Framework[J], *, folder: Path | None = Non
 def plane_settings(folder: Path) -> Iterator[LocalSettings]:
     """Settings of a plane whose pods run in `folder`. Its state is in memory and in a temporary directory."""
     with tempfile.TemporaryDirectory(prefix="gangline-") as state:
-        yield LocalSettings(folder=folder, logs=Path(state) / "logs")
+        yield LocalSettings(folder=folder, logs=Path(state) / "logs", plane=temporary_plane())
 
 
 def write_kubeconfig(plane: LocalCluster, settings: LocalSettings) -> Path:
     """Write the kubeconfig of a plane into its temporary directory, and return its path."""
     file = settings.logs.parent / "kubeconfig"
-    file.write_bytes(msgspec.json.encode(plane.access.kubeconfig()))
+    write_private(file, msgspec.json.encode(plane.access.kubeconfig()))
     return file

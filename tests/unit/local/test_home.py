@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gangline.base.errors import InputError
+from gangline.kube.config.access import PlaneAccess
 from gangline.kube.config.connection import load_connection
 from gangline.local.home import PlaneHome
 
@@ -33,7 +34,7 @@ def test_token_and_port_are_chosen_once_and_kept(home: PlaneHome) -> None:
 def test_kubeconfig_leads_to_the_plane_and_is_private(home: PlaneHome, tmp_path: Path) -> None:
     ca = tmp_path / "ca.crt"
     ca.write_text("-----BEGIN CERTIFICATE-----\n")
-    home.write_kubeconfig("https://127.0.0.1:6443", ca)
+    home.write_kubeconfig(PlaneAccess("https://127.0.0.1:6443", home.ensure_token(), ca))
     assert home.kubeconfig_file.stat().st_mode & 0o777 == 0o600
     connection = load_connection(kubeconfig=str(home.kubeconfig_file), environ={}, home=tmp_path)
     assert (connection.server, connection.context) == ("https://127.0.0.1:6443", "gangline")

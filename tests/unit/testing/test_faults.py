@@ -16,7 +16,8 @@ from gangline.runtime.informer import Informer
 from gangline.testing import FakeClock, Fault, Faults, FaultyTransport, SimulatedCrash, local_cluster
 from gangline.testing.faults import FAULT_KINDS
 
-WHERE = Selector(namespace="default")
+# Every namespace has the bundle of the server's CA.
+WHERE = Selector(namespace="default", fields="metadata.name!=kube-root-ca.crt")
 
 
 @pytest.fixture

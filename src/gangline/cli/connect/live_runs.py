@@ -14,7 +14,6 @@ from typing import NamedTuple
 from gangline.api.meta import Key
 from gangline.base.files import write_private
 from gangline.kube.config.access import PlaneAccess
-from gangline.kube.config.connection import Connection
 from gangline.local.paths import home_folder
 
 KUBECONFIG_NAME = "run.kubeconfig"
@@ -28,10 +27,9 @@ class LiveRun(NamedTuple):
     jobs: frozenset[Key]
 
 
-async def publish_kubeconfig(state: Path, plane: Connection, jobs: Iterable[Key]) -> None:
+def publish_kubeconfig(state: Path, access: PlaneAccess, jobs: Iterable[Key]) -> None:
     """Write the kubeconfig of a run's plane, with the names of the run's jobs, into the run's folder."""
-    token = (await plane.credentials.headers()).get("Authorization", "").removeprefix("Bearer ")
-    config = PlaneAccess(plane.server, token).kubeconfig()
+    config = access.kubeconfig()
     names = [str(job) for job in jobs]
     config["extensions"] = [{"name": JOBS_EXTENSION, "extension": {"jobs": names, "home": str(home_folder(None))}}]
     write_private(state / KUBECONFIG_NAME, json.dumps(config).encode())

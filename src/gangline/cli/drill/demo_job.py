@@ -21,7 +21,7 @@ from gangline.cli.run.request import DEFAULT_CAPACITY, RunJob
 from gangline.cli.run.result import silence_operator_log
 from gangline.cli.run.submit import submit_job
 from gangline.kube.client import Client
-from gangline.local.cluster import LocalSettings
+from gangline.local.cluster import LocalSettings, temporary_plane
 from gangline.node.options import node_settings
 from gangline.operator.assembly import embedded_plane
 from gangline.operator.settings import LOCAL_SETTINGS
@@ -59,9 +59,10 @@ async def running_demo_job(job: RunJob, clock: Clock) -> AsyncIterator[tuple[Cli
     silence_operator_log()
     operator = msgspec.structs.replace(LOCAL_SETTINGS, kinds=(job.kind.kind,))
     with with_watchdog() as state:
-        settings = LocalSettings(folder=job.folder, logs=state, node=node_settings(capacity=DEFAULT_CAPACITY))
+        node = node_settings(capacity=DEFAULT_CAPACITY)
+        settings = LocalSettings(folder=job.folder, logs=state, plane=temporary_plane(), node=node)
         async with embedded_plane(settings, clock, operator) as plane:
-            await publish_kubeconfig(state, plane.connection, [job.key()])
+            publish_kubeconfig(state, plane.access, [job.key()])
             await submit_job(plane.client, job.kind, job.body)
             server_job = await find_job(plane.client, job.key().namespace, job.name)
             await _wait_until_training(plane.client, server_job, clock)

@@ -55,7 +55,7 @@ from gangline.cli.run.result import (
 from gangline.cli.run.submit import create_dependencies, submit_job
 from gangline.kube.client import Client
 from gangline.kube.errors import ApiError
-from gangline.local.cluster import LocalSettings
+from gangline.local.cluster import LocalSettings, temporary_plane
 from gangline.local.home import PlaneHome
 from gangline.local.paths import home_folder
 from gangline.node.devices.gpus import summarize_gpus
@@ -163,14 +163,14 @@ async def run_jobs(plan: RunPlan, screen: Screen, clock: Clock) -> list[JobResul
     ):
         # Whatever ends the run, a program may save its state when it gets SIGTERM, for as long as its pod grants it.
         node = msgspec.structs.replace(plan.node, artifacts=artifacts.pattern, shutdown_grace=None)
-        settings = LocalSettings(folder=folder, logs=state, node=node)
+        settings = LocalSettings(folder=folder, logs=state, plane=temporary_plane(), node=node)
         # Only the kinds of these jobs: each further kind costs start-up time.
         operator = msgspec.structs.replace(
             LOCAL_GANG_SETTINGS if plan.gang else LOCAL_SETTINGS, kinds=tuple({job.kind.kind for job in jobs})
         )
         async with embedded_plane(settings, clock, operator) as plane:
             recorder.store = plane.store
-            await publish_kubeconfig(state, plane.connection, [job.key() for job in jobs])
+            publish_kubeconfig(state, plane.access, [job.key() for job in jobs])
             seconds = clock.monotonic() - started
             # Before anything is shown: it may refuse what the user wrote.
             await create_dependencies(plane.client, jobs)

@@ -113,7 +113,6 @@ async def _run_plane(
 ) -> int:
     import msgspec
 
-    from gangline.base.certs import ensure_certificates
     from gangline.base.clock import SystemClock
     from gangline.cli.run.kept_files import remove_empty_artifacts, state_artifacts
     from gangline.local.cluster import LocalSettings
@@ -146,9 +145,8 @@ async def _run_plane(
     # The lock is held until everything has stopped, so that `gangline down` returns only once the ports are free.
     with home.lock.acquire():
         async with embedded_plane(local, clock, LOCAL_GANG_SETTINGS if gang else LOCAL_SETTINGS) as cluster:
-            issued = ensure_certificates(home.certificates, address.certificate_hosts(), clock.now())
             home.save_port(plane.port)
-            home.write_kubeconfig(cluster.url, issued.ca)
+            home.write_kubeconfig(cluster.access)
             home.lock.mark_ready()
             click.echo(f"control plane ready: {cluster.url}", err=True)
             click.echo(_first_command(home.kubeconfig_file), err=True)

@@ -58,7 +58,7 @@ from gangline.cli.sweep.space import TrialValues, is_path
 from gangline.kube.client import Client
 from gangline.kube.errors import ApiError, NotFound
 from gangline.kube.options import WriteOptions
-from gangline.local.cluster import LocalSettings
+from gangline.local.cluster import LocalSettings, temporary_plane
 from gangline.node.options import node_settings
 from gangline.node.settings import NodeSettings
 from gangline.operator.assembly import embedded_plane
@@ -138,7 +138,7 @@ class SweepRunner:
         with with_watchdog() as state, self._screen:
             # As in `gangline run`, programs may save their state when they are stopped.
             node = msgspec.structs.replace(self._plan.node, shutdown_grace=None)
-            settings = LocalSettings(folder=self._plan.folder, logs=state, node=node)
+            settings = LocalSettings(folder=self._plan.folder, logs=state, plane=temporary_plane(), node=node)
             # Only the kind of the trials: each further kind costs start-up time.
             operator = msgspec.structs.replace(LOCAL_SETTINGS, kinds=(self._plan.kind.kind,))
             async with embedded_plane(settings, self._clock, operator) as plane:

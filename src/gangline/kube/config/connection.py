@@ -7,8 +7,9 @@ pod's service account. An error message is one line with file, field, problem an
 import base64
 import binascii
 import os
+import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Literal
 from urllib.parse import quote, urlsplit
@@ -60,6 +61,9 @@ class Impersonation(msgspec.Struct, frozen=True):
         )
 
 
+SocketOpener = Callable[[], Awaitable[socket.socket]]
+
+
 class Connection(msgspec.Struct, frozen=True, kw_only=True):
     """Everything needed to connect to one server. Its repr has no credentials."""
 
@@ -74,6 +78,8 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
     proxy: str | None = None
     impersonate: Impersonation | None = None
     credentials: Credentials = Anonymous()
+    open_socket: SocketOpener | None = None
+    """Connects to a server in this process, instead of host and port of `server`, and without TLS."""
 
     def __repr__(self) -> str:
         return (

@@ -10,11 +10,13 @@ from typing import Any, Self
 from urllib.parse import quote, urlencode
 
 import aiohttp
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.tracing import Trace
 from multidict import CIMultiDict
 from yarl import URL
 
 from gangline import __version__
-from gangline.kube.config.connection import Connection, untrusted_certificate_message
+from gangline.kube.config.connection import Connection, SocketOpener, untrusted_certificate_message
 from gangline.kube.config.tls import ClientCertificate, ssl_context
 from gangline.kube.errors import StreamBroken, Unauthorized, Unreachable
 from gangline.kube.transport.api import (
@@ -197,15 +199,8 @@ class HttpTransport:
             await pool.session.close()
 
     def _new_pool(self, certificate: ClientCertificate | None) -> "_SessionPool":
-        tls = self._connection.tls
-        connector = aiohttp.TCPConnector(
-            limit=0,
-            # Also set for plain HTTP, because the proxy may use TLS.
-            ssl=ssl_context(tls, certificate) if tls is not None else True,
-            socket_factory=_create_socket,
-        )
         session = aiohttp.ClientSession(
-            connector=connector,
+            connector=_connector(self._connection, certificate),
             # Compression costs the server more than it saves the client.
             headers={"User-Agent": self._user_agent, "Accept-Encoding": "identity"},
             skip_auto_headers=("Content-Type",),
@@ -240,6 +235,36 @@ class HttpTransport:
         """Proxy and server name, which aiohttp takes per request."""
         tls = self._connection.tls
         return {"proxy": self._connection.proxy, "server_hostname": tls.server_name if tls else None}
+
+
+def _connector(connection: Connection, certificate: ClientCertificate | None) -> aiohttp.BaseConnector:
+    if connection.open_socket is not None:
+        return _SocketConnector(connection.open_socket)
+    tls = connection.tls
+    return aiohttp.TCPConnector(
+        limit=0,
+        # Also set for plain HTTP, because the proxy may use TLS.
+        ssl=ssl_context(tls, certificate) if tls is not None else True,
+        socket_factory=_create_socket,
+    )
+
+
+class _SocketConnector(aiohttp.BaseConnector):
+    """Connects by sockets that a function opens."""
+
+    def __init__(self, open_socket: SocketOpener) -> None:
+        super().__init__(limit=0)
+        self._open_socket = open_socket
+
+    async def _create_connection(
+        self, req: aiohttp.ClientRequest, traces: list[Trace], timeout: aiohttp.ClientTimeout
+    ) -> ResponseHandler:
+        try:
+            opened = await self._open_socket()
+        except OSError as error:
+            raise aiohttp.ClientConnectorError(req.connection_key, error) from error
+        _, protocol = await self._loop.create_connection(self._factory, sock=opened)
+        return protocol
 
 
 class _SessionPool:

@@ -1,6 +1,5 @@
 """Which server a command talks to, and how work on it ends."""
 
-import asyncio
 import fcntl
 import os
 import shutil
@@ -24,8 +23,7 @@ from gangline.cli.errors import error_line, error_with_server, single_error
 from gangline.cli.flags.commands import cli_command
 from gangline.cli.flags.server_options import server_options_all
 from gangline.kube.client import Client
-from gangline.kube.config.connection import Connection
-from gangline.kube.config.credentials import StaticToken
+from gangline.kube.config.access import PlaneAccess
 from gangline.kube.errors import (
     ConfigError,
     Invalid,
@@ -76,8 +74,7 @@ def going(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for age, name in enumerate(("old", "new")):
         folder = tmp_path / "tmp" / f"gangline-{name}"
         folder.mkdir()
-        plane = Connection(server=f"http://{name}:1", credentials=StaticToken("secret", "here"))
-        asyncio.run(publish_kubeconfig(folder, plane, [Key("default", name)]))
+        publish_kubeconfig(folder, PlaneAccess(f"http://{name}:1", "secret"), [Key("default", name)])
         os.utime(folder / KUBECONFIG_NAME, (age, age))
     return tmp_path / "home"
 

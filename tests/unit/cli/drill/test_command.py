@@ -20,8 +20,7 @@ from gangline.cli.main import run
 from gangline.cli.output.job_rows import PROGRESS_ANNOTATION
 from gangline.cli.resources.lookup import JOB_KINDS, ServerJob
 from gangline.cli.resources.replicas import REPLICA_INDEX, REPLICA_TYPE
-from gangline.kube.config.connection import Connection
-from gangline.kube.config.credentials import StaticToken
+from gangline.kube.config.access import PlaneAccess
 
 HOLD = 5.0
 
@@ -258,17 +257,17 @@ def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-async def published(folder: Path, name: str, *jobs: str) -> Path:
+def published(folder: Path, name: str, *jobs: str) -> Path:
     state = folder / f"gangline-{name}"
     state.mkdir()
-    plane = Connection(server="http://127.0.0.1:1", credentials=StaticToken("secret", "here"))
-    await live_runs.publish_kubeconfig(state, plane, [Key("default", job) for job in jobs])
+    plane = PlaneAccess("https://127.0.0.1:1", "secret")
+    live_runs.publish_kubeconfig(state, plane, [Key("default", job) for job in jobs])
     return state / live_runs.KUBECONFIG_NAME
 
 
 async def test_a_run_is_found_by_the_names_of_its_jobs(there: Path) -> None:
-    await published(there, "one", "linear")
-    file = await published(there, "two", "toy", "other")
+    published(there, "one", "linear")
+    file = published(there, "two", "toy", "other")
     assert file.stat().st_mode & 0o077 == 0
     assert live_runs.find_run_kubeconfig("default", "toy") == file
     assert live_runs.find_run_kubeconfig("elsewhere", "toy") is None
@@ -278,7 +277,7 @@ async def test_a_run_is_found_by_the_names_of_its_jobs(there: Path) -> None:
 
 
 async def test_folders_that_are_no_run_of_this_user_are_ignored(there: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = await published(there, "one", "toy")
+    file = published(there, "one", "toy")
     (there / "gangline-two").mkdir()
     (there / "gangline-two" / live_runs.KUBECONFIG_NAME).write_text("{}")
     assert [run.kubeconfig for run in live_runs.live_runs()] == [file]

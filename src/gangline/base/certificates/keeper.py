@@ -1,0 +1,84 @@
+"""TLS of a running server: its certificates are renewed, and new connections get the new ones."""
+
+import logging
+import ssl
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+from gangline.base.certificates.folder import CertificateFiles, CertificateFolder
+from gangline.base.certificates.issued import due_renewals
+from gangline.base.certificates.renewal import renewed_certificates
+from gangline.base.clock import Clock
+
+log = logging.getLogger(__name__)
+
+CHECK_INTERVAL = timedelta(hours=1)
+"""How often certificates are checked. Not one long sleep: a suspended machine does not count the time."""
+VERIFY_NO_CHECK_TIME = 0x200000
+"""OpenSSL's X509_V_FLAG_NO_CHECK_TIME, which Python does not name."""
+
+
+class CertificateKeeper:
+    """The certificates of one server, in a folder, and the TLS context that serves them."""
+
+    def __init__(self, folder: Path, hosts: tuple[str, ...], clock: Clock, *, cache: Path | None = None) -> None:
+        """Issues what is missing. `cache` is a record file that several servers share; see `CertificateFolder.ensure`."""
+        self._folder, self._hosts, self._clock = CertificateFolder(folder), hosts, clock
+        self._issued = self._folder.ensure(hosts, clock.now(), cache)
+        self._contexts: list[ssl.SSLContext] = []
+
+    @property
+    def files(self) -> CertificateFiles:
+        return self._folder.files
+
+    @property
+    def bundle(self) -> str:
+        """The certificates of all CAs that clients trust, PEM."""
+        return self._issued.bundle(self._clock.now())
+
+    def server_context(self, *, client_certificates: bool = False) -> ssl.SSLContext:
+        """TLS with the server certificate of each moment; `client_certificates` lets clients authenticate by one of the CA.
+
+        Whether a client's certificate has expired is left to who asks for its user: the handshake could only break the
+        connection, without a reason.
+        """
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if client_certificates:
+            context.verify_mode = ssl.CERT_OPTIONAL
+            context.verify_flags |= VERIFY_NO_CHECK_TIME  # type: ignore[operator,unused-ignore]
+        self._load(context)
+        self._contexts.append(context)
+        return context
+
+    async def run(self, on_renewal: Callable[[], object] = lambda: None) -> None:
+        """Renew what is due, until cancelled; calls `on_renewal` after each renewal."""
+        while True:
+            await self._clock.sleep(CHECK_INTERVAL)
+            try:
+                if self._renew():
+                    on_renewal()
+            except OSError as error:
+                # The old certificates are valid for days, and the next check is soon.
+                log.warning("certificates could not be renewed", extra={"error": str(error)})
+
+    def _renew(self) -> bool:
+        """Renew what is due; whether anything was. Raises `OSError`."""
+        now = self._clock.now()
+        due = due_renewals(self._issued, self._hosts, now)
+        if not any(due):
+            return False
+        issued = renewed_certificates(self._issued, self._hosts, now)
+        self._folder.publish(issued, now)
+        self._issued = issued
+        for context in self._contexts:
+            self._load(context)
+        names = [name for name, is_due in due._asdict().items() if is_due]
+        log.info("certificates renewed", extra={"certificates": ", ".join(names)})
+        return True
+
+    def _load(self, context: ssl.SSLContext) -> None:
+        context.load_cert_chain(*self.files.server)
+        if context.verify_mode is ssl.CERT_OPTIONAL:
+            context.load_verify_locations(cadata=self.bundle)

@@ -22,6 +22,9 @@ from gangline.apiserver.auth.authorizer import AlwaysAllow, Authorizer
 from gangline.apiserver.auth.default_roles import ensure_default_roles
 from gangline.apiserver.auth.rbac import RbacAuthorizer
 from gangline.apiserver.auth.role_index import RoleIndex
+from gangline.apiserver.auth.service_account_tokens import ServiceAccountTokens
+from gangline.apiserver.auth.signing_key import SigningKey
+from gangline.apiserver.auth.token_requests import TokenIssuer
 from gangline.apiserver.http.body import MAX_BODY_BYTES
 from gangline.apiserver.http.handler import ApiHandler
 from gangline.apiserver.http.nonresource import NonResourceHandler
@@ -74,6 +77,8 @@ class PlaneSettings(msgspec.Struct, frozen=True):
     authorization_mode: AuthorizationMode = AuthorizationMode.RBAC
     disabled_admission_plugins: tuple[str, ...] = ()
     """Admission plugins that are off, by kube-apiserver's names."""
+    service_account_key: Path | None = None
+    """The file of the key that signs tokens of service accounts, created if missing. None: in memory."""
     controllers_enabled: bool = True
     """Whether garbage collector, namespace and CRD controllers run. Off: objects stay as they are."""
 
@@ -117,16 +122,20 @@ async def control_plane(
     authorizer = _authorizer(settings.authorization_mode, roles)
     admission = default_admission(store, catalog, clock, authorizer, roles, settings.disabled_admission_plugins)
     registry = Registry(store, catalog, clock, admission=admission, warn_on_inert_kinds=settings.warn_on_inert_kinds)
-    roots = NonResourceHandler(host_port(address.reachable_host, settings.port))
+    key = SigningKey(settings.service_account_key)
+    roots = NonResourceHandler(host_port(address.reachable_host, settings.port), key)
     namespaces = NamespaceController(registry, certificates.ca if certificates else None)
     crds = CrdController(registry, roots, clock)
     api = ApiHandler(
         registry,
-        Authenticator({**settings.users, token: ADMIN_USER}),
+        Authenticator({**settings.users, token: ADMIN_USER}, ServiceAccountTokens(store, key, clock)),
         authorizer,
         clock,
         roots,
-        subresources={**subresource_handlers(registry), **stream_handlers(registry, nodes, clock)},
+        subresources={
+            **subresource_handlers(registry, TokenIssuer(store, key, clock)),
+            **stream_handlers(registry, nodes, clock),
+        },
     )
     await namespaces.create_initial()
     await ensure_system_classes(registry)

@@ -7,10 +7,10 @@ from gangline.apiserver.admission.limit_ranger import LimitRanger
 from gangline.apiserver.admission.node_taints import TaintNodesByCondition
 from gangline.apiserver.admission.pod_security import PodSecurity
 from gangline.apiserver.admission.priority import PodPriority
+from gangline.apiserver.admission.resource_quota import ResourceQuotaAdmission
 from gangline.apiserver.admission.role_escalation import RoleEscalation
 from gangline.apiserver.auth.authorizer import Authorizer
 from gangline.apiserver.auth.role_index import RoleIndex
-from gangline.apiserver.admission.resource_quota import ResourceQuotaAdmission
 from gangline.apiserver.registry.admission import AdmissionChain, AdmissionPlugin
 from gangline.apiserver.registry.catalog import Catalog
 from gangline.apiserver.store.store import Store

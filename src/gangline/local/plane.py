@@ -25,6 +25,9 @@ from gangline.apiserver.auth.authorizer import AlwaysAllow, Authorizer
 from gangline.apiserver.auth.default_roles import ensure_default_roles
 from gangline.apiserver.auth.rbac import RbacAuthorizer
 from gangline.apiserver.auth.role_index import RoleIndex
+from gangline.apiserver.auth.service_account_tokens import ServiceAccountTokens
+from gangline.apiserver.auth.signing_key import SigningKey
+from gangline.apiserver.auth.token_requests import TokenIssuer
 from gangline.apiserver.http.body import MAX_BODY_BYTES
 from gangline.apiserver.http.handler import ApiHandler
 from gangline.apiserver.http.nonresource import STORE_CHECK, NonResourceHandler
@@ -85,6 +88,8 @@ class PlaneSettings(msgspec.Struct, frozen=True):
     """Admission plugins that are off, by kube-apiserver's names."""
     audit: AuditSettings | None = None
     """The audit log. None: requests are not recorded."""
+    service_account_key: Path | None = None
+    """The file of the key that signs tokens of service accounts, created if missing. None: in memory."""
     controllers_enabled: bool = True
     """Whether the controllers of garbage, namespaces, CRDs and aggregated roles run. Off: objects stay as they are."""
 
@@ -138,18 +143,22 @@ async def control_plane(
     authorizer = _authorizer(settings.authorization_mode, roles)
     admission = default_admission(store, catalog, clock, authorizer, roles, settings.disabled_admission_plugins)
     registry = Registry(store, catalog, clock, admission=admission, warn_on_inert_kinds=settings.warn_on_inert_kinds)
+    key = SigningKey(settings.service_account_key)
     health_checks = {STORE_CHECK: lambda: store.health.problem}
-    roots = NonResourceHandler(host_port(address.reachable_host, settings.port), health_checks)
+    roots = NonResourceHandler(host_port(address.reachable_host, settings.port), key, health_checks)
     namespaces = NamespaceController(registry, certificates.ca if certificates else None)
     collector = GarbageCollector(registry, clock)
     crds = CrdController(registry, roots, clock, collector.wait_until_settled)
     api = ApiHandler(
         registry,
-        Authenticator({**settings.users, token: ADMIN_USER}),
+        Authenticator({**settings.users, token: ADMIN_USER}, ServiceAccountTokens(store, key, clock)),
         authorizer,
         clock,
         roots,
-        subresources={**subresource_handlers(registry), **stream_handlers(registry, nodes, clock)},
+        subresources={
+            **subresource_handlers(registry, TokenIssuer(store, key, clock)),
+            **stream_handlers(registry, nodes, clock),
+        },
         audit_log=AuditLog(settings.audit, clock) if settings.audit else None,
     )
     await namespaces.create_initial()

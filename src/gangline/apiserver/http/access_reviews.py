@@ -15,6 +15,7 @@ from gangline.apiserver.apply.managed_kind import ManagedKind, managed_kind
 from gangline.apiserver.auth.attributes import AccessAttributes
 from gangline.apiserver.auth.authentication import Authenticator
 from gangline.apiserver.auth.authorizer import AUTHENTICATION_GROUP, AUTHORIZATION_GROUP, Authorizer
+from gangline.apiserver.auth.service_account_tokens import API_AUDIENCES, TokenError
 from gangline.apiserver.errors import StatusError
 from gangline.apiserver.http.request_info import RequestInfo, RequestVerb
 from gangline.apiserver.kinds.machinery.gostruct import go_struct
@@ -22,10 +23,6 @@ from gangline.apiserver.users import UserInfo
 from gangline.schema.problems import FieldProblem, invalid, summary
 from gangline.schema.typed.openapi import builtin_type
 from gangline.schema.typed.strict_decoding import DecodingChecker
-
-API_AUDIENCE = "https://kubernetes.default.svc"
-"""The audience of our tokens, if a TokenReview names none."""
-
 
 EMPTY_STATUSES: Mapping[str, JSON] = {
     "SelfSubjectReview": {"userInfo": {}},
@@ -101,14 +98,11 @@ class ReviewHandler:
         token = request.spec.get("token") or ""
         if not token:
             raise apierrors.bad_request("token is required for TokenReview in authentication")
-        audiences = request.spec.get("audiences") or [API_AUDIENCE]
         try:
-            user = self._authenticator.authenticate(f"Bearer {token}", None)
-        except StatusError:
-            return _review_response(request, {"user": {}})
-        if API_AUDIENCE not in audiences:
-            return _review_response(request, {"user": {}})
-        status: JSON = {"authenticated": True, "user": _user_info(user), "audiences": [API_AUDIENCE]}
+            found = self._authenticator.authenticate_token(token, request.spec.get("audiences") or API_AUDIENCES)
+        except TokenError as error:
+            return _review_response(request, {"user": {}, "error": str(error)})
+        status: JSON = {"authenticated": True, "user": _user_info(found.user), "audiences": list(found.audiences)}
         return _review_response(request, status)
 
     def _self_access_review(self, request: ReviewRequest) -> JSON:

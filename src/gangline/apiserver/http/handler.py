@@ -286,7 +286,9 @@ class ApiHandler:
             raise apierrors.resource_version_too_large(int(version), self._registry.store.revision)
         record = self._registry.get(request.served_kind, request.info.key)
         data = request.served_kind.served_bytes(record.data)
-        return _response(request, representation, representation.encode_object(request.served_kind.object_kind, data))
+        return api_response(
+            request, representation, representation.encode_object(request.served_kind.object_kind, data)
+        )
 
     async def _list(self, request: ApiRequest) -> web.StreamResponse:
         representation = self._representation(request)
@@ -294,7 +296,7 @@ class ApiHandler:
         page = list_page(self._registry.store, request.served_kind, request.info.namespace, request.query, selection)
         items = [request.served_kind.served_bytes(record.data) for record in page.records]
         body = representation.encode_list(request.served_kind.object_kind, items, page.metadata)
-        return _response(request, representation, body)
+        return api_response(request, representation, body)
 
     async def _watch(self, request: ApiRequest) -> web.StreamResponse:
         representation = self._representation(request, watch=True)
@@ -396,7 +398,7 @@ class ApiHandler:
         deleted = await self._registry.delete_collection(request.served_kind, namespace, selection, options)
         metadata: JSON = {"resourceVersion": str(self._registry.store.revision)}
         body = representation.encode_list(request.served_kind.object_kind, deleted, metadata)
-        return _response(request, representation, body)
+        return api_response(request, representation, body)
 
     async def _deletion_options(self, request: ApiRequest) -> DeletionOptions:
         raw = await request.read_body()
@@ -447,12 +449,13 @@ def _write_response(request: ApiRequest, representation: Representation, result:
         status = msgspec.json.decode(result.data)
         if request.trail is not None:
             request.trail.set_status(status)
-        return _response(request, representation, representation.encode_status(status))
+        return api_response(request, representation, representation.encode_status(status))
     body = representation.encode_object(request.served_kind.object_kind, result.data)
-    return _response(request, representation, body, 201 if result.created else 200)
+    return api_response(request, representation, body, 201 if result.created else 200)
 
 
-def _response(request: ApiRequest, representation: Representation, body: bytes, code: int = 200) -> web.Response:
+def api_response(request: ApiRequest, representation: Representation, body: bytes, code: int = 200) -> web.Response:
+    """A response with an encoded body, and the request's warnings."""
     if request.trail is not None:
         request.trail.set_response_body(body)
     response = web.Response(

@@ -11,6 +11,8 @@ import msgspec
 from gangline import __version__
 from gangline.api.meta import JSON
 from gangline.apiserver import errors as apierrors
+from gangline.apiserver.auth.signing_key import ALGORITHM, SigningKey
+from gangline.apiserver.auth.token_claims import ISSUER
 from gangline.apiserver.http import discovery
 from gangline.apiserver.http.openapi import OpenApiDocuments
 from gangline.apiserver.registry.resources import ApiResource, all_resources, crd_resources
@@ -22,6 +24,8 @@ STORE_CHECK = "etcd"
 """The check of the store, by the name that it has in kube-apiserver."""
 HEALTH_CHECKS = ("ping", "log", STORE_CHECK)
 JSON_TYPE, TEXT_TYPE = "application/json", "text/plain; charset=utf-8"
+KEY_SET_TYPE = "application/jwk-set+json"
+_PUBLIC_FOR_AN_HOUR = {"Cache-Control": "public, max-age=3600"}
 _GO_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 """Go's names of machine architectures, where they differ."""
 
@@ -43,9 +47,9 @@ NOT_FOUND_PAGE = NonResourceResponse(b"404 page not found\n", TEXT_TYPE, HTTPSta
 class NonResourceHandler:
     """Serves the paths that are no resources. Discovery and OpenAPI include the current CRDs."""
 
-    def __init__(self, address: str, health_checks: Mapping[str, HealthCheck] | None = None) -> None:
-        """Parts of `HEALTH_CHECKS` that have no check work whenever the server responds."""
-        self._address = address
+    def __init__(self, address: str, key: SigningKey, health_checks: Mapping[str, HealthCheck] | None = None) -> None:
+        """`key` signs the tokens of service accounts. Parts without a check work whenever the server responds."""
+        self._address, self._key = address, key
         self._health_checks = dict(health_checks or {})
         self._resources: tuple[ApiResource, ...] = tuple(all_resources(()))
         self._openapi = OpenApiDocuments()
@@ -78,13 +82,36 @@ class NonResourceHandler:
                 return NOT_FOUND_PAGE if api_group is None else _json_response(api_group)
             case ["apis", group, version]:
                 return self._resource_list(group, version)
-            case ["openapi", "v2"]:
+            case [".well-known", "openid-configuration"] | ["openid", "v1", "jwks"]:
+                return self._openid_document(parts[-1])
+            case ["openapi", *rest]:
+                return self._openapi_page(rest, accept)
+            case _:
+                return NOT_FOUND_PAGE
+
+    def _openid_document(self, name: str) -> NonResourceResponse:
+        """How others verify tokens of service accounts, as OpenID Connect Discovery describes it."""
+        if name == "jwks":
+            body = msgspec.json.encode({"keys": [self._key.public_jwk()]})
+            return NonResourceResponse(body, KEY_SET_TYPE, headers=_PUBLIC_FOR_AN_HOUR)
+        configuration = {
+            "issuer": ISSUER,
+            "jwks_uri": f"https://{self._address}/openid/v1/jwks",
+            "response_types_supported": ["id_token"],
+            "subject_types_supported": ["public"],
+            "id_token_signing_alg_values_supported": [ALGORITHM],
+        }
+        return NonResourceResponse(msgspec.json.encode(configuration), headers=_PUBLIC_FOR_AN_HOUR)
+
+    def _openapi_page(self, parts: Sequence[str], accept: str) -> NonResourceResponse:
+        match parts:
+            case ["v2"]:
                 if any(media in accept for media in (openapi_v2.MEDIA_TYPE, openapi_v2.LEGACY_MEDIA_TYPE)):
                     return NonResourceResponse(self._openapi.swagger_protobuf, openapi_v2.MEDIA_TYPE)
                 return NonResourceResponse(self._openapi.swagger())
-            case ["openapi", "v3"]:
+            case ["v3"]:
                 return NonResourceResponse(self._openapi.index, TEXT_TYPE)
-            case ["openapi", "v3", *rest]:
+            case ["v3", *rest]:
                 return self._openapi_document("/".join(rest))
             case _:
                 return NOT_FOUND_PAGE

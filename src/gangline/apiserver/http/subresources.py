@@ -1,4 +1,4 @@
-"""Handlers of subresources: binding and eviction of pods, finalize of namespaces, scale."""
+"""Handlers of subresources: binding and eviction of pods, tokens of service accounts, finalize of namespaces, scale."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -11,18 +11,26 @@ from gangline.api.meta import JSON, Key
 from gangline.api.selectors import LabelSelector
 from gangline.apiserver import errors as apierrors
 from gangline.apiserver.apply.apply import ApplyResult, server_side_apply
-from gangline.apiserver.apply.managed_fields import parent_managed_fields, scale_managed_fields
+from gangline.apiserver.apply.managed_fields import (
+    parent_managed_fields,
+    scale_managed_fields,
+    updated_managed_fields,
+)
 from gangline.apiserver.apply.managed_kind import ManagedKind, managed_kind
+from gangline.apiserver.auth.token_requests import DEFAULT_SECONDS, TokenIssuer
 from gangline.apiserver.errors import NamedKind, StatusError
-from gangline.apiserver.http.body import read_object, read_yaml
-from gangline.apiserver.http.handler import ApiRequest, SubresourceHandler
+from gangline.apiserver.http.body import check_fields, check_kind, read_object, read_yaml
+from gangline.apiserver.http.handler import ApiRequest, SubresourceHandler, api_response
+from gangline.apiserver.http.negotiation import negotiate
 from gangline.apiserver.http.patch import APPLY_PATCH, JSON_PATCH, check_patch_type, decode_patch
 from gangline.apiserver.http.query import check_write_options, deletion_options
 from gangline.apiserver.http.request_info import RequestVerb, query_flag
 from gangline.apiserver.patch.json_patch import deep_copy, json_patch, merge_patch
-from gangline.apiserver.registry.catalog import FieldPath, ScalePaths
-from gangline.apiserver.registry.object_meta import check_object_key, ensure_metadata
+from gangline.apiserver.registry.catalog import FieldPath, ScalePaths, ServedKind
+from gangline.apiserver.registry.object_meta import check_namespace, check_object_key, ensure_metadata
 from gangline.apiserver.registry.registry import Registry
+from gangline.apiserver.registry.resources import ApiResource
+from gangline.apiserver.registry.served_kinds import builtin_served_kind
 from gangline.apiserver.registry.storage import decode_record
 from gangline.apiserver.registry.writes import WriteContext
 from gangline.apiserver.store.paths import collection_prefix
@@ -36,12 +44,13 @@ CREATED_STATUS: JSON = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "s
 BUDGET_VIOLATION_MESSAGE = "Cannot evict pod as it would violate the pod's disruption budget."
 
 
-def subresource_handlers(registry: Registry) -> dict[tuple[str, str, str], SubresourceHandler]:
+def subresource_handlers(registry: Registry, issuer: TokenIssuer) -> dict[tuple[str, str, str], SubresourceHandler]:
     """The handlers by group, plural and name of the subresource."""
     pods = PodHandlers(registry)
     handlers: dict[tuple[str, str, str], SubresourceHandler] = {
         ("", "pods", "binding"): pods.bind,
         ("", "pods", "eviction"): pods.evict,
+        ("", "serviceaccounts", "token"): TokenHandler(registry, issuer),
         ("", "namespaces", "finalize"): FinalizeHandler(registry),
         ANY_SCALE: ScaleHandler(registry),
     }
@@ -190,6 +199,48 @@ def _set_scheduled_condition(pod: JSON, now: str) -> None:
     others = [item for item in status.get("conditions") or [] if item["type"] != "PodScheduled"]
     condition = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
     status["conditions"] = [*others, condition]
+
+
+class TokenHandler(_RegistryHandler):
+    """Handles `serviceaccounts/token`: a TokenRequest is answered with a token, and not stored."""
+
+    def __init__(self, registry: Registry, issuer: TokenIssuer) -> None:
+        super().__init__(registry)
+        self._issuer = issuer
+
+    async def __call__(self, request: ApiRequest) -> web.StreamResponse:
+        _require_verb(request, RequestVerb.CREATE)
+        accept, agent = request.http.headers.get("Accept", ""), request.http.headers.get("User-Agent", "")
+        representation = negotiate(accept, request.query, now=self._issuer.clock.now, agent=agent, views=False)
+        check_write_options(request.verb, request.query)
+        raw, kind, context = await request.read_body(), _token_request_kind(), request.write_context()
+        body = read_object(raw, request.http.headers.get("Content-Type", ""), kind.resource.kind)
+        check_kind(kind, body)
+        check_fields(kind, body, raw, context.field_validation, request.warnings.append)
+        key, metadata = request.info.key, ensure_metadata(body)
+        check_namespace(kind, key.namespace, metadata)
+        self._registry.get(self._namespaces, Key("", key.namespace))
+        spec = {name: value for name, value in (body.get("spec") or {}).items() if value is not None}
+        spec.setdefault("expirationSeconds", DEFAULT_SECONDS)
+        sent = {"metadata": metadata, "spec": spec}
+        answer = self._issuer.issue(key, sent)
+        owners = updated_managed_fields(
+            None, sent, kind.managed_kind("token"), manager=context.field_manager, now=self._registry.timestamp()
+        )
+        answer["metadata"]["managedFields"] = owners
+        return api_response(request, representation, representation.encode_status(answer), 201)
+
+    @property
+    def _namespaces(self) -> ServedKind:
+        kind = self._registry.catalog.storage_kind("", "namespaces")
+        assert kind is not None
+        return kind
+
+
+@cache
+def _token_request_kind() -> ServedKind:
+    names = ("authentication.k8s.io", "v1", "TokenRequest", "tokenrequests", "tokenrequest")
+    return builtin_served_kind(ApiResource(*names, namespaced=True, verbs=("create",)))
 
 
 class FinalizeHandler(_RegistryHandler):

@@ -40,11 +40,12 @@ def builtin_catalog() -> Catalog:
             own = resource.storage_version == (resource.group, resource.version)
             # Where kube-apiserver stores a version that is no longer served, we store the served one.
             storage = own or (*resource.storage_version, resource.plural) not in served
-            catalog.add(_builtin_served_kind(resource), storage=storage)
+            catalog.add(builtin_served_kind(resource), storage=storage)
     return catalog
 
 
-def _builtin_served_kind(resource: ApiResource) -> ServedKind:
+def builtin_served_kind(resource: ApiResource) -> ServedKind:
+    """The served kind of a resource of the published API."""
     strategy = (
         CrdStrategy()
         if resource.kind == "CustomResourceDefinition"

@@ -7,8 +7,9 @@ import pytest
 from gangline.api.meta import JSON
 from gangline.apiserver.auth.authentication import Authenticator
 from gangline.apiserver.auth.authorizer import Authorizer, check_access
+from gangline.apiserver.auth.service_account_tokens import API_AUDIENCES
 from gangline.apiserver.errors import StatusError
-from gangline.apiserver.http.access_reviews import API_AUDIENCE, ReviewHandler, ReviewRequest
+from gangline.apiserver.http.access_reviews import ReviewHandler, ReviewRequest
 from gangline.apiserver.http.request_info import RequestInfo, RequestVerb, access_attributes, request_info
 from gangline.apiserver.users import ANONYMOUS_USER, MASTERS_GROUP, UserInfo
 
@@ -134,9 +135,10 @@ def test_token_review_returns_the_user_of_a_valid_token(reviewer: Reviewer) -> N
     status = reviewer.review("tokenreviews", spec={"token": "secret"})["status"]
     assert status["authenticated"] is True
     assert status["user"]["username"] == "admin"
-    assert status["audiences"] == [API_AUDIENCE]
-    assert reviewer.review("tokenreviews", spec={"token": "nonsense"})["status"] == {"user": {}}
-    assert reviewer.review("tokenreviews", spec={"token": "secret", "audiences": ["x"]})["status"] == {"user": {}}
+    assert status["audiences"] == list(API_AUDIENCES)
+    unknown = {"user": {}, "error": "invalid bearer token"}
+    assert reviewer.review("tokenreviews", spec={"token": "nonsense"})["status"] == unknown
+    assert reviewer.review("tokenreviews", spec={"token": "secret", "audiences": ["x"]})["status"] == unknown
     assert reviewer.error("tokenreviews", spec={}).message == "token is required for TokenReview in authentication"
 
 

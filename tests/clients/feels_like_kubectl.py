@@ -47,10 +47,10 @@ def custom_objects(namespace: str) -> None:
     box.delete()
 
 
-def main(namespace: str) -> None:
+def main(namespace: str, user: str) -> None:
     api = kr8s.api()
     assert api.version()["major"] == "1"
-    assert api.whoami() == "admin"
+    assert api.whoami() == user
     Namespace({"metadata": {"name": namespace}}).create()
     config_maps(namespace)
     pods(namespace)
@@ -58,4 +58,4 @@ def main(namespace: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

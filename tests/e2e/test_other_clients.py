@@ -1,6 +1,7 @@
 """Other people's clients and operators, unmodified, on a plane that `gangline up` started.
 
-What each does is in tests/clients; hack/clients.sh brings the packages and builds the controller.
+What each does is in tests/clients; hack/clients.sh brings the packages and builds the controller. Each has a service
+account with the roles in tests/data/roles: RBAC refuses what they lack, and the audit log shows what they need not have.
 """
 
 import subprocess
@@ -11,6 +12,7 @@ from typing import IO
 
 import pytest
 
+from support.cluster.accounts import ProgramAccount
 from support.cluster.clients import (
     CLIENTS_FOLDER,
     DetachedPlane,
@@ -25,47 +27,62 @@ from support.cluster.clients import (
 pytestmark = pytest.mark.xdist_group("clients")  # one plane for all of them
 
 
+class Accounts:
+    """A plane that records its requests, and the accounts of programs on it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.plane, self._audit_log = DetachedPlane(folder / "plane"), folder / "audit.log"
+        self.plane.up("--audit-log", self._audit_log)
+
+    @contextmanager
+    def running(self, program: str) -> Iterator[ProgramAccount]:
+        """The account of a program. When the block ends, the program must have used all its rights."""
+        account = ProgramAccount(self.plane, program, self._audit_log)
+        yield account
+        assert account.unused_rights() == []
+
+    def run(self, program: str, script: str, *arguments: str, python: Path | None = None, **environment: str) -> str:
+        """Run a script of tests/clients to its end. It checks what it sees, and fails if that is wrong."""
+        with self.running(program) as account:
+            done = subprocess.run(
+                [python or find_clients_python(), CLIENTS_FOLDER / script, *arguments],
+                capture_output=True,
+                text=True,
+                env={**account.environment, **environment},
+                timeout=110,
+            )
+            assert done.returncode == 0, done.stdout + done.stderr
+        return done.stderr
+
+
 @pytest.fixture(scope="module")
-def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DetachedPlane]:
+def accounts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Accounts]:
     find_clients_python()
-    found = DetachedPlane(tmp_path_factory.mktemp("plane"))
-    found.up()
+    found = Accounts(tmp_path_factory.mktemp("accounts"))
     yield found
-    found.down()
+    found.plane.down()
 
 
-def run(plane: DetachedPlane, script: str, *arguments: str, python: Path | None = None, **environment: str) -> str:
-    """Run a script of tests/clients to its end. It checks what it sees, and fails if that is wrong."""
-    done = subprocess.run(
-        [python or find_clients_python(), CLIENTS_FOLDER / script, *arguments],
-        capture_output=True,
-        text=True,
-        env={**plane.environment, **environment},
-        timeout=110,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stderr
+def test_the_official_python_client(accounts: Accounts) -> None:
+    accounts.run("official", "official.py", "official")
 
 
-def test_the_official_python_client(plane: DetachedPlane) -> None:
-    run(plane, "official.py", "official")
+def test_kr8s(accounts: Accounts) -> None:
+    accounts.run("kr8s", "feels_like_kubectl.py", "kr8s", "system:serviceaccount:accounts:kr8s")
 
 
-def test_kr8s(plane: DetachedPlane) -> None:
-    run(plane, "feels_like_kubectl.py", "kr8s")
+def test_an_operator_on_kopf(accounts: Accounts) -> None:
+    accounts.run("kopf", "operator_in_kopf.py", "kopf")
 
 
-def test_an_operator_on_kopf(plane: DetachedPlane) -> None:
-    run(plane, "operator_in_kopf.py", "kopf")
+def test_kubeflows_own_sdk(accounts: Accounts) -> None:
+    arguments = ("kubeflow-sdk", "team", "kubeflow.training")
+    accounts.run("kubeflow-sdk", "kubeflow_sdk.py", *arguments, python=find_kubeflow_python())
 
 
-def test_kubeflows_own_sdk(plane: DetachedPlane) -> None:
-    run(plane, "kubeflow_sdk.py", "kubeflow-sdk", "team", "kubeflow.training", python=find_kubeflow_python())
-
-
-def test_code_written_for_it_changes_one_import(plane: DetachedPlane) -> None:
-    told = run(
-        plane,
+def test_code_written_for_it_changes_one_import(accounts: Accounts) -> None:
+    told = accounts.run(
+        "one-import",
         "kubeflow_sdk.py",
         "one-import",
         "alone",
@@ -76,19 +93,26 @@ def test_code_written_for_it_changes_one_import(plane: DetachedPlane) -> None:
     assert told == "", "that code closes nothing, and must not hear of it"
 
 
-@pytest.mark.parametrize("script", ["tfjob_sdk.py", "pytorchjob_sdk.py"])
-def test_the_sdks_of_2020(plane: DetachedPlane, script: str) -> None:
-    run(plane, script, "sdks-of-2020", python=find_tfjob_python())
+@pytest.mark.parametrize("program", ["tfjob-sdk", "pytorchjob-sdk"])
+def test_the_sdks_of_2020(accounts: Accounts, program: str) -> None:
+    accounts.run(program, f"{program.replace('-', '_')}.py", "sdks-of-2020", python=find_tfjob_python())
+
+
+def test_a_program_without_rights_is_refused(accounts: Accounts) -> None:
+    kubectl = Kubectl(accounts.plane)
+    kubectl("create", "serviceaccount", "powerless")
+    refused = kubectl.run_failing("get", "secrets", "--as=system:serviceaccount:default:powerless")
+    assert 'User "system:serviceaccount:default:powerless" cannot list resource "secrets"' in refused
 
 
 @contextmanager
-def controlling(plane: DetachedPlane, namespace: str, log: Path) -> Iterator[IO[bytes]]:
+def controlling(account: ProgramAccount, namespace: str, log: Path) -> Iterator[IO[bytes]]:
     """Runs the controller; gives its input, which ends it when closed."""
     command = [str(find_controller()), namespace]
     with (
         log.open("wb") as output,
         subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=output, stderr=output, env=plane.environment
+            command, stdin=subprocess.PIPE, stdout=output, stderr=output, env=account.environment
         ) as process,
     ):
         assert process.stdin is not None
@@ -100,11 +124,10 @@ def controlling(plane: DetachedPlane, namespace: str, log: Path) -> Iterator[IO[
             process.kill()
 
 
-def test_a_controller_in_go_elects_a_leader_and_does_its_work(plane: DetachedPlane, tmp_path: Path) -> None:
-    Kubectl(plane)("create", "namespace", "mirror")
-    kubectl = Kubectl(plane, "mirror")
-    with ExitStack() as both:
-        first = both.enter_context(controlling(plane, "mirror", tmp_path / "first"))
+def test_a_controller_in_go_elects_a_leader_and_does_its_work(accounts: Accounts, tmp_path: Path) -> None:
+    kubectl = Kubectl(accounts.plane, "mirror")
+    with accounts.running("gocontroller") as account, ExitStack() as both:
+        first = both.enter_context(controlling(account, "mirror", tmp_path / "first"))
         kubectl("create", "configmap", "early", "--from-literal=a=b")
         kubectl("label", "configmap", "early", "clients.example/mirrored=true")
         kubectl("wait", "--for=create", "secret/early", "--timeout=50s")
@@ -120,7 +143,7 @@ def test_a_controller_in_go_elects_a_leader_and_does_its_work(plane: DetachedPla
         kubectl("delete", "secret", "early")
         kubectl("wait", "--for=create", "secret/early", "--timeout=50s")
 
-        both.enter_context(controlling(plane, "mirror", tmp_path / "second"))
+        both.enter_context(controlling(account, "mirror", tmp_path / "second"))
         first.close()
         kubectl("create", "configmap", "late")
         kubectl("label", "configmap", "late", "clients.example/mirrored=true")

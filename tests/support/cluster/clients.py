@@ -81,8 +81,8 @@ class DetachedPlane:
         self.folder = folder
         self.kubeconfig = folder / "kubeconfig"
 
-    def up(self) -> None:
-        done = run_gangline("up", "--detach", "--dir", self.folder)
+    def up(self, *flags: str | Path) -> None:
+        done = run_gangline("up", "--detach", "--dir", self.folder, *flags)
         assert done.returncode == 0, done.stderr
 
     def down(self) -> None:

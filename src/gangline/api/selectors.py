@@ -430,10 +430,16 @@ def exact_field_value(text: str, field: str) -> str | None:
 
     None if there are several, or if the text cannot be parsed.
     """
+    return FieldSelector.parse(text, _ANY_FIELDS).exact_value(field) if is_field_selector(text) else None
+
+
+def is_field_selector(text: str) -> bool:
+    """Whether the text of a field selector can be parsed, whatever fields it names."""
     try:
-        return FieldSelector.parse(text, _ANY_FIELDS).exact_value(field)
+        FieldSelector.parse(text, _ANY_FIELDS)
     except SelectorError:
-        return None
+        return False
+    return True
 
 
 class _AnyField(dict[str, FieldReader]):

@@ -212,7 +212,7 @@ def apply_conflict(message: str, causes: Sequence[JSON]) -> StatusError:
 
 
 def forbidden(kind: KindNames, name: str, why: str, *, causes: Sequence[JSON] = ()) -> StatusError:
-    subject = f'{_qualified_resource(kind)} "{name}"' if name else _qualified_resource(kind)
+    subject = f"{_qualified_resource(kind)} {quoted_text(name)}" if name else _qualified_resource(kind)
     more: JSON = {"causes": list(causes)} if causes else {}
     return StatusError(
         403,

@@ -4,6 +4,9 @@ from collections.abc import Mapping
 
 import msgspec
 
+from gangline.api.names import subdomain_problems
+from gangline.schema.names import dns_label_errors
+
 MASTERS_GROUP, AUTHENTICATED_GROUP = "system:masters", "system:authenticated"
 UNAUTHENTICATED_GROUP = "system:unauthenticated"
 SERVICE_ACCOUNTS_GROUP = "system:serviceaccounts"
@@ -30,9 +33,10 @@ class UserInfo(msgspec.Struct, frozen=True):
     def service_account(self) -> tuple[str, str] | None:
         """Namespace and name of the service account that this user is; None for other users."""
         parts = self.name.removeprefix(SERVICE_ACCOUNT_PREFIX).split(":")
-        if not self.name.startswith(SERVICE_ACCOUNT_PREFIX) or len(parts) != 2 or not all(parts):
+        if not self.name.startswith(SERVICE_ACCOUNT_PREFIX) or len(parts) != 2:
             return None
-        return parts[0], parts[1]
+        namespace, name = parts
+        return None if dns_label_errors(namespace) or subdomain_problems(name) else (namespace, name)
 
 
 ANONYMOUS_USER = UserInfo("system:anonymous", (UNAUTHENTICATED_GROUP,))

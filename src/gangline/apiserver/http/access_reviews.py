@@ -11,18 +11,29 @@ import msgspec
 from gangline.api.meta import JSON
 from gangline.apiserver import errors as apierrors
 from gangline.apiserver.apply.managed_fields import updated_managed_fields
-from gangline.apiserver.apply.managed_kind import ManagedKind, managed_kind
-from gangline.apiserver.auth.attributes import AccessAttributes
 from gangline.apiserver.auth.authentication import Authenticator
 from gangline.apiserver.auth.authorizer import AUTHENTICATION_GROUP, AUTHORIZATION_GROUP, Authorizer
+from gangline.apiserver.auth.reviewed_access import (
+    attribute_problems,
+    ignored_selectors_text,
+    metadata_problems,
+    reviewed_attributes,
+    reviewed_user,
+    selector_problems,
+    subject_problems,
+)
 from gangline.apiserver.auth.service_account_tokens import API_AUDIENCES, TokenError
 from gangline.apiserver.errors import StatusError
+from gangline.apiserver.http.body import check_fields, check_kind
 from gangline.apiserver.http.request_info import RequestInfo, RequestVerb
+from gangline.apiserver.kinds.machinery.canonical import Canonicalizer, canonicalizer
 from gangline.apiserver.kinds.machinery.gostruct import go_struct
+from gangline.apiserver.registry.catalog import ServedKind
+from gangline.apiserver.registry.object_meta import check_namespace, ensure_metadata
+from gangline.apiserver.registry.resources import builtin_resources
+from gangline.apiserver.registry.served_kinds import builtin_served_kind
 from gangline.apiserver.users import UserInfo
 from gangline.schema.problems import FieldProblem, invalid, summary
-from gangline.schema.typed.openapi import builtin_type
-from gangline.schema.typed.strict_decoding import DecodingChecker
 
 EMPTY_STATUSES: Mapping[str, JSON] = {
     "SelfSubjectReview": {"userInfo": {}},
@@ -44,12 +55,13 @@ class ReviewRequest(msgspec.Struct, frozen=True):
     user: UserInfo
     info: RequestInfo
     body: JSON
+    """The decoded object, which is completed in place."""
     manager: str
     now: str
-
-    @property
-    def api_version(self) -> str:
-        return f"{self.info.group}/{self.info.version}"
+    raw: bytes = b""
+    """The bytes of the body, for strict validation."""
+    field_validation: str = ""
+    warnings: list[str] = []
 
     @property
     def spec(self) -> JSON:
@@ -74,25 +86,31 @@ class ReviewHandler:
         return target.version == "v1" and (target.group, target.plural) in self._reviewers
 
     def check_verb(self, verb: RequestVerb, target: RequestInfo) -> None:
-        """Check that a review is created, in a namespace if it is a local one. Raises `StatusError` (405)."""
+        """Check that a review is created, in a namespace if it is a local one. Raises `StatusError` (404, 405)."""
         is_local = target.plural == "localsubjectaccessreviews"
-        if verb is not RequestVerb.CREATE or target.name or is_local is not bool(target.namespace):
+        if target.name or is_local is not bool(target.namespace):
+            raise apierrors.no_such_resource()
+        if verb is not RequestVerb.CREATE:
             raise apierrors.method_not_allowed()
 
     def review(self, request: ReviewRequest) -> JSON:
         """The review with its status. Raises `StatusError` if the review is invalid."""
-        kind, review = self._reviewers[request.info.group, request.info.plural]
-        version = request.api_version
-        sent_kind = (request.body.get("apiVersion") or version, request.body.get("kind") or kind)
-        if sent_kind != (version, kind):
-            raise apierrors.bad_request(f"the body is a {sent_kind[1]} of {sent_kind[0]}, not a {kind} of {version}")
-        body = {**request.body, "apiVersion": version, "kind": kind}
-        error = _review_decoder(version, kind).errors(msgspec.json.encode(body), body).error
-        if error:
-            raise apierrors.bad_request(
-                f'{kind} in version "{request.info.version}" cannot be handled as a {kind}: {error}'
-            )
-        return {"kind": kind, "apiVersion": version, **review(msgspec.structs.replace(request, body=body))}
+        _, review = self._reviewers[request.info.group, request.info.plural]
+        kind = _review_kind(request.info.group, request.info.plural)
+        body, raw = request.body, request.raw or msgspec.json.encode(request.body)
+        check_kind(kind, body)
+        check_fields(kind, body, raw, request.field_validation, request.warnings.append)
+        check_namespace(kind, request.info.namespace, ensure_metadata(body))
+        body["kind"], body["apiVersion"] = kind.resource.kind, kind.resource.api_version
+        _review_canonicalizer(kind.resource.group, kind.resource.kind).canonicalize(body)
+        # No manager owns the status, which the server writes.
+        sent = {name: value for name, value in body.items() if name != "status"}
+        managed_fields = updated_managed_fields(
+            None, sent, kind.managed_kind(), manager=request.manager, now=request.now
+        )
+        if managed_fields:
+            body["metadata"]["managedFields"] = managed_fields
+        return {"kind": body["kind"], "apiVersion": body["apiVersion"], **review(request)}
 
     def _review_token(self, request: ReviewRequest) -> JSON:
         token = request.spec.get("token") or ""
@@ -106,31 +124,36 @@ class ReviewHandler:
         return _review_response(request, status)
 
     def _self_access_review(self, request: ReviewRequest) -> JSON:
-        _raise_invalid(request, _attribute_problems(request.spec))
+        metadata, spec = request.body["metadata"], request.spec
+        problems = [*attribute_problems(spec), *selector_problems(spec)]
+        _raise_invalid(request, [*problems, *metadata_problems(metadata, local=False)])
         return _review_response(request, self._access_status(request.user, request.spec))
 
     def _access_review(self, request: ReviewRequest) -> JSON:
-        _raise_invalid(request, [*_attribute_problems(request.spec), *_subject_problems(request.spec)])
-        return _review_response(request, self._access_status(_reviewed_user(request.spec), request.spec))
+        problems = _subject_review_problems(request.spec)
+        _raise_invalid(request, [*problems, *metadata_problems(request.body["metadata"], local=False)])
+        return _review_response(request, self._access_status(reviewed_user(request.spec), request.spec))
 
     def _local_access_review(self, request: ReviewRequest) -> JSON:
-        spec, namespace = request.spec, request.info.namespace
-        problems = [*_attribute_problems(spec), *_subject_problems(spec)]
+        spec, metadata = request.spec, request.body["metadata"]
+        problems = [*_subject_review_problems(spec), *metadata_problems(metadata, local=True)]
+        attributes = spec.get("resourceAttributes")
+        if attributes is not None and (attributes.get("namespace") or "") != metadata["namespace"]:
+            path, namespace = "spec.resourceAttributes.namespace", attributes.get("namespace") or ""
+            problems.append(invalid(path, namespace, "must match metadata.namespace"))
         if spec.get("nonResourceAttributes") is not None:
-            attributes = go_struct(spec["nonResourceAttributes"], "Path Verb")
-            problems.append(invalid("spec.nonResourceAttributes", attributes, "disallowed on this kind of request"))
+            printed = go_struct(spec["nonResourceAttributes"], "Path Verb")
+            problems.append(invalid("spec.nonResourceAttributes", printed, "disallowed on this kind of request"))
         _raise_invalid(request, problems)
-        if spec["resourceAttributes"].get("namespace", "") != namespace:
-            raise apierrors.bad_request(f"spec.resourceAttributes.namespace must match namespace: {namespace}")
-        review = _review_response(request, self._access_status(_reviewed_user(spec), spec))
-        review["metadata"]["namespace"] = namespace
-        return review
+        return _review_response(request, self._access_status(reviewed_user(spec), spec))
 
     def _access_status(self, user: UserInfo, spec: JSON) -> JSON:
         decision = self._authorizer.decide(reviewed_attributes(user, spec))
         status: JSON = {"allowed": decision.allowed}
         if decision.reason:
             status["reason"] = decision.reason
+        if ignored := ignored_selectors_text(spec):
+            status["evaluationError"] = ignored
         return status
 
     def _rules_review(self, request: ReviewRequest) -> JSON:
@@ -148,24 +171,6 @@ class ReviewHandler:
         return {"metadata": {}, "spec": {}, "status": status}
 
 
-def reviewed_attributes(user: UserInfo, spec: JSON) -> AccessAttributes:
-    """What the spec of an access review asks about."""
-    nonresource = spec.get("nonResourceAttributes")
-    if nonresource is not None:
-        return AccessAttributes(user, nonresource.get("verb") or "", path=nonresource.get("path") or "")
-    attributes = {name: value or "" for name, value in spec["resourceAttributes"].items()}
-    return AccessAttributes(
-        user,
-        attributes.get("verb", ""),
-        attributes.get("group", ""),
-        attributes.get("version", ""),
-        attributes.get("resource", ""),
-        attributes.get("subresource", ""),
-        attributes.get("namespace", ""),
-        attributes.get("name", ""),
-    )
-
-
 def _self_subject_review(request: ReviewRequest) -> JSON:
     return {"metadata": {"creationTimestamp": request.now}, "status": {"userInfo": _user_info(request.user)}}
 
@@ -181,25 +186,8 @@ def _user_info(user: UserInfo) -> JSON:
     return info
 
 
-def _reviewed_user(spec: JSON) -> UserInfo:
-    return UserInfo(spec.get("user") or "", tuple(spec.get("groups") or ()))
-
-
-def _attribute_problems(spec: JSON) -> list[FieldProblem]:
-    resource, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
-    if resource is not None and path is not None:
-        detail = "cannot be specified in combination with resourceAttributes"
-        return [invalid("spec.nonResourceAttributes", go_struct(path, "Path Verb"), detail)]
-    if resource is None and path is None:
-        detail = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
-        return [invalid("spec.resourceAttributes", None, detail)]
-    return []
-
-
-def _subject_problems(spec: JSON) -> list[FieldProblem]:
-    if spec.get("user") or spec.get("groups"):
-        return []
-    return [invalid("spec.user", "", "at least one of user or group must be specified")]
+def _subject_review_problems(spec: JSON) -> list[FieldProblem]:
+    return [*attribute_problems(spec), *subject_problems(spec), *selector_problems(spec)]
 
 
 def _raise_invalid(request: ReviewRequest, problems: list[FieldProblem]) -> None:
@@ -213,22 +201,15 @@ def _raise_invalid(request: ReviewRequest, problems: list[FieldProblem]) -> None
 
 
 @cache
-def _review_decoder(version: str, kind: str) -> DecodingChecker:
-    return DecodingChecker(builtin_type(version, kind))
+def _review_kind(group: str, plural: str) -> ServedKind:
+    resource = next(item for item in builtin_resources() if item.group_resource == (group, plural))
+    return builtin_served_kind(resource)
 
 
 @cache
-def _managed_review(version: str, kind: str) -> ManagedKind:
-    return managed_kind(version, kind, builtin_type(version, kind))
+def _review_canonicalizer(group: str, kind: str) -> Canonicalizer:
+    return canonicalizer(f"{group.partition('.')[0]}.v1.{kind}")
 
 
 def _review_response(request: ReviewRequest, status: JSON) -> JSON:
-    """The review with its status and with managedFields: its sender owns its fields."""
-    metadata = dict(request.body.get("metadata") or {})
-    body = {**request.body, "metadata": metadata}
-    managed_fields = updated_managed_fields(
-        None, body, _managed_review(request.api_version, body["kind"]), manager=request.manager, now=request.now
-    )
-    if managed_fields:
-        metadata["managedFields"] = managed_fields
-    return {"metadata": metadata, "spec": request.spec, "status": status}
+    return {"metadata": request.body["metadata"], "spec": request.spec, "status": status}

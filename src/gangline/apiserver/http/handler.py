@@ -192,7 +192,7 @@ class ApiHandler:
         if verb is None:
             raise apierrors.method_not_allowed()
         if info in self._reviews:
-            return await self._serve_review(http, user, verb, info)
+            return await self._serve_review(http, user, verb, info, warnings)
         served_kind = self._catalog.find(info.group, info.version, info.plural)
         if served_kind is None:
             return self._unknown_resource(info)
@@ -217,19 +217,26 @@ class ApiHandler:
         raise apierrors.no_such_resource()
 
     async def _serve_review(
-        self, http: web.BaseRequest, user: UserInfo, verb: RequestVerb, info: RequestInfo
+        self, http: web.BaseRequest, user: UserInfo, verb: RequestVerb, info: RequestInfo, warnings: list[str]
     ) -> web.StreamResponse:
         self._reviews.check_verb(verb, info)
         accept, agent = http.headers.get("Accept", ""), http.headers.get("User-Agent", "")
         representation = negotiate(accept, http.query, now=self._clock.now, agent=agent, views=False)
-        body = read_object(await read_body(http), http.headers.get("Content-Type", ""))
-        manager = manager_name(http.query.get("fieldManager", ""), agent)
-        review = self._reviews.review(ReviewRequest(user, info, body, manager, self._registry.timestamp()))
+        raw = await read_body(http)
+        body = read_object(raw, http.headers.get("Content-Type", ""))
+        manager, validation = (
+            manager_name(http.query.get("fieldManager", ""), agent),
+            http.query.get("fieldValidation", ""),
+        )
+        request = ReviewRequest(user, info, body, manager, self._registry.timestamp(), raw, validation, warnings)
+        review = self._reviews.review(request)
         encoded = representation.encode_status(review)
         if (trail := http.get(AUDIT_TRAIL)) is not None:
             trail.set_request_object(unanswered_review(review))
             trail.set_response_body(encoded)
-        return web.Response(body=encoded, status=201, content_type=representation.content_type)
+        response = web.Response(body=encoded, status=201, content_type=representation.content_type)
+        _add_warnings(response, warnings)
+        return response
 
     def _serve_nonresource(self, http: web.BaseRequest) -> web.StreamResponse:
         if http.method not in ("GET", "HEAD"):

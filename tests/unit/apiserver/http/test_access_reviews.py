@@ -92,7 +92,11 @@ def test_subject_access_review_is_about_its_user_and_groups(reviewer: Reviewer) 
 def test_a_local_review_is_about_its_namespace(reviewer: Reviewer) -> None:
     elsewhere = {**PODS, "namespace": "other"}
     error = reviewer.error("localsubjectaccessreviews", spec={"user": "x", "resourceAttributes": elsewhere})
-    assert (error.code, error.message) == (400, "spec.resourceAttributes.namespace must match namespace: ns")
+    assert error.code == 422
+    assert error.message == (
+        '.authorization.k8s.io "" is invalid: spec.resourceAttributes.namespace: Invalid value: "other": '
+        "must match metadata.namespace"
+    )
 
 
 @pytest.mark.parametrize(

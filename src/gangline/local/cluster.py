@@ -20,6 +20,7 @@ from gangline.kube.podstreams import PodStreams
 from gangline.kube.transport.http import HttpTransport
 from gangline.local.controllers.claims import CLAIMS, ClaimProtectionController, terminating_claims
 from gangline.local.controllers.default_scheduler import DefaultScheduler, FreedCapacity, unbound_pods
+from gangline.local.controllers.quotas import QuotaController
 from gangline.local.plane import PlaneSettings, control_plane
 from gangline.node.checkpoint import StateFolder
 from gangline.node.kubelet import DEFAULT_NAME, LocalKubelet
@@ -73,10 +74,12 @@ async def local_cluster(settings: LocalSettings, scheme: Scheme, clock: Clock) -
         client = Client(transport, scheme=scheme, clock=clock)
         access = PlaneAccess(plane.url, plane.token, plane.certificates.ca if plane.certificates is not None else None)
         running = group.create_task(_run_controllers(client, settings, nodes, access, clock))
+        quotas = group.create_task(QuotaController(plane.registry, clock).run())
         try:
             yield LocalCluster(plane.url, client, plane.connection, store, access)
         finally:
             running.cancel()
+            quotas.cancel()
 
 
 async def _run_controllers(

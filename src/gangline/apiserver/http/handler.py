@@ -119,6 +119,8 @@ class ApiHandler:
         try:
             return await self._route(http, warnings)
         except (StatusError, NegotiationError) as error:
+            if isinstance(error, StatusError):
+                warnings += error.warnings
             return _error_response(http, error.code, error.status, warnings)
         except Exception:
             # An error of the server itself must fail one request only.

@@ -28,6 +28,8 @@ class StatusError(GanglineError):
         self.log_detail = log_detail
         """The cause in detail, where the message for the client says less."""
         self.details = details
+        self.warnings: tuple[str, ...] = ()
+        """Warnings for the client, which gets them with the error."""
 
     @property
     def status(self) -> JSON:

@@ -21,7 +21,11 @@ from gangline.kube.podstreams import PodStreams
 from gangline.kube.transport.http import HttpTransport
 from gangline.local.controllers.claims import CLAIMS, ClaimProtectionController, terminating_claims
 from gangline.local.controllers.default_scheduler import DefaultScheduler, FreedCapacity, unbound_pods
+<<<<<<< HEAD
 from gangline.local.paths import home_folder
+=======
+from gangline.local.controllers.quotas import QuotaController
+>>>>>>> 162e10d0f652915c9e8f22f4da6e5849c47709da
 from gangline.local.plane import PlaneSettings, control_plane
 from gangline.node.checkpoint import StateFolder
 from gangline.node.kubelet import DEFAULT_NAME, LocalKubelet
@@ -88,10 +92,12 @@ async def local_cluster(settings: LocalSettings, scheme: Scheme, clock: Clock) -
         client = Client(transport, scheme=scheme, clock=clock)
         access = PlaneAccess(plane.url, plane.token, plane.certificates.ca if plane.certificates is not None else None)
         running = group.create_task(_run_controllers(client, settings, nodes, access, clock))
+        quotas = group.create_task(QuotaController(plane.registry, clock).run())
         try:
             yield LocalCluster(plane.url, client, plane.connection, store, access)
         finally:
             running.cancel()
+            quotas.cancel()
 
 
 async def _run_controllers(

@@ -5,7 +5,7 @@ from gangline.apiserver import errors as apierrors
 from gangline.apiserver.admission.pod_resources import Amounts
 from gangline.apiserver.admission.quota.items import GroupResource, is_counted, is_simple, quota_item
 from gangline.apiserver.admission.quota.usage import QuotaCharge, QuotaViolation, quota_state
-from gangline.apiserver.registry.admission import AdmissionPlugin, AdmissionRequest, Reservation, WriteOperation
+from gangline.apiserver.registry.admission import AdmissionPlugin, AdmissionRequest, WriteOperation
 from gangline.apiserver.registry.catalog import Catalog
 from gangline.apiserver.registry.object_meta import rfc3339
 from gangline.apiserver.registry.storage import decode_record, storage_form
@@ -35,10 +35,10 @@ class ResourceQuotaAdmission(AdmissionPlugin):
         self._store, self._catalog, self._clock = store, catalog, clock
 
     async def validate(self, request: AdmissionRequest) -> None:
-        self.reserve(request)
+        self.joint_writes(request)
 
-    def reserve(self, request: AdmissionRequest) -> Reservation | None:
-        """The changed quotas, and the unchanged ones, which must stay so. None: no quota counts this write.
+    def joint_writes(self, request: AdmissionRequest) -> tuple[StoreWrite, ...] | None:
+        """The quotas with what is used of them after the write. None: the namespace has no quota for this write.
 
         Raises `StatusError` (403).
         """
@@ -51,15 +51,10 @@ class ResourceQuotaAdmission(AdmissionPlugin):
             charged = _charge(request, self._clock).charged(quota_state(quota) for _, quota in quotas)
         except QuotaViolation as violation:
             raise apierrors.forbidden(request.served_kind.resource, request.key.name, str(violation)) from None
-        return Reservation(
-            writes=tuple(
-                self._status_write(record, quota, charged[record_name])
-                for record, quota in quotas
-                if (record_name := quota["metadata"]["name"]) in charged
-            ),
-            unchanged={
-                record.path: record.revision for record, quota in quotas if quota["metadata"]["name"] not in charged
-            },
+        return tuple(
+            self._status_write(record, quota, charged[name])
+            for record, quota in quotas
+            if (name := quota["metadata"]["name"]) in charged
         )
 
     def _status_write(self, record: StoreRecord, old: JSON, used: Amounts) -> StoreWrite:

@@ -156,6 +156,8 @@ class ApiHandler:
         try:
             return await self._route(http, warnings)
         except (StatusError, NegotiationError) as error:
+            if isinstance(error, StatusError):
+                warnings += error.warnings
             return _error_response(http, error.code, error.status, warnings)
         except ImpersonationError as error:
             text = f"Internal Server Error: {quoted_text(http.path_qs)}: {html_safe_text(str(error))}\n"

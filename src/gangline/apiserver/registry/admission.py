@@ -4,13 +4,14 @@ As in kube-apiserver, a write is first admitted by all plugins, which may change
 last validated by all plugins, which may only refuse it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import ClassVar
 
 import msgspec
 
 from gangline.api.meta import JSON, Key
+from gangline.apiserver.errors import StatusError
 from gangline.apiserver.registry.catalog import ServedKind
 from gangline.apiserver.registry.writes import WriteContext
 from gangline.apiserver.store.records import StoreWrite
@@ -50,14 +51,6 @@ class AdmissionRequest(msgspec.Struct, frozen=True):
             self.context.audit_annotations[key] = value
 
 
-class Reservation(msgspec.Struct, frozen=True):
-    """What is committed together with an admitted object, or not at all."""
-
-    writes: tuple[StoreWrite, ...] = ()
-    unchanged: Mapping[str, int] = {}
-    """Paths that must still be at these revisions."""
-
-
 class AdmissionPlugin:
     """One check or default. A plugin is asked about the operations and resources that it names."""
 
@@ -74,8 +67,11 @@ class AdmissionPlugin:
     async def validate(self, request: AdmissionRequest) -> None:
         """Refuse the new object, which is complete and valid by now. Raises `StatusError`."""
 
-    def reserve(self, request: AdmissionRequest) -> Reservation | None:
-        """What is to be committed together with the object. Raises `StatusError`."""
+    def joint_writes(self, request: AdmissionRequest) -> tuple[StoreWrite, ...] | None:
+        """Writes to be committed together with the object, while no other object of the namespace has any.
+
+        None: the object may be committed at any time. Raises `StatusError`.
+        """
         return None
 
 
@@ -92,16 +88,20 @@ class AdmissionChain:
             plugin.admit(request)
 
     async def validate(self, request: AdmissionRequest) -> None:
-        """Let all plugins check the complete object. Raises `StatusError`."""
-        for plugin in self._plugins_for(request):
-            await plugin.validate(request)
+        """Let all plugins check the complete object. Raises `StatusError`, with the warnings so far."""
+        try:
+            for plugin in self._plugins_for(request):
+                await plugin.validate(request)
+        except StatusError as error:
+            error.warnings = tuple(request.warnings)
+            raise
 
-    def reserve(self, request: AdmissionRequest) -> Reservation | None:
-        """What is to be committed together with the object; None: nothing. Raises `StatusError`."""
-        for plugin in self._plugins_for(request):
-            if (reservation := plugin.reserve(request)) is not None:
-                return reservation
-        return None
+    def joint_writes(self, request: AdmissionRequest) -> tuple[StoreWrite, ...] | None:
+        """Writes to be committed together with the object; None if no plugin has any. Raises `StatusError`."""
+        lists = [
+            writes for plugin in self._plugins_for(request) if (writes := plugin.joint_writes(request)) is not None
+        ]
+        return tuple(write for writes in lists for write in writes) if lists else None
 
     def _plugins_for(self, request: AdmissionRequest) -> tuple[AdmissionPlugin, ...]:
         key = (request.operation, request.served_kind.resource.group_resource, request.context.subresource)

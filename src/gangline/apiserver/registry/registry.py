@@ -14,13 +14,7 @@ from gangline.apiserver.apply.apply import ApplyConflict, ApplyResult, server_si
 from gangline.apiserver.apply.managed_fields import equal_ignoring_timestamps
 from gangline.apiserver.errors import StatusError
 from gangline.apiserver.registry import object_meta
-from gangline.apiserver.registry.admission import (
-    NO_ADMISSION,
-    AdmissionChain,
-    AdmissionRequest,
-    Reservation,
-    WriteOperation,
-)
+from gangline.apiserver.registry.admission import NO_ADMISSION, AdmissionChain, AdmissionRequest, WriteOperation
 from gangline.apiserver.registry.catalog import Catalog, ServedKind
 from gangline.apiserver.registry.creations import CreationTracker
 from gangline.apiserver.registry.deletion import Deleter, is_deletion_complete
@@ -61,8 +55,12 @@ class Registry:
         self._admission, self._service_allocator = admission, ServiceAllocator(store)
         self._warn_on_inert_kinds = warn_on_inert_kinds
         # Locks by namespace, as long as somebody holds or awaits them.
+<<<<<<< HEAD
         self._reserving: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.creations = CreationTracker()
+=======
+        self._joint_commits: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+>>>>>>> 162e10d0f652915c9e8f22f4da6e5849c47709da
         deleter = Deleter(store, self._service_allocator, clock)
         self.delete, self.delete_collection = deleter.delete, deleter.delete_collection
 
@@ -275,25 +273,28 @@ class Registry:
         return served_kind.served_bytes((await self._commit(request, write)).data)
 
     async def _commit(self, request: AdmissionRequest, write: StoreWrite) -> StoreRecord:
-        """Commit the object together with what admission reserves for it, such as its charge to a quota.
+        """Commit the object together with what admission adds, such as its charge to a quota.
 
         Raises `StaleWrite` when another writer changed the object, and `StatusError`.
         """
-        if self._admission.reserve(request) is None:
+        if self._admission.joint_writes(request) is None:
             (record,) = await self.store.commit(write)
             return record
-        # One after the other: all writes of a namespace are charged to the same quotas.
-        async with self._reserving.setdefault(request.key.namespace, asyncio.Lock()):
+        async with self.joint_commits(request.key.namespace):
             for _ in range(MAX_COMMIT_ATTEMPTS):
-                reservation = self._admission.reserve(request) or Reservation()
+                writes = self._admission.joint_writes(request) or ()
                 try:
-                    records = await self.store.commit(*reservation.writes, write, unchanged=reservation.unchanged)
+                    records = await self.store.commit(*writes, write)
                 except StaleWrite as error:
                     if error.path == write.path:
                         raise
                 else:
                     return records[-1]
         raise apierrors.conflict(request.served_kind.resource, request.key.name, apierrors.MODIFIED_MESSAGE)
+
+    def joint_commits(self, namespace: str) -> asyncio.Lock:
+        """Held by whoever commits an object of the namespace together with its charge to quotas."""
+        return self._joint_commits.setdefault(namespace, asyncio.Lock())
 
 
 def _already_exists(served_kind: ServedKind, name: str, existing: StoreRecord | None) -> StatusError:

@@ -5,7 +5,7 @@ its writer included, can see it. Without a journal nothing survives the process,
 """
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Self
 
 import msgspec
@@ -23,7 +23,6 @@ MAX_WATCH_BACKLOG = 10_000
 """Changes that may wait for a watcher before the watch is ended."""
 
 DEFAULT_RETENTION = HistoryRetention()
-NOTHING_UNCHANGED: Mapping[str, int] = {}
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(JSON).decode
@@ -122,12 +121,8 @@ class Store:
         """End all current watches: their iteration stops. New watches may be started."""
         self._broadcaster.close_all()
 
-    async def commit(
-        self, *writes: StoreWrite, unchanged: Mapping[str, int] = NOTHING_UNCHANGED
-    ) -> tuple[StoreRecord, ...]:
+    async def commit(self, *writes: StoreWrite) -> tuple[StoreRecord, ...]:
         """Make all changes, or none. Returns the new records; for a deletion, the final record.
-
-        `unchanged` are paths of other records, which must be at these revisions.
 
         On return the changes are durable (if there is a journal) and visible. Raises `StaleWrite` when a path
         is not at the expected revision, and `StoreFailed` when the disk fails; nothing is visible then. On a full
@@ -137,6 +132,7 @@ class Store:
         self._check_open()
         if len(writes) > 1 and len({write.path for write in writes}) < len(writes):
             raise ValueError("a path occurs twice in one commit")
+<<<<<<< HEAD
         if not all(map(is_deletion_step, writes)):
             self.health.check_writable()
             return await self._commit(writes, unchanged, may_use_reserve=False)
@@ -150,11 +146,13 @@ class Store:
         self, writes: Sequence[StoreWrite], unchanged: Mapping[str, int], *, may_use_reserve: bool
     ) -> tuple[StoreRecord, ...]:
         while (pending := self._pending_batch([*(write.path for write in writes), *unchanged])) is not None:
+=======
+        while (pending := self._pending_batch(writes)) is not None:
+>>>>>>> 162e10d0f652915c9e8f22f4da6e5849c47709da
             # Whether this commit is stale is known only when that batch is settled: it may still fail. Clients never
             # learn of writes that are not durable.
             await pending.wait()
             self._check_open()
-        self._check_unchanged(unchanged)
         events = self._make_events(writes)
         self._allocated_revision += len(events)
         if self._group_commit is None:
@@ -162,6 +160,11 @@ class Store:
         elif events:
             await self._wait_durable(self._group_commit.add(events, may_use_reserve=may_use_reserve))
         return tuple(event.record for event in events)
+
+    async def flush(self) -> None:
+        """Wait until every commit that was accepted before is visible, or has failed."""
+        if self._group_commit is not None:
+            await self._group_commit.flush().wait()
 
     async def compact(self, revision: int) -> None:
         """Drop history up to a revision. Idempotent. Raises `RevisionTooNew`, `StoreFailed`.
@@ -173,17 +176,11 @@ class Store:
         if self._group_commit is not None:
             await self._wait_durable(self._group_commit.flush())
 
-    def _pending_batch(self, paths: Sequence[str]) -> Batch | None:
+    def _pending_batch(self, writes: Sequence[StoreWrite]) -> Batch | None:
         if self._group_commit is None:
             return None
-        batches = (self._group_commit.pending_batch(path) for path in paths)
+        batches = (self._group_commit.pending_batch(write.path) for write in writes)
         return next((batch for batch in batches if batch is not None), None)
-
-    def _check_unchanged(self, unchanged: Mapping[str, int]) -> None:
-        for path, revision in unchanged.items():
-            record = self._state.get(path)
-            if record is None or record.revision != revision:
-                raise StaleWrite(path, revision, record)
 
     def _make_events(self, writes: Sequence[StoreWrite]) -> list[StoreEvent]:
         current = [self._state.get(write.path) for write in writes]

@@ -84,6 +84,15 @@ def quota_item(resource: GroupResource, obj: JSON) -> QuotaItem:
     return read(obj) if read is not None else _simple_item(resource)
 
 
+def counted_resource(name: str) -> GroupResource | None:
+    """The resource whose objects a name of a quota counts, without reading them: `count/jobs.batch`, `secrets`."""
+    plural, _, group = name.removeprefix("count/").partition(".")
+    resource = (group, plural)
+    if not is_counted(resource) or not is_simple(resource):
+        return None
+    return resource if name in _simple_item(resource).stored else None
+
+
 def is_simple(resource: GroupResource) -> bool:
     """Whether all objects of a resource are the same to a quota, which counts them without reading them."""
     return resource not in _READERS
@@ -256,3 +265,5 @@ _MATCHES: Mapping[GroupResource, Callable[[str], bool]] = {
         name == "count/resourceclaims.resource.k8s.io" or name.endswith(_DEVICE_CLASS_SUFFIX)
     ),
 }
+COUNTED_BY_CONTENT = tuple(_READERS)
+"""The resources whose objects are read to be counted."""

@@ -1,0 +1,470 @@
+"""Limit ranges, resource quotas and pod security: the same answers from a real server and from ours."""
+
+import json
+from typing import Any, NamedTuple
+
+import pytest
+
+from gangline.kube.config.connection import Connection
+from gangline.kube.transport.api import Request
+from gangline.kube.transport.http import HttpTransport
+from support.waiting import wait_until
+
+JSON = dict[str, Any]
+MERGE_PATCH = "application/merge-patch+json"
+PRIVILEGED_CONTAINER = {"name": "c", "image": "x", "securityContext": {"privileged": True}}
+SAFE_CONTEXT = {
+    "allowPrivilegeEscalation": False,
+    "runAsNonRoot": True,
+    "seccompProfile": {"type": "RuntimeDefault"},
+    "capabilities": {"drop": ["ALL"]},
+}
+RESTRICTED = "pod-security.kubernetes.io/enforce"
+
+
+class Answer(NamedTuple):
+    status: int
+    body: JSON
+    warnings: list[str]
+
+    @property
+    def message(self) -> str:
+        """The error, without the name of the object."""
+        text: str = self.body["message"]
+        return text.partition(" is forbidden: ")[2] or text
+
+
+class Caller:
+    """Sends requests to one namespace of a server."""
+
+    def __init__(self, connection: Connection, namespace: str) -> None:
+        self._connection, self.namespace = connection, namespace
+
+    async def call(self, method: str, path: str, body: JSON | None = None, media: str = "application/json") -> Answer:
+        path, _, query = path.partition("?")
+        pairs = tuple((name, value) for name, _, value in (item.partition("=") for item in query.split("&") if item))
+        content = json.dumps(body).encode() if body is not None else b""
+        told: list[str] = []
+        # A transport of its own: it passes a warning on only once.
+        async with HttpTransport(self._connection, warn=told.append) as transport:
+            response = await transport.send(Request(method, path, pairs, content, media if content else ""))
+        # Ours says that nothing acts on a Job.
+        warnings = [text for text in told if not text.startswith("gangline stores")]
+        return Answer(response.status, json.loads(response.body), warnings)
+
+    async def create(self, plural: str, body: JSON, api: str = "/api/v1", *, dry: bool = False) -> Answer:
+        query = "?dryRun=All" if dry else ""
+        return await self.call("POST", f"{api}/namespaces/{self.namespace}/{plural}{query}", body)
+
+    async def pod(self, name: str, resources: JSON | None = None, *, dry: bool = False, **spec: Any) -> Answer:
+        spec = {"containers": [{"name": "c", "image": "x", "resources": resources or {}}], **spec}
+        return await self.create("pods", {"metadata": {"name": name}, "spec": spec}, dry=dry)
+
+    async def quota(self, hard: JSON, used: JSON | None = None, name: str = "q", **spec: Any) -> None:
+        """A quota whose status says what is used, as a controller writes it."""
+        body = {"metadata": {"name": name}, "spec": {"hard": hard, **spec}}
+        assert (await self.create("resourcequotas", body)).status == 201
+        status = {"hard": hard, "used": {**dict.fromkeys(hard, "0"), **(used or {})}}
+        path = f"/api/v1/namespaces/{self.namespace}/resourcequotas/{name}/status"
+        assert (await self.call("PATCH", path, {"status": status}, MERGE_PATCH)).status == 200
+
+    async def used(self, name: str = "q") -> JSON:
+        answer = await self.call("GET", f"/api/v1/namespaces/{self.namespace}/resourcequotas/{name}")
+        used: JSON = answer.body["status"]["used"]
+        return used
+
+    async def refused_pod(self, resources: JSON, **spec: Any) -> Answer:
+        """The answer to a pod that must be refused; a real server learns of a new quota or limit range after a while."""
+
+        async def refused() -> Answer | None:
+            answer = await self.pod("refused", resources, dry=True, **spec)
+            return answer if answer.status == 403 else None
+
+        return await wait_until(refused)
+
+    async def label_namespace(self, labels: JSON) -> Answer:
+        return await self.call(
+            "PATCH", f"/api/v1/namespaces/{self.namespace}", {"metadata": {"labels": labels}}, MERGE_PATCH
+        )
+
+
+@pytest.fixture
+def caller(server: Connection, namespace: str) -> Caller:
+    return Caller(server, namespace)
+
+
+# Limit ranges
+
+LIMITS = {
+    "type": "Container",
+    "default": {"cpu": "500m", "memory": "256Mi"},
+    "defaultRequest": {"cpu": "100m"},
+    "min": {"cpu": "50m"},
+    "max": {"cpu": "1"},
+    "maxLimitRequestRatio": {"cpu": "5"},
+}
+
+
+async def test_limit_range_sets_defaults_in_containers_and_init_containers(caller: Caller) -> None:
+    await caller.create("limitranges", {"metadata": {"name": "l"}, "spec": {"limits": [LIMITS]}})
+    await caller.refused_pod({"limits": {"cpu": "2"}})
+    started = [{"name": "i", "image": "x", "resources": {"limits": {"cpu": "200m", "memory": "1Gi"}}}]
+    answer = await caller.pod("p", {"requests": {"memory": "64Mi"}}, initContainers=started)
+    assert answer.body["metadata"]["annotations"] == {
+        "kubernetes.io/limit-ranger": "LimitRanger plugin set: cpu request for container c; "
+        "cpu, memory limit for container c"
+    }
+    spec = answer.body["spec"]
+    assert spec["containers"][0]["resources"] == {
+        "requests": {"cpu": "100m", "memory": "64Mi"},
+        "limits": {"cpu": "500m", "memory": "256Mi"},
+    }
+    assert spec["initContainers"][0]["resources"] == {
+        "requests": {"cpu": "200m", "memory": "1Gi"},
+        "limits": {"cpu": "200m", "memory": "1Gi"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("limit", "resources", "message"),
+    [
+        ({"max": {"cpu": "1"}}, {"limits": {"cpu": "2"}}, "maximum cpu usage per Pod is 1, but limit is 2"),
+        ({"max": {"memory": "1Gi"}}, {}, "maximum memory usage per Pod is 1Gi.  No limit is specified"),
+        ({"min": {"cpu": "1"}}, {"requests": {"cpu": "999m"}}, "minimum cpu usage per Pod is 1, but request is 999m"),
+        ({"min": {"cpu": "1"}}, {}, "minimum cpu usage per Pod is 1.  No request is specified"),
+        (
+            {"maxLimitRequestRatio": {"cpu": "1500m"}},
+            {"requests": {"cpu": "300m"}, "limits": {"cpu": "1"}},
+            "cpu max limit to request ratio per Pod is 1500m, but provided ratio is 3.333333",
+        ),
+        (
+            {"maxLimitRequestRatio": {"cpu": "2"}},
+            {"requests": {"cpu": "300m"}},
+            "cpu max limit to request ratio per Pod is 2, but no limit is specified or limit is 0",
+        ),
+        (
+            {"min": {"cpu": "1"}, "max": {"memory": "1Gi"}},
+            {"requests": {"cpu": "500m"}, "limits": {"memory": "2Gi"}},
+            (
+                "[minimum cpu usage per Pod is 1, but request is 500m, "
+                "maximum memory usage per Pod is 1Gi, but limit is 2Gi]"
+            ),
+        ),
+    ],
+)
+async def test_pods_beyond_a_limit_range_are_refused(
+    caller: Caller, limit: JSON, resources: JSON, message: str
+) -> None:
+    body = {"metadata": {"name": "l"}, "spec": {"limits": [{"type": "Pod", **limit}]}}
+    assert (await caller.create("limitranges", body)).status == 201
+    assert (await caller.refused_pod(resources)).message == message
+
+
+async def test_claims_beyond_a_limit_range_are_refused(caller: Caller) -> None:
+    limit = {"type": "PersistentVolumeClaim", "min": {"storage": "1Gi"}, "max": {"storage": "2Gi"}}
+    await caller.create("limitranges", {"metadata": {"name": "l"}, "spec": {"limits": [limit]}})
+
+    async def refused(storage: str) -> Answer | None:
+        resources = {"requests": {"storage": storage}}
+        spec = {"accessModes": ["ReadWriteOnce"], "resources": resources}
+        answer = await caller.create("persistentvolumeclaims", {"metadata": {"name": "c"}, "spec": spec}, dry=True)
+        return answer if answer.status == 403 else None
+
+    large = await wait_until(lambda: refused("3Gi"))
+    assert large.message == "maximum storage usage per PersistentVolumeClaim is 2Gi, but request is 3Gi"
+    small = await refused("1")
+    assert small is not None
+    assert small.message == "minimum storage usage per PersistentVolumeClaim is 1Gi, but request is 1"
+    assert await refused("2Gi") is None
+
+
+# Resource quotas
+
+
+async def test_quota_of_pods_and_compute_resources(caller: Caller) -> None:
+    hard = {"pods": "3", "requests.cpu": "2", "limits.memory": "2Gi", "requests.nvidia.com/gpu": "2"}
+    await caller.quota(hard)
+    missing = await caller.refused_pod({"requests": {"cpu": "1"}})
+    assert missing.message == "failed quota: q: must specify limits.memory for: c"
+    one = {"requests": {"cpu": "750m", "nvidia.com/gpu": "1"}, "limits": {"memory": "1Gi", "nvidia.com/gpu": "1"}}
+    assert (await caller.pod("a", one)).status == 201
+    assert await caller.used() == {
+        "pods": "1",
+        "requests.cpu": "750m",
+        "limits.memory": "1Gi",
+        "requests.nvidia.com/gpu": "1",
+    }
+    large = {"requests": {"cpu": "1500m", "nvidia.com/gpu": "2"}, "limits": {"memory": "1Gi", "nvidia.com/gpu": "2"}}
+    refused = await caller.pod("b", large)
+    assert refused.status == 403
+    assert refused.body["details"] == {"name": "b", "kind": "pods"}
+    assert refused.message == (
+        "exceeded quota: q, requested: requests.cpu=1500m,requests.nvidia.com/gpu=2, "
+        "used: requests.cpu=750m,requests.nvidia.com/gpu=1, limited: requests.cpu=2,requests.nvidia.com/gpu=2"
+    )
+    assert (await caller.pod("b", one, dry=True)).status == 201
+    assert (await caller.used())["pods"] == "1"
+
+
+async def test_quota_counts_sidecars_and_the_larger_of_init_containers(caller: Caller) -> None:
+    await caller.quota({"requests.cpu": "10"})
+    await caller.refused_pod({"requests": {"cpu": "11"}})
+    started = [
+        {"name": "i", "image": "x", "resources": {"requests": {"cpu": "3"}}},
+        {"name": "s", "image": "x", "restartPolicy": "Always", "resources": {"requests": {"cpu": "1"}}},
+        {"name": "j", "image": "x", "resources": {"requests": {"cpu": "4"}}},
+    ]
+    assert (await caller.pod("a", {"requests": {"cpu": "2"}}, initContainers=started)).status == 201
+    assert await caller.used() == {"requests.cpu": "5"}
+
+
+async def test_quota_is_not_enforced_without_a_status(caller: Caller) -> None:
+    body = {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "0"}}}
+    assert (await caller.create("resourcequotas", body)).status == 201
+    assert (await caller.pod("a")).status == 201
+
+
+async def test_quota_with_a_limit_that_nobody_counted_refuses(caller: Caller) -> None:
+    await caller.quota({"pods": "5"})
+    path = f"/api/v1/namespaces/{caller.namespace}/resourcequotas/q/status"
+    await caller.call("PATCH", path, {"status": {"hard": {"count/pods": "5"}}}, MERGE_PATCH)
+    assert (await caller.refused_pod({})).message == "status unknown for quota: q, resources: count/pods,pods"
+
+
+@pytest.mark.parametrize(
+    ("spec", "matching", "other"),
+    [
+        ({"scopes": ["BestEffort"]}, {}, {"resources": {"requests": {"cpu": "1"}}}),
+        ({"scopes": ["Terminating"]}, {"activeDeadlineSeconds": 5}, {}),
+        ({"scopes": ["NotTerminating", "NotBestEffort"]}, {"resources": {"requests": {"cpu": "1"}}}, {}),
+        (
+            {
+                "scopeSelector": {
+                    "matchExpressions": [
+                        {"scopeName": "PriorityClass", "operator": "In", "values": ["system-node-critical"]}
+                    ]
+                }
+            },
+            {"priorityClassName": "system-node-critical"},
+            {"priorityClassName": "system-cluster-critical"},
+        ),
+        (
+            {"scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "DoesNotExist"}]}},
+            {},
+            {"priorityClassName": "system-cluster-critical"},
+        ),
+        (
+            {"scopes": ["CrossNamespacePodAffinity"]},
+            {
+                "affinity": {
+                    "podAffinity": {
+                        "requiredDuringSchedulingIgnoredDuringExecution": [
+                            {"topologyKey": "a", "namespaces": ["x"], "labelSelector": {}}
+                        ]
+                    }
+                }
+            },
+            {},
+        ),
+    ],
+)
+async def test_quota_counts_only_pods_of_its_scopes(caller: Caller, spec: JSON, matching: JSON, other: JSON) -> None:
+    await caller.quota({"pods": "0"}, **spec)
+    refused = await caller.refused_pod(**{"resources": {}, **matching})
+    assert refused.message == "exceeded quota: q, requested: pods=1, used: pods=0, limited: pods=0"
+    assert (await caller.pod("other", **other)).status == 201
+
+
+async def test_quota_of_services_and_their_ports(caller: Caller) -> None:
+    hard = {"services": "2", "services.nodeports": "2", "services.loadbalancers": "0", "count/services": "2"}
+    await caller.quota(hard)
+
+    async def service(kind: str, ports: int, *, name: str = "s") -> Answer:
+        spec = {"type": kind, "ports": [{"port": 80 + index, "name": f"p{index}"} for index in range(ports)]}
+        return await caller.create("services", {"metadata": {"name": name}, "spec": spec}, dry=name == "probe")
+
+    async def refused() -> Answer | None:
+        answer = await service("NodePort", 3, name="probe")
+        return answer if answer.status == 403 else None
+
+    probe = await wait_until(refused)
+    assert probe.message == (
+        "exceeded quota: q, requested: services.nodeports=3, used: services.nodeports=0, limited: services.nodeports=2"
+    )
+    assert (await service("ClusterIP", 3)).status == 201
+    balancer = await service("LoadBalancer", 1, name="b")
+    assert balancer.message == (
+        "exceeded quota: q, requested: services.loadbalancers=1, "
+        "used: services.loadbalancers=0, limited: services.loadbalancers=0"
+    )
+    path = f"/api/v1/namespaces/{caller.namespace}/services/s"
+    grown = await caller.call("PATCH", path, {"spec": {"type": "NodePort"}}, MERGE_PATCH)
+    assert grown.message == (
+        "exceeded quota: q, requested: services.nodeports=3, used: services.nodeports=0, limited: services.nodeports=2"
+    )
+    ports = {"spec": {"type": "NodePort", "ports": [{"port": 80, "name": "p0"}]}}
+    assert (await caller.call("PATCH", path, ports, MERGE_PATCH)).status == 200
+    assert await caller.used() == {
+        "services": "1",
+        "services.nodeports": "1",
+        "services.loadbalancers": "0",
+        "count/services": "1",
+    }
+
+
+async def test_quota_of_claims_by_storage_class(caller: Caller) -> None:
+    gold = "gold.storageclass.storage.k8s.io/requests.storage"
+    await caller.quota({"persistentvolumeclaims": "5", "requests.storage": "10Gi", gold: "1Gi"})
+
+    async def claim(name: str, storage: str, storage_class: str) -> Answer:
+        resources = {"requests": {"storage": storage}}
+        spec = {"accessModes": ["ReadWriteOnce"], "resources": resources, "storageClassName": storage_class}
+        body = {"metadata": {"name": name}, "spec": spec}
+        return await caller.create("persistentvolumeclaims", body, dry=name == "probe")
+
+    async def refused() -> Answer | None:
+        answer = await claim("probe", "2Gi", "gold")
+        return answer if answer.status == 403 else None
+
+    probe = await wait_until(refused)
+    assert probe.message == f"exceeded quota: q, requested: {gold}=2Gi, used: {gold}=0, limited: {gold}=1Gi"
+    assert (await claim("a", "2Gi", "silver")).status == 201
+    assert (await claim("b", "512Mi", "gold")).status == 201
+    assert await caller.used() == {"persistentvolumeclaims": "2", "requests.storage": "2560Mi", gold: "512Mi"}
+
+
+async def test_quota_of_counts_and_of_several_quotas(caller: Caller) -> None:
+    await caller.quota({"count/deployments.apps": "1", "configmaps": "100"}, {"count/deployments.apps": "1"})
+    await caller.quota({"count/deployments.apps": "5"}, name="wide")
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "x"}]}}
+    spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
+
+    async def refused() -> Answer | None:
+        answer = await caller.create(
+            "deployments", {"metadata": {"name": "d"}, "spec": spec}, "/apis/apps/v1", dry=True
+        )
+        return answer if answer.status == 403 else None
+
+    count = "count/deployments.apps=1"
+    answer = await wait_until(refused)
+    assert answer.body["message"] == (
+        f'deployments.apps "d" is forbidden: exceeded quota: q, requested: {count}, used: {count}, limited: {count}'
+    )
+    assert answer.body["details"] == {"name": "d", "group": "apps", "kind": "deployments"}
+    assert await caller.used("wide") == {"count/deployments.apps": "0"}
+
+
+async def test_a_name_that_exists_is_refused_by_an_exhausted_quota_first(caller: Caller) -> None:
+    await caller.create("configmaps", {"metadata": {"name": "a"}})
+    await caller.quota({"configmaps": "1"}, {"configmaps": "1"})
+
+    async def refused() -> Answer | None:
+        answer = await caller.create("configmaps", {"metadata": {"name": "a"}})
+        return answer if answer.status == 403 else None
+
+    assert (await wait_until(refused)).message.startswith("exceeded quota: q, requested: configmaps=1")
+
+
+# Pod security
+
+
+@pytest.mark.parametrize(
+    ("labels", "spec", "message"),
+    [
+        (
+            {RESTRICTED: "baseline"},
+            {"containers": [PRIVILEGED_CONTAINER], "hostNetwork": True},
+            (
+                'violates PodSecurity "baseline:latest": host namespaces (hostNetwork=true), privileged '
+                '(container "c" must not set securityContext.privileged=true)'
+            ),
+        ),
+        (
+            {RESTRICTED: "restricted", f"{RESTRICTED}-version": "v1.34"},
+            {"containers": [{"name": "a", "image": "x"}, {"name": "b", "image": "x"}]},
+            (
+                'violates PodSecurity "restricted:v1.34": allowPrivilegeEscalation != false (containers "a", "b" must set '
+                'securityContext.allowPrivilegeEscalation=false), unrestricted capabilities (containers "a", "b" must set '
+                'securityContext.capabilities.drop=["ALL"]), runAsNonRoot != true (pod or containers "a", "b" must set '
+                'securityContext.runAsNonRoot=true), seccompProfile (pod or containers "a", "b" must set '
+                'securityContext.seccompProfile.type to "RuntimeDefault" or "Localhost")'
+            ),
+        ),
+        (
+            {RESTRICTED: "restricted", f"{RESTRICTED}-version": "v1.7"},
+            {"containers": [{"name": "a", "image": "x"}], "volumes": [{"name": "v", "hostPath": {"path": "/x"}}]},
+            (
+                'violates PodSecurity "restricted:v1.7": restricted volume types (volume "v" uses restricted volume type '
+                '"hostPath"), runAsNonRoot != true (pod or container "a" must set securityContext.runAsNonRoot=true)'
+            ),
+        ),
+    ],
+)
+async def test_pods_that_violate_the_level_of_their_namespace_are_refused(
+    caller: Caller, labels: JSON, spec: JSON, message: str
+) -> None:
+    await caller.label_namespace(labels)
+
+    async def refused() -> Answer | None:
+        answer = await caller.create("pods", {"metadata": {"name": "p"}, "spec": spec}, dry=True)
+        return answer if answer.status == 403 else None
+
+    answer = await wait_until(refused)
+    assert answer.body["message"] == f'pods "p" is forbidden: {message}'
+    assert answer.body["details"] == {"name": "p", "kind": "pods"}
+    safe = {"containers": [{"name": "c", "image": "x", "securityContext": SAFE_CONTEXT}]}
+    allowed = await caller.create("pods", {"metadata": {"name": "safe"}, "spec": safe})
+    assert (allowed.status, allowed.warnings) == (201, [])
+
+
+async def test_templates_are_allowed_with_a_warning(caller: Caller) -> None:
+    await caller.label_namespace({RESTRICTED: "baseline"})
+    pod = {"containers": [PRIVILEGED_CONTAINER], "restartPolicy": "Never"}
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": pod}
+    warning = (
+        'would violate PodSecurity "baseline:latest": privileged '
+        '(container "c" must not set securityContext.privileged=true)'
+    )
+    job = {"metadata": {"name": "j"}, "spec": {"template": template}}
+    cron = {"metadata": {"name": "c"}, "spec": {"schedule": "@daily", "jobTemplate": {"spec": {"template": template}}}}
+
+    async def warned() -> Answer | None:
+        answer = await caller.create("jobs", job, "/apis/batch/v1", dry=True)
+        return answer if answer.warnings else None
+
+    answer = await wait_until(warned)
+    assert (answer.status, answer.warnings) == (201, [warning])
+    assert (await caller.create("cronjobs", cron, "/apis/batch/v1")).warnings == [warning]
+
+
+async def test_a_stricter_namespace_is_warned_of_its_pods(caller: Caller) -> None:
+    for name in ("a", "b", "c"):
+        assert (
+            await caller.create("pods", {"metadata": {"name": name}, "spec": {"containers": [PRIVILEGED_CONTAINER]}})
+        ).status == 201
+    assert (await caller.pod("d", hostPID=True)).status == 201
+
+    async def warned() -> Answer | None:
+        await caller.label_namespace({RESTRICTED: None})
+        answer = await caller.label_namespace({RESTRICTED: "baseline"})
+        return answer if len(answer.warnings) == 3 and "2 other" in answer.warnings[1] else None
+
+    assert (await wait_until(warned)).warnings == [
+        f'existing pods in namespace "{caller.namespace}" violate the new PodSecurity enforce level "baseline:latest"',
+        "a (and 2 other pods): privileged",
+        "d: host namespaces",
+    ]
+    assert (await caller.label_namespace({RESTRICTED: "privileged"})).warnings == []
+
+
+async def test_invalid_labels_of_a_namespace_are_refused(caller: Caller) -> None:
+    answer = await caller.label_namespace({RESTRICTED: "tight", "pod-security.kubernetes.io/warn-version": "1.2"})
+    assert answer.status == 422
+    assert answer.body["message"] == (
+        f'Namespace "{caller.namespace}" is invalid: [metadata.labels[pod-security.kubernetes.io/enforce]: '
+        'Invalid value: "tight": must be one of privileged, baseline, restricted, '
+        "metadata.labels[pod-security.kubernetes.io/warn-version]: "
+        'Invalid value: "1.2": must be "latest" or "v1.x"]'
+    )
+    created = await caller.call("POST", "/api/v1/namespaces", {"metadata": {"name": "x", "labels": {RESTRICTED: "no"}}})
+    assert created.status == 422

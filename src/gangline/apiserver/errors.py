@@ -262,6 +262,11 @@ def body_too_large(limit: int) -> StatusError:
     return StatusError(413, f"Request entity too large: limit is {limit}", reason="RequestEntityTooLarge")
 
 
+def request_timeout() -> StatusError:
+    text = "Timeout: request did not complete within the allotted timeout"
+    return StatusError(504, text, reason="Timeout", details={})
+
+
 def internal_error(message: str) -> StatusError:
     text = f"Internal error occurred: {message}"
     return StatusError(500, text, reason="InternalError", details={"causes": [{"message": message}]})

@@ -34,6 +34,8 @@ from gangline.apiserver.http.nonresource import STORE_CHECK, NonResourceHandler
 from gangline.apiserver.http.subresources import subresource_handlers
 from gangline.apiserver.registry.registry import Registry
 from gangline.apiserver.registry.served_kinds import builtin_catalog
+from gangline.apiserver.serving.connections import ConnectionLimits
+from gangline.apiserver.serving.server import ConnectionGuard, GuardedServer, GuardedSite
 from gangline.apiserver.store.store import Store
 from gangline.apiserver.streaming.handlers import StreamsByNode, stream_handlers
 from gangline.apiserver.users import AUTHENTICATED_GROUP, MASTERS_GROUP, UserInfo
@@ -57,6 +59,8 @@ ADMIN_USER = UserInfo("admin", (MASTERS_GROUP, AUTHENTICATED_GROUP))
 SHUTDOWN_SECONDS = 0.5
 MAX_HEADER_BYTES = 2**20
 """The longest URL or header, as in Go's server: selectors can have thousands of values."""
+LINGERING_SECONDS = 1.0
+"""How long the rest of a body is read that nobody needs, before the connection is closed."""
 NO_NODES: StreamsByNode = {}
 MACHINE_CLOCK = SystemClock()
 
@@ -90,6 +94,7 @@ class PlaneSettings(msgspec.Struct, frozen=True):
     """The audit log. None: requests are not recorded."""
     service_account_key: Path | None = None
     """The file of the key that signs tokens of service accounts, created if missing. None: in memory."""
+    connections: ConnectionLimits = ConnectionLimits()
     controllers_enabled: bool = True
     """Whether the controllers of garbage, namespaces, CRDs and aggregated roles run. Off: objects stay as they are."""
 
@@ -210,8 +215,16 @@ async def _serve_http(
     def request(*parts: object) -> web.BaseRequest:
         return AuditedRequest(*parts, loop, client_max_size=MAX_BODY_BYTES)  # type: ignore[arg-type,misc]
 
-    server = web.Server(
-        api, request_factory=request, access_log=None, max_line_size=MAX_HEADER_BYTES, max_field_size=MAX_HEADER_BYTES
+    guard = ConnectionGuard(settings.connections, MACHINE_CLOCK)
+    server = GuardedServer(
+        api,
+        guard,
+        request_factory=request,
+        access_log=None,
+        max_line_size=MAX_HEADER_BYTES,
+        max_field_size=MAX_HEADER_BYTES,
+        lingering_time=LINGERING_SECONDS,
+        auto_decompress=False,  # as kube-apiserver: a compressed body is not JSON
     )
     runner = web.ServerRunner(server, shutdown_timeout=SHUTDOWN_SECONDS)
     await runner.setup()
@@ -224,7 +237,7 @@ async def _serve_http(
     try:
         # A client may authenticate by a certificate of the plane's CA instead of a token.
         tls = keeper.server_context(client_certificates=True) if keeper is not None else None
-        site = web.TCPSite(runner, settings.host, settings.port, ssl_context=tls)
+        site = GuardedSite(runner, guard, settings.host, settings.port, tls)
         try:
             await site.start()
         except OSError as error:

@@ -44,6 +44,7 @@ from gangline.apiserver.registry.object_meta import check_namespace, check_objec
 from gangline.apiserver.registry.registry import Registry
 from gangline.apiserver.registry.selection import Selection
 from gangline.apiserver.registry.writes import WriteContext, WriteResult, default_and_prune
+from gangline.apiserver.serving.server import mark_authenticated
 from gangline.apiserver.store.errors import DiskFull, StoreFailed
 from gangline.apiserver.users import ANONYMOUS_USER, UserInfo
 from gangline.base.clock import Clock
@@ -54,6 +55,8 @@ log = logging.getLogger(__name__)
 RESPONSE_CHUNK_BYTES = 2**18
 """The most bytes of a response that are encrypted and sent at once."""
 NO_QUERY: Mapping[str, str] = {}
+BODY_SECONDS = 60.0
+"""In how much time a body must arrive: the time limit of requests of kube-apiserver."""
 NO_CACHE = "no-cache, private"
 
 SubresourceHandler = Callable[["ApiRequest"], Awaitable[web.StreamResponse]]
@@ -184,6 +187,8 @@ class ApiHandler:
         user = self._authenticate(http, info, trail)
         if trail is not None:
             trail.begin(_attributes(http, user, info))
+        if user.is_authenticated:
+            mark_authenticated(http)
         sender, user = user, impersonated_user(user, http.headers.items(), self._authorizer)
         if trail is not None and user is not sender:
             trail.impersonate(user)
@@ -428,9 +433,14 @@ def _attributes(http: web.BaseRequest, user: UserInfo, info: RequestInfo | None)
 
 
 async def read_body(http: web.BaseRequest) -> bytes:
-    """The body of a request. Raises `StatusError` (413)."""
+    """The body of a request. Raises `StatusError`: 413 if it is too long, 504 if it does not arrive."""
     try:
-        return await http.read()
+        async with asyncio.timeout(BODY_SECONDS):
+            return await http.read()
+    except TimeoutError:
+        raise apierrors.request_timeout() from None
+    except (web.RequestPayloadError, ConnectionError) as error:
+        raise apierrors.bad_request(f"the body of the request is incomplete: {error}") from error
     except web.HTTPRequestEntityTooLarge:
         raise apierrors.body_too_large(MAX_BODY_BYTES) from None
 

@@ -1,0 +1,223 @@
+"""An HTTP server that limits its connections. Decisions are those of the `ConnectionTable`; here they are carried out."""
+
+import asyncio
+import resource
+import ssl
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+from aiohttp import web
+
+from gangline.apiserver.serving.connections import ConnectionLimits, ConnectionTable, TrackedConnection
+from gangline.apiserver.serving.memory import release_free_memory, shrink_tls_buffers
+from gangline.base.clock import Clock, Timer
+
+HttpHandler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+SHUTDOWN_SECONDS = 2.0
+"""How long a closed TLS connection waits for the peer's last message."""
+REAP_SECONDS = 0.05
+"""The shortest time between two looks for connections whose time is up."""
+RELEASE_COUNT = 100
+"""After so many closed connections memory is returned to the system."""
+RELEASE_SECONDS = 5.0
+"""The shortest time between two such returns, which stop the server for a moment."""
+BACKLOG = 1024
+
+
+class GuardedHandler(web.RequestHandler):
+    """aiohttp's protocol of one connection. Connections from inside the process are not limited."""
+
+    __slots__ = ("guard", "tracked")
+
+    def __init__(self, guard: "ConnectionGuard", *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.guard = guard
+        self.tracked: TrackedConnection | None = None
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        if self.tracked is not None:
+            self.guard.forget(self.tracked)
+        super().connection_lost(exc)
+
+
+class ConnectionGuard:
+    """Limits connections: refuses, closes the idle, returns their memory."""
+
+    def __init__(self, limits: ConnectionLimits, clock: Clock) -> None:
+        self.table = ConnectionTable(limits.within(resource.getrlimit(resource.RLIMIT_NOFILE)[0]))
+        self._clock = clock
+        self._transports: dict[TrackedConnection, asyncio.Transport] = {}
+        self._timer: Timer | None = None
+        self._closed = 0
+        self._next_release = 0.0
+        self._is_stopped = False
+
+    def admit(self, transport: asyncio.Transport) -> TrackedConnection | None:
+        """Begin to track a connection. None: it was refused and is closed."""
+        peer = transport.get_extra_info("peername")
+        address = str(peer[0]) if isinstance(peer, tuple) else ""
+        connection, victims = self.table.admit(address, self._clock.monotonic())
+        for victim in victims:
+            self._abort(victim)
+        if connection is None:
+            transport.abort()
+            return None
+        self._transports[connection] = transport
+        self._set_timer()
+        return connection
+
+    def finish_handshake(self, connection: TrackedConnection) -> None:
+        self.table.finish_handshake(connection, self._clock.monotonic())
+
+    def begin_request(self, connection: TrackedConnection) -> None:
+        self.table.begin_request(connection)
+
+    def end_request(self, connection: TrackedConnection) -> None:
+        self.table.end_request(connection, self._clock.monotonic())
+        self._set_timer()
+
+    def forget(self, connection: TrackedConnection) -> None:
+        """The connection is closed."""
+        self.table.remove(connection)
+        self._transports.pop(connection, None)
+        self._closed += 1
+        if self._closed >= RELEASE_COUNT:
+            self._set_timer()
+
+    def close(self) -> None:
+        """Stop looking for connections whose time is up."""
+        self._is_stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _abort(self, connection: TrackedConnection) -> None:
+        transport = self._transports.pop(connection, None)
+        if transport is not None:
+            transport.abort()
+
+    def _set_timer(self) -> None:
+        if self._timer is not None or self._is_stopped:
+            return
+        now = self._clock.monotonic()
+        release = max(now + 1.0, self._next_release) if self._closed >= RELEASE_COUNT else float("inf")
+        moment = min(self.table.next_deadline(), release)
+        if moment < float("inf"):
+            self._timer = self._clock.call_later(timedelta(seconds=max(REAP_SECONDS, moment - now)), self._reap)
+
+    def _reap(self) -> None:
+        """Close the connections whose time is up, and return memory."""
+        self._timer, now = None, self._clock.monotonic()
+        for connection in self.table.overdue(now):
+            self.table.remove(connection)
+            self._abort(connection)
+        if self._closed >= RELEASE_COUNT and now >= self._next_release:
+            self._closed, self._next_release = 0, now + RELEASE_SECONDS
+            release_free_memory()
+        self._set_timer()
+
+
+class GuardedServer(web.Server):
+    """aiohttp's server, with handlers that tell the guard what their connections do."""
+
+    def __init__(self, handler: HttpHandler, guard: ConnectionGuard, *, request_factory: Any, **options: Any) -> None:
+        super().__init__(self._serve, request_factory=request_factory)
+        self._guarded, self._guard, self._options = handler, guard, options
+        self._event_loop = asyncio.get_running_loop()
+
+    def __call__(self) -> web.RequestHandler:
+        return GuardedHandler(self._guard, self, loop=self._event_loop, **self._options)
+
+    async def _serve(self, http: web.BaseRequest) -> web.StreamResponse:
+        tracked = http.protocol.tracked if isinstance(http.protocol, GuardedHandler) else None
+        if tracked is None:
+            return await self._guarded(http)
+        self._guard.begin_request(tracked)
+        try:
+            return await self._guarded(http)
+        finally:
+            self._guard.end_request(tracked)
+
+
+def mark_authenticated(http: web.BaseRequest) -> None:
+    """The user of this request is known: its connection counts among those of users."""
+    protocol = http.protocol
+    if isinstance(protocol, GuardedHandler) and protocol.tracked is not None:
+        protocol.guard.table.authenticate(protocol.tracked)
+
+
+class GuardedSite(web.TCPSite):
+    """Listens on an address. A connection is counted as soon as it is accepted, before its TLS handshake."""
+
+    __slots__ = ("_guard", "_handshakes", "_tls")
+
+    def __init__(
+        self, runner: web.ServerRunner, guard: ConnectionGuard, host: str, port: int, tls: ssl.SSLContext | None
+    ) -> None:
+        super().__init__(runner, host, port, backlog=BACKLOG)
+        self._guard, self._tls = guard, tls
+        self._handshakes: set[asyncio.Task[None]] = set()
+        shrink_tls_buffers()
+
+    async def start(self) -> None:
+        await web.BaseSite.start(self)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: _Gate(self), self._host, self._port, backlog=self._backlog)
+
+    async def stop(self) -> None:
+        for task in self._handshakes:
+            task.cancel()
+        self._guard.close()
+        await super().stop()
+
+    def accept(self, transport: asyncio.Transport) -> None:
+        """Serve a connection that was just made, unless there are too many."""
+        tracked = self._guard.admit(transport)
+        if tracked is None:
+            return
+        server = self._runner.server
+        assert server is not None
+        handler = server()
+        assert isinstance(handler, GuardedHandler)
+        handler.tracked = tracked
+        if self._tls is None:
+            self._guard.finish_handshake(tracked)
+            transport.set_protocol(handler)
+            handler.connection_made(transport)
+            return
+        transport.pause_reading()
+        task = asyncio.get_running_loop().create_task(self._shake_hands(self._tls, transport, handler, tracked))
+        self._handshakes.add(task)
+        task.add_done_callback(self._handshakes.discard)
+
+    async def _shake_hands(
+        self, tls: ssl.SSLContext, transport: asyncio.Transport, handler: GuardedHandler, tracked: TrackedConnection
+    ) -> None:
+        try:
+            secure = await asyncio.get_running_loop().start_tls(
+                transport,
+                handler,
+                tls,
+                server_side=True,
+                ssl_handshake_timeout=self._guard.table.limits.handshake_seconds,
+                ssl_shutdown_timeout=SHUTDOWN_SECONDS,
+            )
+        except (OSError, asyncio.CancelledError):  # also ssl.SSLError, and a client that is gone
+            secure = None
+        if secure is None or transport.is_closing():
+            transport.abort()
+            self._guard.forget(tracked)
+            return
+        self._guard.finish_handshake(tracked)
+        handler.connection_made(secure)
+
+
+class _Gate(asyncio.Protocol):
+    """The protocol of a connection until it is admitted."""
+
+    def __init__(self, site: GuardedSite) -> None:
+        self._site = site
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._site.accept(transport)

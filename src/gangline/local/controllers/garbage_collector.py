@@ -17,9 +17,14 @@ import msgspec
 
 from gangline.api.meta import JSON, Key
 from gangline.apiserver.registry.catalog import ServedKind
-from gangline.apiserver.registry.deletion import FOREGROUND_FINALIZER, ORPHAN_FINALIZER, DeletionOptions
+from gangline.apiserver.registry.deletion import (
+    FOREGROUND_FINALIZER,
+    ORPHAN_FINALIZER,
+    DeletionOptions,
+    is_deletion_complete,
+)
 from gangline.apiserver.registry.registry import Registry
-from gangline.apiserver.registry.storage import storage_path
+from gangline.apiserver.registry.storage import decode_record, storage_path
 from gangline.apiserver.registry.writes import WriteContext
 from gangline.apiserver.store.paths import split_path
 from gangline.apiserver.store.records import StoreEvent, StoreRecord
@@ -99,6 +104,10 @@ class GarbageCollector:
                 self._add_node(record)
             self._set_revision(snapshot.revision)
             async with asyncio.TaskGroup() as group:
+                for record in snapshot.records:
+                    if b'"deletionTimestamp"' in record.data and is_deletion_complete(decode_record(record)):
+                        # The server ended between the mark and the removal.
+                        await self._finish_deletion(record)
                 group.create_task(self._worker.run())
                 async for events in changes:
                     for event in events:
@@ -222,14 +231,20 @@ class GarbageCollector:
         await self._drop_finalizer(node, ORPHAN_FINALIZER)
 
     def _blocks(self, owner: str, dependent: str) -> bool:
+        """Whether the owner waits for the dependent. It does not for one that names it in vain, or is the owner itself."""
         node = self._nodes.get(dependent)
-        return (
-            node is not None
-            and owner != dependent
-            and any(
-                reference.uid == owner and reference.block_owner_deletion for reference in node.meta.owner_references
-            )
+        if node is None or owner == dependent:
+            return False
+        return any(
+            reference.uid == owner and reference.block_owner_deletion and self._owner_exists(node, reference)
+            for reference in node.meta.owner_references
         )
+
+    def _owner_exists(self, node: _GraphNode, reference: _OwnerRef) -> bool:
+        try:
+            return self._find_owner(node, reference) is not None
+        except _OwnerUnknown:
+            return False
 
     def _may_be_in_cycle(self, uid: str) -> bool:
         """Whether a dependent of the object waits for its own dependents to be deleted."""
@@ -251,6 +266,11 @@ class GarbageCollector:
         return owner if is_named else None
 
     # Writes
+
+    async def _finish_deletion(self, record: StoreRecord) -> None:
+        meta = _decode_metadata(record.data).metadata
+        with ignore_status(404, 409):
+            await self._delete(_GraphNode(record.path, meta, record.revision), "Background")
 
     def _kind_and_key(self, node: _GraphNode) -> tuple[ServedKind, Key] | None:
         group, plural, namespace, name = split_path(node.path)

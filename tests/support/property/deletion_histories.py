@@ -18,6 +18,7 @@ import msgspec
 
 from gangline.api.meta import JSON, Key
 from gangline.apiserver.admission.lifecycle import CustomResourceLifecycle, NamespaceLifecycle
+from gangline.apiserver.auth.signing_key import SigningKey
 from gangline.apiserver.errors import StatusError
 from gangline.apiserver.http.nonresource import NonResourceHandler
 from gangline.apiserver.registry.admission import AdmissionChain, AdmissionPlugin, AdmissionRequest
@@ -170,7 +171,7 @@ class DeletionHistory:
         )
         self._registry = Registry(self._store, catalog, clock, admission=admission)
         collector = GarbageCollector(self._registry, clock)
-        crds = CrdController(self._registry, NonResourceHandler(""), clock, collector.wait_until_settled)
+        crds = CrdController(self._registry, NonResourceHandler("", SigningKey()), clock, collector.wait_until_settled)
         crds.serve_established()
         parts = [
             collector.run(), crds.run(), NamespaceController(self._registry).run(),

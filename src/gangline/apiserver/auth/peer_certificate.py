@@ -49,11 +49,11 @@ class PeerCertificate(msgspec.Struct, frozen=True):
 
 def peer_certificate(transport: asyncio.BaseTransport | None) -> PeerCertificate | None:
     """The certificate of the client at the other end; None if it presented none."""
-    connection = transport.get_extra_info("ssl_object") if transport is not None else None
-    fields = connection.getpeercert() if connection is not None else None
-    if not fields:
+    connection: ssl.SSLObject | None = transport.get_extra_info("ssl_object") if transport is not None else None
+    if connection is None:
         return None
-    return parsed_certificate(fields, connection.getpeercert(binary_form=True))
+    fields, encoded = connection.getpeercert(), connection.getpeercert(binary_form=True)
+    return parsed_certificate(fields, encoded) if fields and encoded else None
 
 
 def parsed_certificate(fields: Mapping[str, object], encoded: bytes) -> PeerCertificate:

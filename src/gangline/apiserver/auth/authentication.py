@@ -15,6 +15,7 @@ from gangline.apiserver.errors import unauthorized
 from gangline.apiserver.users import ANONYMOUS_USER, UserInfo
 from gangline.base.clock import SystemClock
 
+MACHINE_CLOCK = SystemClock()
 UNKNOWN_TOKEN_MESSAGE = "invalid bearer token"  # noqa: S105 - a message
 
 
@@ -25,7 +26,7 @@ class Authenticator:
         self,
         tokens: Mapping[str, UserInfo],
         service_accounts: ServiceAccountTokens | None = None,
-        now: Callable[[], datetime] = SystemClock().now,
+        now: Callable[[], datetime] = MACHINE_CLOCK.now,
     ) -> None:
         """`tokens` are users by their token. Without `service_accounts`, tokens of service accounts are unknown.
 

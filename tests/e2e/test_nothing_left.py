@@ -110,7 +110,8 @@ class Place:
         walked = [each for folder in (self.temporary, self.home) for each in os.walk(folder)]
         told += [f"{folder}/{name}" for folder, folders, files in walked for name in (*folders, *files)]
         told += [str(path) for path in self.jobs.iterdir() if path.suffix != ".yaml"]
-        return told + [str(path) for path in self.state.iterdir() if path.name != "runs"]
+        told += [str(path) for path in (self.state / "run-certificates").glob("*") if path.name != "issued.json"]
+        return told + [str(path) for path in self.state.iterdir() if path.name not in ("runs", "run-certificates")]
 
 
 def end(run: "subprocess.Popen[str]", number: int | None, moment: float | None) -> str:

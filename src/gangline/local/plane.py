@@ -156,7 +156,9 @@ async def control_plane(
     crds = CrdController(registry, roots, clock, collector.wait_until_settled)
     api = ApiHandler(
         registry,
-        Authenticator({**settings.users, token: ADMIN_USER}, ServiceAccountTokens(store, key, clock)),
+        Authenticator(
+            {**settings.users, token: ADMIN_USER}, ServiceAccountTokens(store, key, clock), certificate_clock.now
+        ),
         authorizer,
         clock,
         roots,
@@ -230,8 +232,14 @@ async def _serve_http(
     await runner.setup()
 
     async def open_socket() -> socket.socket:
+        if runner.server is None:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
         ours, its = socket.socketpair()
-        await loop.connect_accepted_socket(server, its)
+        try:
+            await loop.connect_accepted_socket(server, its)
+        except BaseException:
+            ours.close()
+            raise
         return ours
 
     try:

@@ -205,6 +205,7 @@ class RealServer:
         self.url = f"https://{HOST}:{self._port}"
         self.token = "admin-token"
         self.ca = self.directory / "ca.crt"
+        self.ca_key = self.directory / "ca.key"
         self.kubeconfig = self.directory / "kubeconfig"
         self.client_certificate = self.directory / "client.crt"  # a second way in, also as system:masters
         self.client_key = self.directory / "client.key"
@@ -418,6 +419,7 @@ class RealServer:
         place.mkdir(parents=True, exist_ok=True)
         authority = trustme.CA()
         authority.cert_pem.write_to_path(self.ca)
+        authority.private_key_pem.write_to_path(self.ca_key)
         server = authority.issue_cert(HOST, "localhost", "kubernetes.default.svc")
         server.private_key_pem.write_to_path(place / "server.key")
         for index, blob in enumerate(server.cert_chain_pems):

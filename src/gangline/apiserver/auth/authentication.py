@@ -1,9 +1,10 @@
 """Authentication: the user of a request, by client certificate or by token."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 
+from gangline.apiserver.auth.peer_certificate import PeerCertificate
 from gangline.apiserver.auth.service_account_tokens import (
     API_AUDIENCES,
     ServiceAccountTokens,
@@ -11,29 +12,48 @@ from gangline.apiserver.auth.service_account_tokens import (
     TokenUser,
 )
 from gangline.apiserver.errors import unauthorized
-from gangline.apiserver.users import ANONYMOUS_USER, AUTHENTICATED_GROUP, UserInfo
+from gangline.apiserver.users import ANONYMOUS_USER, UserInfo
+from gangline.base.clock import SystemClock
 
+MACHINE_CLOCK = SystemClock()
 UNKNOWN_TOKEN_MESSAGE = "invalid bearer token"  # noqa: S105 - a message
 
 
 class Authenticator:
-    """Authenticates by token, or by a client certificate that TLS has already verified."""
+    """Authenticates by a client certificate that TLS has verified, else by token."""
 
-    def __init__(self, tokens: Mapping[str, UserInfo], service_accounts: ServiceAccountTokens | None = None) -> None:
-        """`tokens` are users by their token. Without `service_accounts`, tokens of service accounts are unknown."""
+    def __init__(
+        self,
+        tokens: Mapping[str, UserInfo],
+        service_accounts: ServiceAccountTokens | None = None,
+        now: Callable[[], datetime] = MACHINE_CLOCK.now,
+    ) -> None:
+        """`tokens` are users by their token. Without `service_accounts`, tokens of service accounts are unknown.
+
+        `now` is the time at which a client certificate must be valid.
+        """
         # By digest: neither a lookup nor a dump of this table reveals a token.
         self._users = {_digest(token): user for token, user in tokens.items()}
-        self._service_accounts = service_accounts
+        self._service_accounts, self._now = service_accounts, now
 
-    def authenticate(self, authorization: str | None, peer: Mapping[str, Any] | None) -> UserInfo:
-        """The user of a request, anonymous without credentials. Raises `StatusError` (401) for an unknown token."""
-        if peer:
-            return _certificate_user(peer)
-        if not authorization:
-            return ANONYMOUS_USER
-        scheme, _, token = authorization.partition(" ")
+    def authenticate(self, authorization: str | None, peer: PeerCertificate | None) -> UserInfo:
+        """The user of a request, anonymous without credentials. Raises `StatusError` (401) for ones that are not valid.
+
+        As in kube-apiserver a valid token makes up for a certificate that has expired.
+        """
+        is_expired = peer is not None and not peer.is_valid(self._now())
+        if peer is not None and not is_expired and (user := peer.user) is not None:
+            return user
+        user = self._token_user(authorization)
+        if user is None and is_expired:
+            raise unauthorized()
+        return user or ANONYMOUS_USER
+
+    def _token_user(self, authorization: str | None) -> UserInfo | None:
+        """The user of the token; None if there is no token. Raises `StatusError` (401) for an unknown one."""
+        scheme, _, token = (authorization or "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
-            return ANONYMOUS_USER
+            return None
         try:
             return self.authenticate_token(token.strip()).user
         except TokenError:
@@ -59,10 +79,3 @@ class Authenticator:
 
 def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode(errors="surrogateescape")).digest()
-
-
-def _certificate_user(peer: Mapping[str, Any]) -> UserInfo:
-    subject = [pair for part in peer.get("subject", ()) for pair in part]
-    name = next((value for key, value in subject if key == "commonName"), "")
-    groups = tuple(value for key, value in subject if key == "organizationName")
-    return UserInfo(name, (*groups, AUTHENTICATED_GROUP))

@@ -19,6 +19,7 @@ from gangline.apiserver.auth.attributes import AccessAttributes, html_safe_text
 from gangline.apiserver.auth.authentication import Authenticator
 from gangline.apiserver.auth.authorizer import Authorizer, check_access
 from gangline.apiserver.auth.impersonation import ImpersonationError, impersonated_user
+from gangline.apiserver.auth.peer_certificate import peer_certificate
 from gangline.apiserver.errors import StatusError, UnknownFields
 from gangline.apiserver.http.access_reviews import ReviewHandler, ReviewRequest, unanswered_review
 from gangline.apiserver.http.body import MAX_BODY_BYTES, check_fields, check_kind, read_object, read_yaml
@@ -209,7 +210,7 @@ class ApiHandler:
         return await self._serve_resource(request)
 
     def _authenticate(self, http: web.BaseRequest, info: RequestInfo | None, trail: AuditTrail | None) -> UserInfo:
-        peer = http.transport.get_extra_info("peercert") if http.transport is not None else None
+        peer = peer_certificate(http.transport)
         try:
             return self._authenticator.authenticate(http.headers.get("Authorization"), peer)
         except StatusError:

@@ -19,6 +19,17 @@ VERIFY_NO_CHECK_TIME = 0x200000
 """OpenSSL's X509_V_FLAG_NO_CHECK_TIME, which Python does not name."""
 
 
+class _AlertingObject(ssl.SSLObject):
+    """A connection whose failed handshake sends the peer OpenSSL's alert. asyncio drops it, and the peer sees no reason."""
+
+    def do_handshake(self) -> None:
+        try:
+            super().do_handshake()
+        except ssl.SSLCertVerificationError as error:
+            # asyncio sends what is in the buffer when more input is needed. The peer closes then, or the time is up.
+            raise ssl.SSLWantReadError from error
+
+
 class CertificateKeeper:
     """The certificates of one server, in a folder, and the TLS context that serves them."""
 
@@ -45,6 +56,7 @@ class CertificateKeeper:
         """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.sslobject_class = _AlertingObject
         if client_certificates:
             context.verify_mode = ssl.CERT_OPTIONAL
             context.verify_flags |= VERIFY_NO_CHECK_TIME  # type: ignore[operator,unused-ignore]

@@ -39,6 +39,8 @@ COMMANDS = {
     "exec": ("gangline.cli.jobs.exec:exec_", "Run a command inside a replica of a job."),
     "up": ("gangline.cli.services.up:up", "Start a local control plane that keeps running."),
     "down": ("gangline.cli.services.up:down", "Stop the local control plane; its state is kept."),
+    "backup": ("gangline.cli.services.backup:backup", "Write the objects of the local control plane to a file."),
+    "restore": ("gangline.cli.services.backup:restore", "Put a backup in place of the objects of a stopped plane."),
     "operator": ("gangline.operator.main:operator", "Run the training operator for a cluster."),
     "scheduler": ("gangline.cli.services.scheduler:scheduler", "Run the gang scheduler for a cluster."),
     "node": ("gangline.cli.services.node:node", "Offer this machine to a server as a node."),
@@ -54,7 +56,7 @@ COMMAND_SECTIONS = {
     "Understand": ("why", "describe", "events", "top", "doctor"),
     "Try before it runs": ("check", "plan", "simulate", "drill"),
     "Change jobs": ("apply", "create", "delete", "suspend", "resume", "restart", "scale", "exec"),
-    "Clusters and services": ("up", "down", "operator", "scheduler", "node", "crds"),
+    "Clusters and services": ("up", "down", "backup", "restore", "operator", "scheduler", "node", "crds"),
     "Build your own": ("new", "crd", "convert"),
     "This tool": ("completion", "version"),
 }

@@ -1,8 +1,11 @@
-"""The folder in which the plane of this machine keeps its state. Cheap to import: every command needs it."""
+"""The folder in which the plane of this machine keeps its state, and paths of its server. Cheap to import."""
 
 import os
 from collections.abc import Mapping
 from pathlib import Path
+
+BACKUP_PATH = "/gangline/backup"
+"""The path at which a running plane serves a backup of its store."""
 
 
 def home_folder(folder: Path | None = None, environ: Mapping[str, str] = os.environ) -> Path:

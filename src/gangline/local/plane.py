@@ -36,6 +36,7 @@ from gangline.apiserver.registry.registry import Registry
 from gangline.apiserver.registry.served_kinds import builtin_catalog
 from gangline.apiserver.serving.connections import ConnectionLimits
 from gangline.apiserver.serving.server import ConnectionGuard, GuardedServer, GuardedSite
+from gangline.apiserver.store.backup import encode_backup
 from gangline.apiserver.store.store import Store
 from gangline.apiserver.streaming.handlers import StreamsByNode, stream_handlers
 from gangline.apiserver.users import AUTHENTICATED_GROUP, MASTERS_GROUP, UserInfo
@@ -53,6 +54,7 @@ from gangline.local.controllers.namespace_deletion import NamespaceDeleter
 from gangline.local.controllers.namespaces import NamespaceController
 from gangline.local.controllers.role_aggregation import RoleAggregationController
 from gangline.local.listen import ListenAddress, host_port
+from gangline.local.paths import BACKUP_PATH
 from gangline.node.ports import LOOPBACK
 
 ADMIN_USER = UserInfo("admin", (MASTERS_GROUP, AUTHENTICATED_GROUP))
@@ -167,6 +169,7 @@ async def control_plane(
             **stream_handlers(registry, nodes, clock),
         },
         audit_log=AuditLog(settings.audit, clock) if settings.audit else None,
+        downloads={BACKUP_PATH: lambda: asyncio.to_thread(encode_backup, store.snapshot())},
     )
     await namespaces.create_initial()
     await ensure_system_classes(registry)

@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from gangline.api.meta import JSON
@@ -12,6 +13,10 @@ from gangline.apiserver.store.journal import Compaction, Journal, JournalContent
 from gangline.apiserver.store.records import StoreEvent, StoreRecord, StoreWrite
 from gangline.apiserver.store.store import Store
 from gangline.apiserver.store.watches import StoreWatch
+
+
+def file_names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
 
 
 def thing_body(number: int, **more: Any) -> JSON:

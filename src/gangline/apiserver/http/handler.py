@@ -61,6 +61,8 @@ BODY_SECONDS = 60.0
 NO_CACHE = "no-cache, private"
 
 SubresourceHandler = Callable[["ApiRequest"], Awaitable[web.StreamResponse]]
+Download = Callable[[], Awaitable[bytes]]
+"""Makes a file that is served at a path of its own."""
 
 
 class ApiRequest(msgspec.Struct, frozen=True):
@@ -116,13 +118,14 @@ class ApiHandler:
         *,
         subresources: Mapping[tuple[str, str, str], SubresourceHandler] | None = None,
         audit_log: AuditLog | None = None,
+        downloads: Mapping[str, Download] | None = None,
     ) -> None:
-        """The keys of `subresources` are group, plural and name of the subresource."""
+        """The keys of `subresources` are group, plural and name of the subresource; those of `downloads` are paths."""
         self._audit_log = audit_log
         self._registry, self._clock = registry, clock
         self._authenticator, self._authorizer = authenticator, authorizer
         self._catalog: Catalog = registry.catalog
-        self._nonresource = nonresource
+        self._nonresource, self._downloads = nonresource, dict(downloads or {})
         self._subresource_handlers = dict(subresources or {})
         self._reviews = ReviewHandler(authenticator, authorizer)
         self._verb_handlers: Mapping[RequestVerb, SubresourceHandler] = {
@@ -196,7 +199,7 @@ class ApiHandler:
         record = trail.decide if trail is not None else None
         check_access(self._authorizer, _attributes(http, user, info), record)
         if info is None or not info.plural:
-            return self._serve_nonresource(http)
+            return await self._serve_nonresource(http)
         if verb is None:
             raise apierrors.method_not_allowed()
         if info in self._reviews:
@@ -246,9 +249,11 @@ class ApiHandler:
         _add_warnings(response, warnings)
         return response
 
-    def _serve_nonresource(self, http: web.BaseRequest) -> web.StreamResponse:
+    async def _serve_nonresource(self, http: web.BaseRequest) -> web.StreamResponse:
         if http.method not in ("GET", "HEAD"):
             raise apierrors.method_not_allowed()
+        if (download := self._downloads.get(http.path)) is not None:
+            return web.Response(body=await download(), content_type="application/octet-stream")
         page = self._nonresource.response(http.path, http.query, http.headers.get("Accept", ""))
         tag = page.headers.get("ETag")
         if tag is not None and tag in http.headers.get("If-None-Match", ""):

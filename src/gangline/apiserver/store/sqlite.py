@@ -267,6 +267,25 @@ class SqliteJournal:
             raise store_error(self._file, error) from error
 
 
+def write_database(folder: Path, contents: JournalContents) -> None:
+    """Make a folder with a store of these contents, closed cleanly. Raises `StoreFailed`."""
+    file = folder / DATABASE_FILE
+    folder.mkdir(mode=0o700)
+    os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
+    try:
+        with closing(sqlite3.connect(file, isolation_level=None)) as connection:
+            create_tables(connection, contents.cluster_id, contents.compacted_revision)
+            with transaction(connection):
+                for number, (record, deleted) in enumerate(contents.changes):
+                    insert_events(connection, [StoreEvent(record, None, deleted)], number)
+    except (sqlite3.Error, OSError) as error:
+        raise store_error(file, error) from error
+    # Verifies it, and writes the marker.
+    journal = SqliteJournal(folder)
+    journal.open()
+    journal.close()
+
+
 def read_contents(connection: sqlite3.Connection) -> tuple[JournalContents, Mapping[str, str], int]:
     """All of a database: its contents, the rows of `meta`, and the number of the last row that was inserted.
 

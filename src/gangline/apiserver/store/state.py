@@ -72,6 +72,10 @@ class StoreState:
         records = tuple(replaced.get(path) or self._records[path] for path in page)
         return RangeResult(revision, records, len(paths) - len(page))
 
+    def all_records(self) -> tuple[StoreRecord, ...]:
+        """The records at the newest revision, in no order."""
+        return tuple(self._records.values())
+
     @property
     def compacted_revision(self) -> int:
         return self._history.compacted_revision

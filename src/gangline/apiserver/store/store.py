@@ -11,6 +11,7 @@ from typing import Self
 import msgspec
 
 from gangline.api.meta import JSON
+from gangline.apiserver.store.backup import StoreSnapshot
 from gangline.apiserver.store.errors import DiskFull, StaleWrite, StoreFailed
 from gangline.apiserver.store.group_commit import Batch, GroupCommit
 from gangline.apiserver.store.health import StoreHealth
@@ -116,6 +117,12 @@ class Store:
         """
         self._check_open()
         return StoreWatch(self._broadcaster, prefix, after, self._state.events_after(after, prefix), backlog)
+
+    def snapshot(self) -> StoreSnapshot:
+        """All of the store at the newest revision: what a backup contains. It takes no copy of the objects."""
+        state = self._state
+        events = state.events_after(state.compacted_revision, "")
+        return StoreSnapshot(self._cluster_id, state.revision, state.compacted_revision, state.all_records(), events)
 
     def end_watches(self) -> None:
         """End all current watches: their iteration stops. New watches may be started."""

@@ -18,6 +18,7 @@ from gangline.base.files import last_lines
 from gangline.base.invocation import own_command
 from gangline.base.options import value_option
 from gangline.cli.flags.audit_options import AuditOptions, audit_options
+from gangline.cli.flags.backup_options import BackupOptions, backup_options
 from gangline.cli.flags.commands import cli_command
 from gangline.cli.flags.node_options import NodeOptions, node_options
 from gangline.local.paths import home_folder
@@ -68,6 +69,7 @@ folder_option = click.option(
     help="Treat every job as a gang, whose pods start together or not at all.  [default: jobs with a schedulingPolicy]",
 )
 @audit_options
+@backup_options
 @click.option("--detach", is_flag=True, help="Leave the plane running in the background, and return when it is ready.")
 def up(folder: Path | None, port: int, bind: str, scheduler: str, gang: bool, detach: bool, **others: Any) -> int:
     r"""Start a small Kubernetes on this machine that keeps running: API server, node, operator and scheduler.
@@ -76,6 +78,7 @@ def up(folder: Path | None, port: int, bind: str, scheduler: str, gang: bool, de
       gangline up                                  until interrupted
       gangline up --detach                         in the background, until gangline down
       gangline up --detach --capacity nvidia.com/gpu=8 --gang
+      gangline up --detach --backup /mnt/backups   all objects, every 10 minutes
       kubectl --kubeconfig ~/.local/state/gangline/kubeconfig get pods -A
 
     All other commands use it as long as it runs. Jobs and their state survive a restart. For a single job it is not
@@ -88,7 +91,7 @@ def up(folder: Path | None, port: int, bind: str, scheduler: str, gang: bool, de
     from gangline.node.options import node_settings
 
     # Checked here, so that mistakes are not only in the log of the background process.
-    audit = AuditOptions.take_from(others)
+    audit, backups = AuditOptions.take_from(others), BackupOptions.take_from(others)
     address, options = parse_listen_address(bind), NodeOptions(**others)
     node_settings(**options._asdict())
     audit.settings()
@@ -103,18 +106,30 @@ def up(folder: Path | None, port: int, bind: str, scheduler: str, gang: bool, de
     if detach:
         arguments = ["--port", str(port), "--bind", address.host, "--default-scheduler", scheduler]
         arguments += ["--gang"] if gang else []
-        return _start_detached(home.folder, [*arguments, *options.as_arguments(), *audit.as_arguments()])
-    plane = _run_plane(home.folder, port, address.host, options, audit, binds=scheduler == "fit", gang=gang)
+        return _start_detached(
+            home.folder, [*arguments, *options.as_arguments(), *audit.as_arguments(), *backups.as_arguments()]
+        )
+    plane = _run_plane(home.folder, port, address.host, options, audit, backups, binds=scheduler == "fit", gang=gang)
     return asyncio.run(plane)
 
 
 async def _run_plane(
-    folder: Path, port: int, bind: str, options: NodeOptions, audit: AuditOptions, *, binds: bool, gang: bool
+    folder: Path,
+    port: int,
+    bind: str,
+    options: NodeOptions,
+    audit: AuditOptions,
+    backups: BackupOptions,
+    *,
+    binds: bool,
+    gang: bool,
 ) -> int:
     import msgspec
 
     from gangline.base.clock import SystemClock
+    from gangline.base.tasks import run_until_first
     from gangline.cli.run.kept_files import remove_empty_artifacts, state_artifacts
+    from gangline.local.backups import PeriodicBackups, check_restoration
     from gangline.local.cluster import LocalSettings
     from gangline.local.home import PlaneHome
     from gangline.local.listen import ListenAddress
@@ -139,18 +154,23 @@ async def _run_plane(
         node=msgspec.structs.replace(node_settings(**options._asdict()), artifacts=state_artifacts(home).pattern),
         default_scheduler_enabled=binds,
     )
-    stop = asyncio.Event()
+    stop, periodic = asyncio.Event(), None
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     # The lock is held until everything has stopped, so that `gangline down` returns only once the ports are free.
     with home.lock.acquire():
+        check_restoration(home)
         async with embedded_plane(local, clock, LOCAL_GANG_SETTINGS if gang else LOCAL_SETTINGS) as cluster:
             home.save_port(plane.port)
             home.write_kubeconfig(cluster.access)
             home.lock.mark_ready()
             click.echo(f"control plane ready: {cluster.url}", err=True)
             click.echo(_first_command(home.kubeconfig_file), err=True)
-            await stop.wait()
+            if (settings := backups.settings()) is not None:
+                periodic = PeriodicBackups(cluster.store, settings, clock)
+            await run_until_first(stop.wait(), *([periodic.run()] if periodic is not None else []))
+        if periodic is not None:
+            await periodic.write()
         remove_empty_artifacts(home)
     return 0
 

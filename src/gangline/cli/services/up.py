@@ -67,9 +67,26 @@ folder_option = click.option(
     is_flag=True,
     help="Treat every job as a gang, whose pods start together or not at all.  [default: jobs with a schedulingPolicy]",
 )
+@click.option(
+    "--authorization-mode",
+    "authorization",
+    type=click.Choice(["RBAC", "AlwaysAllow"]),
+    default="RBAC",
+    show_default=True,
+    help="What users may do: RBAC allows what their roles allow, AlwaysAllow everything.",
+)
 @audit_options
 @click.option("--detach", is_flag=True, help="Leave the plane running in the background, and return when it is ready.")
-def up(folder: Path | None, port: int, bind: str, scheduler: str, gang: bool, detach: bool, **others: Any) -> int:
+def up(
+    folder: Path | None,
+    port: int,
+    bind: str,
+    scheduler: str,
+    gang: bool,
+    authorization: str,
+    detach: bool,
+    **others: Any,
+) -> int:
     r"""Start a small Kubernetes on this machine that keeps running: API server, node, operator and scheduler.
 
     \b
@@ -102,14 +119,21 @@ def up(folder: Path | None, port: int, bind: str, scheduler: str, gang: bool, de
         click.echo(OPEN_BIND_WARNING.format(address.host), err=True)
     if detach:
         arguments = ["--port", str(port), "--bind", address.host, "--default-scheduler", scheduler]
-        arguments += ["--gang"] if gang else []
+        arguments += ["--authorization-mode", authorization, *(["--gang"] if gang else [])]
         return _start_detached(home.folder, [*arguments, *options.as_arguments(), *audit.as_arguments()])
-    plane = _run_plane(home.folder, port, address.host, options, audit, binds=scheduler == "fit", gang=gang)
-    return asyncio.run(plane)
+    binds, listen = scheduler == "fit", (address.host, port)
+    return asyncio.run(_run_plane(home.folder, listen, options, audit, authorization, binds=binds, gang=gang))
 
 
 async def _run_plane(
-    folder: Path, port: int, bind: str, options: NodeOptions, audit: AuditOptions, *, binds: bool, gang: bool
+    folder: Path,
+    listen: tuple[str, int],
+    options: NodeOptions,
+    audit: AuditOptions,
+    authorization: str,
+    *,
+    binds: bool,
+    gang: bool,
 ) -> int:
     import msgspec
 
@@ -118,18 +142,19 @@ async def _run_plane(
     from gangline.local.cluster import LocalSettings
     from gangline.local.home import PlaneHome
     from gangline.local.listen import ListenAddress
-    from gangline.local.plane import PlaneSettings
+    from gangline.local.plane import AuthorizationMode, PlaneSettings
     from gangline.node.options import node_settings
     from gangline.operator.assembly import embedded_plane
     from gangline.operator.settings import LOCAL_GANG_SETTINGS, LOCAL_SETTINGS
 
-    home, clock, address = PlaneHome(folder), SystemClock(), ListenAddress(bind)
+    home, clock, address = PlaneHome(folder), SystemClock(), ListenAddress(listen[0])
     plane = PlaneSettings(
         host=address.host,
-        port=home.choose_port(port),
+        port=home.choose_port(listen[1]),
         certificates=home.certificates,
         token=home.ensure_token(),
         audit=audit.settings(),
+        authorization_mode=AuthorizationMode(authorization),
     )
     local = LocalSettings(
         folder=Path.cwd(),

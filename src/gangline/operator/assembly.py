@@ -16,7 +16,7 @@ from gangline.base.tasks import run_until_first
 from gangline.jobs.framework import Framework
 from gangline.kube.client import Client
 from gangline.local.cluster import LocalCluster, LocalSettings, local_cluster
-from gangline.operator.definitions import create_crds
+from gangline.operator.definitions import apply_job_roles, create_crds
 from gangline.operator.engine import JobEngine, enabled_frameworks, scheme_of
 from gangline.operator.settings import LOCAL_SETTINGS, OperatorSettings
 from gangline.runtime.informer import Delta, Informer
@@ -37,7 +37,10 @@ async def embedded_plane(
     frameworks = (*enabled_frameworks(operator), *custom)
     scheme = scheme_of(frameworks, operator.site.gang_schedulers)
     async with local_cluster(settings, scheme, clock) as plane, asyncio.TaskGroup() as group:
-        await create_crds(plane.client, clock, [framework.facts for framework in frameworks])
+        kinds = [framework.facts for framework in frameworks]
+        await create_crds(plane.client, clock, kinds)
+        if settings.state is not None:  # the plane of a single run has no other users
+            await apply_job_roles(plane.client, kinds)
         tasks = [
             group.create_task(run_engine(plane.client, operator, frameworks, clock)),
             group.create_task(run_scheduler_when_needed(plane.client, clock)),

@@ -16,6 +16,7 @@ from gangline.kube.discovery import is_served
 from gangline.kube.errors import AlreadyExists, KubeError
 from gangline.schema.crds.gang_crds import GANG_RESOURCES, gang_crd
 from gangline.schema.crds.job_crds import crd
+from gangline.schema.crds.job_roles import job_roles
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +27,9 @@ CRDS: Resource[JSON] = Resource(
     "customresourcedefinitions",
     dict[str, Any],
     namespaced=False,
+)
+CLUSTER_ROLES: Resource[JSON] = Resource(
+    "rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", dict[str, Any], namespaced=False
 )
 FIELD_OWNER = "gangline"
 INSTALL_COMMAND = "gangline crds | kubectl apply -f -"
@@ -46,6 +50,12 @@ async def create_crds(client: Client, clock: Clock, kinds: Sequence[JobKind] = T
     resources = (*(kind.resource for kind in kinds), *GANG_RESOURCES)
     while await missing_definitions(client, resources):
         await clock.sleep(SERVED_POLL_INTERVAL)
+
+
+async def apply_job_roles(client: Client, kinds: Sequence[JobKind]) -> None:
+    """Let everybody who may edit or view pods in a namespace do so with jobs of these kinds. Idempotent."""
+    for role in job_roles(kinds):
+        await client.apply(CLUSTER_ROLES, role, owner=FIELD_OWNER, force=True)
 
 
 async def apply_crds(client: Client, kinds: Iterable[JobKind]) -> None:

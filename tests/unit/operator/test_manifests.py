@@ -11,6 +11,7 @@ from gangline.api.scheduling import GROUP as SCHEDULING
 from gangline.operator.conflicting_operators import GANGLINE_ROLE, ROLE_LABEL
 from gangline.operator.main import operator
 from gangline.schema.crds.gang_crds import GANG_RESOURCES
+from gangline.schema.crds.job_roles import job_roles
 
 MANIFESTS = Path(__file__).parents[3] / "manifests"
 PLURALS = [kind.plural for kind in TRAINING_KINDS]
@@ -95,3 +96,7 @@ def test_the_service_leads_to_the_pods_metrics() -> None:
     (port,) = service["ports"]
     names = {named["name"]: named["containerPort"] for named in pod["spec"]["containers"][0]["ports"]}
     assert names[port["targetPort"]] == 8080
+
+
+def test_the_embedded_plane_has_the_same_roles_for_users() -> None:
+    assert job_roles(TRAINING_KINDS) == (RBAC["ClusterRole", "gangline-edit"], RBAC["ClusterRole", "gangline-view"])

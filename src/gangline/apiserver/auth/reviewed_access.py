@@ -9,6 +9,7 @@ from gangline.api.selectors import LabelSelector, SelectorError, is_field_select
 from gangline.apiserver.auth.attributes import AccessAttributes
 from gangline.apiserver.kinds.machinery import selectors
 from gangline.apiserver.kinds.machinery.gostruct import go_struct
+from gangline.apiserver.registry.writes import with_sorted_keys
 from gangline.apiserver.users import UserInfo
 from gangline.schema.problems import FieldProblem, invalid, required
 
@@ -153,5 +154,8 @@ def metadata_problems(metadata: JSON, *, local: bool) -> list[FieldProblem]:
     if not {name for name, value in metadata.items() if value} - {"managedFields", "namespace" if local else ""}:
         return []
     ordered = {name: metadata[name] for name in _METADATA_ORDER if metadata.get(name)}
+    ordered["managedFields"] = [
+        {**entry, "fieldsV1": with_sorted_keys(entry["fieldsV1"])} for entry in metadata.get("managedFields", ())
+    ]
     detail = "must be empty except for namespace" if local else "must be empty"
     return [invalid("metadata", msgspec.Raw(msgspec.json.encode(ordered)), detail)]

@@ -68,10 +68,27 @@ folder_option = click.option(
     is_flag=True,
     help="Treat every job as a gang, whose pods start together or not at all.  [default: jobs with a schedulingPolicy]",
 )
+@click.option(
+    "--authorization-mode",
+    "authorization",
+    type=click.Choice(["RBAC", "AlwaysAllow"]),
+    default="RBAC",
+    show_default=True,
+    help="What users may do: RBAC allows what their roles allow, AlwaysAllow everything.",
+)
 @audit_options
 @backup_options
 @click.option("--detach", is_flag=True, help="Leave the plane running in the background, and return when it is ready.")
-def up(folder: Path | None, port: int, bind: str, scheduler: str, gang: bool, detach: bool, **others: Any) -> int:
+def up(
+    folder: Path | None,
+    port: int,
+    bind: str,
+    scheduler: str,
+    gang: bool,
+    authorization: str,
+    detach: bool,
+    **others: Any,
+) -> int:
     r"""Start a small Kubernetes on this machine that keeps running: API server, node, operator and scheduler.
 
     \b
@@ -105,25 +122,29 @@ def up(folder: Path | None, port: int, bind: str, scheduler: str, gang: bool, de
         click.echo(OPEN_BIND_WARNING.format(address.host), err=True)
     if detach:
         arguments = ["--port", str(port), "--bind", address.host, "--default-scheduler", scheduler]
-        arguments += ["--gang"] if gang else []
+        arguments += ["--authorization-mode", authorization, *(["--gang"] if gang else [])]
         return _start_detached(
             home.folder, [*arguments, *options.as_arguments(), *audit.as_arguments(), *backups.as_arguments()]
         )
-    plane = _run_plane(home.folder, port, address.host, options, audit, backups, binds=scheduler == "fit", gang=gang)
-    return asyncio.run(plane)
+    request = UpRequest(address.host, port, scheduler == "fit", gang, authorization, options, audit, backups)
+    return asyncio.run(_run_plane(home.folder, request))
 
 
-async def _run_plane(
-    folder: Path,
-    port: int,
-    bind: str,
-    options: NodeOptions,
-    audit: AuditOptions,
-    backups: BackupOptions,
-    *,
-    binds: bool,
-    gang: bool,
-) -> int:
+class UpRequest(NamedTuple):
+    """What `gangline up` is asked to start."""
+
+    host: str
+    port: int
+    binds: bool
+    """Whether the plane places pods of the default scheduler."""
+    gang: bool
+    authorization: str
+    node: NodeOptions
+    audit: AuditOptions
+    backups: BackupOptions
+
+
+async def _run_plane(folder: Path, request: UpRequest) -> int:
     import msgspec
 
     from gangline.base.clock import SystemClock
@@ -133,26 +154,27 @@ async def _run_plane(
     from gangline.local.cluster import LocalSettings
     from gangline.local.home import PlaneHome
     from gangline.local.listen import ListenAddress
-    from gangline.local.plane import PlaneSettings
+    from gangline.local.plane import AuthorizationMode, PlaneSettings
     from gangline.node.options import node_settings
     from gangline.operator.assembly import embedded_plane
     from gangline.operator.settings import LOCAL_GANG_SETTINGS, LOCAL_SETTINGS
 
-    home, clock, address = PlaneHome(folder), SystemClock(), ListenAddress(bind)
+    home, clock, address = PlaneHome(folder), SystemClock(), ListenAddress(request.host)
     plane = PlaneSettings(
         host=address.host,
-        port=home.choose_port(port),
+        port=home.choose_port(request.port),
         certificates=home.certificates,
         token=home.ensure_token(),
-        audit=audit.settings(),
+        audit=request.audit.settings(),
+        authorization_mode=AuthorizationMode(request.authorization),
     )
     local = LocalSettings(
         folder=Path.cwd(),
         logs=home.pods,
         state=home.state,
         plane=plane,
-        node=msgspec.structs.replace(node_settings(**options._asdict()), artifacts=state_artifacts(home).pattern),
-        default_scheduler_enabled=binds,
+        node=msgspec.structs.replace(node_settings(**request.node._asdict()), artifacts=state_artifacts(home).pattern),
+        default_scheduler_enabled=request.binds,
     )
     stop, periodic = asyncio.Event(), None
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -160,13 +182,13 @@ async def _run_plane(
     # The lock is held until everything has stopped, so that `gangline down` returns only once the ports are free.
     with home.lock.acquire():
         check_restoration(home)
-        async with embedded_plane(local, clock, LOCAL_GANG_SETTINGS if gang else LOCAL_SETTINGS) as cluster:
+        async with embedded_plane(local, clock, LOCAL_GANG_SETTINGS if request.gang else LOCAL_SETTINGS) as cluster:
             home.save_port(plane.port)
             home.write_kubeconfig(cluster.access)
             home.lock.mark_ready()
             click.echo(f"control plane ready: {cluster.url}", err=True)
             click.echo(_first_command(home.kubeconfig_file), err=True)
-            if (settings := backups.settings()) is not None:
+            if (settings := request.backups.settings()) is not None:
                 periodic = PeriodicBackups(cluster.store, settings, clock)
             await run_until_first(stop.wait(), *([periodic.run()] if periodic is not None else []))
         if periodic is not None:

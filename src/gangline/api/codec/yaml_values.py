@@ -13,10 +13,9 @@ from typing import Any, NamedTuple, NoReturn
 import yaml
 
 from gangline.api.codec.errors import DecodeError, FieldPath, path_text, value_text
+from gangline.api.codec.nesting import MAX_DEPTH
 
 _YamlLoader: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-# The deepest real files of Kubernetes are schemas, about thirty levels deep.
-_MAX_DEPTH = 200
 # How many values aliases may add to those that the text spells out: plenty for a handwritten file, too few for an
 # attack.
 _MAX_ALIASED_VALUES = 100_000
@@ -111,8 +110,8 @@ class _Composer:
 
     def _node(self, event: Any, depth: int) -> _Node:
         line = event.start_mark.line + 1
-        if depth > _MAX_DEPTH:
-            self._refuse(f"nested more than {_MAX_DEPTH} levels deep", line)
+        if depth > MAX_DEPTH:
+            self._refuse(f"nested more than {MAX_DEPTH} levels deep", line)
         if isinstance(event, yaml.AliasEvent):
             return self._alias_target(event.anchor, line)
         node: _Node

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from gangline.api.codec.codec import DecodeError, documents
+from gangline.api.codec.nesting import is_too_deep
 from gangline.api.meta import JSON
 from gangline.apiserver import errors as apierrors
 from gangline.apiserver.errors import NamedKind
@@ -19,6 +20,8 @@ from gangline.schema.typed.strict_decoding import DecodingErrors
 
 MAX_BODY_BYTES = 3 * 2**20
 OBJECT_MEDIA_TYPES = ("application/json", "application/yaml", objects.MEDIA_TYPE)
+
+TOO_DEEP_TEXT = "invalid character '{' exceeded max depth"
 
 Warn = Callable[[str], None]
 
@@ -48,6 +51,13 @@ def read_yaml(raw: bytes) -> JSON:
     return yaml_documents[0].body
 
 
+def decode_json(raw: bytes) -> Any:
+    """The value of JSON. Raises `msgspec.DecodeError`, also for JSON that is nested too deep, in the words of Go."""
+    if is_too_deep(raw):
+        raise msgspec.DecodeError(TOO_DEEP_TEXT)
+    return msgspec.json.decode(raw)
+
+
 def json_error_text(error: Exception) -> str:
     """An error of our JSON decoder, in the words of Go's decoder where clients may know them."""
     return "unexpected end of JSON input" if "truncated" in str(error) else str(error)
@@ -64,7 +74,7 @@ def _printable(raw: bytes) -> str:
 
 def _decode_json(raw: bytes, kind: str) -> Any:
     try:
-        return msgspec.json.decode(raw)
+        return decode_json(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _unrecognized_object(
             kind, f"couldn't get version/kind; json parse error: {json_error_text(error)} ({_printable(raw)})"

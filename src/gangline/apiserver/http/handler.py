@@ -174,6 +174,10 @@ class ApiHandler:
             make_status = apierrors.storage_full if isinstance(error, DiskFull) else apierrors.storage_failed
             failure = make_status(error.cause)
             return _error_response(http, failure.code, failure.status, warnings)
+        except RecursionError:
+            # Checked where bodies are decoded; this is for what grows while it is served.
+            deep = apierrors.bad_request("the object exceeded max depth")
+            return _error_response(http, deep.code, deep.status, warnings)
         except Exception as error:
             # An error of the server itself must fail one request only.
             if (trail := http.get(AUDIT_TRAIL)) is not None:

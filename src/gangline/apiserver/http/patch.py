@@ -4,9 +4,10 @@ from typing import Any
 
 import msgspec
 
+from gangline.api.codec.nesting import is_too_deep
 from gangline.api.meta import JSON
 from gangline.apiserver import errors as apierrors
-from gangline.apiserver.http.body import Warn, check_kind, json_error_text
+from gangline.apiserver.http.body import Warn, check_kind, decode_json, json_error_text
 from gangline.apiserver.kinds.crd.resource_metadata import metadata_errors
 from gangline.apiserver.patch.json_patch import json_patch, merge_patch
 from gangline.apiserver.patch.strategic import strategic_merge
@@ -32,7 +33,7 @@ def check_patch_type(media: str, *, custom: bool) -> None:
 def decode_patch(raw: bytes) -> Any:
     """The decoded patch. Raises `StatusError` (400)."""
     try:
-        return msgspec.json.decode(raw)
+        return decode_json(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise apierrors.bad_request(f"error decoding patch: {json_error_text(error)}") from error
 
@@ -67,6 +68,8 @@ def _patched_object(served_kind: ServedKind, media: str, patch: Any, old: JSON) 
 def _check_result(served_kind: ServedKind, new: Any, validation: str, warn: Warn) -> None:
     """Check that the result is an object of the kind and that all fields have the right type. Raises `StatusError`."""
     encoded = msgspec.json.encode(new)
+    if is_too_deep(encoded):
+        raise apierrors.bad_request("the patched object exceeded max depth")
     new_text = encoded.decode()
     if not isinstance(new, dict):
         raise apierrors.invalid_patch(

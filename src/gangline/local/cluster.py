@@ -21,11 +21,8 @@ from gangline.kube.podstreams import PodStreams
 from gangline.kube.transport.http import HttpTransport
 from gangline.local.controllers.claims import CLAIMS, ClaimProtectionController, terminating_claims
 from gangline.local.controllers.default_scheduler import DefaultScheduler, FreedCapacity, unbound_pods
-<<<<<<< HEAD
-from gangline.local.paths import home_folder
-=======
 from gangline.local.controllers.quotas import QuotaController
->>>>>>> 162e10d0f652915c9e8f22f4da6e5849c47709da
+from gangline.local.paths import home_folder
 from gangline.local.plane import PlaneSettings, control_plane
 from gangline.node.checkpoint import StateFolder
 from gangline.node.kubelet import DEFAULT_NAME, LocalKubelet

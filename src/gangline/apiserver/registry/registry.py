@@ -55,12 +55,8 @@ class Registry:
         self._admission, self._service_allocator = admission, ServiceAllocator(store)
         self._warn_on_inert_kinds = warn_on_inert_kinds
         # Locks by namespace, as long as somebody holds or awaits them.
-<<<<<<< HEAD
-        self._reserving: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self.creations = CreationTracker()
-=======
         self._joint_commits: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
->>>>>>> 162e10d0f652915c9e8f22f4da6e5849c47709da
+        self.creations = CreationTracker()
         deleter = Deleter(store, self._service_allocator, clock)
         self.delete, self.delete_collection = deleter.delete, deleter.delete_collection
 

@@ -132,23 +132,17 @@ class Store:
         self._check_open()
         if len(writes) > 1 and len({write.path for write in writes}) < len(writes):
             raise ValueError("a path occurs twice in one commit")
-<<<<<<< HEAD
         if not all(map(is_deletion_step, writes)):
             self.health.check_writable()
-            return await self._commit(writes, unchanged, may_use_reserve=False)
+            return await self._commit(writes, may_use_reserve=False)
         try:
-            return await self._commit(writes, unchanged, may_use_reserve=True)
+            return await self._commit(writes, may_use_reserve=True)
         except DiskFull:
             # Its batch had other writes, which are refused from now on.
-            return await self._commit(writes, unchanged, may_use_reserve=True)
+            return await self._commit(writes, may_use_reserve=True)
 
-    async def _commit(
-        self, writes: Sequence[StoreWrite], unchanged: Mapping[str, int], *, may_use_reserve: bool
-    ) -> tuple[StoreRecord, ...]:
-        while (pending := self._pending_batch([*(write.path for write in writes), *unchanged])) is not None:
-=======
+    async def _commit(self, writes: Sequence[StoreWrite], *, may_use_reserve: bool) -> tuple[StoreRecord, ...]:
         while (pending := self._pending_batch(writes)) is not None:
->>>>>>> 162e10d0f652915c9e8f22f4da6e5849c47709da
             # Whether this commit is stale is known only when that batch is settled: it may still fail. Clients never
             # learn of writes that are not durable.
             await pending.wait()

@@ -188,8 +188,7 @@ class LocalKubelet:
             process = adopt(files, self._clock)
             if process is not None:
                 log.info("ending a process whose pod is gone", extra={"pod": str(folder.key)})
-                process.kill()
-                await process.wait()
+                await process.end()
         with suppress(NetworkUnavailable):
             await self._context.network.leave(folder.uid)
         await asyncio.to_thread(folder.remove)

@@ -15,6 +15,8 @@ from pathlib import Path
 from gangline.api.meta import Key
 from gangline.cli.cleanup import watchdog
 from gangline.node.checkpoint import RunFiles, StateFolder
+from gangline.node.runtime import shim
+from gangline.node.runtime.process import psutil_folder
 
 
 def running_containers(state: Path, pod: Key | None = None) -> Iterator[RunFiles]:
@@ -55,7 +57,7 @@ def with_watchdog(removable: Sequence[Path] = ()) -> Iterator[Path]:
     # The watchdog starts before the folder exists: there is no moment without it.
     folder = Path(tempfile.gettempdir(), f"gangline-{secrets.token_hex(4)}")
     process = subprocess.Popen(
-        [sys.executable, "-I", "-S", str(Path(watchdog.__file__)), str(folder), *map(str, removable)],
+        [sys.executable, "-I", "-S", watchdog.__file__, folder, shim.__file__, psutil_folder(), *removable],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

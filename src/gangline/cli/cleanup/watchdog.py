@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -41,10 +42,21 @@ def kill_processes(state: Path) -> bool:
         if is_locked(lock):
             alive = True
             try:
-                os.kill(json.loads(lock.with_suffix(".run").read_bytes())["shim"], signal.SIGUSR1)
+                shim = json.loads(lock.with_suffix(".run").read_bytes())["shim"]
+                os.kill(shim, signal.SIGUSR1)
+                # A process of the container may have stopped it.
+                os.kill(shim, signal.SIGCONT)
             except (OSError, ValueError):
                 continue  # Just started, or just ended: the next attempt sees it.
     return alive
+
+
+def end_lost_runs(state: Path, shim: str, psutil_folder: str) -> None:
+    """Kill what is left of containers whose shim was killed too."""
+    records = [path for path in state.glob("pods/*/*/*.json") if not path.with_suffix(".exit").exists()]
+    run_ids = [json.loads(path.read_bytes())["id"] for path in records]
+    if run_ids:
+        subprocess.run([sys.executable, "-I", "-S", shim, "end", psutil_folder, *run_ids], check=False)
 
 
 def main() -> None:
@@ -57,8 +69,9 @@ def main() -> None:
         if not kill_processes(state):
             break
         time.sleep(KILL_PAUSE_SECONDS)
+    end_lost_runs(state, *sys.argv[2:4])
     shutil.rmtree(state, ignore_errors=True)
-    for folder in map(Path, sys.argv[2:]):
+    for folder in map(Path, sys.argv[4:]):
         try:
             folder.rmdir()
         except OSError:

@@ -28,7 +28,7 @@ from gangline.node.pods.plan import (
 )
 from gangline.node.pods.probes import HOOK_TIMEOUT, ContainerProbes, run_action
 from gangline.node.pods.recovery import OOM_KILLED, RunPhase, ended_run, recover_run, runs_from_status
-from gangline.node.runtime.process import SupervisedProcess, wait_for_start
+from gangline.node.runtime.process import KILL_PATIENCE, SupervisedProcess, wait_for_start
 from gangline.node.runtime.runtime import ContainerTarget, ImageMissing, StartFailed
 from gangline.node.volumes.files import VolumeMissing
 
@@ -273,7 +273,12 @@ class ContainerRunner:
         except TimeoutError:
             pass
         process.kill()
-        await self._exited.wait()
+        while not self._exited.is_set():
+            try:
+                async with time_limit(KILL_PATIENCE, self._context.clock):
+                    await self._exited.wait()
+            except TimeoutError:
+                await process.kill_all()
 
     async def _run_pre_stop(self) -> None:
         hook, target = self.spec.lifecycle.pre_stop, self._target
@@ -323,8 +328,7 @@ class ContainerRunner:
             async with asyncio.timeout(grace.total_seconds()):
                 await process.wait()
         except TimeoutError:
-            process.kill()
-            await process.wait()
+            await process.end()
 
     def abandon(self) -> None:
         """Let the process outlive the node."""

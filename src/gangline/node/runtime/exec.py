@@ -16,7 +16,7 @@ from gangline.base.clock import Clock, Timer
 from gangline.base.host_features import signal_group
 from gangline.kube.podstreams import ExecFailed
 from gangline.node.runtime import controlling_tty
-from gangline.node.runtime.process import resolve_program
+from gangline.node.runtime.process import MARK_VARIABLE, mark_process, resolve_program
 from gangline.node.runtime.runtime import ContainerTarget, ProcessSpec, StartFailed
 
 CHUNK_BYTES = 32 * 1024
@@ -135,7 +135,7 @@ async def _start_process(
         words = (sys.executable, "-I", "-S", str(Path(controlling_tty.__file__)), program, *command)
         program = sys.executable
     try:
-        return await asyncio.create_subprocess_exec(
+        process = await asyncio.create_subprocess_exec(
             *words,
             executable=program,
             env=env,
@@ -147,6 +147,9 @@ async def _start_process(
         )
     except OSError as error:
         raise ExecFailed(f'exec: "{command[0]}": {error.strerror}', 126) from error
+    if MARK_VARIABLE in target.env:
+        mark_process(process.pid, target.env[MARK_VARIABLE])
+    return process
 
 
 class _ExecPipes:

@@ -1,7 +1,9 @@
 """One run of a container as one process: started under a shim, awaited, stopped with all its children."""
 
 import asyncio
+import marshal
 import os
+import resource
 import shutil
 import signal
 import sys
@@ -16,12 +18,15 @@ import psutil
 
 from gangline.base.clock import Clock
 from gangline.base.host_features import has_linux_features, signal_group
+from gangline.base.tasks import time_limit
 from gangline.node.checkpoint import RunFiles, RunRecord
 from gangline.node.runtime import shim
 from gangline.node.runtime.runtime import ProcessSpec, StartFailed
 
-MARK_VARIABLE = "GANGLINE_CONTAINER"
+MARK_VARIABLE = shim.MARK_VARIABLE
 """In the environment of every process of a container: by it even processes that left the session are found."""
+KILL_PATIENCE = timedelta(seconds=2)
+"""How long the shim may take to kill all processes before the node does it."""
 POLL_INTERVAL = timedelta(milliseconds=100)
 """How often an adopted process is polled: it is not our child, so its end sends no signal."""
 
@@ -70,6 +75,23 @@ class SupervisedProcess:
         """Kill the process group."""
         self._signal(signal.SIGUSR1)
 
+    async def end(self) -> None:
+        """Kill the process group, and wait as `wait` does, whatever the processes of the container do to the shim."""
+        self.kill()
+        while True:
+            try:
+                async with time_limit(KILL_PATIENCE, self._clock):
+                    await self.wait()
+                return
+            except TimeoutError:
+                await self.kill_all()
+
+    async def kill_all(self) -> None:
+        """Kill the processes below the shim without its help: one of them may keep it from working."""
+        if self.files.lock.is_held():
+            await asyncio.to_thread(_kill_descendants, self._shim)
+            self.kill()
+
     def freeze(self, *, frozen: bool) -> None:
         """Stop the process group (SIGSTOP), or let it continue."""
         if self.files.lock.is_held():
@@ -85,6 +107,8 @@ class SupervisedProcess:
         if self.files.lock.is_held():
             with suppress(ProcessLookupError):
                 os.kill(self._shim, number)
+                # A process of the container may have stopped it.
+                os.kill(self._shim, signal.SIGCONT)
 
 
 async def launch(spec: ProcessSpec, record: RunRecord, files: RunFiles, clock: Clock) -> SupervisedProcess:
@@ -128,24 +152,35 @@ async def wait_for_start(files: RunFiles, clock: Clock) -> None:
 
 
 async def end_strays(run_ids: Collection[str], clock: Clock) -> None:
-    """Kill every process that carries the id of one of these runs in its environment, and wait until none is left."""
+    """Kill every process that has the marks of one of these runs. Returns when none is left."""
     if not run_ids:
         return
-    while await asyncio.to_thread(_kill_marked, run_ids):
+    marks = shim.run_marks(list(run_ids))
+    processes = shim.all_processes(psutil_folder())
+    protected = {os.getpid()}
+    while await asyncio.to_thread(shim.kill_marked, marks, processes, protected):
         await clock.sleep(POLL_INTERVAL)
 
 
-def _kill_marked(run_ids: Collection[str]) -> bool:
-    """Kill the processes of these runs. Returns whether there were any."""
-    killed = False
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get(MARK_VARIABLE) in run_ids:
+def psutil_folder() -> str:
+    """Where a bare interpreter finds psutil; empty where it needs none."""
+    return "" if has_linux_features() else str(Path(psutil.__file__).parent.parent)
+
+
+def mark_process(pid: int, run_id: str) -> None:
+    """Mark a command that was executed in a container, and what it starts from now on, as a process of the run."""
+    if sys.platform == "linux" and has_linux_features():
+        limit = shim.limit_mark(run_id)
+        # It has ended, or it runs in a container of a container.
+        with suppress(OSError, ValueError):
+            resource.prlimit(pid, shim.RLIMIT_RTTIME, (limit, limit))
+
+
+def _kill_descendants(pid: int) -> None:
+    with suppress(psutil.Error):
+        for process in psutil.Process(pid).children(recursive=True):
+            with suppress(psutil.Error):
                 process.kill()
-                killed = True
-        except psutil.Error:
-            continue
-    return killed
 
 
 def _reap(shim_pid: int) -> None:
@@ -161,7 +196,8 @@ def _spawn_shim(spec: ProcessSpec, program: str, record: RunRecord, files: RunFi
         os.set_inheritable(lock, True)  # noqa: FBT003
         # Not a named file: the environment may hold secrets. Not a pipe: the spec may exceed its buffer.
         with tempfile.TemporaryFile() as stdin:
-            stdin.write(msgspec.json.encode(_shim_spec(spec, program, record, files, lock)))
+            marshal.dump(_shim_spec(spec, program, record, files, lock), stdin)
+            stdin.flush()
             stdin.seek(0)
             actions = [
                 (os.POSIX_SPAWN_DUP2, stdin.fileno(), 0),
@@ -186,6 +222,7 @@ def _shim_spec(spec: ProcessSpec, program: str, record: RunRecord, files: RunFil
         "env": {**spec.env, MARK_VARIABLE: record.id},
         "folder": str(spec.folder),
         "mark": f"{MARK_VARIABLE}={record.id}",
+        "limit_mark": shim.limit_mark(record.id),
         "cgroup": [str(path) for path in spec.cgroup],
         "log": str(files.log_file),
         "max_bytes": spec.max_log_bytes,
@@ -196,7 +233,7 @@ def _shim_spec(spec: ProcessSpec, program: str, record: RunRecord, files: RunFil
         "progress": str(files.progress_file),
         "bar": str(files.bar_file),
         "scratch": record.scratch,
-        "psutil_folder": "" if has_linux_features() else str(Path(psutil.__file__).parent.parent),
+        "psutil_folder": psutil_folder(),
         "isolation": None if spec.isolation is None else msgspec.structs.asdict(spec.isolation),
         "kill": spec.kill or None,
         "inspect": spec.inspect or None,

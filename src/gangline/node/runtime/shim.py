@@ -2,21 +2,27 @@
 
 `process.launch` starts it as a script, one per run of a container, with a bare interpreter: it imports only the
 standard library, and little of that. It reads a `ShimSpec` from standard input, runs the command in its own session,
-writes the command's output into a log file as CRI lines, waits for its end, kills what is left of the session, and
-records the exit. The newest line that reports progress is also written to a separate file, so that a reader of the
+writes the command's output into a log file as CRI lines, waits for its end, kills every process that is left of it,
+and records the exit. The newest line that reports progress is also written to a separate file, so that a reader of the
 progress need not read the log. On standard output the shim sends the node one line, `started PID` or `failed TEXT`, and
 keeps the pipe open until it ends. A lock that it inherits tells the same to a restarted node.
 
 SIGTERM is forwarded to the process group; SIGUSR1 kills the group.
+
+How processes are found that left the group is decision 22. In short: on Linux the shim is the subreaper of all that the
+command starts, so the kernel makes their orphans its children. All of them have two marks by which others find them
+when the shim was killed: a variable in the environment, and a resource limit that no program reaches.
+
+`shim.py end PSUTIL_FOLDER RUN_ID...` kills all processes that have the marks of these runs.
 """
 
-# pathlib and contextlib are slow to import, and a bare interpreter has no Clock.
+# pathlib, contextlib, json and signal are slow to import, and a bare interpreter has no Clock.
 # ruff: noqa: PTH102, PTH105, PTH106, PTH108, PTH110, PTH123, PTH208, SIM105, TID251
 
-import json
+import _signal as signal  # type: ignore[import-not-found]
+import marshal
 import os
 import select
-import signal
 import sys
 import time
 
@@ -31,6 +37,11 @@ PROGRESS_WRITE_SECONDS = 0.5
 # Linux, from sched.h and mount.h.
 CLONE_NEWUSER, CLONE_NEWNET, CLONE_NEWUTS, CLONE_NEWNS = 0x10000000, 0x40000000, 0x04000000, 0x00020000
 MS_BIND, MS_REC, MS_SLAVE = 4096, 16384, 1 << 19
+# Linux, from prctl.h and resource.h.
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36
+RLIMIT_RTTIME = 15
+RTTIME_LINE = b"Max realtime timeout"
+MARK_VARIABLE = "GANGLINE_CONTAINER"
 
 
 class ShimSpec:
@@ -44,6 +55,7 @@ class ShimSpec:
         env: dict[str, str],
         folder: str,
         mark: str,
+        limit_mark: int,
         cgroup: list[str],
         log: str,
         max_bytes: int,
@@ -61,11 +73,16 @@ class ShimSpec:
         remove: "list[str] | None" = None,
     ) -> None:
         self.program, self.command, self.env, self.folder = program, command, env, folder
-        self.mark, self.cgroup, self.lock = mark, cgroup, lock
+        self.mark, self.limit_mark, self.cgroup, self.lock = mark, limit_mark, cgroup, lock
         self.log, self.max_bytes, self.max_files = log, max_bytes, max_files
         self.run, self.exit, self.progress, self.bar = run, exit, progress, bar
         self.scratch, self.isolation, self.psutil_folder = scratch, isolation, psutil_folder
         self.kill, self.inspect, self.remove = kill, inspect, remove
+
+    @property
+    def is_subreaper(self) -> bool:
+        """Whether the shim is the parent of all orphans. Those of an engine's client belong to the engine."""
+        return not self.psutil_folder and not self.remove
 
 
 class CriLogFile:
@@ -221,11 +238,19 @@ def timestamp() -> bytes:
     return f"{seconds}.{now % 10**9:09d}Z".encode()
 
 
-def write_json(path: str, value: dict[str, object]) -> None:
-    """Write the file atomically."""
+def write_record(path: str, **fields: "int | float | bool | str") -> None:
+    """Write the fields as a JSON object, atomically."""
     with open(path + ".new", "w") as file:
-        json.dump(value, file)
+        file.write("{" + ", ".join(f'"{name}": {json_text(value)}' for name, value in fields.items()) + "}")
     os.replace(path + ".new", path)
+
+
+def json_text(value: "int | float | bool | str") -> str:
+    if isinstance(value, str):
+        import json
+
+        return json.dumps(value)
+    return repr(value).lower()
 
 
 def notify_node(line: str) -> None:
@@ -256,6 +281,8 @@ def exec_child(spec: ShimSpec, out: int, err: int, error_end: int) -> None:
     step = "exec"
     try:
         os.setsid()
+        if spec.is_subreaper:
+            mark_child(spec.limit_mark)
         for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)
         signal.set_wakeup_fd(-1)
@@ -347,6 +374,51 @@ def signal_group(pid: int, number: int) -> None:
         pass
 
 
+class LibC:
+    """Functions of the C library that the standard library lacks. `ctypes` is slow to import, what it is made of is not."""
+
+    def __init__(self) -> None:
+        import _ctypes
+
+        self.ctypes = _ctypes
+        self.handle = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]
+
+    def call(self, name: str, *arguments: "int | bytes") -> int:
+        """Call a function, and return what it returns."""
+        return int(self.ctypes.call_function(self.ctypes.dlsym(self.handle, name), arguments))
+
+
+def become_subreaper() -> None:
+    """Have the kernel make all orphaned descendants children of this process, and forbid them to trace it."""
+    libc = LibC()
+    libc.call("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    libc.call("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def mark_child(number: int) -> None:
+    """Mark this process and all its future descendants, and have it killed when the shim is.
+
+    The mark is a limit on real-time scheduling, of thousands of years. A process can lower it, but not raise it again.
+    So in a container of a container this fails, and the outer mark stays.
+    """
+    libc = LibC()
+    libc.call("prctl", PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    limit = number.to_bytes(8, sys.byteorder)
+    libc.call("setrlimit", RLIMIT_RTTIME, limit + limit)
+
+
+def limit_mark(run_id: str) -> int:
+    """The limit that marks the processes of a run. Far from what a program uses or sets."""
+    import hashlib
+
+    return 2**60 + int.from_bytes(hashlib.sha256(run_id.encode()).digest()[:6], "big")
+
+
+def run_marks(run_ids: "list[str]") -> "dict[int, str]":
+    """The marks of these runs: variables by limit."""
+    return {limit_mark(run_id): f"{MARK_VARIABLE}={run_id}" for run_id in run_ids}
+
+
 class ProcFolder:
     """The processes of this machine, as Linux shows them in /proc."""
 
@@ -355,21 +427,49 @@ class ProcFolder:
 
     def is_alive_in_group(self, pid: int, group: int) -> bool:
         """Whether a process is in the group and is no zombie."""
+        state, _, process_group = self.stat(pid)
+        return process_group == group and state not in ("Z", "X")
+
+    def stat(self, pid: int) -> "tuple[str, int, int]":
+        """State, parent and process group; a process that is gone is dead."""
         try:
             with open(f"/proc/{pid}/stat", "rb") as file:
                 # The name, in parentheses, may contain anything: parse after its end.
-                state, _, process_group = file.read().rpartition(b")")[2].split()[:3]
+                state, parent, group = file.read().rpartition(b")")[2].split()[:3]
         except OSError:
-            return False
-        return int(process_group) == group and state not in (b"Z", b"X")
+            return "X", 0, 0
+        return state.decode(), int(parent), int(group)
 
-    def has_mark(self, pid: int, mark: str) -> bool:
-        """Whether the variable is in the environment of a process."""
+    def has_mark(self, pid: int, mark: str, limit_mark: int) -> bool:
+        """Whether a process has the variable in its environment, or the limit."""
         try:
+            with open(f"/proc/{pid}/limits", "rb") as file:
+                _, _, line = file.read().partition(RTTIME_LINE)
+            if line.split(maxsplit=2)[1:2] == [b"%d" % limit_mark]:
+                return self.stat(pid)[0] not in ("Z", "X")
             with open(f"/proc/{pid}/environ", "rb") as file:
-                return mark.encode() in file.read()
+                return mark.encode() in file.read().split(b"\0")
         except OSError:
             return False
+
+    def descendants(self, pid: int) -> "list[int]":
+        """Processes below a process, parents first. Some may be missing if the tree changes meanwhile."""
+        pids = self.children(pid)
+        for each in pids:
+            pids += self.children(each)
+        return pids
+
+    def children(self, pid: int) -> "list[int]":
+        children: list[int] = []
+        try:
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
+                    children += map(int, file.read().split())
+        except OSError:
+            if os.path.exists(f"/proc/{os.getpid()}/task/{os.getpid()}/children"):
+                return children  # the process is gone
+            return [each for each in self.all() if self.stat(each)[1] == pid]  # a kernel without such files
+        return children
 
 
 class PsutilProcesses:
@@ -391,12 +491,18 @@ class PsutilProcesses:
         except (OSError, self.psutil.Error):
             return False
 
-    def has_mark(self, pid: int, mark: str) -> bool:
+    def has_mark(self, pid: int, mark: str, limit_mark: int) -> bool:
+        """Whether a process has the variable in its environment. Limits of other processes are not known."""
         name, _, value = mark.partition("=")
         try:
             return bool(self.psutil.Process(pid).environ().get(name) == value)
         except (OSError, self.psutil.Error):
             return False
+
+
+def all_processes(psutil_folder: str) -> "ProcFolder | PsutilProcesses":
+    """The processes of this machine, by psutil in its folder where there is no /proc."""
+    return PsutilProcesses(psutil_folder) if psutil_folder else ProcFolder()
 
 
 def wait_for_group(pid: int, processes: "ProcFolder | PsutilProcesses") -> None:
@@ -414,21 +520,89 @@ def wait_for_group(pid: int, processes: "ProcFolder | PsutilProcesses") -> None:
         time.sleep(POLL_SECONDS)
 
 
-def kill_strays(mark: str, processes: "ProcFolder | PsutilProcesses") -> None:
-    """Kill processes that left the session but have the container's mark in their environment, until none is left.
+def kill_descendants(processes: ProcFolder) -> None:
+    """Kill all descendants of this process, which is their subreaper, until none is left.
+
+    A process without children has no descendants either, so the end is certain. Processes that we may not kill, because
+    they run as another user, are left alone.
+    """
+    before: list[int] = []
+    protected: set[int] = set()
+    while reap_children():
+        pids = processes.descendants(os.getpid())
+        for pid in pids:
+            if not kill_process(pid):
+                protected.add(pid)
+        if pids and protected.issuperset(pids):
+            return
+        if pids == before:
+            # They are dying, which takes a moment. Others than before may be forking: for those every moment counts.
+            time.sleep(POLL_SECONDS)
+        before = pids
+
+
+def reap_children() -> bool:
+    """Reap all children that have ended. Returns whether there are others."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return False
+    return True
+
+
+def kill_process(pid: int) -> bool:
+    """Kill a process. Returns whether we may."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    except OSError:
+        return False
+    return True
+
+
+def kill_strays(marks: "dict[int, str]", processes: "ProcFolder | PsutilProcesses") -> None:
+    """Kill all processes that have one of the marks (variables by limit), until none is left.
 
     Processes that we may not kill are left alone.
     """
     protected = {os.getpid()}
-    while marked := [pid for pid in processes.all() if pid not in protected and processes.has_mark(pid, mark)]:
-        for pid in marked:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-            except OSError:
-                protected.add(pid)
+    while kill_marked(marks, processes, protected):
         time.sleep(POLL_SECONDS)
+
+
+def kill_marked(marks: "dict[int, str]", processes: "ProcFolder | PsutilProcesses", protected: "set[int]") -> bool:
+    """Kill all processes that have one of the marks. Returns whether there were any. Extends the protected ones."""
+    pids = [
+        pid
+        for pid in processes.all()
+        if pid not in protected and any(processes.has_mark(pid, mark, limit) for limit, mark in marks.items())
+    ]
+    protected.update(pid for pid in pids if not kill_process(pid))
+    return bool(pids)
+
+
+def kill_cgroups(files: "list[str]") -> None:
+    """Kill all processes in the cgroups of these `cgroup.procs` files, where the kernel can do that at once."""
+    for file in files:
+        try:
+            with open(file.removesuffix("cgroup.procs") + "cgroup.kill", "w") as switch:
+                switch.write("1")
+        except OSError:
+            pass  # version 1, or a kernel before 5.14
+
+
+def end_container(spec: ShimSpec, pid: int) -> None:
+    """Kill what is left of a container whose first process has ended. Returns when nothing is."""
+    signal_group(pid, signal.SIGKILL)
+    kill_cgroups(spec.cgroup)
+    processes = all_processes(spec.psutil_folder)
+    if isinstance(processes, ProcFolder) and spec.is_subreaper:
+        kill_descendants(processes)
+    # Commands that were executed in the container are no descendants.
+    kill_strays({spec.limit_mark: spec.mark}, processes)
+    wait_for_group(pid, processes)
 
 
 def supervise(spec: ShimSpec, pid: int, pipes: list[OutputPipe], signals: int, files: list[LatestFile]) -> int:
@@ -455,9 +629,20 @@ def supervise(spec: ShimSpec, pid: int, pipes: list[OutputPipe], signals: int, f
             signal_group(pid, signal.SIGKILL)
         elif signal.SIGTERM in numbers:
             signal_group(pid, signal.SIGTERM)
-        ended, status = os.waitpid(pid, os.WNOHANG)
-        if ended:
+        status = reap_until(pid)
+        if status is not None:
             return status
+
+
+def reap_until(pid: int) -> "int | None":
+    """Reap children that have ended, orphans of the container among them. Returns the wait status of `pid`, if it has."""
+    try:
+        while True:
+            ended, status = os.waitpid(-1, os.WNOHANG)
+            if ended in (0, pid):
+                return status if ended else None
+    except ChildProcessError:
+        return None
 
 
 def drain(pipes: list[OutputPipe]) -> None:
@@ -473,9 +658,26 @@ def drain(pipes: list[OutputPipe]) -> None:
                 pipes.remove(pipe)
 
 
+def close_descriptors(*, except_for: int) -> None:
+    """Close all descriptors but the standard ones and one more."""
+    for name in os.listdir("/dev/fd"):
+        if int(name) > 2 and int(name) != except_for:
+            try:
+                os.close(int(name))
+            except OSError:
+                pass  # that of the list itself
+
+
 def main() -> None:
-    spec = ShimSpec(**json.load(sys.stdin.buffer))
+    if sys.argv[1:2] == ["end"]:
+        kill_strays(run_marks(sys.argv[3:]), all_processes(sys.argv[2]))
+        return
+    spec = ShimSpec(**marshal.load(sys.stdin.buffer))  # noqa: S302 - from the node, which runs the same interpreter
+    # Whoever started the node may have left files open for all its descendants.
+    close_descriptors(except_for=spec.lock)
     os.setsid()
+    if spec.is_subreaper:
+        become_subreaper()
     os.set_inheritable(spec.lock, False)  # noqa: FBT003
     signals, signals_end = os.pipe()
     os.set_blocking(signals_end, False)
@@ -493,23 +695,20 @@ def main() -> None:
     except OSError as error:
         subjects = {"chdir": spec.folder, "namespaces": "the pod's namespaces", spec.scratch: spec.scratch}
         subject = subjects.get(error.filename, spec.command[0])
-        write_json(spec.exit, {"failed": f"{subject}: {error.strerror}", "at": time.time()})
+        write_record(spec.exit, failed=f"{subject}: {error.strerror}", at=time.time())
         notify_node(f"failed {subject}: {error.strerror}")
         if spec.scratch:
             remove_tree(spec.scratch)
         return
     os.close(out_end)
     os.close(err_end)
-    write_json(spec.run, {"shim": os.getpid(), "pid": pid, "at": time.time()})
+    write_record(spec.run, shim=os.getpid(), pid=pid, at=time.time())
     notify_node(f"started {pid}")
     progress, bar = ProgressFile(spec.progress), BarFile(spec.bar)
     pipes = [OutputPipe(out, "stdout", log, progress, bar), OutputPipe(err, "stderr", log, progress, bar)]
     status = supervise(spec, pid, pipes, signals, [progress, bar])
     ended_at = time.time()
-    signal_group(pid, signal.SIGKILL)
-    processes = PsutilProcesses(spec.psutil_folder) if spec.psutil_folder else ProcFolder()
-    kill_strays(spec.mark, processes)
-    wait_for_group(pid, processes)
+    end_container(spec, pid)
     drain(pipes)
     progress.write(final=True)
     bar.remove()
@@ -518,7 +717,7 @@ def main() -> None:
         command_output(spec.remove, spec)
     if spec.scratch:
         remove_tree(spec.scratch)
-    write_json(spec.exit, {"code": os.waitstatus_to_exitcode(status), "at": ended_at, "oom": oom})
+    write_record(spec.exit, code=os.waitstatus_to_exitcode(status), at=ended_at, oom=oom)
 
 
 if __name__ == "__main__":

@@ -292,9 +292,9 @@ async def test_strays_are_killed_until_none_is_left(
 
     with marked_process(mark) as stray:
         # A program that is just being started shows no variables yet.
-        await wait_until(lambda: processes.has_mark(stray.pid, f"{MARK_VARIABLE}={mark}"))
+        await wait_until(lambda: processes.has_mark(stray.pid, f"{MARK_VARIABLE}={mark}", 0))
         monkeypatch.setattr("gangline.node.runtime.shim.os.kill", slow_kill)
-        shim.kill_strays(f"{MARK_VARIABLE}={mark}", processes)
+        shim.kill_strays({0: f"{MARK_VARIABLE}={mark}"}, processes)
         assert not living(stray.pid)
         monkeypatch.undo()
     assert stray.returncode == -signal.SIGKILL

@@ -48,9 +48,9 @@ def test_a_process_is_seen_by_its_group_and_by_its_mark(
     assert pid in processes.all()
     assert processes.is_alive_in_group(pid, pid)
     assert not processes.is_alive_in_group(os.getpid(), pid)
-    assert processes.has_mark(pid, MARK)
-    assert not processes.has_mark(pid, MARK + "0")
-    assert not processes.has_mark(os.getpid(), MARK)
+    assert processes.has_mark(pid, MARK, 0)
+    assert not processes.has_mark(pid, MARK + "0", 0)
+    assert not processes.has_mark(os.getpid(), MARK, 0)
 
 
 def test_a_zombie_is_not_alive_and_a_process_that_is_gone_is_nothing(
@@ -60,7 +60,7 @@ def test_a_zombie_is_not_alive_and_a_process_that_is_gone_is_nothing(
     marked_leader.kill()
     wait_until_blocking(lambda: psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
     assert not processes.is_alive_in_group(pid, pid)
-    assert not processes.has_mark(pid, MARK)
+    assert not processes.has_mark(pid, MARK, 0)
     marked_leader.wait()
     assert not processes.is_alive_in_group(pid, pid)
-    assert not processes.has_mark(pid, MARK)
+    assert not processes.has_mark(pid, MARK, 0)

@@ -186,7 +186,7 @@ async def control_plane(
         )
         tasks = [group.create_task(controller.run()) for controller in controllers if settings.controllers_enabled]
         if keeper is not None:
-            tasks.append(group.create_task(keeper.run()))
+            tasks.append(group.create_task(keeper.run(namespaces.publish_ca)))
         try:
             yield ControlPlane(url, token, registry, open_socket, certificates)
         finally:

@@ -25,7 +25,7 @@ from gangline.runtime.informer import Informer
 
 @asynccontextmanager
 async def local_cluster(*, scheme: Scheme = CORE_SCHEME, clock: Clock | None = None) -> AsyncIterator[LocalCluster]:
-    """A running embedded plane: `.client` uses it over HTTP, `.url` is for other clients. Nothing of it remains.
+    """A running embedded plane: `.client` uses it, `.access.kubeconfig()` is for other clients. Nothing of it remains.
 
     An error in the block, such as a failed assertion, is raised unchanged.
     """

@@ -2,7 +2,7 @@
 
 import logging
 import ssl
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -64,13 +64,13 @@ class CertificateKeeper:
         self._contexts.append(context)
         return context
 
-    async def run(self, on_renewal: Callable[[], object] = lambda: None) -> None:
-        """Renew what is due, until cancelled; calls `on_renewal` after each renewal."""
+    async def run(self, publish_ca: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Renew what is due, until cancelled. `publish_ca` is called after each renewal."""
         while True:
             await self._clock.sleep(CHECK_INTERVAL)
             try:
-                if self._renew():
-                    on_renewal()
+                if self._renew() and publish_ca is not None:
+                    await publish_ca()
             except OSError as error:
                 # The old certificates are valid for days, and the next check is soon.
                 log.warning("certificates could not be renewed", extra={"error": str(error)})

@@ -10,7 +10,7 @@ from gangline.apiserver.registry.storage import decode_record, storage_path
 from gangline.apiserver.registry.writes import WriteContext
 from gangline.apiserver.store.paths import collection_prefix, split_path
 from gangline.apiserver.store.records import StoreEvent
-from gangline.local.registry_writes import ignore_status, storage_kind
+from gangline.local.registry_writes import edit_object, ignore_status, storage_kind
 
 NAMESPACE_CONTROLLER_CALL = WriteContext(field_manager="namespace-controller")
 INITIAL_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
@@ -51,7 +51,7 @@ class NamespaceController:
         if (path.group, path.plural) == ("", "namespaces"):
             if not event.deleted:
                 await self._reconcile(msgspec.json.decode(event.record.data))
-        elif event.deleted and (path.group, path.plural, path.name) in DEFAULT_OBJECTS:
+        elif (path.group, path.plural, path.name) in DEFAULT_OBJECTS:
             await self._restore_defaults(path.namespace)
 
     async def _reconcile(self, namespace: JSON) -> None:
@@ -60,12 +60,31 @@ class NamespaceController:
             return
         await self._ensure_object("serviceaccounts", metadata["name"], {"metadata": {"name": "default"}})
         if self._ca is not None:
-            config_meta = {"name": ROOT_CA, "annotations": {"kubernetes.io/description": ROOT_CA_DESCRIPTION}}
-            body = {"metadata": config_meta, "data": {"ca.crt": self._ca.read_text()}}
-            await self._ensure_object("configmaps", metadata["name"], body)
+            await self._publish_ca(metadata["name"], {"ca.crt": self._ca.read_text()})
+
+    async def publish_ca(self) -> None:
+        """Bring the CA bundle in every namespace up to date."""
+        for record in self._registry.store.range(collection_prefix("", "namespaces")).records:
+            await self._reconcile(decode_record(record))
+
+    async def _publish_ca(self, namespace: str, data: JSON) -> None:
+        kind, key = storage_kind(self._registry, "", "configmaps"), Key(namespace, ROOT_CA)
+        record = self._registry.store.get(storage_path(kind, key))
+        if record is None:
+            annotations = {"kubernetes.io/description": ROOT_CA_DESCRIPTION}
+            body = {"metadata": {"name": ROOT_CA, "annotations": annotations}, "data": data}
+            await self._ensure_object("configmaps", namespace, body)
+            return
+        published = decode_record(record)
+        if published.get("data") != data:
+            uid = published["metadata"]["uid"]
+            with ignore_status(404):
+                await edit_object(
+                    self._registry, NAMESPACE_CONTROLLER_CALL, kind, key, uid, lambda old: old.update(data=data)
+                )
 
     async def _restore_defaults(self, namespace: str) -> None:
-        """Create the default objects of a namespace again after one was deleted."""
+        """Create the default objects of a namespace again after one was deleted, or edited."""
         kind = storage_kind(self._registry, "", "namespaces")
         record = self._registry.store.get(storage_path(kind, Key("", namespace)))
         if record is not None:

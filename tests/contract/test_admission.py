@@ -296,6 +296,50 @@ async def test_a_name_that_exists_is_refused_by_an_exhausted_quota_first(caller:
     assert (await wait_until(refused)).message.startswith("exceeded quota: q, requested: configmaps=1")
 
 
+# Storage classes
+
+
+async def test_claims_get_the_default_class_and_grow_if_it_allows(caller: Caller) -> None:
+    default = {"storageclass.kubernetes.io/is-default-class": "true"}
+    names = [f"{caller.namespace}-{suffix}" for suffix in ("fixed", "growing")]
+    for name, growing in zip(names, (False, True), strict=True):
+        body = {"metadata": {"name": name}, "provisioner": "example.com/x", "allowVolumeExpansion": growing}
+        assert (await caller.call("POST", "/apis/storage.k8s.io/v1/storageclasses", body)).status == 201
+    claims = f"/api/v1/namespaces/{caller.namespace}/persistentvolumeclaims"
+
+    async def claim(name: str, *, dry: bool = False, **spec: Any) -> Answer:
+        spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, **spec}
+        body = {"metadata": {"name": name}, "spec": spec}
+        return await caller.create("persistentvolumeclaims", body, dry=dry)
+
+    async def grow(name: str) -> Answer:
+        bound = {"status": {"phase": "Bound", "capacity": {"storage": "1Gi"}}}
+        assert (await caller.call("PATCH", f"{claims}/{name}/status", bound, MERGE_PATCH)).status == 200
+        larger = {"spec": {"resources": {"requests": {"storage": "2Gi"}}}}
+        return await caller.call("PATCH", f"{claims}/{name}", larger, MERGE_PATCH)
+
+    path = f"/apis/storage.k8s.io/v1/storageclasses/{names[1]}"
+    await caller.call("PATCH", path, {"metadata": {"annotations": default}}, MERGE_PATCH)
+    try:
+
+        async def defaulted() -> bool:
+            spec = (await claim("probe", dry=True)).body["spec"]
+            return bool(spec.get("storageClassName") == names[1])
+
+        await wait_until(defaulted)
+        assert (await claim("growing")).body["spec"]["storageClassName"] == names[1]
+        assert (await claim("none", storageClassName="")).body["spec"]["storageClassName"] == ""
+        await claim("fixed", storageClassName=names[0])
+        assert (await grow("growing")).status == 200
+        assert (await grow("fixed")).message == (
+            "only dynamically provisioned pvc can be resized and "
+            "the storageclass that provisions the pvc must support resize"
+        )
+    finally:
+        for name in names:
+            await caller.call("DELETE", f"/apis/storage.k8s.io/v1/storageclasses/{name}")
+
+
 # Pod security
 
 

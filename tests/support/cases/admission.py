@@ -42,14 +42,7 @@ def security_labels(rng: random.Random) -> JSON:
 def secured_pod(rng: random.Random) -> JSON:
     """A pod with some of the fields that the pod security standards look at."""
     strictness = rng.random()
-    annotations = {}
     names = [f"c{index}" for index in range(rng.choice((1, 1, 2, 3)))]
-    if rng.random() < 0.15:
-        annotations["seccomp.security.alpha.kubernetes.io/pod"] = rng.choice(("unconfined", "runtime/default"))
-    if rng.random() < 0.1:
-        annotations[f"container.apparmor.security.beta.kubernetes.io/{names[0]}"] = rng.choice(
-            ("unconfined", "runtime/default", "localhost/x")
-        )
     spec: JSON = {
         "containers": [_secured_container(rng, name, strictness) for name in names],
         "securityContext": _security_context(rng, strictness, pod=True),
@@ -61,6 +54,10 @@ def secured_pod(rng: random.Random) -> JSON:
             spec[field] = True
     if rng.random() < 0.4:
         spec["volumes"] = [{"name": f"v{index}", **rng.choice(_VOLUMES)} for index in range(rng.choice((1, 2, 3)))]
+    annotations = {}
+    # Fields and annotations that contradict each other are invalid.
+    if rng.random() < 0.3 and "seccompProfile" not in str(spec):
+        annotations["seccomp.security.alpha.kubernetes.io/pod"] = rng.choice(("unconfined", "runtime/default"))
     return {"metadata": {"name": "p", "annotations": annotations}, "spec": spec}
 
 

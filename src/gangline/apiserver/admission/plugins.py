@@ -9,6 +9,7 @@ from gangline.apiserver.admission.pod_security import PodSecurity
 from gangline.apiserver.admission.priority import PodPriority
 from gangline.apiserver.admission.resource_quota import ResourceQuotaAdmission
 from gangline.apiserver.admission.role_escalation import RoleEscalation
+from gangline.apiserver.admission.storage_classes import DefaultStorageClass, PersistentVolumeClaimResize
 from gangline.apiserver.auth.authorizer import Authorizer
 from gangline.apiserver.auth.role_index import RoleIndex
 from gangline.apiserver.registry.admission import AdmissionChain, AdmissionPlugin
@@ -33,6 +34,8 @@ def default_admission(
         TaintNodesByCondition(),
         PodSecurity(store),
         PodPriority(store),
+        DefaultStorageClass(store),
+        PersistentVolumeClaimResize(store),
         RoleEscalation(authorizer, roles),
         ResourceQuotaAdmission(store, catalog, clock),
     )

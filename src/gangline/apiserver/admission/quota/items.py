@@ -9,6 +9,7 @@ from gangline.api.core import is_terminal_phase
 from gangline.api.meta import JSON
 from gangline.api.quantity import Quantity, add_resources
 from gangline.apiserver.admission.pod_resources import Amounts, charged_amounts, containers_of, has_pod_level_resources
+from gangline.apiserver.admission.storage_classes import storage_class_name
 from gangline.apiserver.kinds.machinery.quantities import HUGE_PAGES_PREFIX, is_extended_resource, is_native_resource
 from gangline.apiserver.kinds.machinery.quantities import parse_quantity as parse
 from gangline.apiserver.kinds.pod.strategy import qos_class
@@ -28,7 +29,6 @@ _REQUIRED_RESOURCES = frozenset(
 _SERVICE_RESOURCES = frozenset({"count/services", "services", "services.nodeports", "services.loadbalancers"})
 _CLAIM_RESOURCES = ("persistentvolumeclaims", "requests.storage")
 _STORAGE_CLASS_SUFFIX = ".storageclass.storage.k8s.io/"
-_STORAGE_CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 _DEVICE_CLASS_SUFFIX = ".deviceclass.resource.k8s.io/devices"
 _MAX_DEVICES = 32
 """The devices that a request for all of them is counted as."""
@@ -213,8 +213,7 @@ def _volume_claim_item(claim: JSON) -> QuotaItem:
         allocated = (status.get("allocatedResources") or {}).get("storage", "0")
         storage = max(parse(requested), parse(allocated))
         usage["requests.storage"] = Quantity(storage.value() * 10**9, storage.family)
-    annotations = claim["metadata"].get("annotations") or {}
-    if storage_class := annotations.get(_STORAGE_CLASS_ANNOTATION, spec.get("storageClassName")):
+    if storage_class := storage_class_name(claim):
         own = {name: usage[name] for name in _CLAIM_RESOURCES if name in usage}
         usage |= {f"{storage_class}{_STORAGE_CLASS_SUFFIX}{name}": amount for name, amount in own.items()}
     classes = frozenset(

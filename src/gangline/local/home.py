@@ -65,9 +65,11 @@ class PlaneHome:
     def ensure_token(self) -> str:
         """The administrator's token, created once."""
         file = self.folder / "token"
-        if not file.exists():
-            write_private(file, secrets.token_urlsafe(32).encode())
-        return file.read_text().strip()
+        token = file.read_text().strip() if file.exists() else ""
+        if not token:
+            token = secrets.token_urlsafe(32)
+            write_private(file, token.encode(), durable=True)
+        return token
 
     def choose_port(self, requested: int = 0) -> int:
         """The requested port, else the saved one, else a free one."""

@@ -112,7 +112,7 @@ class SigningKey:
             numbers = key.private_numbers()
             point = numbers.public_numbers
             parts = (_encode(_coordinate(number)) for number in (point.x, point.y, numbers.private_value))
-            write_private(self._file, msgspec.json.encode(PrivateJwk("EC", CURVE, *parts)))
+            write_private(self._file, msgspec.json.encode(PrivateJwk("EC", CURVE, *parts)), durable=True)
         return key
 
 

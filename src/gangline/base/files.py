@@ -1,7 +1,10 @@
-"""Private files, and the end of log files."""
+"""Private files, files that somebody else may have replaced, and the end of log files."""
 
+import errno
 import os
+import stat
 from pathlib import Path
+from typing import BinaryIO
 
 
 def write_private(path: Path, data: bytes, mode: int = 0o600, *, durable: bool = False) -> None:
@@ -33,6 +36,24 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a file for reading that somebody else may have replaced by a link, a pipe or a device.
+
+    Those count as missing: raises FileNotFoundError. Never waits for a writer.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):
+            raise FileNotFoundError(errno.ENOENT, "is no regular file", str(path)) from error
+        raise
+    file = os.fdopen(descriptor, "rb")
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        file.close()
+        raise FileNotFoundError(errno.ENOENT, "is no regular file", str(path))
+    return file
 
 
 def last_lines(path: Path, count: int = 5, start: int = 0) -> list[str]:

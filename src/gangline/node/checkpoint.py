@@ -25,7 +25,7 @@ from typing import TypeVar
 import msgspec
 
 from gangline.api.meta import Key
-from gangline.base.files import write_private
+from gangline.base.files import open_regular, write_private
 from gangline.kube.config.access import PlaneAccess
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -144,7 +144,9 @@ class RunFiles:
             self._write("note", reason)
 
     def termination_message(self, limit: int = 4096) -> str:
-        with suppress(OSError), self.message_file.open("rb") as file:
+        """The end of what the process wrote, as the kubelet reads it."""
+        with suppress(OSError), open_regular(self.message_file) as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - limit))
             return file.read(limit).decode(errors="replace")
         return ""
 
@@ -251,6 +253,7 @@ class StateFolder:
 
 def _read_record(path: Path, model: type[S]) -> S | None:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=model)
+        with open_regular(path) as file:
+            return msgspec.json.decode(file.read(), type=model)
     except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
         return None

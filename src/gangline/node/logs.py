@@ -9,11 +9,13 @@ from typing import BinaryIO, NamedTuple
 
 from gangline.api.meta import Key
 from gangline.base.clock import Clock
+from gangline.base.files import open_regular
 from gangline.kube.podstreams import LogOptions, NoLogs
 from gangline.node.checkpoint import PodFolder, RunFiles, StateFolder
 
 FOLLOW_INTERVAL = timedelta(milliseconds=100)
 """How often a followed file is read."""
+MAX_BAR_BYTES = 4096
 CHUNK_BYTES = 2**18
 """Bytes per read."""
 TAIL_LINES, TAIL_BYTES = 80, 2048
@@ -54,7 +56,7 @@ def log_files(log: Path) -> list[Path]:
 def read_lines(log: Path) -> Iterator[CriLine]:
     """All complete lines of a log."""
     for path in log_files(log):
-        with suppress(FileNotFoundError), path.open("rb") as file:
+        with suppress(FileNotFoundError), open_regular(path) as file:
             yield from (parse_line(line[:-1]) for line in file if line.endswith(b"\n"))
 
 
@@ -183,7 +185,7 @@ class LogFollower:
     def _open(self) -> bool:
         path = self._pending.pop(0) if self._pending else self._log
         try:
-            self._file = path.open("rb")
+            self._file = open_regular(path)
         except FileNotFoundError:
             return False
         return True
@@ -249,8 +251,8 @@ class NamespaceLogTail:
         for folder in self._state.pods():
             if folder.key.namespace == namespace:
                 for files in (files for container in folder.containers() for files in folder.runs(container)):
-                    with suppress(FileNotFoundError):
-                        bars[folder.key.name] = files.bar_file.read_bytes().decode(errors="ignore")
+                    with suppress(FileNotFoundError), open_regular(files.bar_file) as file:
+                        bars[folder.key.name] = file.read(MAX_BAR_BYTES).decode(errors="ignore")
         return bars
 
     def close(self) -> None:

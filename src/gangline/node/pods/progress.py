@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 
 from gangline.base.clock import Clock
+from gangline.base.files import open_regular
 from gangline.node.checkpoint import RunFiles
 from gangline.progress.line import MAX_LINE_LENGTH, bounded_progress, parse_progress, progress_line
 
@@ -62,7 +63,7 @@ class ProgressReporter:
         """The progress line of a run, if it changed since the last call; else empty."""
         path = str(files.progress_file)
         try:
-            with files.progress_file.open("rb") as file:
+            with open_regular(files.progress_file) as file:
                 stat = os.fstat(file.fileno())
                 stamp = (stat.st_ino, stat.st_mtime_ns)
                 if self._file_stamps.get(path) == stamp:

@@ -93,10 +93,19 @@ class CriLogFile:
         self.open()
 
     def open(self) -> None:
-        self.fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
+        # The process of the container may put a link or a pipe in the way: neither is followed or waited for.
+        self.fd = os.open(
+            self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o640
+        )
         self.size = os.fstat(self.fd).st_size
 
     def write(self, lines: list[bytes]) -> None:
+        if self.fd < 0:
+            # The last rotation did not succeed, on a full disk for example.
+            try:
+                self.open()
+            except OSError:
+                return
         # However much is written at once, a file exceeds its size by one line at most.
         batch: list[bytes] = []
         size = self.size
@@ -123,6 +132,7 @@ class CriLogFile:
 
     def rotate(self) -> None:
         os.close(self.fd)
+        self.fd, self.size = -1, 0
         for number in range(self.max_files - 1, 0, -1):
             older = self.path if number == 1 else f"{self.path}.{number - 1}"
             if os.path.exists(older):

@@ -55,6 +55,8 @@ class VolumeManager:
         for volume in pod.spec.volumes:
             files = volume_files(volume, pod, configuration)
             own_folder = folder.volumes_folder / volume.name
+            if own_folder.is_symlink():
+                raise VolumeMissing(f'volume "{volume.name}": its folder was replaced by a link')
             if files is not None:
                 write_files(own_folder, [*files, *await self._request_tokens(volume, pod)])
                 paths[volume.name] = own_folder
@@ -83,6 +85,8 @@ class VolumeManager:
         if claim is None:
             raise VolumeMissing(f'persistentvolumeclaim "{key.name}" not found')
         folder = self._state.claim_folder(key)
+        if folder.is_symlink():
+            raise VolumeMissing(f'persistentvolumeclaim "{key.name}": its folder was replaced by a link')
         folder.mkdir(parents=True, exist_ok=True)
         await bind_claim(self._client, claim)
         return folder

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from gangline.api.quantity import Quantity
 from gangline.node.pod_types import HostPath, RunPod, VolumeMount
-from gangline.node.volumes.atomic_writer import DATA_LINK, path_within
+from gangline.node.volumes.atomic_writer import DATA_LINK
+from gangline.node.volumes.beneath import resolve_beneath
 from gangline.node.volumes.files import VolumeMissing
 
 
@@ -35,21 +36,19 @@ def prepare_host_path(volume: HostPath) -> Path:
 
 
 def resolve_mount(mount: VolumeMount, volumes: Mapping[str, Path], sub_path: str) -> Path:
-    """The path that a mount leads to; a missing sub path is created. Raises `VolumeMissing`."""
+    """The path that a mount leads to; a missing sub path is created beneath its volume. Raises `VolumeMissing`."""
     try:
         volume = volumes[mount.name]
     except KeyError:
         raise VolumeMissing(f'volume "{mount.name}" is not one of the pod\'s') from None
     if not sub_path:
         return volume
-    path = path_within(volume, sub_path)
-    if not path.exists():
-        path.mkdir(parents=True)
-    return path
+    return resolve_beneath(volume, sub_path, create=True)
 
 
 def copy_sub_path(real: Path, volumes: Path, name: str) -> Path:
     """The path of a mount with a sub path. In a volume made of objects it is a copy: such a mount is never updated."""
+    volumes = volumes.resolve()
     if not real.is_relative_to(volumes):
         return real
     volume = volumes / real.relative_to(volumes).parts[0]
@@ -60,7 +59,7 @@ def copy_sub_path(real: Path, volumes: Path, name: str) -> Path:
         return copy
     copy.parent.mkdir(parents=True, exist_ok=True)
     if real.is_dir():
-        shutil.copytree(real, copy)
+        shutil.copytree(real, copy, symlinks=True)
     else:
         shutil.copy(real, copy)
     return copy

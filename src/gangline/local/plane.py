@@ -107,6 +107,7 @@ class ControlPlane(msgspec.Struct, frozen=True):
     url: str
     token: str
     registry: Registry
+    issuer: TokenIssuer
     open_socket: SocketOpener
     """Connects to the server from inside its process."""
     certificates: CertificateFiles | None = None
@@ -151,6 +152,7 @@ async def control_plane(
     admission = default_admission(store, catalog, clock, authorizer, roles, settings.disabled_admission_plugins)
     registry = Registry(store, catalog, clock, admission=admission, warn_on_inert_kinds=settings.warn_on_inert_kinds)
     key = SigningKey(settings.service_account_key)
+    issuer = TokenIssuer(store, key, clock)
     health_checks = {STORE_CHECK: lambda: store.health.problem}
     roots = NonResourceHandler(host_port(address.reachable_host, settings.port), key, health_checks)
     namespaces = NamespaceController(registry, certificates.ca if certificates else None)
@@ -165,7 +167,7 @@ async def control_plane(
         clock,
         roots,
         subresources={
-            **subresource_handlers(registry, TokenIssuer(store, key, clock)),
+            **subresource_handlers(registry, issuer),
             **stream_handlers(registry, nodes, clock),
         },
         audit_log=AuditLog(settings.audit, clock) if settings.audit else None,
@@ -188,7 +190,7 @@ async def control_plane(
         if keeper is not None:
             tasks.append(group.create_task(keeper.run()))
         try:
-            yield ControlPlane(url, token, registry, open_socket, certificates)
+            yield ControlPlane(url, token, registry, issuer, open_socket, certificates)
         finally:
             for task in tasks:
                 task.cancel()

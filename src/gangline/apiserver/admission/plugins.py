@@ -9,6 +9,7 @@ from gangline.apiserver.admission.pod_security import PodSecurity
 from gangline.apiserver.admission.priority import PodPriority
 from gangline.apiserver.admission.resource_quota import ResourceQuotaAdmission
 from gangline.apiserver.admission.role_escalation import RoleEscalation
+from gangline.apiserver.admission.service_account import ServiceAccountAdmission
 from gangline.apiserver.auth.authorizer import Authorizer
 from gangline.apiserver.auth.role_index import RoleIndex
 from gangline.apiserver.registry.admission import AdmissionChain, AdmissionPlugin
@@ -30,6 +31,7 @@ def default_admission(
         NamespaceLifecycle(store, catalog),
         CustomResourceLifecycle(store),
         LimitRanger(store),
+        ServiceAccountAdmission(store),
         TaintNodesByCondition(),
         PodSecurity(store),
         PodPriority(store),

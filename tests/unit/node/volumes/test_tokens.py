@@ -19,7 +19,7 @@ from gangline.node.volumes.tokens import LONGEST_JITTER, TokenManager
 from gangline.testing.clock import FakeClock
 from support.servers.node_api import NodeApi
 
-SOURCES = [
+SOURCES: list[JSON] = [
     {"serviceAccountToken": {"path": "token", "expirationSeconds": 3607}},
     {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
     {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]}},

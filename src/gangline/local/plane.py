@@ -50,6 +50,7 @@ from gangline.kube.config.tls import TLS, Pem
 from gangline.local.bootstrap import ensure_api_service, ensure_system_classes
 from gangline.local.controllers.crds import CrdController
 from gangline.local.controllers.garbage_collector import GarbageCollector
+from gangline.local.controllers.legacy_tokens import LegacyTokenController
 from gangline.local.controllers.namespace_deletion import NamespaceDeleter
 from gangline.local.controllers.namespaces import NamespaceController
 from gangline.local.controllers.role_aggregation import RoleAggregationController
@@ -158,11 +159,11 @@ async def control_plane(
     namespaces = NamespaceController(registry, certificates.ca if certificates else None)
     collector = GarbageCollector(registry, clock)
     crds = CrdController(registry, roots, clock, collector.wait_until_settled)
+    legacy_tokens = LegacyTokenController(registry, issuer, certificates.ca if certificates else None, clock)
+    service_accounts = ServiceAccountTokens(store, key, clock, legacy_tokens.record_use)
     api = ApiHandler(
         registry,
-        Authenticator(
-            {**settings.users, token: ADMIN_USER}, ServiceAccountTokens(store, key, clock), certificate_clock.now
-        ),
+        Authenticator({**settings.users, token: ADMIN_USER}, service_accounts, certificate_clock.now),
         authorizer,
         clock,
         roots,
@@ -185,6 +186,7 @@ async def control_plane(
             NamespaceDeleter(registry, clock),
             crds,
             RoleAggregationController(registry),
+            legacy_tokens,
         )
         tasks = [group.create_task(controller.run()) for controller in controllers if settings.controllers_enabled]
         if keeper is not None:

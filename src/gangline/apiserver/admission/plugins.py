@@ -17,6 +17,53 @@ from gangline.apiserver.registry.catalog import Catalog
 from gangline.apiserver.store.store import Store
 from gangline.base.clock import Clock
 
+PLUGIN_NAMES = frozenset(
+    [
+        "NamespaceLifecycle",
+        "LimitRanger",
+        "ServiceAccount",
+        "TaintNodesByCondition",
+        "PodSecurity",
+        "Priority",
+        "ResourceQuota",
+    ]
+)
+"""The plugins that can be left out."""
+ABSENT_PLUGINS = frozenset(
+    [
+        "AlwaysAdmit",
+        "AlwaysDeny",
+        "AlwaysPullImages",
+        "CertificateApproval",
+        "CertificateSigning",
+        "CertificateSubjectRestriction",
+        "ClusterTrustBundleAttest",
+        "DefaultIngressClass",
+        "DefaultStorageClass",
+        "DefaultTolerationSeconds",
+        "DenyServiceExternalIPs",
+        "EventRateLimit",
+        "ExtendedResourceToleration",
+        "ImagePolicyWebhook",
+        "LimitPodHardAntiAffinityTopology",
+        "MutatingAdmissionPolicy",
+        "MutatingAdmissionWebhook",
+        "NamespaceAutoProvision",
+        "NamespaceExists",
+        "NodeRestriction",
+        "OwnerReferencesPermissionEnforcement",
+        "PersistentVolumeClaimResize",
+        "PodNodeSelector",
+        "PodTolerationRestriction",
+        "PodTopologyLabels",
+        "RuntimeClass",
+        "StorageObjectInUseProtection",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionWebhook",
+    ]
+)
+"""Plugins of kube-apiserver that are not here. Who leaves one out gets what was asked for."""
+
 
 def default_admission(
     store: Store,

@@ -4,6 +4,7 @@ A line is `token,user,uid` or `token,user,uid,"group1,group2"`.
 """
 
 import csv
+from collections.abc import Iterable
 from pathlib import Path
 
 from gangline.apiserver.users import AUTHENTICATED_GROUP, UserInfo
@@ -16,15 +17,16 @@ def read_token_file(file: Path) -> dict[str, UserInfo]:
     """The users of a file, by token. Raises `InputError` with the line that is wrong; no message shows a token."""
     try:
         with file.open(newline="", encoding="utf-8") as lines:
-            return _read_users(file, csv.reader(lines, strict=True))
+            return _read_users(file, lines)
     except OSError as error:
         raise InputError(f"--token-auth-file {file}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise InputError(f"--token-auth-file {file}: is not text in UTF-8") from error
 
 
-def _read_users(file: Path, reader: "csv._reader") -> dict[str, UserInfo]:
+def _read_users(file: Path, lines: Iterable[str]) -> dict[str, UserInfo]:
     users: dict[str, UserInfo] = {}
+    reader = csv.reader(lines, strict=True)
 
     def problem(text: str) -> InputError:
         return InputError(f"--token-auth-file {file}, line {reader.line_num}: {text}")

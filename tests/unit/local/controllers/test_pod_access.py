@@ -1,6 +1,8 @@
 """The role of pods is bound in every namespace, and grants nothing beyond it."""
 
+from gangline.api.meta import Key
 from gangline.apiserver.auth.role_index import RBAC_GROUP
+from gangline.apiserver.registry.storage import decode_record
 from gangline.local.controllers.pod_access import POD_ROLE, POD_RULES, PodAccessController
 from gangline.testing.clock import FakeClock
 from support.servers.plane import registry_harness
@@ -14,7 +16,8 @@ async def test_role_is_bound_to_the_service_accounts_of_each_namespace() -> None
         binding = registry.get("rolebindings", POD_ROLE, RBAC_GROUP)
         assert binding["subjects"] == [{"apiGroup": RBAC_GROUP, "kind": "Group", "name": "system:serviceaccounts:ns"}]
         assert binding["roleRef"]["name"] == POD_ROLE
-        assert registry.entry("clusterroles", RBAC_GROUP)
+        role = registry.registry.get(registry.entry("clusterroles", RBAC_GROUP), Key("", POD_ROLE))
+        assert len(decode_record(role)["rules"]) == len(POD_RULES)
 
 
 def test_role_grants_neither_secrets_nor_roles_nor_accounts() -> None:

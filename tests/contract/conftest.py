@@ -24,7 +24,9 @@ REAL = pytest.param("real", marks=[pytest.mark.real, pytest.mark.xdist_group("re
 
 
 @pytest.fixture(params=[REAL, "embedded"])
-async def server(request: pytest.FixtureRequest, tmp_path: Path, stores: list[Store]) -> AsyncIterator[Connection]:
+async def server(
+    request: pytest.FixtureRequest, tmp_path: Path, stores: list[Store], disabled_plugins: tuple[str, ...]
+) -> AsyncIterator[Connection]:
     """How to reach a server as somebody who may do everything. One suite, two servers: ours cannot drift."""
     if request.param == "real":
         real: RealServer = request.getfixturevalue("real_server")
@@ -32,10 +34,18 @@ async def server(request: pytest.FixtureRequest, tmp_path: Path, stores: list[St
         yield load_connection(kubeconfig=str(real.kubeconfig), environ={}, home=tmp_path)
         return
     users = {"nobody-token": UserInfo("nobody", ("system:authenticated",))}
-    settings = PlaneSettings(certificates=tmp_path / "certificates", users=users)
+    settings = PlaneSettings(
+        certificates=tmp_path / "certificates", users=users, disabled_admission_plugins=disabled_plugins
+    )
     async with Store() as store, control_plane(store, settings, SystemClock()) as plane:
         stores.append(store)
         yield plane.connection
+
+
+@pytest.fixture
+def disabled_plugins() -> tuple[str, ...]:
+    """Admission plugins that the embedded server does not have. The real one has no ServiceAccount."""
+    return ()
 
 
 @pytest.fixture

@@ -13,6 +13,12 @@ from support.cases.pods import POD_MISTAKES, VALID_POD_SPEC, VALID_VARIANTS
 PODS = Resource("", "v1", "Pod", "pods", dict[str, Any])
 
 
+@pytest.fixture
+def disabled_plugins() -> tuple[str, ...]:
+    """Without service accounts: they are looked up before a pod is validated."""
+    return ("ServiceAccount",)
+
+
 async def create(client: Client, namespace: str, spec: JSON) -> None:
     await client.create(PODS, {"metadata": {"generateName": "x-", "namespace": namespace}, "spec": spec})
 

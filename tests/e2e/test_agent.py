@@ -79,8 +79,8 @@ class Agent:
         self._state = state
 
     async def start(self, *words: str) -> asyncio.subprocess.Process:
-        await wait_until(lambda: list(self._state.glob("pods/*/_kubeconfig")))
-        config = next(self._state.glob("pods/*/_kubeconfig"))
+        await wait_until(lambda: list(self._state.glob("pods/*/_main.kubeconfig")))
+        config = next(self._state.glob("pods/*/_main.kubeconfig"))
         pipe = asyncio.subprocess.PIPE
         return await asyncio.create_subprocess_exec(
             str(self.script),

@@ -21,15 +21,18 @@ from gangline.kube.podstreams import PodStreams
 from gangline.kube.transport.http import HttpTransport
 from gangline.local.controllers.claims import CLAIMS, ClaimProtectionController, terminating_claims
 from gangline.local.controllers.default_scheduler import DefaultScheduler, FreedCapacity, unbound_pods
+from gangline.local.controllers.pod_access import PodAccessController
 from gangline.local.controllers.quotas import QuotaController
 from gangline.local.paths import home_folder
 from gangline.local.plane import PlaneSettings, control_plane
+from gangline.local.pod_tokens import InProcessTokens
 from gangline.node.checkpoint import StateFolder
 from gangline.node.kubelet import DEFAULT_NAME, LocalKubelet
 from gangline.node.logs import NodeLogReader
 from gangline.node.network.setup import set_up_network
 from gangline.node.settings import NodeSettings
 from gangline.node.streams import NodeStreams
+from gangline.node.volumes.tokens import TokenRequester
 from gangline.runtime.events import EventRecorder
 from gangline.runtime.manager import ControllerOptions, Manager
 from gangline.runtime.sources import InformerSource, KeySource, own_key
@@ -88,17 +91,28 @@ async def local_cluster(settings: LocalSettings, scheme: Scheme, clock: Clock) -
     ):
         client = Client(transport, scheme=scheme, clock=clock)
         access = PlaneAccess(plane.url, plane.token, plane.certificates.ca if plane.certificates is not None else None)
-        running = group.create_task(_run_controllers(client, settings, nodes, access, clock))
-        quotas = group.create_task(QuotaController(plane.registry, clock).run())
+        pod_access = PodAccessController(plane.registry)
+        await pod_access.ensure_role()
+        tokens = InProcessTokens(plane.issuer)
+        running = [
+            group.create_task(pod_access.run()),
+            group.create_task(QuotaController(plane.registry, clock).run()),
+            group.create_task(_run_controllers(client, settings, nodes, access, tokens, clock)),
+        ]
         try:
             yield LocalCluster(plane.url, client, plane.connection, store, access)
         finally:
-            running.cancel()
-            quotas.cancel()
+            for task in running:
+                task.cancel()
 
 
 async def _run_controllers(
-    client: Client, settings: LocalSettings, nodes: dict[str, PodStreams], access: PlaneAccess, clock: Clock
+    client: Client,
+    settings: LocalSettings,
+    nodes: dict[str, PodStreams],
+    access: PlaneAccess,
+    tokens: TokenRequester,
+    clock: Clock,
 ) -> None:
     recorder = EventRecorder(client, "gangline.dev/node", DEFAULT_NAME, clock)
     manager = Manager(client, clock, recorder=recorder)
@@ -113,7 +127,9 @@ async def _run_controllers(
             settings=settings.node,
             ports=setup.ports,
             recorder=recorder,
-            access=access,
+            # Pods are their service accounts: the administrator's token stays here.
+            access=msgspec.structs.replace(access, token=""),
+            tokens=tokens,
             network=setup.network,
         )
         nodes[node.name] = NodeStreams(node, NodeLogReader(settings.logs, clock), clock)

@@ -48,6 +48,8 @@ class PlaneHome:
     def __init__(self, folder: Path) -> None:
         self.folder, self.lock = folder, PlaneLock(folder)
         self.state, self.certificates, self.pods = folder / "state", folder / "certificates", folder / "pods"
+        # Signs tokens of service accounts, so that they stay valid after a restart.
+        self.service_account_key = folder / "service-account-key.json"
         # Archived runs; see `gangline.local.archive.runs`.
         self.runs = folder / "runs"
         # Files that programs wrote into their jobs' folders. They belong to the user: nothing here removes them.

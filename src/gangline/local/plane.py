@@ -50,6 +50,7 @@ from gangline.kube.config.tls import TLS, Pem
 from gangline.local.bootstrap import ensure_api_service, ensure_system_classes
 from gangline.local.controllers.crds import CrdController
 from gangline.local.controllers.garbage_collector import GarbageCollector
+from gangline.local.controllers.legacy_tokens import LegacyTokenController
 from gangline.local.controllers.namespace_deletion import NamespaceDeleter
 from gangline.local.controllers.namespaces import NamespaceController
 from gangline.local.controllers.role_aggregation import RoleAggregationController
@@ -107,6 +108,7 @@ class ControlPlane(msgspec.Struct, frozen=True):
     url: str
     token: str
     registry: Registry
+    issuer: TokenIssuer
     open_socket: SocketOpener
     """Connects to the server from inside its process."""
     certificates: CertificateFiles | None = None
@@ -151,21 +153,22 @@ async def control_plane(
     admission = default_admission(store, catalog, clock, authorizer, roles, settings.disabled_admission_plugins)
     registry = Registry(store, catalog, clock, admission=admission, warn_on_inert_kinds=settings.warn_on_inert_kinds)
     key = SigningKey(settings.service_account_key)
+    issuer = TokenIssuer(store, key, clock)
     health_checks = {STORE_CHECK: lambda: store.health.problem}
     roots = NonResourceHandler(host_port(address.reachable_host, settings.port), key, health_checks)
     namespaces = NamespaceController(registry, certificates.ca if certificates else None)
     collector = GarbageCollector(registry, clock)
     crds = CrdController(registry, roots, clock, collector.wait_until_settled)
+    legacy_tokens = LegacyTokenController(registry, issuer, certificates.ca if certificates else None, clock)
+    service_accounts = ServiceAccountTokens(store, key, clock, legacy_tokens.record_use)
     api = ApiHandler(
         registry,
-        Authenticator(
-            {**settings.users, token: ADMIN_USER}, ServiceAccountTokens(store, key, clock), certificate_clock.now
-        ),
+        Authenticator({**settings.users, token: ADMIN_USER}, service_accounts, certificate_clock.now),
         authorizer,
         clock,
         roots,
         subresources={
-            **subresource_handlers(registry, TokenIssuer(store, key, clock)),
+            **subresource_handlers(registry, issuer),
             **stream_handlers(registry, nodes, clock),
         },
         audit_log=AuditLog(settings.audit, clock) if settings.audit else None,
@@ -183,12 +186,13 @@ async def control_plane(
             NamespaceDeleter(registry, clock),
             crds,
             RoleAggregationController(registry),
+            legacy_tokens,
         )
         tasks = [group.create_task(controller.run()) for controller in controllers if settings.controllers_enabled]
         if keeper is not None:
             tasks.append(group.create_task(keeper.run(namespaces.publish_ca)))
         try:
-            yield ControlPlane(url, token, registry, open_socket, certificates)
+            yield ControlPlane(url, token, registry, issuer, open_socket, certificates)
         finally:
             for task in tasks:
                 task.cancel()

@@ -212,11 +212,15 @@ class PodFolder:
     def remove_volumes(self) -> None:
         shutil.rmtree(self.volumes_folder, ignore_errors=True)
 
-    def write_kubeconfig(self, access: PlaneAccess, namespace: str) -> Path:
-        """Write the kubeconfig of the pod's processes. As JSON, which is YAML too."""
+    def write_kubeconfig(self, container: str, access: PlaneAccess, token_file: Path | None) -> Path:
+        """Write the kubeconfig of a container's processes: they are its service account. As JSON, which is YAML too.
+
+        Without a token file it has no credentials.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
-        file = self.path / "_kubeconfig"
-        write_private(file, msgspec.json.encode(access.kubeconfig(namespace)))
+        file = self.path / f"_{container}.kubeconfig"
+        user = {"tokenFile": str(token_file)} if token_file is not None else {}
+        write_private(file, msgspec.json.encode(access.kubeconfig(self.key.namespace, user)))
         return file
 
     def remove(self) -> None:

@@ -28,6 +28,7 @@ from gangline.node.runtime.process import POLL_INTERVAL, adopt, end_strays, wait
 from gangline.node.runtime.runtime import ContainerTarget
 from gangline.node.settings import NodeSettings
 from gangline.node.volumes.manager import VolumeManager
+from gangline.node.volumes.tokens import ApiTokens, TokenManager, TokenRequester
 from gangline.runtime.events import EventRecorder
 from gangline.runtime.informer import Delta, Informer
 
@@ -56,9 +57,13 @@ class LocalKubelet:
         ports: PortAllocator | None = None,
         recorder: EventRecorder | None = None,
         access: PlaneAccess | None = None,
+        tokens: TokenRequester | None = None,
         network: NetworkPlugin | None = None,
     ) -> None:
-        """`folder` is where processes run, `logs` the state folder with the logs, `access` how pods reach the plane."""
+        """`folder` is where processes run, `logs` the state folder with the logs, `access` how pods reach the plane.
+
+        `tokens` requests tokens for pods, by default from the API.
+        """
         capacity = machine_capacity(settings.capacity, logs, settings.gpus)
         state = StateFolder(logs.absolute())
         devices = DeviceManager(settings.capacity, settings.gpus)
@@ -70,7 +75,13 @@ class LocalKubelet:
             clock=clock,
             settings=settings,
             state=state,
-            volumes=VolumeManager(client, state, capacity),
+            volumes=VolumeManager(
+                client,
+                state,
+                capacity,
+                TokenManager(tokens or ApiTokens(client), clock),
+                access.ca_text if access is not None else None,
+            ),
             devices=devices,
             memory_limits={},
             runtime=create_runtime(settings, folder, state, devices, access, self._hides_gpus),

@@ -95,7 +95,7 @@ def create_runtime(
 ) -> ContainerRuntime:
     """The runtime that the settings select. Raises `InputError` where its program is missing."""
     if settings.runtime in ENGINES:
-        return ContainerEngineRuntime(engine_program(settings.runtime), settings.runtime, settings)
+        return ContainerEngineRuntime(engine_program(settings.runtime), settings.runtime, settings, access)
     images = ImageMappings.load(settings.images, parse_image_map(settings.image_map))
     processes = ProcessRuntime(folder, state, settings, images, devices, access, hides_gpus)
-    return AutoRuntime(processes, settings) if settings.runtime == AUTO_RUNTIME else processes
+    return AutoRuntime(processes, settings, access) if settings.runtime == AUTO_RUNTIME else processes

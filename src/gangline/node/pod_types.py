@@ -153,6 +153,8 @@ class DownwardVolume(ApiStruct, frozen=True):
 
 class TokenSource(ApiStruct, frozen=True):
     path: str = "token"
+    audience: str = ""
+    expiration_seconds: int = 3600
 
 
 class Projection(ApiStruct, frozen=True):

@@ -76,7 +76,9 @@ class RegistryHarness:
     def __init__(self, store: Store, clock: Clock) -> None:
         self.store = store
         catalog = builtin_catalog()
-        admission = default_admission(store, catalog, clock, AlwaysAllow(), RoleIndex(store))
+        # Pods need no service account here: no controller creates any.
+        disabled = ("ServiceAccount",)
+        admission = default_admission(store, catalog, clock, AlwaysAllow(), RoleIndex(store), disabled)
         self.registry = Registry(store, catalog, clock, admission=admission)
 
     def entry(self, plural: str, group: str = "") -> ServedKind:

@@ -9,6 +9,7 @@ from gangline.apiserver.admission.pod_security import PodSecurity
 from gangline.apiserver.admission.priority import PodPriority
 from gangline.apiserver.admission.resource_quota import ResourceQuotaAdmission
 from gangline.apiserver.admission.role_escalation import RoleEscalation
+from gangline.apiserver.admission.service_account import ServiceAccountAdmission
 from gangline.apiserver.admission.storage_classes import DefaultStorageClass, PersistentVolumeClaimResize
 from gangline.apiserver.auth.authorizer import Authorizer
 from gangline.apiserver.auth.role_index import RoleIndex
@@ -16,6 +17,53 @@ from gangline.apiserver.registry.admission import AdmissionChain, AdmissionPlugi
 from gangline.apiserver.registry.catalog import Catalog
 from gangline.apiserver.store.store import Store
 from gangline.base.clock import Clock
+
+PLUGIN_NAMES = frozenset(
+    [
+        "NamespaceLifecycle",
+        "LimitRanger",
+        "ServiceAccount",
+        "TaintNodesByCondition",
+        "PodSecurity",
+        "Priority",
+        "ResourceQuota",
+    ]
+)
+"""The plugins that can be left out."""
+ABSENT_PLUGINS = frozenset(
+    [
+        "AlwaysAdmit",
+        "AlwaysDeny",
+        "AlwaysPullImages",
+        "CertificateApproval",
+        "CertificateSigning",
+        "CertificateSubjectRestriction",
+        "ClusterTrustBundleAttest",
+        "DefaultIngressClass",
+        "DefaultStorageClass",
+        "DefaultTolerationSeconds",
+        "DenyServiceExternalIPs",
+        "EventRateLimit",
+        "ExtendedResourceToleration",
+        "ImagePolicyWebhook",
+        "LimitPodHardAntiAffinityTopology",
+        "MutatingAdmissionPolicy",
+        "MutatingAdmissionWebhook",
+        "NamespaceAutoProvision",
+        "NamespaceExists",
+        "NodeRestriction",
+        "OwnerReferencesPermissionEnforcement",
+        "PersistentVolumeClaimResize",
+        "PodNodeSelector",
+        "PodTolerationRestriction",
+        "PodTopologyLabels",
+        "RuntimeClass",
+        "StorageObjectInUseProtection",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionWebhook",
+    ]
+)
+"""Plugins of kube-apiserver that are not here. Who leaves one out gets what was asked for."""
 
 
 def default_admission(
@@ -31,6 +79,7 @@ def default_admission(
         NamespaceLifecycle(store, catalog),
         CustomResourceLifecycle(store),
         LimitRanger(store),
+        ServiceAccountAdmission(store),
         TaintNodesByCondition(),
         PodSecurity(store),
         PodPriority(store),

@@ -9,7 +9,15 @@ from gangline.api.meta import JSON, Key
 from gangline.apiserver import errors as apierrors
 from gangline.apiserver.auth.service_account_tokens import API_AUDIENCES, NODES, PODS, SECRETS, SERVICE_ACCOUNTS
 from gangline.apiserver.auth.signing_key import SigningKey
-from gangline.apiserver.auth.token_claims import ISSUER, BoundRef, KubernetesClaims, TokenClaims, account_user_name
+from gangline.apiserver.auth.token_claims import (
+    ISSUER,
+    LEGACY_ISSUER,
+    BoundRef,
+    KubernetesClaims,
+    LegacyTokenClaims,
+    TokenClaims,
+    account_user_name,
+)
 from gangline.apiserver.errors import NamedKind
 from gangline.apiserver.registry.object_meta import rfc3339
 from gangline.apiserver.registry.storage import decode_record
@@ -68,6 +76,12 @@ class TokenIssuer:
                 "expirationTimestamp": rfc3339(now + timedelta(seconds=seconds)),
             },
         }
+
+    def issue_legacy(self, account: JSON, secret: str) -> str:
+        """A token that does not expire, for a Secret of the service account with this metadata."""
+        namespace, name = account["namespace"], account["name"]
+        user = account_user_name(namespace, name)
+        return self._key.sign(LegacyTokenClaims(LEGACY_ISSUER, user, namespace, secret, name, account["uid"]))
 
     def _bound_names(self, account: JSON, reference: JSON) -> KubernetesClaims:
         """The claims of a token that is bound to an object. Raises `StatusError` if that is not possible."""

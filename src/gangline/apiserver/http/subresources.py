@@ -227,6 +227,8 @@ class TokenHandler(_RegistryHandler):
         owners = updated_managed_fields(
             None, sent, kind.managed_kind("token"), manager=context.field_manager, now=self._registry.timestamp()
         )
+        # To kube-apiserver the reference is not new: it writes an absent one as null.
+        owners[0]["fieldsV1"]["f:spec"].get("f:boundObjectRef", {}).pop(".", None)
         answer["metadata"]["managedFields"] = owners
         return api_response(request, representation, representation.encode_status(answer), 201)
 

@@ -61,6 +61,9 @@ class AdmissionPlugin:
     """Group and plural. None: all."""
     subresources: ClassVar[frozenset[str]] = frozenset({""})
 
+    async def prepare(self, request: AdmissionRequest) -> None:
+        """Wait for what `admit` needs to know about an object that is created."""
+
     def admit(self, request: AdmissionRequest) -> None:
         """Change the new object. Raises `StatusError` to refuse it."""
 
@@ -82,8 +85,14 @@ class AdmissionChain:
         self._plugins = tuple(plugins)
         self._selected: dict[tuple[WriteOperation, GroupResource, str], tuple[AdmissionPlugin, ...]] = {}
 
+    async def admit_new(self, request: AdmissionRequest) -> None:
+        """Let all plugins change an object that is created; each may wait before. Raises `StatusError`."""
+        for plugin in self._plugins_for(request):
+            await plugin.prepare(request)
+            plugin.admit(request)
+
     def admit(self, request: AdmissionRequest) -> None:
-        """Let all plugins change the new object. Raises `StatusError`."""
+        """Let all plugins change an object that is updated. Raises `StatusError`."""
         for plugin in self._plugins_for(request):
             plugin.admit(request)
 

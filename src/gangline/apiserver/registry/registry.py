@@ -110,7 +110,7 @@ class Registry:
         request = AdmissionRequest(
             WriteOperation.CREATE, served_kind, Key(namespace, name), body, None, context, warnings
         )
-        self._admission.admit(request)
+        await self._admission.admit_new(request)
         served_kind.strategy.prepare_for_create(body, now)
         problems = served_kind.strategy.validate(body)
         if problems:

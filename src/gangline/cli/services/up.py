@@ -17,6 +17,7 @@ from gangline.base.errors import InputError
 from gangline.base.files import last_lines
 from gangline.base.invocation import own_command
 from gangline.base.options import value_option
+from gangline.cli.flags.access_options import AccessOptions, access_options
 from gangline.cli.flags.audit_options import AuditOptions, audit_options
 from gangline.cli.flags.backup_options import BackupOptions, backup_options
 from gangline.cli.flags.commands import cli_command
@@ -76,6 +77,7 @@ folder_option = click.option(
     show_default=True,
     help="What users may do: RBAC allows what their roles allow, AlwaysAllow everything.",
 )
+@access_options
 @audit_options
 @backup_options
 @click.option("--detach", is_flag=True, help="Leave the plane running in the background, and return when it is ready.")
@@ -108,10 +110,12 @@ def up(
     from gangline.node.options import node_settings
 
     # Checked here, so that mistakes are not only in the log of the background process.
+    access = AccessOptions.take_from(others)
     audit, backups = AuditOptions.take_from(others), BackupOptions.take_from(others)
     address, options = parse_listen_address(bind), NodeOptions(**others)
     node_settings(**options._asdict())
     audit.settings()
+    access.check()
     home = PlaneHome(home_folder(folder))
     home.create_folder()
     running = home.lock.running_pid()
@@ -123,10 +127,10 @@ def up(
     if detach:
         arguments = ["--port", str(port), "--bind", address.host, "--default-scheduler", scheduler]
         arguments += ["--authorization-mode", authorization, *(["--gang"] if gang else [])]
-        return _start_detached(
-            home.folder, [*arguments, *options.as_arguments(), *audit.as_arguments(), *backups.as_arguments()]
-        )
-    request = UpRequest(address.host, port, scheduler == "fit", gang, authorization, options, audit, backups)
+        for group in (options, access, audit, backups):
+            arguments += group.as_arguments()
+        return _start_detached(home.folder, arguments)
+    request = UpRequest(address.host, port, scheduler == "fit", gang, authorization, options, access, audit, backups)
     return asyncio.run(_run_plane(home.folder, request))
 
 
@@ -140,6 +144,7 @@ class UpRequest(NamedTuple):
     gang: bool
     authorization: str
     node: NodeOptions
+    access: AccessOptions
     audit: AuditOptions
     backups: BackupOptions
 
@@ -165,6 +170,7 @@ async def _run_plane(folder: Path, request: UpRequest) -> int:
         port=home.choose_port(request.port),
         certificates=home.certificates,
         token=home.ensure_token(),
+        service_account_key=home.service_account_key,
         audit=request.audit.settings(),
         authorization_mode=AuthorizationMode(request.authorization),
     )
@@ -172,7 +178,7 @@ async def _run_plane(folder: Path, request: UpRequest) -> int:
         folder=Path.cwd(),
         logs=home.pods,
         state=home.state,
-        plane=plane,
+        plane=request.access.apply(plane),
         node=msgspec.structs.replace(node_settings(**request.node._asdict()), artifacts=state_artifacts(home).pattern),
         default_scheduler_enabled=request.binds,
     )

@@ -150,6 +150,7 @@ class PodWorker:
             for task in (*tasks, *self._fault_tasks):
                 task.cancel()
         self._context.report_limiter.forget(pod.metadata.uid)
+        self._context.volumes.tokens.forget(pod.metadata.uid)
         with suppress(NetworkUnavailable):
             await self._context.network.leave(pod.metadata.uid)
         if self._stop_by is not None and not self._deleted:

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from collections.abc import Iterable, Mapping
 
+from gangline.kube.config.access import PlaneAccess
 from gangline.node.runtime.mpi import AGENT_VARIABLES
 from gangline.node.runtime.podman import ContainerEngineRuntime
 from gangline.node.runtime.process_runtime import ProcessRuntime
@@ -57,8 +58,8 @@ class AutoRuntime:
     files run, and changes nothing about the others. No engine is asked anything before it is needed.
     """
 
-    def __init__(self, processes: ProcessRuntime, settings: NodeSettings) -> None:
-        self._processes, self._settings = processes, settings
+    def __init__(self, processes: ProcessRuntime, settings: NodeSettings, access: PlaneAccess | None = None) -> None:
+        self._processes, self._settings, self._access = processes, settings, access
         self._engines: dict[str, ContainerEngineRuntime] = {}
         # The engine to use, once it is known; why there is none.
         self._usable: ContainerEngineRuntime | None = None
@@ -92,7 +93,7 @@ class AutoRuntime:
             program = shutil.which(kind)
             if program is None:
                 return None
-            self._engines[kind] = ContainerEngineRuntime(program, kind, self._settings)
+            self._engines[kind] = ContainerEngineRuntime(program, kind, self._settings, self._access)
         return self._engines[kind]
 
     def process_spec(self, config: ContainerConfig) -> ProcessSpec:

@@ -9,7 +9,7 @@ spaces, are a command line for `/bin/sh` in the pod; standard input, output and 
 with its exit code. The command ends when the agent does. The agent waits for a pod that has not started yet.
 
 `mpirun` starts one agent per host, so it is a script for a bare interpreter, and imports little.
-`GANGLINE_KUBECONFIG` names a kubeconfig in JSON: server, CA, token, namespace.
+`GANGLINE_KUBECONFIG` names a kubeconfig in JSON: server, CA, token or token file, namespace.
 """
 
 # pathlib and contextlib are slow to import, and a bare interpreter has no Clock.
@@ -47,7 +47,7 @@ class AgentKubeconfig:
         host, _, port = self.authority.rpartition(":")
         self.address = (host.strip("[]"), int(port))
         self.ca = cluster.get("certificate-authority")
-        self.token = config["users"][0]["user"]["token"]
+        self.token = read_token(config["users"][0]["user"])
         self.namespace = config["contexts"][0]["context"].get("namespace", "default")
 
     def connect(self) -> socket.socket:
@@ -64,6 +64,16 @@ class AgentKubeconfig:
     def request_head(self, path: str, *lines: str) -> bytes:
         common = (f"GET {path} HTTP/1.1", f"Host: {self.authority}", f"Authorization: Bearer {self.token}")
         return "\r\n".join((*common, "User-Agent: gangline-agent", *lines, "", "")).encode()
+
+
+def read_token(user: dict[str, str]) -> str:
+    """The token of the kubeconfig's user. Raises `AgentError` if there is none."""
+    if "tokenFile" not in user:
+        if "token" not in user:
+            raise AgentError("the pod has no token (automountServiceAccountToken is false)")
+        return user["token"]
+    with open(user["tokenFile"], encoding="utf-8") as file:
+        return file.read().strip()
 
 
 class ExecRequest:

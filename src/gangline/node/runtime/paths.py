@@ -14,6 +14,8 @@ from gangline.api.kubeflow.training import JOB_NAME
 from gangline.base.host_features import has_linux_features
 from gangline.node.pod_types import RunPod
 
+TOKEN_MOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 - a mount point
+"""Where containers find the token of their service account."""
 SHARED_MEMORY_MOUNT = "/dev/shm"  # noqa: S108 - a mount point
 
 

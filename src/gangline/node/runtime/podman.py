@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from gangline.api.quantity import Quantity
+from gangline.kube.config.access import PlaneAccess
 from gangline.node.checkpoint import RunRecord
 from gangline.node.devices.gpus import AMD, NVIDIA, RESOURCES
 from gangline.node.environment import expand
@@ -28,8 +29,10 @@ CLIENT_VARIABLES = ("PATH", "HOME", "TMPDIR", "DOCKER_", "CONTAINER", "XDG_", "L
 class ContainerEngineRuntime:
     """The runtime for real images: podman or docker."""
 
-    def __init__(self, program: str, kind: str, settings: NodeSettings) -> None:
+    def __init__(self, program: str, kind: str, settings: NodeSettings, access: PlaneAccess | None = None) -> None:
+        """`access` is how pods reach the plane."""
         self._program, self._engine, self._settings = program, kind, settings
+        self._access = access
 
     async def prepare(self, config: ContainerConfig) -> ContainerConfig:
         await self._ensure_image(config.spec.image, config.spec.image_pull_policy)
@@ -109,12 +112,13 @@ class ContainerEngineRuntime:
 
     def _environment(self, config: ContainerConfig) -> dict[str, str]:
         artifacts = ensure_artifacts_folder(self._settings.artifacts, config.pod)
-        volumes = {volume_variable(mount.volume): mount.container_path for mount in config.mounts}
+        volumes = {volume_variable(mount.volume): mount.container_path for mount in config.named_mounts}
         return {
             "HOSTNAME": config.hostname,
             **volumes,
             "GANGLINE_TERMINATION_LOG": config.spec.termination_message_path,
             **({ARTIFACTS_VARIABLE: ARTIFACTS_MOUNT} if artifacts is not None else {}),
+            **(self._access.in_cluster_env() if self._access is not None else {}),
             **config.env,
             MARK_VARIABLE: config.record.id,
         }

@@ -13,7 +13,13 @@ from gangline.node.pod_types import RunPod
 from gangline.node.resources import DeviceManager
 from gangline.node.runtime.images import ImageMappings, ImageNeed, LocalCommand, image_need
 from gangline.node.runtime.mpi import agent_script, mpi_env
-from gangline.node.runtime.paths import ARTIFACTS_VARIABLE, PathMapping, ensure_artifacts_folder, volume_variable
+from gangline.node.runtime.paths import (
+    ARTIFACTS_VARIABLE,
+    TOKEN_MOUNT,
+    PathMapping,
+    ensure_artifacts_folder,
+    volume_variable,
+)
 from gangline.node.runtime.process import MARK_VARIABLE
 from gangline.node.runtime.runtime import ContainerConfig, ContainerTarget, ProcessSpec, StartFailed
 from gangline.node.settings import NodeSettings
@@ -85,7 +91,7 @@ class ProcessRuntime:
         return {**variables, "PATH": command.path}
 
     def _node_env(self, config: ContainerConfig, env: Mapping[str, str]) -> dict[str, str]:
-        variables = {volume_variable(mount.volume): str(mount.host_path) for mount in config.mounts}
+        variables = {volume_variable(mount.volume): str(mount.host_path) for mount in config.named_mounts}
         devices = config.record.devices
         variables |= self._devices.device_env(devices, os.environ, hide=self._hides_gpus(config.pod))
         variables["GANGLINE_TERMINATION_LOG"] = str(config.files.message_file)
@@ -105,8 +111,9 @@ class ProcessRuntime:
         """Variables by which the pod reaches the plane. The user's kubeconfig may lead to another cluster."""
         if config.isolation is not None:
             access = config.isolation.inner_access(access)
-        metadata = config.pod.metadata
-        file = self._state.pod(metadata.key, metadata.uid).write_kubeconfig(access, metadata.namespace)
+        metadata, mount = config.pod.metadata, config.mount_at(TOKEN_MOUNT)
+        token_file = mount.host_path / "token" if mount is not None else None
+        file = self._state.pod(metadata.key, metadata.uid).write_kubeconfig(config.spec.name, access, token_file)
         agent_file = self._state.write_script("agent", agent_script())
         return {"KUBECONFIG": str(file), "GANGLINE_KUBECONFIG": str(file), "GANGLINE_AGENT": str(agent_file)}
 

@@ -13,7 +13,7 @@ from gangline.node.checkpoint import RunFiles, RunRecord
 from gangline.node.network.namespaces import Isolation
 from gangline.node.pod_types import RunContainer, RunPod
 from gangline.node.ports import LOOPBACK
-from gangline.node.runtime.paths import PathMapping
+from gangline.node.runtime.paths import TOKEN_MOUNT, PathMapping
 
 
 class ImageMissing(GanglineError):
@@ -55,6 +55,11 @@ class ContainerConfig(msgspec.Struct, frozen=True):
     def literal_variables(self) -> frozenset[str]:
         """Variables whose value is written in the pod, not read from another object."""
         return frozenset(variable.name for variable in self.spec.env if variable.value_from is None)
+
+    @property
+    def named_mounts(self) -> tuple[ContainerMount, ...]:
+        """The mounts whose volumes the pod's author named: all but the token of the service account."""
+        return tuple(mount for mount in self.mounts if mount.container_path != TOKEN_MOUNT)
 
     def mount_at(self, path: str) -> ContainerMount | None:
         """The mount at exactly this path."""

@@ -43,12 +43,6 @@ def is_made_of_objects(volume: Volume) -> bool:
     return bool(volume.config_map or volume.secret or volume.projected or volume.downward_api)
 
 
-def has_token(volume: Volume) -> bool:
-    """Whether a volume holds a service account token, which is requested once, when the pod starts."""
-    sources = volume.projected.sources if volume.projected is not None else ()
-    return any(source.service_account_token is not None for source in sources)
-
-
 def volume_files(volume: Volume, pod: RunPod, configuration: Configuration) -> list[VolumeFile] | None:
     """The files of a volume that is made of objects; None for all others. Raises `VolumeMissing`."""
     if volume.projected is not None:

@@ -1,42 +1,57 @@
 """Volumes as folders: prepared before a pod's containers start, removed with the pod. Folders of claims are kept."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from gangline.api.core import ConfigMap, Secret, ServiceAccount
+from gangline.api.core import ConfigMap, Secret
 from gangline.api.meta import JSON, Key
 from gangline.api.quantity import Quantity
 from gangline.api.scheme import Resource
 from gangline.kube.client import Client
 from gangline.kube.errors import NotFound
-from gangline.kube.paths import object_path
-from gangline.kube.transport.api import Request
 from gangline.node.checkpoint import PodFolder, StateFolder
 from gangline.node.environment import ConfigRefs, Configuration
-from gangline.node.pod_types import RunPod, Volume
+from gangline.node.pod_types import RunPod
 from gangline.node.volumes.atomic_writer import write_files
-from gangline.node.volumes.files import (
-    SECRET_FILE_MODE,
-    VolumeFile,
-    VolumeMissing,
-    has_token,
-    volume_files,
-    volume_refs,
-)
+from gangline.node.volumes.files import VolumeMissing, volume_files, volume_refs
 from gangline.node.volumes.mounts import prepare_host_path
+from gangline.node.volumes.tokens import TokenManager
 
 CLAIMS: Resource[JSON] = Resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", dict[str, Any])
-SERVICE_ACCOUNTS = Resource("", "v1", "ServiceAccount", "serviceaccounts", ServiceAccount)
+ROOT_CA = "kube-root-ca.crt"
+"""The ConfigMap in every namespace that has the API server's CA."""
 
 
 class VolumeManager:
     """Creates and updates the folders of pods' volumes."""
 
-    def __init__(self, client: Client, state: StateFolder, allocatable: Mapping[str, Quantity]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        state: StateFolder,
+        allocatable: Mapping[str, Quantity],
+        tokens: TokenManager,
+        root_ca: Callable[[], str] | None = None,
+    ) -> None:
+        """`root_ca` is the API server's CA, where the node knows it: pods then start without reading it."""
         self._client, self._state, self.allocatable = client, state, allocatable
+        self.tokens, self._root_ca = tokens, root_ca
+
+    def watched_refs(self, pod: RunPod) -> ConfigRefs:
+        """The ConfigMaps and Secrets of the pod's volumes that have to be read from the API."""
+        refs = volume_refs(pod)
+        known = frozenset({ROOT_CA}) if self._root_ca is not None else frozenset()
+        return ConfigRefs(refs.config_maps - known, refs.secrets)
+
+    def with_root_ca(self, configuration: Configuration) -> Configuration:
+        """The configuration with the ConfigMap of the CA, where the node knows it."""
+        if self._root_ca is None:
+            return configuration
+        root_ca = ConfigMap(data={"ca.crt": self._root_ca()})
+        return msgspec.structs.replace(configuration, config_maps={**configuration.config_maps, ROOT_CA: root_ca})
 
     async def read_configuration(self, namespace: str, refs: ConfigRefs) -> Configuration:
         """Read the ConfigMaps and Secrets; those that do not exist are left out."""
@@ -50,7 +65,8 @@ class VolumeManager:
 
     async def prepare(self, pod: RunPod, folder: PodFolder) -> dict[str, Path]:
         """A folder (or file) for each volume, by name. Idempotent. Raises `VolumeMissing`."""
-        configuration = await self.read_configuration(pod.metadata.namespace, volume_refs(pod))
+        read = await self.read_configuration(pod.metadata.namespace, self.watched_refs(pod))
+        configuration = self.with_root_ca(read)
         paths: dict[str, Path] = {}
         for volume in pod.spec.volumes:
             files = volume_files(volume, pod, configuration)
@@ -58,7 +74,7 @@ class VolumeManager:
             if own_folder.is_symlink():
                 raise VolumeMissing(f'volume "{volume.name}": its folder was replaced by a link')
             if files is not None:
-                write_files(own_folder, [*files, *await self._request_tokens(volume, pod)])
+                write_files(own_folder, [*files, *await self.tokens.files(volume, pod)])
                 paths[volume.name] = own_folder
             elif volume.host_path is not None:
                 paths[volume.name] = prepare_host_path(volume.host_path)
@@ -73,10 +89,11 @@ class VolumeManager:
         return paths
 
     async def refresh(self, pod: RunPod, folder: PodFolder, configuration: Configuration) -> None:
-        """Update the volumes that are made of objects, except those with a token. Raises `VolumeMissing`."""
+        """Update the volumes that are made of objects. Raises `VolumeMissing` and `KubeError`."""
         for volume in pod.spec.volumes:
-            files = volume_files(volume, pod, configuration)
-            if files is not None and not has_token(volume):
+            files = volume_files(volume, pod, self.with_root_ca(configuration))
+            if files is not None:
+                files = [*files, *await self.tokens.files(volume, pod)]
                 write_files(folder.volumes_folder / volume.name, files)
 
     async def _prepare_claim(self, key: Key) -> Path:
@@ -90,27 +107,6 @@ class VolumeManager:
         folder.mkdir(parents=True, exist_ok=True)
         await bind_claim(self._client, claim)
         return folder
-
-    async def _request_tokens(self, volume: Volume, pod: RunPod) -> list[VolumeFile]:
-        """Token files of the pod's service account; none where the server does not issue tokens."""
-        paths = [
-            source.service_account_token.path
-            for source in (volume.projected.sources if volume.projected is not None else ())
-            if source.service_account_token is not None
-        ]
-        if not paths:
-            return []
-        account = Key(pod.metadata.namespace, pod.spec.service_account_name or "default")
-        reference = {"kind": "Pod", "apiVersion": "v1", "name": pod.metadata.name, "uid": pod.metadata.uid}
-        body = msgspec.json.encode(
-            {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"boundObjectRef": reference}}
-        )
-        request = Request("POST", object_path(SERVICE_ACCOUNTS, account, "token"), (), body, "application/json")
-        try:
-            response = msgspec.json.decode(await self._client.requests.call(request))
-        except NotFound:
-            return []
-        return [VolumeFile(path, str(response["status"]["token"]).encode(), SECRET_FILE_MODE) for path in paths]
 
     async def _get_or_none(self, kind: Any, key: Key) -> Any:
         try:

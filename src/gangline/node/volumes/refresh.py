@@ -1,4 +1,4 @@
-"""Updates the volumes of a running pod when the objects they are made of change."""
+"""Updates the volumes of a running pod: when the objects they are made of change, and when a token is due."""
 
 import asyncio
 import logging
@@ -13,7 +13,7 @@ from gangline.kube.errors import KubeError
 from gangline.node.checkpoint import PodFolder
 from gangline.node.environment import ConfigMissing, Configuration
 from gangline.node.pod_types import RunPod
-from gangline.node.volumes.files import VolumeMissing, volume_refs
+from gangline.node.volumes.files import VolumeMissing
 from gangline.node.volumes.manager import VolumeManager
 from gangline.runtime.informer import Informer
 
@@ -29,7 +29,7 @@ class VolumeRefresher:
         self, client: Client, volumes: VolumeManager, pod: Callable[[], RunPod], folder: PodFolder, clock: Clock
     ) -> None:
         """`pod` returns the current pod: its labels and annotations may be files of a volume."""
-        self._volumes, self._pod, self._folder = volumes, pod, folder
+        self._volumes, self._pod, self._folder, self._clock = volumes, pod, folder, clock
         self._namespace = pod().metadata.namespace
 
         def informers(kind: type[Any], names: frozenset[str]) -> Informers:
@@ -38,7 +38,7 @@ class VolumeRefresher:
                 for name in names
             }
 
-        refs = volume_refs(pod())
+        refs = volumes.watched_refs(pod())
         self._maps = informers(ConfigMap, refs.config_maps)
         self._secrets = informers(Secret, refs.secrets)
         self._stale = asyncio.Event()
@@ -53,9 +53,18 @@ class VolumeRefresher:
             for informer in (*self._maps.values(), *self._secrets.values()):
                 group.create_task(self._watch(informer))
             while True:
-                await self._stale.wait()
-                self._stale.clear()
+                await self._wait_until_stale()
                 await self._refresh()
+
+    async def _wait_until_stale(self) -> None:
+        delay = self._volumes.tokens.renewal_delay(self._pod())
+        timer = self._clock.call_later(delay, self._stale.set) if delay is not None else None
+        try:
+            await self._stale.wait()
+        finally:
+            if timer is not None:
+                timer.cancel()
+        self._stale.clear()
 
     async def _watch(self, informer: Informer[Any]) -> None:
         with informer.subscribe(lambda _: self._stale.set()):

@@ -8,6 +8,7 @@ import pytest
 
 from gangline.api.core import ConfigMap, Secret
 from gangline.api.meta import JSON, Key
+from gangline.base.clock import SystemClock
 from gangline.node.checkpoint import StateFolder
 from gangline.node.environment import Configuration
 from gangline.node.pod_types import HostPath, RunPod, Volume, VolumeMount
@@ -21,6 +22,7 @@ from gangline.node.volumes.mounts import (
     prepare_host_path,
     resolve_mount,
 )
+from gangline.node.volumes.tokens import ApiTokens, TokenManager
 from support.servers.node_api import NodeApi
 
 GIVEN = Configuration(
@@ -185,7 +187,8 @@ def test_a_volume_that_is_too_large_is_named(tmp_path: Path) -> None:
 
 async def test_a_claim_is_bound_and_outlives_the_pod(tmp_path: Path) -> None:
     api, state = NodeApi(), StateFolder(tmp_path)
-    volumes, folder = VolumeManager(api.client(), state, {}), state.pod(Key("default", "p"), "u")
+    tokens = TokenManager(ApiTokens(api.client()), SystemClock())
+    volumes, folder = VolumeManager(api.client(), state, {}, tokens), state.pod(Key("default", "p"), "u")
     claiming = pod({"name": "v", "persistentVolumeClaim": {"claimName": "data"}}, {"name": "e", "emptyDir": {}})
     with pytest.raises(VolumeMissing, match='persistentvolumeclaim "data" not found'):
         await volumes.prepare(claiming, folder)

@@ -14,6 +14,7 @@ import pytest
 
 from gangline.api.core import ConfigMap, Pod
 from gangline.api.meta import JSON
+from gangline.base.clock import SystemClock
 from gangline.node.checkpoint import RunFiles, StateFolder
 from gangline.node.logs import read_lines
 from gangline.node.pod_types import RunPod, VolumeMount
@@ -21,6 +22,7 @@ from gangline.node.volumes.beneath import resolve_beneath
 from gangline.node.volumes.files import VolumeMissing
 from gangline.node.volumes.manager import VolumeManager
 from gangline.node.volumes.mounts import resolve_mount
+from gangline.node.volumes.tokens import ApiTokens, TokenManager
 from support.cluster.node import container_logs, file_text, main_container_status, running_node
 from support.servers.node_api import NodeApi, command_pod, default_key, shell_command
 
@@ -200,7 +202,7 @@ async def test_a_link_in_place_of_a_volume_is_not_used(kind: str, api: NodeApi, 
     folder = state.pod(default_key("p"), "u").volumes_folder
     folder.mkdir(parents=True)
     (folder / "v").symlink_to(outside)
-    manager = VolumeManager(api.client(), state, {})
+    manager = VolumeManager(api.client(), state, {}, TokenManager(ApiTokens(api.client()), SystemClock()))
     with pytest.raises(VolumeMissing, match="replaced by a link"):
         await manager.prepare(msgspec.convert(pod, RunPod), state.pod(default_key("p"), "u"))
     assert file_text(outside / "secret") == SECRET

@@ -1,7 +1,12 @@
 """Resource quotas and limit ranges."""
 
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
 from gangline.api.meta import JSON
-from gangline.apiserver.kinds.machinery import formats, metadata, quantities
+from gangline.apiserver.kinds.machinery import formats, gostruct, metadata, quantities
 from gangline.apiserver.kinds.machinery.strategy import StatusStrategy, Strategy
 from gangline.schema.problems import FieldProblem, duplicate, forbidden, invalid, invalid_each, required
 
@@ -39,12 +44,12 @@ class ResourceQuotaStrategy(Strategy):
             if scope not in _QUOTA_SCOPES:
                 problems.append(invalid("spec.scopes", scopes, "unsupported scope"))
             problems += _validate_scope_resources(scope, spec.get("hard", {}), "spec.scopes", scopes)
-        for pair in ({"BestEffort", "NotBestEffort"}, {"Terminating", "NotTerminating"}):
-            if pair <= set(scopes):
-                problems.append(invalid("spec.scopes", scopes, "conflicting scopes"))
-        for expression in spec.get("scopeSelector", {}).get("matchExpressions", ()):
+        problems += _validate_scope_pairs(scopes, "spec.scopes", scopes)
+        expressions = spec.get("scopeSelector", {}).get("matchExpressions", ())
+        for expression in expressions:
             problems += _validate_scope_expression(expression, spec)
-        return problems
+        selected = [expression.get("scopeName", "") for expression in expressions]
+        return problems + _validate_scope_pairs(selected, _EXPRESSIONS_PATH, spec.get("scopes"))
 
     def validate_transition(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         scopes = obj["spec"].get("scopes")
@@ -61,36 +66,47 @@ def _validate_quota_resources(resources: JSON, path: str) -> list[FieldProblem]:
     return problems
 
 
-_COMPUTE_RESOURCES = frozenset(
-    [
-        "cpu",
-        "memory",
-        "ephemeral-storage",
-        "requests.cpu",
-        "requests.memory",
-        "requests.ephemeral-storage",
-        "limits.cpu",
-        "limits.memory",
-        "limits.ephemeral-storage",
-        "pods",
-    ]
+_EXPRESSIONS_PATH = "spec.scopeSelector.matchExpressions"
+_POD_RESOURCES = frozenset(
+    {"pods", *(f"{prefix}{name}" for prefix in ("", "requests.", "limits.") for name in ("cpu", "memory"))}
 )
+_SCOPE_RESOURCES = {
+    **dict.fromkeys(
+        ("Terminating", "NotTerminating", "NotBestEffort", "PriorityClass", "CrossNamespacePodAffinity"), _POD_RESOURCES
+    ),
+    "BestEffort": frozenset({"pods"}),
+    "VolumeAttributesClass": frozenset({"persistentvolumeclaims", "requests.storage"}),
+}
+"""The resources that a quota with a scope may limit, of those that Kubernetes defines."""
 
 
 def _validate_scope_resources(scope: str, hard: JSON, path: str, value: object) -> list[FieldProblem]:
-    allowed = {"pods"} if scope == "BestEffort" else _COMPUTE_RESOURCES
-    if scope not in {"Terminating", "NotTerminating", "BestEffort", "NotBestEffort", "PriorityClass"}:
+    allowed = _SCOPE_RESOURCES.get(scope)
+    if allowed is None:
         return []
     detail = "unsupported scope applied to resource"
     return [
         invalid(path, value, detail)
         for name in sorted(hard)
-        if name in quantities.QUOTA_RESOURCES and name not in allowed
+        if quantities.is_quota_resource(name) and name not in allowed
     ]
 
 
+def _validate_scope_pairs(scopes: Iterable[str], path: str, value: object) -> list[FieldProblem]:
+    pairs = ({"BestEffort", "NotBestEffort"}, {"Terminating", "NotTerminating"})
+    return [invalid(path, value, "conflicting scopes") for pair in pairs if pair <= set(scopes)]
+
+
+def _printed_selector(selector: JSON) -> Any:
+    expressions = [
+        bytes(gostruct.go_struct(expression, "ScopeName Operator Values")).decode()
+        for expression in selector.get("matchExpressions", ())
+    ]
+    return msgspec.Raw(f'{{"MatchExpressions":[{",".join(expressions)}]}}'.encode())
+
+
 def _validate_scope_expression(expression: JSON, spec: JSON) -> list[FieldProblem]:
-    path = "spec.scopeSelector.matchExpressions"
+    path = _EXPRESSIONS_PATH
     scope, operator, values = (
         expression.get("scopeName", ""),
         expression.get("operator", ""),
@@ -99,7 +115,7 @@ def _validate_scope_expression(expression: JSON, spec: JSON) -> list[FieldProble
     problems: list[FieldProblem] = []
     if scope not in _QUOTA_SCOPES:
         problems.append(invalid(f"{path}.scopeName", scope, "unsupported scope"))
-    problems += _validate_scope_resources(scope, spec.get("hard", {}), path, spec["scopeSelector"])
+    problems += _validate_scope_resources(scope, spec.get("hard", {}), path, _printed_selector(spec["scopeSelector"]))
     if scope in _QUOTA_SCOPES - {"PriorityClass", "VolumeAttributesClass"} and operator != "Exists":
         detail = (
             "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, "

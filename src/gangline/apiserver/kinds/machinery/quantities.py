@@ -112,14 +112,15 @@ def _container_resource_errors(name: str) -> tuple[str, ...]:
     return errors
 
 
+def is_quota_resource(name: str) -> bool:
+    """Whether Kubernetes defines a resource of quotas: all but extended resources and counts of other kinds."""
+    return name in QUOTA_RESOURCES or name.startswith((HUGE_PAGES_PREFIX, f"requests.{HUGE_PAGES_PREFIX}"))
+
+
 def validate_quota_resource_name(name: str, path: str) -> list[FieldProblem]:
     """Problems of the name of a resource in a ResourceQuota."""
     errors = _resource_name_errors(name)
-    if (
-        "/" not in name
-        and name not in QUOTA_RESOURCES
-        and not name.startswith((HUGE_PAGES_PREFIX, f"requests.{HUGE_PAGES_PREFIX}"))
-    ):
+    if "/" not in name and not is_quota_resource(name):
         errors = (*errors, "must be a standard resource for quota")
     return invalid_each(path, name, errors)
 

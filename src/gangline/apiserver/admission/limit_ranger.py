@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from gangline.api.meta import JSON
 from gangline.api.quantity import ZERO, Quantity
 from gangline.apiserver import errors as apierrors
-from gangline.apiserver.admission.pod_resources import Amounts, containers_of, parse_amounts, pod_amounts
+from gangline.apiserver.kinds.machinery.pod_amounts import Amounts, containers_of, parse_amounts, pod_amounts
 from gangline.apiserver.kinds.machinery.quantities import parse_quantity
 from gangline.apiserver.registry.admission import AdmissionPlugin, AdmissionRequest, WriteOperation
 from gangline.apiserver.registry.storage import decode_record

@@ -2,9 +2,9 @@
 
 from gangline.api.meta import JSON
 from gangline.apiserver import errors as apierrors
-from gangline.apiserver.admission.pod_resources import Amounts
 from gangline.apiserver.admission.quota.items import GroupResource, is_counted, is_simple, quota_item
 from gangline.apiserver.admission.quota.usage import QuotaCharge, QuotaViolation, quota_state
+from gangline.apiserver.kinds.machinery.pod_amounts import Amounts
 from gangline.apiserver.registry.admission import AdmissionPlugin, AdmissionRequest, WriteOperation
 from gangline.apiserver.registry.catalog import Catalog
 from gangline.apiserver.registry.object_meta import rfc3339

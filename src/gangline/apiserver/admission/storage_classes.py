@@ -3,7 +3,7 @@
 from gangline.api.meta import JSON
 from gangline.api.quantity import ZERO
 from gangline.apiserver import errors as apierrors
-from gangline.apiserver.admission.pod_resources import parse_amounts
+from gangline.apiserver.kinds.machinery.pod_amounts import parse_amounts
 from gangline.apiserver.registry.admission import AdmissionPlugin, AdmissionRequest, WriteOperation
 from gangline.apiserver.registry.storage import decode_record
 from gangline.apiserver.store.paths import collection_prefix, object_path

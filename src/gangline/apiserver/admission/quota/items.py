@@ -8,8 +8,13 @@ import msgspec
 from gangline.api.core import is_terminal_phase
 from gangline.api.meta import JSON
 from gangline.api.quantity import Quantity, add_resources
-from gangline.apiserver.admission.pod_resources import Amounts, charged_amounts, containers_of, has_pod_level_resources
 from gangline.apiserver.admission.storage_classes import storage_class_name
+from gangline.apiserver.kinds.machinery.pod_amounts import (
+    Amounts,
+    charged_amounts,
+    containers_of,
+    has_pod_level_resources,
+)
 from gangline.apiserver.kinds.machinery.quantities import HUGE_PAGES_PREFIX, is_extended_resource, is_native_resource
 from gangline.apiserver.kinds.machinery.quantities import parse_quantity as parse
 from gangline.apiserver.kinds.pod.strategy import qos_class

@@ -7,8 +7,8 @@ import msgspec
 
 from gangline.api.meta import JSON
 from gangline.api.quantity import ZERO, Quantity, add_resources
-from gangline.apiserver.admission.pod_resources import Amounts, parse_amounts
 from gangline.apiserver.admission.quota.items import GroupResource, QuotaItem, matching_resources
+from gangline.apiserver.kinds.machinery.pod_amounts import Amounts, parse_amounts
 
 _VALUE_SCOPES = frozenset({"PriorityClass", "VolumeAttributesClass"})
 

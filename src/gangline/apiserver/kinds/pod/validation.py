@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats, gostruct, metadata, quantities
+from gangline.apiserver.kinds.machinery.pod_amounts import container_amounts, parse_amounts
 from gangline.apiserver.kinds.pod import containers, placement, security, volumes
 from gangline.schema.problems import FieldProblem, duplicate, forbidden, invalid, invalid_each, required, unsupported
 
@@ -108,8 +109,27 @@ def _validate_resources_and_network(
         if "claims" in spec["resources"]:
             problems.append(forbidden(f"{field_path}.claims", "claims may not be set for Resources at pod-level"))
         problems += quantities.validate_resource_requirements(spec["resources"], field_path, pod.claims, pod_level=True)
+        problems += _validate_pod_resources(spec, field_path)
     if spec.get("hostNetwork"):
         problems += _validate_host_network_ports(spec["containers"] or (), f"{path}.containers", of_pod=of_pod)
+    return problems
+
+
+def _validate_pod_resources(spec: JSON, path: str) -> list[FieldProblem]:
+    """Containers may not ask for more than their pod does."""
+    problems: list[FieldProblem] = []
+    pod = {field: parse_amounts(spec["resources"].get(field)) for field in ("requests", "limits")}
+    for field, amounts in pod.items():
+        for name, total in container_amounts(spec, field).items():
+            is_bound = field == "requests" or name.startswith(quantities.HUGE_PAGES_PREFIX)
+            if is_bound and name in amounts and total > amounts[name]:
+                detail = f"must be greater than or equal to aggregate container {field} of {total}"
+                problems.append(invalid(f"{path}.{field}[{name}]", str(amounts[name]), detail))
+    for index, container in enumerate(spec["containers"] or ()):
+        for name, amount in parse_amounts((container.get("resources") or {}).get("limits")).items():
+            if name in pod["limits"] and amount > pod["limits"][name]:
+                detail = f"must be less than or equal to pod limits of {pod['limits'][name]}"
+                problems.append(invalid(f"{path}.containers[{index}][{name}].limits", str(amount), detail))
     return problems
 
 

@@ -17,9 +17,14 @@ def parse_amounts(texts: Mapping[str, str] | None) -> Amounts:
     return {name: parse_quantity(text) for name, text in (texts or {}).items()}
 
 
+def container_amounts(spec: JSON, field: str) -> Amounts:
+    """The requests or limits of all containers together, by the spec."""
+    return _of_containers(spec, {}, field, resize_infeasible=False)
+
+
 def pod_amounts(spec: JSON, field: str) -> Amounts:
     """The requests or limits of the pod by its spec alone, without overhead, as limit ranges see it."""
-    total = _of_containers(spec, {}, field, resize_infeasible=False)
+    total = container_amounts(spec, field)
     pod_level = (spec.get("resources") or {}).get(field) or {}
     return total | parse_amounts({name: text for name, text in pod_level.items() if name in _POD_LEVEL_RESOURCES})
 

@@ -10,6 +10,8 @@ import msgspec
 from gangline.api import core
 from gangline.api.core import Pod
 from gangline.api.scheme import Scheme
+from gangline.apiserver.registry.registry import Registry
+from gangline.apiserver.store.paths import collection_prefix
 from gangline.apiserver.store.sqlite import SqliteJournal
 from gangline.apiserver.store.store import Store
 from gangline.base.certificates.folder import RECORD_NAME
@@ -22,7 +24,6 @@ from gangline.kube.transport.http import HttpTransport
 from gangline.local.controllers.claims import CLAIMS, ClaimProtectionController, terminating_claims
 from gangline.local.controllers.default_scheduler import DefaultScheduler, FreedCapacity, unbound_pods
 from gangline.local.controllers.pod_access import PodAccessController
-from gangline.local.controllers.quotas import QuotaController
 from gangline.local.paths import home_folder
 from gangline.local.plane import PlaneSettings, control_plane
 from gangline.local.pod_tokens import InProcessTokens
@@ -96,7 +97,7 @@ async def local_cluster(settings: LocalSettings, scheme: Scheme, clock: Clock) -
         tokens = InProcessTokens(plane.issuer)
         running = [
             group.create_task(pod_access.run()),
-            group.create_task(QuotaController(plane.registry, clock).run()),
+            group.create_task(_count_quotas(plane.registry, clock)),
             group.create_task(_run_controllers(client, settings, nodes, access, tokens, clock)),
         ]
         try:
@@ -104,6 +105,18 @@ async def local_cluster(settings: LocalSettings, scheme: Scheme, clock: Clock) -
         finally:
             for task in running:
                 task.cancel()
+
+
+async def _count_quotas(registry: Registry, clock: Clock) -> None:
+    """Run the quota controller once there is a quota."""
+    store, prefix = registry.store, collection_prefix("", "resourcequotas")
+    with store.watch(prefix, after=store.revision) as changes:
+        if not store.count(prefix):
+            await anext(changes, None)
+    # Loaded here: most planes have no quota.
+    from gangline.local.controllers.quotas import QuotaController
+
+    await QuotaController(registry, clock).run()
 
 
 async def _run_controllers(

@@ -1,29 +1,16 @@
 """Pod security: what a namespace's labels ask of its pods is enforced, warned of and recorded."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 from gangline.api.meta import JSON
-from gangline.apiserver import errors as apierrors
-from gangline.apiserver.admission.security.baseline import PodTemplate
-from gangline.apiserver.admission.security.policy import (
-    LABEL_PREFIX,
-    LeveledVersion,
-    SecurityLevel,
-    SecurityPolicy,
-    namespace_policy,
-)
-from gangline.apiserver.admission.security.standards import details_text, reasons_text, violations
+from gangline.apiserver.admission.security import LABEL_PREFIX
 from gangline.apiserver.registry.admission import AdmissionPlugin, AdmissionRequest, GroupResource, WriteOperation
 from gangline.apiserver.registry.storage import decode_record
 from gangline.apiserver.store.paths import collection_prefix, object_path
 from gangline.apiserver.store.store import Store
-from gangline.schema.go_text import quoted_text
-from gangline.schema.problems import FieldProblem, summary
 
 NAMESPACES: GroupResource = ("", "namespaces")
 PODS: GroupResource = ("", "pods")
-MAX_CHECKED_PODS = 3000
-"""How many pods of a namespace are checked when its policy changes."""
 
 
 def _own_template(obj: JSON) -> JSON | None:
@@ -68,128 +55,32 @@ class PodSecurity(AdmissionPlugin):
         resource = request.served_kind.resource.group_resource
         if resource == NAMESPACES:
             self._validate_namespace(request)
-            return
-        policy, problems = self._namespace_policy(request.key.namespace)
-        if resource == PODS:
-            self._validate_pod(request, policy, problems)
-        elif problems or policy.warn.level or policy.audit.level:
-            template = TEMPLATES[resource](request.obj)
-            if template is not None:
-                pod = PodTemplate(template.get("metadata") or {}, template.get("spec") or {})
-                self._evaluate(request, policy, problems, pod, enforce=False)
+        elif (labels := self._namespace_labels(request.key.namespace)) is not None:
+            # Loaded here: most planes have no namespace that asks for it.
+            from gangline.apiserver.admission.security import decisions
 
-    def _namespace_policy(self, name: str) -> tuple[SecurityPolicy, list[FieldProblem]]:
+            if resource == PODS:
+                decisions.check_pod(request, labels)
+            elif (template := TEMPLATES[resource](request.obj)) is not None:
+                decisions.check_template(request, labels, template)
+        elif resource == PODS:
+            request.add_audit_annotation(f"{LABEL_PREFIX}enforce-policy", "privileged:latest")
+
+    def _namespace_labels(self, name: str) -> JSON | None:
+        """The labels of a namespace that asks for pod security."""
         record = self._store.get(object_path(*NAMESPACES, "", name))
         if record is None or LABEL_PREFIX.encode() not in record.data:
-            return SecurityPolicy(), []
-        return namespace_policy(decode_record(record)["metadata"].get("labels"))
-
-    def _validate_pod(self, request: AdmissionRequest, policy: SecurityPolicy, problems: list[FieldProblem]) -> None:
-        if policy.is_privileged and not problems:
-            request.add_audit_annotation(f"{LABEL_PREFIX}enforce-policy", str(LeveledVersion()))
-            return
-        if request.old is not None and not _is_significant_update(request.obj, request.old):
-            return
-        pod = PodTemplate(request.obj["metadata"], request.obj["spec"])
-        self._evaluate(request, policy, problems, pod, enforce=True)
-
-    def _evaluate(
-        self,
-        request: AdmissionRequest,
-        policy: SecurityPolicy,
-        problems: list[FieldProblem],
-        pod: PodTemplate,
-        *,
-        enforce: bool,
-    ) -> None:
-        if problems:
-            request.add_audit_annotation(f"{LABEL_PREFIX}error", f"Failed to parse policy: {summary(problems)}")
-        if enforce:
-            request.add_audit_annotation(f"{LABEL_PREFIX}enforce-policy", str(policy.enforce))
-        if bad := violations(policy.audit, pod):
-            text = f"would violate PodSecurity {quoted_text(str(policy.audit))}: {details_text(bad)}"
-            request.add_audit_annotation(f"{LABEL_PREFIX}audit-violations", text)
-        if enforce and (bad := violations(policy.enforce, pod)):
-            text = f"violates PodSecurity {quoted_text(str(policy.enforce))}: {details_text(bad)}"
-            raise apierrors.forbidden(request.served_kind.resource, request.key.name, text)
-        if bad := violations(policy.warn, pod):
-            text = f"would violate PodSecurity {quoted_text(str(policy.warn))}: {details_text(bad)}"
-            request.warnings.append(text)
+            return None
+        labels: JSON = decode_record(record)["metadata"].get("labels") or {}
+        return labels
 
     def _validate_namespace(self, request: AdmissionRequest) -> None:
-        policy, problems = namespace_policy(request.obj["metadata"].get("labels"))
-        old_policy, old_problems = SecurityPolicy(), list[FieldProblem]()
-        if request.old is not None:
-            old_policy, old_problems = namespace_policy(request.old["metadata"].get("labels"))
-        if problems and problems != old_problems:
-            raise apierrors.invalid(request.served_kind.resource, request.key.name, problems)
-        if request.old is not None and _is_stricter(policy.enforce, old_policy.enforce):
-            prefix = collection_prefix(*PODS, request.key.name)
-            pods = [decode_record(record) for record in self._store.range(prefix).records]
-            request.warnings.extend(existing_pod_warnings(request.key.name, policy.enforce, pods))
+        if not any(name.startswith(LABEL_PREFIX) for name in request.obj["metadata"].get("labels") or ()):
+            return
+        from gangline.apiserver.admission.security import decisions
 
+        def pods() -> list[JSON]:
+            records = self._store.range(collection_prefix(*PODS, request.key.name)).records
+            return [decode_record(record) for record in records]
 
-def _is_stricter(new: LeveledVersion, old: LeveledVersion) -> bool:
-    """Whether pods that the old policy allowed may violate the new one."""
-    if new == old or new.level is SecurityLevel.PRIVILEGED:
-        return False
-    return new.minor != old.minor or new.level > old.level
-
-
-def _is_significant_update(pod: JSON, old: JSON) -> bool:
-    """Whether an update can violate a policy: of a stored pod only images and ephemeral containers change."""
-    new_spec, old_spec = pod["spec"], old["spec"]
-    for field in ("containers", "initContainers"):
-        if _images(new_spec, field) != _images(old_spec, field):
-            return True
-    old_images = {item["name"]: item.get("image") for item in old_spec.get("ephemeralContainers") or ()}
-    return any(
-        item["name"] not in old_images or item.get("image") != old_images[item["name"]]
-        for item in new_spec.get("ephemeralContainers") or ()
-    )
-
-
-def _images(spec: JSON, field: str) -> list[str]:
-    return [item.get("image", "") for item in spec.get(field) or ()]
-
-
-def existing_pod_warnings(namespace: str, policy: LeveledVersion, pods: Iterable[JSON]) -> list[str]:
-    """Warnings of the pods that violate the new policy of their namespace; pods with the same reasons share one."""
-    ordered = _one_per_controller_first(pods)
-    names: dict[str, list[str]] = {}
-    for pod in ordered[:MAX_CHECKED_PODS]:
-        if bad := violations(policy, PodTemplate(pod["metadata"], pod["spec"])):
-            names.setdefault(reasons_text(bad), []).append(pod["metadata"]["name"])
-    warnings: list[str] = []
-    if len(ordered) > MAX_CHECKED_PODS:
-        warnings.append(
-            f"new PodSecurity enforce level only checked against the first {MAX_CHECKED_PODS} "
-            f"of {len(ordered)} existing pods"
-        )
-    if names:
-        warnings.append(
-            f"existing pods in namespace {quoted_text(namespace)} violate the new PodSecurity enforce level "
-            f"{quoted_text(str(policy))}"
-        )
-    return warnings + sorted(f"{_pods_text(pod_names)}: {reasons}" for reasons, pod_names in names.items())
-
-
-def _pods_text(names: list[str]) -> str:
-    others = len(names) - 1
-    if not others:
-        return names[0]
-    return f"{min(names)} (and {others} other {'pod' if others == 1 else 'pods'})"
-
-
-def _one_per_controller_first(pods: Iterable[JSON]) -> list[JSON]:
-    """The pods, those whose controller has an earlier pod last."""
-    first: list[JSON] = []
-    further: list[JSON] = []
-    controllers: set[str] = set()
-    for pod in pods:
-        references = pod["metadata"].get("ownerReferences") or ()
-        uid = next((reference["uid"] for reference in references if reference.get("controller")), "")
-        (further if uid in controllers else first).append(pod)
-        if uid:
-            controllers.add(uid)
-    return first + further
+        decisions.check_namespace(request, pods)

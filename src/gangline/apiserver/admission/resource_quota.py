@@ -2,8 +2,6 @@
 
 from gangline.api.meta import JSON
 from gangline.apiserver import errors as apierrors
-from gangline.apiserver.admission.quota.items import GroupResource, is_counted, is_simple, quota_item
-from gangline.apiserver.admission.quota.usage import QuotaCharge, QuotaViolation, quota_state
 from gangline.apiserver.kinds.machinery.pod_amounts import Amounts
 from gangline.apiserver.registry.admission import AdmissionPlugin, AdmissionRequest, WriteOperation
 from gangline.apiserver.registry.catalog import Catalog
@@ -16,8 +14,6 @@ from gangline.apiserver.store.store import Store
 from gangline.base.clock import Clock
 
 STATUS_WRITE = WriteContext(field_manager="kube-apiserver", subresource="status")
-PODS: GroupResource = ("", "pods")
-VOLUME_CLAIMS: GroupResource = ("", "persistentvolumeclaims")
 
 
 class ResourceQuotaAdmission(AdmissionPlugin):
@@ -44,13 +40,19 @@ class ResourceQuotaAdmission(AdmissionPlugin):
         """
         namespace = request.key.namespace
         prefix = collection_prefix("", "resourcequotas", namespace)
-        if not namespace or not self._store.count(prefix) or not _is_charged(request):
+        if not namespace or not self._store.count(prefix):
             return None
+        # Loaded here: most planes have no quota.
+        from gangline.apiserver.admission.quota.charges import charges
+        from gangline.apiserver.admission.quota.usage import QuotaViolation
+
         quotas = [(record, decode_record(record)) for record in self._store.range(prefix).records]
         try:
-            charged = _charge(request, self._clock).charged(quota_state(quota) for _, quota in quotas)
+            charged = charges(request, [quota for _, quota in quotas], self._clock.now())
         except QuotaViolation as violation:
             raise apierrors.forbidden(request.served_kind.resource, request.key.name, str(violation)) from None
+        if charged is None:
+            return None
         return tuple(
             self._status_write(record, quota, charged[name])
             for record, quota in quotas
@@ -65,33 +67,3 @@ class ResourceQuotaAdmission(AdmissionPlugin):
         owners = managed_fields(STATUS_WRITE, kind, old, new, rfc3339(self._clock.now()))
         set_managed_fields(kind, new, owners)
         return StoreWrite(record.path, storage_form(kind, new), record.revision)
-
-
-def _is_charged(request: AdmissionRequest) -> bool:
-    """Whether the write can change what is used."""
-    resource, subresource = request.served_kind.resource.group_resource, request.context.subresource
-    if not is_counted(resource):
-        return False
-    if subresource == "status":
-        return resource == VOLUME_CLAIMS
-    if request.old is None:
-        return True
-    if resource == PODS:
-        # Compute resources of a stored pod do not change; a deadline moves it to another scope.
-        return _has_deadline(request.obj) != _has_deadline(request.old)
-    return not is_simple(resource)
-
-
-def _has_deadline(pod: JSON) -> bool:
-    return pod["spec"].get("activeDeadlineSeconds") is not None
-
-
-def _charge(request: AdmissionRequest, clock: Clock) -> QuotaCharge:
-    resource = request.served_kind.resource.group_resource
-    return QuotaCharge(
-        resource,
-        quota_item(resource, request.obj),
-        quota_item(resource, request.old) if request.old is not None else None,
-        clock.now(),
-        unlimited=request.context.subresource == "status",
-    )

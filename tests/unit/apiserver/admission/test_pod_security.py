@@ -7,10 +7,10 @@ import msgspec
 import pytest
 
 from gangline.api.meta import Key
-from gangline.apiserver.admission.pod_security import MAX_CHECKED_PODS, existing_pod_warnings
+from gangline.apiserver.admission.security import LABEL_PREFIX
 from gangline.apiserver.admission.security.baseline import PodTemplate
+from gangline.apiserver.admission.security.decisions import MAX_CHECKED_PODS, existing_pod_warnings
 from gangline.apiserver.admission.security.policy import (
-    LABEL_PREFIX,
     LeveledVersion,
     SecurityLevel,
     SecurityPolicy,

@@ -6,9 +6,9 @@ from enum import IntEnum
 
 import msgspec
 
+from gangline.apiserver.admission.security import LABEL_PREFIX
 from gangline.schema.problems import FieldProblem, invalid
 
-LABEL_PREFIX = "pod-security.kubernetes.io/"
 _VERSION = re.compile(r"v1\.([0-9]|[1-9][0-9]*)", re.ASCII)
 _MAX_VERSION = 2**63 - 1
 _VERSION_PROBLEM = 'must be "latest" or "v1.x"'

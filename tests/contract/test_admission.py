@@ -6,6 +6,7 @@ import pytest
 
 from gangline.kube.config.connection import Connection
 from support.cluster.caller import MERGE_PATCH, Answer, Caller
+from support.servers.plane import widget_crd
 from support.waiting import wait_until
 
 JSON = dict[str, Any]
@@ -283,6 +284,41 @@ async def test_quota_of_counts_and_of_several_quotas(caller: Caller) -> None:
     )
     assert answer.body["details"] == {"name": "d", "group": "apps", "kind": "deployments"}
     assert await caller.used("wide") == {"count/deployments.apps": "0"}
+
+
+async def test_quota_of_custom_resources(caller: Caller) -> None:
+    group = f"{caller.namespace}.example.com"
+    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    assert (await caller.call("POST", definitions, widget_crd(group))).status == 201
+    try:
+        count = f"count/widgets.{group}"
+        await caller.quota({count: "1"})
+        api = f"/apis/{group}/v1"
+
+        async def served() -> bool:
+            status = (await caller.call("GET", f"{definitions}/widgets.{group}")).body["status"]
+            return "kind" in (status.get("acceptedNames") or {})
+
+        await wait_until(served)
+
+        async def create(name: str) -> Answer:
+            body = {"apiVersion": f"{group}/v1", "kind": "Widget", "metadata": {"name": name}}
+            return await caller.create("widgets", body, api)
+
+        async def charged() -> bool:
+            # A real server learns of the kind and of the quota after a while; objects before that are free.
+            answer = await create("one")
+            if answer.status == 201 and (await caller.used())[count] == "0":
+                await caller.call("DELETE", f"{api}/namespaces/{caller.namespace}/widgets/one")
+            return str((await caller.used())[count]) == "1"
+
+        await wait_until(charged)
+        refused = await create("two")
+        assert refused.body["message"] == (
+            f'widgets.{group} "two" is forbidden: exceeded quota: q, requested: {count}=1, used: {count}=1, limited: {count}=1'
+        )
+    finally:
+        await caller.call("DELETE", f"{definitions}/widgets.{group}")
 
 
 async def test_a_name_that_exists_is_refused_by_an_exhausted_quota_first(caller: Caller) -> None:

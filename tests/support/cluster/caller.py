@@ -42,7 +42,8 @@ class Caller:
             response = await transport.send(Request(method, path, pairs, content, media if content else ""))
         # Ours says that nothing acts on a Job.
         warnings = [text for text in told if not text.startswith("gangline stores")]
-        return Answer(response.status, json.loads(response.body), warnings)
+        is_json = response.body.startswith(b"{")
+        return Answer(response.status, json.loads(response.body) if is_json else {}, warnings)
 
     async def create(self, plural: str, body: JSON, api: str = "/api/v1", *, dry: bool = False) -> Answer:
         query = "?dryRun=All" if dry else ""

@@ -313,6 +313,9 @@ async def test_quota_of_custom_resources(caller: Caller) -> None:
             return str((await caller.used())[count]) == "1"
 
         await wait_until(charged)
+        invalid = {"apiVersion": f"{group}/v1", "kind": "Widget", "spec": {"size": "x", "more": 1}}
+        answer = await caller.create("widgets", {**invalid, "metadata": {"name": "two"}}, api)
+        assert (answer.status, answer.warnings) == (422, ['unknown field "spec.more"'])
         refused = await create("two")
         assert refused.body["message"] == (
             f'widgets.{group} "two" is forbidden: exceeded quota: q, requested: {count}=1, used: {count}=1, limited: {count}=1'
@@ -446,6 +449,23 @@ async def test_templates_are_allowed_with_a_warning(caller: Caller) -> None:
     answer = await wait_until(warned)
     assert (answer.status, answer.warnings) == (201, [warning])
     assert (await caller.create("cronjobs", cron, "/apis/batch/v1")).warnings == [warning]
+
+
+async def test_a_pod_that_is_refused_is_warned_of_too(caller: Caller) -> None:
+    await caller.label_namespace({RESTRICTED: "baseline"})
+    annotation = "seccomp.security.alpha.kubernetes.io/pod"
+    body = {
+        "metadata": {"name": "p", "annotations": {annotation: "runtime/default"}},
+        "spec": {"containers": [PRIVILEGED_CONTAINER]},
+    }
+
+    async def refused() -> Answer | None:
+        answer = await caller.create("pods", body, dry=True)
+        return answer if answer.status == 403 else None
+
+    assert (await wait_until(refused)).warnings == [
+        f'metadata.annotations[{annotation}]: non-functional in v1.27+; use the "seccompProfile" field instead'
+    ]
 
 
 async def test_a_stricter_namespace_is_warned_of_its_pods(caller: Caller) -> None:

@@ -4,7 +4,8 @@ As in kube-apiserver, a write is first admitted by all plugins, which may change
 last validated by all plugins, which may only refuse it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import ClassVar
 
@@ -44,6 +45,15 @@ class AdmissionRequest(msgspec.Struct, frozen=True):
     def has_name_in_path(self) -> bool:
         """Whether the client named the object in the URL. A POST does not."""
         return self.operation is WriteOperation.UPDATE or self.context.check_create is not None
+
+    @contextmanager
+    def errors_with_warnings(self) -> Iterator[None]:
+        """A `StatusError` in the block gets the warnings so far: the client sees them with the error."""
+        try:
+            yield
+        except StatusError as error:
+            error.warnings = tuple(self.warnings)
+            raise
 
     def add_audit_annotation(self, key: str, value: str) -> None:
         """Annotate the audit event of the request, where one is recorded."""
@@ -97,13 +107,9 @@ class AdmissionChain:
             plugin.admit(request)
 
     async def validate(self, request: AdmissionRequest) -> None:
-        """Let all plugins check the complete object. Raises `StatusError`, with the warnings so far."""
-        try:
-            for plugin in self._plugins_for(request):
-                await plugin.validate(request)
-        except StatusError as error:
-            error.warnings = tuple(request.warnings)
-            raise
+        """Let all plugins check the complete object. Raises `StatusError`."""
+        for plugin in self._plugins_for(request):
+            await plugin.validate(request)
 
     def joint_writes(self, request: AdmissionRequest) -> tuple[StoreWrite, ...] | None:
         """Writes to be committed together with the object; None if no plugin has any. Raises `StatusError`."""

@@ -110,18 +110,24 @@ class Registry:
         request = AdmissionRequest(
             WriteOperation.CREATE, served_kind, Key(namespace, name), body, None, context, warnings
         )
+        with request.errors_with_warnings():
+            await self._complete_and_check(request, now)
+            return await self._insert(request)
+
+    async def _complete_and_check(self, request: AdmissionRequest, now: str) -> None:
+        """Make the new object ready to be stored, in place: admission, strategy. Raises `StatusError`."""
+        served_kind, body = request.served_kind, request.obj
         await self._admission.admit_new(request)
         served_kind.strategy.prepare_for_create(body, now)
         problems = served_kind.strategy.validate(body)
         if problems:
-            raise apierrors.invalid(served_kind.resource, name, problems)
-        warnings += served_kind.strategy.warnings(body, None)
+            raise apierrors.invalid(served_kind.resource, request.key.name, problems)
+        request.warnings.extend(served_kind.strategy.warnings(body, None))
         if self._warn_on_inert_kinds and served_kind.resource.inert_warning:
-            warnings.append(served_kind.resource.inert_warning)
-        if context.check_create is not None:
-            context.check_create()
+            request.warnings.append(served_kind.resource.inert_warning)
+        if request.context.check_create is not None:
+            request.context.check_create()
         await self._admission.validate(request)
-        return await self._insert(request)
 
     async def _insert(self, request: AdmissionRequest) -> WriteResult:
         context, served_kind, body = request.context, request.served_kind, request.obj
@@ -223,8 +229,9 @@ class Registry:
         old = decode_record(record, served_kind)
         key = Key(old["metadata"].get("namespace", ""), old["metadata"]["name"])
         request = AdmissionRequest(WriteOperation.UPDATE, served_kind, key, new, old, context, [])
-        self._prepare_update(request, old, managed)
-        await self._admission.validate(request)
+        with request.errors_with_warnings():
+            self._prepare_update(request, old, managed)
+            await self._admission.validate(request)
         warnings = tuple(request.warnings)
         if equal_ignoring_timestamps(old, new):
             return WriteResult(served_kind.served_bytes(record.data), warnings=warnings)

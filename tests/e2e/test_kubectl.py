@@ -378,6 +378,27 @@ def test_auth_says_who_one_is_and_what_one_may(kubectl: Kubectl) -> None:
     assert "*.*" in kubectl("auth", "can-i", "--list")
 
 
+def test_create_token_with_all_its_options(kubectl: Kubectl) -> None:
+    kubectl("run", "bound", "--image=none", "--restart=Never", "--command", "--", "true")
+    uid = kubectl.get("pod", "bound")["metadata"]["uid"]
+    binding = ("--bound-object-kind=Pod", "--bound-object-name=bound")
+    token = kubectl("create", "token", "default", "--duration=20m", *binding, f"--bound-object-uid={uid}").strip()
+    assert "authentication.kubernetes.io/pod-name" in kubectl("auth", "whoami", "--token", token)
+    refused = kubectl.run_failing("create", "token", "default", *binding, "--bound-object-uid=x")
+    assert "does not match the UID in record" in refused
+    assert "less than 10 minutes" in kubectl.run_failing("create", "token", "default", "--duration=1m")
+    assert 'serviceaccounts "nobody" not found' in kubectl.run_failing("create", "token", "nobody")
+    other = kubectl("create", "token", "default", "--audience=vault").strip()
+    assert "Unauthorized" in kubectl.run_failing("get", "pods", "--token", other)
+
+
+def test_whoami_in_a_pod_is_its_service_account(kubectl: Kubectl) -> None:
+    kubectl("run", "who", "--image=none", "--restart=Never", "--command", "--", str(find_kubectl()), "auth", "whoami")
+    kubectl("wait", "pod/who", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=60s")
+    namespace = kubectl.get("pod", "who")["metadata"]["namespace"]
+    assert f"system:serviceaccount:{namespace}:default" in kubectl("logs", "who")
+
+
 def test_acting_as_somebody_else(kubectl: Kubectl) -> None:
     assert "jane" in kubectl("auth", "whoami", "--as=jane", "--as-group=devs")
     assert kubectl("auth", "can-i", "get", "pods", "--as=jane", code=1) == "no\n"

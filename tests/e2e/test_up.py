@@ -58,11 +58,35 @@ def test_state_port_and_token_survive_down_and_up(plane: DetachedPlane) -> None:
     kubectl = Kubectl(plane)
     kubectl("create", "configmap", "kept", "--from-literal=a=b")
     before, config = kubectl.get("configmap", "kept"), plane.kubeconfig.read_text()
+    token = kubectl("create", "token", "default").strip()
+    assert stat.S_IMODE((plane.folder / "service-account-key.json").stat().st_mode) == 0o600
     plane.down()
     assert kubectl.run("get", "pods").returncode == 1
     plane.up()
     assert kubectl.get("configmap", "kept") == before
     assert plane.kubeconfig.read_text() == config
+    assert "system:serviceaccount:default:default" in kubectl("auth", "whoami", "--token", token)
+    assert token not in (plane.folder / "log").read_text()
+
+
+def test_users_of_a_token_file_and_disabled_plugins(tmp_path: Path) -> None:
+    (tmp_path / "users.csv").write_text('secret-1,ann,u1,"dev,ops"\n')
+    plane = DetachedPlane(tmp_path / "plane")
+    flags = ("--token-auth-file", str(tmp_path / "users.csv"), "--disable-admission-plugins", "ServiceAccount")
+    done = run_gangline("up", "--detach", "--dir", plane.folder, *flags)
+    assert done.returncode == 0, done.stderr
+    try:
+        kubectl = Kubectl(plane)
+        whoami = kubectl("auth", "whoami", "-o", "json", "--token", "secret-1")
+        assert json.loads(whoami)["status"]["userInfo"] == {
+            "username": "ann",
+            "uid": "u1",
+            "groups": ["dev", "ops", "system:authenticated"],
+        }
+        kubectl("run", "plain", "--image=none", "--restart=Never", "--command", "--", "true")
+        assert "volumes" not in kubectl.get("pod", "plain")["spec"]
+    finally:
+        plane.down()
 
 
 def test_down_without_a_plane_is_fine(tmp_path: Path) -> None:
@@ -174,6 +198,11 @@ def test_an_address_of_loopback_needs_no_warning(tmp_path: Path) -> None:
         ),
         (("--images", "none.yaml"), "error: --images none.yaml: No such file or directory\n"),
         (("--capacity", "gpu"), "error: --capacity gpu: write NAME=AMOUNT, such as nvidia.com/gpu=4\n"),
+        (
+            ("--token-auth-file", "none.csv"),
+            "error: --token-auth-file none.csv: No such file or directory\n",
+        ),
+        (("--disable-admission-plugins", "Service"), None),
         (("--network", "isolated", "--runtime", "docker"), None),
         (("--bind", "203.0.113.77"), None),
     ],

@@ -1,11 +1,14 @@
 """The key that signs the tokens of service accounts: ES256 with P-256, created on its first use.
 
-The key file is a private JWK. `cryptography` is imported on the first token, because that takes long.
+The key file is a private JWK. `cryptography` is imported on the first token, because that takes long. A server that
+keeps nothing signs tokens that only it verifies with HMAC instead: the pods of `gangline run` start without the import.
 """
 
 import base64
 import binascii
 import hashlib
+import hmac
+import secrets
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,8 +22,9 @@ from gangline.base.files import write_private
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric import ec
 
-ALGORITHM = "ES256"
+ALGORITHM, HMAC_ALGORITHM = "ES256", "HS256"
 CURVE, COORDINATE_BYTES = "P-256", 32
+SIGNATURE_MESSAGE = "go-jose/go-jose: error in cryptographic primitive"
 _PUBLIC_KEY_PREFIX = bytes.fromhex("3059301306072a8648ce3d020106082a8648ce3d03010703420004")
 """The beginning of every P-256 public key in DER; the two coordinates follow."""
 
@@ -49,30 +53,41 @@ class SigningKey:
         """Raises `InputError` for a file that is no such key."""
         self._file = file
         self._stored = _read_jwk(file) if file is not None and file.exists() else None
+        # Known to this process only: who wants to verify these tokens asks it by a TokenReview.
+        self._hmac_secret, self._hmac_id = secrets.token_bytes(32), secrets.token_urlsafe(16)
 
-    def sign(self, claims: msgspec.Struct) -> str:
-        """A signed token with these claims."""
+    def sign(self, claims: msgspec.Struct, *, only_for_us: bool = False) -> str:
+        """A signed token with these claims. `only_for_us` allows one that only this server can verify."""
+        if only_for_us and self._file is None:
+            text = _unsigned({"alg": HMAC_ALGORITHM, "kid": self._hmac_id}, claims)
+            return f"{text}.{_encode(self._hmac(text))}"
         from cryptography.hazmat.primitives import hashes
         from cryptography.hazmat.primitives.asymmetric import ec
         from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
-        header = msgspec.json.encode({"alg": ALGORITHM, "kid": self.key_id})
-        text = f"{_encode(header)}.{_encode(msgspec.json.encode(claims, order='sorted'))}"
+        text = _unsigned({"alg": ALGORITHM, "kid": self.key_id}, claims)
         signature = self._private_key.sign(text.encode(), ec.ECDSA(hashes.SHA256()))
         return f"{text}.{_encode(b''.join(map(_coordinate, decode_dss_signature(signature))))}"
 
     def verify(self, token: str) -> None:
         """Raise `SignatureError` unless this key signed the token, which has three parts."""
+        text, _, signature = token.rpartition(".")
+        header, raw = decode_part(text.partition(".")[0]), _decode(signature)
+        if header.get("kid") == self._hmac_id:
+            # By the id alone: a token cannot choose the algorithm by which a key verifies it.
+            if header.get("alg") != HMAC_ALGORITHM or not hmac.compare_digest(self._hmac(text), raw):
+                raise SignatureError(SIGNATURE_MESSAGE)
+            return
+        self._verify_public(text, header, raw)
+
+    def _verify_public(self, text: str, header: JSON, raw: bytes) -> None:
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives import hashes
         from cryptography.hazmat.primitives.asymmetric import ec
         from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 
-        text, _, signature = token.rpartition(".")
-        header = decode_part(text.partition(".")[0])
         if header.get("kid") not in (None, "", self.key_id):
             raise SignatureError("invalid signature, no keys found")
-        raw = _decode(signature)
         try:
             if header.get("alg") != ALGORITHM or len(raw) != 2 * COORDINATE_BYTES:
                 raise InvalidSignature
@@ -80,7 +95,10 @@ class SigningKey:
             public_key = self._private_key.public_key()
             public_key.verify(encode_dss_signature(r, s), text.encode(), ec.ECDSA(hashes.SHA256()))
         except InvalidSignature:
-            raise SignatureError("go-jose/go-jose: error in cryptographic primitive") from None
+            raise SignatureError(SIGNATURE_MESSAGE) from None
+
+    def _hmac(self, text: str) -> bytes:
+        return hmac.digest(self._hmac_secret, text.encode(), "sha256")
 
     @cached_property
     def key_id(self) -> str:
@@ -119,6 +137,11 @@ class SigningKey:
 def decode_part(part: str) -> JSON:
     """The JSON object in a part of a token. Raises `ValueError` and `msgspec.DecodeError`."""
     return msgspec.json.decode(_decode(part), type=dict[str, Any])
+
+
+def _unsigned(header: JSON, claims: msgspec.Struct) -> str:
+    """The first two parts of a token."""
+    return f"{_encode(msgspec.json.encode(header))}.{_encode(msgspec.json.encode(claims, order='sorted'))}"
 
 
 def _read_jwk(file: Path) -> PrivateJwk:

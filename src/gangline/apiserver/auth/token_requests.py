@@ -42,10 +42,10 @@ class TokenIssuer:
     def __init__(self, store: Store, key: SigningKey, clock: Clock) -> None:
         self._store, self._key, self.clock = store, key, clock
 
-    def issue(self, account_key: Key, request: JSON) -> JSON:
+    def issue(self, account_key: Key, request: JSON, *, only_for_us: bool = False) -> JSON:
         """The TokenRequest with its token. `request` is decoded and defaulted; it is not changed.
 
-        Raises `StatusError`.
+        `only_for_us` allows a token that only this server can verify. Raises `StatusError`.
         """
         metadata, spec = dict(request.get("metadata") or {}), request.get("spec") or {}
         name = metadata.get("name")
@@ -72,7 +72,7 @@ class TokenIssuer:
             "metadata": {**names_of_account, "creationTimestamp": rfc3339(now), **metadata, **names_of_account},
             "spec": {"audiences": list(audiences), "expirationSeconds": seconds, "boundObjectRef": reference},
             "status": {
-                "token": self._key.sign(claims),
+                "token": self._key.sign(claims, only_for_us=only_for_us),
                 "expirationTimestamp": rfc3339(now + timedelta(seconds=seconds)),
             },
         }

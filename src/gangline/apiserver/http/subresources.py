@@ -17,6 +17,7 @@ from gangline.apiserver.apply.managed_fields import (
     updated_managed_fields,
 )
 from gangline.apiserver.apply.managed_kind import ManagedKind, managed_kind
+from gangline.apiserver.auth.token_claims import TokenClaims, decode_claims
 from gangline.apiserver.auth.token_requests import DEFAULT_SECONDS, TokenIssuer
 from gangline.apiserver.errors import NamedKind, StatusError
 from gangline.apiserver.http.body import check_fields, check_kind, read_object, read_yaml
@@ -41,6 +42,8 @@ from gangline.schema.typed.openapi import builtin_type
 ANY_SCALE = ("", "", "scale")
 """The scale subresource of any resource that has one."""
 CREATED_STATUS: JSON = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+ISSUED_CREDENTIAL_ANNOTATION = "authentication.kubernetes.io/issued-credential-id"
+"""The annotation of the audit event by which requests with an issued token are found."""
 BUDGET_VIOLATION_MESSAGE = "Cannot evict pod as it would violate the pod's disruption budget."
 
 
@@ -217,12 +220,14 @@ class TokenHandler(_RegistryHandler):
         body = read_object(raw, request.http.headers.get("Content-Type", ""), kind.resource.kind)
         check_kind(kind, body)
         check_fields(kind, body, raw, context.field_validation, request.warnings.append)
-        key, metadata = request.info.key, ensure_metadata(body)
+        key, metadata = request.info.key, dict(ensure_metadata(body))
         check_namespace(kind, key.namespace, metadata)
         self._registry.get(self._namespaces, Key("", key.namespace))
         spec = {name: value for name, value in (body.get("spec") or {}).items() if value is not None}
         spec.setdefault("expirationSeconds", DEFAULT_SECONDS)
         sent = {"metadata": metadata, "spec": spec}
+        if request.trail is not None:
+            request.trail.set_request_object(_audited_token_request(body, spec))
         answer = self._issuer.issue(key, sent)
         owners = updated_managed_fields(
             None, sent, kind.managed_kind("token"), manager=context.field_manager, now=self._registry.timestamp()
@@ -230,6 +235,9 @@ class TokenHandler(_RegistryHandler):
         # To kube-apiserver the reference is not new: it writes an absent one as null.
         owners[0]["fieldsV1"]["f:spec"].get("f:boundObjectRef", {}).pop(".", None)
         answer["metadata"]["managedFields"] = owners
+        claims = decode_claims(answer["status"]["token"])
+        if context.audit_annotations is not None and isinstance(claims, TokenClaims):
+            context.audit_annotations[ISSUED_CREDENTIAL_ANNOTATION] = f"JTI={claims.jti}"
         return api_response(request, representation, representation.encode_status(answer), 201)
 
     @property
@@ -237,6 +245,18 @@ class TokenHandler(_RegistryHandler):
         kind = self._registry.catalog.storage_kind("", "namespaces")
         assert kind is not None
         return kind
+
+
+def _audited_token_request(body: JSON, spec: JSON) -> JSON:
+    """A TokenRequest as the audit log shows what was sent."""
+    empty: JSON = {"audiences": None, "expirationSeconds": None, "boundObjectRef": None}
+    return {
+        "kind": "TokenRequest",
+        "apiVersion": "authentication.k8s.io/v1",
+        "metadata": body["metadata"],
+        "spec": {**empty, **spec},
+        "status": {"token": "", "expirationTimestamp": None},
+    }
 
 
 @cache

@@ -1,6 +1,8 @@
 """The key of service account tokens: kept in a private file, refused when damaged."""
 
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -14,18 +16,20 @@ class Claims(msgspec.Struct):
     name: str
 
 
-def test_token_is_verified_by_the_key_that_signed_it_and_by_no_other() -> None:
+@pytest.mark.parametrize("only_for_us", [False, True])
+def test_token_is_verified_by_the_key_that_signed_it_and_by_no_other(only_for_us: bool) -> None:
     key = SigningKey()
-    token = key.sign(Claims("x"))
+    token = key.sign(Claims("x"), only_for_us=only_for_us)
     key.verify(token)
     with pytest.raises(SignatureError, match="no keys found"):
         SigningKey().verify(token)
 
 
+@pytest.mark.parametrize("only_for_us", [False, True])
 @pytest.mark.parametrize("part", [0, 1, 2])
-def test_changed_token_is_refused(part: int) -> None:
+def test_changed_token_is_refused(part: int, only_for_us: bool) -> None:
     key = SigningKey()
-    parts = key.sign(Claims("x")).split(".")
+    parts = key.sign(Claims("x"), only_for_us=only_for_us).split(".")
     letters = parts[part]
     middle = len(letters) // 2
     other = "A" if letters[middle] != "A" else "B"
@@ -42,6 +46,35 @@ def test_token_without_signature_or_of_another_algorithm_is_refused() -> None:
     for header in ("eyJhbGciOiJub25lIn0", "eyJhbGciOiJIUzI1NiJ9"):  # {"alg":"none"}, {"alg":"HS256"}
         with pytest.raises(SignatureError):
             key.verify(f"{header}.{text.partition('.')[2]}.{'A' * 86}")
+
+
+def test_token_cannot_choose_how_its_key_verifies_it() -> None:
+    key = SigningKey()
+    headers = [key.sign(Claims("x"), only_for_us=flag).split(".")[0] for flag in (False, True)]
+    bodies = [key.sign(Claims("x"), only_for_us=flag).partition(".")[2] for flag in (False, True)]
+    for header, body in zip(headers, reversed(bodies), strict=True):
+        with pytest.raises(SignatureError):
+            key.verify(f"{header}.{body}")
+
+
+def test_server_with_a_key_file_signs_all_tokens_with_it(tmp_path: Path) -> None:
+    token = SigningKey(tmp_path / "key").sign(Claims("x"), only_for_us=True)
+    SigningKey(tmp_path / "key").verify(token)
+
+
+def test_pods_of_a_run_get_tokens_without_the_import_of_cryptography() -> None:
+    program = """
+import sys
+import msgspec
+from gangline.apiserver.auth.signing_key import SigningKey
+class Claims(msgspec.Struct):
+    name: str
+key = SigningKey()
+key.verify(key.sign(Claims("x"), only_for_us=True))
+print("cryptography" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
 
 
 def test_key_file_is_private_and_outlives_the_process(tmp_path: Path) -> None:

@@ -5,8 +5,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from gangline.kube.config.access import PlaneAccess
 from gangline.node.checkpoint import RunFiles, RunRecord
 from gangline.node.pod_types import RunContainer, RunPod
+from gangline.node.runtime.paths import TOKEN_MOUNT
 from gangline.node.runtime.podman import ContainerEngineRuntime
 from gangline.node.runtime.runtime import ContainerConfig, ContainerMount
 from gangline.node.settings import NodeSettings
@@ -109,3 +111,14 @@ def test_the_folder_of_the_job_is_mounted_and_named(tmp_path: Path) -> None:
     spec = ContainerEngineRuntime("/bin/podman", "podman", settings).process_spec(run)
     assert f"{tmp_path / 'bert'}:/gangline/artifacts" in spec.command
     assert spec.env["GANGLINE_ARTIFACTS"] == "/gangline/artifacts"
+
+
+def test_container_finds_the_api_server_as_in_a_cluster() -> None:
+    access = PlaneAccess("https://127.0.0.1:6443", "", Path("/state/ca.crt"))
+    token = ContainerMount("kube-api-access-x", TOKEN_MOUNT, Path("/state/volume"), read_only=True)
+    runtime = ContainerEngineRuntime("/bin/podman", "podman", NodeSettings(), access)
+    spec = runtime.process_spec(config(mounts=(token,)))
+    assert spec.env["KUBERNETES_SERVICE_HOST"] == "127.0.0.1"
+    assert spec.env["KUBERNETES_SERVICE_PORT"] == "6443"
+    assert f"/state/volume:{TOKEN_MOUNT}:ro" in spec.command
+    assert not any(name.startswith("GANGLINE_VOLUME_") for name in spec.env)

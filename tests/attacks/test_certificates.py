@@ -27,6 +27,7 @@ from gangline.kube.client import Client
 from gangline.kube.errors import NotFound
 from gangline.kube.transport.http import HttpTransport
 from gangline.local.plane import ControlPlane, PlaneSettings, control_plane
+from gangline.node.network.pod_network import hosts_text
 from gangline.testing import FakeClock, local_cluster
 from support.waiting import wait_until
 
@@ -107,6 +108,13 @@ async def test_no_certificate_of_a_test_cluster_is_valid_for_long() -> None:
         (entry,) = cluster.access.kubeconfig()["clusters"]
         check_lifetimes(Path(entry["cluster"]["certificate-authority"]).parent)
         assert lifetime(await served_certificate(cluster.url)) <= MOST_LEAF
+
+
+async def test_pods_with_their_own_network_know_the_server_by_names_of_its_certificate(old: OldPlane) -> None:
+    served = await served_certificate(old.plane.url)
+    names = served.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    (known,) = (line.split() for line in hosts_text("default", (), ()).splitlines() if "kubernetes" in line)
+    assert set(known) <= {str(name.value) for name in names}
 
 
 async def test_a_plane_that_runs_for_60_days_serves_a_valid_certificate_every_day(old: OldPlane) -> None:

@@ -4,7 +4,8 @@ Set-up: an empty virtual environment each time, filled from pip's cache (a first
 then a hello world of two processes. gangline as `make install` does it (with pip, and with uv if it is on PATH) and
 `make demo` as a whole; torch as hack/frameworks.sh brings it (without the CUDA libraries); Ray by `pip install ray`.
 
-Start: from typing `gangline run --nproc 1 -- python hello.py` to the first line of hello.py, beside `python hello.py` alone.
+Start: from typing `gangline run --nproc 1 -- python hello.py` to the first line of hello.py, beside `python hello.py` alone;
+also with an empty state folder, as the first run of a user has it.
 
 All by turns. Exits with 1 when a goal is missed.
 """
@@ -43,6 +44,8 @@ for text in ray.get([hello.remote(rank) for rank in range(2)]):
     print(text, flush=True)
 """
 PARTS = ("setup", "start", "get")
+FIRST_RUN = "gangline run, first"
+"""With an empty state folder, so that certificates must be issued."""
 MOST_SETUP_SECONDS, MOST_START_SECONDS, MOST_GET_RATIO = 30.0, 0.7, 1.2
 _SETUP_LINE = re.compile(r"set-up: (\d+) packages in ([\d.]+) s")
 
@@ -213,17 +216,21 @@ def start_part(folder: Path, rounds: int) -> Figures:
     """Seconds to the first line of the user's program, by turns; the first round does not count."""
     python, script = sys.executable, str(folder / "hello.py")
     ours = str(Path(python).with_name("gangline"))
-    commands = {"python": [python, script], "gangline run": [ours, "run", "--nproc", "1", "--", python, script]}
+    run = [ours, "run", "--nproc", "1", "--", python, script]
+    commands = {"python": [python, script], "gangline run": run, FIRST_RUN: run}
     runs: dict[str, list[float]] = {name: [] for name in commands}
     for number in range(rounds + 1):
         for name in commands if number % 2 == 0 else reversed(commands):
-            runs[name].append(first_line_after(commands[name], folder))
-    return {name: {"seconds": median(these[1:]), "runs": these[1:]} for name, these in runs.items()}
+            state = folder / (f"state-{number}" if name == FIRST_RUN else "state")
+            runs[name].append(first_line_after(commands[name], folder, state))
+    return {
+        name: {"seconds": median(these[1:]), "least": min(these[1:]), "runs": these[1:]} for name, these in runs.items()
+    }
 
 
-def first_line_after(command: Sequence[str], folder: Path) -> float:
+def first_line_after(command: Sequence[str], folder: Path, state: Path) -> float:
     """Seconds from the start of a command to the greeting of the program in it."""
-    environment = {**installed_environment(folder), "XDG_STATE_HOME": str(folder / "state")}
+    environment = {**installed_environment(folder), "XDG_STATE_HOME": str(state)}
     began = time.perf_counter()
     with subprocess.Popen(
         command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
@@ -239,8 +246,9 @@ def first_line_after(command: Sequence[str], folder: Path) -> float:
 
 def show_start(found: Figures) -> list[str]:
     over = found["gangline run"]["seconds"] - found["python"]["seconds"]
-    rows = [[name, seconds(figures["seconds"])] for name, figures in found.items()]
-    show("To the first line of hello.py", ["command", "seconds"], [*rows, ["gangline over python", seconds(over)]])
+    rows = [[name, seconds(figures["seconds"]), seconds(figures["least"])] for name, figures in found.items()]
+    rows.append(["gangline over python", seconds(over), ""])
+    show("To the first line of hello.py", ["command", "median", "least"], rows)
     return [f"{over:.2f} s over python, at most {MOST_START_SECONDS} s"] if over > MOST_START_SECONDS else []
 
 

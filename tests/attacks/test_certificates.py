@@ -21,11 +21,13 @@ from gangline.api.core import ConfigMap
 from gangline.api.meta import Key
 from gangline.apiserver.store.store import Store
 from gangline.base.certificates.issued import CA_LIFETIME
+from gangline.base.certificates.keeper import CHECK_INTERVAL
 from gangline.base.certificates.renewal import renewed_certificates
 from gangline.kube.client import Client
 from gangline.kube.errors import NotFound
 from gangline.kube.transport.http import HttpTransport
 from gangline.local.plane import ControlPlane, PlaneSettings, control_plane
+from gangline.node.network.pod_network import hosts_text
 from gangline.testing import FakeClock, local_cluster
 from support.waiting import wait_until
 
@@ -74,6 +76,11 @@ class OldPlane(NamedTuple):
     clock: FakeClock
     folder: Path
 
+    async def wake_after(self, duration: timedelta) -> None:
+        """Suspend the machine, and let it run until certificates were checked."""
+        self.clock.jump(duration - CHECK_INTERVAL)
+        await self.clock.advance(CHECK_INTERVAL)
+
 
 @asynccontextmanager
 async def plane_of(folder: Path) -> AsyncIterator[OldPlane]:
@@ -103,6 +110,13 @@ async def test_no_certificate_of_a_test_cluster_is_valid_for_long() -> None:
         assert lifetime(await served_certificate(cluster.url)) <= MOST_LEAF
 
 
+async def test_pods_with_their_own_network_know_the_server_by_names_of_its_certificate(old: OldPlane) -> None:
+    served = await served_certificate(old.plane.url)
+    names = served.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    (known,) = (line.split() for line in hosts_text("default", (), ()).splitlines() if "kubernetes" in line)
+    assert set(known) <= {str(name.value) for name in names}
+
+
 async def test_a_plane_that_runs_for_60_days_serves_a_valid_certificate_every_day(old: OldPlane) -> None:
     first = await served_certificate(old.plane.url)
     (ca,) = certificates(old.folder / "ca.crt")
@@ -129,7 +143,7 @@ async def test_a_connection_from_before_a_renewal_goes_on(old: OldPlane) -> None
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=tls), headers=headers) as session:
         watch = await session.get(f"{old.plane.url}/api/v1/namespaces/default/configmaps?watch=true")
         before = await served_certificate(old.plane.url)
-        await old.clock.advance(25 * DAY)
+        await old.wake_after(25 * DAY)
         assert (await served_certificate(old.plane.url)).serial_number != before.serial_number
         async with HttpTransport(old.plane.inner_connection) as transport:
             await Client(transport).create(ConfigMap, {"metadata": {"name": "late"}}, namespace="default")
@@ -153,7 +167,7 @@ async def test_the_next_authority_is_known_everywhere_before_it_signs(old: OldPl
 
         await wait_until(is_published)
         for _ in range(CA_LIFETIME // (5 * DAY)):
-            await old.clock.advance(5 * DAY)
+            await old.wake_after(5 * DAY)
             await wait_until(is_published)
             bundle = certificates(old.folder / "ca.crt")
             for each in bundle:
@@ -180,7 +194,7 @@ async def test_a_client_certificate_of_the_plane_is_good_only_until_it_expires(o
     # OpenSSL would refuse the server's certificates of the future.
     tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
     assert await status() == 200
-    await old.clock.advance(31 * DAY)
+    await old.wake_after(31 * DAY)
     assert await status() == 401
 
 

@@ -56,6 +56,7 @@ from gangline.local.controllers.namespaces import NamespaceController
 from gangline.local.controllers.role_aggregation import RoleAggregationController
 from gangline.local.listen import ListenAddress, host_port
 from gangline.local.paths import BACKUP_PATH
+from gangline.node.network.bridge import GATEWAY
 from gangline.node.ports import LOOPBACK
 
 ADMIN_USER = UserInfo("admin", (MASTERS_GROUP, AUTHENTICATED_GROUP))
@@ -207,7 +208,8 @@ def _authorizer(mode: AuthorizationMode, roles: RoleIndex) -> Authorizer:
 def _certificate_keeper(settings: PlaneSettings, address: ListenAddress, clock: Clock) -> CertificateKeeper | None:
     if settings.certificates is None:
         return None
-    hosts = address.certificate_hosts()
+    # Pods with their own network reach the server at the gateway.
+    hosts = (*address.certificate_hosts(), GATEWAY)
     return CertificateKeeper(settings.certificates, hosts, clock, cache=settings.certificate_cache)
 
 

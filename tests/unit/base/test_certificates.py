@@ -128,6 +128,24 @@ def test_files_that_were_removed_are_written_again(tmp_path: Path) -> None:
     assert folder.files.server.key.read_text() == issued.server.key
 
 
+def test_a_folder_that_others_could_write_is_closed_to_them(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    issued = CertificateFolder(tmp_path).ensure(HOSTS, NOW)
+    assert tmp_path.stat().st_mode & 0o777 == 0o700
+    assert CertificateFolder(tmp_path).ensure(HOSTS, NOW) == issued
+
+
+def test_a_folder_of_another_user_has_certificates_but_no_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: tmp_path.stat().st_uid + 1)
+    folder = CertificateFolder(tmp_path)
+    issued = folder.ensure(HOSTS, NOW)
+    assert folder.files.server.certificate.read_text() == issued.server.certificate
+    assert not (tmp_path / RECORD_NAME).exists()
+    assert folder.ensure(HOSTS, NOW) != issued
+
+
 def test_no_key_is_in_a_repr() -> None:
     assert "KEY" not in repr(renewed_certificates(None, HOSTS, NOW))
 

@@ -55,6 +55,8 @@ class CertificateFolder:
         a read-only disk or because others could have written it, certificates are issued for this server alone.
         """
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with suppress(OSError):
+            self._folder.chmod(0o700)
         own = read_record(self._folder / RECORD_NAME)
         cached = read_record(cache) if own is None and cache is not None else None
         issued = renewed_certificates(own or cached, hosts, now)
@@ -72,7 +74,11 @@ class CertificateFolder:
         for file, text in contents.items():
             if _content(file) != text.encode():
                 write_private(file, text.encode())
-        write_record(self._folder / RECORD_NAME, issued)
+        record = self._folder / RECORD_NAME
+        if read_record(record) != issued:
+            # Where others can write the folder whatever its mode, as on some file systems, the next start issues anew.
+            with suppress(PermissionError):
+                write_record(record, issued)
 
 
 class _Record(msgspec.Struct, frozen=True):

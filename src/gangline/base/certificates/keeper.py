@@ -13,8 +13,8 @@ from gangline.base.clock import Clock
 
 log = logging.getLogger(__name__)
 
-CHECK_INTERVAL = timedelta(hours=1)
-"""How often certificates are checked. Not one long sleep: a suspended machine does not count the time."""
+CHECK_INTERVAL = timedelta(minutes=10)
+"""How often certificates are checked. Not one long sleep: the time in which a machine is suspended does not count."""
 VERIFY_NO_CHECK_TIME = 0x200000
 """OpenSSL's X509_V_FLAG_NO_CHECK_TIME, which Python does not name."""
 

@@ -472,7 +472,9 @@ class AccessPlayer:
             headers.append(("Content-Type", step.content_type))
         url = URL(f"{self._url}{self._concrete(step.path)}", encoded=True)
         async with session.request(step.method, url, data=body, headers=headers) as response:
-            return outcome(response.status, (await response.text()).replace(self._namespace, "$NS"))
+            found = outcome(response.status, (await response.text()).replace(self._namespace, "$NS"))
+            is_opaque = response.headers.get("X-Content-Type-Options") == "nosniff"
+            return {**found, "nosniff": True} if is_opaque else found
 
     def _concrete(self, text: str) -> str:
         return text.replace("$NS", self._namespace)

@@ -31,6 +31,7 @@ from gangline.apiserver.http.query import check_list_options, check_write_option
 from gangline.apiserver.http.representations import NegotiationError
 from gangline.apiserver.http.request_info import (
     RequestInfo,
+    RequestPathError,
     RequestVerb,
     access_attributes,
     query_flag,
@@ -169,7 +170,7 @@ class ApiHandler:
             if isinstance(error, AccessDenied):
                 response.headers.update(NO_SNIFFING)
             return response
-        except ImpersonationError as error:
+        except (ImpersonationError, RequestPathError) as error:
             text = f"Internal Server Error: {quoted_text(http.path_qs)}: {html_safe_text(str(error))}\n"
             return web.Response(status=500, text=text, headers=NO_SNIFFING)
         except StoreFailed as error:
@@ -216,6 +217,8 @@ class ApiHandler:
             return self._unknown_resource(info)
         if served_kind.deprecation_warning:
             warnings.append(served_kind.deprecation_warning)
+        if http.method == "HEAD":
+            raise apierrors.method_not_allowed()
         request = ApiRequest(http, user, info, verb, served_kind, http.query, warnings)
         return await self._serve_resource(request)
 

@@ -164,7 +164,13 @@ async def control_plane(
     service_accounts = ServiceAccountTokens(store, key, clock, legacy_tokens.record_use)
     api = ApiHandler(
         registry,
-        Authenticator({**settings.users, token: ADMIN_USER}, service_accounts, certificate_clock.now),
+        Authenticator(
+            {**settings.users, token: ADMIN_USER},
+            service_accounts,
+            certificate_clock.now,
+            # Who allows everything must know to whom, as kube-apiserver has it.
+            anonymous=settings.authorization_mode is not AuthorizationMode.ALWAYS_ALLOW,
+        ),
         authorizer,
         clock,
         roots,

@@ -147,6 +147,12 @@ def _denials() -> Iterator[AccessStep]:
     ]
     yield from (get(path, "jane-$NS") for path in (*paths, *(CORE + path for path in inside)))
     yield get("/api/v1/pods", 'we"ird<x>&')
+    for path in ("namespaces/$NS/pods/x", "nodes/x", ""):
+        yield get(f"/api/v1/proxy/{path}", "jane-$NS")
+    yield get("/api/v1/watch", "jane-$NS")
+    yield AccessStep(f"{CORE}/pods", "HEAD")
+    for option in ("limit=abc", "timeoutSeconds=x", "labelSelector=a%20in%20((", "fieldSelector=b"):
+        yield get(f"{CORE}/pods?fieldSelector=metadata.name%3Dabc&{option}", "jane-$NS")
     public = "/api /version /version/ /healthz /livez /readyz /apis / /openapi/v3 /livez/ping /api/v1/pods"
     yield from (AccessStep(path, token="") for path in public.split())
     yield AccessStep(WHOAMI, "POST", {}, token="")
@@ -472,7 +478,9 @@ class AccessPlayer:
             headers.append(("Content-Type", step.content_type))
         url = URL(f"{self._url}{self._concrete(step.path)}", encoded=True)
         async with session.request(step.method, url, data=body, headers=headers) as response:
-            return outcome(response.status, (await response.text()).replace(self._namespace, "$NS"))
+            found = outcome(response.status, (await response.text()).replace(self._namespace, "$NS"))
+            is_opaque = response.headers.get("X-Content-Type-Options") == "nosniff"
+            return {**found, "nosniff": True} if is_opaque else found
 
     def _concrete(self, text: str) -> str:
         return text.replace("$NS", self._namespace)

@@ -3,7 +3,7 @@
 import pytest
 
 from gangline.api.selectable_fields import custom_selectable_fields, selectable_fields
-from gangline.api.selectors import FieldSelector, LabelSelector, SelectorError
+from gangline.api.selectors import FieldSelector, LabelSelector, SelectorError, exact_field_value
 
 NAME_RULE = (
     "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character "
@@ -264,3 +264,18 @@ def test_custom_resource_is_selected_by_its_declared_fields() -> None:
         FieldSelector.parse("spec.other=1", fields)
     with pytest.raises(SelectorError, match=r"^field label not supported: metadata.namespace$"):
         FieldSelector.parse("metadata.namespace=x", custom_selectable_fields(namespaced=False))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("metadata.name=a", "a"),
+        ("status.phase!=Running,metadata.name==a", "a"),
+        ("metadata.name!=a", None),
+        ("metadata.namespace=a", None),
+        ("metadata.name", None),
+        ("", None),
+    ],
+)
+def test_the_only_value_of_a_field_is_known_whatever_else_is_selected(text: str, value: str | None) -> None:
+    assert exact_field_value(text, "metadata.name") == value

@@ -25,6 +25,14 @@ class AccessAttributes(msgspec.Struct, frozen=True):
         return self.path is None
 
 
+class AccessDenied(StatusError):
+    """A request that the authorizer refuses before anything looks at it."""
+
+    def __init__(self, attributes: AccessAttributes, reason: str = "") -> None:
+        error = forbidden_error(attributes, reason)
+        super().__init__(error.code, error.message, reason=error.reason, details=error.details)
+
+
 def forbidden_error(attributes: AccessAttributes, reason: str = "") -> StatusError:
     """The 403 of a request that no authorizer allows, in kube-apiserver's words."""
     text = html_safe_text(_denial_text(attributes))

@@ -27,14 +27,17 @@ class Authenticator:
         tokens: Mapping[str, UserInfo],
         service_accounts: ServiceAccountTokens | None = None,
         now: Callable[[], datetime] = MACHINE_CLOCK.now,
+        *,
+        anonymous: bool = True,
     ) -> None:
         """`tokens` are users by their token. Without `service_accounts`, tokens of service accounts are unknown.
 
-        `now` is the time at which a client certificate must be valid.
+        `now` is the time at which a client certificate must be valid. Without `anonymous`, requests without credentials
+        are refused.
         """
         # By digest: neither a lookup nor a dump of this table reveals a token.
         self._users = {_digest(token): user for token, user in tokens.items()}
-        self._service_accounts, self._now = service_accounts, now
+        self._service_accounts, self._now, self._anonymous = service_accounts, now, anonymous
 
     def authenticate(self, authorization: str | None, peer: PeerCertificate | None) -> UserInfo:
         """The user of a request, anonymous without credentials. Raises `StatusError` (401) for ones that are not valid.
@@ -45,7 +48,7 @@ class Authenticator:
         if peer is not None and not is_expired and (user := peer.user) is not None:
             return user
         user = self._token_user(authorization)
-        if user is None and is_expired:
+        if user is None and (is_expired or not self._anonymous):
             raise unauthorized()
         return user or ANONYMOUS_USER
 

@@ -6,7 +6,7 @@ from typing import Protocol
 import msgspec
 
 from gangline.api.meta import JSON
-from gangline.apiserver.auth.attributes import AccessAttributes, forbidden_error
+from gangline.apiserver.auth.attributes import AccessAttributes, AccessDenied
 from gangline.apiserver.users import UserInfo
 
 AUTHENTICATION_GROUP, AUTHORIZATION_GROUP = "authentication.k8s.io", "authorization.k8s.io"
@@ -41,12 +41,12 @@ class Authorizer(Protocol):
 def check_access(
     authorizer: Authorizer, attributes: AccessAttributes, record: Callable[[AccessDecision], None] | None = None
 ) -> None:
-    """Raise `StatusError` (403) unless the authorizer allows this. `record` gets the decision."""
+    """Raise `AccessDenied` (403) unless the authorizer allows this. `record` gets the decision."""
     decision = authorizer.decide(attributes)
     if record is not None:
         record(decision)
     if not decision.allowed:
-        raise forbidden_error(attributes, decision.reason)
+        raise AccessDenied(attributes, decision.reason)
 
 
 ALL_RESOURCES: JSON = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}

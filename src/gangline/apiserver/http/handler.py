@@ -15,7 +15,7 @@ from gangline.apiserver.apply.managed_fields import manager_name
 from gangline.apiserver.audit.log import AuditLog
 from gangline.apiserver.audit.request import AUDIT_TRAIL, begin_trail
 from gangline.apiserver.audit.trail import AuditTrail
-from gangline.apiserver.auth.attributes import AccessAttributes, html_safe_text
+from gangline.apiserver.auth.attributes import AccessAttributes, AccessDenied, forbidden_error, html_safe_text
 from gangline.apiserver.auth.authentication import Authenticator
 from gangline.apiserver.auth.authorizer import Authorizer, check_access
 from gangline.apiserver.auth.impersonation import ImpersonationError, impersonated_user
@@ -25,12 +25,13 @@ from gangline.apiserver.http.access_reviews import ReviewHandler, ReviewRequest,
 from gangline.apiserver.http.body import MAX_BODY_BYTES, check_fields, check_kind, read_object, read_yaml
 from gangline.apiserver.http.list import list_page, parse_resource_version
 from gangline.apiserver.http.negotiation import Representation, error_representation, negotiate
-from gangline.apiserver.http.nonresource import NonResourceHandler
+from gangline.apiserver.http.nonresource import NO_SNIFFING, NonResourceHandler
 from gangline.apiserver.http.patch import APPLY_PATCH, patch_function
 from gangline.apiserver.http.query import check_list_options, check_write_options, deletion_options
 from gangline.apiserver.http.representations import NegotiationError
 from gangline.apiserver.http.request_info import (
     RequestInfo,
+    RequestPathError,
     RequestVerb,
     access_attributes,
     query_flag,
@@ -165,10 +166,13 @@ class ApiHandler:
         except (StatusError, NegotiationError) as error:
             if isinstance(error, StatusError):
                 warnings += error.warnings
-            return _error_response(http, error.code, error.status, warnings)
-        except ImpersonationError as error:
+            response = _error_response(http, error.code, error.status, warnings)
+            if isinstance(error, AccessDenied):
+                response.headers.update(NO_SNIFFING)
+            return response
+        except (ImpersonationError, RequestPathError) as error:
             text = f"Internal Server Error: {quoted_text(http.path_qs)}: {html_safe_text(str(error))}\n"
-            return web.Response(status=500, text=text, headers={"X-Content-Type-Options": "nosniff"})
+            return web.Response(status=500, text=text, headers=NO_SNIFFING)
         except StoreFailed as error:
             # The store logs it, once for all requests.
             make_status = apierrors.storage_full if isinstance(error, DiskFull) else apierrors.storage_failed
@@ -213,6 +217,8 @@ class ApiHandler:
             return self._unknown_resource(info)
         if served_kind.deprecation_warning:
             warnings.append(served_kind.deprecation_warning)
+        if http.method == "HEAD":
+            raise apierrors.method_not_allowed()
         request = ApiRequest(http, user, info, verb, served_kind, http.query, warnings)
         return await self._serve_resource(request)
 
@@ -405,7 +411,10 @@ class ApiHandler:
     def _check_create(self, request: ApiRequest) -> None:
         """Check that the user of an update may create the object, which does not exist. Raises `StatusError` (403)."""
         attributes = access_attributes(request.user, request.http.method, request.info, request.query)
-        check_access(self._authorizer, msgspec.structs.replace(attributes, verb=RequestVerb.CREATE))
+        attributes = msgspec.structs.replace(attributes, verb=RequestVerb.CREATE)
+        decision = self._authorizer.decide(attributes)
+        if not decision.allowed:
+            raise forbidden_error(attributes, decision.reason)
 
     async def _delete(self, request: ApiRequest) -> web.StreamResponse:
         representation = self._representation(request)
@@ -511,7 +520,7 @@ def _error_response(http: web.BaseRequest, code: int, status: JSON, warnings: li
 
 
 def _page_not_found() -> web.Response:
-    return web.Response(status=404, text="404 page not found\n")
+    return web.Response(status=404, text="404 page not found\n", headers=NO_SNIFFING)
 
 
 async def _chunks(body: bytes) -> AsyncIterator[memoryview]:

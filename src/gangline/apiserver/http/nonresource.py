@@ -41,7 +41,9 @@ class NonResourceResponse(msgspec.Struct, frozen=True):
     """Whether the body is an object of the API, such as a list of resources."""
 
 
-NOT_FOUND_PAGE = NonResourceResponse(b"404 page not found\n", TEXT_TYPE, HTTPStatus.NOT_FOUND)
+NO_SNIFFING = {"X-Content-Type-Options": "nosniff"}
+"""A header of plain text and of refusals."""
+NOT_FOUND_PAGE = NonResourceResponse(b"404 page not found\n", TEXT_TYPE, HTTPStatus.NOT_FOUND, NO_SNIFFING)
 
 
 class NonResourceHandler:
@@ -162,13 +164,12 @@ def _health_response(
     ]
     if problems:
         return _failed_check(f"{''.join(lines)}{check} check failed\n")
-    if not verbose:
-        return NonResourceResponse(b"ok", TEXT_TYPE)
-    return NonResourceResponse(f"{''.join(lines)}{check} check passed\n".encode(), TEXT_TYPE)
+    text = f"{''.join(lines)}{check} check passed\n" if verbose else "ok"
+    return NonResourceResponse(text.encode(), TEXT_TYPE, headers=NO_SNIFFING)
 
 
 def _failed_check(text: str) -> NonResourceResponse:
-    return NonResourceResponse(text.encode(), TEXT_TYPE, HTTPStatus.INTERNAL_SERVER_ERROR)
+    return NonResourceResponse(text.encode(), TEXT_TYPE, HTTPStatus.INTERNAL_SERVER_ERROR, NO_SNIFFING)
 
 
 def _json_response(value: JSON) -> NonResourceResponse:

@@ -9,9 +9,16 @@ from enum import StrEnum
 import msgspec
 
 from gangline.api.meta import Key
-from gangline.api.selectors import exact_field_value
+from gangline.api.selectors import LabelSelector, SelectorError, exact_field_value
 from gangline.apiserver.auth.attributes import AccessAttributes
 from gangline.apiserver.users import UserInfo
+
+PROXY_PREFIX = "proxy"
+"""`/api/v1/proxy/...`, a path of old versions of Kubernetes."""
+
+
+class RequestPathError(Exception):
+    """A path that names no resource. kube-apiserver responds with code 500 and this message as plain text."""
 
 
 class RequestVerb(StrEnum):
@@ -45,7 +52,10 @@ class RequestInfo(msgspec.Struct, frozen=True):
 
 
 def request_info(path: str) -> RequestInfo | None:
-    """The resource of a path; None if the path is no resource (`/version`, `/apis`, `/openapi/v3` ...)."""
+    """The resource of a path; None if the path is no resource (`/version`, `/apis`, `/openapi/v3` ...).
+
+    Raises `RequestPathError`.
+    """
     parts = [part for part in path.split("/") if part]
     if len(parts) >= 2 and parts[0] == "api":
         group, version, rest = "", parts[1], parts[2:]
@@ -60,6 +70,9 @@ def request_info(path: str) -> RequestInfo | None:
     # `/namespaces/NS/PLURAL` is inside a namespace; `/namespaces/NS` and `/namespaces/NS/status` are the namespace.
     if len(rest) >= 3 and rest[0] == "namespaces" and rest[2] not in ("status", "finalize"):
         namespace, rest = rest[1], rest[2:]
+    if (watch and not rest) or rest == [PROXY_PREFIX]:
+        text = f"failed to create RequestInfo: unable to determine kind and namespace from url, {path}"
+        raise RequestPathError(text)
     plural, name, *sub = (*rest, "", "")[: max(2, len(rest))]
     return RequestInfo(group, version, plural, namespace, name, "/".join(sub), watch)
 
@@ -87,16 +100,37 @@ def request_verb(method: str, info: RequestInfo, query: Mapping[str, str]) -> Re
 def access_attributes(user: UserInfo, method: str, info: RequestInfo, query: Mapping[str, str]) -> AccessAttributes:
     """What a request for a resource asks the authorizer. Also of requests that the server would not serve."""
     verb: str = request_verb(method, info, query) or _UNSERVED_VERBS.get(method, "")
+    if info.plural == PROXY_PREFIX and not info.namespace:
+        verb, info = PROXY_PREFIX, _proxied(info)
     name, namespace = info.name, info.namespace
     if info.watch:
         verb = RequestVerb.WATCH
-    elif verb in (RequestVerb.LIST, RequestVerb.WATCH) and "fieldSelector" in query:
+    elif verb in (RequestVerb.LIST, RequestVerb.WATCH) and "fieldSelector" in query and _can_parse_options(query):
         selected = exact_field_value(query["fieldSelector"], "metadata.name") or ""
         name = "" if selected in (".", "..") or set(selected) & set("/%") else selected
     if info.plural == "namespaces" and not namespace:
         namespace = info.name  # a namespace is inside itself
     subresource = info.subresource.partition("/")[0]
     return AccessAttributes(user, verb, info.group, info.version, info.plural, subresource, namespace, name)
+
+
+def _proxied(info: RequestInfo) -> RequestInfo:
+    """The resource behind the prefix `/proxy/`, which only authorization knows any more."""
+    root = f"/apis/{info.group}/{info.version}" if info.group else f"/api/{info.version}"
+    target = request_info(f"{root}/{info.name}/{info.subresource}")
+    assert target is not None
+    return msgspec.structs.replace(target, subresource="")
+
+
+def _can_parse_options(query: Mapping[str, str]) -> bool:
+    """Whether the options of a list can be parsed. kube-apiserver ignores the name in a selector beside bad options."""
+    try:
+        LabelSelector.parse(query.get("labelSelector", ""))
+        for option in ("limit", "timeoutSeconds"):
+            int(query.get(option) or 0)
+    except (SelectorError, ValueError):
+        return False
+    return True
 
 
 _UNSERVED_VERBS: Mapping[str, str] = {"PUT": RequestVerb.UPDATE, "PATCH": RequestVerb.PATCH}

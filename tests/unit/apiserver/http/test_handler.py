@@ -176,9 +176,10 @@ async def test_nothing_is_created_for_an_unacceptable_representation(plane: Plan
     assert (await plane.call("GET", f"{MAPS}/a")).status == 404
 
 
-async def test_head_is_get_without_a_body(plane: PlaneClient) -> None:
-    async with plane.session.head("/api/v1/namespaces/default") as response:
-        assert (response.status, await response.read()) == (200, b"")
+@pytest.mark.parametrize(("path", "code"), [("/healthz", 200), ("/api/v1/namespaces/default", 405)])
+async def test_health_has_a_head_and_objects_have_none(plane: PlaneClient, path: str, code: int) -> None:
+    async with plane.session.head(path) as response:
+        assert (response.status, await response.read()) == (code, b"")
 
 
 async def test_anonymous_user_may_read_health_only(plane: PlaneClient) -> None:

@@ -190,3 +190,23 @@ async def test_closed_watch_gets_nothing_more() -> None:
 
 async def all_of(watch: StoreWatch) -> int:
     return len([event async for events in watch for event in events])
+
+
+async def test_pending_changes_are_taken_without_waiting_until_the_watch_ends() -> None:
+    async with Store() as store:
+        watch = store.watch("/", after=store.revision)
+        assert watch.pending() == ()
+        await put_thing(store, "/a", 1)
+        await put_thing(store, "/a", 2)
+        assert [thing_number(event.record.data) for event in watch.pending() or ()] == [1, 2]
+        assert watch.pending() == ()
+        store.end_watches()
+        assert watch.pending() is None
+
+
+async def test_a_watch_with_too_many_pending_changes_has_ended() -> None:
+    async with Store() as store:
+        watch = store.watch("/", after=store.revision, backlog=1)
+        await put_thing(store, "/a", 1)
+        await put_thing(store, "/a", 2)
+        assert watch.pending() is None

@@ -242,6 +242,16 @@ async def test_a_daemon_of_an_executed_command_ends_with_the_container(
         assert survivors(folder) == []
 
 
+async def test_the_memory_of_a_daemon_counts(api: NodeApi, folder: Path, tmp_path: Path) -> None:
+    code = DAEMON + "daemon(lambda: python('import time; a = bytes(1) * 2**28; time.sleep(600)')); time.sleep(600)"
+    limited = {"resources": {"limits": {"memory": "128Mi"}}}
+    async with running_node(api, tmp_path):
+        await api.client().create(Pod, command_pod("p", *program(code, folder), container=limited))
+        status = await api.wait_phase("p", "Failed", seconds=20)
+        assert main_container_status(status)["state"]["terminated"]["reason"] == "OOMKilled"
+        assert survivors(folder) == []
+
+
 @pytest.mark.parametrize("kills_supervisor", [False, True])
 def test_nothing_is_left_of_a_run_that_was_killed(kills_supervisor: bool, folder: Path, tmp_path: Path) -> None:
     script, supervisor = tmp_path / "train.py", tmp_path / "supervisor"

@@ -55,8 +55,8 @@ class SupervisedProcess:
     """A process under its shim. Signals go through the shim, which knows whether the process still exists."""
 
     def __init__(self, files: RunFiles, clock: Clock, *, pid: int, shim: int, report: int | None) -> None:
-        self.files, self.pid = files, pid
-        self._clock, self._shim = clock, shim
+        self.files, self.pid, self.shim_pid = files, pid, shim
+        self._clock = clock
         # Open as long as a shim lives that we started. For an adopted shim None: its lock tells whether it lives.
         self._shim_pipe = report
 
@@ -69,7 +69,7 @@ class SupervisedProcess:
         while await _read_when_ready(self._shim_pipe):
             pass
         self.abandon()
-        _reap(self._shim)
+        _reap(self.shim_pid)
 
     def terminate(self) -> None:
         """Send TERM to the process group."""
@@ -93,7 +93,7 @@ class SupervisedProcess:
     async def kill_all(self) -> None:
         """Kill the processes below the shim without its help: one of them may keep it from working."""
         if self.files.lock.is_held():
-            await asyncio.to_thread(_kill_descendants, self._shim)
+            await asyncio.to_thread(_kill_descendants, self.shim_pid)
             self.kill()
 
     def freeze(self, *, frozen: bool) -> None:
@@ -110,9 +110,9 @@ class SupervisedProcess:
     def _signal(self, number: signal.Signals) -> None:
         if self.files.lock.is_held():
             with suppress(ProcessLookupError):
-                os.kill(self._shim, number)
+                os.kill(self.shim_pid, number)
                 # A process of the container may have stopped it.
-                os.kill(self._shim, signal.SIGCONT)
+                os.kill(self.shim_pid, signal.SIGCONT)
 
 
 async def launch(spec: ProcessSpec, record: RunRecord, files: RunFiles, clock: Clock) -> SupervisedProcess:

@@ -183,6 +183,23 @@ async def test_a_daemon_that_keeps_its_supervisor_stopped_ends_all_the_same(
         assert survivors(folder) == []
 
 
+async def test_a_daemon_that_traces_its_supervisor_ends_all_the_same(
+    api: NodeApi, folder: Path, tmp_path: Path
+) -> None:
+    # Root may trace it, which stops it until the tracer ends; others may not.
+    code = DAEMON + (
+        "import ctypes\n"
+        "shim = os.getppid()\n"
+        "daemon(lambda: (ctypes.CDLL(None).ptrace(16, shim, 0, 0), hide())); time.sleep(600)"
+    )
+    async with running_node(api, tmp_path):
+        await api.client().create(Pod, command_pod("p", *program(code, folder), terminationGracePeriodSeconds=1))
+        await wait_until(lambda: started(folder))
+        await api.client().delete(Pod, default_key("p"))
+        await wait_deleted(api, "p")
+        assert survivors(folder) == []
+
+
 FORKING = {
     # Never older than a moment: it forks, and ends.
     "always another": "while True:\n    if os.fork(): os._exit(0)\n    os.setsid()\n",
@@ -239,6 +256,16 @@ async def test_a_daemon_of_an_executed_command_ends_with_the_container(
         assert survivors(folder)
         await api.client().delete(Pod, default_key("p"))
         await wait_deleted(api, "p")
+        assert survivors(folder) == []
+
+
+async def test_the_memory_of_a_daemon_counts(api: NodeApi, folder: Path, tmp_path: Path) -> None:
+    code = DAEMON + "daemon(lambda: python('import time; a = bytes(1) * 2**28; time.sleep(600)')); time.sleep(600)"
+    limited = {"resources": {"limits": {"memory": "128Mi"}}}
+    async with running_node(api, tmp_path):
+        await api.client().create(Pod, command_pod("p", *program(code, folder), container=limited))
+        status = await api.wait_phase("p", "Failed", seconds=20)
+        assert main_container_status(status)["state"]["terminated"]["reason"] == "OOMKilled"
         assert survivors(folder) == []
 
 

@@ -9,11 +9,15 @@ import resource
 import sys
 from contextlib import suppress
 
+from gangline.base.errors import InputError
+
 PORTABLE_VARIABLE = "GANGLINE_PORTABLE"
 """Set to anything but an empty text, it switches Linux's own features off. For tests, and to look for faults."""
 LOOPBACK_INTERFACE = "lo" if sys.platform == "linux" else "lo0"
 MAX_OPEN_FILES = 10240
 """macOS allows no more than this, whatever the hard limit is."""
+MIN_OPEN_FILES = 128
+"""A control plane with one pod opens about 40; a request or a replica a few more."""
 
 
 def has_linux_features() -> bool:
@@ -37,10 +41,17 @@ def signal_group(group: int, number: int) -> None:
 def raise_open_files_limit() -> None:
     """Allow this process and its children as many open files as is usual on a server; never fewer than before.
 
-    A terminal of macOS starts programs with a limit of 256, which fifty replicas exceed.
+    A terminal of macOS starts programs with a limit of 256, which fifty replicas exceed. Raises `InputError` if a
+    control plane cannot work with what is allowed.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if allowed != resource.RLIM_INFINITY and allowed < MIN_OPEN_FILES:
+        raise InputError(
+            f"only {allowed} open files are allowed here, and a control plane needs at least {MIN_OPEN_FILES}; "
+            "start gangline from a shell with a higher limit (ulimit -n)"
+        )

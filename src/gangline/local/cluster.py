@@ -16,6 +16,7 @@ from gangline.apiserver.store.sqlite import SqliteJournal
 from gangline.apiserver.store.store import Store
 from gangline.base.certificates.folder import RECORD_NAME
 from gangline.base.clock import Clock
+from gangline.base.host_features import raise_open_files_limit
 from gangline.kube.client import Client
 from gangline.kube.config.access import PlaneAccess
 from gangline.kube.config.connection import Connection
@@ -82,6 +83,7 @@ class LocalCluster(msgspec.Struct, frozen=True):
 @asynccontextmanager
 async def local_cluster(settings: LocalSettings, scheme: Scheme, clock: Clock) -> AsyncIterator[LocalCluster]:
     """API server, scheduler, network and node, until the block ends; then no process is left."""
+    raise_open_files_limit()
     journal = SqliteJournal(settings.state) if settings.state is not None else None
     nodes: dict[str, PodStreams] = {}
     async with (

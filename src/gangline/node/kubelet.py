@@ -84,6 +84,7 @@ class LocalKubelet:
             ),
             devices=devices,
             memory_limits={},
+            shims={},
             runtime=create_runtime(settings, folder, state, devices, access, self._hides_gpus),
             report_limiter=ReportLimiter(settings.progress_period),
             faults=FaultHooks(PortSquatters(clock), self._registration.mark_lost),
@@ -213,10 +214,11 @@ class LocalKubelet:
         limits = dict(self._context.memory_limits)
         if not limits:
             return
-        over_limit = await asyncio.to_thread(processes_over_limit, limits)
         workers = list(self._workers.values())
+        containers = [container for worker in workers for container in worker.containers]
+        over_limit = await asyncio.to_thread(processes_over_limit, limits, dict(self._context.shims))
         for pid, size in over_limit.items():
-            if any(container.oom_kill(pid, size) for worker in workers for container in worker.containers):
+            if any(container.oom_kill(pid, size) for container in containers):
                 log.info("container uses more memory than its limit", extra={"pid": pid, "limit": limits[pid]})
 
     # The end of the node

@@ -125,8 +125,11 @@ def memory_limit(limits: Mapping[str, str]) -> int:
     return Quantity.of(text).value() if text is not None else 0
 
 
-def resident_memory(roots: Iterable[int]) -> dict[int, int]:
-    """Resident bytes of each root and its descendants, in one pass over all processes. Blocking."""
+def resident_memory(roots: Iterable[int], shims: Mapping[int, int] = {}) -> dict[int, int]:
+    """Resident bytes of each root and its descendants, in one pass over all processes. Blocking.
+
+    `shims` are roots by the process that is the parent of their orphans, which are counted too.
+    """
     parents: dict[int, int] = {}
     resident: dict[int, int] = {}
     for process in psutil.process_iter(["pid", "ppid", "memory_info"]):
@@ -136,22 +139,24 @@ def resident_memory(roots: Iterable[int]) -> dict[int, int]:
     root_pids = set(roots)
     totals = dict.fromkeys(root_pids, 0)
     for pid, amount in resident.items():
-        root = _root_of(pid, parents, root_pids)
+        root = _root_of(pid, parents, root_pids, shims)
         if root is not None:
             totals[root] += amount
     return totals
 
 
-def proportional_memory(root: int) -> int:
+def proportional_memory(root: int, shim: int | None = None) -> int:
     """Bytes of a process and its descendants, shared pages divided between their users. Blocking.
+
+    With a shim, everything below the shim counts: orphans of the process are its children.
 
     Where that is not measured, pages of one process alone count; where that is forbidden (macOS, unless you are root),
     all resident pages.
     """
     total = 0
     try:
-        process = psutil.Process(root)
-        family = [process, *process.children(recursive=True)]
+        process = psutil.Process(root if shim is None else shim)
+        family = [*([process] if shim is None else []), *process.children(recursive=True)]
     except psutil.Error:
         return 0
     for process in family:
@@ -164,21 +169,26 @@ def proportional_memory(root: int) -> int:
     return total
 
 
-def processes_over_limit(limits: Mapping[int, int]) -> dict[int, int]:
+def processes_over_limit(limits: Mapping[int, int], shims: Mapping[int, int] = {}) -> dict[int, int]:
     """Bytes in use by each root pid that exceeds its limit (bytes by pid). Blocking.
+
+    `shims` are root pids by the pid of their shim.
 
     Resident sizes count shared pages once for every process, so they only raise suspicion: a loader with eight forked
     workers is not killed for sharing its data with them.
     """
-    suspects = [pid for pid, total in resident_memory(limits).items() if total > limits[pid]]
-    return {pid: size for pid in suspects if (size := proportional_memory(pid)) > limits[pid]}
+    suspects = [pid for pid, total in resident_memory(limits, shims).items() if total > limits[pid]]
+    shim_of = {root: shim for shim, root in shims.items()}
+    return {pid: size for pid in suspects if (size := proportional_memory(pid, shim_of.get(pid))) > limits[pid]}
 
 
-def _root_of(pid: int, parents: Mapping[int, int], roots: set[int]) -> int | None:
+def _root_of(pid: int, parents: Mapping[int, int], roots: set[int], shims: Mapping[int, int]) -> int | None:
     visited: set[int] = set()
     while pid and pid not in visited:
         if pid in roots:
             return pid
+        if pid in shims and visited:
+            return shims[pid]
         visited.add(pid)
         pid = parents.get(pid, 0)
     return None

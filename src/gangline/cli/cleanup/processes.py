@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from gangline.api.meta import Key
+from gangline.base.host_features import raise_open_files_limit
 from gangline.cli.cleanup import watchdog
 from gangline.node.checkpoint import RunFiles, StateFolder
 from gangline.node.runtime import shim
@@ -54,6 +55,7 @@ def with_watchdog(removable: Sequence[Path] = ()) -> Iterator[Path]:
     A watchdog process does the cleanup if this process is killed: it kills all processes of the node, removes the
     state folder, and those of the `removable` folders that are empty.
     """
+    raise_open_files_limit()
     # The watchdog starts before the folder exists: there is no moment without it.
     folder = Path(tempfile.gettempdir(), f"gangline-{secrets.token_hex(4)}")
     process = subprocess.Popen(

@@ -200,7 +200,7 @@ class ContainerRunner:
         adopted = target is None
         self._started = adopted or (self.spec.startup_probe is None and self.spec.lifecycle.post_start is None)
         self._ready = self._started and self.spec.readiness_probe is None
-        self._launcher.watch_memory(process.pid)
+        self._launcher.watch_memory(process)
         spawn_supervised(self._group, lambda: self._watch_process(process), f"watch {self.spec.name}")
 
     async def _watch_process(self, process: SupervisedProcess) -> None:

@@ -62,6 +62,8 @@ class NodeContext(msgspec.Struct, frozen=True):
     devices: DeviceManager
     # Bytes by pid: the memory watchdog enforces these limits.
     memory_limits: dict[int, int]
+    # Pids of processes with a memory limit, by the pid of their shim.
+    shims: dict[int, int]
     runtime: ContainerRuntime
     report_limiter: ReportLimiter
     faults: FaultHooks

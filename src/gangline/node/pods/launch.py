@@ -72,10 +72,11 @@ class ContainerLauncher:
         config = await self._resolve_config(process.files, record, sandbox)
         return self._target(config, self._context.runtime.process_spec(config), process.pid)
 
-    def watch_memory(self, pid: int) -> None:
+    def watch_memory(self, process: SupervisedProcess) -> None:
         """Have the node's watchdog enforce the memory limit, unless a cgroup does."""
         if self._memory_limit and self._context.settings.cgroup is None:
-            self._context.memory_limits[pid] = self._memory_limit
+            self._context.memory_limits[process.pid] = self._memory_limit
+            self._context.shims[process.shim_pid] = process.pid
 
     def release(self, process: SupervisedProcess, record: RunRecord) -> None:
         """Release what a run had that has ended, and record on disk why it ended, where the node knows."""
@@ -91,6 +92,7 @@ class ContainerLauncher:
             if clash and (exit_record is None or exit_record.code):
                 files.write_kill_reason(KillReason(PORT_CLASH, clash))
         self._context.memory_limits.pop(process.pid, None)
+        self._context.shims.pop(process.shim_pid, None)
         self._context.devices.free(record.devices)
 
     async def end_lost(self, record: RunRecord) -> None:

@@ -11,6 +11,8 @@ import tempfile
 from collections.abc import Collection
 from contextlib import suppress
 from datetime import timedelta
+from functools import cache
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
 import msgspec
@@ -27,6 +29,8 @@ MARK_VARIABLE = shim.MARK_VARIABLE
 """In the environment of every process of a container: by it even processes that left the session are found."""
 KILL_PATIENCE = timedelta(seconds=2)
 """How long the shim may take to kill all processes before the node does it."""
+RUN_SHIM = "import marshal, sys; exec(marshal.load(sys.stdin.buffer))"
+"""What the interpreter of a shim runs: the code comes before the `ShimSpec` on standard input."""
 POLL_INTERVAL = timedelta(milliseconds=100)
 """How often an adopted process is polled: it is not our child, so its end sends no signal."""
 
@@ -51,8 +55,8 @@ class SupervisedProcess:
     """A process under its shim. Signals go through the shim, which knows whether the process still exists."""
 
     def __init__(self, files: RunFiles, clock: Clock, *, pid: int, shim: int, report: int | None) -> None:
-        self.files, self.pid = files, pid
-        self._clock, self._shim = clock, shim
+        self.files, self.pid, self.shim_pid = files, pid, shim
+        self._clock = clock
         # Open as long as a shim lives that we started. For an adopted shim None: its lock tells whether it lives.
         self._shim_pipe = report
 
@@ -65,7 +69,7 @@ class SupervisedProcess:
         while await _read_when_ready(self._shim_pipe):
             pass
         self.abandon()
-        _reap(self._shim)
+        _reap(self.shim_pid)
 
     def terminate(self) -> None:
         """Send TERM to the process group."""
@@ -89,7 +93,7 @@ class SupervisedProcess:
     async def kill_all(self) -> None:
         """Kill the processes below the shim without its help: one of them may keep it from working."""
         if self.files.lock.is_held():
-            await asyncio.to_thread(_kill_descendants, self._shim)
+            await asyncio.to_thread(_kill_descendants, self.shim_pid)
             self.kill()
 
     def freeze(self, *, frozen: bool) -> None:
@@ -106,9 +110,9 @@ class SupervisedProcess:
     def _signal(self, number: signal.Signals) -> None:
         if self.files.lock.is_held():
             with suppress(ProcessLookupError):
-                os.kill(self._shim, number)
+                os.kill(self.shim_pid, number)
                 # A process of the container may have stopped it.
-                os.kill(self._shim, signal.SIGCONT)
+                os.kill(self.shim_pid, signal.SIGCONT)
 
 
 async def launch(spec: ProcessSpec, record: RunRecord, files: RunFiles, clock: Clock) -> SupervisedProcess:
@@ -196,6 +200,7 @@ def _spawn_shim(spec: ProcessSpec, program: str, record: RunRecord, files: RunFi
         os.set_inheritable(lock, True)  # noqa: FBT003
         # Not a named file: the environment may hold secrets. Not a pipe: the spec may exceed its buffer.
         with tempfile.TemporaryFile() as stdin:
+            stdin.write(_shim_code())
             marshal.dump(_shim_spec(spec, program, record, files, lock), stdin)
             stdin.flush()
             stdin.seek(0)
@@ -204,7 +209,7 @@ def _spawn_shim(spec: ProcessSpec, program: str, record: RunRecord, files: RunFi
                 (os.POSIX_SPAWN_DUP2, report_end, 1),
                 (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
             ]
-            command = [sys.executable, "-I", "-S", str(Path(shim.__file__))]
+            command = [sys.executable, "-I", "-S", "-c", RUN_SHIM, "gangline-shim"]
             pid = os.posix_spawn(sys.executable, command, {}, file_actions=actions)
     except BaseException:
         os.close(report)
@@ -213,6 +218,12 @@ def _spawn_shim(spec: ProcessSpec, program: str, record: RunRecord, files: RunFi
         os.close(lock)
         os.close(report_end)
     return pid, report
+
+
+@cache
+def _shim_code() -> bytes:
+    """The shim, compiled. As a script it would be compiled at every start, which takes as long as the rest of it."""
+    return marshal.dumps(SourceFileLoader(shim.__name__, shim.__file__).get_code(shim.__name__))
 
 
 def _shim_spec(spec: ProcessSpec, program: str, record: RunRecord, files: RunFiles, lock: int) -> dict[str, object]:

@@ -24,6 +24,8 @@ from gangline.node.runtime.process import MARK_VARIABLE
 from gangline.node.runtime.runtime import ContainerConfig, ContainerTarget, ProcessSpec, StartFailed
 from gangline.node.settings import NodeSettings
 
+KUBECONFIG_VARIABLES = ("KUBECONFIG", "GANGLINE_KUBECONFIG")
+
 
 class ProcessRuntime:
     """The runtime that needs no other program."""
@@ -85,7 +87,7 @@ class ProcessRuntime:
     def _environment(self, config: ContainerConfig, command: LocalCommand) -> dict[str, str]:
         """The machine's variables, then the node's, then the image's, then the pod's: later ones win."""
         # The user's cluster is not the pod's.
-        machine = {name: value for name, value in os.environ.items() if name != "KUBECONFIG"}
+        machine = {name: value for name, value in os.environ.items() if name not in KUBECONFIG_VARIABLES}
         node_env = self._node_env(config, command.env)
         variables = {**machine, "HOSTNAME": config.hostname, **node_env, **command.image.env, **command.env}
         return {**variables, "PATH": command.path}

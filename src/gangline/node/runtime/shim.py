@@ -1,7 +1,7 @@
 """The small process between the node and a container's process, as containerd's shim. It outlives the node.
 
-`process.launch` starts it as a script, one per run of a container, with a bare interpreter: it imports only the
-standard library, and little of that. It reads a `ShimSpec` from standard input, runs the command in its own session,
+`process.launch` starts it, one per run of a container, with a bare interpreter: it imports only the standard library,
+and little of that. It reads a `ShimSpec` from standard input, runs the command in its own session,
 writes the command's output into a log file as CRI lines, waits for its end, kills every process that is left of it,
 and records the exit. The newest line that reports progress is also written to a separate file, so that a reader of the
 progress need not read the log. On standard output the shim sends the node one line, `started PID` or `failed TEXT`, and
@@ -9,7 +9,7 @@ keeps the pipe open until it ends. A lock that it inherits tells the same to a r
 
 SIGTERM is forwarded to the process group; SIGUSR1 kills the group.
 
-How processes are found that left the group is decision 22. In short: on Linux the shim is the subreaper of all that the
+How processes are found that left the group is decision 27. In short: on Linux the shim is the subreaper of all that the
 command starts, so the kernel makes their orphans its children. All of them have two marks by which others find them
 when the shim was killed: a variable in the environment, and a resource limit that no program reaches.
 
@@ -429,6 +429,19 @@ def run_marks(run_ids: "list[str]") -> "dict[int, str]":
     return {limit_mark(run_id): f"{MARK_VARIABLE}={run_id}" for run_id in run_ids}
 
 
+def read_proc_file(path: str) -> bytes:
+    """The content of a file; with a file object it takes twice as long. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        content = data = os.read(descriptor, CHUNK_BYTES)
+        while len(data) == CHUNK_BYTES:
+            data = os.read(descriptor, CHUNK_BYTES)
+            content += data
+        return content
+    finally:
+        os.close(descriptor)
+
+
 class ProcFolder:
     """The processes of this machine, as Linux shows them in /proc."""
 
@@ -443,9 +456,8 @@ class ProcFolder:
     def stat(self, pid: int) -> "tuple[str, int, int]":
         """State, parent and process group; a process that is gone is dead."""
         try:
-            with open(f"/proc/{pid}/stat", "rb") as file:
-                # The name, in parentheses, may contain anything: parse after its end.
-                state, parent, group = file.read().rpartition(b")")[2].split()[:3]
+            # The name, in parentheses, may contain anything: parse after its end.
+            state, parent, group = read_proc_file(f"/proc/{pid}/stat").rpartition(b")")[2].split()[:3]
         except OSError:
             return "X", 0, 0
         return state.decode(), int(parent), int(group)
@@ -453,12 +465,10 @@ class ProcFolder:
     def has_mark(self, pid: int, mark: str, limit_mark: int) -> bool:
         """Whether a process has the variable in its environment, or the limit."""
         try:
-            with open(f"/proc/{pid}/limits", "rb") as file:
-                _, _, line = file.read().partition(RTTIME_LINE)
+            _, _, line = read_proc_file(f"/proc/{pid}/limits").partition(RTTIME_LINE)
             if line.split(maxsplit=2)[1:2] == [b"%d" % limit_mark]:
                 return self.stat(pid)[0] not in ("Z", "X")
-            with open(f"/proc/{pid}/environ", "rb") as file:
-                return mark.encode() in file.read().split(b"\0")
+            return b"\0%b\0" % mark.encode() in b"\0%b\0" % read_proc_file(f"/proc/{pid}/environ")
         except OSError:
             return False
 
@@ -473,8 +483,7 @@ class ProcFolder:
         children: list[int] = []
         try:
             for thread in os.listdir(f"/proc/{pid}/task"):
-                with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
-                    children += map(int, file.read().split())
+                children += map(int, read_proc_file(f"/proc/{pid}/task/{thread}/children").split())
         except OSError:
             if os.path.exists(f"/proc/{os.getpid()}/task/{os.getpid()}/children"):
                 return children  # the process is gone

@@ -21,6 +21,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from gangline.apiserver.store import sqlite
 from gangline.apiserver.store.errors import DiskFull, StoreFailed
 from gangline.apiserver.store.records import StoreEvent, StoreRecord
 from gangline.apiserver.store.sqlite import DATABASE_FILE, SqliteJournal
@@ -226,6 +227,54 @@ async def test_program_that_fills_the_disk_cannot_stop_its_own_deletion(tmp_path
         assert (await plane.create("after")).status == 201
 
 
+def test_start_on_a_full_disk_is_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = SqliteJournal(tmp_path)
+    journal.open()
+    journal.close()
+
+    def fail(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    again = SqliteJournal(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(sqlite, "write_marker", fail)
+        with pytest.raises(StoreFailed) as caught:
+            again.open()
+        again.close()
+    assert str(caught.value) == f"{tmp_path}: the disk is full; free some space, then try again"
+    last = SqliteJournal(tmp_path)
+    last.open()
+    last.close()
+
+
+@needs_namespaces
+@pytest.mark.slow
+async def test_controllers_outlive_a_full_disk_and_catch_up(tmp_path: Path) -> None:
+    """A controller whose write is refused tries again: the default objects of a namespace come back."""
+    defaults = (f"{CONFIG_MAPS}/kube-root-ca.crt", "/api/v1/namespaces/default/serviceaccounts/default")
+    async with small_plane(tmp_path) as plane:
+        assert (await plane.client.call("POST", "/api/v1/namespaces", {"metadata": {"name": "gone"}})).status == 201
+        owner = (await plane.create("owner")).body["metadata"]
+        reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["uid"]}
+        assert (await plane.create("dependent", ownerReferences=[reference])).status == 201
+        plane.disk.fill()
+
+        async def is_unready() -> bool:
+            return not await plane.is_ready()
+
+        await wait_until(is_unready)
+        for path in (*defaults, f"{CONFIG_MAPS}/owner", "/api/v1/namespaces/gone"):
+            assert (await plane.client.call("DELETE", path)).status == 200
+        await plane.client.poll_status(f"{CONFIG_MAPS}/dependent", 404)
+        await plane.client.poll_status("/api/v1/namespaces/gone", 404)
+        assert [(await plane.client.call("GET", path)).status for path in defaults] == [404, 404]
+        assert plane.process.returncode is None
+        plane.disk.free()
+        for path in defaults:
+            await plane.client.poll_status(path, 200)
+        assert "Traceback" not in plane.log
+
+
 def test_reserve_that_is_used_up_refuses_deletions_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without namespaces: the database refuses by an injected error, the files are real."""
     journal = SqliteJournal(tmp_path)
@@ -243,7 +292,7 @@ def test_reserve_that_is_used_up_refuses_deletions_too(tmp_path: Path, monkeypat
                 journal.write([change(4)], None)
             for number in range(5, 9):
                 journal.write([change(number, deleted=True, size=2**20 - 100)], None, may_use_reserve=True)
-            with pytest.raises(DiskFull):
+            with pytest.raises(DiskFull, match="the reserve for deletions is used up"):
                 journal.write([change(9, deleted=True, size=1000)], None, may_use_reserve=True)
         journal.check()
         journal.write([change(10)], None)
@@ -261,7 +310,10 @@ def change(revision: int, *, deleted: bool = False, size: int = 10) -> StoreEven
 
 
 @pytest.mark.parametrize("victim", [DATABASE_FILE, f"{DATABASE_FILE}-wal", ""])
-def test_removed_files_are_noticed_before_a_write_is_acknowledged(tmp_path: Path, victim: str) -> None:
+def test_removed_files_are_noticed_before_a_write_is_acknowledged(
+    tmp_path: Path, victim: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "LOOK_SECONDS", 0)
     folder = tmp_path / "state"
     journal = SqliteJournal(folder)
     journal.open()

@@ -46,6 +46,8 @@ class RequestInfo(msgspec.Struct, frozen=True):
 
 def request_info(path: str) -> RequestInfo | None:
     """The resource of a path; None if the path is no resource (`/version`, `/apis`, `/openapi/v3` ...)."""
+    if "//" in path:
+        return None
     parts = [part for part in path.split("/") if part]
     if len(parts) >= 2 and parts[0] == "api":
         group, version, rest = "", parts[1], parts[2:]

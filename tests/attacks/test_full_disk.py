@@ -226,6 +226,34 @@ async def test_program_that_fills_the_disk_cannot_stop_its_own_deletion(tmp_path
         assert (await plane.create("after")).status == 201
 
 
+@needs_namespaces
+@pytest.mark.slow
+async def test_controllers_outlive_a_full_disk_and_catch_up(tmp_path: Path) -> None:
+    """A controller whose write is refused tries again: the default objects of a namespace come back."""
+    defaults = (f"{CONFIG_MAPS}/kube-root-ca.crt", "/api/v1/namespaces/default/serviceaccounts/default")
+    async with small_plane(tmp_path) as plane:
+        assert (await plane.client.call("POST", "/api/v1/namespaces", {"metadata": {"name": "gone"}})).status == 201
+        owner = (await plane.create("owner")).body["metadata"]
+        reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["uid"]}
+        assert (await plane.create("dependent", ownerReferences=[reference])).status == 201
+        plane.disk.fill()
+
+        async def is_unready() -> bool:
+            return not await plane.is_ready()
+
+        await wait_until(is_unready)
+        for path in (*defaults, f"{CONFIG_MAPS}/owner", "/api/v1/namespaces/gone"):
+            assert (await plane.client.call("DELETE", path)).status == 200
+        await plane.client.poll_status(f"{CONFIG_MAPS}/dependent", 404)
+        await plane.client.poll_status("/api/v1/namespaces/gone", 404)
+        assert [(await plane.client.call("GET", path)).status for path in defaults] == [404, 404]
+        assert plane.process.returncode is None
+        plane.disk.free()
+        for path in defaults:
+            await plane.client.poll_status(path, 200)
+        assert "Traceback" not in plane.log
+
+
 def test_reserve_that_is_used_up_refuses_deletions_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without namespaces: the database refuses by an injected error, the files are real."""
     journal = SqliteJournal(tmp_path)

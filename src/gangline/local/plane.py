@@ -157,7 +157,7 @@ async def control_plane(
     issuer = TokenIssuer(store, key, clock)
     health_checks = {STORE_CHECK: lambda: store.health.problem}
     roots = NonResourceHandler(host_port(address.reachable_host, settings.port), key, health_checks)
-    namespaces = NamespaceController(registry, certificates.ca if certificates else None)
+    namespaces = NamespaceController(registry, clock, certificates.ca if certificates else None)
     collector = GarbageCollector(registry, clock)
     crds = CrdController(registry, roots, clock, collector.wait_until_settled)
     legacy_tokens = LegacyTokenController(registry, issuer, certificates.ca if certificates else None, clock)
@@ -186,7 +186,7 @@ async def control_plane(
             namespaces,
             NamespaceDeleter(registry, clock),
             crds,
-            RoleAggregationController(registry),
+            RoleAggregationController(registry, clock),
             legacy_tokens,
         )
         tasks = [group.create_task(controller.run()) for controller in controllers if settings.controllers_enabled]

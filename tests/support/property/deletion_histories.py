@@ -174,7 +174,7 @@ class DeletionHistory:
         crds = CrdController(self._registry, NonResourceHandler("", SigningKey()), clock, collector.wait_until_settled)
         crds.serve_established()
         parts = [
-            collector.run(), crds.run(), NamespaceController(self._registry).run(),
+            collector.run(), crds.run(), NamespaceController(self._registry, clock).run(),
             NamespaceDeleter(self._registry, clock).run(),
         ]  # fmt: skip
         self._dice.shuffle(parts)

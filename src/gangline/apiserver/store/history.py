@@ -32,6 +32,8 @@ class RevisionHistory:
         if revision < self._compacted_revision:
             raise RevisionCompacted(revision, self._compacted_revision)
         newer = islice(self._events, self._index_after(revision), None)
+        if not prefix:
+            return tuple(newer)
         return tuple(event for event in newer if event.record.path.startswith(prefix))
 
     def replaced_since(self, revision: int, prefix: str) -> dict[str, StoreRecord | None]:

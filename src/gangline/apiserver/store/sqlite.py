@@ -297,9 +297,11 @@ def read_contents(connection: sqlite3.Connection) -> tuple[JournalContents, Mapp
     rows = connection.execute("SELECT revision, path, data, deleted, number, checksum FROM changes ORDER BY revision")
     for revision, path, data, deleted, number, checksum in rows:
         record = StoreRecord(path, revision, data)
-        wrong += record_checksum(record, deleted, number) != checksum
-        inserted = max(inserted, number)
-        changes.append((record, bool(deleted)))
+        if record_checksum(record, deleted, number) != checksum:
+            wrong += 1
+        if number > inserted:
+            inserted = number
+        changes.append((record, deleted == 1))
     if wrong:
         raise ValueError(f"{wrong} of {len(changes)} changes do not match their checksum")
     missing = inserted - int(meta["removed"]) - len(changes)
@@ -349,7 +351,8 @@ def insert_events(connection: sqlite3.Connection, events: Sequence[StoreEvent], 
 
 
 def record_checksum(record: StoreRecord, deleted: int, number: int) -> int:
-    return zlib.crc32(record.data, zlib.crc32(f"{record.revision} {record.path} {deleted:d} {number}".encode()))
+    seed = record.revision ^ number << 1 ^ deleted
+    return zlib.crc32(record.data, zlib.crc32(record.path.encode(), seed & 0xFFFFFFFF))
 
 
 @cache

@@ -4,13 +4,14 @@ import logging
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
+from gangline.apiserver.store.errors import StoreFailed
 from gangline.base.clock import Clock
 from gangline.runtime.rate_limits import ExponentialBackoff
 from gangline.runtime.work_queue import WorkQueue
 
 log = logging.getLogger(__name__)
 
-MAX_DELAY = timedelta(seconds=30)
+MAX_DELAY = timedelta(seconds=10)
 
 
 class KeyWorker:
@@ -28,6 +29,9 @@ class KeyWorker:
             async with self._queue.lease() as key:
                 try:
                     await self._handle(key)
+                except StoreFailed:
+                    # The store logs it, once for all who write.
+                    self._queue.retry(key)
                 except Exception:
                     if not self._queue.attempts(key):
                         log.exception("%s failed, trying again", self._what, extra={"key": key})

@@ -1,8 +1,7 @@
 """Namespaces: the initial ones, and the default objects of each."""
 
+import asyncio
 from pathlib import Path
-
-import msgspec
 
 from gangline.api.meta import JSON, Key
 from gangline.apiserver.registry.registry import Registry
@@ -10,6 +9,8 @@ from gangline.apiserver.registry.storage import decode_record, storage_path
 from gangline.apiserver.registry.writes import WriteContext
 from gangline.apiserver.store.paths import collection_prefix, split_path
 from gangline.apiserver.store.records import StoreEvent
+from gangline.base.clock import Clock
+from gangline.local.controllers.key_worker import KeyWorker
 from gangline.local.registry_writes import edit_object, ignore_status, storage_kind
 
 NAMESPACE_CONTROLLER_CALL = WriteContext(field_manager="namespace-controller")
@@ -27,8 +28,9 @@ DEFAULT_OBJECTS = (("", "serviceaccounts", "default"), ("", "configmaps", ROOT_C
 class NamespaceController:
     """Creates the initial namespaces, and the default objects of each."""
 
-    def __init__(self, registry: Registry, ca: Path | None = None) -> None:
+    def __init__(self, registry: Registry, clock: Clock, ca: Path | None = None) -> None:
         self._registry, self._ca = registry, ca
+        self._worker = KeyWorker("creation of a namespace's default objects", self._reconcile, clock)
 
     async def create_initial(self) -> None:
         """Create the namespaces that every cluster has. Idempotent."""
@@ -41,31 +43,35 @@ class NamespaceController:
         snapshot = store.range(collection_prefix("", "namespaces"))
         with store.watch("", after=store.revision) as changes:
             for record in snapshot.records:
-                await self._reconcile(decode_record(record))
-            async for events in changes:
-                for event in events:
-                    await self._handle_event(event)
+                self._worker.add(split_path(record.path).name)
+            async with asyncio.TaskGroup() as group:
+                working = group.create_task(self._worker.run())
+                async for events in changes:
+                    for event in events:
+                        self._handle_event(event)
+                working.cancel()
 
-    async def _handle_event(self, event: StoreEvent) -> None:
+    def _handle_event(self, event: StoreEvent) -> None:
         path = split_path(event.record.path)
         if (path.group, path.plural) == ("", "namespaces"):
-            if not event.deleted:
-                await self._reconcile(msgspec.json.decode(event.record.data))
+            self._worker.add(path.name)
         elif (path.group, path.plural, path.name) in DEFAULT_OBJECTS:
-            await self._restore_defaults(path.namespace)
+            self._worker.add(path.namespace)
 
-    async def _reconcile(self, namespace: JSON) -> None:
-        metadata = namespace["metadata"]
-        if metadata.get("deletionTimestamp"):
+    async def _reconcile(self, name: str) -> None:
+        """Create the default objects of a namespace that are missing, and restore those that were edited."""
+        kind = storage_kind(self._registry, "", "namespaces")
+        record = self._registry.store.get(storage_path(kind, Key("", name)))
+        if record is None or decode_record(record)["metadata"].get("deletionTimestamp"):
             return
-        await self._ensure_object("serviceaccounts", metadata["name"], {"metadata": {"name": "default"}})
+        await self._ensure_object("serviceaccounts", name, {"metadata": {"name": "default"}})
         if self._ca is not None:
-            await self._publish_ca(metadata["name"], {"ca.crt": self._ca.read_text()})
+            await self._publish_ca(name, {"ca.crt": self._ca.read_text()})
 
     async def publish_ca(self) -> None:
         """Bring the CA bundle in every namespace up to date."""
         for record in self._registry.store.range(collection_prefix("", "namespaces")).records:
-            await self._reconcile(decode_record(record))
+            self._worker.add(split_path(record.path).name)
 
     async def _publish_ca(self, namespace: str, data: JSON) -> None:
         kind, key = storage_kind(self._registry, "", "configmaps"), Key(namespace, ROOT_CA)
@@ -82,13 +88,6 @@ class NamespaceController:
                 await edit_object(
                     self._registry, NAMESPACE_CONTROLLER_CALL, kind, key, uid, lambda old: old.update(data=data)
                 )
-
-    async def _restore_defaults(self, namespace: str) -> None:
-        """Create the default objects of a namespace again after one was deleted, or edited."""
-        kind = storage_kind(self._registry, "", "namespaces")
-        record = self._registry.store.get(storage_path(kind, Key("", namespace)))
-        if record is not None:
-            await self._reconcile(decode_record(record))
 
     async def _ensure_object(self, plural: str, namespace: str, body: JSON) -> None:
         kind = storage_kind(self._registry, "", plural)

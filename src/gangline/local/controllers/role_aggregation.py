@@ -1,5 +1,6 @@
 """The rules of aggregated cluster roles: all rules of the cluster roles that their selectors match."""
 
+import asyncio
 from collections.abc import Iterable
 
 from gangline.api.meta import JSON, Key
@@ -9,7 +10,8 @@ from gangline.apiserver.registry.registry import Registry
 from gangline.apiserver.registry.storage import decode_record
 from gangline.apiserver.registry.writes import WriteContext
 from gangline.apiserver.store.paths import collection_prefix
-from gangline.base.tasks import supervise
+from gangline.base.clock import Clock
+from gangline.local.controllers.key_worker import KeyWorker
 from gangline.local.registry_writes import ignore_status, storage_kind
 
 AGGREGATION_CALL = WriteContext(field_manager="clusterrole-aggregation-controller")
@@ -20,16 +22,21 @@ _AGGREGATED = b'"aggregationRule"'
 class RoleAggregationController:
     """Keeps the rules of aggregated cluster roles up to date."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, clock: Clock) -> None:
         self._registry = registry
+        # All roles are one key, because each may have the rules of any other.
+        self._worker = KeyWorker("aggregation of cluster roles", lambda _: self._reconcile(), clock)
 
     async def run(self) -> None:
         """Reconcile at the start and after every change of a cluster role, until cancelled."""
         store = self._registry.store
         with store.watch(CLUSTER_ROLES, after=store.revision) as changes:
-            await supervise(self._reconcile(), "aggregating cluster roles")
-            async for _ in changes:
-                await supervise(self._reconcile(), "aggregating cluster roles")
+            self._worker.add(CLUSTER_ROLES)
+            async with asyncio.TaskGroup() as group:
+                working = group.create_task(self._worker.run())
+                async for _ in changes:
+                    self._worker.add(CLUSTER_ROLES)
+                working.cancel()
 
     async def _reconcile(self) -> None:
         records = self._registry.store.range(CLUSTER_ROLES).records

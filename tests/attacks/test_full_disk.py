@@ -21,6 +21,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from gangline.apiserver.store import sqlite
 from gangline.apiserver.store.errors import DiskFull, StoreFailed
 from gangline.apiserver.store.records import StoreEvent, StoreRecord
 from gangline.apiserver.store.sqlite import DATABASE_FILE, SqliteJournal
@@ -226,6 +227,26 @@ async def test_program_that_fills_the_disk_cannot_stop_its_own_deletion(tmp_path
         assert (await plane.create("after")).status == 201
 
 
+def test_start_on_a_full_disk_is_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = SqliteJournal(tmp_path)
+    journal.open()
+    journal.close()
+
+    def fail(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    again = SqliteJournal(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(sqlite, "write_marker", fail)
+        with pytest.raises(StoreFailed) as caught:
+            again.open()
+        again.close()
+    assert str(caught.value) == f"{tmp_path}: the disk is full; free some space, then try again"
+    last = SqliteJournal(tmp_path)
+    last.open()
+    last.close()
+
+
 @needs_namespaces
 @pytest.mark.slow
 async def test_controllers_outlive_a_full_disk_and_catch_up(tmp_path: Path) -> None:
@@ -271,7 +292,7 @@ def test_reserve_that_is_used_up_refuses_deletions_too(tmp_path: Path, monkeypat
                 journal.write([change(4)], None)
             for number in range(5, 9):
                 journal.write([change(number, deleted=True, size=2**20 - 100)], None, may_use_reserve=True)
-            with pytest.raises(DiskFull):
+            with pytest.raises(DiskFull, match="the reserve for deletions is used up"):
                 journal.write([change(9, deleted=True, size=1000)], None, may_use_reserve=True)
         journal.check()
         journal.write([change(10)], None)
@@ -289,7 +310,10 @@ def change(revision: int, *, deleted: bool = False, size: int = 10) -> StoreEven
 
 
 @pytest.mark.parametrize("victim", [DATABASE_FILE, f"{DATABASE_FILE}-wal", ""])
-def test_removed_files_are_noticed_before_a_write_is_acknowledged(tmp_path: Path, victim: str) -> None:
+def test_removed_files_are_noticed_before_a_write_is_acknowledged(
+    tmp_path: Path, victim: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "LOOK_SECONDS", 0)
     folder = tmp_path / "state"
     journal = SqliteJournal(folder)
     journal.open()

@@ -100,7 +100,11 @@ def restore(home: PlaneHome, file: Path, now: datetime) -> tuple[int, Path | Non
         contents = _restored_contents(backup, home)
         fresh = _unfinished(home)
         shutil.rmtree(fresh, ignore_errors=True)
-        write_database(fresh, contents)
+        try:
+            write_database(fresh, contents)
+        except BaseException:
+            shutil.rmtree(fresh, ignore_errors=True)
+            raise
         sync_folder(fresh)
         replaced = home.folder / f"state.replaced-{now:%Y%m%dT%H%M%S.%f}"
         if home.state.exists():

@@ -10,7 +10,7 @@ import os
 import random
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 
 from gangline.apiserver.store import group_commit, sqlite
@@ -80,8 +80,9 @@ class RecordedWriter:
 async def main(folder: Path, says: Path, seed: int, commits: int) -> None:
     make_all_small_and_frequent()
     chance, output = random.Random(seed), os.open(says, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    for session in range(3):
-        async with Store(SqliteJournal(folder), RETENTION) as store:
+    for session in range(4):
+        async with AsyncExitStack() as stack:
+            store = await stack.enter_async_context(Store(SqliteJournal(folder), RETENTION))
             os.write(output, f"= {store.revision}\n".encode())
             writers = [RecordedWriter(store, output, index, random.Random(chance.random())) for index in range(WRITERS)]
             first = session * 1_000_000
@@ -91,6 +92,12 @@ async def main(folder: Path, says: Path, seed: int, commits: int) -> None:
                 await asyncio.gather(*(writer.write(3, first + 500_000) for writer in writers[2:]))
                 await asyncio.gather(*(writer.delete_all() for writer in writers[:2]))
             await asyncio.gather(*(writer.write(commits // 4, first + 700_000) for writer in writers[:2]))
+            if session % 2:
+                # It is closed on a full disk, and opened again with space.
+                closing = stack.pop_all()
+                with full_disk():
+                    await asyncio.gather(*(writer.delete_all() for writer in writers[2:]))
+                    await closing.aclose()
 
 
 if __name__ == "__main__":

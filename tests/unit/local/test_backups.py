@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from gangline.apiserver.store import sqlite
 from gangline.apiserver.store.backup import read_backup, write_backup
+from gangline.apiserver.store.errors import StoreFailed
 from gangline.apiserver.store.sqlite import DATABASE_FILE, SqliteJournal
 from gangline.apiserver.store.store import Store
 from gangline.base.errors import InputError
@@ -141,6 +143,19 @@ async def test_cut_off_restoration_does_not_start_an_empty_plane(
     check_restoration(home)
     async with Store(SqliteJournal(home.state)) as store:
         assert store.count() == 9
+
+
+async def test_restoration_without_space_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home, clock = await filled_home(tmp_path / "home"), FakeClock()
+    back_up_stopped(home, tmp_path / "a.backup")
+
+    def fail(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(sqlite, "create_tables", fail)
+    with pytest.raises(StoreFailed, match=r"the disk is full; free some space, then try again"):
+        restore(home, tmp_path / "a.backup", clock.now())
+    assert file_names(home.folder) == ["lock", "state"]
 
 
 def test_folder_without_a_plane_has_no_backup(tmp_path: Path) -> None:

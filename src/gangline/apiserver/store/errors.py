@@ -61,14 +61,23 @@ class StoreFailed(GanglineError):
 
 
 class DiskFull(StoreFailed):
-    """There is no space left. Deletions are still accepted, from a reserve."""
+    """There is no space left. Deletions are still accepted, as long as there is a reserve."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(
-            f"{folder}: the disk is full: only deletions are accepted; free some space",
-            "the disk of the control plane is full: only deletions are accepted until there is space again",
+    def __init__(self, folder: Path, *, has_reserve: bool = True) -> None:
+        accepted = (
+            "only deletions are accepted"
+            if has_reserve
+            else "nothing is accepted, the reserve for deletions is used up"
         )
-        self.folder = folder
+        super().__init__(
+            f"{folder}: the disk is full: {accepted}; free some space",
+            f"the disk of the control plane is full: {accepted} until there is space again",
+        )
+        self.folder, self.has_reserve = folder, has_reserve
+
+    def copy(self) -> "DiskFull":
+        """The same error for another request: an instance that is raised twice would collect tracebacks."""
+        return DiskFull(self.folder, has_reserve=self.has_reserve)
 
 
 class StoreDamaged(StoreFailed):

@@ -31,4 +31,4 @@ class StoreHealth:
     def check_writable(self) -> None:
         """Raise `DiskFull` while the disk is known to be full. Other errors may have passed: a write finds out."""
         if isinstance(self._error, DiskFull):
-            raise DiskFull(self._error.folder)  # not the same instance: each raising would lengthen its traceback
+            raise self._error.copy()

@@ -20,11 +20,13 @@ import msgspec
 from gangline.apiserver.store.disk.marker import StoreMarker, check_contents, check_files, read_marker, write_marker
 from gangline.apiserver.store.disk.reserve import DeletionReserve
 from gangline.apiserver.store.disk.space import check_disk, is_content_error, probe, store_error
-from gangline.apiserver.store.errors import DiskFull, StoreDamaged
+from gangline.apiserver.store.errors import DiskFull, StoreDamaged, StoreFailed
 from gangline.apiserver.store.folder_lock import folder_lock
 from gangline.apiserver.store.journal import Compaction, JournalContents
 from gangline.apiserver.store.records import StoreEvent, StoreRecord
+from gangline.base.clock import SystemClock
 from gangline.base.errors import InputError
+from gangline.base.files import sync_folder
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +40,9 @@ MAX_INSERT_ROWS = 64
 
 MAX_WAL_BYTES = 16 * 2**20
 """The size of the write-ahead log at which it is copied into the database."""
+
+LOOK_SECONDS = 0.05
+"""Writes within this time look only once whether their files are still those of the folder."""
 
 CREATE_TABLES = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -80,6 +85,7 @@ class SqliteJournal:
         # A check or a write failed: the next check must write to the disk.
         self._is_suspect = False
         self._identities: dict[Path, tuple[int, int]] = {}
+        self._clock, self._next_look = SystemClock(), 0.0
 
     def open(self) -> JournalContents:
         self._open_resources.enter_context(folder_lock(self._folder))
@@ -89,8 +95,10 @@ class SqliteJournal:
         try:
             with self._as_store_errors():
                 return self._open_database(marker)
-        except StoreDamaged:
-            self._close_damaged(marker)
+        except BaseException as error:
+            self._close_unopened(marker)
+            if isinstance(error, DiskFull):
+                raise no_space_to_begin(self._folder) from error
             raise
 
     def _open_database(self, marker: StoreMarker | None) -> JournalContents:
@@ -156,7 +164,7 @@ class SqliteJournal:
         connection, self._connection = self._connection, None
         with self._as_store_errors(), self._open_resources:
             if connection is not None and self._identities:
-                self._close_cleanly(connection)
+                self._close_opened(connection)
 
     def _write_database(self, events: Sequence[StoreEvent], compaction: Compaction | None) -> None:
         connection = self._connection
@@ -176,7 +184,9 @@ class SqliteJournal:
             if self._reserve.changes:
                 self._reserve.restart()
         self._inserted = number + len(events)
-        self._check_identities()
+        # Not after every write of a busy store: each look at a file gives up the GIL.
+        if self._clock.monotonic() >= self._next_look:
+            self._check_identities()
 
     def _insert_reserve(self, connection: sqlite3.Connection, number: int) -> int:
         """Move the changes in the reserve to the database. Returns how many there are."""
@@ -189,6 +199,7 @@ class SqliteJournal:
 
     def _check_identities(self) -> None:
         """Raise `StoreDamaged` when the files that are written are no longer those of the folder."""
+        self._next_look = self._clock.monotonic() + LOOK_SECONDS
         for path, identity in self._identities.items():
             if file_identity(path) != identity:
                 raise StoreDamaged(path, "it was removed or replaced while the plane runs")
@@ -200,24 +211,38 @@ class SqliteJournal:
         write_marker(self._folder, self._marker(is_clean=is_clean))
         self._marked_revision = self._revision
 
-    def _close_cleanly(self, connection: sqlite3.Connection) -> None:
+    def _close_opened(self, connection: sqlite3.Connection) -> None:
         """Empty the write-ahead log, and let the marker say so. Without space the log stays, which is no error."""
         try:
             self._check_identities()
             busy, *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-            if not busy and not self._reserve.changes:
+            if not busy:
                 self._write_marker(is_clean=True)
-        except (sqlite3.Error, OSError, StoreDamaged) as error:
-            log.warning("the store could not be closed cleanly", extra={"file": self._file, "error": str(error)})
+                return
+        except StoreDamaged as error:
+            log.warning("the store could not be closed cleanly: %s", error)
+            return
+        except (sqlite3.Error, OSError) as error:
+            log.warning("the store could not be closed cleanly: %s", error)
+        connection.close()
+        self._keep_log()
 
-    def _close_damaged(self, marker: StoreMarker | None) -> None:
-        """Close the files. SQLite then removes its log; the marker must not miss it at the next start."""
+    def _close_unopened(self, marker: StoreMarker | None) -> None:
+        """Close the files after a failure to open them."""
         connection, self._connection = self._connection, None
         with self._as_store_errors(), self._open_resources:
             if connection is not None:
                 connection.close()
-            if marker is not None and not self._log.exists():
-                write_marker(self._folder, msgspec.structs.replace(marker, is_clean=True))
+            if marker is not None and not marker.is_clean:
+                self._keep_log()
+
+    def _keep_log(self) -> None:
+        """Put an empty write-ahead log in the place of the one that SQLite has moved to the database, and removed.
+
+        The marker, which may not be writable, says that there is one. An empty file needs no space.
+        """
+        os.close(os.open(self._log, os.O_RDWR | os.O_CREAT, 0o600))
+        sync_folder(self._folder)
 
     def _connect(self) -> sqlite3.Connection:
         # Only the owner may read the file, because it contains secrets.
@@ -267,6 +292,10 @@ class SqliteJournal:
             raise store_error(self._file, error) from error
 
 
+def no_space_to_begin(folder: Path) -> StoreFailed:
+    return StoreFailed(f"{folder}: the disk is full; free some space, then try again")
+
+
 def write_database(folder: Path, contents: JournalContents) -> None:
     """Make a folder with a store of these contents, closed cleanly. Raises `StoreFailed`."""
     file = folder / DATABASE_FILE
@@ -279,7 +308,8 @@ def write_database(folder: Path, contents: JournalContents) -> None:
                 for number, (record, deleted) in enumerate(contents.changes):
                     insert_events(connection, [StoreEvent(record, None, deleted)], number)
     except (sqlite3.Error, OSError) as error:
-        raise store_error(file, error) from error
+        failure = store_error(file, error)
+        raise (no_space_to_begin(folder) if isinstance(failure, DiskFull) else failure) from error
     # Verifies it, and writes the marker.
     journal = SqliteJournal(folder)
     journal.open()

@@ -197,7 +197,7 @@ class Store:
             case None:
                 return
             case DiskFull() as error:
-                raise DiskFull(error.folder) from error
+                raise error.copy() from error
             case StoreFailed() as error:
                 raise StoreFailed(str(error), error.cause) from error
             case error:

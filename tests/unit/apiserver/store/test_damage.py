@@ -1,5 +1,7 @@
 """A damaged, emptied or exchanged database is noticed when the store is opened, and nothing is overwritten."""
 
+import errno
+import os
 import random
 import shutil
 import sqlite3
@@ -8,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from gangline.apiserver.store import sqlite
 from gangline.apiserver.store.disk.marker import MARKER_FILE
 from gangline.apiserver.store.errors import StoreDamaged, StoreFailed
-from gangline.apiserver.store.records import HistoryRetention, StoreWrite
+from gangline.apiserver.store.records import HistoryRetention, StoreEvent, StoreRecord, StoreWrite
 from gangline.apiserver.store.sqlite import DATABASE_FILE, LOG_FILE, Durability, SqliteJournal
 from gangline.apiserver.store.store import Store
 from support.property.stores import put_thing, remove_thing, thing_body
@@ -137,6 +140,57 @@ async def test_lost_log_of_a_killed_process_is_noticed(tmp_path: Path) -> None:
     (folder / LOG_FILE).unlink()
     with pytest.raises(StoreDamaged, match=r"state\.db-wal is missing, and with it the last writes"):
         await Store(SqliteJournal(folder)).__aenter__()
+
+
+async def test_failed_start_after_a_kill_is_not_taken_for_a_lost_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "killed"
+    await kill_after_filling(folder, tmp_path / "away")
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sqlite, "write_marker", fail)
+        for _ in range(2):
+            with pytest.raises(StoreFailed, match="the disk is full"):
+                await Store(SqliteJournal(folder)).__aenter__()
+    async with Store(SqliteJournal(folder)) as store:
+        assert store.count() == OBJECTS
+
+
+def test_stop_on_a_full_disk_is_not_taken_for_a_lost_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the database nor the marker can be written, and a deletion is in the reserve."""
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    journal = SqliteJournal(tmp_path)
+    journal.open()
+    things = [StoreEvent(StoreRecord(f"/{number}", number, b"{}"), None) for number in range(2, 6)]
+    journal.write(things, None)
+    journal.check()
+    with monkeypatch.context() as patch:
+        patch.setattr(sqlite, "write_marker", fail)
+        patch.setattr(journal, "_write_database", fail)
+        journal.write(
+            [StoreEvent(StoreRecord("/2", 6, b"{}"), things[0].record, deleted=True)], None, may_use_reserve=True
+        )
+        journal.close()
+    again = SqliteJournal(tmp_path)
+    try:
+        assert [(record.revision, deleted) for record, deleted in again.open().changes] == [
+            *((number, False) for number in range(2, 6)),
+            (6, True),
+        ]
+    finally:
+        again.close()
+    last = SqliteJournal(tmp_path)
+    try:
+        assert last.open().revision == 6
+    finally:
+        last.close()
 
 
 async def test_database_of_another_plane_is_noticed(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ class DeletionReserve:
         payload = _encode([(e.record.revision, e.record.path, e.record.data, e.deleted) for e in events])
         end = self._end + HEADER.size + len(payload)
         if not self._file.exists() or end > RESERVE_BYTES:
-            raise DiskFull(self._file.parent)
+            raise DiskFull(self._file.parent, has_reserve=False)
         header = HEADER.pack(self._generation, len(payload), self._checksum(self._generation, payload))
         handle = os.open(self._file, os.O_WRONLY)
         try:

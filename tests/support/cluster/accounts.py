@@ -1,8 +1,8 @@
 """Service accounts with the least roles that a program needs, and which of their rights it used."""
 
 import json
-from collections.abc import Iterator, Mapping
-from itertools import groupby
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby, product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,6 +38,21 @@ class GrantedRight(NamedTuple):
         )
 
 
+def unused_rights(user: str, roles: Iterable[JSON], audit_log: Path) -> list[GrantedRight]:
+    """What roles grant to a user who did not use it, by an audit log."""
+    used = [right for right in used_rights(read_events(audit_log)) if right.user == user]
+    assert used, f"{user} did nothing that the audit log knows"
+    return sorted({right for role in roles for right in _granted(role) if not any(map(right.covers, used))})
+
+
+def _granted(role: JSON) -> Iterator[GrantedRight]:
+    namespace = role["metadata"].get("namespace", "")
+    for rule in role["rules"]:
+        scopes = product(rule["verbs"], rule["apiGroups"], rule["resources"], rule.get("resourceNames", [""]))
+        for verb, group, resource, name in scopes:
+            yield GrantedRight(verb, group, resource, namespace, name)
+
+
 class ProgramAccount:
     """The service account of one program, with the roles in `tests/data/roles/NAME.yaml` and no other."""
 
@@ -56,19 +71,7 @@ class ProgramAccount:
 
     def unused_rights(self) -> list[GrantedRight]:
         """What the roles grant and the program did not use, by the plane's audit log."""
-        used = [right for right in used_rights(read_events(self._audit_log)) if right.user == self.user]
-        assert used, f"{self.user} did nothing that the audit log knows"
-        return sorted(right for right in self._granted() if not any(map(right.covers, used)))
-
-    def _granted(self) -> Iterator[GrantedRight]:
-        for role in self.roles:
-            namespace = role["metadata"].get("namespace", "")
-            for rule in role["rules"]:
-                for verb in rule["verbs"]:
-                    for group in rule["apiGroups"]:
-                        for resource in rule["resources"]:
-                            for name in rule.get("resourceNames", [""]):
-                                yield GrantedRight(verb, group, resource, namespace, name)
+        return unused_rights(self.user, self.roles, self._audit_log)
 
     def _grant(self) -> None:
         namespaces = {role["metadata"]["namespace"] for role in self.roles if "namespace" in role["metadata"]}

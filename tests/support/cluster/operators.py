@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from support.servers.real import (
     HOST,
     START_TIMEOUT,
+    ApiServer,
     LoggedProcess,
     RealServer,
     RealServerError,
@@ -74,7 +75,7 @@ def run_operator(
         process.kill()
 
 
-def install_crds(server: RealServer, documents: Sequence[Any]) -> None:
+def install_crds(server: ApiServer, documents: Sequence[Any]) -> None:
     """Apply CRDs as their only owner and return when they are served."""
     for document in documents:
         name = document["metadata"]["name"]
@@ -87,7 +88,7 @@ def install_crds(server: RealServer, documents: Sequence[Any]) -> None:
     _wait_until(lambda: all(_is_served(server, one) for one in documents), f"not all are served: {names}")
 
 
-def _is_served(server: RealServer, document: Any) -> bool:
+def _is_served(server: ApiServer, document: Any) -> bool:
     found = server.call("GET", f"{CRDS_PATH}/{document['metadata']['name']}")
     conditions = (found.body.get("status") or {}).get("conditions") or []
     if not any(one["type"] == "Established" and one["status"] == "True" for one in conditions):

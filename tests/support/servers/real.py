@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import trustme
 from cryptography.hazmat.primitives import serialization
@@ -50,6 +50,24 @@ if os.getppid() != int(sys.argv[1]):
     sys.exit("parent is gone")
 os.execv(sys.argv[2], sys.argv[2:])
 """
+
+
+class ApiServer(Protocol):
+    """An API server as its administrator sees it: a real one, or ours."""
+
+    @property
+    def kubeconfig(self) -> Path: ...
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        content_type: str = "application/json",
+        timeout: float = 30.0,
+    ) -> "RealAnswer":
+        """One request, whatever its status."""
 
 
 class RealServerError(Exception):

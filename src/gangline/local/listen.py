@@ -52,3 +52,9 @@ def parse_listen_address(text: str) -> ListenAddress:
 def host_port(host: str, port: int) -> str:
     """Host and port for a URL."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def machine_names() -> tuple[str, ...]:
+    """The names by which this machine knows itself, without asking the network."""
+    name = socket.gethostname().lower()
+    return (name, name.partition(".")[0], f"{name.partition('.')[0]}.local")

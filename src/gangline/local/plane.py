@@ -35,6 +35,7 @@ from gangline.apiserver.http.subresources import subresource_handlers
 from gangline.apiserver.registry.registry import Registry
 from gangline.apiserver.registry.served_kinds import builtin_catalog
 from gangline.apiserver.serving.connections import ConnectionLimits
+from gangline.apiserver.serving.hosts import AllowedHosts
 from gangline.apiserver.serving.server import ConnectionGuard, GuardedServer, GuardedSite
 from gangline.apiserver.store.backup import encode_backup
 from gangline.apiserver.store.store import Store
@@ -54,7 +55,7 @@ from gangline.local.controllers.legacy_tokens import LegacyTokenController
 from gangline.local.controllers.namespace_deletion import NamespaceDeleter
 from gangline.local.controllers.namespaces import NamespaceController
 from gangline.local.controllers.role_aggregation import RoleAggregationController
-from gangline.local.listen import ListenAddress, host_port
+from gangline.local.listen import ListenAddress, host_port, machine_names
 from gangline.local.paths import BACKUP_PATH
 from gangline.node.network.bridge import GATEWAY
 from gangline.node.ports import LOOPBACK
@@ -63,6 +64,7 @@ ADMIN_USER = UserInfo("admin", (MASTERS_GROUP, AUTHENTICATED_GROUP))
 SHUTDOWN_SECONDS = 0.5
 MAX_HEADER_BYTES = 2**20
 """The longest URL or header, as in Go's server: selectors can have thousands of values."""
+MAX_HEADERS = 4096
 LINGERING_SECONDS = 1.0
 """How long the rest of a body is read that nobody needs, before the connection is closed."""
 NO_NODES: StreamsByNode = {}
@@ -99,6 +101,8 @@ class PlaneSettings(msgspec.Struct, frozen=True):
     service_account_key: Path | None = None
     """The file of the key that signs tokens of service accounts, created if missing. None: in memory."""
     connections: ConnectionLimits = ConnectionLimits()
+    allowed_hosts: tuple[str, ...] = ()
+    """Names in the Host header that are served besides localhost, the names of the machine and those of Kubernetes."""
     controllers_enabled: bool = True
     """Whether the controllers of garbage, namespaces, CRDs and aggregated roles run. Off: objects stay as they are."""
 
@@ -179,6 +183,7 @@ async def control_plane(
             **stream_handlers(registry, nodes, clock),
         },
         audit_log=AuditLog(settings.audit, clock) if settings.audit else None,
+        hosts=AllowedHosts((*address.certificate_hosts(), *machine_names(), *settings.allowed_hosts)),
         downloads={BACKUP_PATH: lambda: asyncio.to_thread(encode_backup, store.snapshot())},
     )
     await namespaces.create_initial()
@@ -240,6 +245,7 @@ async def _serve_http(
         access_log=None,
         max_line_size=MAX_HEADER_BYTES,
         max_field_size=MAX_HEADER_BYTES,
+        max_headers=MAX_HEADERS,
         lingering_time=LINGERING_SECONDS,
         auto_decompress=False,  # as kube-apiserver: a compressed body is not JSON
     )

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from gangline.api.codec.codec import DecodeError, documents
+from gangline.api.codec.nesting import is_too_deep
 from gangline.api.meta import JSON
 from gangline.apiserver.audit.event import (
     AuditSource,
@@ -144,7 +145,9 @@ class AuditTrail:
 
 
 def _decoded(raw: bytes) -> Any:
-    """The value of JSON or YAML; text that is neither as it is."""
+    """The value of JSON or YAML; text that is neither, or nested too deep, as it is."""
+    if is_too_deep(raw):
+        return raw.decode(errors="replace")
     try:
         return msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

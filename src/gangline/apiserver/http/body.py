@@ -28,7 +28,7 @@ Warn = Callable[[str], None]
 
 def read_object(raw: bytes, content_type: str, kind: str = "Object") -> JSON:
     """The object in a body. Raises `StatusError`: 415 for an unsupported content type, 400 for an undecodable body."""
-    media = content_type.partition(";")[0].strip() or "application/json"
+    media = content_type.partition(";")[0].strip() if content_type else "application/json"
     if media == "application/json":
         return _require_mapping(raw, _decode_json(raw, kind), kind)
     if media in ("application/yaml", "application/apply-patch+yaml"):

@@ -46,6 +46,7 @@ from gangline.apiserver.registry.object_meta import check_namespace, check_objec
 from gangline.apiserver.registry.registry import Registry
 from gangline.apiserver.registry.selection import Selection
 from gangline.apiserver.registry.writes import WriteContext, WriteResult, default_and_prune
+from gangline.apiserver.serving.hosts import MALFORMED_HOST, AllowedHosts
 from gangline.apiserver.serving.server import mark_authenticated
 from gangline.apiserver.store.errors import DiskFull, StoreFailed
 from gangline.apiserver.users import ANONYMOUS_USER, UserInfo
@@ -57,6 +58,7 @@ log = logging.getLogger(__name__)
 RESPONSE_CHUNK_BYTES = 2**18
 """The most bytes of a response that are encrypted and sent at once."""
 NO_QUERY: Mapping[str, str] = {}
+ONLY_OWN_NAMES = AllowedHosts()
 BODY_SECONDS = 60.0
 """In how much time a body must arrive: the time limit of requests of kube-apiserver."""
 NO_CACHE = "no-cache, private"
@@ -119,10 +121,11 @@ class ApiHandler:
         *,
         subresources: Mapping[tuple[str, str, str], SubresourceHandler] | None = None,
         audit_log: AuditLog | None = None,
+        hosts: AllowedHosts = ONLY_OWN_NAMES,
         downloads: Mapping[str, Download] | None = None,
     ) -> None:
         """The keys of `subresources` are group, plural and name of the subresource; those of `downloads` are paths."""
-        self._audit_log = audit_log
+        self._audit_log, self._hosts = audit_log, hosts
         self._registry, self._clock = registry, clock
         self._authenticator, self._authorizer = authenticator, authorizer
         self._catalog: Catalog = registry.catalog
@@ -193,6 +196,7 @@ class ApiHandler:
     # Routing
 
     async def _route(self, http: web.BaseRequest, warnings: list[str]) -> web.StreamResponse:
+        self._check_host(http)
         trail = http.get(AUDIT_TRAIL)
         info = request_info(http.path)
         verb = request_verb(http.method, info, http.query) if info is not None and info.plural else None
@@ -221,6 +225,16 @@ class ApiHandler:
             raise apierrors.method_not_allowed()
         request = ApiRequest(http, user, info, verb, served_kind, http.query, warnings)
         return await self._serve_resource(request)
+
+    def _check_host(self, http: web.BaseRequest) -> None:
+        """Refuse a request to another host (421). HTTP 1.0, which no browser speaks, needs none."""
+        headers = http.headers.getall("Host", [])
+        if len(headers) > 1:
+            raise apierrors.bad_request("too many Host headers")
+        problem = self._hosts.problem(headers[0]) if headers else ""
+        if problem:
+            code = 400 if problem == MALFORMED_HOST else 421
+            raise StatusError(code, problem, reason="BadRequest" if code == 400 else "MisdirectedRequest")
 
     def _authenticate(self, http: web.BaseRequest, info: RequestInfo | None, trail: AuditTrail | None) -> UserInfo:
         peer = peer_certificate(http.transport)
@@ -260,6 +274,8 @@ class ApiHandler:
         return response
 
     async def _serve_nonresource(self, http: web.BaseRequest) -> web.StreamResponse:
+        if "//" in http.path or http.raw_path.startswith("//"):
+            return _page_not_found()
         if http.method not in ("GET", "HEAD"):
             raise apierrors.method_not_allowed()
         if (download := self._downloads.get(http.path)) is not None:

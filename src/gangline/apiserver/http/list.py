@@ -8,7 +8,7 @@ import msgspec
 
 from gangline.api.meta import JSON
 from gangline.apiserver import errors as apierrors
-from gangline.apiserver.http.query import check_list_options, query_integer
+from gangline.apiserver.http.query import MAX_DIGITS, check_list_options, query_integer
 from gangline.apiserver.registry.catalog import ServedKind
 from gangline.apiserver.registry.selection import Selection
 from gangline.apiserver.store.errors import RevisionCompacted, RevisionTooNew
@@ -89,8 +89,10 @@ def _list_revision(store: Store, query: Mapping[str, str], limit: int) -> int | 
 
 def parse_resource_version(text: str) -> int:
     """The number of a resourceVersion that a client sent. Raises `StatusError` (500); lists turn it into 400."""
-    if not text.isdecimal():
-        message = f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
+    is_number = text.isascii() and text.isdecimal()
+    if not is_number or len(text) > MAX_DIGITS or int(text) >= 2**64:
+        problem = "value out of range" if is_number else "invalid syntax"
+        message = f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": {problem}'
         raise apierrors.StatusError(500, message)
     return int(text)
 

@@ -80,13 +80,20 @@ def _validation_problems(query: Mapping[str, str]) -> list[FieldProblem]:
 _EXACT, _NOT_OLDER = "Exact", "NotOlderThan"
 
 
+MAX_DIGITS = 1000
+"""Longer numbers are out of range before they are converted, which takes quadratic time."""
+
+
 def query_integer(query: Mapping[str, str], name: str) -> int | None:
     """An integer in a query; None if it is missing or empty. Raises `StatusError` (400)."""
     text = query.get(name, "")
     if not text:
         return None
-    if not text.removeprefix("-").removeprefix("+").isdecimal():
+    digits = text[1:] if text[0] in "+-" else text
+    if not (digits.isascii() and digits.isdecimal()):
         raise apierrors.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
+    if len(digits) > MAX_DIGITS or not -(2**63) <= int(text) < 2**63:
+        raise apierrors.bad_request(f'strconv.ParseInt: parsing "{text}": value out of range')
     return int(text)
 
 

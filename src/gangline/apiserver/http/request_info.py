@@ -56,6 +56,8 @@ def request_info(path: str) -> RequestInfo | None:
 
     Raises `RequestPathError`.
     """
+    if "//" in path:
+        return None
     parts = [part for part in path.split("/") if part]
     if len(parts) >= 2 and parts[0] == "api":
         group, version, rest = "", parts[1], parts[2:]

@@ -22,6 +22,7 @@ from gangline.apiserver.store.watches import StoreWatch
 from gangline.base.clock import Clock
 
 BOOKMARK_INTERVAL = timedelta(minutes=1)
+MAX_TIMEOUT_SECONDS = 2**31
 MAX_WATCH_TIMEOUT = timedelta(minutes=40)
 
 EMPTY_OBJECTS: dict[str, JSON] = {
@@ -55,7 +56,9 @@ class WatchRequest(msgspec.Struct, frozen=True):
     @property
     def timeout(self) -> timedelta:
         seconds = query_integer(self.query, "timeoutSeconds") or 0
-        return timedelta(seconds=seconds) if seconds > 0 else MAX_WATCH_TIMEOUT
+        if seconds <= 0:
+            return MAX_WATCH_TIMEOUT
+        return timedelta(seconds=min(seconds, MAX_TIMEOUT_SECONDS))
 
 
 async def watch_lines(store: Store, request: WatchRequest, clock: Clock) -> AsyncIterator[bytes]:

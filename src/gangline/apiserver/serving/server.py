@@ -5,9 +5,11 @@ import resource
 import ssl
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from http import HTTPStatus
 from typing import Any
 
 from aiohttp import web
+from aiohttp.http_exceptions import LineTooLong
 
 from gangline.apiserver.serving.connections import ConnectionLimits, ConnectionTable, TrackedConnection
 from gangline.apiserver.serving.memory import release_free_memory, shrink_tls_buffers
@@ -23,17 +25,44 @@ RELEASE_COUNT = 100
 RELEASE_SECONDS = 5.0
 """The shortest time between two such returns, which stop the server for a moment."""
 BACKLOG = 1024
+MAX_HEAD_BYTES = 3 * 2**19
+"""How much a client may send before its request begins: Go's megabyte of headers, and what was read with their end."""
+HEAD_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 
 class GuardedHandler(web.RequestHandler):
     """aiohttp's protocol of one connection. Connections from inside the process are not limited."""
 
-    __slots__ = ("guard", "tracked")
+    __slots__ = ("guard", "head_bytes", "tracked")
 
     def __init__(self, guard: "ConnectionGuard", *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.guard = guard
+        self.guard, self.head_bytes = guard, 0
         self.tracked: TrackedConnection | None = None
+
+    def data_received(self, data: bytes) -> None:
+        if self.tracked is not None and self.tracked.is_idle:
+            self.head_bytes += len(data)
+            if self.head_bytes > MAX_HEAD_BYTES and self.transport is not None:
+                self.transport.write(HEAD_TOO_LARGE)
+                self.transport.close()
+                return
+        super().data_received(data)
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """The response to what is no HTTP: short, as of Go. A client's mistakes are not logged, attackers make many."""
+        if status >= 500:
+            return super().handle_error(request, status, exc, message)
+        code = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE if isinstance(exc, LineTooLong) else HTTPStatus(status)
+        response = web.Response(status=code, text=f"{code.value} {code.phrase}")
+        response.force_close()
+        return response
 
     def connection_lost(self, exc: BaseException | None) -> None:
         if self.tracked is not None:
@@ -129,9 +158,11 @@ class GuardedServer(web.Server):
         return GuardedHandler(self._guard, self, loop=self._event_loop, **self._options)
 
     async def _serve(self, http: web.BaseRequest) -> web.StreamResponse:
-        tracked = http.protocol.tracked if isinstance(http.protocol, GuardedHandler) else None
-        if tracked is None:
+        handler = http.protocol
+        if not isinstance(handler, GuardedHandler) or handler.tracked is None:
             return await self._guarded(http)
+        tracked = handler.tracked
+        handler.head_bytes = 0
         self._guard.begin_request(tracked)
         try:
             return await self._guarded(http)

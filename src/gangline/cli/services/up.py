@@ -55,6 +55,13 @@ folder_option = click.option(
 @value_option(
     "--bind", "127.0.0.1", "Address that the API server listens on; 0.0.0.0 lets other machines in.", metavar="ADDRESS"
 )
+@click.option(
+    "--allow-host",
+    "allowed_hosts",
+    multiple=True,
+    metavar="NAME",
+    help="Another name by which clients reach the API server; requests to unknown names are refused.",
+)
 @node_options
 @click.option(
     "--default-scheduler",
@@ -85,6 +92,7 @@ def up(
     folder: Path | None,
     port: int,
     bind: str,
+    allowed_hosts: tuple[str, ...],
     scheduler: str,
     gang: bool,
     authorization: str,
@@ -127,10 +135,13 @@ def up(
     if detach:
         arguments = ["--port", str(port), "--bind", address.host, "--default-scheduler", scheduler]
         arguments += ["--authorization-mode", authorization, *(["--gang"] if gang else [])]
+        arguments += [argument for name in allowed_hosts for argument in ("--allow-host", name)]
         for group in (options, access, audit, backups):
             arguments += group.as_arguments()
         return _start_detached(home.folder, arguments)
-    request = UpRequest(address.host, port, scheduler == "fit", gang, authorization, options, access, audit, backups)
+    request = UpRequest(
+        address.host, port, allowed_hosts, scheduler == "fit", gang, authorization, options, access, audit, backups
+    )
     return asyncio.run(_run_plane(home.folder, request))
 
 
@@ -139,6 +150,7 @@ class UpRequest(NamedTuple):
 
     host: str
     port: int
+    allowed_hosts: tuple[str, ...]
     binds: bool
     """Whether the plane places pods of the default scheduler."""
     gang: bool
@@ -172,6 +184,7 @@ async def _run_plane(folder: Path, request: UpRequest) -> int:
         token=home.ensure_token(),
         service_account_key=home.service_account_key,
         audit=request.audit.settings(),
+        allowed_hosts=request.allowed_hosts,
         authorization_mode=AuthorizationMode(request.authorization),
     )
     local = LocalSettings(

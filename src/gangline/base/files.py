@@ -29,6 +29,18 @@ def write_private(path: Path, data: bytes, mode: int = 0o600, *, durable: bool =
         sync_folder(path.parent)
 
 
+def private_folder(path: Path) -> None:
+    """Create a folder, and the folders above it that are missing, for their owner alone, whatever the umask."""
+    for folder in reversed((path, *path.parents)):
+        if not folder.is_dir():
+            folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def private_opener(path: str, flags: int) -> int:
+    """For `open(..., opener=private_opener)`: a file that is created can be read by its owner alone."""
+    return os.open(path, flags, 0o600)
+
+
 def sync_folder(folder: Path) -> None:
     """Make created, renamed and removed entries of a folder durable."""
     handle = os.open(folder, os.O_RDONLY)

@@ -25,7 +25,7 @@ from typing import TypeVar
 import msgspec
 
 from gangline.api.meta import Key
-from gangline.base.files import open_regular, write_private
+from gangline.base.files import open_regular, private_folder, write_private
 from gangline.kube.config.access import PlaneAccess
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -120,10 +120,10 @@ class RunFiles:
 
     def begin(self, record: RunRecord) -> None:
         """Record that the run is about to start, and remove what an earlier try of the same attempt left."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        private_folder(self.folder)
         for ending in ("run", "exit", "note", "progress", "bar"):
             self._file(ending).unlink(missing_ok=True)
-        self.message_file.touch()
+        self.message_file.touch(mode=0o600)
         self._write("json", record)
 
     def run_record(self) -> RunRecord | None:
@@ -163,9 +163,7 @@ class RunFiles:
             file.unlink(missing_ok=True)
 
     def _write(self, ending: str, value: msgspec.Struct) -> None:
-        new = self._file(f"{ending}.new")
-        new.write_bytes(msgspec.json.encode(value))
-        new.replace(self._file(ending))
+        write_private(self._file(ending), msgspec.json.encode(value))
 
     def _file(self, ending: str) -> Path:
         return self.folder / f"{self.attempt}.{ending}"
@@ -217,7 +215,7 @@ class PodFolder:
 
         Without a token file it has no credentials.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
+        private_folder(self.path)
         file = self.path / f"_{container}.kubeconfig"
         user = {"tokenFile": str(token_file)} if token_file is not None else {}
         write_private(file, msgspec.json.encode(access.kubeconfig(self.key.namespace, user)))
@@ -247,7 +245,7 @@ class StateFolder:
         """Write an executable of the node's own, atomically, unless it is there already. Returns its path."""
         file = self._state / name
         if not file.exists() or file.read_text() != text:
-            self._state.mkdir(parents=True, exist_ok=True)
+            private_folder(self._state)
             write_private(file, text.encode(), 0o700)
         return file.absolute()
 

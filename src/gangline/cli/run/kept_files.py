@@ -11,6 +11,7 @@ import msgspec
 
 from gangline.api.meta import JSON, Key
 from gangline.base.errors import InputError
+from gangline.base.files import private_folder, private_opener, write_private
 from gangline.cli.output.curve import Point, curve_svg
 from gangline.local.home import PlaneHome
 
@@ -58,7 +59,7 @@ def provide_artifacts(artifacts: ArtifactFolders, jobs: Sequence[Key]) -> Iterat
 
 @contextmanager
 def _locked_folder(folders: Sequence[Path]) -> Iterator[None]:
-    folders[0].mkdir(mode=0o700, parents=True, exist_ok=True)
+    private_folder(folders[0])
     descriptor = os.open(folders[0], os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH)
@@ -100,7 +101,7 @@ class RunFolder:
     def prepare(self) -> None:
         """Create the folder, and remove the files of an earlier run. Raises `InputError` where that fails."""
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            private_folder(self.folder)
             for file in (*self.folder.glob("*.log"), *self.folder.glob("*.svg"), self.folder / "job.json"):
                 file.unlink(missing_ok=True)
         except OSError as error:
@@ -109,14 +110,17 @@ class RunFolder:
     def add_line(self, replica: str, text: str) -> None:
         """Append a line to the replica's log file, at once: the file of a killed run is complete up to then."""
         file = self.folder / f"{replica}.log"
-        with self._record_errors(), file.open("a", encoding="utf-8", errors="replace") as log:
+        with (
+            self._record_errors(),
+            open(file, "a", encoding="utf-8", errors="replace", opener=private_opener) as log,
+        ):
             log.write(f"{text}\n")
 
     def write_job(self, body: JSON) -> None:
         """Write the final job as `job.json`."""
         data = msgspec.json.format(msgspec.json.encode(body), indent=2)
         with self._record_errors():
-            (self.folder / "job.json").write_bytes(data + b"\n")
+            write_private(self.folder / "job.json", data + b"\n")
 
     def write_curve(self, curves: Mapping[str, Sequence[Point]], metric: str) -> Path | None:
         """Draw the replicas' curves as SVG; None if there are none, or the file cannot be written."""
@@ -125,7 +129,7 @@ class RunFolder:
             return None
         file = self.folder / f"{metric.replace('/', '-')}.svg"
         with self._record_errors():
-            file.write_text(curve_svg(lines, f"{metric} of {self.folder.name}", metric), encoding="utf-8")
+            write_private(file, curve_svg(lines, f"{metric} of {self.folder.name}", metric).encode())
         return file if not self.write_error else None
 
     @contextmanager

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from gangline.base.errors import InputError
-from gangline.base.files import last_lines
+from gangline.base.files import last_lines, private_opener
 from gangline.base.invocation import own_command
 from gangline.base.options import value_option
 from gangline.cli.flags.access_options import AccessOptions, access_options
@@ -122,10 +122,10 @@ def up(
     audit, backups = AuditOptions.take_from(others), BackupOptions.take_from(others)
     address, options = parse_listen_address(bind), NodeOptions(**others)
     node_settings(**options._asdict())
-    audit.settings()
     access.check()
     home = PlaneHome(home_folder(folder))
     home.create_folder()
+    audit.settings()
     running = home.lock.running_pid()
     if running is not None:
         raise InputError(f"{home.folder}: a plane is running already (process {running}); stop it with gangline down")
@@ -221,7 +221,8 @@ def _start_detached(folder: Path, arguments: list[str]) -> int:
 
     home = PlaneHome(folder)
     command = [sys.executable, "-m", "gangline", "up", "--dir", str(folder), *arguments]
-    with home.log_file.open("ab") as log:
+    with open(home.log_file, "ab", opener=private_opener) as log:
+        os.fchmod(log.fileno(), 0o600)  # also of a log that an earlier version has made
         log_start = log.tell()
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, close_fds=True

@@ -22,6 +22,7 @@ import msgspec
 
 from gangline.api.meta import JSON
 from gangline.apiserver.store.paths import ObjectPath
+from gangline.base.files import private_folder, write_private
 from gangline.node.checkpoint import ExitRecord, PodFolder, RunFiles, StateFolder
 from gangline.node.logs import log_files
 
@@ -84,7 +85,8 @@ def archive_run(
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir(mode=0o700)
         try:
-            (fresh / "objects.json").write_bytes(msgspec.json.encode(ArchiveContents(FORMAT_VERSION, dict(objects))))
+            contents = msgspec.json.encode(ArchiveContents(FORMAT_VERSION, dict(objects)))
+            write_private(fresh / "objects.json", contents)
             _copy_logs(state, fresh, {body["metadata"]["uid"] for body in objects.values()})
             fresh.rename(target)
         except OSError:
@@ -142,12 +144,12 @@ def _copy_logs(state: Path, target: Path, uids: set[str]) -> None:
     limit = min(MAX_LOG_BYTES, MAX_TOTAL_LOG_BYTES // max(1, len(runs)))
     for files in runs:
         folder = target / files.folder.relative_to(state)
-        folder.mkdir(parents=True, exist_ok=True)
+        private_folder(folder)
         copy = RunFiles(folder, files.attempt)
-        copy.log_file.write_bytes(log_tail(files.log_file, limit))
+        write_private(copy.log_file, log_tail(files.log_file, limit))
         for file in (files.log_file.with_suffix(".json"), files.exit_file):
             with suppress(FileNotFoundError):
-                shutil.copyfile(file, folder / file.name)
+                write_private(folder / file.name, file.read_bytes())
 
 
 def _latest_run_files(pod: PodFolder) -> Iterator[RunFiles]:

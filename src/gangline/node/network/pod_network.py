@@ -20,6 +20,7 @@ import msgspec
 from gangline.api.core import Pod, Service, is_terminal_phase
 from gangline.api.kubeflow.training import ADDRESSES_ANNOTATION
 from gangline.api.meta import Key
+from gangline.base.files import private_folder, write_private
 from gangline.kube.client import ApiWriter
 from gangline.kube.config.access import PlaneAccess
 from gangline.node.network.bridge import GATEWAY
@@ -63,10 +64,8 @@ class PodAddressPool:
                 return number
 
     def _save(self) -> None:
-        self._file.parent.mkdir(parents=True, exist_ok=True)
-        fresh = self._file.with_suffix(".new")
-        fresh.write_bytes(msgspec.json.encode(self._assigned))
-        fresh.replace(self._file)
+        private_folder(self._file.parent)
+        write_private(self._file, msgspec.json.encode(self._assigned))
 
 
 def hosts_text(namespace: str, pods: Iterable[tuple[str, str]], services: Iterable[tuple[Key, tuple[str, ...]]]) -> str:
@@ -217,7 +216,7 @@ async def _copy_stream(reader: asyncio.StreamReader, writer: asyncio.StreamWrite
 
 def rewrite_in_place(file: Path, text: str) -> None:
     """Replace the content of a file, not the file: it is mounted in pods."""
-    file.parent.mkdir(parents=True, exist_ok=True)
+    private_folder(file.parent)
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         data = text.encode()

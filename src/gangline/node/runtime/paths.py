@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from gangline.api.kubeflow.training import JOB_NAME
+from gangline.base.files import private_folder
 from gangline.base.host_features import has_linux_features
 from gangline.node.pod_types import RunPod
 
@@ -55,6 +56,6 @@ def ensure_artifacts_folder(pattern: Path | None, pod: RunPod) -> Path | None:
         return None
     path = str(pattern).replace("{namespace}", pod.metadata.namespace).replace("{job}", job)
     with suppress(OSError):
-        Path(path).mkdir(mode=0o700, parents=True, exist_ok=True)
+        private_folder(Path(path))
         return Path(path)
     return None

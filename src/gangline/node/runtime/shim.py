@@ -44,6 +44,11 @@ RTTIME_LINE = b"Max realtime timeout"
 MARK_VARIABLE = "GANGLINE_CONTAINER"
 
 
+def private_opener(path: str, flags: int) -> int:
+    """As in `base.files`, which a bare interpreter does not import."""
+    return os.open(path, flags, 0o600)
+
+
 class ShimSpec:
     """The run, as `process.launch` encodes it."""
 
@@ -156,7 +161,7 @@ class LatestFile:
         if not self.latest or not self.path or (not final and self.write_delay()):
             return
         try:
-            with open(self.path + ".new", "wb") as file:
+            with open(self.path + ".new", "wb", opener=private_opener) as file:
                 file.write(self.latest)
             os.replace(self.path + ".new", self.path)
         except OSError:
@@ -250,7 +255,7 @@ def timestamp() -> bytes:
 
 def write_record(path: str, **fields: "int | float | bool | str") -> None:
     """Write the fields as a JSON object, atomically."""
-    with open(path + ".new", "w") as file:
+    with open(path + ".new", "w", opener=private_opener) as file:
         file.write("{" + ", ".join(f'"{name}": {json_text(value)}' for name, value in fields.items()) + "}")
     os.replace(path + ".new", path)
 

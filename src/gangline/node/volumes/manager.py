@@ -10,6 +10,7 @@ from gangline.api.core import ConfigMap, Secret
 from gangline.api.meta import JSON, Key
 from gangline.api.quantity import Quantity
 from gangline.api.scheme import Resource
+from gangline.base.files import private_folder
 from gangline.kube.client import Client
 from gangline.kube.errors import NotFound
 from gangline.node.checkpoint import PodFolder, StateFolder
@@ -82,7 +83,8 @@ class VolumeManager:
                 claim = Key(pod.metadata.namespace, volume.persistent_volume_claim.claim_name)
                 paths[volume.name] = await self._prepare_claim(claim)
             elif volume.empty_dir is not None:
-                own_folder.mkdir(parents=True, exist_ok=True)
+                private_folder(own_folder.parent)
+                own_folder.mkdir(exist_ok=True)
                 paths[volume.name] = own_folder
             else:
                 raise VolumeMissing(f'volume "{volume.name}": its type is not supported on this node')
@@ -104,7 +106,7 @@ class VolumeManager:
         folder = self._state.claim_folder(key)
         if folder.is_symlink():
             raise VolumeMissing(f'persistentvolumeclaim "{key.name}": its folder was replaced by a link')
-        folder.mkdir(parents=True, exist_ok=True)
+        private_folder(folder)
         await bind_claim(self._client, claim)
         return folder
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gangline.api.quantity import Quantity
+from gangline.base.files import private_folder
 from gangline.node.pod_types import HostPath, RunPod, VolumeMount
 from gangline.node.volumes.atomic_writer import DATA_LINK
 from gangline.node.volumes.beneath import resolve_beneath
@@ -57,7 +58,7 @@ def copy_sub_path(real: Path, volumes: Path, name: str) -> Path:
     copy = volumes / "..frozen" / name
     if copy.exists():
         return copy
-    copy.parent.mkdir(parents=True, exist_ok=True)
+    private_folder(copy.parent)
     if real.is_dir():
         shutil.copytree(real, copy, symlinks=True)
     else:

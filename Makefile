@@ -64,12 +64,13 @@ test-engines: dev ## run pods in containers of podman and docker, with a registr
 	hack/engines.sh
 	GANGLINE_REQUIRE_ENGINES=1 $(BIN)/python -m pytest -m engines tests
 
-test-soak: dev ## long faults and fuzzing: 200 kills of store and server, 500 power losses, backups under load, thousands of patches and job histories, schedulers killed for minutes (needs test-real's binaries)
+test-soak: dev ## long faults and fuzzing: 200 kills of store and server, 500 power losses, backups under load, ten minutes of odd requests, thousands of patches and job histories, schedulers killed for minutes (needs test-real's binaries)
 	GANGLINE_KILLS=200 $(BIN)/python -m pytest tests/e2e/test_store_crash.py tests/e2e/test_server_crash.py --timeout 2400
 	GANGLINE_CUTS=500 $(BIN)/python -m pytest -s tests/property/test_power_loss.py --timeout 1200
 	GANGLINE_BACKUP_SECONDS=30 $(BIN)/python -m pytest -s tests/e2e/test_backup.py --timeout 600
 	GANGLINE_FUZZ_ROUNDS=250 $(BIN)/python -m pytest tests/contract/test_patches.py --timeout 1200
 	GANGLINE_JOB_HISTORIES=20 $(BIN)/python -m pytest tests/property/test_jobs_wild.py tests/property/test_jobs_same_end.py tests/property/test_custom_frameworks.py --timeout 3600
+	GANGLINE_FUZZ_SECONDS=600 $(BIN)/python -m pytest -s tests/attacks/test_fuzz.py
 	GANGLINE_RUNS=100 $(BIN)/python -m pytest tests/e2e/test_nothing_left.py --timeout 3000
 	GANGLINE_CHAOS_SECONDS=300 $(BIN)/python -m pytest tests/contract/test_scheduler_chaos.py --timeout 900
 

@@ -212,7 +212,7 @@ class ApiHandler:
         check_access(self._authorizer, _attributes(http, user, info), record)
         if info is None or not info.plural:
             return await self._serve_nonresource(http)
-        if verb is None:
+        if verb is None or http.method == "HEAD":
             raise apierrors.method_not_allowed()
         if info in self._reviews:
             return await self._serve_review(http, user, verb, info, warnings)

@@ -132,8 +132,8 @@ VOLATILE = (
 
 def normalised(event: JSON) -> JSON:
     event = without_volatile(event)
-    annotations = event.get("annotations") or {}
     event["user"].pop("uid", None)
+    annotations = event.get("annotations") or {}
     credential = "authentication.kubernetes.io/issued-credential-id"
     if credential in annotations:
         annotations[credential] = annotations[credential][: len("JTI=")]

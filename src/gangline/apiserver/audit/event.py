@@ -3,6 +3,7 @@
 import ipaddress
 from collections.abc import Mapping
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -28,7 +29,8 @@ class AuditSource(msgspec.Struct, frozen=True):
 
 def micro_time(moment: datetime) -> str:
     """A time with microseconds, as in MicroTime of Kubernetes."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    # Half the time of strftime.
+    return moment.isoformat(timespec="microseconds")[:26] + "Z"
 
 
 def source_ips(headers: Mapping[str, str], peer: str) -> tuple[str, ...]:
@@ -40,7 +42,10 @@ def source_ips(headers: Mapping[str, str], peer: str) -> tuple[str, ...]:
     return (*forwarded, remote) if remote and remote not in forwarded[-1:] else tuple(forwarded)
 
 
+@lru_cache(maxsize=256)
 def _address(text: str) -> str:
+    if not text:
+        return ""
     try:
         return str(ipaddress.ip_address(text.strip()))
     except ValueError:

@@ -36,6 +36,11 @@ class Clock(Protocol):
         ...
 
 
+def seconds_since_boot() -> float:
+    """As `Clock.monotonic`, and where the system can tell it runs on while the machine is suspended."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
 class SystemClock:
     """The machine's clock and the running event loop."""
 

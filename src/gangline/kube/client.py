@@ -110,6 +110,14 @@ class Client:
         # For requests that are no verb of a resource.
         self.requests = RequestSender(transport, clock or SystemClock(), limit, timeout)
 
+    def with_transport(self, transport: Transport) -> Self:
+        """A copy of this client that sends over another transport."""
+        import copy  # slow to import, and not needed to read
+
+        other = copy.copy(self)
+        other.transport, other.requests = transport, self.requests.with_transport(transport)
+        return other
+
     def with_options(self, options: WriteOptions) -> Self:
         """A copy of this client that writes with other options: another field manager, or a dry run."""
         import copy  # slow to import, and not needed to read

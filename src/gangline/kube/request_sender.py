@@ -39,6 +39,10 @@ class RequestSender:
         """`timeout` limits one attempt, without waiting for throttling; None is the transport's own limit."""
         self._transport, self._clock, self._throttle, self._timeout = transport, clock, throttle, timeout
 
+    def with_transport(self, transport: Transport) -> "RequestSender":
+        """The same limits on another transport."""
+        return RequestSender(transport, self._clock, self._throttle, self._timeout)
+
     async def call(self, request: Request) -> bytes:
         """The body of a successful response."""
         attempt = 1

@@ -19,13 +19,15 @@ from gangline.operator import conflicting_operators, gang_schedulers
 from gangline.operator.definitions import DefinitionWaiter, apply_crds
 from gangline.operator.engine import JobEngine, enabled_frameworks, scheme_of
 from gangline.operator.metrics import JobMetrics
-from gangline.operator.process import ControllerProcess, api_transport, leader_elector
+from gangline.operator.process import ControllerProcess, api_transport, leader_elector, serve_process
 from gangline.operator.request_gate import RequestGate
 from gangline.operator.settings import OperatorProcessSettings
 from gangline.runtime.health import HealthServer
+from gangline.runtime.leader_election import LeadershipFence
 from gangline.runtime.manager import Manager
 from gangline.runtime.metrics import MeteredTransport, PrometheusMetrics
 from gangline.runtime.rate_limits import RateLimiter
+from gangline.runtime.startup import StartupTransport
 
 USER_AGENT = "gangline-operator"
 EMBEDDED_VERSION_MARK = "+gangline-"
@@ -49,15 +51,18 @@ async def run_operator(
         metrics=metrics, metrics_address=settings.metrics_address, probe_address=settings.probe_address
     )
     async with api_transport(connection, USER_AGENT) as pool:
-        transport = MeteredTransport(RequestGate(pool, clock), metrics, host=connection.server, clock=clock)
-        limit = rate_limit(settings, clock)
-        settings = await settings_for_server(
-            settings, Client(transport, scheme=scheme_of(frameworks), clock=clock, limit=limit)
-        )
-        scheme = scheme_of(frameworks, settings.operator.site.gang_schedulers)
-        client = Client(transport, scheme=scheme, clock=clock, limit=limit)
-        process = OperatorProcess(connection, settings, frameworks, client, metrics, clock)
-        await process.serve(health, connection, "operator starts")
+        transport = MeteredTransport(pool, metrics, host=connection.server, clock=clock)
+        start, limit = StartupTransport(transport, clock), rate_limit(settings, clock)
+
+        async def build() -> OperatorProcess:
+            asking = Client(start, scheme=scheme_of(frameworks), clock=clock, limit=limit)
+            adapted = await settings_for_server(settings, asking)
+            scheme = scheme_of(frameworks, adapted.operator.site.gang_schedulers)
+            client = Client(transport, scheme=scheme, clock=clock, limit=limit)
+            return OperatorProcess(connection, adapted, frameworks, client, metrics, clock)
+
+        health.add_readyz_check("server", start.readiness_problem)
+        await serve_process(health, connection, build)
 
 
 async def settings_for_server(settings: OperatorProcessSettings, client: Client) -> OperatorProcessSettings:
@@ -78,6 +83,8 @@ async def settings_for_server(settings: OperatorProcessSettings, client: Client)
 class OperatorProcess(ControllerProcess):
     """The operator: waits for definitions, makes sure that it is alone, then runs the job engine while it leads."""
 
+    started_event = "operator starts"
+
     def __init__(
         self,
         connection: Connection,
@@ -87,15 +94,17 @@ class OperatorProcess(ControllerProcess):
         metrics: PrometheusMetrics,
         clock: Clock,
     ) -> None:
-        self._settings, self._client, self._clock = settings, client, clock
+        start = StartupTransport(client.transport, clock)
+        self._settings, self._client, self._clock = settings, client.with_transport(start), clock
         namespace = settings.lease_namespace or settings.operator.namespace or connection.namespace
         self._lease = Key(namespace, settings.lease) if settings.leader_elect else None
         self._pod = Key(connection.namespace, settings.pod or socket.gethostname())
         self._frameworks = frameworks
         self._kinds = tuple(framework.facts for framework in frameworks)
-        self._definitions = DefinitionWaiter(client, [kind.resource for kind in self._kinds], clock)
-        self.manager = self._build_manager(metrics)
+        self._definitions = DefinitionWaiter(self._client, [kind.resource for kind in self._kinds], clock)
+        self.manager = self._build_manager(client, metrics)
         self.readiness_checks = {
+            "server": start.readiness_problem,
             "definitions": self._definitions.readiness_problem,
             "caches": self.manager.unsynced_caches,
         }
@@ -125,12 +134,13 @@ class OperatorProcess(ControllerProcess):
             self._client, self._kinds, self._settings.operator.namespace, identity, self._clock
         )
 
-    def _build_manager(self, metrics: PrometheusMetrics) -> Manager:
-        leader = leader_elector(self._client, self._lease, metrics, self._clock)
-        manager = Manager(self._client, self._clock, leader=leader, metrics=metrics, grace=self._settings.grace)
+    def _build_manager(self, client: Client, metrics: PrometheusMetrics) -> Manager:
+        leader = leader_elector(client, self._lease, metrics, self._clock)
+        fenced = client.with_transport(RequestGate(LeadershipFence(client.transport, leader), self._clock))
+        manager = Manager(fenced, self._clock, leader=leader, metrics=metrics, grace=self._settings.grace)
         engine = JobEngine(
             manager,
-            self._client,
+            fenced,
             self._settings.operator,
             socket.gethostname(),
             self._clock,

@@ -3,11 +3,12 @@
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from typing import ClassVar
 
 from gangline.api.meta import Key
-from gangline.base.clock import Clock
+from gangline.base.clock import Clock, SystemClock, seconds_since_boot
 from gangline.base.tasks import run_until_first, unwrap_exception_group
 from gangline.kube.client import Client
 from gangline.kube.config.connection import Connection
@@ -29,6 +30,8 @@ class ControllerProcess(ABC):
 
     manager: Manager
     readiness_checks: Mapping[str, Callable[[], str]]
+    started_event: ClassVar[str]
+    """The event of the log line at the start."""
 
     @property
     @abstractmethod
@@ -46,18 +49,36 @@ class ControllerProcess(ABC):
         if not stop.is_set():
             await self.manager.run(stop, signals=False)
 
-    async def serve(self, health: HealthServer, connection: Connection, started: str) -> None:
-        """Run until a signal, with probes and metrics. `started` is the event of the log line at the start.
 
-        Probes answer from the beginning: a process that still waits for something is alive, and not ready.
-        """
-        for name, check in self.readiness_checks.items():
-            health.add_readyz_check(name, check)
-        stop = asyncio.Event()
-        async with health:
-            log.info(started, extra=self.log_fields | {"server": connection.server})
-            with stop_on_signals(stop):
-                await self.run(stop)
+async def serve_process(
+    health: HealthServer, connection: Connection, build: Callable[[], Awaitable[ControllerProcess]]
+) -> None:
+    """Build a process and run it until a signal, with probes and metrics.
+
+    Probes answer from the beginning: a process that still waits for something is alive, and not ready.
+    """
+    stop = asyncio.Event()
+    async with health:
+        with stop_on_signals(stop):
+            process = await _unless_stopped(build(), stop)
+            if process is None:
+                return
+            for name, check in process.readiness_checks.items():
+                health.add_readyz_check(name, check)
+            log.info(process.started_event, extra=process.log_fields | {"server": connection.server})
+            await process.run(stop)
+
+
+async def _unless_stopped(building: Awaitable[ControllerProcess], stop: asyncio.Event) -> ControllerProcess | None:
+    """The process that is built; None if the event is set first."""
+    built: list[ControllerProcess] = []
+
+    async def build() -> None:
+        built.append(await building)
+
+    with unwrap_exception_group():
+        await run_until_first(build(), stop.wait())
+    return built[0] if built else None
 
 
 @asynccontextmanager
@@ -78,4 +99,5 @@ def leader_elector(
     if lease is None:
         return None
     report = metrics.leader_gauge(lease.name)
-    return LeaderElector(client, lease, unique_identity(), clock, settings, report=report)
+    since_boot = seconds_since_boot if isinstance(clock, SystemClock) else None
+    return LeaderElector(client, lease, unique_identity(), clock, settings, report=report, since_boot=since_boot)

@@ -11,13 +11,14 @@ from gangline.kube.client import Client
 from gangline.kube.config.connection import Connection
 from gangline.kube.options import WriteOptions
 from gangline.operator.definitions import CRDS, DefinitionWaiter, apply_crds
-from gangline.operator.process import ControllerProcess, api_transport, leader_elector
+from gangline.operator.process import ControllerProcess, api_transport, leader_elector, serve_process
 from gangline.operator.settings import ProcessSettings
 from gangline.runtime.events import EventRecorder
 from gangline.runtime.health import HealthServer
-from gangline.runtime.leader_election import DEFAULT_LEASE_SETTINGS, LeaseSettings
+from gangline.runtime.leader_election import DEFAULT_LEASE_SETTINGS, LeadershipFence, LeaseSettings
 from gangline.runtime.manager import Manager
 from gangline.runtime.metrics import MeteredTransport, PrometheusMetrics
+from gangline.runtime.startup import StartupTransport
 from gangline.scheduler.prometheus import PrometheusSchedulerMetrics
 from gangline.scheduler.scheduler import CONTROLLER, SCHEME, PrepareConnections, Scheduler
 from gangline.scheduler.settings import FIELD_MANAGER, LEASE_NAME, SchedulerSettings
@@ -54,12 +55,17 @@ async def run_scheduler(
             clock=clock,
             options=WriteOptions(field_manager=FIELD_MANAGER),
         )
-        process = SchedulerProcess(connection, settings, client, metrics, clock, lease, prepare=pool.prewarm)
-        await process.serve(health, connection, "scheduler starts")
+
+        async def build() -> SchedulerProcess:
+            return SchedulerProcess(connection, settings, client, metrics, clock, lease, prepare=pool.prewarm)
+
+        await serve_process(health, connection, build)
 
 
 class SchedulerProcess(ControllerProcess):
     """The gang scheduler: waits for definitions, then schedules while it leads."""
+
+    started_event = "scheduler starts"
 
     def __init__(
         self,
@@ -72,16 +78,20 @@ class SchedulerProcess(ControllerProcess):
         *,
         prepare: PrepareConnections | None = None,
     ) -> None:
-        self._settings, self._client, self._clock = settings, client, clock
+        self._settings, self._clock = settings, clock
+        start = StartupTransport(client.transport, clock)
+        self._start_client = client.with_transport(start)
         self._prepare_connections = prepare
         namespace = settings.lease_namespace or connection.namespace
         self._lease = Key(namespace, settings.lease) if settings.leader_elect else None
         self._scheduler_metrics = PrometheusSchedulerMetrics(metrics.registry)
-        self._definitions = DefinitionWaiter(client, REQUIRED_RESOURCES, clock)
+        self._definitions = DefinitionWaiter(self._start_client, REQUIRED_RESOURCES, clock)
         # The scheduler of the current term of leadership.
         self._scheduler: Scheduler | None = None
+        leader = leader_elector(client, self._lease, metrics, clock, lease)
+        self._client = client.with_transport(LeadershipFence(client.transport, leader))
         self._recorder = EventRecorder(
-            client,
+            self._client,
             CONTROLLER,
             socket.gethostname(),
             clock,
@@ -89,10 +99,13 @@ class SchedulerProcess(ControllerProcess):
             delay=EVENT_DELAY,
             count=metrics.count_event,
         )
-        leader = leader_elector(client, self._lease, metrics, clock, lease)
-        self.manager = Manager(client, clock, leader=leader, recorder=self._recorder, metrics=metrics)
+        self.manager = Manager(self._client, clock, leader=leader, recorder=self._recorder, metrics=metrics)
         self.manager.add_runnable(self._run_term)
-        self.readiness_checks = {"definitions": self._definitions.readiness_problem, "caches": self._sync_problem}
+        self.readiness_checks = {
+            "server": start.readiness_problem,
+            "definitions": self._definitions.readiness_problem,
+            "caches": self._sync_problem,
+        }
 
     @property
     def log_fields(self) -> dict[str, str]:
@@ -107,7 +120,7 @@ class SchedulerProcess(ControllerProcess):
 
     async def prepare(self) -> None:
         if self._settings.install_crds:
-            await apply_crds(self._client, ())
+            await apply_crds(self._start_client, ())
         await self._definitions.wait_until_served()
 
     async def _run_term(self) -> None:

@@ -11,9 +11,10 @@ Three rules make it safe:
   has to end, and the tolerance for monotonic clocks that do not run equally fast.
 - The lease is released only after the work has ended, however it ended.
 
-No election can prevent this: a process that was suspended for longer than the lease does not know that when it continues.
-`is_leader` is False at once and the work is cancelled a few iterations of the event loop later, but it may send a request
-before that. So writes that must never come from an old leader have a resourceVersion or a uid as precondition.
+A process that was suspended for longer than the lease does not know that when it continues. `is_leader` is False at once,
+and the work is cancelled a few iterations of the event loop later. Until then `LeadershipFence` refuses its writes. No
+fence stops a request that was sent before, and that the network or the server delays: such writes have a resourceVersion
+or a uid as precondition, or create an object whose name the next leader gives it too (docs/operator.md).
 """
 
 import asyncio
@@ -23,6 +24,7 @@ import random
 import socket
 import uuid
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from typing import Never, Protocol, TypeVar
 
@@ -36,12 +38,15 @@ from gangline.base.errors import GanglineError
 from gangline.base.tasks import time_limit, unwrap_exception_group
 from gangline.kube.client import Kind
 from gangline.kube.errors import ConfigError, Conflict, KubeError, NotFound
+from gangline.kube.transport.api import Request, Response, ResponseStream, Transport, WebSocket
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 JITTER_FACTOR = 1.2
+MIN_RETRY_DELAY = timedelta(milliseconds=50)
+READ_METHODS = ("GET", "HEAD")
 _MICROSECOND = timedelta(microseconds=1)
 
 
@@ -93,8 +98,12 @@ class LeaderElector:
         settings: LeaseSettings = DEFAULT_LEASE_SETTINGS,
         *,
         report: Callable[[bool], object] = lambda leading: None,
+        since_boot: Callable[[], float] | None = None,
     ) -> None:
-        """`report` is called with every change of leadership: `PrometheusMetrics.leader_gauge(name)`."""
+        """`report` is called with every change of leadership: `PrometheusMetrics.leader_gauge(name)`.
+
+        `since_boot` is a monotonic time that includes the time for which the machine was suspended, if there is one.
+        """
         self.key, self.identity = key, identity
         self._client, self._clock, self._settings, self._report = client, clock, settings, report
         # The record as last read, and since when (monotonic time) it is unchanged. None: there is no Lease.
@@ -107,6 +116,8 @@ class LeaderElector:
         self._is_leading = False
         # When the last successful claim was sent.
         self._renewed_at = -math.inf
+        self._since_boot = since_boot or clock.monotonic
+        self._renewed_since_boot = -math.inf
 
     @property
     def is_leader(self) -> bool:
@@ -162,7 +173,9 @@ class LeaderElector:
     async def _renew(self) -> None:
         await self._clock.sleep(self._settings.retry)
         while not await self._try_acquire_or_renew():
-            await self._clock.sleep(self._settings.retry)
+            # Sooner than after a success: an overloaded server refuses some requests and carries out others.
+            delay = max(self._settings.retry * random.uniform(0.05, 0.15), MIN_RETRY_DELAY)  # noqa: S311
+            await self._clock.sleep(min(delay, self._settings.retry))
 
     async def _release(self) -> None:
         """Release the lease if this process holds it. After an error it expires."""
@@ -203,14 +216,14 @@ class LeaderElector:
         if not self._is_available():
             self._is_current = False
             return False
-        sent = self._clock.monotonic()
+        sent, sent_since_boot = self._clock.monotonic(), self._since_boot()
         self._claimed = True
         try:
             await self._write_lease(self._claimed_spec())
         except (Conflict, NotFound):
             # Another process was faster: read the record before the next write.
             return False
-        self._renewed_at = sent
+        self._renewed_at, self._renewed_since_boot = sent, sent_since_boot
         return True
 
     def _is_available(self) -> bool:
@@ -229,7 +242,8 @@ class LeaderElector:
         return self._settings.renew_deadline - self._since_renewal()
 
     def _since_renewal(self) -> timedelta:
-        return timedelta(seconds=self._clock.monotonic() - self._renewed_at)
+        passed = max(self._clock.monotonic() - self._renewed_at, self._since_boot() - self._renewed_since_boot)
+        return timedelta(seconds=passed)
 
     # The record
 
@@ -287,3 +301,34 @@ class LeaderElector:
             self._report(leading)
             event = "leading" if leading else "no longer leading"
             log.info(event, extra={"lease": self.key, "identity": self.identity})
+
+
+class NotLeading(KubeError):
+    """A write was not sent, because this process does not lead, or has not renewed its lease in time."""
+
+
+class LeadershipFence:
+    """A transport that sends the writes of a leader, and refuses all others with `NotLeading`. Reads are passed on.
+
+    A write is checked again just before it is sent, because it may wait for a connection.
+    """
+
+    def __init__(self, transport: Transport, leader: LeaderElector | None) -> None:
+        """Without a leader election everything is passed on."""
+        self._transport, self._leader = transport, leader
+
+    async def send(self, request: Request, *, timeout: timedelta | None = None) -> Response:
+        if self._leader is None or request.method in READ_METHODS:
+            return await self._transport.send(request, timeout=timeout)
+        self._check()
+        return await self._transport.send(msgspec.structs.replace(request, precheck=self._check), timeout=timeout)
+
+    def stream(self, request: Request, *, idle: timedelta | None = None) -> AbstractAsyncContextManager[ResponseStream]:
+        return self._transport.stream(request, idle=idle)
+
+    def frames(self, request: Request, protocols: tuple[str, ...]) -> AbstractAsyncContextManager[WebSocket]:
+        return self._transport.frames(request, protocols)
+
+    def _check(self) -> None:
+        if self._leader is not None and not self._leader.is_leader:
+            raise NotLeading(f"lease {self._leader.key}: not leading, so nothing is written")

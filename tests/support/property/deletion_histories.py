@@ -108,6 +108,8 @@ class SeenObject(msgspec.Struct):
     deleted: int = 0
     """The revision at which it was removed; 0 while it exists."""
     marked: int = 0
+    orphans: bool = False
+    """Whether its mark came from a deletion that orphans its dependents."""
     references: dict[str, int] = {}
     """The uids of its owners, and the revision at which the reference was added."""
 
@@ -302,12 +304,12 @@ class DeletionHistory:
         """Note which dependents must survive. It is called when the owner has its mark."""
         self._read_events()
         seen = self._seen.get(owner)
-        if seen is None or seen.deleted:
+        if seen is None or seen.deleted or not seen.orphans:
             return
         for uid, other in self._seen.items():
             references = other.metadata.get("ownerReferences") or []
             is_only_owner = [item["uid"] for item in references] == [owner] and _names(references[0], seen)
-            if is_only_owner and _in_reach(other, seen) and seen.marked and not other.deleted and not other.marked:
+            if is_only_owner and _in_reach(other, seen) and not other.deleted and not other.marked:
                 self._promises.append(OrphanPromise(owner, uid, self._store.revision))
 
     async def _change_finalizers(self) -> None:
@@ -440,7 +442,7 @@ class DeletionHistory:
                 self.problems.append(f"{record.path} lost its finalizer {name} at {record.revision}")
         seen.metadata = metadata
         if metadata.get("deletionTimestamp") and not seen.marked:
-            seen.marked = record.revision
+            seen.marked, seen.orphans = record.revision, "orphan" in metadata.get("finalizers", ())
         references = {item["uid"] for item in metadata.get("ownerReferences", ())}
         seen.references = {item: seen.references.get(item, record.revision) for item in references}
         seen.ever_owned = seen.ever_owned or bool(references)

@@ -1,12 +1,21 @@
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 
 import pytest
 
 from gangline.api.meta import JSON, Key
 from gangline.kube.errors import Unreachable
-from gangline.runtime.leader_election import LeaderElector, LeaseSettings, LostLeadership, unique_identity
+from gangline.kube.transport.api import Request, Response, ResponseStream, WebSocket
+from gangline.runtime.leader_election import (
+    LeaderElector,
+    LeadershipFence,
+    LeaseSettings,
+    LostLeadership,
+    NotLeading,
+    unique_identity,
+)
 from gangline.testing.clock import FakeClock, settle
 from support.servers.memory import CallHandler, MemoryCall, MemoryServer, api_failure, perform_call
 
@@ -397,3 +406,81 @@ def test_settings_that_could_not_be_safe_are_refused(lease: float, deadline: flo
 
 def test_identities_are_unique() -> None:
     assert unique_identity() != unique_identity()
+
+
+class RecordingTransport:
+    """Answers every request, and waits for `gate` before it is sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def send(self, request: Request, *, timeout: timedelta | None = None) -> Response:
+        await self.gate.wait()
+        if request.precheck is not None:
+            request.precheck()
+        self.sent.append(str(request))
+        return Response(200, b"{}")
+
+    def stream(self, request: Request, *, idle: timedelta | None = None) -> AbstractAsyncContextManager[ResponseStream]:
+        raise NotImplementedError
+
+    def frames(self, request: Request, protocols: tuple[str, ...]) -> AbstractAsyncContextManager[WebSocket]:
+        raise NotImplementedError
+
+
+GET, POST = Request("GET", "/pods"), Request("POST", "/pods")
+
+
+async def test_only_a_leader_writes(world: World) -> None:
+    leader, wire = world.elector("a"), RecordingTransport()
+    fence = LeadershipFence(wire, leader)
+    await fence.send(GET)
+    with pytest.raises(NotLeading):
+        await fence.send(POST)
+    async with asyncio.TaskGroup() as group:
+        task = await leading(group, world, leader)
+        await fence.send(POST)
+        task.cancel()
+    with pytest.raises(NotLeading):
+        await fence.send(POST)
+    assert wire.sent == ["GET /pods", "POST /pods"]
+
+
+async def test_a_leader_that_was_frozen_writes_nothing_before_it_knows(world: World) -> None:
+    """It is thawed after its lease has expired: no timer has fired yet, and its work goes on."""
+    leader, wire = world.elector("a"), RecordingTransport()
+    fence = LeadershipFence(wire, leader)
+    async with asyncio.TaskGroup() as group:
+        task = await leading(group, world, leader)
+        wire.gate.clear()
+        waiting = asyncio.create_task(fence.send(POST))
+        await settle()
+        world.clock.skip(timedelta(seconds=16))
+        wire.gate.set()
+        with pytest.raises(NotLeading):
+            await waiting
+        with pytest.raises(NotLeading):
+            await fence.send(POST)
+        assert world.at_work == ["a"]
+        task.cancel()
+    assert wire.sent == []
+
+
+async def test_time_for_which_the_machine_was_suspended_counts(world: World) -> None:
+    """The monotonic clock stands still while a machine is suspended; the time since boot does not."""
+    since_boot = [0.0]
+    leader = LeaderElector(world.server.client(perform_call), LEASE, "a", world.clock, since_boot=lambda: since_boot[0])
+    async with asyncio.TaskGroup() as group:
+        task = await leading(group, world, leader)
+        before = leader.is_leader
+        since_boot[0] = 16.0
+        assert (before, leader.is_leader) == (True, False)
+        task.cancel()
+
+
+async def test_without_an_election_everything_is_written() -> None:
+    wire = RecordingTransport()
+    await LeadershipFence(wire, None).send(POST)
+    assert wire.sent == ["POST /pods"]

@@ -5,7 +5,7 @@ plane bring transports of their own.
 """
 
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from typing import Protocol, Self, TypeAlias
@@ -33,6 +33,8 @@ class Request(msgspec.Struct, frozen=True):
     body: bytes = b""
     content_type: str = ""
     accept: str = "application/json"
+    precheck: Callable[[], object] | None = None
+    """Called just before the request is sent, which may be long after it was made; raises to not send it."""
 
     @property
     def is_idempotent(self) -> bool:

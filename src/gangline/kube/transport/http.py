@@ -146,6 +146,8 @@ class HttpTransport:
         for last in (False, True):
             async with self._session() as session:
                 sent = await self._connection.credentials.headers()
+                if request.precheck is not None:
+                    request.precheck()
                 with _translate_errors(request, self._connection):
                     answer = await session.request(
                         request.method,

@@ -12,7 +12,7 @@ import logging
 import socket
 import ssl
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from functools import lru_cache
@@ -144,7 +144,7 @@ class RawPool:
         auth_headers = await credentials.headers()
         seconds = (timeout or REQUEST_TIMEOUT).total_seconds()
         try:
-            response = await self._exchange(self._encoded_request(request, auth_headers), seconds)
+            response = await self._exchange(self._encoded_request(request, auth_headers), seconds, request.precheck)
         except (OSError, Unreachable) as error:
             raise _unreachable(request, error) from error
         if response.status == 401 and credentials.invalidate(auth_headers):
@@ -236,7 +236,7 @@ class RawPool:
             for text in warning_texts((response.headers["warning"],)):
                 self._warn(text)
 
-    async def _exchange(self, text: bytes, seconds: float) -> Response:
+    async def _exchange(self, text: bytes, seconds: float, precheck: Callable[[], object] | None = None) -> Response:
         connection = await self._acquire()
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -244,6 +244,8 @@ class RawPool:
         self._in_use.add(connection)
         self._schedule_sweep()
         try:
+            if precheck is not None:
+                precheck()
             response = await connection.send(text)
         except BaseException:
             # Cancelled or cut off: a late response would be taken for that of the next request.

@@ -1,0 +1,78 @@
+"""Operators and schedulers that start while the server fails: all of them come up."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from gangline.base.clock import SystemClock
+from gangline.kube.client import Client
+from gangline.kube.config.connection import Connection
+from gangline.kube.transport.http import HttpTransport
+from gangline.operator.definitions import CRDS, create_crds
+from gangline.operator.engine import enabled_frameworks, scheme_of
+from gangline.operator.operator_process import OperatorProcess, settings_for_server
+from gangline.operator.process import ControllerProcess
+from gangline.operator.scheduler_process import SchedulerProcess, SchedulerProcessSettings
+from gangline.operator.settings import OperatorProcessSettings, OperatorSettings
+from gangline.runtime.metrics import PrometheusMetrics
+from gangline.runtime.startup import StartupTransport
+from gangline.scheduler.scheduler import SCHEME
+from gangline.testing.faults import Faults, FaultyTransport
+
+CLOCK = SystemClock()
+BROWN_OUT = ("unreachable", "lost", 429, 500, 503, 504)
+PATIENCE = 300.0
+
+
+StartProcess = Callable[[Connection, FaultyTransport, int], Awaitable[ControllerProcess]]
+
+
+async def start_operator(server: Connection, transport: FaultyTransport, number: int) -> ControllerProcess:
+    operator = OperatorSettings(kinds=("TFJob", "PyTorchJob"))
+    settings = OperatorProcessSettings(operator=operator, leader_elect=True, lease=f"brownout-{number}", take_over=True)
+    frameworks = enabled_frameworks(operator)
+    scheme = scheme_of(frameworks)
+    settings = await settings_for_server(settings, Client(StartupTransport(transport, CLOCK), scheme=scheme))
+    return OperatorProcess(server, settings, frameworks, Client(transport, scheme=scheme), PrometheusMetrics(), CLOCK)
+
+
+async def start_scheduler(server: Connection, transport: FaultyTransport, number: int) -> ControllerProcess:
+    settings = SchedulerProcessSettings(lease=f"brownout-{number}")
+    client = Client(transport, scheme=SCHEME.with_resources(CRDS))
+    return SchedulerProcess(server, settings, client, PrometheusMetrics(), CLOCK)
+
+
+@asynccontextmanager
+async def faulty_transport(server: Connection, seed: int, rate: float) -> AsyncIterator[FaultyTransport]:
+    async with HttpTransport(server) as transport:
+        yield FaultyTransport(transport, Faults.seeded(seed, rate, BROWN_OUT))
+
+
+@pytest.mark.parametrize(("rate", "starts"), [(0.3, 20), (0.6, 3)])
+@pytest.mark.parametrize("start", [start_operator, start_scheduler])
+async def test_every_start_comes_up(
+    server: Connection, client: Client, start: StartProcess, rate: float, starts: int
+) -> None:
+    await create_crds(client, CLOCK)
+    readings: dict[int, str] = {}
+
+    async def run(seed: int) -> None:
+        stop = asyncio.Event()
+        async with faulty_transport(server, seed, rate) as transport, asyncio.TaskGroup() as group:
+            process = await start(server, transport, seed)
+            group.create_task(process.run(stop))
+            problems = ["not asked"]
+            async with asyncio.timeout(PATIENCE):
+                while any(problems):
+                    await asyncio.sleep(0.05)
+                    problems = [check() for check in process.readiness_checks.values()]
+            readings[seed] = "ready"
+            assert transport.requests
+            stop.set()
+
+    async with asyncio.TaskGroup() as group:
+        for seed in range(starts):
+            group.create_task(run(seed))
+    assert len(readings) == starts

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import signal
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import pytest
 import yaml
 from aiohttp import web
 
-from gangline.api.core import Lease, Service
+from gangline.api.core import Lease, Pod, Service
 from gangline.api.meta import JSON, Key, Selector
 from gangline.api.scheme import Resource
 from gangline.apiserver.store.store import Store
@@ -34,15 +34,19 @@ WAIT_SECONDS = 120.0
 TOKEN = "secret"
 TFJOBS: Resource[JSON] = Resource("kubeflow.org", "v1", "TFJob", "tfjobs", dict[str, Any])
 JOB_LABEL = "training.kubeflow.org/job-name"
-JOBS, REPLICAS = 12, 8
+JOBS, REPLICAS, PODS = 12, 8, 60
+NODES: Resource[JSON] = Resource("", "v1", "Node", "nodes", dict[str, Any], namespaced=False)
 
 
 class RecordingProxy:
-    """Passes requests on, and notes each as it arrives. Writes can be held back."""
+    """Passes requests on, and notes each as it arrives."""
 
     def __init__(self, target: str, session: aiohttp.ClientSession) -> None:
         self._target, self._session = target, session
         self.requests: list[str] = []
+        self.free_writes: int | None = None
+        """After so many writes the others are held back until `gate` is open: they are sent, and not carried out yet."""
+        self.gate = asyncio.Event()
 
     def writes(self) -> list[str]:
         """The writes but for those of the Lease, which have a resourceVersion."""
@@ -50,6 +54,8 @@ class RecordingProxy:
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         self.requests.append(f"{request.method} {request.path}")
+        if self.free_writes is not None and len(self.writes()) > self.free_writes and request.method != "GET":
+            await self.gate.wait()
         headers = {name: value for name, value in request.headers.items() if name.lower() not in ("host", "connection")}
         async with self._session.request(
             request.method, self._target + request.path_qs, data=await request.read(), headers=headers
@@ -152,37 +158,71 @@ async def holder(client: Client, lease: Key) -> str:
     return next((item.spec.holder_identity for item in found if item.metadata.name == lease.name), "")
 
 
-async def test_an_operator_that_was_frozen_writes_nothing_when_it_continues(
-    plane: Connection, client: Client, tmp_path: Path
+async def freeze_and_thaw(
+    plane: Connection,
+    client: Client,
+    folder: Path,
+    command: Sequence[str],
+    begin: Callable[[], Awaitable[object]],
+    is_complete: Callable[[], Awaitable[bool]],
 ) -> None:
+    """Stop the leader in the middle of its work, let it continue when another one has done the rest, and count."""
     lease = Key("default", "frozen")
-    command = ["operator", "--leader-elect", "--leader-election-id", lease.name, "--enable-scheme", "TFJob"]
+    command = [*command, "--leader-election-id", lease.name]
     async with (
         recording_proxy(plane.server) as (first_proxy, first_url),
         recording_proxy(plane.server) as (second_proxy, second_url),
-        process(tmp_path, "first", first_url, command) as first,
+        process(folder, "first", first_url, command) as first,
     ):
-        await wait_until(lambda: holder(client, lease))
-        leader = await holder(client, lease)
-        async with process(tmp_path, "second", second_url, command):
-            await create_jobs(client)
-            await wait_until(lambda: len(first_proxy.writes()) >= JOBS * 2)
+        leader = await wait_until(lambda: holder(client, lease))
+        async with process(folder, "second", second_url, command):
+            first_proxy.free_writes = len(first_proxy.writes()) + 6
+            await begin()
+            await wait_until(lambda: len(first_proxy.writes()) > (first_proxy.free_writes or 0) + 3)
             first.send_signal(signal.SIGSTOP)
+            first_proxy.gate.set()
 
             async def is_taken_over() -> bool:
                 return await holder(client, lease) not in ("", leader)
 
-            async def is_complete() -> bool:
-                return await count_services(client) == JOBS * REPLICAS
-
             await wait_until(is_taken_over)
             await wait_until(is_complete)
+            assert second_proxy.writes(), "the first had finished before it was stopped"
             before = len(first_proxy.writes())
-            assert before < JOBS * REPLICAS, "it had finished before it was stopped"
             first.send_signal(signal.SIGCONT)
             async with asyncio.timeout(WAIT_SECONDS):
-                code = await first.wait()
-            assert code == 1
+                assert await first.wait() == 1
             assert first_proxy.writes()[before:] == []
-            assert "no longer leading" in (tmp_path / "first.log").read_text()
-            assert second_proxy.writes()
+            assert "no longer leading" in (folder / "first.log").read_text()
+
+
+async def test_an_operator_that_was_frozen_writes_nothing_when_it_continues(
+    plane: Connection, client: Client, tmp_path: Path
+) -> None:
+    async def is_complete() -> bool:
+        return await count_services(client) == JOBS * REPLICAS
+
+    command = ["operator", "--leader-elect", "--enable-scheme", "TFJob"]
+    await freeze_and_thaw(plane, client, tmp_path, command, lambda: create_jobs(client), is_complete)
+
+
+async def test_a_scheduler_that_was_frozen_binds_nothing_when_it_continues(
+    plane: Connection, client: Client, tmp_path: Path
+) -> None:
+    amounts = {"cpu": "1000", "memory": "1000Gi", "pods": "500"}
+    await client.create(NODES, {"metadata": {"name": "node-1"}})
+    await client.patch(NODES, Key("", "node-1"), {"spec": {"taints": None}})
+    ready = {"type": "Ready", "status": "True"}
+    status = {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}
+    await client.patch(NODES, Key("", "node-1"), {"status": status}, subresource="status")
+
+    async def create_pods() -> None:
+        for number in range(PODS):
+            spec = {"schedulerName": "gangline", "containers": [{"name": "c", "image": "i"}]}
+            await client.create(Pod, {"metadata": {"name": f"pod-{number}"}, "spec": spec}, namespace="default")
+
+    async def is_complete() -> bool:
+        pods = [pod async for pod in client.iterate(Pod, Selector(namespace="default"))]
+        return len(pods) == PODS and all(pod.spec.node_name for pod in pods)
+
+    await freeze_and_thaw(plane, client, tmp_path, ["scheduler"], create_pods, is_complete)

@@ -57,7 +57,8 @@ async def serve_process(
 
     Probes answer from the beginning: a process that still waits for something is alive, and not ready.
     """
-    stop = asyncio.Event()
+    stop, is_built = asyncio.Event(), False
+    health.add_readyz_check("start", lambda: "" if is_built else "the server was not asked what it has yet")
     async with health:
         with stop_on_signals(stop):
             process = await _unless_stopped(build(), stop)
@@ -65,6 +66,7 @@ async def serve_process(
                 return
             for name, check in process.readiness_checks.items():
                 health.add_readyz_check(name, check)
+            is_built = True
             log.info(process.started_event, extra=process.log_fields | {"server": connection.server})
             await process.run(stop)
 

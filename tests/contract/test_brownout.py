@@ -1,15 +1,23 @@
 """Operators and schedulers that start while the server fails: all of them come up."""
 
 import asyncio
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
+from gangline.api.core import Node
+from gangline.api.meta import Key
 from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
 from gangline.kube.config.connection import Connection
+from gangline.kube.errors import NotFound
 from gangline.kube.transport.http import HttpTransport
+from gangline.node.settings import NodeSettings
+from gangline.node.standalone import run_node
 from gangline.operator.definitions import CRDS, create_crds
 from gangline.operator.engine import enabled_frameworks, scheme_of
 from gangline.operator.operator_process import OperatorProcess, settings_for_server
@@ -20,6 +28,7 @@ from gangline.runtime.metrics import PrometheusMetrics
 from gangline.runtime.startup import StartupTransport
 from gangline.scheduler.scheduler import SCHEME
 from gangline.testing.faults import Faults, FaultyTransport
+from support.waiting import wait_until
 
 CLOCK = SystemClock()
 BROWN_OUT = ("unreachable", "lost", 429, 500, 503, 504)
@@ -76,3 +85,29 @@ async def test_every_start_comes_up(
         for seed in range(starts):
             group.create_task(run(seed))
     assert len(readings) == starts
+
+
+async def test_every_node_comes_up(server: Connection, client: Client, tmp_path: Path) -> None:
+    name = f"brownout-{uuid.uuid4().hex[:8]}"
+
+    async def is_ready(number: int) -> bool:
+        try:
+            node = await client.get(Node, Key("", f"{name}-{number}"))
+        except NotFound:
+            return False
+        return any(item.type == "Ready" and item.status == "True" for item in node.status.conditions)
+
+    async def run(number: int) -> None:
+        settings = NodeSettings(name=f"{name}-{number}", lease_period=timedelta(seconds=1))
+        state = tmp_path / str(number)
+        state.mkdir()
+        async with faulty_transport(server, number, 0.3) as transport:
+            node = asyncio.create_task(run_node(Client(transport), tmp_path, state, settings, CLOCK))
+            try:
+                await wait_until(lambda: is_ready(number), seconds=PATIENCE)
+            finally:
+                node.cancel()
+                await asyncio.wait([node])
+
+    for number in range(4):
+        await run(number)

@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 FIRST_DELAY, MAX_DELAY = timedelta(milliseconds=50), timedelta(seconds=10)
 MAX_RETRY_AFTER = timedelta(minutes=1)
 UNAUTHORIZED_LIMIT = timedelta(minutes=1)
+LONG_FAILURE = timedelta(seconds=5)
+"""The end of a failure this long is logged."""
 
 
 def is_temporary(error: KubeError, failing_for: timedelta) -> bool:
@@ -76,7 +78,7 @@ class StartupTransport:
             except Unreachable as unreachable:
                 error = unreachable
             if error is None or not request.is_idempotent or not is_temporary(error, self._failing_for()):
-                self._failing_since = None
+                self._end_failure()
                 if response is None:
                     assert error is not None
                     raise error
@@ -92,6 +94,12 @@ class StartupTransport:
 
     def _failing_for(self) -> timedelta:
         return timedelta() if self._failing_since is None else self._clock.now() - self._failing_since
+
+    def _end_failure(self) -> None:
+        failing_for = self._failing_for()
+        self._failing_since = None
+        if failing_for >= LONG_FAILURE:
+            log.info("the server answers", extra={"after": failing_for})
 
     def _note(self, request: Request, error: KubeError) -> None:
         """Log the first error of each kind: a line for every attempt would say nothing more."""

@@ -294,10 +294,11 @@ class DeletionHistory:
         group, version, plural = KINDS[seen.kind]
         key = Key(path.namespace, path.name)
         before = self._store.get(seen.path)
-        uid = _metadata(before)["uid"] if before is not None else ""
+        old = _metadata(before) if before is not None else {"uid": ""}
+        uid = old["uid"]
         self._touched[uid] = self._store.revision
         await self._delete(group, version, plural, key, policy, uid)
-        if policy == "Orphan":
+        if policy == "Orphan" and "deletionTimestamp" not in old:
             self._promise_orphans(uid)
 
     def _promise_orphans(self, owner: str) -> None:

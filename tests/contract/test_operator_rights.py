@@ -13,6 +13,7 @@ import yaml
 
 from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.api.kubeflow.training import JobKind
+from gangline.api.meta import JSON
 from support.cluster.accounts import GrantedRight, unused_rights
 from support.cluster.operator_process import APIS, TEAMS, apply_object, create_object, job_conditions, running_operator
 from support.cluster.operators import GANGLINE_OPERATOR, install_crds
@@ -114,7 +115,7 @@ def submit(
         replica: {"replicas": count, "restartPolicy": restart, "template": template}
         for replica, count in TEAMS[kind.kind].items()
     }
-    body = {"metadata": {"name": name}, "spec": {kind.replicas: replicas, "runPolicy": policy, **(spec or {})}}
+    body: JSON = {"metadata": {"name": name}, "spec": {kind.replicas: replicas, "runPolicy": policy, **(spec or {})}}
     body |= {"apiVersion": "kubeflow.org/v1", "kind": kind.kind}
     create_object(server, f"{APIS}/namespaces/default/{kind.plural}", body)
 

@@ -23,6 +23,7 @@ from yarl import URL
 
 from support.cases.kinds import RESOURCES
 from support.fuzzing import NAMESPACE, FuzzRequest, RequestMaker
+from support.servers.plane import running_plane, widget_crd
 from support.servers.plane_process import TOKEN
 from support.servers.real import free_ports
 from support.waiting import wait_until
@@ -39,7 +40,7 @@ REAL_ERRORS = re.compile(
     "resourceVersion: Invalid value|Too large resource version|resourceVersion should not be set on objects to be created"
     "|failed to create typed|failed to create manager for existing fields|failed to convert new object"
     "|cannot unmarshal .* into Go struct field (DeleteOptions|Preconditions)|does not contain declared merge key"
-    "|content is not a list|requested impersonation of|without impersonating a user|duplicate entries for key",
+    "|content is not a list|list element types are not identical|requested impersonation of|without impersonating a user|duplicate entries for key",
     re.DOTALL,
 )
 
@@ -163,6 +164,18 @@ async def clean(session: aiohttp.ClientSession) -> None:
         if resource.namespaced:
             async with session.delete(resource.path(NAMESPACE) + "?gracePeriodSeconds=0") as response:
                 await response.read()
+
+
+@pytest.mark.parametrize("rule", [None, "text", 1, []])
+@pytest.mark.parametrize("keyword", ["items", "additionalProperties", "not", ""])
+async def test_a_rule_that_is_no_object_is_refused(rule: Any, keyword: str) -> None:
+    """Found by the fuzzer (seed 1634): a null gave 500."""
+    schema: dict[str, Any] = {"type": "object", "x-kubernetes-validations": [rule]}
+    spec = {"type": "array" if keyword == "items" else "object", keyword: schema} if keyword else schema
+    crd = widget_crd(schema={"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}})
+    async with running_plane() as plane:
+        answer = await plane.call("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
+    assert answer.status in (400, 422), answer.body
 
 
 @pytest.mark.slow

@@ -66,7 +66,7 @@ def _check_open_schemas(root: JSON) -> None:
     pending: list[tuple[Any, JSON]] = [(root, root)]  # A schema, and the schema from which its errors are reported.
     while pending:
         part, host = pending.pop()
-        if not isinstance(part, dict) or not _types_match(part):
+        if not isinstance(part, dict) or not _types_match(part) or not _rules_match(part):
             errors = type_errors(host, _schema_type())
             raise bad_request(_DECODE_ERROR_PREFIX + (errors[0] if errors else "a schema must be an object"))
         if _NESTED_KEYWORDS.isdisjoint(part):
@@ -85,6 +85,12 @@ def _types_match(part: JSON) -> bool:
         if name in _KEYWORD_TYPES and value is not None and not isinstance(value, _KEYWORD_TYPES[name]):
             return False
     return True
+
+
+def _rules_match(part: JSON) -> bool:
+    if not part.get("x-kubernetes-validations"):
+        return True
+    return all(isinstance(rule, dict) for rule in _fill_nulls(part, "x-kubernetes-validations"))
 
 
 def _subschemas(part: JSON) -> Iterator[Any]:

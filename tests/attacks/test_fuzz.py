@@ -40,7 +40,7 @@ REAL_ERRORS = re.compile(
     "resourceVersion: Invalid value|Too large resource version|resourceVersion should not be set on objects to be created"
     "|failed to create typed|failed to create manager for existing fields|failed to convert new object"
     "|cannot unmarshal .* into Go struct field (DeleteOptions|Preconditions)|does not contain declared merge key"
-    "|content is not a list|list element types are not identical|requested impersonation of|without impersonating a user|duplicate entries for key",
+    "|content is not a list|failed to create RequestInfo|list element types are not identical|requested impersonation of|without impersonating a user|duplicate entries for key",
     re.DOTALL,
 )
 

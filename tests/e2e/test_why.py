@@ -110,7 +110,7 @@ async def play(folder: Path, world: World) -> None:
                 *((b["metadata"]["name"], u) for b, u in well),
             ):
                 group.create_task(_look(plane.client, name, until, world))
-            group.create_task(_type(plane.client, PlaneAccess(plane.url, TOKEN), folder, world))
+            group.create_task(_type(plane.client, plane.access, folder, world))
             group.create_task(_hang(plane, folder, world))
             group.create_task(_owned(plane.client, world))
 

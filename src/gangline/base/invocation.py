@@ -13,6 +13,7 @@ KUBECTL_PLUGIN = "kubectl-gangline"
 SUBCOMMANDS = frozenset(
     [
         "apply",
+        "backup",
         "cancel",
         "check",
         "completion",
@@ -38,6 +39,7 @@ SUBCOMMANDS = frozenset(
         "plan",
         "ps",
         "restart",
+        "restore",
         "resume",
         "run",
         "scale",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gangline.base.errors import InputError
+from gangline.base.invocation import with_own_command
 from gangline.cli.flags.commands import cli_command
 from gangline.cli.services.up import folder_option
 from gangline.local.paths import BACKUP_PATH, home_folder
@@ -83,7 +84,7 @@ def restore(file: Path, folder: Path | None) -> int:
     if running is not None:
         raise InputError(f"{home.folder}: a plane is running (process {running}); stop it first with gangline down")
     count, replaced = restore_backup(home, file, SystemClock().now())
-    click.echo(f"restored {count} objects; start the plane with gangline up", err=True)
+    click.echo(with_own_command(f"restored {count} objects; start the plane with gangline up"), err=True)
     if replaced is not None:
         click.echo(f"what was there before: {replaced}", err=True)
     return 0

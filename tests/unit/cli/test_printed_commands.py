@@ -16,6 +16,7 @@ COMMAND = re.compile(rf"(?<![\w/.-])(?<!kubectl )gangline (?:{'|'.join(sorted(SU
 PREFIXED = "with_own_command"
 # Errors are printed by cli/errors.py and cli/main.py, which replace the command.
 RAISED = {
+    "apiserver/store/errors.py": "StoreDamaged",
     "cli/connect/archived_runs.py": "READ_ONLY_ERROR",
     "cli/connect/server.py": "START_SERVER_HINT",
     "cli/drill/run.py": "message",
@@ -69,7 +70,9 @@ def is_copyable(text: Text) -> bool:
         if isinstance(node, ast.Assign)
         for target in node.targets
         if isinstance(target, ast.Name)
-    } | {node.name for node in text.enclosing if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    } | {
+        node.name for node in text.enclosing if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+    }
     calls = {ast.unparse(node.func) for node in text.enclosing if isinstance(node, ast.Call)}
     return (
         any(isinstance(node, ast.Raise) for node in text.enclosing)

@@ -162,15 +162,13 @@ async def test_what_binds_is_made_ready_when_a_term_begins_and_when_a_gang_is_an
         assert asked.empty()
 
 
-async def test_the_rights_in_the_manifest_are_enough(real_server: RealServer) -> None:
-    real_server.revive()
-    admin = load_connection(kubeconfig=str(real_server.kubeconfig), environ={}, home=Path("/nonexistent"))
-    async with scheduler_env(admin) as town:
+async def test_the_rights_in_the_manifest_are_enough(server: Connection) -> None:
+    async with scheduler_env(server) as town:
         for document in yaml.safe_load_all(MANIFEST.read_text()):
             if document["kind"] != "Deployment":
                 await applied(town.client, document)
         account = "system:serviceaccount:gangline:gangline-scheduler"
-        as_scheduler = msgspec.structs.replace(admin, impersonate=Impersonation(user=account))
+        as_scheduler = msgspec.structs.replace(server, impersonate=Impersonation(user=account))
         await town.create_node("a", cpu="2")
         refusals: list[str] = []
         async with InterceptedTransport(as_scheduler) as transport, asyncio.TaskGroup() as group:

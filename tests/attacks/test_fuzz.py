@@ -106,9 +106,17 @@ class Fuzzer:
         async with session.request(request.method, url, headers=request.headers, data=request.body) as response:
             text = (await response.read()).decode(errors="replace")
             self.codes[response.status] += 1
-            # The response to a HEAD has no text to compare.
-            if response.status >= 500 and request.method != "HEAD" and not REAL_ERRORS.search(text):
+            if request.method == "HEAD":
+                # Resources refuse it, if they exist.
+                if response.status != 405 and response.status != (same := await self._get_status(session, request)):
+                    self.faults.append(f"{response.status}, and a GET {same}: {request}")
+            elif response.status >= 500 and not REAL_ERRORS.search(text):
                 self.faults.append(f"{response.status} {text[:300]}: {request}")
+
+    async def _get_status(self, session: aiohttp.ClientSession, request: FuzzRequest) -> int:
+        url = URL(self.url + request.path, encoded=True)
+        async with session.get(url, headers=request.headers) as response:
+            return response.status
 
     async def _watch_health(self, stop: asyncio.Event) -> None:
         async with self.session() as session:

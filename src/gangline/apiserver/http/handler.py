@@ -45,6 +45,7 @@ from gangline.apiserver.registry.deletion import DeletionOptions
 from gangline.apiserver.registry.object_meta import check_namespace, check_object_key, ensure_metadata
 from gangline.apiserver.registry.registry import Registry
 from gangline.apiserver.registry.selection import Selection
+from gangline.apiserver.registry.storage import check_name
 from gangline.apiserver.registry.writes import WriteContext, WriteResult, default_and_prune
 from gangline.apiserver.serving.hosts import MALFORMED_HOST, AllowedHosts
 from gangline.apiserver.serving.server import mark_authenticated
@@ -326,6 +327,7 @@ class ApiHandler:
 
     async def _get(self, request: ApiRequest) -> web.StreamResponse:
         representation = self._representation(request)
+        check_name(request.info.name)
         version = request.query.get("resourceVersion", "")
         if version and parse_resource_version(version) > self._registry.store.revision:
             raise apierrors.resource_version_too_large(int(version), self._registry.store.revision)

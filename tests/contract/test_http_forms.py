@@ -16,6 +16,10 @@ def get(path: str, headers: str = HOST) -> str:
     return f"GET {path} HTTP/1.1\r\n{headers}{{login}}\r\n"
 
 
+def head(path: str) -> str:
+    return f"HEAD {path} HTTP/1.1\r\n{HOST}Connection: close\r\n{{login}}\r\n"
+
+
 def post(headers: str, body: str = "") -> str:
     return f"POST {MAPS} HTTP/1.1\r\n{HOST}{{login}}{JSON_TYPE}{headers}\r\n{body}"
 
@@ -38,6 +42,9 @@ FORMS = {
     "two slashes before a resource": (get("//api/v1/namespaces"), 404),
     "two slashes in a resource": (get("/api//v1/namespaces"), 404),
     "encoded slash": (get("/api/v1/namespaces%2fdefault"), 200),
+    "two dots as a name": (get(f"{MAPS}/%2e%2e?resourceVersion={'9' * 30}"), 400),
+    "a dot as a name to delete": (get(f"{MAPS}/.").replace("GET", "DELETE"), 400),
+    "percent sign in a name": (get("/api/v1/namespaces/a%25b"), 400),
     "encoded NUL": (get(f"{MAPS}/a%00b"), 404),
     "no UTF-8": (get("/api/v1/namespaces/%ff%fe"), 404),
     "semicolon": (get("/api/v1/namespaces;a=b"), 404),
@@ -47,6 +54,15 @@ FORMS = {
     "too long header": (get("/version", f"{HOST}X-A: {'a' * 1_200_000}\r\n"), 431),
     "1000 headers": (get("/version", HOST + "".join(f"X-{number}: a\r\n" for number in range(1000))), 200),
     "headers of two megabytes": (get("/version", HOST + "".join(f"X-{n}: {'a' * 999}\r\n" for n in range(2000))), 431),
+    "head of a resource": (head("/api/v1/namespaces"), 405),
+    "head of no resource": (head("/api/v1/nope"), 404),
+    "head of no group": (head("/apis/nope.example/v1/x"), 404),
+    "post to a watch": (post("Content-Length: 2\r\n", "{}").replace("/api/v1", "/api/v1/watch"), 405),
+    "watch of nothing": (get("/api/v1/watch?a=b"), 500),
+    "proxy of nothing": (get("/apis/apps/v1/proxy"), 500),
+    "proxy as a resource": (get("/api/v1/namespaces/a.b/proxy"), 404),
+    "proxy of watch": (get("/api/v1/proxy/watch"), 404),
+    "watch of proxy": (get("/api/v1/watch/proxy"), 404),
     "method of no resource": ("TRACE /version HTTP/1.1\r\nHost: localhost\r\n{login}\r\n", 405),
     "garbage": ("\0\1\2\3\r\n\r\n", 400),
     "body of a get": (get("/version", f"{HOST}Content-Length: 3\r\n") + "abc", 200),

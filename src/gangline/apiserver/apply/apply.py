@@ -127,7 +127,10 @@ def _check_configuration(config: JSON, managed_kind: ManagedKind) -> None:
         raise bad_request("metadata.managedFields must be nil")
     errors = schema_errors(config, managed_kind.tree)
     if errors:
-        subject = f"{metadata.get('namespace') or ''}/{metadata.get('name') or ''}; {group}/{version}, Kind={kind}"
+        namespace, name = (
+            value if isinstance(value := metadata.get(key), str) else "" for key in ("namespace", "name")
+        )
+        subject = f"{namespace}/{name}; {group}/{version}, Kind={kind}"
         raise untyped_error(f"failed to create typed patch object ({subject}): {errors}")
 
 

@@ -45,6 +45,7 @@ from gangline.apiserver.registry.deletion import DeletionOptions
 from gangline.apiserver.registry.object_meta import check_namespace, check_object_key, ensure_metadata
 from gangline.apiserver.registry.registry import Registry
 from gangline.apiserver.registry.selection import Selection
+from gangline.apiserver.registry.storage import check_name
 from gangline.apiserver.registry.writes import WriteContext, WriteResult, default_and_prune
 from gangline.apiserver.serving.hosts import MALFORMED_HOST, AllowedHosts
 from gangline.apiserver.serving.server import mark_authenticated
@@ -198,7 +199,7 @@ class ApiHandler:
     async def _route(self, http: web.BaseRequest, warnings: list[str]) -> web.StreamResponse:
         self._check_host(http)
         trail = http.get(AUDIT_TRAIL)
-        info = request_info(http.path)
+        info = request_info(http.path, http.path_qs)
         verb = request_verb(http.method, info, http.query) if info is not None and info.plural else None
         user = self._authenticate(http, info, trail)
         if trail is not None:
@@ -212,17 +213,16 @@ class ApiHandler:
         check_access(self._authorizer, _attributes(http, user, info), record)
         if info is None or not info.plural:
             return await self._serve_nonresource(http)
+        is_review = info in self._reviews
+        served_kind = None if is_review else self._catalog.find(info.group, info.version, info.plural)
+        if served_kind is None and not is_review:
+            return self._unknown_resource(info)
         if verb is None or http.method == "HEAD":
             raise apierrors.method_not_allowed()
-        if info in self._reviews:
-            return await self._serve_review(http, user, verb, info, warnings)
-        served_kind = self._catalog.find(info.group, info.version, info.plural)
         if served_kind is None:
-            return self._unknown_resource(info)
+            return await self._serve_review(http, user, verb, info, warnings)
         if served_kind.deprecation_warning:
             warnings.append(served_kind.deprecation_warning)
-        if http.method == "HEAD":
-            raise apierrors.method_not_allowed()
         request = ApiRequest(http, user, info, verb, served_kind, http.query, warnings)
         return await self._serve_resource(request)
 
@@ -327,6 +327,7 @@ class ApiHandler:
 
     async def _get(self, request: ApiRequest) -> web.StreamResponse:
         representation = self._representation(request)
+        check_name(request.info.name)
         version = request.query.get("resourceVersion", "")
         if version and parse_resource_version(version) > self._registry.store.revision:
             raise apierrors.resource_version_too_large(int(version), self._registry.store.revision)

@@ -17,6 +17,9 @@ PROXY_PREFIX = "proxy"
 """`/api/v1/proxy/...`, a path of old versions of Kubernetes."""
 
 
+_SPECIAL_PREFIXES = ("watch", PROXY_PREFIX)
+
+
 class RequestPathError(Exception):
     """A path that names no resource. kube-apiserver responds with code 500 and this message as plain text."""
 
@@ -51,10 +54,10 @@ class RequestInfo(msgspec.Struct, frozen=True):
         return Key(self.namespace, self.name)
 
 
-def request_info(path: str) -> RequestInfo | None:
+def request_info(path: str, url: str = "") -> RequestInfo | None:
     """The resource of a path; None if the path is no resource (`/version`, `/apis`, `/openapi/v3` ...).
 
-    Raises `RequestPathError`.
+    Raises `RequestPathError` with the URL, which is the path as the client encoded it, and its query.
     """
     if "//" in path:
         return None
@@ -65,16 +68,18 @@ def request_info(path: str) -> RequestInfo | None:
         group, version, rest = parts[1], parts[2], parts[3:]
     else:
         return None
+    if len(rest) == 1 and rest[0] in _SPECIAL_PREFIXES:
+        text = f"failed to create RequestInfo: unable to determine kind and namespace from url, {url or path}"
+        raise RequestPathError(text)
     watch = bool(rest) and rest[0] == "watch"
-    if watch:
-        rest = rest[1:]
+    return _resource(group, version, rest[1:] if watch else rest, watch)
+
+
+def _resource(group: str, version: str, rest: list[str], watch: bool = False) -> RequestInfo:
     namespace = ""
     # `/namespaces/NS/PLURAL` is inside a namespace; `/namespaces/NS` and `/namespaces/NS/status` are the namespace.
     if len(rest) >= 3 and rest[0] == "namespaces" and rest[2] not in ("status", "finalize"):
         namespace, rest = rest[1], rest[2:]
-    if (watch and not rest) or rest == [PROXY_PREFIX]:
-        text = f"failed to create RequestInfo: unable to determine kind and namespace from url, {path}"
-        raise RequestPathError(text)
     plural, name, *sub = (*rest, "", "")[: max(2, len(rest))]
     return RequestInfo(group, version, plural, namespace, name, "/".join(sub), watch)
 
@@ -87,6 +92,8 @@ def request_verb(method: str, info: RequestInfo, query: Mapping[str, str]) -> Re
                 # A GET with a name ignores `watch`, as in kube-apiserver.
                 return RequestVerb.WATCH if info.watch or not info.name else RequestVerb.GET
             return RequestVerb.GET if info.name else RequestVerb.LIST
+        case _ if info.watch:
+            return None
         case "POST":
             return RequestVerb.CREATE
         case "PUT":
@@ -102,7 +109,7 @@ def request_verb(method: str, info: RequestInfo, query: Mapping[str, str]) -> Re
 def access_attributes(user: UserInfo, method: str, info: RequestInfo, query: Mapping[str, str]) -> AccessAttributes:
     """What a request for a resource asks the authorizer. Also of requests that the server would not serve."""
     verb: str = request_verb(method, info, query) or _UNSERVED_VERBS.get(method, "")
-    if info.plural == PROXY_PREFIX and not info.namespace:
+    if info.plural == PROXY_PREFIX and not (info.namespace or info.watch):
         verb, info = PROXY_PREFIX, _proxied(info)
     name, namespace = info.name, info.namespace
     if info.watch:
@@ -118,9 +125,8 @@ def access_attributes(user: UserInfo, method: str, info: RequestInfo, query: Map
 
 def _proxied(info: RequestInfo) -> RequestInfo:
     """The resource behind the prefix `/proxy/`, which only authorization knows any more."""
-    root = f"/apis/{info.group}/{info.version}" if info.group else f"/api/{info.version}"
-    target = request_info(f"{root}/{info.name}/{info.subresource}")
-    assert target is not None
+    parts = [part for part in (info.name, *info.subresource.split("/")) if part]
+    target = _resource(info.group, info.version, parts)
     return msgspec.structs.replace(target, subresource="")
 
 

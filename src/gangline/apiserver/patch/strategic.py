@@ -138,8 +138,8 @@ def _merge_list(original: list[Any], patch: list[Any], tree: TypeNode) -> list[A
         if index < 0:
             original.append(element)
         else:
+            # In place: the original has no directive, so `order` sees the merged element too.
             original[index] = _merge_object(original[index], element, tree.element)
-            order[index] = original[index]
     return _ordered_elements(original, patch, order, key)
 
 
@@ -302,15 +302,15 @@ def _delete_from_primitive_list(original: JSON, name: str, unwanted: Any) -> Non
 
 
 def _are_objects(*lists: Sequence[Any], required: bool = False) -> bool:
-    """Whether the elements are objects. Raises `StatusError` if they are lists, or of different types."""
-    kinds = {_go_type(element) for elements in lists for element in elements}
-    if "[]interface {}" in kinds:
+    """Whether the elements are objects. Raises `StatusError` if the first is a list, or the types differ."""
+    kinds = dict.fromkeys(_go_type(element) for elements in lists for element in elements)
+    if next(iter(kinds), "") == _GO_TYPES[list]:
         raise unprocessable("lists of lists are not supported")
     if len(kinds) > 1:
         raise untyped_error(f"list element types are not identical: {go_value_text(list(lists))}")
     if required and not kinds:
         raise untyped_error("no elements in any of the given slices")
-    return kinds == {"map[string]interface {}"}
+    return _GO_TYPES[dict] in kinds
 
 
 def _field_type(tree: TypeNode, name: str) -> TypeNode:
@@ -336,7 +336,8 @@ def _missing_merge_key(element: JSON, key: str) -> StatusError:
 
 
 def _unknown_directive(directive: Any, element: JSON) -> StatusError:
-    return untyped_error(f"unknown patch type: {go_value_text(directive)} in map: {go_value_text(element)}")
+    text = "%!s(<nil>)" if directive is None else go_value_text(directive)
+    return untyped_error(f"unknown patch type: {text} in map: {go_value_text(element)}")
 
 
 def _go_type(value: Any) -> str:

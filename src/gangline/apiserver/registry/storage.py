@@ -3,12 +3,25 @@
 import msgspec
 
 from gangline.api.meta import JSON, Key
+from gangline.apiserver.errors import bad_request
 from gangline.apiserver.registry.catalog import ServedKind
 from gangline.apiserver.store.paths import object_path
 from gangline.apiserver.store.records import StoreRecord
+from gangline.schema.go_text import quoted_text
+
+
+def check_name(name: str) -> None:
+    """Check that a name can be part of a path. Raises `StatusError` (400)."""
+    if name in (".", ".."):
+        raise bad_request(f"Name parameter invalid: {quoted_text(name)}: may not be '{name}'")
+    problems = [f"may not contain '{character}'" for character in "/%" if character in name]
+    if problems:
+        raise bad_request(f"Name parameter invalid: {quoted_text(name)}: {';'.join(problems)}")
 
 
 def storage_path(served_kind: ServedKind, key: Key) -> str:
+    """Where an object is stored. Raises `StatusError` (400) for a name that can be no part of a path."""
+    check_name(key.name)
     resource = served_kind.resource
     namespace = key.namespace if resource.namespaced else ""
     return object_path(served_kind.storage_group, resource.plural, namespace, key.name)

@@ -208,6 +208,14 @@ def test_kubectl_takes_over_from_its_client_side_apply() -> None:
             "failed to create typed patch object (/a; /v1, Kind=ConfigMap): .bogus: field not declared in schema",
         ),
         (
+            config({}, name=["x"]),
+            500,
+            (
+                "failed to create typed patch object (/; /v1, Kind=ConfigMap): .metadata.name: expected string, "
+                'got &value.valueUnstructured{Value:[]interface {}{"x"}}'
+            ),
+        ),
+        (
             config({}, finalizers=["f", "f"]),
             500,
             'failed to create typed patch object (/a; /v1, Kind=ConfigMap): .metadata.finalizers: duplicate entries for key [="f"]',

@@ -39,6 +39,13 @@ def test_lists_with_a_merge_key_merge_by_it() -> None:
     ]
 
 
+def test_an_element_of_the_patch_merges_into_one_that_the_patch_adds() -> None:
+    """Found by the fuzzer (seed 1635): the second element with a new key gave 500."""
+    patch = pod({"name": "c", "image": "1"}, {"name": "d"}, {"name": "c", "image": "2"})
+    after = strategic_merge(pod(*named("a", "b")), patch, POD)
+    assert after["spec"]["containers"] == [{"name": "c", "image": "2"}, *named("d", "a", "b")]
+
+
 def test_new_elements_come_before_unpatched_ones_that_follow_no_patched_one() -> None:
     assert names(strategic_merge(pod(*named("a", "b", "c")), pod(*named("b", "new")), POD)) == [
         "a",
@@ -113,6 +120,9 @@ def test_map_with_the_replace_strategy_is_replaced() -> None:
         (pod({"$patch": "merge", "name": "a"}), 500, "merging lists cannot yet be specified in the patch"),
         (pod({"$patch": "x", "name": "a"}), 500, "unknown patch type: x in map: map[$patch:x name:a]"),
         (pod(labels={"$patch": "x"}), 500, "unknown patch type: x in map: map[$patch:x]"),
+        (pod({"$patch": None}), 500, "unknown patch type: %!s(<nil>) in map: map[$patch:<nil>]"),
+        (pod([]), 500, "list element types are not identical: [[map[name:a]] [[]]]"),
+        (pod({"name": "a"}, []), 500, "list element types are not identical: [[map[name:a]] [map[name:a] []]]"),
         (pod("a"), 500, "list element types are not identical: [[map[name:a]] [a]]"),
         (
             {"metadata": {"$setElementOrder/finalizers": 1}},

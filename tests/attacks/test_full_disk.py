@@ -227,6 +227,34 @@ async def test_program_that_fills_the_disk_cannot_stop_its_own_deletion(tmp_path
         assert (await plane.create("after")).status == 201
 
 
+@needs_namespaces
+@pytest.mark.slow
+async def test_edits_of_a_terminating_object_do_not_use_up_the_reserve(tmp_path: Path) -> None:
+    """A finalizer keeps the object; every edit of it is a write that a full disk would refuse of another object."""
+    held, merge = f"{CONFIG_MAPS}/held", "application/merge-patch+json"
+    async with small_plane(tmp_path) as plane:
+        for number in range(30):
+            assert (await plane.create(f"{number}", annotations={"text": "x" * 20_000})).status == 201
+        assert (await plane.create("held", finalizers=["example.com/hold", "example.com/too"])).status == 201
+        assert (await plane.client.call("DELETE", held)).status == 200
+        plane.disk.fill()
+
+        async def edit(number: int, **metadata: Any) -> int:
+            body = {"metadata": metadata, "data": {"k": str(number) * 900_000}}
+            return (await plane.client.call("PATCH", held, body, media=merge)).status
+
+        edits = [await edit(number) for number in range(8)]
+        assert edits[-1] == 507
+        grown = await edit(9, finalizers=["example.com/hold"])
+        assert grown == 200, "it does not grow any more, and loses a finalizer"
+        for number in range(30):
+            assert (await plane.client.call("DELETE", f"{CONFIG_MAPS}/{number}")).status == 200
+        assert await plane.names() == {"held"}
+        plane.disk.free()
+        await wait_until(plane.is_ready)
+        assert "Traceback" not in plane.log
+
+
 def test_start_on_a_full_disk_is_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = SqliteJournal(tmp_path)
     journal.open()

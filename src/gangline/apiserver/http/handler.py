@@ -291,6 +291,11 @@ class ApiHandler:
 
     async def _serve_resource(self, request: ApiRequest) -> web.StreamResponse:
         info, served_kind = request.info, request.served_kind
+        if bool(info.namespace) > served_kind.resource.namespaced:
+            # Before all else: rights in a namespace would reach an object of the cluster, also by its subresources.
+            if served_kind.custom:
+                return _page_not_found()
+            raise apierrors.no_such_resource()
         if info.subresource not in ("", "status"):
             handler = self._subresource_handler(served_kind, info.subresource)
             if handler is None:
@@ -299,10 +304,6 @@ class ApiHandler:
         if info.subresource == "status" and not served_kind.has_status:
             if served_kind.custom:
                 raise apierrors.not_found(served_kind.resource, info.name)
-            raise apierrors.no_such_resource()
-        if bool(info.namespace) > served_kind.resource.namespaced:
-            if served_kind.custom:
-                return _page_not_found()
             raise apierrors.no_such_resource()
         if (
             served_kind.resource.namespaced

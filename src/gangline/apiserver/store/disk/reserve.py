@@ -3,6 +3,9 @@
 On a full disk the database cannot grow, and every deletion is a write. The reserve takes these writes in place, so no
 other program can take the space first. When there is space again, they move to the database in one transaction.
 
+Half of it is for deletions alone: what else happens to an object that is being deleted, such as the status of a pod that
+ends, may use the other half. So nobody uses up the reserve by editing an object that a finalizer keeps.
+
 A record is a batch: a header, then its changes. A record counts if its checksum fits and its generation is the current
 one; moving the records to the database begins the next generation, so an old record never counts again.
 """
@@ -12,10 +15,11 @@ import struct
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
+from gangline.api.meta import JSON
 from gangline.apiserver.store.disk.space import allocate
 from gangline.apiserver.store.errors import DiskFull
 from gangline.apiserver.store.records import StoreEvent, StoreRecord
@@ -23,6 +27,10 @@ from gangline.base.files import sync_folder
 
 RESERVE_FILE = "reserve"
 RESERVE_BYTES = 4 * 2**20
+EDIT_BYTES = RESERVE_BYTES // 2
+"""As long as less is used, edits of objects that are being deleted are recorded too."""
+MAX_GROWTH_BYTES = 4096
+"""How much a step of a deletion may add to an object: timestamps, conditions, entries of managers."""
 
 HEADER = struct.Struct(">III")
 """The generation, the size of the changes, and the checksum of both with the cluster id."""
@@ -32,6 +40,7 @@ Change: TypeAlias = tuple[StoreRecord, bool]
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[tuple[int, str, bytes, bool]]).decode
+_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class DeletionReserve:
@@ -77,6 +86,8 @@ class DeletionReserve:
         """Record changes durably. Raises `DiskFull` when the reserve is missing or used up."""
         payload = _encode([(e.record.revision, e.record.path, e.record.data, e.deleted) for e in events])
         end = self._end + HEADER.size + len(payload)
+        if end > EDIT_BYTES and not all(map(advances_deletion, events)):
+            raise DiskFull(self._file.parent)
         if not self._file.exists() or end > RESERVE_BYTES:
             raise DiskFull(self._file.parent, has_reserve=False)
         header = HEADER.pack(self._generation, len(payload), self._checksum(self._generation, payload))
@@ -107,3 +118,20 @@ class DeletionReserve:
 
     def _checksum(self, generation: int, payload: bytes) -> int:
         return zlib.crc32(payload, zlib.crc32(self._cluster_id, generation))
+
+
+def advances_deletion(event: StoreEvent) -> bool:
+    """Whether a change deletes an object, begins its deletion or removes a finalizer, and hardly makes it larger."""
+    if event.deleted:
+        return True
+    if event.previous is None or len(event.record.data) > len(event.previous.data) + MAX_GROWTH_BYTES:
+        return False
+    old, new = (_decode_object(record.data) for record in (event.previous, event.record))
+    return "deletionTimestamp" not in old["metadata"] or _finalizer_count(new) < _finalizer_count(old)
+
+
+def _finalizer_count(body: JSON) -> int:
+    """Finalizers of the object, and of its spec if it is a namespace."""
+    spec = body.get("spec")
+    in_spec = spec.get("finalizers") if isinstance(spec, dict) else None
+    return len(body["metadata"].get("finalizers") or ()) + (len(in_spec) if isinstance(in_spec, list) else 0)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from gangline.base.errors import GanglineError
 from gangline.cli.exit_codes import ERROR
 from gangline.kube.config.connection import Connection
-from gangline.kube.errors import ApiError, Invalid, NotFound, Unauthorized, Unreachable
+from gangline.kube.errors import ApiError, Forbidden, Invalid, NotFound, Unauthorized, Unreachable
 
 
 def print_warning(text: str) -> None:
@@ -81,17 +81,31 @@ def _connection_error(error: BaseException) -> str:
 
 
 def error_line(error: GanglineError) -> str:
-    """An error in one line, worded as kubectl words errors of a server. Commands in it can be copied."""
+    """An error in one line, worded as kubectl words errors of a server. Commands in it can be copied.
+
+    Where rights are missing, the commands that grant them follow, one in a line.
+    """
     from gangline.base.invocation import with_own_command
 
     return with_own_command(_error_text(error))
+
+
+def grant_lines(error: GanglineError) -> tuple[str, ...]:
+    """The commands with which an administrator allows what the server forbids; none for any other error."""
+    if not isinstance(error, Forbidden):
+        return ()
+    from gangline.api.denied_access import denied_access, grant_commands
+
+    denied = denied_access(str(error))
+    return tuple(f"An administrator allows it: {command}" for command in grant_commands(denied)) if denied else ()
 
 
 def _error_text(error: GanglineError) -> str:
     if isinstance(error, Invalid) and error.status.details.kind:
         return f"The {error}" if not str(error).startswith("The ") else str(error)
     if isinstance(error, ApiError):
-        return f"Error from server ({error.reason}): {error}" if error.reason else f"error: {error}"
+        line = f"Error from server ({error.reason}): {error}" if error.reason else f"error: {error}"
+        return "\n".join((line, *grant_lines(error)))
     return f"error: {error}"
 
 

@@ -273,6 +273,12 @@ def _program_faults(port: int) -> list[ProvokedFault]:
             expected_words=("--lr",),
         ),
         ProvokedFault(
+            fault_job("rights", PYTHON_PATH, "-m", "gangline", "get", "secrets"),
+            has_failed,
+            "access-denied",
+            expected_words=("cannot list secrets in namespace", "create rolebinding default-list-secrets"),
+        ),
+        ProvokedFault(
             fault_job("shape", PYTHON_PATH, "-c", "import numpy as n; n.dot(n.ones((2, 3)), n.ones((2, 3)))"),
             has_failed,
             "shape-mismatch",

@@ -1,6 +1,6 @@
 """`gangline doctor`: checks whether jobs can run on this machine and on a server. Reads only."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -201,7 +201,7 @@ def _is_current_crd(expected: JSON, served: JSON) -> bool:
 
 
 async def _check_permissions(client: Client, target: ServerTarget) -> AsyncIterator[CheckResult]:
-    denied: list[str] = []
+    denied: dict[str, list[str]] = {}
     for group, plural, subresource in REQUIRED_RESOURCES:
         name = f"{plural}/{subresource}" if subresource else plural
         for verb in REQUIRED_VERBS.get(name, REQUIRED_JOB_VERBS):
@@ -219,14 +219,24 @@ async def _check_permissions(client: Client, target: ServerTarget) -> AsyncItera
                 yield CheckResult("rights", RESULT_WARNING, f"cannot be checked: {error_line(error)}")
                 return
             if not (review.get("status") or {}).get("allowed"):
-                denied.append(f"{verb} {name}")
+                denied.setdefault(name, []).append(verb)
     if denied:
-        problem = f"in namespace {target.object_namespace} you may not {', '.join(denied)}"
-        yield CheckResult("rights", RESULT_WARNING, problem, "ask whoever runs the cluster for a role with these verbs")
+        problem = f"in namespace {target.object_namespace} you may not {_denied_phrase(denied)}"
+        grant = f"kubectl create rolebinding NAME --clusterrole edit --user YOU -n {target.object_namespace}"
+        remedy = f"an administrator allows it: {grant}; kubectl auth whoami shows who you are"
+        yield CheckResult("rights", RESULT_WARNING, problem, remedy)
     else:
         yield CheckResult(
             "rights", RESULT_OK, f"you have all permissions for jobs in namespace {target.object_namespace}"
         )
+
+
+def _denied_phrase(denied: Mapping[str, Sequence[str]]) -> str:
+    """`get, list tfjobs, mpijobs; list events`: resources that lack the same verbs are listed together."""
+    resources: dict[tuple[str, ...], list[str]] = {}
+    for name, verbs in denied.items():
+        resources.setdefault(tuple(verbs), []).append(name)
+    return "; ".join(f"{', '.join(verbs)} {', '.join(names)}" for verbs, names in resources.items())
 
 
 async def _check_operator(client: Client, target: ServerTarget) -> CheckResult:

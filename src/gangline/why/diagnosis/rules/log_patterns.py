@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from gangline.api.denied_access import denied_access, grant_commands
 from gangline.base.python_packages import distribution_of
 from gangline.jobs.plan.restarts import PEER_FAILURE_PATTERN
 from gangline.why.diagnosis.case import JobSnapshot, ReplicaFacts
@@ -86,6 +87,19 @@ def _install_command(_: JobSnapshot, replica: ReplicaFacts | None, end: ReplicaF
         return {}
     python = command[0] if "python" in command[0].rpartition("/")[2] else "python"
     return {"install": f"install it: {shlex.quote(python)} -m pip install {distribution_of(module)}"}
+
+
+def access_denied(scene: RuleInput) -> Iterator[RuleMatch]:
+    """A program asked the API server for what its service account, or its user, may not do."""
+    for index, end, _ in primary_failures(scene):
+        found = ((line, denied) for line in reversed(end.last_output) if (denied := denied_access(line)) is not None)
+        line, denied = next(found, ("", None))
+        if denied is None or not (commands := grant_commands(denied)):
+            continue
+        where = f"namespace {denied.namespace}" if denied.namespace else "the whole cluster"
+        values = {"user": denied.user, "verb": denied.verb, "what": denied.resource, "where": where}
+        values |= {"grant": commands[0], **({"then": commands[1]} if len(commands) > 1 else {})}
+        yield failure_match(scene, index, ("it said:", quoted_line(end.replica, line)), values, log=False)
 
 
 # Peers
@@ -412,6 +426,18 @@ LOG_RULES = (
         (
             "remove readOnly of the mount {mount} (volume {volume}) in {path}.volumeMounts",
             "write to a volume that is not read-only, such as an emptyDir, in {path}.volumeMounts",
+            "{again}",
+        ),
+    ),
+    DiagnosisRule(
+        "access-denied",
+        "log: a 403 of the API server",
+        access_denied,
+        "{who} asked the API server for what it may not do: {user} cannot {verb} {what} in {where}.",
+        (
+            "an administrator allows it: {grant}",
+            "and then: {then}",
+            "or run it as another service account: serviceAccountName in {template}",
             "{again}",
         ),
     ),

@@ -1,0 +1,51 @@
+"""A user without rights is shown the commands that grant them; typed by an administrator, they do."""
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.cluster.clients import find_kubectl
+from support.servers.embedded import EmbeddedServer, embedded_server
+
+GRANT = "An administrator allows it: kubectl "
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["get pods", "get pods -A", "get secrets", "get nodes", "events", "delete cm a", "get leases -n kube-system"],
+)
+def test_printed_commands_grant_what_was_missing(words: str, tmp_path: Path) -> None:
+    with embedded_server(tmp_path, ("jane",)) as server:
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
+        assert server.call("POST", "/api/v1/namespaces/default/configmaps", body).status == 201
+        command = [sys.executable, "-m", "gangline", *words.split(), "--context", "jane"]
+        refused = _run(server, command)
+        assert refused.returncode == 1, refused
+        error, *grants = refused.stderr.splitlines()
+        assert error.startswith("Error from server (Forbidden): ")
+        assert 'User "jane" cannot ' in error
+        assert [line[: len(GRANT)] for line in grants] == [GRANT] * max(len(grants), 1)
+        for line in grants:
+            granted = _run(server, [str(find_kubectl()), *shlex.split(line.removeprefix(GRANT))])
+            assert granted.returncode == 0, granted
+        allowed = _run(server, command)
+        assert (allowed.returncode, "Forbidden" in allowed.stderr) == (0, False), allowed
+
+
+def test_the_doctor_lists_missing_rights_once_and_says_who_grants_them(tmp_path: Path) -> None:
+    with embedded_server(tmp_path, ("jane",)) as server:
+        done = _run(server, [sys.executable, "-m", "gangline", "doctor", "--context", "jane", "-o", "json"])
+        rights = next(check for check in json.loads(done.stdout) if check["check"] == "rights")
+    assert "you may not get, list, watch, create, patch, delete tfjobs, pytorchjobs, " in rights["found"]
+    assert "; get, list, watch, delete pods; get pods/log; list events" in rights["found"]
+    assert "kubectl create rolebinding NAME --clusterrole edit --user YOU -n default" in rights["remedy"]
+
+
+def _run(server: EmbeddedServer, command: list[str]) -> "subprocess.CompletedProcess[str]":
+    environment = {"KUBECONFIG": str(server.kubeconfig), "HOME": str(server.kubeconfig.parent), "PATH": "/usr/bin:/bin"}
+    environment |= {"PYTHONPATH": ":".join(sys.path)}
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)

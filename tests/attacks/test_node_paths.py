@@ -18,6 +18,7 @@ from gangline.base.clock import SystemClock
 from gangline.node.checkpoint import RunFiles, StateFolder
 from gangline.node.logs import read_lines
 from gangline.node.pod_types import RunPod, VolumeMount
+from gangline.node.volumes import beneath
 from gangline.node.volumes.beneath import resolve_beneath
 from gangline.node.volumes.files import VolumeMissing
 from gangline.node.volumes.manager import VolumeManager
@@ -162,6 +163,15 @@ def test_a_link_that_appears_meanwhile_is_not_followed_either(volume: Path, outs
         for _ in range(3000):
             with pytest.raises(VolumeMissing):
                 resolve_beneath(volume, "x/secret", create=False)
+
+
+def test_the_last_name_of_a_path_is_no_link_that_appeared_meanwhile(
+    volume: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (volume / "x").symlink_to(outside)
+    monkeypatch.setattr(beneath, "_link_target", lambda *_: None)  # it was no link when it was looked at
+    with pytest.raises(VolumeMissing, match="symbolic links"):
+        resolve_beneath(volume, "x", create=True)
 
 
 async def test_a_pod_with_a_link_as_sub_path_does_not_start(api: NodeApi, tmp_path: Path, outside: Path) -> None:

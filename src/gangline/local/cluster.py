@@ -94,7 +94,7 @@ async def local_cluster(settings: LocalSettings, scheme: Scheme, clock: Clock) -
     ):
         client = Client(transport, scheme=scheme, clock=clock)
         access = PlaneAccess(plane.url, plane.token, plane.certificates.ca if plane.certificates is not None else None)
-        pod_access = PodAccessController(plane.registry)
+        pod_access = PodAccessController(plane.registry, clock)
         await pod_access.ensure_role()
         tokens = InProcessTokens(plane.issuer)
         running = [

@@ -1,8 +1,10 @@
 """The audit log's file: one line for each event, renamed when it is long."""
 
+import glob
 import logging
 import os
 import stat
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -69,8 +71,8 @@ class AuditLog:
             )
 
     def _rotate(self) -> None:
-        backup = backup_path(self._path, self._clock.now())
-        self._path.rename(backup)
+        with suppress(FileNotFoundError):  # renamed before, but then no new file could be opened; or removed
+            self._path.rename(backup_path(self._path, self._clock.now()))
         old = self._descriptor
         self._descriptor, self._size = _open(self._path)
         os.close(old)
@@ -87,7 +89,7 @@ def backup_path(path: Path, now: datetime) -> Path:
 
 def backup_files(path: Path) -> list[Path]:
     """The renamed files of a log, oldest first."""
-    return sorted(path.parent.glob(f"{path.stem}-????-??-??T??-??-??.???{path.suffix}"))
+    return sorted(path.parent.glob(f"{glob.escape(path.stem)}-????-??-??T??-??-??.???{glob.escape(path.suffix)}"))
 
 
 def check_writable(path: Path) -> None:

@@ -78,6 +78,7 @@ class ConnectionGuard:
         self._clock = clock
         self._transports: dict[TrackedConnection, asyncio.Transport] = {}
         self._timer: Timer | None = None
+        self._timer_at = float("inf")
         self._closed = 0
         self._next_release = 0.0
         self._is_stopped = False
@@ -93,6 +94,10 @@ class ConnectionGuard:
             transport.abort()
             return None
         self._transports[connection] = transport
+        if self._timer is not None and connection.deadline < self._timer_at:
+            # All that are left are idle between requests, which they may be for longer.
+            self._timer.cancel()
+            self._timer = None
         self._set_timer()
         return connection
 
@@ -132,7 +137,8 @@ class ConnectionGuard:
         release = max(now + 1.0, self._next_release) if self._closed >= RELEASE_COUNT else float("inf")
         moment = min(self.table.next_deadline(), release)
         if moment < float("inf"):
-            self._timer = self._clock.call_later(timedelta(seconds=max(REAP_SECONDS, moment - now)), self._reap)
+            self._timer_at = max(now + REAP_SECONDS, moment)
+            self._timer = self._clock.call_later(timedelta(seconds=self._timer_at - now), self._reap)
 
     def _reap(self) -> None:
         """Close the connections whose time is up, and return memory."""

@@ -106,10 +106,11 @@ class GroupCommit:
         if checking.cancelled() or self._check_timer is None:
             return
         error = checking.exception()
+        if error is None or isinstance(error, StoreFailed):
+            self._health.report(error)
+        self._schedule_check()
         if error is not None and not isinstance(error, StoreFailed):
             raise error
-        self._health.report(error)
-        self._schedule_check()
 
     def pending_batch(self, path: str) -> Batch | None:
         """The unsettled batch that changes a path, if any. There is at most one."""

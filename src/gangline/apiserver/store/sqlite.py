@@ -430,7 +430,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
     try:
         yield
         connection.execute("COMMIT")
-    except sqlite3.Error:
+    except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise

@@ -6,6 +6,7 @@ its writer included, can see it. Without a journal nothing survives the process,
 
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Self
 
 import msgspec
@@ -22,6 +23,10 @@ from gangline.apiserver.store.watches import StoreWatch, WatchBroadcaster
 
 MAX_WATCH_BACKLOG = 10_000
 """Changes that may wait for a watcher before the watch is ended."""
+
+MAX_MIXED_BATCHES = 2
+"""How many batches of a deletion can fail on a full disk because they have other writes too: the one that finds the disk
+full, and the one that gathered meanwhile. Later ones have none, because such writes are refused by then."""
 
 DEFAULT_RETENTION = HistoryRetention()
 
@@ -140,13 +145,11 @@ class Store:
         if len(writes) > 1 and len({write.path for write in writes}) < len(writes):
             raise ValueError("a path occurs twice in one commit")
         if not all(map(is_deletion_step, writes)):
-            self.health.check_writable()
             return await self._commit(writes, may_use_reserve=False)
-        try:
-            return await self._commit(writes, may_use_reserve=True)
-        except DiskFull:
-            # Its batch had other writes, which are refused from now on.
-            return await self._commit(writes, may_use_reserve=True)
+        for _ in range(MAX_MIXED_BATCHES):
+            with suppress(DiskFull):
+                return await self._commit(writes, may_use_reserve=True)
+        return await self._commit(writes, may_use_reserve=True)
 
     async def _commit(self, writes: Sequence[StoreWrite], *, may_use_reserve: bool) -> tuple[StoreRecord, ...]:
         while (pending := self._pending_batch(writes)) is not None:
@@ -154,6 +157,8 @@ class Store:
             # learn of writes that are not durable.
             await pending.wait()
             self._check_open()
+        if not may_use_reserve:
+            self.health.check_writable()
         events = self._make_events(writes)
         self._allocated_revision += len(events)
         if self._group_commit is None:

@@ -1,6 +1,5 @@
 """Serves the kinds of accepted CRDs, and deletes the objects of a deleted CRD."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 
 from gangline.api.meta import JSON, Key, timestamp
@@ -64,11 +63,7 @@ class CrdController:
         with store.watch("", after=store.revision) as changes:
             for crd in self._stored_crds():
                 self._worker.add(crd["metadata"]["name"])
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._worker.run())
-                async for events in changes:
-                    for event in events:
-                        self._handle_event(event)
+            await self._worker.follow(changes, self._handle_event)
 
     def _handle_event(self, event: StoreEvent) -> None:
         path = split_path(event.record.path)

@@ -103,16 +103,11 @@ class GarbageCollector:
             for record in snapshot.records:
                 self._add_node(record)
             self._set_revision(snapshot.revision)
-            async with asyncio.TaskGroup() as group:
-                for record in snapshot.records:
-                    if b'"deletionTimestamp"' in record.data and is_deletion_complete(decode_record(record)):
-                        # The server ended between the mark and the removal.
-                        await self._finish_deletion(record)
-                group.create_task(self._worker.run())
-                async for events in changes:
-                    for event in events:
-                        self._handle_event(event)
-                    self._set_revision(events[-1].record.revision)
+            for record in snapshot.records:
+                if b'"deletionTimestamp"' in record.data and is_deletion_complete(decode_record(record)):
+                    # The server ended between the mark and the removal.
+                    await self._finish_deletion(record)
+            await self._worker.follow(changes, self._handle_event)
 
     async def wait_until_settled(self) -> None:
         """Wait until all changes so far have had their effect on owners and dependents, except for errors."""
@@ -133,6 +128,7 @@ class GarbageCollector:
             self._remove_node(event.record)
         else:
             self._add_node(event.record)
+        self._set_revision(event.record.revision)
 
     def _add_node(self, record: StoreRecord) -> None:
         meta = _decode_metadata(record.data).metadata

@@ -1,10 +1,13 @@
 """Works off keys one after the other, each once however often it is added, and again after an error."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 from gangline.apiserver.store.errors import StoreFailed
+from gangline.apiserver.store.records import StoreEvent
+from gangline.apiserver.store.watches import StoreWatch
 from gangline.base.clock import Clock
 from gangline.runtime.rate_limits import ExponentialBackoff
 from gangline.runtime.work_queue import WorkQueue
@@ -38,3 +41,12 @@ class KeyWorker:
                     self._queue.retry(key)
                 else:
                     self._queue.forget(key)
+
+    async def follow(self, changes: StoreWatch, handle_event: Callable[[StoreEvent], None]) -> None:
+        """Work while `handle_event` gets every change, which it may add keys for; until cancelled, or the watch ends."""
+        async with asyncio.TaskGroup() as group:
+            working = group.create_task(self.run())
+            async for events in changes:
+                for event in events:
+                    handle_event(event)
+            working.cancel()

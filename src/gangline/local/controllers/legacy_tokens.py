@@ -1,6 +1,5 @@
 """Fills Secrets of type `kubernetes.io/service-account-token`, and removes them with their service account."""
 
-import asyncio
 import base64
 from collections.abc import Callable
 from pathlib import Path
@@ -11,14 +10,17 @@ from gangline.apiserver.registry.deletion import DeletionOptions
 from gangline.apiserver.registry.registry import Registry
 from gangline.apiserver.registry.storage import decode_record, storage_path
 from gangline.apiserver.registry.writes import WriteContext
-from gangline.apiserver.store.paths import collection_prefix
+from gangline.apiserver.store.paths import collection_prefix, split_path
 from gangline.apiserver.store.records import StoreEvent
+from gangline.apiserver.store.watches import StoreWatch
 from gangline.base.clock import Clock
-from gangline.base.tasks import supervise
+from gangline.base.tasks import run_until_first
+from gangline.local.controllers.key_worker import KeyWorker
 from gangline.local.registry_writes import edit_object, ignore_status, storage_kind
 
 TOKEN_CONTROLLER_CALL = WriteContext(field_manager="kube-controller-manager")
 API_SERVER_CALL = WriteContext(field_manager="kube-apiserver")
+SECRETS_PREFIX = collection_prefix("", "secrets")
 TOKEN_SECRET_TYPE = b'"kubernetes.io/service-account-token"'
 ACCOUNT_NAME, ACCOUNT_UID = "kubernetes.io/service-account.name", "kubernetes.io/service-account.uid"
 LAST_USED_LABEL = "kubernetes.io/legacy-token-last-used"
@@ -29,45 +31,58 @@ class LegacyTokenController:
 
     def __init__(self, registry: Registry, issuer: TokenIssuer, ca: Path | None, clock: Clock) -> None:
         self._registry, self._issuer, self._ca, self._clock = registry, issuer, ca, clock
-        self._used: asyncio.Queue[Key] = asyncio.Queue()
+        # Keys are `namespace/name` of a Secret.
+        self._secrets = KeyWorker("token of a secret", self._reconcile, clock)
+        self._uses = KeyWorker("last use of a secret's token", self._label, clock)
+        # Deleted Secrets whose service account may still list them.
+        self._deleted: dict[str, JSON] = {}
 
     def record_use(self, secret: Key) -> None:
         """Remember that the token of a Secret was used: a label says on which day."""
-        self._used.put_nowait(secret)
+        self._uses.add(str(secret))
 
     async def run(self) -> None:
-        """Reconcile until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._watch_secrets())
-            group.create_task(self._watch_accounts())
-            group.create_task(self._label_used())
+        """Reconcile until cancelled, or until the store ends its watches."""
+        store = self._registry.store
+        with (
+            store.watch(SECRETS_PREFIX, after=store.revision) as secrets,
+            store.watch(collection_prefix("", "serviceaccounts"), after=store.revision) as accounts,
+        ):
+            self._add_secrets(SECRETS_PREFIX)
+            await run_until_first(
+                self._secrets.follow(secrets, self._handle_secret), self._follow_accounts(accounts), self._uses.run()
+            )
 
-    async def _watch_secrets(self) -> None:
-        store, prefix = self._registry.store, collection_prefix("", "secrets")
-        snapshot = store.range(prefix)
-        with store.watch(prefix, after=store.revision) as changes:
-            for record in snapshot.records:
-                if TOKEN_SECRET_TYPE in record.data:
-                    await supervise(self._fill(decode_record(record)), "token of a secret")
-            async for events in changes:
-                for event in events:
-                    if TOKEN_SECRET_TYPE in event.record.data:
-                        await supervise(self._handle_secret(event), "token of a secret")
+    async def _follow_accounts(self, changes: StoreWatch) -> None:
+        async for events in changes:
+            for event in events:
+                if event.deleted:
+                    self._add_secrets(collection_prefix("", "secrets", split_path(event.record.path).namespace))
 
-    async def _handle_secret(self, event: StoreEvent) -> None:
-        secret = decode_record(event.record)
+    def _add_secrets(self, prefix: str) -> None:
+        for record in self._registry.store.range(prefix).records:
+            self._handle_secret(StoreEvent(record, None))
+
+    def _handle_secret(self, event: StoreEvent) -> None:
+        if TOKEN_SECRET_TYPE not in event.record.data:
+            return
+        path = split_path(event.record.path)
+        key = str(Key(path.namespace, path.name))
         if event.deleted:
-            await self._remove_reference(secret)
-        else:
+            self._deleted[key] = decode_record(event.record)
+        self._secrets.add(key)
+
+    async def _reconcile(self, key: str) -> None:
+        if (deleted := self._deleted.get(key)) is not None:
+            await self._remove_reference(deleted)
+            if self._deleted[key] is deleted:
+                del self._deleted[key]
+        if (secret := self._secret(key)) is not None:
             await self._fill(secret)
 
-    async def _watch_accounts(self) -> None:
-        store = self._registry.store
-        with store.watch(collection_prefix("", "serviceaccounts"), after=store.revision) as changes:
-            async for events in changes:
-                for event in events:
-                    if event.deleted:
-                        await supervise(self._remove_tokens(decode_record(event.record)), "tokens of an account")
+    def _secret(self, key: str) -> JSON | None:
+        record = self._registry.store.get(f"{SECRETS_PREFIX}{key}")
+        return decode_record(record) if record is not None else None
 
     async def _fill(self, secret: JSON) -> None:
         """Add what is missing in a Secret; delete it if its service account does not exist."""
@@ -112,13 +127,6 @@ class LegacyTokenController:
             missing["token"] = _encoded(self._issuer.issue_legacy(account, metadata["name"]))
         return missing
 
-    async def _remove_tokens(self, account: JSON) -> None:
-        """Delete the token Secrets of a service account that was deleted."""
-        namespace = account["metadata"]["namespace"]
-        for record in self._registry.store.range(collection_prefix("", "secrets", namespace)).records:
-            if TOKEN_SECRET_TYPE in record.data:
-                await self._fill(decode_record(record))
-
     async def _remove_reference(self, secret: JSON) -> None:
         """Remove a deleted Secret from the list of its service account."""
         account, name = self._account(secret), secret["metadata"]["name"]
@@ -132,22 +140,15 @@ class LegacyTokenController:
 
         await self._edit(TOKEN_CONTROLLER_CALL, "serviceaccounts", account, remove)
 
-    async def _label_used(self) -> None:
-        while True:
-            key = await self._used.get()
-            await supervise(self._label(key), f"last use of secret {key}")
-
-    async def _label(self, key: Key) -> None:
-        today = self._clock.now().strftime("%Y-%m-%d")
-        record = self._registry.store.get(storage_path(storage_kind(self._registry, "", "secrets"), key))
-        metadata = decode_record(record)["metadata"] if record is not None else None
-        if metadata is None or (metadata.get("labels") or {}).get(LAST_USED_LABEL) == today:
+    async def _label(self, key: str) -> None:
+        today, secret = self._clock.now().strftime("%Y-%m-%d"), self._secret(key)
+        if secret is None or (secret["metadata"].get("labels") or {}).get(LAST_USED_LABEL) == today:
             return
 
         def label(stored: JSON) -> None:
             stored["metadata"]["labels"] = {**(stored["metadata"].get("labels") or {}), LAST_USED_LABEL: today}
 
-        await self._edit(API_SERVER_CALL, "secrets", metadata, label)
+        await self._edit(API_SERVER_CALL, "secrets", secret["metadata"], label)
 
     async def _edit(self, call: WriteContext, plural: str, metadata: JSON, edit: Callable[[JSON], None]) -> None:
         kind, key = storage_kind(self._registry, "", plural), Key(metadata["namespace"], metadata["name"])

@@ -3,7 +3,6 @@
 Pods go first; everything else is deleted when no pod is left. When nothing is left, the finalizer is removed.
 """
 
-import asyncio
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -107,11 +106,7 @@ class NamespaceDeleter:
         with store.watch("", after=store.revision) as changes:
             for record in store.range(collection_prefix("", "namespaces")).records:
                 self._handle_event(StoreEvent(record, None))
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._worker.run())
-                async for events in changes:
-                    for event in events:
-                        self._handle_event(event)
+            await self._worker.follow(changes, self._handle_event)
 
     def _handle_event(self, event: StoreEvent) -> None:
         path = split_path(event.record.path)

@@ -1,6 +1,5 @@
 """Namespaces: the initial ones, and the default objects of each."""
 
-import asyncio
 from pathlib import Path
 
 from gangline.api.meta import JSON, Key
@@ -44,12 +43,7 @@ class NamespaceController:
         with store.watch("", after=store.revision) as changes:
             for record in snapshot.records:
                 self._worker.add(split_path(record.path).name)
-            async with asyncio.TaskGroup() as group:
-                working = group.create_task(self._worker.run())
-                async for events in changes:
-                    for event in events:
-                        self._handle_event(event)
-                working.cancel()
+            await self._worker.follow(changes, self._handle_event)
 
     def _handle_event(self, event: StoreEvent) -> None:
         path = split_path(event.record.path)

@@ -7,10 +7,12 @@ administrator grants that; here the plane does, because whoever starts pods on t
 from gangline.api.meta import JSON
 from gangline.apiserver.auth.role_index import RBAC_GROUP
 from gangline.apiserver.registry.registry import Registry
-from gangline.apiserver.registry.storage import decode_record
 from gangline.apiserver.registry.writes import WriteContext
-from gangline.apiserver.store.paths import collection_prefix
+from gangline.apiserver.store.paths import collection_prefix, split_path
+from gangline.apiserver.store.records import StoreEvent
 from gangline.apiserver.users import service_account_groups
+from gangline.base.clock import Clock
+from gangline.local.controllers.key_worker import KeyWorker
 from gangline.local.registry_writes import ignore_status, storage_kind
 
 POD_ACCESS_CALL = WriteContext(field_manager="gangline")
@@ -56,8 +58,9 @@ class PodAccessController:
     Whoever deletes a binding withdraws the access of that namespace until the next start.
     """
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, clock: Clock) -> None:
         self._registry = registry
+        self._worker = KeyWorker("binding of the role of pods", self._bind, clock)
 
     async def ensure_role(self) -> None:
         """Create the role, and bind it in the namespaces that exist. Idempotent."""
@@ -65,16 +68,17 @@ class PodAccessController:
         with ignore_status(409):
             await self._registry.create(POD_ACCESS_CALL, kind, "", pod_role())
         for record in self._registry.store.range(collection_prefix("", "namespaces")).records:
-            await self._bind(decode_record(record)["metadata"]["name"])
+            await self._bind(split_path(record.path).name)
 
     async def run(self) -> None:
         """Bind the role in new namespaces until cancelled."""
         store = self._registry.store
         with store.watch(collection_prefix("", "namespaces"), after=store.revision) as changes:
-            async for events in changes:
-                for event in events:
-                    if event.previous is None and not event.deleted:
-                        await self._bind(decode_record(event.record)["metadata"]["name"])
+            await self._worker.follow(changes, self._handle_event)
+
+    def _handle_event(self, event: StoreEvent) -> None:
+        if event.previous is None and not event.deleted:
+            self._worker.add(split_path(event.record.path).name)
 
     async def _bind(self, namespace: str) -> None:
         kind = storage_kind(self._registry, RBAC_GROUP, "rolebindings")

@@ -1,6 +1,5 @@
 """The rules of aggregated cluster roles: all rules of the cluster roles that their selectors match."""
 
-import asyncio
 from collections.abc import Iterable
 
 from gangline.api.meta import JSON, Key
@@ -32,11 +31,7 @@ class RoleAggregationController:
         store = self._registry.store
         with store.watch(CLUSTER_ROLES, after=store.revision) as changes:
             self._worker.add(CLUSTER_ROLES)
-            async with asyncio.TaskGroup() as group:
-                working = group.create_task(self._worker.run())
-                async for _ in changes:
-                    self._worker.add(CLUSTER_ROLES)
-                working.cancel()
+            await self._worker.follow(changes, lambda _: self._worker.add(CLUSTER_ROLES))
 
     async def _reconcile(self) -> None:
         records = self._registry.store.range(CLUSTER_ROLES).records

@@ -18,6 +18,7 @@ def resolve_beneath(folder: Path, path: str, *, create: bool) -> Path:
     """The path without links, like `openat2` with RESOLVE_BENEATH: links are followed as long as they stay inside.
 
     Every step is taken from a folder that is open and opens no link, so it does not matter who changes what meanwhile.
+    Whoever uses the path later follows the links that were made since.
     With `create`, missing folders are made. Raises `VolumeMissing` for a path that leaves the folder or does not exist.
     """
     if path.startswith("/") or ".." in path.split("/"):
@@ -83,4 +84,7 @@ def _link_target(name: str, folder: int) -> str | None:
 def _open(path: Path, folder: int | None, stack: ExitStack) -> int:
     descriptor = os.open(path, _OPEN_FLAGS, dir_fd=folder)
     stack.callback(os.close, descriptor)
+    if stat.S_ISLNK(os.fstat(descriptor).st_mode):
+        # It became a link after it was looked at. O_PATH opens the link itself.
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
     return descriptor

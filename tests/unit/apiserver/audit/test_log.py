@@ -4,6 +4,7 @@ import errno
 import os
 from datetime import timedelta
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -44,6 +45,33 @@ def test_a_full_file_is_renamed_and_the_oldest_are_removed(tmp_path: Path) -> No
     assert path.read_text() == "line 4\n"
     assert [file.read_text() for file in backup_files(path)] == ["line 2\n", "line 3\n"]
     assert {file.stat().st_mode & 0o777 for file in tmp_path.iterdir()} == {0o600}
+
+
+@pytest.mark.usefixtures("small_files")
+def test_events_are_lost_only_as_long_as_no_new_file_can_be_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "audit.log"
+    log = AuditLog(AuditSettings(path, max_megabytes=1), FakeClock())
+    log.write(b"line 0\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(audit_log, "_open", Mock(side_effect=OSError(errno.EMFILE, "Too many open files")))
+        log.write(b"line 1\n")
+    log.write(b"line 2\n")
+    log.close()
+    assert log.lost_events == 1
+    assert path.read_text() == "line 2\n"
+
+
+@pytest.mark.usefixtures("small_files")
+def test_old_files_are_removed_whatever_characters_their_name_has(tmp_path: Path) -> None:
+    clock, path = FakeClock(), tmp_path / "audit[1].log"
+    log = AuditLog(AuditSettings(path, max_megabytes=1, max_backups=1), clock)
+    for number in range(4):
+        log.write(f"line {number}\n".encode())
+        clock.jump(timedelta(seconds=1))
+    log.close()
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_a_full_disk_costs_events_and_no_partial_line_stays(

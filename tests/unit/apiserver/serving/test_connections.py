@@ -1,6 +1,12 @@
 """Which connections stay, as decisions on values."""
 
+import asyncio
+from datetime import timedelta
+from unittest.mock import Mock
+
 from gangline.apiserver.serving.connections import ConnectionLimits, ConnectionTable, TrackedConnection
+from gangline.apiserver.serving.server import ConnectionGuard
+from gangline.testing.clock import FakeClock
 
 LIMITS = ConnectionLimits(
     unauthenticated=3,
@@ -69,3 +75,20 @@ def test_the_limits_fit_into_the_open_files_that_are_allowed() -> None:
     limits = ConnectionLimits().within(1024)
     assert limits.unauthenticated + limits.authenticated <= 768
     assert ConnectionLimits().within(10**6) == ConnectionLimits()
+
+
+async def test_a_silent_connection_ends_in_time_beside_one_that_may_be_idle_for_longer() -> None:
+    clock = FakeClock()
+    guard = ConnectionGuard(LIMITS, clock)
+    patient, silent = (Mock(asyncio.Transport, get_extra_info=lambda _: ("a", 1)) for _ in range(2))
+    user = guard.admit(patient)
+    assert user is not None
+    guard.finish_handshake(user)
+    guard.begin_request(user)
+    await clock.advance(timedelta(seconds=LIMITS.handshake_seconds))
+    guard.end_request(user)
+    assert guard.admit(silent) is not None
+    await clock.advance(timedelta(seconds=LIMITS.handshake_seconds))
+    assert (silent.abort.called, patient.abort.called) == (True, False)
+    await clock.advance(timedelta(seconds=LIMITS.idle_seconds))
+    assert patient.abort.called

@@ -12,6 +12,7 @@ import pytest
 
 from gangline.apiserver.store import sqlite
 from gangline.apiserver.store.disk.marker import MARKER_FILE
+from gangline.apiserver.store.disk.reserve import RESERVE_BYTES, RESERVE_FILE, DeletionReserve
 from gangline.apiserver.store.errors import StoreDamaged, StoreFailed
 from gangline.apiserver.store.records import HistoryRetention, StoreEvent, StoreRecord, StoreWrite
 from gangline.apiserver.store.sqlite import DATABASE_FILE, LOG_FILE, Durability, SqliteJournal
@@ -19,6 +20,8 @@ from gangline.apiserver.store.store import Store
 from support.property.stores import put_thing, remove_thing, thing_body
 
 OBJECTS = 60
+MAX_PART = 300_000
+"""Bytes that a disk takes at once."""
 REMEDY = "restore a backup with gangline restore FILE"
 
 
@@ -191,6 +194,20 @@ def test_stop_on_a_full_disk_is_not_taken_for_a_lost_log(tmp_path: Path, monkeyp
         assert last.open().revision == 6
     finally:
         last.close()
+
+
+def test_reserve_is_written_whole_by_a_disk_that_takes_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pwrite = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda file, data, start: pwrite(file, data[:MAX_PART], start))
+    reserve = DeletionReserve(tmp_path)
+    reserve.start("cluster", 1)
+    reserve.ensure_allocated()
+    assert (tmp_path / RESERVE_FILE).stat().st_size == RESERVE_BYTES
+    record = StoreRecord("/1", 2, b"x" * 2 * MAX_PART)
+    reserve.append([StoreEvent(record, None, deleted=True)])
+    again = DeletionReserve(tmp_path)
+    again.start("cluster", 1)
+    assert again.changes == [(record, True)]
 
 
 async def test_database_of_another_plane_is_noticed(tmp_path: Path) -> None:

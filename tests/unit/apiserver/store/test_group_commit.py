@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gangline.apiserver.store.errors import StaleWrite, StoreFailed
+from gangline.apiserver.store import group_commit, sqlite
+from gangline.apiserver.store.errors import DiskFull, StaleWrite, StoreFailed
 from gangline.apiserver.store.journal import JournalContents
 from gangline.apiserver.store.records import HistoryRetention, StoreWrite
 from gangline.apiserver.store.sqlite import Durability, SqliteJournal
@@ -125,12 +126,65 @@ async def test_failed_batch_fails_its_commits_and_no_others(journal: GatedJourna
         assert [event.record.revision for event in await anext(watch)] == [2, 5]
 
 
+async def test_deletion_outlives_all_batches_of_other_writes_on_a_full_disk(
+    tmp_path: Path, journal: GatedJournal, store: Store
+) -> None:
+    """The disk is found full by one batch while other writes have already gathered in the next one."""
+    kept = await put_thing(store, "/kept")
+    await put_thing(store, "/old")
+    journal.write_gate.clear()
+    journal.write_failures = [DiskFull(tmp_path), DiskFull(tmp_path)]
+    async with asyncio.TaskGroup() as group:
+        deleting = group.create_task(remove_thing(store, "/old"))
+        refused = [group.create_task(outcome(store, StoreWrite("/kept", thing_body(1), kept.revision)))]
+        for _ in range(3):  # the third one is held by the gate
+            await journal.wait_for_write()
+        refused.append(group.create_task(outcome(store, StoreWrite("/new", thing_body(1), 0))))
+        refused.append(group.create_task(outcome(store, StoreWrite("/kept", thing_body(2), kept.revision))))
+        await settle()
+        journal.write_gate.set()
+    assert deleting.result().path == "/old"
+    assert [type(task.result()) for task in refused] == [DiskFull] * 3
+    assert [record.path for record in store.range("/").records] == ["/kept"]
+    assert journal.batches[2:] == [["/old", "/kept"], ["/new", "/old"], ["/old"]]
+
+
 async def test_unexpected_error_of_a_journal_reaches_the_writer(journal: GatedJournal, store: Store) -> None:
     journal.write_failures = [ZeroDivisionError("a bug")]
     with pytest.raises(StoreFailed, match="a bug") as caught:
         await put_thing(store, "/a")
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
     await put_thing(store, "/a")
+
+
+async def test_error_within_a_transaction_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Store(SqliteJournal(tmp_path)) as store:
+        record = await put_thing(store, "/a", 1)
+        second = await put_thing(store, "/a", 2)
+        with monkeypatch.context() as patch:
+            patch.setattr(sqlite, "set_meta", lambda *_: 1 // 0)
+            with pytest.raises(StoreFailed, match="by zero"):
+                await store.compact(record.revision)
+        await store.compact(second.revision)
+
+
+async def test_disk_is_checked_again_after_an_unexpected_error(
+    journal: GatedJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_commit, "CHECK_SECONDS", 0.0)
+    loop, errors, checked = asyncio.get_running_loop(), list[str](), asyncio.Event()
+    loop.set_exception_handler(lambda _, context: errors.append(str(context["exception"])))
+
+    def check() -> None:
+        if errors:
+            loop.call_soon_threadsafe(checked.set)
+        else:
+            raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(journal, "check", check)
+    async with asyncio.timeout(60), Store(journal):
+        await checked.wait()
+    assert errors[0] == "a bug"
 
 
 async def test_cancelled_commit_does_not_affect_others(journal: GatedJournal, store: Store) -> None:

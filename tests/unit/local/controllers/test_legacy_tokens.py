@@ -1,8 +1,14 @@
 """Secrets with tokens of service accounts, on a running plane."""
 
 import base64
+from typing import Any
+
+import pytest
 
 from gangline.api.meta import JSON
+from gangline.apiserver.store.errors import StoreFailed
+from gangline.local.controllers import legacy_tokens
+from gangline.local.registry_writes import edit_object
 from support.servers.plane import PlaneClient, running_plane
 
 SECRETS, ACCOUNTS = "/api/v1/namespaces/default/secrets", "/api/v1/namespaces/default/serviceaccounts"
@@ -63,3 +69,17 @@ async def test_token_that_was_marked_invalid_is_refused() -> None:
         token = base64.b64decode(secret["data"]["token"]).decode()
         status = (await plane.call("POST", REVIEWS, {"spec": {"token": token}})).body["status"]
         assert "has been marked invalid. Use tokens from the TokenRequest API" in status["error"]
+
+
+async def test_secret_that_could_not_be_filled_is_filled_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running_plane() as plane:
+        failures = [StoreFailed("no space")]
+
+        async def fail_once(*args: Any) -> None:
+            if failures:
+                raise failures.pop()
+            await edit_object(*args)
+
+        monkeypatch.setattr(legacy_tokens, "edit_object", fail_once)
+        assert (await filled_secret(plane))["data"]["token"]
+        assert not failures

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from gangline.api.meta import JSON
-from gangline.apiserver.store.disk.space import allocate
+from gangline.apiserver.store.disk.space import allocate, write_at
 from gangline.apiserver.store.errors import DiskFull
 from gangline.apiserver.store.records import StoreEvent, StoreRecord
 from gangline.base.files import sync_folder
@@ -93,7 +93,7 @@ class DeletionReserve:
         header = HEADER.pack(self._generation, len(payload), self._checksum(self._generation, payload))
         handle = os.open(self._file, os.O_WRONLY)
         try:
-            os.pwrite(handle, header + payload, self._end)
+            write_at(handle, header + payload, self._end)
             os.fsync(handle)
         finally:
             os.close(handle)

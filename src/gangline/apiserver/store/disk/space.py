@@ -31,8 +31,15 @@ def allocate(file: int, size: int) -> None:
     # Written, not only reserved: a file system may need more space to turn reserved blocks into written ones.
     block = bytes(2**20)
     for start in range(0, size, len(block)):
-        os.pwrite(file, block[: size - start], start)
+        write_at(file, block[: size - start], start)
     os.fsync(file)
+
+
+def write_at(file: int, data: bytes, start: int) -> None:
+    """Write all of the data: at the end of its space, a disk takes a part and reports no error. Raises `OSError`."""
+    while data:
+        written = os.pwrite(file, data, start)
+        data, start = data[written:], start + written
 
 
 def probe(folder: Path) -> None:

@@ -24,7 +24,22 @@ def post(headers: str, body: str = "") -> str:
     return f"POST {MAPS} HTTP/1.1\r\n{HOST}{{login}}{JSON_TYPE}{headers}\r\n{body}"
 
 
+DEPLOYMENT = """{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "floats"}, "spec": {"replicas": 2.0,
+"selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [
+{"name": "c", "image": "i", "ports": [{"containerPort": 8e+01}]}]}}}}"""
+
+
+def send_deployment(method: str, target: str, media: str) -> str:
+    path = f"/apis/apps/v1/namespaces/default/deployments{target}?dryRun=All"
+    headers = f"{HOST}{{login}}Content-Type: {media}\r\nContent-Length: {len(DEPLOYMENT)}\r\n"
+    return f"{method} {path}&fieldManager=m HTTP/1.1\r\n{headers}\r\n{DEPLOYMENT}"
+
+
 FORMS = {
+    "whole floats in an object": (send_deployment("POST", "", "application/json"), 400),
+    "whole floats in an apply": (send_deployment("PATCH", "/floats", "application/apply-patch+yaml"), 201),
+    "bad resourceVersion of an event": (get("/api/v1/namespaces/default/events/a?resourceVersion=x"), 400),
+    "bad resourceVersion of a resource": (get(f"{MAPS}/a?resourceVersion=x"), 500),
     "no host": (get("/version", ""), 400),
     "no host, HTTP 1.0": ("GET /version HTTP/1.0\r\n{login}\r\n", 200),
     "two hosts": (get("/version", HOST * 2), 400),

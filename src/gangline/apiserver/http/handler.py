@@ -5,6 +5,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
+from urllib.parse import unquote
 
 import msgspec
 from aiohttp import web
@@ -199,7 +200,7 @@ class ApiHandler:
     async def _route(self, http: web.BaseRequest, warnings: list[str]) -> web.StreamResponse:
         self._check_host(http)
         trail = http.get(AUDIT_TRAIL)
-        info = request_info(http.path, http.path_qs)
+        info = request_info(_decoded_path(http), http.path_qs)
         verb = request_verb(http.method, info, http.query) if info is not None and info.plural else None
         user = self._authenticate(http, info, trail)
         if trail is not None:
@@ -330,7 +331,7 @@ class ApiHandler:
         representation = self._representation(request)
         check_name(request.info.name)
         version = request.query.get("resourceVersion", "")
-        if version and parse_resource_version(version) > self._registry.store.revision:
+        if version and _object_version(request.served_kind, version) > self._registry.store.revision:
             raise apierrors.resource_version_too_large(int(version), self._registry.store.revision)
         record = self._registry.get(request.served_kind, request.info.key)
         data = request.served_kind.served_bytes(record.data)
@@ -461,6 +462,21 @@ class ApiHandler:
     def _representation(self, request: ApiRequest, *, watch: bool = False) -> Representation:
         accept, agent = request.http.headers.get("Accept", ""), request.http.headers.get("User-Agent", "")
         return negotiate(accept, request.query, now=self._clock.now, agent=agent, watch=watch)
+
+
+def _decoded_path(http: web.BaseRequest) -> str:
+    """The path, with a replacement character for what is no UTF-8, as in Go's responses; aiohttp leaves it encoded."""
+    return unquote(http.rel_url.raw_path) if "%" in http.path else http.path
+
+
+def _object_version(served_kind: ServedKind, text: str) -> int:
+    """The resourceVersion of a request for one object. kube-apiserver has no cache of events, and so another error."""
+    try:
+        return parse_resource_version(text)
+    except StatusError as error:
+        if served_kind.resource.plural == "events" and not served_kind.custom:
+            raise apierrors.bad_request(f"invalid resource version: {error.message}") from error
+        raise
 
 
 def _attributes(http: web.BaseRequest, user: UserInfo, info: RequestInfo | None) -> AccessAttributes:

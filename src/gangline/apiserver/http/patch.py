@@ -13,6 +13,7 @@ from gangline.apiserver.patch.json_patch import json_patch, merge_patch
 from gangline.apiserver.patch.strategic import strategic_merge
 from gangline.apiserver.registry.catalog import ServedKind
 from gangline.apiserver.registry.writes import UpdateFunc
+from gangline.schema.typed.integers import with_integers
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -57,7 +58,7 @@ def _patched_object(served_kind: ServedKind, media: str, patch: Any, old: JSON) 
         return json_patch(old, patch)
     if media == MERGE_PATCH:
         return merge_patch(old, patch)
-    merged = strategic_merge(old, patch, served_kind.type)
+    merged = with_integers(strategic_merge(old, patch, served_kind.type), served_kind.type)
     # kube-apiserver decodes the result into the type of the URL, whatever kind the result claims to be.
     for name, value in (("kind", served_kind.resource.kind), ("apiVersion", served_kind.resource.api_version)):
         if isinstance(merged.get(name, ""), str):

@@ -36,6 +36,7 @@ from gangline.apiserver.store.errors import StaleWrite
 from gangline.apiserver.store.records import StoreRecord, StoreWrite
 from gangline.apiserver.store.store import Store
 from gangline.base.clock import Clock
+from gangline.schema.typed.integers import with_integers
 
 
 class Registry:
@@ -179,7 +180,8 @@ class Registry:
         kind = served_kind.managed_kind(context.subresource)
 
         def merge(old: JSON | None, now: str) -> ApplyResult:
-            result = server_side_apply(old, config, kind, manager=context.field_manager, now=now, force=force)
+            wanted = config if served_kind.custom else with_integers(config, served_kind.type)
+            result = server_side_apply(old, wanted, kind, manager=context.field_manager, now=now, force=force)
             check_applied_values(served_kind, key.name, result.object)
             return result
 

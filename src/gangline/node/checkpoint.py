@@ -30,6 +30,9 @@ from gangline.kube.config.access import PlaneAccess
 
 S = TypeVar("S", bound=msgspec.Struct)
 
+KEPT_RUNS = 2
+"""How many runs of a container keep their files, as in the kubelet: the newest and the one before."""
+
 
 class RunRecord(msgspec.Struct, frozen=True):
     """What the node decides before it starts a process."""
@@ -198,6 +201,12 @@ class PodFolder:
         """The runs of a container, oldest first."""
         attempts = sorted(int(file.stem) for file in (self.path / container).glob("*.json"))
         return [RunFiles(self.path / container, attempt) for attempt in attempts]
+
+    def remove_old_runs(self, container: str) -> None:
+        """Remove the runs of a container but the newest, whose logs and exits are read: those of a crash loop add up."""
+        for files in self.runs(container)[:-KEPT_RUNS]:
+            if not files.lock.is_held():
+                files.remove()
 
     def all_runs(self) -> Iterator[RunFiles]:
         """The runs of every container."""

@@ -224,6 +224,7 @@ class NamespaceLogTail:
             if folder.key.namespace == namespace:
                 for container in folder.containers():
                     yield from self._container_lines(folder, container)
+        self._close_removed()
 
     def _container_lines(self, folder: PodFolder, container: str) -> Iterator[PodLogLine]:
         for files in folder.runs(container):
@@ -234,6 +235,12 @@ class NamespaceLogTail:
                 texts += [self._partial.pop(files.log_file)] if files.log_file in self._partial else []
             for text in texts:
                 yield PodLogLine(folder.key.name, container, text.decode(errors="replace"))
+
+    def _close_removed(self) -> None:
+        """Give up the files of runs that the node has removed: as long as they are open, they take space."""
+        for log in [log for log in self._followers if not log.with_suffix(".json").exists()]:
+            self._followers.pop(log).close()
+            self._partial.pop(log, None)
 
     def _complete_lines(self, log: Path) -> list[bytes]:
         texts = []

@@ -176,6 +176,7 @@ class ContainerRunner:
     async def _launch(self, run: ContainerRun) -> None:
         files = self._folder.run_files(self.spec.name, run.attempt)
         launched = await self._launcher.launch(run, files, self._sandbox)
+        self._folder.remove_old_runs(self.spec.name)
         self._runs.append(msgspec.structs.replace(run, started_at=self._context.clock.now()))
         self._context.record_event(self._pod, "Normal", "Started", f"Started container {self.spec.name}")
         self._on_started(launched.process, launched.record, launched.target)

@@ -1,6 +1,8 @@
 """A user without rights is shown the commands that grant them; typed by an administrator, they do."""
 
 import json
+import os
+import re
 import shlex
 import subprocess
 import sys
@@ -8,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from support.cluster.clients import find_kubectl
+from support.cluster.clients import DetachedPlane, find_kubectl
 from support.servers.embedded import EmbeddedServer, embedded_server
 
 GRANT = "An administrator allows it: kubectl "
@@ -43,6 +45,27 @@ def test_the_doctor_lists_missing_rights_once_and_says_who_grants_them(tmp_path:
     assert "you may not get, list, watch, create, patch, delete tfjobs, pytorchjobs, " in rights["found"]
     assert "; get, list, watch, delete pods; get pods/log; list events" in rights["found"]
     assert "kubectl create rolebinding NAME --clusterrole edit --user YOU -n default" in rights["remedy"]
+
+
+def test_a_user_by_certificate_as_documented(tmp_path: Path) -> None:
+    """The commands of docs/access.md, in their order: a certificate, its kubeconfig, then rights by the administrator."""
+    text = (Path(__file__).parents[2] / "docs" / "access.md").read_text()
+    blocks = text.partition("### A user by certificate")[2].partition("### When rights are missing")[0]
+    lines = [line.removeprefix("$ ") for line in blocks.splitlines() if line.startswith("$ ")]
+    assert lines[0] == "cd ~/.local/state/gangline/certificates"
+    plane = DetachedPlane(tmp_path / "plane")
+    plane.up()
+    try:
+        script = "\n".join(["set -e", f"cd '{plane.folder}/certificates'", *lines[1:]])
+        path = f"{find_kubectl().parent}:{os.environ['PATH']}"
+        done = subprocess.run(
+            ["bash", "-c", script], env={**plane.environment, "PATH": path}, capture_output=True, text=True, timeout=120
+        )
+    finally:
+        plane.down()
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^Username +jane$", done.stdout, re.MULTILINE)
+    assert re.search(r"^yes$", done.stdout, re.MULTILINE)
 
 
 def _run(server: EmbeddedServer, command: list[str]) -> "subprocess.CompletedProcess[str]":

@@ -68,6 +68,30 @@ def test_a_user_by_certificate_as_documented(tmp_path: Path) -> None:
     assert re.search(r"^yes$", done.stdout, re.MULTILINE)
 
 
+def test_rights_of_a_run_come_from_the_file_of_its_job(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "access.md").read_text()
+    binding = text.partition("```yaml\n")[2].partition("```")[0]
+    container = {"name": "pytorch", "image": "x", "command": [sys.executable, "-m", "gangline", "get", "secrets"]}
+    replicas = {"Master": {"replicas": 1, "restartPolicy": "Never", "template": {"spec": {"containers": [container]}}}}
+    job = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "reader"}}
+    body = json.dumps({**job, "spec": {"pytorchReplicaSpecs": replicas}})
+    (tmp_path / "job.yaml").write_text(body)
+    (tmp_path / "allowed.yaml").write_text(f"{binding}---\n{body}\n")
+    environment = {**os.environ, "HOME": str(tmp_path), "GANGLINE_HOME": str(tmp_path / "home")}
+    environment.pop("KUBECONFIG", None)
+
+    def gangline(*words: str) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, "-m", "gangline", *words]
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+
+    assert gangline("run", "job.yaml").returncode == 100
+    why = gangline("why", "reader").stdout
+    assert "cannot list secrets in namespace default" in why
+    assert "a RoleBinding in the job's file allows it; docs/access.md has one" in why
+    allowed = gangline("run", "allowed.yaml")
+    assert allowed.returncode == 0, allowed.stderr + allowed.stdout
+
+
 def _run(server: EmbeddedServer, command: list[str]) -> "subprocess.CompletedProcess[str]":
     environment = {"KUBECONFIG": str(server.kubeconfig), "HOME": str(server.kubeconfig.parent), "PATH": "/usr/bin:/bin"}
     environment |= {"PYTHONPATH": ":".join(sys.path)}

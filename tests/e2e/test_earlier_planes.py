@@ -73,6 +73,15 @@ def test_a_job_that_ran_continues(kubectl: Kubectl) -> None:
     )
 
 
+def test_a_pod_that_continues_has_no_administrators_token(kubectl: Kubectl, plane: DetachedPlane) -> None:
+    kubectl("wait", "--for=condition=Ready", "pod/lasting-master-0", "--timeout=60s", timeout=90)
+    token = (plane.folder / "token").read_bytes().strip()
+    (folder,) = (plane.folder / "pods/pods").glob("default_lasting-master-0_*")
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert files
+    assert [path.name for path in files if token in path.read_bytes()] == []
+
+
 def test_rbac_is_enforced_and_its_roles_are_there(kubectl: Kubectl) -> None:
     assert "cannot list resource" in kubectl.run_failing("get", "pods", "--as", "jane")
     assert kubectl("get", "clusterrole", "view", "edit", "admin", "cluster-admin", "gangline:pods", "-o", "name")

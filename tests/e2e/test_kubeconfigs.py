@@ -24,7 +24,7 @@ from support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "custom-operator"
-OPENSSL_LINES = re.findall(r"^\$ (openssl .*)$", (ROOT / "docs" / "local.md").read_text(), re.MULTILINE)
+OPENSSL_LINES = re.findall(r"^\$ (openssl .*)$", (ROOT / "docs" / "access.md").read_text(), re.MULTILINE)
 
 
 @pytest.fixture

@@ -225,6 +225,8 @@ class PodFolder:
         Without a token file it has no credentials.
         """
         private_folder(self.path)
+        # Earlier versions wrote the administrator's token there.
+        (self.path / "_kubeconfig").unlink(missing_ok=True)
         file = self.path / f"_{container}.kubeconfig"
         user = {"tokenFile": str(token_file)} if token_file is not None else {}
         write_private(file, msgspec.json.encode(access.kubeconfig(self.key.namespace, user)))

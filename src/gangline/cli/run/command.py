@@ -100,16 +100,16 @@ def run(
     r"""Run jobs on this machine or in a cluster, watch them, exit with their verdict.
 
     \b
-    gangline run --nproc 4 -- python train.py        a script as four processes (a PyTorchJob)
+    gangline run --nproc 4 -- python train.py        as four processes
     gangline run --nproc gpu -- python train.py      one process for each GPU
-    gangline run --nproc 2:4 --max-restarts 5 -- python train.py    elastic, under torchrun
+    gangline run --nproc 2:4 -- python train.py      elastic, under torchrun
     gangline run --nproc 2 --kind TFJob -- python train.py
-    gangline run job.yaml                            the job in a file, in the file's folder
+    gangline run job.yaml                            the job in a file
     gangline run job.yaml --set spec.runPolicy.backoffLimit=2
     gangline run a.yaml b.yaml                       both at once, on one screen
     gangline run job.yaml --capacity cpu=4 --gang    starts when all of it fits
-    kustomize build . | gangline run -               from standard input, in the folder you are in
-    gangline run --context prod --image IMAGE --nproc 4 --limit gpu=1 -- python train.py
+    kustomize build . | gangline run -               from standard input
+    gangline run --context prod --image IMAGE --nproc 4 -- python train.py
     gangline run --context prod job.yaml
 
     On this machine every replica becomes a process with the variables it would have in a cluster. Ctrl-C stops all of

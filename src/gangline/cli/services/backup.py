@@ -26,7 +26,7 @@ def backup(file: Path, folder: Path | None) -> int:
 
     \b
       gangline backup plane.backup
-      gangline backup plane.backup --dir /tmp/plane    of one that was started with --dir
+      gangline backup plane.backup --dir /tmp/plane    started with --dir
       gangline up --detach --backup /mnt/backups       a backup every 10 minutes
 
     The file has the objects at one moment, Secrets included: only you can read it. It has no certificates, tokens and

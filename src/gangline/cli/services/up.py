@@ -103,7 +103,7 @@ def up(
 
     \b
       gangline up                                  until interrupted
-      gangline up --detach                         in the background, until gangline down
+      gangline up --detach                         in the background
       gangline up --detach --capacity nvidia.com/gpu=8 --gang
       gangline up --detach --backup /mnt/backups   all objects, every 10 minutes
       kubectl --kubeconfig ~/.local/state/gangline/kubeconfig get pods -A

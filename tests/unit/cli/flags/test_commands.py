@@ -57,6 +57,12 @@ def test_aliases_resolve_to_commands_and_are_not_listed() -> None:
         assert alias not in cli.list_commands(context)
 
 
+@pytest.mark.parametrize("name", ["up", "down", "run", "backup", "restore"])
+def test_help_fits_a_terminal_of_80_columns(name: str) -> None:
+    output = CliRunner().invoke(cli, [name, "--help"], env={"COLUMNS": "80"}).output
+    assert [line for line in output.splitlines() if len(line) > 80] == []
+
+
 def test_help_lists_every_command_with_a_short_help() -> None:
     output = CliRunner().invoke(cli, ["--help"]).output
     assert all(f"\n  {name} " in output and COMMANDS[name][1][:20] in output for name in COMMANDS)

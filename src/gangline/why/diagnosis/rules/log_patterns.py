@@ -98,7 +98,10 @@ def access_denied(scene: RuleInput) -> Iterator[RuleMatch]:
             continue
         where = f"namespace {denied.namespace}" if denied.namespace else "the whole cluster"
         values = {"user": denied.user, "verb": denied.verb, "what": denied.resource, "where": where}
-        values |= {"grant": commands[0], **({"then": commands[1]} if len(commands) > 1 else {})}
+        if scene.snapshot.job.run_command:
+            values["in_file"] = "a RoleBinding in the job's file allows it; docs/access.md has one"
+        else:
+            values |= {"grant": commands[0], **({"then": commands[1]} if len(commands) > 1 else {})}
         yield failure_match(scene, index, ("it said:", quoted_line(end.replica, line)), values, log=False)
 
 
@@ -437,6 +440,7 @@ LOG_RULES = (
         (
             "an administrator allows it: {grant}",
             "and then: {then}",
+            "{in_file}",
             "or run it as another service account: serviceAccountName in {template}",
             "{again}",
         ),

@@ -29,7 +29,7 @@ from support.servers.real import free_ports
 from support.waiting import wait_until
 
 SECONDS = float(os.environ.get("GANGLINE_FUZZ_SECONDS", "0"))
-SHORT_REQUESTS = 3000
+SHORT_REQUESTS = 1500
 WORKERS = 8
 HANG_SECONDS = 60.0
 GROWTH_BYTES = 60e6

@@ -155,7 +155,7 @@ def reached(address: str, plane: DetachedPlane) -> int:
         socket.create_connection((address, port), timeout=60) as plain,
         trusted.wrap_socket(plain, server_hostname=address) as connection,
     ):
-        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        connection.sendall(f"GET /healthz HTTP/1.1\r\nHost: {address}:{port}\r\nConnection: close\r\n\r\n".encode())
         return int(connection.recv(100).split()[1])
 
 

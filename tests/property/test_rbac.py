@@ -15,9 +15,9 @@ from gangline.apiserver.store.store import Store
 from gangline.apiserver.users import UserInfo
 from support.property.rbac import ATTRIBUTES, OBJECTS, USERS, RbacModel
 
-CHANGES = st.lists(st.one_of(OBJECTS, st.just(None)), min_size=10, max_size=30)
+CHANGES = st.lists(st.one_of(OBJECTS, st.just(None)), min_size=5, max_size=20)
 """New and changed objects, and None for a deletion."""
-REQUESTS = st.lists(st.tuples(USERS, ATTRIBUTES), min_size=20, max_size=40)
+REQUESTS = st.lists(st.tuples(USERS, ATTRIBUTES), min_size=10, max_size=20)
 
 
 @given(CHANGES, REQUESTS, st.data())

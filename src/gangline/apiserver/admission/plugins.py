@@ -26,10 +26,12 @@ PLUGIN_NAMES = frozenset(
         "TaintNodesByCondition",
         "PodSecurity",
         "Priority",
+        "DefaultStorageClass",
+        "PersistentVolumeClaimResize",
         "ResourceQuota",
     ]
 )
-"""The plugins that can be left out."""
+"""The plugins that can be left out. The others are no plugins in kube-apiserver."""
 ABSENT_PLUGINS = frozenset(
     [
         "AlwaysAdmit",
@@ -40,7 +42,6 @@ ABSENT_PLUGINS = frozenset(
         "CertificateSubjectRestriction",
         "ClusterTrustBundleAttest",
         "DefaultIngressClass",
-        "DefaultStorageClass",
         "DefaultTolerationSeconds",
         "DenyServiceExternalIPs",
         "EventRateLimit",
@@ -53,7 +54,6 @@ ABSENT_PLUGINS = frozenset(
         "NamespaceExists",
         "NodeRestriction",
         "OwnerReferencesPermissionEnforcement",
-        "PersistentVolumeClaimResize",
         "PodNodeSelector",
         "PodTolerationRestriction",
         "PodTopologyLabels",

@@ -39,6 +39,7 @@ from gangline.apiserver.http.request_info import (
     request_info,
     request_verb,
 )
+from gangline.apiserver.http.warnings import warning_headers
 from gangline.apiserver.http.watch import WatchRequest, watch_lines
 from gangline.apiserver.patch.json_patch import deep_copy
 from gangline.apiserver.registry.catalog import Catalog, ServedKind, allows_create_on_update
@@ -567,6 +568,5 @@ async def _chunks(body: bytes) -> AsyncIterator[memoryview]:
 
 
 def _add_warnings(response: web.Response, warnings: list[str]) -> None:
-    for text in dict.fromkeys(warnings):
-        escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-        response.headers.add("Warning", f'299 - "{escaped}"')
+    for value in warning_headers(warnings):
+        response.headers.add("Warning", value)

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,6 +22,7 @@ from gangline.cli.flags.audit_options import AuditOptions, audit_options
 from gangline.cli.flags.backup_options import BackupOptions, backup_options
 from gangline.cli.flags.commands import cli_command
 from gangline.cli.flags.node_options import NodeOptions, node_options
+from gangline.cli.services.up_request import UpRequest
 from gangline.local.paths import home_folder
 
 if TYPE_CHECKING:
@@ -115,14 +116,13 @@ def up(
     """
     from gangline.local.home import PlaneHome
     from gangline.local.listen import parse_listen_address
-    from gangline.node.options import node_settings
 
+    address = parse_listen_address(bind)
+    access, audit = AccessOptions.take_from(others), AuditOptions.take_from(others)
+    backups, node = BackupOptions.take_from(others), NodeOptions(**others)
+    request = UpRequest(address.host, port, allowed_hosts, scheduler, gang, authorization, node, access, audit, backups)
     # Checked here, so that mistakes are not only in the log of the background process.
-    access = AccessOptions.take_from(others)
-    audit, backups = AuditOptions.take_from(others), BackupOptions.take_from(others)
-    address, options = parse_listen_address(bind), NodeOptions(**others)
-    node_settings(**options._asdict())
-    access.check()
+    request.check()
     home = PlaneHome(home_folder(folder))
     home.create_folder()
     audit.settings()
@@ -133,68 +133,21 @@ def up(
     if address.is_open:
         click.echo(OPEN_BIND_WARNING.format(address.host), err=True)
     if detach:
-        arguments = ["--port", str(port), "--bind", address.host, "--default-scheduler", scheduler]
-        arguments += ["--authorization-mode", authorization, *(["--gang"] if gang else [])]
-        arguments += [argument for name in allowed_hosts for argument in ("--allow-host", name)]
-        for group in (options, access, audit, backups):
-            arguments += group.as_arguments()
-        return _start_detached(home.folder, arguments)
-    request = UpRequest(
-        address.host, port, allowed_hosts, scheduler == "fit", gang, authorization, options, access, audit, backups
-    )
+        return _start_detached(home.folder, request.as_arguments())
     return asyncio.run(_run_plane(home.folder, request))
 
 
-class UpRequest(NamedTuple):
-    """What `gangline up` is asked to start."""
-
-    host: str
-    port: int
-    allowed_hosts: tuple[str, ...]
-    binds: bool
-    """Whether the plane places pods of the default scheduler."""
-    gang: bool
-    authorization: str
-    node: NodeOptions
-    access: AccessOptions
-    audit: AuditOptions
-    backups: BackupOptions
-
-
 async def _run_plane(folder: Path, request: UpRequest) -> int:
-    import msgspec
-
     from gangline.base.clock import SystemClock
     from gangline.base.tasks import run_until_first
-    from gangline.cli.run.kept_files import remove_empty_artifacts, state_artifacts
+    from gangline.cli.run.kept_files import remove_empty_artifacts
     from gangline.local.backups import PeriodicBackups, check_restoration
-    from gangline.local.cluster import LocalSettings
     from gangline.local.home import PlaneHome
-    from gangline.local.listen import ListenAddress
-    from gangline.local.plane import AuthorizationMode, PlaneSettings
-    from gangline.node.options import node_settings
     from gangline.operator.assembly import embedded_plane
     from gangline.operator.settings import LOCAL_GANG_SETTINGS, LOCAL_SETTINGS
 
-    home, clock, address = PlaneHome(folder), SystemClock(), ListenAddress(request.host)
-    plane = PlaneSettings(
-        host=address.host,
-        port=home.choose_port(request.port),
-        certificates=home.certificates,
-        token=home.ensure_token(),
-        service_account_key=home.service_account_key,
-        audit=request.audit.settings(),
-        allowed_hosts=request.allowed_hosts,
-        authorization_mode=AuthorizationMode(request.authorization),
-    )
-    local = LocalSettings(
-        folder=Path.cwd(),
-        logs=home.pods,
-        state=home.state,
-        plane=request.access.apply(plane),
-        node=msgspec.structs.replace(node_settings(**request.node._asdict()), artifacts=state_artifacts(home).pattern),
-        default_scheduler_enabled=request.binds,
-    )
+    home, clock = PlaneHome(folder), SystemClock()
+    local = request.local_settings(home)
     stop, periodic = asyncio.Event(), None
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -202,7 +155,7 @@ async def _run_plane(folder: Path, request: UpRequest) -> int:
     with home.lock.acquire():
         check_restoration(home)
         async with embedded_plane(local, clock, LOCAL_GANG_SETTINGS if request.gang else LOCAL_SETTINGS) as cluster:
-            home.save_port(plane.port)
+            home.save_port(local.plane.port)
             home.write_kubeconfig(cluster.access)
             home.lock.mark_ready()
             click.echo(f"control plane ready: {cluster.url}", err=True)

@@ -21,10 +21,11 @@ from gangline.apiserver.registry.registry import Registry
 from gangline.apiserver.registry.storage import decode_record
 from gangline.apiserver.registry.writes import WriteContext
 from gangline.apiserver.store.errors import WatcherTooSlow
-from gangline.apiserver.store.paths import ObjectPath, collection_prefix, object_path, split_path
+from gangline.apiserver.store.paths import ObjectPath, collection_prefix, split_path
 from gangline.apiserver.store.records import StoreEvent, StoreRecord
 from gangline.base.clock import Clock
-from gangline.base.tasks import run_until_first, supervise
+from gangline.base.tasks import run_until_first
+from gangline.local.controllers.key_worker import KeyWorker
 from gangline.local.registry_writes import ignore_status, storage_kind
 
 STATUS_CALL = WriteContext(field_manager="kube-controller-manager", subresource="status")
@@ -45,12 +46,12 @@ class QuotaController:
         self._registry, self._clock, self._store = registry, clock, registry.store
         # What the objects of namespaces with quotas count, by path, at the revision of their record.
         self._items: dict[str, tuple[int, QuotaItem]] = {}
-        self._outdated: set[Key] = set()
+        self._worker = KeyWorker("counting of a resource quota", self._write_status, clock)
 
     async def run(self) -> None:
         """Keep the quotas counted until cancelled, or until the store ends its watches."""
         while await self._has_quota():
-            await run_until_first(self._follow_changes(), self._resync())
+            await run_until_first(self._follow_changes(), self._resync(), self._worker.run())
             self._items.clear()
 
     async def _has_quota(self) -> bool:
@@ -68,11 +69,9 @@ class QuotaController:
         # Whoever falls too far behind counts all again.
         with suppress(WatcherTooSlow), self._store.watch("", after=self._store.revision) as changes:
             self._outdate_all()
-            await self._recount()
             async for events in changes:
                 for event in events:
                     self._handle_event(event)
-                await self._recount()
                 if not self._store.count(QUOTAS_PREFIX):
                     return
 
@@ -80,11 +79,10 @@ class QuotaController:
         while True:
             await self._clock.sleep(RESYNC_PERIOD)
             self._outdate_all()
-            await self._recount()
 
     def _outdate_all(self) -> None:
-        paths = (split_path(record.path) for record in self._store.range(QUOTAS_PREFIX).records)
-        self._outdated.update(Key(path.namespace, path.name) for path in paths)
+        for record in self._store.range(QUOTAS_PREFIX).records:
+            self._worker.add(record.path)
 
     def _handle_event(self, event: StoreEvent) -> None:
         if event.deleted:
@@ -92,7 +90,7 @@ class QuotaController:
         path = split_path(event.record.path)
         resource = (path.group, path.plural)
         if resource == QUOTAS and not event.deleted and _is_new_limit(event):
-            self._outdated.add(Key(path.namespace, path.name))
+            self._worker.add(event.record.path)
         elif path.namespace and _may_free(resource, event):
             self._outdate(path, resource)
 
@@ -100,18 +98,14 @@ class QuotaController:
         """Count the quotas again that count objects of the resource."""
         prefix = collection_prefix(*QUOTAS, path.namespace)
         if self._store.count(prefix):
-            for quota in map(decode_record, self._store.range(prefix).records):
-                if matching_resources(resource, quota["spec"].get("hard") or ()):
-                    self._outdated.add(Key(path.namespace, quota["metadata"]["name"]))
+            for record in self._store.range(prefix).records:
+                if matching_resources(resource, decode_record(record)["spec"].get("hard") or ()):
+                    self._worker.add(record.path)
 
-    async def _recount(self) -> None:
-        while self._outdated:
-            key = self._outdated.pop()
-            await supervise(self._write_status(key), f"counting resource quota {key}")
-
-    async def _write_status(self, key: Key) -> None:
+    async def _write_status(self, path: str) -> None:
         """Write what is used. No object is charged meanwhile; those that were accepted before are counted."""
-        kind = storage_kind(self._registry, *QUOTAS)
+        kind, parts = storage_kind(self._registry, *QUOTAS), split_path(path)
+        key = Key(parts.namespace, parts.name)
 
         def transform(quota: JSON | None) -> JSON:
             assert quota is not None
@@ -119,7 +113,7 @@ class QuotaController:
 
         async with self._registry.joint_commits(key.namespace):
             await self._store.flush()
-            record = self._store.get(object_path(*QUOTAS, key.namespace, key.name))
+            record = self._store.get(path)
             if record is not None and self._status(quota := decode_record(record)) != quota.get("status"):
                 with ignore_status(404, 409):
                     await self._registry.update(STATUS_CALL, kind, key, transform)

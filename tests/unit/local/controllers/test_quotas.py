@@ -3,12 +3,14 @@
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from unittest.mock import AsyncMock
 
 import msgspec
 import pytest
 
 from gangline.api.meta import Key
 from gangline.apiserver.registry.deletion import DeletionOptions
+from gangline.apiserver.store.errors import StoreFailed
 from gangline.apiserver.store.store import Store
 from gangline.apiserver.store.watches import StoreWatch
 from gangline.base.tasks import background_tasks
@@ -112,3 +114,14 @@ async def test_a_pod_whose_node_does_not_end_it_is_free_after_its_grace_period(
 async def test_cluster_wide_objects_and_events_are_not_counted(harness: RegistryHarness) -> None:
     await make_quota(harness, {"count/nodes": "1", "count/events": "1", "count/widgets.example.com": "1"})
     assert status(harness)["used"] == {"count/widgets.example.com": "0"}
+
+
+async def test_a_count_that_could_not_be_written_is_written_soon(
+    harness: RegistryHarness, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(harness.registry, "update", AsyncMock(side_effect=StoreFailed("no space")))
+        await make_quota(harness, {"pods": "2"})
+        assert not harness.get("resourcequotas", "q").get("status")
+    await clock.advance(timedelta(seconds=10))
+    assert status(harness) == {"hard": {"pods": "2"}, "used": {"pods": "0"}}

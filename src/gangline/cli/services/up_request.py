@@ -1,0 +1,76 @@
+"""What `gangline up` is asked to start: options as a value, from which the settings of the plane are made."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from gangline.cli.flags.access_options import AccessOptions
+from gangline.cli.flags.audit_options import AuditOptions
+from gangline.cli.flags.backup_options import BackupOptions
+from gangline.cli.flags.node_options import NodeOptions
+
+if TYPE_CHECKING:
+    from gangline.local.cluster import LocalSettings
+    from gangline.local.home import PlaneHome
+    from gangline.node.settings import NodeSettings
+
+
+class UpRequest(NamedTuple):
+    """The options of `gangline up`, as they are typed."""
+
+    host: str
+    port: int
+    allowed_hosts: tuple[str, ...]
+    default_scheduler: str
+    """`fit`: the plane places pods that name no scheduler. `none`: it does not."""
+    gang: bool
+    authorization: str
+    node: NodeOptions
+    access: AccessOptions
+    audit: AuditOptions
+    backups: BackupOptions
+
+    def check(self) -> None:
+        """Raise `InputError` for options that cannot be used. Needs no folder of a plane."""
+        self._node_settings()
+        self.access.check()
+
+    def as_arguments(self) -> list[str]:
+        """The arguments that give another process the same options."""
+        arguments = ["--port", str(self.port), "--bind", self.host, "--default-scheduler", self.default_scheduler]
+        arguments += ["--authorization-mode", self.authorization, *(["--gang"] if self.gang else [])]
+        arguments += [argument for name in self.allowed_hosts for argument in ("--allow-host", name)]
+        for options in (self.node, self.access, self.audit, self.backups):
+            arguments += options.as_arguments()
+        return arguments
+
+    def local_settings(self, home: "PlaneHome") -> "LocalSettings":
+        """The settings of a plane in this home. Chooses its port, and creates its token if missing. Raises `InputError`."""
+        import msgspec
+
+        from gangline.cli.run.kept_files import state_artifacts
+        from gangline.local.cluster import LocalSettings
+        from gangline.local.plane import AuthorizationMode, PlaneSettings
+
+        plane = PlaneSettings(
+            host=self.host,
+            port=home.choose_port(self.port),
+            certificates=home.certificates,
+            token=home.ensure_token(),
+            service_account_key=home.service_account_key,
+            audit=self.audit.settings(),
+            allowed_hosts=self.allowed_hosts,
+            authorization_mode=AuthorizationMode(self.authorization),
+        )
+        return LocalSettings(
+            folder=Path.cwd(),
+            logs=home.pods,
+            state=home.state,
+            plane=self.access.apply(plane),
+            node=msgspec.structs.replace(self._node_settings(), artifacts=state_artifacts(home).pattern),
+            default_scheduler_enabled=self.default_scheduler == "fit",
+        )
+
+    def _node_settings(self) -> "NodeSettings":
+        from gangline.node.options import node_settings
+
+        return node_settings(**self.node._asdict())

@@ -1,9 +1,9 @@
 """New objects are refused in namespaces and kinds that are being deleted."""
 
-from gangline.api.meta import JSON, Key
+from gangline.api.meta import JSON
 from gangline.apiserver import errors as apierrors
 from gangline.apiserver.registry.admission import AdmissionPlugin, AdmissionRequest
-from gangline.apiserver.registry.catalog import Catalog, ServedKind
+from gangline.apiserver.registry.catalog import Catalog
 from gangline.apiserver.registry.storage import decode_record
 from gangline.apiserver.store.paths import object_path
 from gangline.apiserver.store.store import Store
@@ -16,22 +16,24 @@ class NamespaceLifecycle(AdmissionPlugin):
     """Refuses objects in a namespace that does not exist or is being deleted."""
 
     name = "NamespaceLifecycle"
+    subresources = frozenset({"", "binding", "eviction", "token"})
 
     def __init__(self, store: Store, catalog: Catalog) -> None:
         self._store, self._catalog = store, catalog
 
     def admit(self, request: AdmissionRequest) -> None:
         if request.served_kind.resource.namespaced:
-            self._check_namespace_active(request.served_kind, request.key)
+            self._check_namespace_active(request)
 
-    def _check_namespace_active(self, served_kind: ServedKind, key: Key) -> None:
+    def _check_namespace_active(self, request: AdmissionRequest) -> None:
+        namespace = request.key.namespace
         namespaces = self._catalog.storage_kind("", "namespaces")
         assert namespaces is not None
-        record = self._store.get(object_path("", "namespaces", "", key.namespace))
+        record = self._store.get(object_path("", "namespaces", "", namespace))
         if record is None:
-            raise apierrors.not_found(namespaces.resource, key.namespace)
+            raise apierrors.not_found(namespaces.resource, namespace)
         if b'"Terminating"' in record.data and decode_record(record)["status"].get("phase") == "Terminating":
-            raise apierrors.namespace_terminating(served_kind.resource, key.name, key.namespace)
+            raise apierrors.namespace_terminating(request.served_kind.resource, request.sent_name, namespace)
 
 
 class CustomResourceLifecycle(AdmissionPlugin):
@@ -53,7 +55,9 @@ class CustomResourceLifecycle(AdmissionPlugin):
             # The definition was deleted since the request arrived; one that has its name by now may differ.
             raise apierrors.no_such_resource()
         if "deletionTimestamp" in metadata:
-            raise apierrors.forbidden(resource, request.key.name, CRD_TERMINATING_MESSAGE)
+            # kube-apiserver reads the name without the prefix of one that is to be generated.
+            name = "" if request.name_prefix else request.key.name
+            raise apierrors.forbidden(resource, name, CRD_TERMINATING_MESSAGE)
 
     def _crd_metadata(self, path: str) -> JSON:
         """The metadata of the stored definition; empty if there is none."""

@@ -2,12 +2,11 @@
 
 from gangline.api.meta import JSON
 from gangline.apiserver import errors as apierrors
+from gangline.apiserver.kinds.scheduling import PRIORITY_CLASSES
 from gangline.apiserver.registry.admission import AdmissionPlugin, AdmissionRequest, WriteOperation
 from gangline.apiserver.registry.storage import decode_record
 from gangline.apiserver.store.paths import collection_prefix, object_path
 from gangline.apiserver.store.store import Store
-
-PRIORITY_CLASSES = ("scheduling.k8s.io", "priorityclasses")
 
 
 class PodPriority(AdmissionPlugin):
@@ -22,6 +21,8 @@ class PodPriority(AdmissionPlugin):
         self._store = store
 
     def admit(self, request: AdmissionRequest) -> None:
+        if request.old is None and request.context.subresource:
+            return
         spec = request.obj["spec"]
         if request.old is None:
             self._admit_new_pod(request, spec)
@@ -31,7 +32,7 @@ class PodPriority(AdmissionPlugin):
                 spec[field] = request.old["spec"][field]
 
     def _admit_new_pod(self, request: AdmissionRequest, spec: JSON) -> None:
-        resource, pod = request.served_kind.resource, request.key.name
+        resource, pod = request.served_kind.resource, request.sent_name
         value, policy = 0, "PreemptLowerPriority"
         name = spec.get("priorityClassName") or ""
         priority_class = self._priority_class(name) if name else self._default_priority_class()

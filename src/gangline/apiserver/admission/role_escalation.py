@@ -104,8 +104,7 @@ class RoleEscalation(AdmissionPlugin):
 
 def _sent_name(request: AdmissionRequest) -> str:
     """The name that the client sent. kube-apiserver generates names after this check."""
-    is_generated = request.operation is WriteOperation.CREATE and request.obj["metadata"].get("generateName")
-    return "" if is_generated else request.key.name
+    return "" if request.name_prefix else request.key.name
 
 
 def _is_aggregated(role: JSON) -> bool:

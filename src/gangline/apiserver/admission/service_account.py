@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from gangline.api.meta import JSON
 from gangline.apiserver import errors as apierrors
 from gangline.apiserver.auth.token_requests import PROJECTED_SECONDS
+from gangline.apiserver.kinds.core.configs import MOUNTABLE_SECRETS_ANNOTATION
 from gangline.apiserver.registry.admission import AdmissionPlugin, AdmissionRequest
 from gangline.apiserver.registry.object_meta import generate_name
 from gangline.apiserver.registry.storage import decode_record
@@ -19,7 +20,6 @@ TOKEN_MOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 - a 
 ROOT_CA = "kube-root-ca.crt"
 VOLUME_PREFIX = "kube-api-access-"
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
-MOUNTABLE_SECRETS_ANNOTATION = "kubernetes.io/enforce-mountable-secrets"
 _TRUE_TEXTS = ("1", "t", "T", "TRUE", "true", "True")
 _SERVICE_ACCOUNTS = ("", "serviceaccounts")
 
@@ -76,7 +76,7 @@ class ServiceAccountAdmission(AdmissionPlugin):
 
 
 def _forbidden(request: AdmissionRequest, why: str) -> apierrors.StatusError:
-    return apierrors.forbidden(request.served_kind.resource, request.key.name, why)
+    return apierrors.forbidden(request.served_kind.resource, request.sent_name, why)
 
 
 def _is_mirror(pod: JSON) -> bool:

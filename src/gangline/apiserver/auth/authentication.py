@@ -39,28 +39,33 @@ class Authenticator:
         self._users = {_digest(token): user for token, user in tokens.items()}
         self._service_accounts, self._now, self._anonymous = service_accounts, now, anonymous
 
-    def authenticate(self, authorization: str | None, peer: PeerCertificate | None) -> UserInfo:
+    def authenticate(
+        self, authorization: str | None, peer: PeerCertificate | None, warn: Callable[[str], None] = lambda _: None
+    ) -> UserInfo:
         """The user of a request, anonymous without credentials. Raises `StatusError` (401) for ones that are not valid.
 
-        As in kube-apiserver a valid token makes up for a certificate that has expired.
+        `warn` gets a warning for the client. As in kube-apiserver a valid token makes up for a certificate that has expired.
         """
         is_expired = peer is not None and not peer.is_valid(self._now())
         if peer is not None and not is_expired and (user := peer.user) is not None:
             return user
-        user = self._token_user(authorization)
+        user = self._token_user(authorization, warn)
         if user is None and (is_expired or not self._anonymous):
             raise unauthorized()
         return user or ANONYMOUS_USER
 
-    def _token_user(self, authorization: str | None) -> UserInfo | None:
+    def _token_user(self, authorization: str | None, warn: Callable[[str], None]) -> UserInfo | None:
         """The user of the token; None if there is no token. Raises `StatusError` (401) for an unknown one."""
         scheme, _, token = (authorization or "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             return None
         try:
-            return self.authenticate_token(token.strip()).user
+            found = self.authenticate_token(token.strip())
         except TokenError:
             raise unauthorized() from None
+        if found.warning:
+            warn(found.warning)
+        return found.user
 
     def authenticate_token(self, token: str, audiences: Sequence[str] = API_AUDIENCES) -> TokenUser:
         """The user of a token that is meant for one of the audiences. Raises `TokenError`."""

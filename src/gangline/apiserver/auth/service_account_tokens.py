@@ -38,6 +38,11 @@ LEEWAY = timedelta(minutes=1)
 MAX_VERIFIED_TOKENS = 10_000
 SERVICE_ACCOUNTS, SECRETS, PODS, NODES = ("", "serviceaccounts"), ("", "secrets"), ("", "pods"), ("", "nodes")
 INVALID_SINCE_LABEL = "kubernetes.io/legacy-token-invalid-since"
+AUTO_GENERATED_WARNING = (
+    "Use tokens from the TokenRequest API or manually created secret-based tokens instead of auto-generated "
+    "secret-based tokens."
+)
+"""For the token of a Secret that its service account lists."""
 _EXTRA_PREFIX = "authentication.kubernetes.io/"
 _INVALIDATED = "service account token has been invalidated"
 _LEGACY_INVALIDATED = "Token has been invalidated"
@@ -52,6 +57,8 @@ class TokenUser(msgspec.Struct, frozen=True):
 
     user: UserInfo
     audiences: tuple[str, ...]
+    warning: str = ""
+    """What the client is warned of; empty: nothing."""
 
 
 class ServiceAccountTokens:
@@ -78,7 +85,11 @@ class ServiceAccountTokens:
             raise TokenError(f"token audiences [{texts[0]}] is invalid for the target audiences [{texts[1]}]")
         if isinstance(claims, TokenClaims):
             return TokenUser(self._bound_user(claims), common)
-        return TokenUser(self._legacy_user(claims, token), common)
+        account = self._legacy_account(claims, token)
+        groups = (*service_account_groups(claims.namespace), AUTHENTICATED_GROUP)
+        is_generated = any(secret.get("name") == claims.secret for secret in account.get("secrets") or ())
+        warning = AUTO_GENERATED_WARNING if is_generated else ""
+        return TokenUser(UserInfo(claims.sub, groups, claims.account_uid), common, warning)
 
     def _verified_claims(self, token: str) -> AnyClaims | None:
         digest = hashlib.sha256(token.encode(errors="surrogateescape")).digest()
@@ -142,20 +153,21 @@ class ServiceAccountTokens:
 
     # Tokens of Secrets
 
-    def _legacy_user(self, claims: LegacyTokenClaims, token: str) -> UserInfo:
+    def _legacy_account(self, claims: LegacyTokenClaims, token: str) -> JSON:
         _check_legacy_claims(claims)
         secret = self._object(SECRETS, claims.namespace, claims.secret)
         if secret is None or "deletionTimestamp" in secret["metadata"]:
             raise TokenError(_LEGACY_INVALIDATED)
         if not _has_token(secret, token):
             raise TokenError("Token does not match server's copy")
-        account = self._metadata(SERVICE_ACCOUNTS, claims.namespace, claims.account)
+        account = self._object(SERVICE_ACCOUNTS, claims.namespace, claims.account)
         if account is None:
             raise TokenError(f'serviceaccounts "{claims.account}" not found')
-        if "deletionTimestamp" in account:
+        uid = account["metadata"]["uid"]
+        if "deletionTimestamp" in account["metadata"]:
             raise TokenError(f"ServiceAccount {claims.namespace}/{claims.account} has been deleted")
-        if account["uid"] != claims.account_uid:
-            raise TokenError(f"ServiceAccount UID ({account['uid']}) does not match claim ({claims.account_uid})")
+        if uid != claims.account_uid:
+            raise TokenError(f"ServiceAccount UID ({uid}) does not match claim ({claims.account_uid})")
         self._on_legacy_use(Key(claims.namespace, claims.secret))
         if (secret["metadata"].get("labels") or {}).get(INVALID_SINCE_LABEL):
             names = f"{claims.namespace}/{claims.secret} for service account {claims.namespace}/{claims.account}"
@@ -164,8 +176,7 @@ class ServiceAccountTokens:
                 f"manually created secret-based tokens, or remove the '{INVALID_SINCE_LABEL}' label from the secret "
                 "to temporarily allow use of this token"
             )
-        groups = (*service_account_groups(claims.namespace), AUTHENTICATED_GROUP)
-        return UserInfo(claims.sub, groups, claims.account_uid)
+        return account
 
     # Objects
 

@@ -19,6 +19,7 @@ from gangline.apiserver.auth.token_claims import (
     account_user_name,
 )
 from gangline.apiserver.errors import NamedKind
+from gangline.apiserver.kinds.machinery import formats
 from gangline.apiserver.registry.object_meta import rfc3339
 from gangline.apiserver.registry.storage import decode_record
 from gangline.apiserver.store.paths import object_path
@@ -90,6 +91,11 @@ class TokenIssuer:
         if group or kind not in _BINDABLE:
             text = f"cannot bind token to object of type {group}/{short_version}, Kind={kind}"
             raise apierrors.bad_request(text)
+        name = reference.get("name") or ""
+        if not name:
+            raise apierrors.bad_request("Name parameter required.")
+        if errors := formats.path_segment_errors(name):
+            raise apierrors.bad_request(f"Name parameter invalid: {quoted_text(name)}: {';'.join(errors)}")
         namespace = "" if kind == "Node" else account["namespace"]
         bound = self._get(_BINDABLE[kind], Key(namespace, reference.get("name") or ""))
         names = _account_names(account)

@@ -85,6 +85,10 @@ class ReviewHandler:
     def __contains__(self, target: RequestInfo) -> bool:
         return target.version == "v1" and (target.group, target.plural) in self._reviewers
 
+    def kind_name(self, target: RequestInfo) -> str:
+        """The kind of the review that a request creates."""
+        return self._reviewers[target.group, target.plural][0]
+
     def check_verb(self, verb: RequestVerb, target: RequestInfo) -> None:
         """Check that a review is created, in a namespace if it is a local one. Raises `StatusError` (404, 405)."""
         is_local = target.plural == "localsubjectaccessreviews"
@@ -120,6 +124,8 @@ class ReviewHandler:
             found = self._authenticator.authenticate_token(token, request.spec.get("audiences") or API_AUDIENCES)
         except TokenError as error:
             return _review_response(request, {"user": {}, "error": str(error)})
+        if found.warning:
+            request.warnings.append(found.warning)
         status: JSON = {"authenticated": True, "user": _user_info(found.user), "audiences": list(found.audiences)}
         return _review_response(request, status)
 

@@ -202,7 +202,7 @@ class ApiHandler:
         trail = http.get(AUDIT_TRAIL)
         info = request_info(_decoded_path(http), http.path_qs)
         verb = request_verb(http.method, info, http.query) if info is not None and info.plural else None
-        user = self._authenticate(http, info, trail)
+        user = self._authenticate(http, info, trail, warnings)
         if trail is not None:
             trail.begin(_attributes(http, user, info))
         if user.is_authenticated:
@@ -237,10 +237,12 @@ class ApiHandler:
             code = 400 if problem == MALFORMED_HOST else 421
             raise StatusError(code, problem, reason="BadRequest" if code == 400 else "MisdirectedRequest")
 
-    def _authenticate(self, http: web.BaseRequest, info: RequestInfo | None, trail: AuditTrail | None) -> UserInfo:
+    def _authenticate(
+        self, http: web.BaseRequest, info: RequestInfo | None, trail: AuditTrail | None, warnings: list[str]
+    ) -> UserInfo:
         peer = peer_certificate(http.transport)
         try:
-            return self._authenticator.authenticate(http.headers.get("Authorization"), peer)
+            return self._authenticator.authenticate(http.headers.get("Authorization"), peer, warnings.append)
         except StatusError:
             if trail is not None:
                 trail.reject(_attributes(http, ANONYMOUS_USER, info))
@@ -259,7 +261,7 @@ class ApiHandler:
         accept, agent = http.headers.get("Accept", ""), http.headers.get("User-Agent", "")
         representation = negotiate(accept, http.query, now=self._clock.now, agent=agent, views=False)
         raw = await read_body(http)
-        body = read_object(raw, http.headers.get("Content-Type", ""))
+        body = read_object(raw, http.headers.get("Content-Type", ""), self._reviews.kind_name(info))
         manager, validation = (
             manager_name(http.query.get("fieldManager", ""), agent),
             http.query.get("fieldValidation", ""),

@@ -64,8 +64,8 @@ def _json_response(body: JSON, code: int = 200) -> web.Response:
     return web.Response(body=msgspec.json.encode(body), status=code, content_type="application/json")
 
 
-async def _read_object(request: ApiRequest) -> JSON:
-    return read_object(await request.read_body(), request.http.headers.get("Content-Type", ""))
+async def _read_object(request: ApiRequest, kind: str) -> JSON:
+    return read_object(await request.read_body(), request.http.headers.get("Content-Type", ""), kind)
 
 
 def _require_verb(request: ApiRequest, verb: RequestVerb) -> None:
@@ -77,6 +77,12 @@ class _RegistryHandler:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
+    def _admit(self, request: ApiRequest, body: JSON) -> WriteContext:
+        """Admit a POST to the subresource, and return the context of its writes. Raises `StatusError`."""
+        context = msgspec.structs.replace(request.write_context(), subresource=request.info.subresource)
+        self._registry.admit_subresource(context, request.served_kind, request.info.key, body)
+        return context
+
 
 class PodHandlers(_RegistryHandler):
     """Handles `pods/binding` and `pods/eviction`."""
@@ -84,7 +90,8 @@ class PodHandlers(_RegistryHandler):
     async def bind(self, request: ApiRequest) -> web.StreamResponse:
         """Assign an unassigned pod to a node."""
         _require_verb(request, RequestVerb.CREATE)
-        binding = await _read_object(request)
+        binding = await _read_object(request, "Binding")
+        context = self._admit(request, binding)
         metadata = binding.get("metadata") or {}
         target = binding.get("target") or {}
         name, node = request.info.name, target.get("name") or ""
@@ -102,7 +109,6 @@ class PodHandlers(_RegistryHandler):
             _set_scheduled_condition(pod, self._registry.timestamp())
             return pod
 
-        context = msgspec.structs.replace(request.write_context(), subresource="binding")
         await self._registry.update(context, request.served_kind, request.info.key, bound)
         return _json_response(CREATED_STATUS, 201)
 
@@ -123,7 +129,8 @@ class PodHandlers(_RegistryHandler):
     async def evict(self, request: ApiRequest) -> web.StreamResponse:
         """Delete a pod if its disruption budget allows it."""
         _require_verb(request, RequestVerb.CREATE)
-        eviction = await _read_object(request)
+        eviction = await _read_object(request, "Eviction")
+        self._admit(request, eviction)
         if (eviction.get("metadata") or {}).get("name") not in (None, "", request.info.name):
             raise apierrors.bad_request("name in URL does not match name in Eviction object")
         options = deletion_options(eviction.get("deleteOptions") or {}, request.query)
@@ -222,7 +229,7 @@ class TokenHandler(_RegistryHandler):
         check_fields(kind, body, raw, context.field_validation, request.warnings.append)
         key, metadata = request.info.key, dict(ensure_metadata(body))
         check_namespace(kind, key.namespace, metadata)
-        self._registry.get(self._namespaces, Key("", key.namespace))
+        self._admit(request, body)
         spec = {name: value for name, value in (body.get("spec") or {}).items() if value is not None}
         spec.setdefault("expirationSeconds", DEFAULT_SECONDS)
         sent = {"metadata": metadata, "spec": spec}
@@ -239,12 +246,6 @@ class TokenHandler(_RegistryHandler):
         if context.audit_annotations is not None and isinstance(claims, TokenClaims):
             context.audit_annotations[ISSUED_CREDENTIAL_ANNOTATION] = f"JTI={claims.jti}"
         return api_response(request, representation, representation.encode_status(answer), 201)
-
-    @property
-    def _namespaces(self) -> ServedKind:
-        kind = self._registry.catalog.storage_kind("", "namespaces")
-        assert kind is not None
-        return kind
 
 
 def _audited_token_request(body: JSON, spec: JSON) -> JSON:
@@ -270,7 +271,7 @@ class FinalizeHandler(_RegistryHandler):
 
     async def __call__(self, request: ApiRequest) -> web.StreamResponse:
         _require_verb(request, RequestVerb.UPDATE)
-        body = await _read_object(request)
+        body = await _read_object(request, request.served_kind.resource.kind)
         check_object_key(request.served_kind, request.info.key, body)
         context, key = request.write_context(), request.info.key
         result = await self._registry.update(context, request.served_kind, key, lambda old: deep_copy(body))

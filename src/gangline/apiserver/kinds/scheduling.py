@@ -6,9 +6,10 @@ from gangline.apiserver.kinds.machinery.strategy import Strategy
 from gangline.apiserver.kinds.pod import validation
 from gangline.schema.problems import FieldProblem, forbidden
 
+PRIORITY_CLASSES = ("scheduling.k8s.io", "priorityclasses")
 _MAX_USER_PRIORITY = 1_000_000_000
 
-_SYSTEM_PRIORITY_CLASSES = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
+SYSTEM_PRIORITY_CLASSES = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
 
 
 class PriorityClassStrategy(Strategy):
@@ -42,10 +43,10 @@ class PriorityClassStrategy(Strategy):
 
 
 def _validate_system_class(name: str, value: int, obj: JSON) -> list[FieldProblem]:
-    if name not in _SYSTEM_PRIORITY_CLASSES:
+    if name not in SYSTEM_PRIORITY_CLASSES:
         detail = f"{name} is not a known system priority class"
-    elif value != _SYSTEM_PRIORITY_CLASSES[name]:
-        detail = f"value of {name} PriorityClass must be {_SYSTEM_PRIORITY_CLASSES[name]}"
+    elif value != SYSTEM_PRIORITY_CLASSES[name]:
+        detail = f"value of {name} PriorityClass must be {SYSTEM_PRIORITY_CLASSES[name]}"
     elif obj.get("globalDefault"):
         detail = f"globalDefault of {name} PriorityClass must be false"
     else:

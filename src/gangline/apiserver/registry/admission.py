@@ -40,6 +40,13 @@ class AdmissionRequest(msgspec.Struct, frozen=True):
     context: WriteContext
     warnings: list[str]
     """Warnings for the client; plugins append to it."""
+    name_prefix: str = ""
+    """The generateName of a new object that the client did not name."""
+
+    @property
+    def sent_name(self) -> str:
+        """The name in errors of `admit`: kube-apiserver generates names after it."""
+        return self.name_prefix or self.key.name
 
     @property
     def has_name_in_path(self) -> bool:

@@ -10,6 +10,7 @@ import msgspec
 from gangline.api.meta import JSON, Key
 from gangline.apiserver import errors as apierrors
 from gangline.apiserver.errors import StatusError
+from gangline.apiserver.kinds.scheduling import PRIORITY_CLASSES, SYSTEM_PRIORITY_CLASSES
 from gangline.apiserver.registry.catalog import ServedKind, is_core_resource, orphans_by_default, returns_deleted_object
 from gangline.apiserver.registry.object_meta import rfc3339
 from gangline.apiserver.registry.selection import Selection
@@ -171,6 +172,14 @@ class Deleter:
         self, context: WriteContext, served_kind: ServedKind, key: Key, options: DeletionOptions
     ) -> WriteResult:
         """Begin, hasten or complete the deletion of an object. Raises `StatusError`."""
+        if served_kind.resource.group_resource == PRIORITY_CLASSES and key.name in SYSTEM_PRIORITY_CLASSES:
+            why = "this is a system priority class and cannot be deleted"
+            raise apierrors.forbidden(served_kind.resource, key.name, why)
+        return await self._delete(context, served_kind, key, options)
+
+    async def _delete(
+        self, context: WriteContext, served_kind: ServedKind, key: Key, options: DeletionOptions
+    ) -> WriteResult:
         for _ in range(MAX_COMMIT_ATTEMPTS):
             record = self._store.get(storage_path(served_kind, key))
             if record is None:
@@ -198,7 +207,7 @@ class Deleter:
                 continue
             path = split_path(record.path)
             try:
-                result = await self.delete(context, served_kind, Key(path.namespace, path.name), options)
+                result = await self._delete(context, served_kind, Key(path.namespace, path.name), options)
             except StatusError as error:
                 if error.code != 404:
                     raise

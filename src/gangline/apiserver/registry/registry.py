@@ -101,6 +101,7 @@ class Registry:
         def name_exists(name: str) -> bool:
             return self.store.get(storage_path(served_kind, Key(metadata.get("namespace", ""), name))) is not None
 
+        prefix = "" if metadata.get("name") else metadata.get("generateName") or ""
         object_meta.fill_system_fields(metadata, now, name_exists)
         name = metadata.get("name") or ""
         body["kind"], body["apiVersion"] = served_kind.resource.kind, served_kind.resource.api_version
@@ -109,11 +110,15 @@ class Registry:
         owners = managed if managed is not None else managed_fields(context, served_kind, None, body, now)
         set_managed_fields(served_kind, body, owners)
         request = AdmissionRequest(
-            WriteOperation.CREATE, served_kind, Key(namespace, name), body, None, context, warnings
+            WriteOperation.CREATE, served_kind, Key(namespace, name), body, None, context, warnings, prefix
         )
         with request.errors_with_warnings():
             await self._complete_and_check(request, now)
             return await self._insert(request)
+
+    def admit_subresource(self, context: WriteContext, served_kind: ServedKind, key: Key, body: JSON) -> None:
+        """Admit a POST to a subresource that stores no object of its own. Raises `StatusError`."""
+        self._admission.admit(AdmissionRequest(WriteOperation.CREATE, served_kind, key, body, None, context, []))
 
     async def _complete_and_check(self, request: AdmissionRequest, now: str) -> None:
         """Make the new object ready to be stored, in place: admission, strategy. Raises `StatusError`."""

@@ -106,7 +106,12 @@ async def test_definition_waits_for_finalizers_and_takes_nothing_new(plane: Plan
     await plane.call("DELETE", CRD)
     refused = await plane.call("POST", WIDGETS, widget("late"))
     assert refused.status == 403
-    assert "create not allowed while custom resource definition is terminating" in refused.body["message"]
+    why = "is forbidden: create not allowed while custom resource definition is terminating"
+    assert refused.body["message"] == f'widgets.example.com "late" {why}'
+    unnamed = widget()
+    unnamed["metadata"] = {"generateName": "late-"}
+    refused = await plane.call("POST", WIDGETS, unnamed)
+    assert refused.body["message"] == f"widgets.example.com {why}"
     await plane.call("PATCH", f"{WIDGETS}/w", {"metadata": {"finalizers": None}}, media=MERGE)
     await plane.poll_status(CRD, 404)
 

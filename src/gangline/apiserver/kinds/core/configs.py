@@ -8,6 +8,11 @@ from gangline.apiserver.kinds.machinery import formats, metadata
 from gangline.apiserver.kinds.machinery.strategy import Strategy
 from gangline.schema.problems import FieldProblem, forbidden, invalid, invalid_each, required, too_long
 
+MOUNTABLE_SECRETS_ANNOTATION = "kubernetes.io/enforce-mountable-secrets"
+_MOUNTABLE_SECRETS_WARNING = (
+    f"metadata.annotations[{MOUNTABLE_SECRETS_ANNOTATION}]: deprecated in v1.32+; "
+    "prefer separate namespaces to isolate access to mounted secrets"
+)
 _MAX_DATA_BYTES = 1024 * 1024
 _IMMUTABLE_SET = "field is immutable when `immutable` is set"
 
@@ -119,6 +124,14 @@ class ServiceAccountStrategy(Strategy):
 
     def prepare_for_update(self, obj: JSON, old: JSON) -> None:
         _strip_secret_refs(obj)
+
+    def warnings(self, obj: JSON, old: JSON | None) -> list[str]:
+        had_annotation = old is not None and _limits_mountable_secrets(old)
+        return [_MOUNTABLE_SECRETS_WARNING] if _limits_mountable_secrets(obj) and not had_annotation else []
+
+
+def _limits_mountable_secrets(account: JSON) -> bool:
+    return MOUNTABLE_SECRETS_ANNOTATION in (account["metadata"].get("annotations") or {})
 
 
 def _strip_secret_refs(obj: JSON) -> None:

@@ -85,6 +85,8 @@ def test_users_of_a_token_file_and_disabled_plugins(tmp_path: Path) -> None:
         }
         kubectl("run", "plain", "--image=none", "--restart=Never", "--command", "--", "true")
         assert "volumes" not in kubectl.get("pod", "plain")["spec"]
+        # Pods have no token, so nothing is granted to service accounts.
+        assert "gangline:pods" not in kubectl("get", "clusterroles,rolebindings", "-A", "-o", "name")
     finally:
         plane.down()
 

@@ -10,6 +10,7 @@ import msgspec
 from gangline.api import core
 from gangline.api.core import Pod
 from gangline.api.scheme import Scheme
+from gangline.apiserver.admission.service_account import ServiceAccountAdmission
 from gangline.apiserver.registry.registry import Registry
 from gangline.apiserver.store.paths import collection_prefix
 from gangline.apiserver.store.sqlite import SqliteJournal
@@ -95,10 +96,13 @@ async def local_cluster(settings: LocalSettings, scheme: Scheme, clock: Clock) -
         client = Client(transport, scheme=scheme, clock=clock)
         access = PlaneAccess(plane.url, plane.token, plane.certificates.ca if plane.certificates is not None else None)
         pod_access = PodAccessController(plane.registry, clock)
-        await pod_access.ensure_role()
+        # Without that plugin pods have no token, and all rights are the user's to grant.
+        gives_pods_accounts = ServiceAccountAdmission.name not in settings.plane.disabled_admission_plugins
+        if gives_pods_accounts:
+            await pod_access.ensure_role()
         tokens = InProcessTokens(plane.issuer)
         running = [
-            group.create_task(pod_access.run()),
+            *([group.create_task(pod_access.run())] if gives_pods_accounts else []),
             group.create_task(_count_quotas(plane.registry, clock)),
             group.create_task(_run_controllers(client, settings, nodes, access, tokens, clock)),
         ]

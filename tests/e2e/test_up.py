@@ -100,10 +100,18 @@ def test_down_without_a_plane_is_fine(tmp_path: Path) -> None:
 def test_a_plane_that_was_killed_starts_again_with_all_it_had(plane: DetachedPlane) -> None:
     kubectl = Kubectl(plane)
     kubectl("create", "configmap", "outlives", "--from-literal=a=b")
+    kubectl("run", "sleeper", "--image=none", "--restart=Never", "--command", "--", "sleep", "600")
+    kubectl("wait", "pod/sleeper", "--for=condition=Ready")
     first = psutil.Process(plane.pid)
     os.kill(first.pid, signal.SIGKILL)
     first.wait(60)
-    assert run_gangline("down", "--dir", plane.folder).stderr.startswith("no plane is running")
+    lines = run_gangline("down", "--dir", plane.folder).stderr.splitlines()
+    assert lines[0].startswith("no plane is running")
+    assert lines[1].startswith("1 container that it started still runs")
+    assert [line.partition(" ")[2] for line in lines[2:]] == [
+        f"up --detach --dir {plane.folder}",
+        f"down --dir {plane.folder}",
+    ]
     plane.up()
     assert kubectl.get("configmap", "outlives")["data"] == {"a": "b"}
 

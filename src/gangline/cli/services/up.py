@@ -224,6 +224,7 @@ def down(folder: Path | None) -> int:
     pid = home.lock.running_pid()
     if pid is None:
         click.echo(f"no plane is running in {home.folder}", err=True)
+        _show_survivors(home)
         return 0
     os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + TIMEOUT_SECONDS
@@ -233,3 +234,18 @@ def down(folder: Path | None) -> int:
         time.sleep(0.05)
     click.echo("stopped", err=True)
     return 0
+
+
+def _show_survivors(home: "PlaneHome") -> None:
+    """Tell of processes that a plane that was killed has left to the next one."""
+    from gangline.cli.cleanup.processes import running_containers
+
+    count = sum(1 for _ in running_containers(home.pods))
+    if count:
+        what = (
+            "1 container that it started still runs" if count == 1 else f"{count} containers that it started still run"
+        )
+        folder = shlex.quote(str(home.folder))
+        click.echo(f"{what}; to end what is left, start the plane and stop it:", err=True)
+        for command in ("up --detach", "down"):
+            click.echo(f"{own_command()} {command} --dir {folder}", err=True)

@@ -271,9 +271,12 @@ class FinalizeHandler(_RegistryHandler):
 
     async def __call__(self, request: ApiRequest) -> web.StreamResponse:
         _require_verb(request, RequestVerb.UPDATE)
-        body = await _read_object(request, request.served_kind.resource.kind)
-        check_object_key(request.served_kind, request.info.key, body)
-        context, key = request.write_context(), request.info.key
+        check_write_options(request.verb, request.query)
+        raw, context, key = await request.read_body(), request.write_context(), request.info.key
+        body = request.decode_body(raw)
+        check_kind(request.served_kind, body)
+        check_fields(request.served_kind, body, raw, context.field_validation, request.warnings.append)
+        check_object_key(request.served_kind, key, body)
         result = await self._registry.update(context, request.served_kind, key, lambda old: deep_copy(body))
         return web.Response(body=result.data, content_type="application/json")
 

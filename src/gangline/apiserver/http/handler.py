@@ -60,7 +60,6 @@ log = logging.getLogger(__name__)
 
 RESPONSE_CHUNK_BYTES = 2**18
 """The most bytes of a response that are encrypted and sent at once."""
-NO_QUERY: Mapping[str, str] = {}
 ONLY_OWN_NAMES = AllowedHosts()
 BODY_SECONDS = 60.0
 """In how much time a body must arrive: the time limit of requests of kube-apiserver."""

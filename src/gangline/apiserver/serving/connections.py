@@ -42,11 +42,11 @@ class ConnectionLimits(msgspec.Struct, frozen=True):
 class TrackedConnection:
     """One connection. Compared by identity."""
 
-    __slots__ = ("address", "deadline", "has_requested", "is_authenticated", "requests")
+    __slots__ = ("address", "deadline", "is_authenticated", "requests")
 
     def __init__(self, address: str, deadline: float) -> None:
         self.address, self.deadline = address, deadline
-        self.is_authenticated = self.has_requested = False
+        self.is_authenticated = False
         self.requests = 0
         """How many requests are being served: 0 or 1."""
 
@@ -115,7 +115,6 @@ class ConnectionTable:
     def begin_request(self, connection: TrackedConnection) -> None:
         """The headers of a request are complete."""
         connection.requests += 1
-        connection.has_requested = True
         connection.deadline = float("inf")
 
     def end_request(self, connection: TrackedConnection, now: float) -> None:

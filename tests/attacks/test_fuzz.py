@@ -217,6 +217,40 @@ async def test_a_malformed_namespace_is_not_finalized(change: dict[str, Any], me
     assert message in answer.body["message"]
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "pods/a/binding", {"target": "x"}),
+        ("POST", "pods/a/binding", {"target": {"name": "n", "kind": 5}}),
+        ("POST", "pods/a/binding", {"kind": "Pod"}),
+        ("POST", "pods/a/eviction", {"metadata": "x"}),
+        ("POST", "pods/a/eviction", {"metadata": {"name": "a"}, "deleteOptions": "x"}),
+        ("PUT", "replicationcontrollers/a/scale", {"metadata": {"name": "a"}, "spec": "x"}),
+    ],
+)
+async def test_a_malformed_body_of_a_subresource_is_refused(method: str, path: str, body: dict[str, Any]) -> None:
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    controller = {"metadata": {"name": "a"}, "spec": {"replicas": 0, "selector": {"a": "b"}, "template": template}}
+    async with running_plane() as plane:
+        base = "/api/v1/namespaces/default"
+        made = await plane.call("POST", f"{base}/pods", {**template, "metadata": {"name": "a"}})
+        assert made.status == 201, made.body
+        await plane.call("POST", f"{base}/replicationcontrollers", controller)
+        answer = await plane.call(method, f"{base}/{path}", body)
+    assert answer.status == 400, answer.body
+    assert "cannot be handled as a " in answer.body["message"]
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta1"])
+async def test_an_eviction_may_have_the_old_version(version: str) -> None:
+    pod = {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    eviction = {"apiVersion": f"policy/{version}", "kind": "Eviction", "metadata": {"name": "a"}}
+    async with running_plane() as plane:
+        await plane.call("POST", "/api/v1/namespaces/default/pods", pod)
+        answer = await plane.call("POST", "/api/v1/namespaces/default/pods/a/eviction", eviction)
+    assert answer.status == 201, answer.body
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(max(120, SECONDS * 2 + 300))
 async def test_no_request_breaks_the_server(tmp_path: Path) -> None:

@@ -64,8 +64,28 @@ def _json_response(body: JSON, code: int = 200) -> web.Response:
     return web.Response(body=msgspec.json.encode(body), status=code, content_type="application/json")
 
 
-async def _read_object(request: ApiRequest, kind: str) -> JSON:
-    return read_object(await request.read_body(), request.http.headers.get("Content-Type", ""), kind)
+OLD_EVICTION_VERSION = "policy/v1beta1"
+"""Old clients send it; kube-apiserver still takes it."""
+
+
+async def _read_object(request: ApiRequest, kind: ServedKind) -> JSON:
+    """The object in the body, of the kind that a subresource takes. Raises `StatusError` (400, 415)."""
+    return _typed_object(request, await request.read_body(), kind)
+
+
+def _typed_object(request: ApiRequest, raw: bytes, kind: ServedKind) -> JSON:
+    body = read_object(raw, request.http.headers.get("Content-Type", ""), kind.resource.kind)
+    if body.get("apiVersion") == OLD_EVICTION_VERSION and kind.resource.kind == "Eviction":
+        body["apiVersion"] = kind.resource.api_version
+    check_kind(kind, body)
+    check_fields(kind, body, raw, request.query.get("fieldValidation", ""), request.warnings.append)
+    return body
+
+
+@cache
+def _subresource_kind(group: str, version: str, kind: str) -> ServedKind:
+    name = kind.lower()
+    return builtin_served_kind(ApiResource(group, version, kind, f"{name}s", name, namespaced=True, verbs=("create",)))
 
 
 def _require_verb(request: ApiRequest, verb: RequestVerb) -> None:
@@ -90,7 +110,7 @@ class PodHandlers(_RegistryHandler):
     async def bind(self, request: ApiRequest) -> web.StreamResponse:
         """Assign an unassigned pod to a node."""
         _require_verb(request, RequestVerb.CREATE)
-        binding = await _read_object(request, "Binding")
+        binding = await _read_object(request, _subresource_kind("", "v1", "Binding"))
         context = self._admit(request, binding)
         metadata = binding.get("metadata") or {}
         target = binding.get("target") or {}
@@ -129,7 +149,7 @@ class PodHandlers(_RegistryHandler):
     async def evict(self, request: ApiRequest) -> web.StreamResponse:
         """Delete a pod if its disruption budget allows it."""
         _require_verb(request, RequestVerb.CREATE)
-        eviction = await _read_object(request, "Eviction")
+        eviction = await _read_object(request, _subresource_kind("policy", "v1", "Eviction"))
         self._admit(request, eviction)
         if (eviction.get("metadata") or {}).get("name") not in (None, "", request.info.name):
             raise apierrors.bad_request("name in URL does not match name in Eviction object")
@@ -359,7 +379,7 @@ def scale_of(obj: JSON, paths: ScalePaths) -> JSON:
 
 def _desired_scale(request: ApiRequest, raw: bytes, current: JSON) -> JSON:
     if request.verb is RequestVerb.UPDATE:
-        scale = read_object(raw, request.media_type)
+        scale = _typed_object(request, raw, _subresource_kind("autoscaling", "v1", "Scale"))
         check_object_key(request.served_kind, request.info.key, scale)
         return scale
     check_patch_type(request.media_type, custom=request.served_kind.custom)
@@ -369,7 +389,8 @@ def _desired_scale(request: ApiRequest, raw: bytes, current: JSON) -> JSON:
 
 
 def _desired_replicas(name: str, scale: JSON) -> int:
-    replicas = (scale.get("spec") or {}).get("replicas") or 0
+    spec = scale.get("spec") or {}
+    replicas = (spec.get("replicas") or 0) if isinstance(spec, dict) else spec
     if not isinstance(replicas, int) or isinstance(replicas, bool):
         raise apierrors.bad_request("spec.replicas must be a whole number")
     if replicas < 0:

@@ -140,16 +140,18 @@ async def test_a_plane_that_runs_for_60_days_serves_a_valid_certificate_every_da
 async def test_a_connection_from_before_a_renewal_goes_on(old: OldPlane) -> None:
     tls = ssl.create_default_context(cafile=old.folder / "ca.crt")
     headers = {"Authorization": "Bearer t"}
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=tls), headers=headers) as session:
-        async with session.get(f"{old.plane.url}/api/v1/namespaces/default/configmaps?watch=true") as watch:
-            before = await served_certificate(old.plane.url)
-            await old.wake_after(25 * DAY)
-            assert (await served_certificate(old.plane.url)).serial_number != before.serial_number
-            async with HttpTransport(old.plane.inner_connection) as transport:
-                await Client(transport).create(ConfigMap, {"metadata": {"name": "late"}}, namespace="default")
-            async with asyncio.timeout(20):
-                while json.loads(await watch.content.readline())["object"]["metadata"]["name"] != "late":
-                    pass
+    async with (
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=tls), headers=headers) as session,
+        session.get(f"{old.plane.url}/api/v1/namespaces/default/configmaps?watch=true") as watch,
+    ):
+        before = await served_certificate(old.plane.url)
+        await old.wake_after(25 * DAY)
+        assert (await served_certificate(old.plane.url)).serial_number != before.serial_number
+        async with HttpTransport(old.plane.inner_connection) as transport:
+            await Client(transport).create(ConfigMap, {"metadata": {"name": "late"}}, namespace="default")
+        async with asyncio.timeout(20):
+            while json.loads(await watch.content.readline())["object"]["metadata"]["name"] != "late":
+                pass
 
 
 async def test_the_next_authority_is_known_everywhere_before_it_signs(old: OldPlane) -> None:

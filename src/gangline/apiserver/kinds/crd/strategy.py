@@ -25,6 +25,10 @@ class CrdStrategy(Strategy):
         if not isinstance(spec, dict):
             spec = obj["spec"] = {}
         normalize_crd_spec(spec)
+        # A null is as good as nothing.
+        for field in ("names", "conversion"):
+            if spec.get(field) is None:
+                spec.pop(field, None)
         names = spec.setdefault("names", {})
         if names.get("kind"):
             names.setdefault("listKind", f"{names['kind']}List")

@@ -49,6 +49,14 @@ def test_everything_that_is_missing_is_reported_in_order() -> None:
     ]
 
 
+def test_null_is_as_good_as_nothing() -> None:
+    body = with_spec(conversion=None)
+    assert problem_texts(body) == []
+    assert body["spec"]["conversion"] == {"strategy": "None"}
+    missing = problem_texts(with_spec(names=None))
+    assert "spec.names.plural: Required value" in missing
+
+
 @pytest.mark.parametrize(
     ("body", "problems"),
     [

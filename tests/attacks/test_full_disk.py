@@ -7,6 +7,7 @@ import asyncio
 import errno
 import json
 import os
+import platform
 import re
 import shutil
 import signal
@@ -36,7 +37,7 @@ MOUNT = "mount -t tmpfs -o size={size} tmpfs {disk}"
 
 def missing_namespaces() -> str:
     """Why no mount namespace can be made here; empty if one can."""
-    if sys.platform != "linux":
+    if platform.system() != "Linux":
         return "mount namespaces are Linux's"
     command = ["unshare", "-rm", "sh", "-c", MOUNT.format(size=2**20, disk="/mnt")]
     try:

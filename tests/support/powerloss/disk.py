@@ -5,10 +5,10 @@
 - An entry of a folder (created, renamed, removed) survives once the folder was synced. Of later changes any survive.
 """
 
+import platform
 import random
 import struct
 import subprocess
-import sys
 from collections.abc import Iterator
 from enum import IntEnum
 from pathlib import Path, PurePosixPath
@@ -43,7 +43,7 @@ class RecordedCall(NamedTuple):
 
 def build_recorder(folder: Path) -> Path:
     """Compile the recorder. Raises `RuntimeError` with the reason where that is not possible."""
-    if sys.platform != "linux":
+    if platform.system() != "Linux":
         raise RuntimeError("LD_PRELOAD is Linux's")
     library = folder / "recorder.so"
     source = Path(__file__).with_name("recorder.c")

@@ -22,6 +22,8 @@ from gangline.base.clock import SystemClock
 from gangline.local.plane import PlaneSettings, control_plane
 from support.waiting import wait_until
 
+pytestmark = pytest.mark.faults
+
 SHORT = ConnectionLimits(handshake_seconds=0.3, header_seconds=0.3, idle_seconds=0.3)
 FEW = ConnectionLimits(unauthenticated=20, unauthenticated_per_address=20)
 

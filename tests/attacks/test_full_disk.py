@@ -30,6 +30,8 @@ from gangline.local.archive.server import read_store
 from support.servers.plane import PlaneAnswer, PlaneClient
 from support.waiting import wait_until
 
+pytestmark = pytest.mark.faults
+
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 DISK_BYTES = 48 * 2**20
 MOUNT = "mount -t tmpfs -o size={size} tmpfs {disk}"

@@ -28,6 +28,8 @@ from support.servers.plane_process import TOKEN
 from support.servers.real import free_ports
 from support.waiting import wait_until
 
+pytestmark = pytest.mark.faults
+
 SECONDS = float(os.environ.get("GANGLINE_FUZZ_SECONDS", "0"))
 SHORT_REQUESTS = 1500
 WORKERS = 8

@@ -22,7 +22,10 @@ from support.cluster.node import FAST_SETTINGS, is_alive, main_container_status,
 from support.servers.node_api import NodeApi, command_pod, default_key, shell_command
 from support.waiting import wait_until, wait_until_blocking
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="best effort where there is no subreaper")
+pytestmark = [
+    pytest.mark.faults,
+    pytest.mark.skipif(sys.platform != "linux", reason="best effort where there is no subreaper"),
+]
 
 # Forks twice, with a session of its own between, and becomes a program that has no variable, no open file and the name
 # of a thread of the kernel.

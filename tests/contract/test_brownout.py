@@ -31,6 +31,8 @@ from gangline.scheduler.scheduler import SCHEME
 from gangline.testing.faults import Faults, FaultyTransport
 from support.waiting import wait_until
 
+pytestmark = pytest.mark.faults
+
 CLOCK = SystemClock()
 STARTS = int(os.environ.get("GANGLINE_STARTS", "9"))
 BROWN_OUT = ("unreachable", "lost", 429, 500, 503, 504)

@@ -30,6 +30,8 @@ from gangline.operator.definitions import create_crds
 from support.servers.real import HOST, free_ports
 from support.waiting import wait_until
 
+pytestmark = pytest.mark.faults
+
 WAIT_SECONDS = 120.0
 TOKEN = "secret"
 TFJOBS: Resource[JSON] = Resource("kubeflow.org", "v1", "TFJob", "tfjobs", dict[str, Any])

@@ -21,6 +21,8 @@ from gangline.kube.config.connection import load_connection
 from gangline.kube.config.tls import ssl_context
 from support.servers.plane import PlaneClient
 
+pytestmark = pytest.mark.faults
+
 SECONDS = float(os.environ.get("GANGLINE_BACKUP_SECONDS", "3"))
 RATE = 200
 """Writes per second."""

@@ -50,7 +50,7 @@ CASES = [
     Case(
         "paddlejob.yaml",
         {},
-        "install paddle: ",
+        "-m pip install paddlepaddle",
         {"paddle/__init__.py": "", "paddle/distributed/__init__.py": "", "paddle/distributed/launch.py": SCRIPT},
     ),
 ]

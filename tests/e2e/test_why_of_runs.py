@@ -76,7 +76,8 @@ def test_after_the_run_it_is_said_that_a_hang_cannot_be_seen(
     tmp_path: Path, env: dict[str, str], gangline: Gangline
 ) -> None:
     with running(tmp_path, env, HANGING, "--nproc", "2"):
-        answer(gangline, "--hung-after", "1s", until=lambda found: not found["healthy"])
+        # Longer than below: the time of the end is recorded in whole seconds.
+        answer(gangline, "--hung-after", "3s", until=lambda found: not found["healthy"])
     done = gangline("why", "train", "--hung-after", "1s")
     assert done.returncode == 0
     assert "Cause     the run was interrupted before the job had ended." in done.stdout

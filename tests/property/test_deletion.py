@@ -4,6 +4,8 @@ import pytest
 
 from support.property.deletion_histories import play
 
+pytestmark = pytest.mark.faults
+
 
 @pytest.mark.parametrize("seed", range(60))
 def test_a_history_of_creations_and_deletions_ends_as_it_must(seed: int) -> None:

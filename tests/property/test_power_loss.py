@@ -31,6 +31,8 @@ from support.powerloss.disk import (
 )
 from support.property.stores import put_thing
 
+pytestmark = pytest.mark.faults
+
 CUTS = int(os.environ.get("GANGLINE_CUTS", "60"))
 CUTS_PER_RECORD = 20
 SEED = int(os.environ.get("GANGLINE_CUTS_SEED", "16"))

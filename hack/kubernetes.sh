@@ -46,8 +46,8 @@ report() {
 package_of() {
   case $1 in
     etcd) echo go.etcd.io/etcd/server/v3 ;;
-    kube-apiserver | kube-controller-manager | kube-scheduler | kubectl) echo "k8s.io/kubernetes/cmd/$1" ;;
-    *) die "unknown component $1; known: kube-apiserver etcd kubectl kube-controller-manager kube-scheduler" ;;
+    kube-apiserver | kube-controller-manager | kube-scheduler | kube-proxy | kubectl | kubelet) echo "k8s.io/kubernetes/cmd/$1" ;;
+    *) die "unknown component $1; known: kube-apiserver etcd kubectl kube-controller-manager kube-scheduler kubelet kube-proxy" ;;
   esac
 }
 

@@ -227,6 +227,7 @@ async def enough(chaos: Chaos) -> None:
             await asyncio.sleep(0.1)
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("server", SERVERS, indirect=True)
 async def test_whatever_dies_every_gang_is_whole_or_has_nothing(server: Connection) -> None:
     async with scheduler_env(server) as town:

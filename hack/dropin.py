@@ -20,7 +20,7 @@ from support.cases import kubeflow
 from support.cases.kubeflow import Scenario
 from support.cases.kubeflow_play import CHECK_TIMES, RECORD_TIMES, SettleTimes, scenario_player
 from support.cluster.operators import (
-    GANGLINE_OPERATOR,
+    GANGLINE_AS_V1,
     KUBEFLOW,
     KUBEFLOW_LIFTED,
     OperatorProgram,
@@ -28,7 +28,7 @@ from support.cluster.operators import (
 )
 from support.servers.real import RealServer
 
-OPERATORS = {"gangline": GANGLINE_OPERATOR, "peer": KUBEFLOW, "lifted": KUBEFLOW_LIFTED}
+OPERATORS = {"gangline": GANGLINE_AS_V1, "peer": KUBEFLOW, "lifted": KUBEFLOW_LIFTED}
 SLOW = SettleTimes(quiet_seconds=1.5)
 
 
@@ -51,7 +51,7 @@ def main() -> int:
         for name, shots in found.items():
             kubeflow.save_golden(name, shots, asked.golden)
         return 0
-    return report(found, asked.golden, kubeflow.expected_differences() if operator is GANGLINE_OPERATOR else [])
+    return report(found, asked.golden, kubeflow.expected_differences() if operator is GANGLINE_AS_V1 else [])
 
 
 def _arguments() -> argparse.Namespace:
@@ -74,8 +74,8 @@ def play(
     operator: OperatorProgram, chosen: list[Scenario], asked: argparse.Namespace, folder: Path
 ) -> dict[str, list[object]]:
     record = asked.what == "record"
-    patience = RECORD_TIMES if record else CHECK_TIMES if operator is GANGLINE_OPERATOR else SLOW
-    known = kubeflow.expected_differences() if operator is GANGLINE_OPERATOR else []
+    patience = RECORD_TIMES if record else CHECK_TIMES if operator is GANGLINE_AS_V1 else SLOW
+    known = kubeflow.expected_differences() if operator is GANGLINE_AS_V1 else []
     cases = [(one, None if record else kubeflow.load_golden(one.name, asked.golden)) for one in chosen]
 
     async def all_of_them() -> dict[str, list[object]]:

@@ -1,6 +1,10 @@
-"""The launch agent that `mpirun` gets on the embedded plane: real pods, real commands, real MPI where there is one."""
+"""The launch agents that `mpirun` gets: on the embedded plane a script of the node, in a cluster the program in agent/.
+
+Real pods, real commands, real MPI where there is one.
+"""
 
 import asyncio
+import json
 import os
 import shutil
 import signal
@@ -24,6 +28,7 @@ from gangline.node.runtime.mpi import agent_script
 from gangline.runtime.cache import Cache
 from gangline.runtime.informer import Informer
 from support.builders.objects import pod_body
+from support.cluster.agent import built_agent
 from support.waiting import wait_until
 
 KUBEXEC = """#!/bin/sh
@@ -70,25 +75,29 @@ async def over(client: Client, name: str) -> str:
 
 
 class Agent:
-    """The agent, as a pod would start it."""
+    """The agent of the node, as a pod would start it."""
 
-    def __init__(self, folder: Path, cluster: LocalCluster, state: Path) -> None:
-        self.script = folder / "agent"
-        self.script.write_text(agent_script())
-        self.script.chmod(0o700)
-        self._state = state
+    name = "agent"
+
+    def __init__(self, folder: Path, cluster: LocalCluster) -> None:
+        self.command: tuple[str, ...] = (str(folder / "agent"),)
+        self.access = cluster.access
+        Path(self.command[0]).write_text(agent_script())
+        Path(self.command[0]).chmod(0o700)
+        self._state = folder / "state"
+
+    async def kubeconfig(self) -> Path:
+        """The kubeconfig of some pod."""
+        await wait_until(lambda: list(self._state.glob("pods/*/_main.kubeconfig")))
+        return next(self._state.glob("pods/*/_main.kubeconfig"))
+
+    async def env(self) -> dict[str, str]:
+        return {"GANGLINE_KUBECONFIG": str(await self.kubeconfig())}
 
     async def start(self, *words: str) -> asyncio.subprocess.Process:
-        await wait_until(lambda: list(self._state.glob("pods/*/_main.kubeconfig")))
-        config = next(self._state.glob("pods/*/_main.kubeconfig"))
         pipe = asyncio.subprocess.PIPE
         return await asyncio.create_subprocess_exec(
-            str(self.script),
-            *words,
-            env={"GANGLINE_KUBECONFIG": str(config)},
-            stdin=pipe,
-            stdout=pipe,
-            stderr=pipe,
+            *self.command, *words, env=await self.env(), stdin=pipe, stdout=pipe, stderr=pipe
         )
 
     async def run(self, *words: str, stdin: bytes = b"") -> tuple[int | None, bytes, bytes]:
@@ -98,9 +107,26 @@ class Agent:
         return process.returncode, out, err
 
 
-@pytest.fixture
-def agent(tmp_path: Path, cluster: LocalCluster) -> Agent:
-    return Agent(tmp_path, cluster, tmp_path / "state")
+class DeliveredAgent(Agent):
+    """The agent that launchers in a cluster get, with the service account of a pod."""
+
+    name = "gangline-agent"
+
+    def __init__(self, folder: Path, cluster: LocalCluster) -> None:
+        super().__init__(folder, cluster)
+        self.command = (str(built_agent()), "exec")
+
+    async def env(self) -> dict[str, str]:
+        user = json.loads((await self.kubeconfig()).read_text())["users"][0]["user"]
+        folder = Path(user["tokenFile"]).parent
+        return {"GANGLINE_SERVICE_ACCOUNT": str(folder), **self.access.in_cluster_env()}
+
+
+@pytest.fixture(params=[Agent, DeliveredAgent])
+def agent(request: pytest.FixtureRequest, tmp_path: Path, cluster: LocalCluster) -> Agent:
+    made = request.param(tmp_path, cluster)
+    assert isinstance(made, Agent)
+    return made
 
 
 async def test_output_errors_and_exit_code_come_through(cluster: LocalCluster, agent: Agent) -> None:
@@ -144,13 +170,16 @@ async def test_a_pod_that_has_yet_to_start_is_waited_for(cluster: LocalCluster, 
 async def test_a_pod_that_is_over_is_one_line(cluster: LocalCluster, agent: Agent) -> None:
     await cluster.client.create(Pod, pod("worker", "true"))
     await over(cluster.client, "worker")
-    assert await agent.run("worker", "true") == (1, b"", b"agent: pod worker is over (Succeeded)\n")
+    line = f"{agent.name}: pod worker is over (Succeeded)\n"
+    assert await agent.run("worker", "true") == (1, b"", line.encode())
 
 
-async def test_without_a_command_usage_is_one_line(cluster: LocalCluster, agent: Agent) -> None:
+async def test_without_a_command_usage_is_printed(cluster: LocalCluster, agent: Agent) -> None:
     await cluster.client.create(Pod, pod("worker", "sleep", "1000"))
     code, _, err = await agent.run("worker")
-    assert (code, err) == (1, b"agent: usage: agent [--container NAME] POD COMMAND...\n")
+    assert code == 1
+    assert err.startswith(f"{agent.name}: usage:".encode())
+    assert b"[--container NAME] POD" in err
 
 
 async def test_the_command_ends_with_the_agent_even_in_a_group_of_its_own(

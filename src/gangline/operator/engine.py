@@ -75,7 +75,12 @@ def enabled_frameworks(settings: OperatorSettings) -> tuple[Framework[Any], ...]
         TensorFlow(),
         PyTorch(settings.pytorch_init_image, settings.pytorch_init_tries, settings.pytorch_init_template),
         XGBoost(),
-        Mpi(settings.mpi_delivery_image, settings.mpi_agent),
+        Mpi(
+            settings.mpi_delivery_image,
+            settings.mpi_agent,
+            agent_image=settings.agent_image,
+            launcher_account=settings.mpi_launcher_account,
+        ),
         Paddle(),
         Jax(),
     )

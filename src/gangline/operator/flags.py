@@ -17,6 +17,8 @@ from gangline.operator.settings import OperatorProcessSettings, OperatorSettings
 INIT_TEMPLATE_FILE = Path("/etc/config/initContainer.yaml")
 """The default path of the template of PyTorch's init container, as in the Kubeflow operator."""
 
+V1_INIT_IMAGE = "alpine:3.10"
+
 
 def settings_from_flags(flags: Mapping[str, Any], environ: Mapping[str, str]) -> OperatorProcessSettings:
     """The settings that flags and environment describe. `flags` are by name, with underscores. Raises `InputError`."""
@@ -26,15 +28,17 @@ def settings_from_flags(flags: Mapping[str, Any], environ: Mapping[str, str]) ->
         legacy_labels=flags["legacy_labels"],
         domain=environ.get("CUSTOM_CLUSTER_DOMAIN", ""),
     )
+    template = init_template(Path(flags["pytorch_init_container_template_file"]))
     operator = OperatorSettings(
         kinds=canonical_kinds(flags["kinds"]),
         namespace=flags["namespace"],
         site=site,
         workers=flags["workers"],
-        pytorch_init_image=flags["pytorch_init_container_image"],
+        pytorch_init_image=init_image(flags["pytorch_init_container_image"], template),
         pytorch_init_tries=flags["pytorch_init_container_max_tries"],
-        pytorch_init_template=init_template(Path(flags["pytorch_init_container_template_file"])),
-        mpi_delivery_image=flags["mpi_kubectl_delivery_image"],
+        pytorch_init_template=template,
+        mpi_launcher_account=flags["mpi_launcher_service_account"],
+        **launcher_images(flags["mpi_kubectl_delivery_image"], flags["agent_image"]),
     )
     return OperatorProcessSettings(
         operator=operator,
@@ -60,6 +64,20 @@ def canonical_kinds(names: tuple[str, ...]) -> tuple[str, ...]:
             )
     enabled = {name.lower() for name in names} or kinds.keys()
     return tuple(kind for name, kind in kinds.items() if name in enabled)
+
+
+def init_image(image: str | None, template: str | None) -> str:
+    """The image of PyTorch's init container; empty: none. A template without an image gets that of v1."""
+    if image is None:
+        return "" if template is None else V1_INIT_IMAGE
+    return image
+
+
+def launcher_images(delivery_image: str | None, agent_image: str) -> dict[str, str]:
+    """The settings of the images for MPI launchers: v1's if asked for or if the agent's is not known, else the agent's."""
+    if delivery_image is not None:
+        return {"mpi_delivery_image": delivery_image}
+    return {"agent_image": agent_image}
 
 
 def init_template(file: Path) -> str | None:

@@ -129,14 +129,15 @@ BUILTIN_KIND_OPTIONS = (
     ),
     value_option(
         "--pytorch-init-container-image",
-        "alpine:3.10",
-        "Image of the init container in which PyTorch workers wait for their master; empty: no such container.",
+        None,
+        "Image of an init container in which PyTorch workers wait for their master, as in v1 (alpine:3.10).  "
+        "[default: no such container; torch waits]",
         metavar="IMAGE",
     ),
     value_option(
         "--pytorch-init-container-template-file",
         "/etc/config/initContainer.yaml",
-        "Template of that init container; the default file need not exist.",
+        "Template of that init container; with one, the image is alpine:3.10 by default. The default file need not exist.",
         metavar="FILE",
     ),
     value_option(
@@ -146,10 +147,26 @@ BUILTIN_KIND_OPTIONS = (
         type=click.IntRange(min=1),
     ),
     value_option(
-        "--mpi-kubectl-delivery-image",
-        "kubeflow/kubectl-delivery:latest",
-        "Image of the init container that brings kubectl to MPI launchers; empty: no such container.",
+        "--agent-image",
+        "",
+        "Image with the agent by which MPI launchers reach their workers, gangline's own; also by the variable "
+        "GANGLINE_IMAGE.  [default: none; then launchers use kubectl]",
+        envvar="GANGLINE_IMAGE",
         metavar="IMAGE",
+    ),
+    value_option(
+        "--mpi-kubectl-delivery-image",
+        None,
+        "Image of an init container that brings kubectl to MPI launchers, as in v1, instead of the agent; empty: they "
+        "have one.  [default: kubeflow/kubectl-delivery:latest without an agent's image]",
+        metavar="IMAGE",
+    ),
+    value_option(
+        "--mpi-launcher-service-account",
+        "",
+        "Service account of MPI launchers, which you have made in every namespace with jobs; the operator then creates "
+        "no roles.  [default: one for each job, with a role for its workers]",
+        metavar="NAME",
     ),
 )
 
@@ -159,7 +176,9 @@ _CUSTOM_OPERATOR_FLAGS: Mapping[str, Any] = {
     "pytorch_init_container_image": "",
     "pytorch_init_container_template_file": "/etc/config/initContainer.yaml",
     "pytorch_init_container_max_tries": 1,
+    "agent_image": "",
     "mpi_kubectl_delivery_image": "",
+    "mpi_launcher_service_account": "",
 }
 
 
@@ -179,7 +198,7 @@ def operator(context: click.Context, /, **flags: Any) -> int:
     beyond level and format, do nothing.
 
     Variables: KUBECONFIG; KUBEFLOW_NAMESPACE as --namespace; CUSTOM_CLUSTER_DOMAIN, the domain of the cluster in
-    TF_CONFIG; POD_NAME, the name of the operator's pod if that is not its host name.
+    TF_CONFIG; POD_NAME, the name of the operator's pod if that is not its host name; GANGLINE_IMAGE as --agent-image.
 
     Exit codes: 0 interrupted; 1 an error.
     """

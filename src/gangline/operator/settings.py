@@ -5,6 +5,7 @@ from datetime import timedelta
 import msgspec
 
 from gangline.api.kubeflow.kinds import TRAINING_KINDS
+from gangline.frameworks.mpi import KUBECTL_DELIVERY_IMAGE
 from gangline.jobs.gangs.gangline import GanglineScheduler
 from gangline.jobs.site import Site
 
@@ -24,13 +25,18 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     site: Site = Site()
     # Jobs of one kind that are reconciled at the same time.
     workers: int = 16
-    # An empty image: no such init container.
-    pytorch_init_image: str = "alpine:3.10"
+    # Empty: no such init container.
+    pytorch_init_image: str = ""
     pytorch_init_tries: int = 100
     pytorch_init_template: str | None = None
-    mpi_delivery_image: str = "kubeflow/kubectl-delivery:latest"
-    # The command that starts a process in an MPI worker where there is no kubectl.
+    # The image with the agent by which MPI launchers reach workers; empty: they use a kubectl, as in v1.
+    agent_image: str = ""
+    # The image that brings that kubectl; empty: no such init container.
+    mpi_delivery_image: str = KUBECTL_DELIVERY_IMAGE
+    # The command of the node that starts a process in an MPI worker.
     mpi_agent: str | None = None
+    # An existing service account for MPI launchers; empty: each has its own, with a role.
+    mpi_launcher_account: str = ""
 
 
 LOCAL_SETTINGS = OperatorSettings(
@@ -38,7 +44,6 @@ LOCAL_SETTINGS = OperatorSettings(
         shared_host=True, legacy_labels=True, gang_scheduler=GanglineScheduler(protect=False), gangs_on_request=True
     ),
     workers=8,
-    pytorch_init_image="",
     mpi_delivery_image="",
     mpi_agent=LOCAL_MPI_AGENT,
 )

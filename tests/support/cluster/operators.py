@@ -34,6 +34,12 @@ PEER_CERTIFICATES = Path("/tmp/k8s-webhook-server/serving-certs")  # it knows no
 CRDS_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 APPLY_PATCH = "application/apply-patch+yaml"
 
+V1_CONTAINERS = (
+    "--pytorch-init-container-image=alpine:3.10",
+    "--mpi-kubectl-delivery-image=kubeflow/kubectl-delivery:latest",
+)
+"""The flags with which pods are exactly those of the Kubeflow operator."""
+
 
 class OperatorLaunch(NamedTuple):
     """What an operator is started with."""
@@ -131,6 +137,10 @@ def _start_gangline(launch: OperatorLaunch) -> LoggedProcess:
     return LoggedProcess(command, launch.folder / "gangline.log")
 
 
+def _start_as_v1(launch: OperatorLaunch) -> LoggedProcess:
+    return _start_gangline(launch._replace(extra_flags=[*launch.extra_flags, *V1_CONTAINERS]))
+
+
 def _start_few_services(launch: OperatorLaunch) -> LoggedProcess:
     return _start_gangline(launch._replace(extra_flags=[*launch.extra_flags, "--services=per-job"]))
 
@@ -197,6 +207,7 @@ def _start_shipped(launch: OperatorLaunch) -> LoggedProcess:
 
 
 GANGLINE_OPERATOR = OperatorProgram("gangline", lambda: None, _gangline_crds, _start_gangline)
+GANGLINE_AS_V1 = GANGLINE_OPERATOR._replace(name="gangline, containers of v1", start=_start_as_v1)
 GANGLINE_PER_JOB_SERVICES = GANGLINE_OPERATOR._replace(name="gangline, one service per job", start=_start_few_services)
 KUBEFLOW = OperatorProgram("peer", _peer_missing, peer_crds, _start_shipped)
 KUBEFLOW_LIFTED = OperatorProgram("peer, lifted", _peer_missing, peer_crds, _start_lifted)

@@ -7,9 +7,13 @@ from typing import Any
 
 import pytest
 
+from gangline.api.kubeflow.kinds import MPIJOB, PYTORCHJOB
+from gangline.api.meta import JSON
 from gangline.base.errors import InputError
 from gangline.cli.main import run
+from gangline.jobs.plan.actions import PODS, Create
 from gangline.jobs.site import ServiceMode, Site
+from gangline.operator.engine import enabled_frameworks
 from gangline.operator.flags import settings_from_flags
 from gangline.operator.go_flags import log_level
 from gangline.operator.main import IGNORED_FLAGS, operator
@@ -19,6 +23,8 @@ from gangline.operator.settings import (
     OperatorProcessSettings,
     OperatorSettings,
 )
+from gangline.testing.builders import make_job
+from support.builders.observed_jobs import job_plan
 
 
 @pytest.fixture(autouse=True)
@@ -38,6 +44,19 @@ def flags(*arguments: str) -> dict[str, Any]:
 
 def settings(*arguments: str, **environ: str) -> OperatorProcessSettings:
     return settings_from_flags(flags(*arguments), environ)
+
+
+def planned_pods(chosen: OperatorSettings) -> list[JSON]:
+    """The pods of a PyTorchJob and of an MPIJob."""
+    jobs = {"PyTorchJob": make_job(PYTORCHJOB, master=1, worker=1), "MPIJob": make_job(MPIJOB, launcher=1, worker=1)}
+    return [
+        create.body
+        for framework in enabled_frameworks(chosen)
+        if framework.facts.kind in jobs
+        for stage in job_plan(framework, jobs[framework.facts.kind]).stages
+        for create in stage
+        if isinstance(create, Create) and create.resource == PODS
+    ]
 
 
 def test_without_flags_the_settings_are_the_defaults() -> None:
@@ -82,6 +101,33 @@ def test_the_flags_of_the_kubeflow_operator_are_understood() -> None:
     )
 
 
+def test_by_default_no_helper_image_is_pulled() -> None:
+    chosen = settings("--agent-image=gangline:1").operator
+    images = {
+        container["image"] for body in planned_pods(chosen) for container in body["spec"].get("initContainers", [])
+    }
+    assert images == {"gangline:1"}
+
+
+def test_the_images_of_v1_are_used_where_they_are_asked_for() -> None:
+    asked = ("--pytorch-init-container-image=alpine:3.10", "--mpi-kubectl-delivery-image=kubeflow/kubectl-delivery:1")
+    chosen = settings("--agent-image=gangline:1", *asked).operator
+    assert (chosen.pytorch_init_image, chosen.mpi_delivery_image) == ("alpine:3.10", "kubeflow/kubectl-delivery:1")
+    assert chosen.agent_image == ""
+    assert settings("--agent-image=gangline:1", "--mpi-kubectl-delivery-image=").operator.agent_image == ""
+
+
+def test_the_agents_image_may_be_the_operators_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert settings().operator.mpi_delivery_image == "kubeflow/kubectl-delivery:latest"
+    monkeypatch.setenv("GANGLINE_IMAGE", "gangline:2")
+    assert settings().operator.agent_image == "gangline:2"
+    assert settings("--agent-image=mine").operator.agent_image == "mine"
+
+
+def test_launchers_may_have_an_account_of_the_administrator() -> None:
+    assert settings("--mpi-launcher-service-account=mpi").operator.mpi_launcher_account == "mpi"
+
+
 def test_what_comes_from_the_environment() -> None:
     parsed = settings("--services=per-job", CUSTOM_CLUSTER_DOMAIN="cluster.local", POD_NAME="operator-1")
     assert parsed.operator.site == Site(services=ServiceMode.PER_JOB, domain="cluster.local")
@@ -120,6 +166,13 @@ def test_a_template_is_read_and_the_default_one_need_not_exist(tmp_path: Path) -
     file.write_text("- name: init\n")
     chosen = settings(f"--pytorch-init-container-template-file={file}")
     assert chosen.operator.pytorch_init_template == "- name: init\n"
+    assert chosen.operator.pytorch_init_image == "alpine:3.10"
+    assert (
+        settings(
+            f"--pytorch-init-container-template-file={file}", "--pytorch-init-container-image="
+        ).operator.pytorch_init_image
+        == ""
+    )
     with pytest.raises(InputError, match=r"nowhere\.yaml: no such file"):
         settings("--pytorch-init-container-template-file=nowhere.yaml")
 

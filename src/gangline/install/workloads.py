@@ -1,0 +1,209 @@
+"""The Deployments of operator and scheduler, and what belongs to them: Service, PodDisruptionBudget, NetworkPolicy."""
+
+from collections.abc import Mapping
+
+from gangline.install.naming import OPERATOR, SCHEDULER, account_name, full_name, labels, metadata, selector
+from gangline.install.nodes import (
+    AppVersion,
+    Both,
+    Condition,
+    Each,
+    Either,
+    Extended,
+    Item,
+    Joined,
+    Named,
+    Node,
+    Note,
+    OneOf,
+    ReleaseField,
+    Spread,
+    Text,
+    Value,
+    When,
+)
+
+METRICS_PORT, PROBES_PORT = 8080, 8081
+_SCRAPED: Condition = Both(Value("metrics.enabled"), Value("metrics.annotations"))
+
+# By this label an operator sees another one.
+ROLE_LABELS: Mapping[str, Node] = {"control-plane": "gangline-operator"}
+
+IMAGE = Named(
+    "gangline.image",
+    Text(
+        (
+            Either(Value("image.registry"), Text((Value("image.registry"), "/")), ""),
+            Value("image.repository"),
+            Either(
+                Value("image.digest"),
+                Text(("@", Value("image.digest"))),
+                Text((":", Either(Value("image.tag"), Value("image.tag"), AppVersion()))),
+            ),
+        )
+    ),
+)
+
+_COMMON_ARGS: tuple[Node, ...] = (
+    "--log-format=json",
+    Text(("--log-level=", Value("logLevel"))),
+    Either(Value("leaderElection.enabled"), "--leader-elect", "--leader-elect=false"),
+    When(Value("leaderElection.enabled"), Text(("--leader-election-namespace=", ReleaseField("namespace")))),
+    Either(Value("metrics.enabled"), f"--metrics-bind-address=:{METRICS_PORT}", "--metrics-bind-address=0"),
+)
+_OPERATOR_ARGS: tuple[Node, ...] = (
+    *_COMMON_ARGS,
+    When(
+        Value("leaderElection.enabled"),
+        When(Value("leaderElection.leaseName"), Text(("--leader-election-id=", Value("leaderElection.leaseName")))),
+    ),
+    When(Value("watchNamespaces"), Text(("--namespace=", Joined(Value("watchNamespaces"))))),
+    When(
+        OneOf(Value("gangSchedulerName"), Value("scheduler.enabled")),
+        Text(("--gang-scheduler-name=", Either(Value("gangSchedulerName"), Value("gangSchedulerName"), "gangline"))),
+    ),
+    Each(Value("kinds"), Text(("--enable-scheme=", Item()))),
+    Spread(Value("extraArgs")),
+)
+_SCHEDULER_ARGS: tuple[Node, ...] = (*_COMMON_ARGS, Spread(Value("scheduler.extraArgs")))
+
+
+def _path(component: str, name: str) -> Value:
+    return Value(name if component == OPERATOR else f"{component}.{name}")
+
+
+def _optional(value: Value) -> When:
+    return When(value, value)
+
+
+def _probe(path: str, period: int) -> Node:
+    return {"httpGet": {"path": path, "port": "probes"}, "periodSeconds": period, "timeoutSeconds": 5}
+
+
+def _deployment(component: str, args: tuple[Node, ...], role_labels: Mapping[str, Node]) -> Node:
+    spread = _path(component, "topologySpreadConstraints")
+    over_nodes: Node = {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": selector(component)},
+    }
+    container: Node = {
+        "name": component,
+        "image": IMAGE,
+        "imagePullPolicy": Value("image.pullPolicy"),
+        "command": ["gangline", component],
+        "args": args,
+        "env": _optional(_path(component, "extraEnv")),
+        "ports": [
+            When(Value("metrics.enabled"), {"name": "metrics", "containerPort": METRICS_PORT}),
+            {"name": "probes", "containerPort": PROBES_PORT},
+        ],
+        "livenessProbe": _probe("/healthz", 20),
+        "readinessProbe": _probe("/readyz", 10),
+        "resources": _path(component, "resources"),
+        "securityContext": Value("securityContext"),
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": metadata(component, full_name(component)),
+        "spec": {
+            "replicas": _path(component, "replicaCount"),
+            "selector": {"matchLabels": selector(component)},
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+            "template": {
+                "metadata": {
+                    "labels": labels(component, role_labels, extra=(_path(component, "podLabels"),)),
+                    "annotations": Extended(
+                        (
+                            {
+                                "kubectl.kubernetes.io/default-container": component,
+                                "prometheus.io/scrape": When(_SCRAPED, "true"),
+                                "prometheus.io/path": When(_SCRAPED, "/metrics"),
+                                "prometheus.io/port": When(_SCRAPED, str(METRICS_PORT)),
+                            },
+                        ),
+                        (_path(component, "podAnnotations"),),
+                    ),
+                },
+                "spec": {
+                    "serviceAccountName": account_name(component),
+                    "imagePullSecrets": When(
+                        Value("image.pullSecrets"), [Each(Value("image.pullSecrets"), {"name": Item()})]
+                    ),
+                    "priorityClassName": _optional(_path(component, "priorityClassName")),
+                    "terminationGracePeriodSeconds": Note("More than --grace, which is 10.", 30),
+                    "securityContext": Value("podSecurityContext"),
+                    "nodeSelector": _optional(_path(component, "nodeSelector")),
+                    "affinity": _optional(_path(component, "affinity")),
+                    "tolerations": _optional(_path(component, "tolerations")),
+                    "topologySpreadConstraints": Either(spread, spread, [over_nodes]),
+                    "containers": [container],
+                },
+            },
+        },
+    }
+
+
+def _service(component: str) -> Node:
+    return When(
+        Value("metrics.enabled"),
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": metadata(component, full_name(component)),
+            "spec": {
+                "selector": selector(component),
+                "ports": [{"name": "metrics", "port": METRICS_PORT, "targetPort": "metrics"}],
+            },
+        },
+    )
+
+
+def _disruption_budget(component: str) -> Node:
+    return When(
+        Value("podDisruptionBudget.enabled"),
+        {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": metadata(component, full_name(component)),
+            "spec": {
+                "maxUnavailable": Value("podDisruptionBudget.maxUnavailable"),
+                "selector": {"matchLabels": selector(component)},
+            },
+        },
+    )
+
+
+def _network_policy(component: str) -> Node:
+    peers = Value("networkPolicy.metricsFrom")
+    metrics: Node = {"ports": [{"port": METRICS_PORT, "protocol": "TCP"}], "from": When(peers, peers)}
+    return When(
+        Value("networkPolicy.enabled"),
+        {
+            "apiVersion": "networking.k8s.io/v1",
+            "kind": "NetworkPolicy",
+            "metadata": metadata(component, full_name(component)),
+            "spec": {
+                "podSelector": {"matchLabels": selector(component)},
+                "policyTypes": ["Ingress"],
+                "ingress": [metrics],
+            },
+        },
+    )
+
+
+def _component(component: str, args: tuple[Node, ...], role_labels: Mapping[str, Node]) -> tuple[Node, ...]:
+    return (
+        _disruption_budget(component),
+        _network_policy(component),
+        _service(component),
+        _deployment(component, args, role_labels),
+    )
+
+
+OPERATOR_OBJECTS = _component(OPERATOR, _OPERATOR_ARGS, ROLE_LABELS)
+SCHEDULER_OBJECTS: tuple[Node, ...] = tuple(
+    When(Value("scheduler.enabled"), node) for node in _component(SCHEDULER, _SCHEDULER_ARGS, {})
+)

@@ -1,0 +1,158 @@
+"""What an installation consists of, for several values."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from gangline.api.kubeflow.kinds import TRAINING_KINDS
+from gangline.base.errors import InputError
+from gangline.install.objects import install_crds, install_objects
+from gangline.install.values import DEFAULT_RELEASE, InstallValues, Release
+from gangline.operator.conflicting_operators import GANGLINE_ROLE, ROLE_LABEL
+from gangline.operator.main import operator
+from gangline.schema.crds.gang_crds import GANG_RESOURCES
+
+Objects = dict[tuple[str, str], Any]
+
+
+def values(**changes: Any) -> InstallValues:
+    """Values as a values.yaml has them."""
+    return msgspec.convert(changes, InstallValues)
+
+
+def objects(release: Release = DEFAULT_RELEASE, **changes: Any) -> Objects:
+    made = install_objects(values(**changes), release)
+    named = {(one["kind"], one["metadata"]["name"]): one for one in made}
+    assert len(named) == len(made)
+    return named
+
+
+def container(made: Objects, component: str = "operator") -> Any:
+    (only,) = made["Deployment", f"gangline-{component}"]["spec"]["template"]["spec"]["containers"]
+    return only
+
+
+def test_by_default_two_operators_of_which_one_acts() -> None:
+    made = objects()
+    deployment = made["Deployment", "gangline-operator"]
+    assert deployment["spec"]["replicas"] == 2
+    assert "--leader-elect" in container(made)["args"]
+    assert made["PodDisruptionBudget", "gangline-operator"]["spec"]["maxUnavailable"] == 1
+    assert not [name for _, name in made if "scheduler" in name]
+
+
+def test_every_object_has_the_recommended_labels_and_selectors_match_the_pods() -> None:
+    made = objects(scheduler={"enabled": True}, namespace={"create": True}, networkPolicy={"enabled": True})
+    for one in [*made.values(), *install_crds(values())]:
+        found = {key.removeprefix("app.kubernetes.io/"): text for key, text in one["metadata"]["labels"].items()}
+        assert found.keys() >= {"name", "instance", "version", "component", "part-of", "managed-by"}
+    for component in ("operator", "scheduler"):
+        deployment = made["Deployment", f"gangline-{component}"]["spec"]
+        pod = deployment["template"]["metadata"]["labels"]
+        for selector in (
+            deployment["selector"]["matchLabels"],
+            made["Service", f"gangline-{component}"]["spec"]["selector"],
+            made["PodDisruptionBudget", f"gangline-{component}"]["spec"]["selector"]["matchLabels"],
+            made["NetworkPolicy", f"gangline-{component}"]["spec"]["podSelector"]["matchLabels"],
+        ):
+            assert {key.removeprefix("app.kubernetes.io/") for key in selector} == {"name", "instance", "component"}
+            assert selector.items() <= pod.items()
+    assert (
+        made["Deployment", "gangline-operator"]["spec"]["template"]["metadata"]["labels"][ROLE_LABEL] == GANGLINE_ROLE
+    )
+
+
+def test_labels_of_the_values_are_everywhere_but_change_no_selector() -> None:
+    mine = {"team": "ml", "app.kubernetes.io/name": "mine"}
+    made = objects(extraLabels=mine, podLabels={"team": "platform", "empty": ""})
+    for one in made.values():
+        assert one["metadata"]["labels"]["team"] == "ml"
+        assert one["metadata"]["labels"]["app.kubernetes.io/name"] == "gangline"
+    pod = made["Deployment", "gangline-operator"]["spec"]["template"]["metadata"]["labels"]
+    assert (pod["team"], pod["empty"], pod["app.kubernetes.io/name"]) == ("platform", "", "gangline")
+
+
+def test_the_operator_accepts_its_arguments() -> None:
+    made = objects(scheduler={"enabled": True}, kinds=["TFJob", "MPIJob"], leaderElection={"leaseName": "mine"})
+    pod = made["Deployment", "gangline-operator"]["spec"]["template"]["spec"]
+    with operator.make_context("operator", list(container(made)["args"])) as context:
+        assert context.params["leader_elect"] is True
+        assert context.params["gang_scheduler_name"] == "gangline"
+        assert pod["terminationGracePeriodSeconds"] > context.params["grace"]
+
+
+def test_in_some_namespaces_there_is_nothing_of_the_cluster() -> None:
+    made = install_objects(values(watchNamespaces=["team-a", "team-b"]))
+    assert not [one for one in made if one["kind"].startswith("Cluster") or "namespace" not in one["metadata"]]
+    places = [one["metadata"]["namespace"] for one in made if one["kind"] == "Role"]
+    assert places == ["team-a", "team-b", "gangline"]
+    subjects = [one["subjects"] for one in made if one["kind"] == "RoleBinding"]
+    account = {"kind": "ServiceAccount", "name": "gangline-operator", "namespace": "gangline"}
+    assert subjects == [[account]] * 3
+
+
+def test_names_follow_the_release() -> None:
+    other = objects(Release(name="second", namespace="ml"))
+    assert ("Deployment", "second-gangline-operator") in other
+    assert {one["metadata"]["namespace"] for one in other.values() if "namespace" in one["metadata"]} == {"ml"}
+    assert ("Deployment", "x-operator") in objects(fullnameOverride="x")
+    long = objects(Release(name="a" * 53))
+    assert max(len(name) for _, name in long) <= 63
+
+
+@pytest.mark.parametrize(
+    ("image", "reference"),
+    [
+        ({}, "gangline:0.1.0"),
+        ({"tag": "1"}, "gangline:1"),
+        ({"registry": "r.example", "repository": "ml/gangline"}, "r.example/ml/gangline:0.1.0"),
+        ({"tag": "1", "digest": "sha256:" + "0" * 64}, "gangline@sha256:" + "0" * 64),
+    ],
+)
+def test_image(image: dict[str, str], reference: str) -> None:
+    made = objects(image=image, scheduler={"enabled": True})
+    assert container(made)["image"] == container(made, "scheduler")["image"] == reference
+
+
+def test_pods_are_restricted() -> None:
+    made = objects(scheduler={"enabled": True}, namespace={"create": True})
+    enforced = made["Namespace", "gangline"]["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
+    assert enforced == "restricted"
+    for component in ("operator", "scheduler"):
+        pod = made["Deployment", f"gangline-{component}"]["spec"]["template"]["spec"]
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        context = container(made, component)["securityContext"]
+        assert context == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"leaderElection": {"enabled": False}}, "replicaCount above 1 needs leaderElection.enabled"),
+        (
+            {"leaderElection": {"enabled": False}, "replicaCount": 1, "scheduler": {"enabled": True}},
+            "scheduler.replicaCount above 1 needs",
+        ),
+        ({"metrics": {"enabled": False, "podMonitor": {"enabled": True}}}, "need metrics.enabled"),
+    ],
+)
+def test_values_that_contradict_each_other_get_one_line(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message) as raised:
+        objects(**changes)
+    assert "\n" not in str(raised.value)
+
+
+def test_crds_are_those_of_all_kinds_and_can_be_left_out() -> None:
+    names = [f"{kind.plural}.kubeflow.org" for kind in TRAINING_KINDS] + [one.name for one in GANG_RESOURCES]
+    made = install_crds(values())
+    assert [one["metadata"]["name"] for one in made] == names
+    assert install_crds(values(crds={"install": False})) == []
+    assert "annotations" not in made[0]["metadata"]
+    kept = install_crds(values(), Release(service="Helm"))
+    assert kept[0]["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}

@@ -14,7 +14,7 @@ from gangline.base.clock import SystemClock
 from support.cases import kubeflow
 from support.cases.kubeflow import Difference
 from support.cases.kubeflow_play import scenario_player
-from support.cluster.operators import GANGLINE_AS_V1, run_operator
+from support.cluster.operators import GANGLINE_OPERATOR, run_operator
 from support.requirements import skip_or_fail
 from support.servers.real import RealServer, find_assets
 
@@ -40,7 +40,7 @@ def different(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, list[Dif
 
     with (
         RealServer(directory=tmp_path_factory.mktemp("server")) as server,
-        run_operator(GANGLINE_AS_V1, server, tmp_path_factory.mktemp("operator")),
+        run_operator(GANGLINE_OPERATOR, server, tmp_path_factory.mktemp("operator")),
     ):
         server.start_controller_manager()  # now that it can see the jobs
         found = asyncio.run(play())

@@ -12,12 +12,10 @@ from gangline.base.errors import InputError
 from gangline.jobs.site import ServiceMode
 from gangline.operator.gang_schedulers import site_from_flag
 from gangline.operator.go_flags import process_flags
-from gangline.operator.settings import OperatorProcessSettings, OperatorSettings
+from gangline.operator.settings import V1_INIT_IMAGE, OperatorProcessSettings, OperatorSettings
 
 INIT_TEMPLATE_FILE = Path("/etc/config/initContainer.yaml")
 """The default path of the template of PyTorch's init container, as in the Kubeflow operator."""
-
-V1_INIT_IMAGE = "alpine:3.10"
 
 
 def settings_from_flags(flags: Mapping[str, Any], environ: Mapping[str, str]) -> OperatorProcessSettings:
@@ -34,7 +32,7 @@ def settings_from_flags(flags: Mapping[str, Any], environ: Mapping[str, str]) ->
         namespace=flags["namespace"],
         site=site,
         workers=flags["workers"],
-        pytorch_init_image=init_image(flags["pytorch_init_container_image"], template),
+        pytorch_init_image=init_image(flags["pytorch_init_container_image"], template, flags["agent_image"]),
         pytorch_init_tries=flags["pytorch_init_container_max_tries"],
         pytorch_init_template=template,
         mpi_launcher_account=flags["mpi_launcher_service_account"],
@@ -66,11 +64,14 @@ def canonical_kinds(names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(kind for name, kind in kinds.items() if name in enabled)
 
 
-def init_image(image: str | None, template: str | None) -> str:
-    """The image of PyTorch's init container; empty: none. A template without an image gets that of v1."""
-    if image is None:
-        return "" if template is None else V1_INIT_IMAGE
-    return image
+def init_image(image: str | None, template: str | None, agent_image: str) -> str:
+    """The image of PyTorch's init container; empty: none.
+
+    An operator that knows its own image pulls no other. One that does not is exactly v1.
+    """
+    if image is not None:
+        return image
+    return "" if agent_image and template is None else V1_INIT_IMAGE
 
 
 def launcher_images(delivery_image: str | None, agent_image: str) -> dict[str, str]:

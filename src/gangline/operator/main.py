@@ -131,7 +131,7 @@ BUILTIN_KIND_OPTIONS = (
         "--pytorch-init-container-image",
         None,
         "Image of an init container in which PyTorch workers wait for their master, as in v1 (alpine:3.10).  "
-        "[default: no such container; torch waits]",
+        "[default: none with an agent's image, torch waits; else alpine:3.10]",
         metavar="IMAGE",
     ),
     value_option(

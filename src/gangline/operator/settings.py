@@ -9,6 +9,8 @@ from gangline.frameworks.mpi import KUBECTL_DELIVERY_IMAGE
 from gangline.jobs.gangs.gangline import GanglineScheduler
 from gangline.jobs.site import Site
 
+V1_INIT_IMAGE = "alpine:3.10"
+
 LOCAL_MPI_AGENT = '"$GANGLINE_AGENT"'
 """The command of the local node that runs another command in a pod, as `kubectl exec` does in a cluster."""
 
@@ -26,7 +28,7 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     # Jobs of one kind that are reconciled at the same time.
     workers: int = 16
     # Empty: no such init container.
-    pytorch_init_image: str = ""
+    pytorch_init_image: str = V1_INIT_IMAGE
     pytorch_init_tries: int = 100
     pytorch_init_template: str | None = None
     # The image with the agent by which MPI launchers reach workers; empty: they use a kubectl, as in v1.
@@ -44,6 +46,7 @@ LOCAL_SETTINGS = OperatorSettings(
         shared_host=True, legacy_labels=True, gang_scheduler=GanglineScheduler(protect=False), gangs_on_request=True
     ),
     workers=8,
+    pytorch_init_image="",
     mpi_delivery_image="",
     mpi_agent=LOCAL_MPI_AGENT,
 )

@@ -101,12 +101,20 @@ def test_the_flags_of_the_kubeflow_operator_are_understood() -> None:
     )
 
 
-def test_by_default_no_helper_image_is_pulled() -> None:
+def test_an_operator_that_knows_its_own_image_pulls_no_other() -> None:
     chosen = settings("--agent-image=gangline:1").operator
     images = {
         container["image"] for body in planned_pods(chosen) for container in body["spec"].get("initContainers", [])
     }
     assert images == {"gangline:1"}
+
+
+def test_an_operator_that_does_not_know_its_image_makes_exactly_the_pods_of_v1() -> None:
+    chosen = settings().operator
+    images = {
+        container["image"] for body in planned_pods(chosen) for container in body["spec"].get("initContainers", [])
+    }
+    assert images == {"alpine:3.10", "kubeflow/kubectl-delivery:latest"}
 
 
 def test_the_images_of_v1_are_used_where_they_are_asked_for() -> None:

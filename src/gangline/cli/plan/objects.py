@@ -89,7 +89,7 @@ def observed_job(job: JobDocument, target: PlanTarget) -> tuple[Any, Any]:
     )
     settings = _operator_settings(target.gangs, local=bool(target.services))
     if target.bare:
-        settings = msgspec.structs.replace(settings, mpi_delivery_image="")
+        settings = msgspec.structs.replace(settings, pytorch_init_image="", mpi_delivery_image="")
     framework = framework_of(kind.kind, settings)
     observed = ObservedJob.of(
         framework,

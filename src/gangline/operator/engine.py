@@ -125,6 +125,8 @@ class JobEngine:
         job_kind, settings = framework.facts, self._settings
         self._kinds.add((job_kind.model.API_VERSION, job_kind.kind))
         jobs: Informer[Any] = self._manager.informer(job_kind.model, Selector(namespace=settings.namespace))
+        if self._metrics is not None:
+            self._metrics.states.add_cache(job_kind, jobs.cache)
         resources = companion_resources(framework, settings.site)
         companions = {name: self._companion_informer(name) for name in resources}
         recorder = EventRecorder(
@@ -161,7 +163,15 @@ class JobEngine:
     def _executor(self, job_kind: JobKind, events: JobEvents) -> Executor:
         if self._metrics is None:
             return Executor(self._client, self._expectations, events, self._slots)
-        return MeteredExecutor(self._client, self._expectations, events, self._slots, self._metrics.for_kind(job_kind))
+        kind_metrics = self._metrics.for_kind(job_kind)
+        return MeteredExecutor(
+            self._client,
+            self._expectations,
+            events,
+            self._slots,
+            kind_metrics,
+            partial(self._pods.cache.by_index, OWNER_INDEX),
+        )
 
     def _sources(
         self, job_kind: JobKind, jobs: Informer[Any], companions: Mapping[str, Informer[JSON]]

@@ -47,6 +47,7 @@ async def run_operator(
     """
     frameworks = enabled_frameworks(settings.operator) if frameworks is None else frameworks
     metrics = PrometheusMetrics()
+    metrics.set_build_info("operator", __version__)
     health = HealthServer(
         metrics=metrics, metrics_address=settings.metrics_address, probe_address=settings.probe_address
     )
@@ -144,7 +145,7 @@ class OperatorProcess(ControllerProcess):
             self._settings.operator,
             socket.gethostname(),
             self._clock,
-            metrics=JobMetrics(metrics.registry),
+            metrics=JobMetrics(metrics.registry, self._clock, lambda: leader is None or leader.is_leader),
             count=metrics.count_event,
         )
         engine.add_frameworks(self._frameworks)

@@ -79,6 +79,16 @@ class PrometheusMetrics:
         )
         for outcome in RecordResult:
             self._events.labels(outcome.value)
+        self._build_info = Gauge(
+            "gangline_build_info",
+            "Always 1; the labels tell which program serves these metrics, and its version.",
+            ("component", "version"),
+            registry=self.registry,
+        )
+
+    def set_build_info(self, component: str, version: str) -> None:
+        """Name the program that serves these metrics."""
+        self._build_info.labels(component, version).set(1)
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
         """All metrics as text, and its content type, chosen by the Accept header."""

@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 WORKERS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help runtime dev install demo test test-unit test-faults test-real test-first-minutes test-frameworks test-engines test-soak test-dist check format dist bench-runtime bench-local bench-operator bench-scheduler bench-sdk bench-first-minutes crds reference pictures lock clean
+.PHONY: help runtime dev install demo test test-unit test-faults test-real test-first-minutes test-frameworks test-engines test-soak test-dist check format dist bench-runtime bench-local bench-operator bench-load bench-scheduler bench-sdk bench-first-minutes crds reference pictures lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -93,6 +93,10 @@ bench-operator: dev ## jobs to running, CPU, memory and API calls, side by side 
 	hack/kubernetes.sh
 	hack/peer.sh
 	$(BIN)/python bench/operator_bench.py
+
+bench-load: dev ## 1,000 jobs for half an hour, restarts among them and 10,000 finished ones: memory and requests of the operator
+	hack/kubernetes.sh
+	$(BIN)/python bench/operator_load.py
 
 bench-scheduler: dev ## pods bound a second, CPU and memory, side by side with kube-scheduler and the raw limit (builds it the first time)
 	hack/kubernetes.sh

@@ -202,7 +202,7 @@ def job(town: SchedulerEnv, name: str, workers: int) -> JSON:
 async def at_work(chaos: Chaos) -> Any:
     town = chaos.town
     settings = OperatorSettings(
-        kinds=("TFJob",), namespace=town.namespace, site=Site(gang_scheduler=GanglineScheduler())
+        kinds=("TFJob",), namespaces=(town.namespace,), site=Site(gang_scheduler=GanglineScheduler())
     )
     wanted = enabled_frameworks(settings)
     schemes = scheme_of(wanted, settings.site.gang_schedulers), SCHEME.with_resources(CRDS)

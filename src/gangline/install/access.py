@@ -1,6 +1,6 @@
 """Namespace, accounts, roles and their bindings."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.install.naming import (
@@ -12,19 +12,25 @@ from gangline.install.naming import (
     labels,
     metadata,
 )
-from gangline.install.nodes import Both, Condition, Each, Item, Node, Not, Value, When
+from gangline.install.nodes import Both, Condition, Each, Item, Node, Not, Note, Value, When
 from gangline.install.rules import (
-    INSTALL_CRDS_RULES,
-    OPERATOR_HOME_RULES,
-    OPERATOR_RULES,
-    RBAC,
-    SCHEDULER_HOME_RULES,
+    DEFAULT_FEATURES,
+    RBAC_GROUP,
+    SCHEDULER_CLUSTER_RULES,
     SCHEDULER_RULES,
+    Feature,
+    Rule,
+    crd_rules,
+    lease_rules,
+    operator_rules,
 )
+from gangline.operator.settings import KUBEFLOW_LEASE
+from gangline.scheduler.settings import LEASE_NAME
+from gangline.schema.crds.gang_crds import GANG_RESOURCES
 from gangline.schema.crds.job_roles import job_roles
 
 CLUSTER_WIDE = Not(Value("watchNamespaces"))
-_RBAC_VERSION = f"{RBAC}/v1"
+_RBAC_VERSION = f"{RBAC_GROUP}/v1"
 
 NAMESPACE_OBJECT: Node = When(
     Value("namespace.create"),
@@ -77,7 +83,7 @@ def _binding(component: str, name: Node, namespace: Node | None) -> Node:
         "apiVersion": _RBAC_VERSION,
         "kind": f"{kind}Binding",
         "metadata": metadata(component, name, namespace=namespace),
-        "roleRef": {"apiGroup": RBAC, "kind": kind, "name": name},
+        "roleRef": {"apiGroup": RBAC_GROUP, "kind": kind, "name": name},
         "subjects": [{"kind": "ServiceAccount", "name": account_name(component), "namespace": NAMESPACE}],
     }
 
@@ -108,20 +114,28 @@ ACCOUNT_OBJECTS: tuple[Node, ...] = (
     When(Value("scheduler.enabled"), _account(SCHEDULER, "scheduler.serviceAccount")),
 )
 
+
+def _rule_nodes(rules: Iterable[Rule]) -> tuple[Node, ...]:
+    return tuple(Note(rule.why, rule.to_json()) for rule in rules)
+
+
+_FEATURES = (*DEFAULT_FEATURES, Feature.MPI, Feature.VOLCANO, Feature.SCHEDULER_PLUGINS, Feature.KUBERNETES)
+_CRD_NAMES = [resource.name for resource in (*(kind.resource for kind in TRAINING_KINDS), *GANG_RESOURCES)]
+
 OPERATOR_ROLES: tuple[Node, ...] = (
-    *_granted(CLUSTER_WIDE, OPERATOR, OPERATOR_RULES, None),
+    *_granted(CLUSTER_WIDE, OPERATOR, _rule_nodes(operator_rules(_FEATURES)), None),
     *(
         Each(Value("watchNamespaces"), node)
-        for node in _granted(Value("watchNamespaces"), OPERATOR, OPERATOR_RULES, Item())
+        for node in _granted(Value("watchNamespaces"), OPERATOR, _rule_nodes(operator_rules(_FEATURES)), Item())
     ),
-    *_granted(Value("watchNamespaces"), OPERATOR, OPERATOR_HOME_RULES, NAMESPACE, "-election"),
-    *_granted(Value("rbac.installCrds"), OPERATOR, INSTALL_CRDS_RULES, None, "-install-crds"),
+    *_granted(Value("leaderElection.enabled"), OPERATOR, _rule_nodes(lease_rules(KUBEFLOW_LEASE)), NAMESPACE, "-lease"),
+    *_granted(Value("rbac.installCrds"), OPERATOR, _rule_nodes(crd_rules(_CRD_NAMES)), None, "-install-crds"),
 )
 
 USER_ROLES: tuple[Node, ...] = tuple(_user_role(role) for role in job_roles(TRAINING_KINDS))
 """Added to Kubernetes' own roles admin, edit and view: whoever may edit pods in a namespace may edit jobs there."""
 
 SCHEDULER_ROLES: tuple[Node, ...] = (
-    *_granted(Value("scheduler.enabled"), SCHEDULER, SCHEDULER_RULES, None),
-    *_granted(Value("scheduler.enabled"), SCHEDULER, SCHEDULER_HOME_RULES, NAMESPACE),
+    *_granted(Value("scheduler.enabled"), SCHEDULER, _rule_nodes((*SCHEDULER_CLUSTER_RULES, *SCHEDULER_RULES)), None),
+    *_granted(Value("scheduler.enabled"), SCHEDULER, _rule_nodes(lease_rules(LEASE_NAME)), NAMESPACE),
 )

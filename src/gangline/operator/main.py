@@ -35,13 +35,14 @@ def accept_ignored_flags(command: F) -> F:
 
 GENERAL_OPTIONS = (
     *CONNECTION_OPTIONS,
-    value_option(
+    click.option(
         "--namespace",
-        "",
-        "Serve only the jobs of this namespace, with permissions in it only; also by the variable KUBEFLOW_NAMESPACE.  "
-        "[default: all]",
+        "namespaces",
+        multiple=True,
         envvar="KUBEFLOW_NAMESPACE",
         metavar="NAME",
+        help="Serve only the jobs of this namespace, with permissions in it only; several with commas, or by repeating "
+        "it; also by the variable KUBEFLOW_NAMESPACE.  [default: all]",
     ),
     click.option(
         "--workers",
@@ -74,7 +75,7 @@ GENERAL_OPTIONS = (
     value_option(
         "--leader-election-namespace",
         "",
-        "Namespace of that Lease.  [default: the one served, or the operator's own]",
+        "Namespace of that Lease.  [default: the one served if it is one, else the operator's own]",
         metavar="NAME",
     ),
     go_flag("--take-over", "Start although another operator for these jobs is running."),
@@ -191,7 +192,7 @@ def operator(context: click.Context, /, **flags: Any) -> int:
 
     \b
       gangline crds | kubectl apply -f - && gangline operator           try it from your machine
-      gangline operator --context prod --namespace team-a
+      gangline operator --context prod --namespace team-a,team-b
       gangline operator --leader-elect --gang-scheduler-name gangline   as in a Deployment (docs/operator.md)
 
     It replaces the Kubeflow training operator v1 and accepts its flags; those of its webhooks, and of its logging

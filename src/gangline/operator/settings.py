@@ -23,7 +23,7 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     kinds: tuple[str, ...] = tuple(kind.kind for kind in TRAINING_KINDS)
     # Empty: all namespaces.
-    namespace: str = ""
+    namespaces: tuple[str, ...] = ()
     site: Site = Site()
     # Jobs of one kind that are reconciled at the same time.
     workers: int = 16
@@ -66,7 +66,7 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
     probe_address: str = ":8081"
     leader_elect: bool
     lease: str
-    # Empty: the namespace that is served, else that of the connection.
+    # Empty: the namespace that is served if it is one, else that of the connection.
     lease_namespace: str = ""
     install_crds: bool = False
 

@@ -88,7 +88,7 @@ def test_the_flags_of_the_kubeflow_operator_are_understood() -> None:
     assert parsed == OperatorProcessSettings(
         operator=OperatorSettings(
             kinds=("TFJob", "PyTorchJob"),
-            namespace="team",
+            namespaces=("team",),
             workers=10,
             pytorch_init_image="",
             pytorch_init_tries=7,
@@ -151,8 +151,22 @@ def test_the_labels_of_earlier_operators_are_off_in_a_cluster_and_on_locally() -
 
 def test_the_namespace_may_come_from_kubeflows_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBEFLOW_NAMESPACE", "team")
-    assert settings().operator.namespace == "team"
-    assert settings("--namespace=other").operator.namespace == "other"
+    assert settings().operator.namespaces == ("team",)
+    assert settings("--namespace=other").operator.namespaces == ("other",)
+    monkeypatch.setenv("KUBEFLOW_NAMESPACE", "team,other")
+    assert settings().operator.namespaces == ("team", "other")
+
+
+def test_namespaces_are_a_list_with_commas_or_repeated_and_each_counts_once() -> None:
+    assert settings().operator.namespaces == ()
+    assert settings("--namespace=").operator.namespaces == ()
+    assert settings("--namespace=a,b, c", "-namespace=b,d").operator.namespaces == ("a", "b", "c", "d")
+
+
+@pytest.mark.parametrize("text", [",", "a,", "a,,b", "Team", "a b", "a/b", "x" * 64])
+def test_a_list_with_a_hole_is_not_taken_for_all_namespaces(text: str) -> None:
+    with pytest.raises(InputError, match="is not the name of a namespace; write one, or several with commas"):
+        settings(f"--namespace={text}")
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,7 @@ test-unit: dev ## unit and property tests alone (under a minute)
 test-real: dev ## all that needs a real kube-apiserver (builds one the first time)
 	hack/kubernetes.sh
 	hack/fakekubelet.sh
+	hack/agent.sh
 	hack/clients.sh
 	hack/peer.sh
 	GANGLINE_REQUIRE_REAL=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m real -W "ignore:unclosed:ResourceWarning" tests
@@ -46,13 +47,14 @@ test-frameworks: dev ## train with TensorFlow, PyTorch, XGBoost, LightGBM, JAX, 
 	hack/frameworks.sh
 	GANGLINE_REQUIRE_FRAMEWORKS=1 $(BIN)/python -m pytest -m frameworks tests --timeout 600
 
-check: dev ## formatter, linter, types, import contracts, limits of the source tree
+check: dev ## formatter, linter, types, import contracts, limits of the source tree; the Go module too where Go is
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python hack/house.py
+	hack/agent.sh --check
 
 format: dev ## format and fix what can be fixed
 	$(BIN)/ruff format .

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -66,7 +66,13 @@ func (r request) query() string {
 	return values.Encode()
 }
 
-func execute(ctx context.Context, words []string) error {
+// streams are those of a process.
+type streams struct {
+	in       io.Reader
+	out, err io.Writer
+}
+
+func execute(ctx context.Context, words []string, own streams) error {
 	asked, err := parseRequest(words)
 	if err != nil {
 		return err
@@ -75,8 +81,9 @@ func execute(ctx context.Context, words []string) error {
 	if err != nil {
 		return err
 	}
-	input := &inputReader{}
+	input := newInputReader(own.in)
 	began := time.Now()
+	var refusals refusals
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		left := patience{start: defaultPatience.start - time.Since(began), refused: defaultPatience.refused}
 		found, err := api.waitFor(ctx, asked.pod, asked.container, left, false)
@@ -86,9 +93,10 @@ func execute(ctx context.Context, words []string) error {
 		if asked.container == "" {
 			asked.container = found.defaultContainer()
 		}
-		err = api.runCommand(ctx, asked, input)
+		err = api.runCommand(ctx, asked, input, own)
 		var broken *notStartedError
-		if !errors.As(err, &broken) || time.Since(began) > defaultPatience.start || sleep(ctx, pause) != nil {
+		late := time.Since(began) > defaultPatience.start
+		if !errors.As(err, &broken) || refusals.last(err, defaultPatience) || late || sleep(ctx, pause) != nil {
 			return err
 		}
 	}
@@ -99,8 +107,10 @@ type notStartedError struct{ cause error }
 
 func (e *notStartedError) Error() string { return e.cause.Error() }
 
+func (e *notStartedError) Unwrap() error { return e.cause }
+
 // runCommand runs the command and forwards its streams. The error is its exit code, or why there is none.
-func (c *cluster) runCommand(ctx context.Context, asked request, input *inputReader) error {
+func (c *cluster) runCommand(ctx context.Context, asked request, input *inputReader, own streams) error {
 	connection, err := c.dial(ctx, asked)
 	if err != nil {
 		return fmt.Errorf("pod %s: %w", asked.pod, err)
@@ -108,32 +118,26 @@ func (c *cluster) runCommand(ctx context.Context, asked request, input *inputRea
 	defer connection.CloseNow()
 	session, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	go func() { stop(keepAlive(session, connection)) }()
 	go func() {
-		if err := input.forward(session, connection); err != nil {
-			stop(fmt.Errorf("standard input: %w", err))
+		if err := keepAlive(session, connection); err != nil {
+			stop(err)
 		}
 	}()
-	err = forwardOutput(session, connection)
-	if caught := context.Cause(ctx); caught != nil {
-		// The server ends the session when it sees this.
-		_ = connection.Close(websocket.StatusGoingAway, "")
-		return caught
-	}
+	go input.forward(session, connection)
+	err = forwardOutput(session, connection, own)
 	var code exitError
 	var broken *notStartedError
-	if err == nil || errors.As(err, &code) {
+	switch {
+	case context.Cause(ctx) != nil:
+		// The connection ends with us. The command loses its streams, and MPI's daemons end without the launcher.
+		return context.Cause(ctx)
+	case err == nil || errors.As(err, &code):
 		_ = connection.Close(websocket.StatusNormalClosure, "")
 		return err
-	}
-	if errors.As(err, &broken) && input.sent.Load() {
-		err = broken.cause
-	}
-	if cause := context.Cause(session); cause != nil {
-		err = cause
-	}
-	if errors.As(err, &broken) {
-		return err
+	case context.Cause(session) != nil:
+		err = context.Cause(session)
+	case errors.As(err, &broken) && input.sent.Load():
+		err = broken.cause // a second attempt would lack that input
 	}
 	return fmt.Errorf("pod %s: %w", asked.pod, err)
 }
@@ -157,7 +161,7 @@ func (c *cluster) dial(ctx context.Context, asked request) (*websocket.Conn, err
 		return connection, nil
 	case response != nil:
 		answer := answerOf(response)
-		if isRefusal(answer) {
+		if answer.status == http.StatusBadRequest { // no such container
 			return nil, answer
 		}
 		return nil, &notStartedError{answer}
@@ -185,8 +189,8 @@ func keepAlive(ctx context.Context, connection *websocket.Conn) error {
 }
 
 // forwardOutput writes what the command prints, until it ends.
-func forwardOutput(ctx context.Context, connection *websocket.Conn) error {
-	outlets := map[byte]io.Writer{stdoutChannel: os.Stdout, stderrChannel: os.Stderr}
+func forwardOutput(ctx context.Context, connection *websocket.Conn, own streams) error {
+	outlets := map[byte]io.Writer{stdoutChannel: own.out, stderrChannel: own.err}
 	var ending []byte
 	silent := true
 	for {

@@ -2,7 +2,8 @@ package main
 
 import (
 	"context"
-	"os"
+	"io"
+	"sync"
 	"sync/atomic"
 
 	"github.com/coder/websocket"
@@ -10,34 +11,34 @@ import (
 
 // inputReader forwards standard input. `sent` tells whether some was, which a second attempt would lack.
 type inputReader struct {
+	source  io.Reader
 	sent    atomic.Bool
 	pending chan []byte
+	start   sync.Once
 }
 
-// forward sends what is read, and then, with protocol v5, that there is no more.
-func (in *inputReader) forward(ctx context.Context, connection *websocket.Conn) error {
-	if in.pending == nil {
-		in.pending = make(chan []byte)
-		go in.read()
-	}
+func newInputReader(source io.Reader) *inputReader {
+	return &inputReader{source: source, pending: make(chan []byte)}
+}
+
+// forward sends what is read, and then, with protocol v5, that there is no more. An error of the connection is left to
+// whoever reads it.
+func (in *inputReader) forward(ctx context.Context, connection *websocket.Conn) {
+	in.start.Do(func() { go in.read() })
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case data, open := <-in.pending:
 			if !open {
-				if connection.Subprotocol() != protocolV5 {
-					return nil
+				if connection.Subprotocol() == protocolV5 {
+					_ = connection.Write(ctx, websocket.MessageBinary, []byte{closeChannel, stdinChannel})
 				}
-				data = []byte{closeChannel, stdinChannel}
-			} else {
-				in.sent.Store(true)
+				return
 			}
-			if err := connection.Write(ctx, websocket.MessageBinary, data); err != nil {
-				return nil // the reader of the connection says why
-			}
-			if !open {
-				return nil
+			in.sent.Store(true)
+			if connection.Write(ctx, websocket.MessageBinary, data) != nil {
+				return
 			}
 		}
 	}
@@ -49,7 +50,7 @@ func (in *inputReader) read() {
 	for {
 		data := make([]byte, 1+chunk)
 		data[0] = stdinChannel
-		count, err := os.Stdin.Read(data[1:])
+		count, err := in.source.Read(data[1:])
 		if count > 0 {
 			in.pending <- data[:1+count]
 		}

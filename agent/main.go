@@ -50,7 +50,7 @@ func run(ctx context.Context, arguments []string) error {
 	case "install":
 		err = install(ctx, words)
 	case "exec":
-		err = execute(ctx, words)
+		err = execute(ctx, words, streams{os.Stdin, os.Stdout, os.Stderr})
 	default:
 		return errors.New(usage)
 	}

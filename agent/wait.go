@@ -21,37 +21,42 @@ var defaultPatience = patience{start: 10 * time.Minute, refused: 30 * time.Secon
 
 // waitFor returns the pod when its container runs. A pod that is over is an error, unless another one may follow.
 func (c *cluster) waitFor(ctx context.Context, name, container string, limits patience, another bool) (*pod, error) {
-	began, refusedSince := time.Now(), time.Time{}
+	began := time.Now()
+	var refusals refusals
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		found, err := c.pod(ctx, name)
-		var problem error
-		switch {
-		case err == nil && found.runs(container):
-			return found, nil
-		case err == nil && found.isOver() && !another:
-			return nil, fmt.Errorf("pod %s is over (%s)", name, found.Status.Phase)
-		case err == nil:
-			problem, refusedSince = fmt.Errorf("pod %s %s", name, found.reason(container)), time.Time{}
-		default:
-			problem = fmt.Errorf("pod %s: %w", name, err)
-		}
-		if isRefusal(err) {
-			if refusedSince.IsZero() {
-				refusedSince = time.Now()
+		problem := fmt.Errorf("pod %s: %w", name, err)
+		if err == nil {
+			switch {
+			case found.runs(container):
+				return found, nil
+			case found.isOver() && !another:
+				return nil, fmt.Errorf("pod %s is over (%s)", name, found.Status.Phase)
 			}
-			if !another || !isNotFound(err) {
-				if time.Since(refusedSince) > limits.refused {
-					return nil, problem
-				}
-			}
+			problem = fmt.Errorf("pod %s %s", name, found.reason(container))
 		}
-		if time.Since(began) > limits.start {
-			return nil, problem
+		if another && isNotFound(err) {
+			err = nil
 		}
-		if err := sleep(ctx, pause); err != nil {
+		if refusals.last(err, limits) || time.Since(began) > limits.start || sleep(ctx, pause) != nil {
 			return nil, problem
 		}
 	}
+}
+
+// refusals knows since when the server refuses.
+type refusals struct{ since time.Time }
+
+// last tells whether the server has refused for too long.
+func (r *refusals) last(err error, limits patience) bool {
+	if !isRefusal(err) {
+		r.since = time.Time{}
+		return false
+	}
+	if r.since.IsZero() {
+		r.since = time.Now()
+	}
+	return time.Since(r.since) > limits.refused
 }
 
 // isRefusal tells whether the server answered, and will hardly change its mind.

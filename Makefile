@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 WORKERS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help runtime dev install demo test test-unit test-faults test-real test-first-minutes test-frameworks test-engines test-soak test-dist check format dist bench-runtime bench-local bench-operator bench-load bench-scheduler bench-sdk bench-first-minutes crds reference pictures lock clean
+.PHONY: help runtime dev install demo test test-unit test-faults test-real test-first-minutes test-frameworks test-engines test-soak test-dist check format dist bench-runtime bench-local bench-operator bench-load bench-scheduler bench-sdk bench-first-minutes crds manifests reference pictures lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -38,6 +38,7 @@ test-real: dev ## all that needs a real kube-apiserver (builds one the first tim
 	hack/agent.sh
 	hack/clients.sh
 	hack/peer.sh
+	hack/helm.sh
 	GANGLINE_REQUIRE_REAL=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m real -W "ignore:unclosed:ResourceWarning" tests
 
 test-first-minutes: dev ## play the README in fresh clones: every command, every next: line, as root and as an ordinary user
@@ -116,6 +117,9 @@ bench-first-minutes: dev ## set-up and a first run beside torchrun and Ray, the 
 
 crds: dev ## write manifests/crds anew
 	$(BIN)/python hack/crds.py
+
+manifests: dev ## write the Helm chart and the kustomize files anew
+	$(BIN)/python hack/manifests.py
 
 reference: dev ## write docs/reference and the stubs of the public packages anew
 	$(BIN)/python hack/stubs.py

@@ -12,6 +12,7 @@ from gangline.install.access import (
     USER_ROLES,
 )
 from gangline.install.evaluate import Evaluation
+from gangline.install.monitoring_objects import MONITORING_OBJECTS
 from gangline.install.naming import labels
 from gangline.install.nodes import Above, Both, Equal, Node, Not, OneOf, ReleaseField, Required, Spread, Value, When
 from gangline.install.values import DEFAULT_RELEASE, InstallValues, Release
@@ -53,6 +54,7 @@ OBJECT_FILES: Mapping[str, tuple[Node, ...]] = {
     "scheduler-rbac": SCHEDULER_ROLES,
     "operator": OPERATOR_OBJECTS,
     "scheduler": SCHEDULER_OBJECTS,
+    "monitoring": MONITORING_OBJECTS,
     "extra-objects": (Spread(Value("extraObjects")),),
 }
 """All objects but the CRDs, by the file in which the chart has them, in the order in which to apply them."""

@@ -7,9 +7,9 @@ from gangline.install.nodes import (
     AppVersion,
     Both,
     Condition,
-    Each,
     Either,
     Extended,
+    ForEach,
     Item,
     Joined,
     Named,
@@ -62,7 +62,8 @@ _OPERATOR_ARGS: tuple[Node, ...] = (
         OneOf(Value("gangSchedulerName"), Value("scheduler.enabled")),
         Text(("--gang-scheduler-name=", Either(Value("gangSchedulerName"), Value("gangSchedulerName"), "gangline"))),
     ),
-    Each(Value("kinds"), Text(("--enable-scheme=", Item()))),
+    When(Value("crds.byOperator"), "--install-crds"),
+    ForEach(Value("kinds"), (Text(("--enable-scheme=", Item())),)),
     Spread(Value("extraArgs")),
 )
 _SCHEDULER_ARGS: tuple[Node, ...] = (*_COMMON_ARGS, Spread(Value("scheduler.extraArgs")))
@@ -130,7 +131,7 @@ def _deployment(component: str, args: tuple[Node, ...], role_labels: Mapping[str
                 "spec": {
                     "serviceAccountName": account_name(component),
                     "imagePullSecrets": When(
-                        Value("image.pullSecrets"), [Each(Value("image.pullSecrets"), {"name": Item()})]
+                        Value("image.pullSecrets"), [ForEach(Value("image.pullSecrets"), ({"name": Item()},))]
                     ),
                     "priorityClassName": _optional(_path(component, "priorityClassName")),
                     "terminationGracePeriodSeconds": Note("More than --grace, which is 10.", 30),

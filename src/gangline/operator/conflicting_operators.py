@@ -90,17 +90,17 @@ async def check_conflicts(
     client: Client, kinds: Iterable[JobKind], namespace: str, me: OperatorIdentity, clock: Clock
 ) -> None:
     """Raise `OperatorConflict` if another operator is detected, and `Forbidden` if the jobs may not be read."""
-    for conflict in await _conflicts(client, kinds, namespace, me, clock.now()):
+    for conflict in await find_conflicts(client, kinds, namespace, me, clock.now()):
         raise OperatorConflict(
             f"another operator serves these jobs: {conflict.description}; two would act twice on each:"
             f" {conflict.remedy}, or start this one with --take-over"
         )
 
 
-async def _conflicts(
+async def find_conflicts(
     client: Client, kinds: Iterable[JobKind], namespace: str, me: OperatorIdentity, now: datetime
 ) -> list[ConflictingOperator]:
-    """All signs of other operators, the surest first."""
+    """All signs of other operators, the surest first. Raises `Forbidden` if the jobs may not be read."""
     everything = Selector(namespace=namespace)
     operators = Selector(namespace=namespace, labels=f"{ROLE_LABEL} in ({KUBEFLOW_ROLE},{GANGLINE_ROLE})")
     conflicts: list[ConflictingOperator] = []

@@ -30,6 +30,7 @@ SUBCOMMANDS = frozenset(
         "events",
         "exec",
         "get",
+        "handover",
         "install",
         "list",
         "log",

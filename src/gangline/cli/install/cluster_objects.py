@@ -24,16 +24,16 @@ from gangline.kube.errors import Conflict, Forbidden, NotFound
 from gangline.kube.options import DeletionPropagation, WriteOptions
 
 INHERITED_MANAGERS = ("gangline", "helm", FIELD_MANAGER)
-"""Managers whose fields of a CRD are taken over: the operator's --install-crds, and a Helm release that has gone."""
+"""Managers whose fields of a CRD are taken over: the operator's --install-crds, a Helm release that has gone, this tool."""
 DEFAULT_NAMESPACE = "gangline"
 
 
 class ClusterObjects:
     """The objects of installations on one server."""
 
-    def __init__(self, client: Client, *, force: bool = False) -> None:
-        """`force`: fields that another manager has set are taken over."""
-        self.client, self._force = client, force
+    def __init__(self, client: Client, *, force: bool = False, force_crds: bool = False) -> None:
+        """`force`: fields that another manager has set are taken over; `force_crds`: those of CRDs are."""
+        self.client, self._force, self._force_crds = client, force, force_crds
         self._finder = ResourceFinder(client)
         self._dry_client = client.with_options(WriteOptions(FIELD_MANAGER, dry_run=True))
 
@@ -133,11 +133,13 @@ class ClusterObjects:
             raise MissingRight(missing_right_text(ref, str(error))) from error
 
     async def _apply(self, client: Client, resource: Resource[JSON], body: JSON) -> JSON:
+        force = self._force or (self._force_crds and resource.kind == CRD_KIND)
         try:
-            return await client.apply(resource, body, owner=FIELD_MANAGER, force=self._force)
+            return await client.apply(resource, body, owner=FIELD_MANAGER, force=force)
         except Conflict as error:
             managers = field_managers(cause.message for cause in error.causes)
-            if managers and resource.kind == CRD_KIND and set(managers) <= set(INHERITED_MANAGERS):
+            inherited = INHERITED_MANAGERS if resource.kind == CRD_KIND else (FIELD_MANAGER,)
+            if managers and set(managers) <= set(inherited):
                 return await client.apply(resource, body, owner=FIELD_MANAGER, force=True)
             if not managers:
                 raise

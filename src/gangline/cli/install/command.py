@@ -5,64 +5,19 @@ from typing import Any
 
 import click
 
-from gangline.base.errors import InputError
-from gangline.base.options import option_group
 from gangline.cli.connect.server import ServerOptions, ServerTarget
 from gangline.cli.exit_codes import SUCCEEDED
-from gangline.cli.flags.commands import cli_command, completed_by
+from gangline.cli.flags.commands import cli_command
 from gangline.cli.flags.durations import duration_option
 from gangline.cli.flags.server_options import connection_options
+from gangline.cli.install.options import install_request, namespace_option, value_options, wait_options
 from gangline.cli.install.run import find_installation, run_on_cluster
 from gangline.kube.client import Client
 
-_namespace_option = click.option(
-    "-n",
-    "--namespace",
-    "install_namespace",
-    metavar="NAME",
-    help="Namespace of the operator.  [default: gangline, or the first of --scope namespace=...]",
-    shell_complete=completed_by("namespaces"),
-)
-_wait_options = option_group(
-    click.option(
-        "--wait/--no-wait", default=True, help="Return when the operator is ready, or at once.  [default: wait]"
-    ),
-    duration_option("--timeout", "5m", "How long to wait for that."),
-)
-_value_options = option_group(
-    click.option(
-        "--scope",
-        default="",
-        metavar="SCOPE",
-        help="cluster: serve the jobs of all namespaces. namespace=a,b: serve those of a and b only, which needs no right"
-        " in the whole cluster.  [default: cluster]",
-    ),
-    click.option(
-        "--with", "components", default="", metavar="NAMES", help="What to install beside the operator: scheduler."
-    ),
-    click.option("--image", default="", metavar="REF", help="Image of all components.  [default: gangline:VERSION]"),
-    click.option(
-        "-f",
-        "--values",
-        "value_files",
-        multiple=True,
-        metavar="FILE",
-        help="Values of the Helm chart from a file; - is standard input; may be repeated.",
-    ),
-    click.option(
-        "--set",
-        "assignments",
-        multiple=True,
-        metavar="NAME=VALUE",
-        help="One value of the Helm chart, as in logLevel=debug or image.tag=0.1.0; may be repeated.",
-    ),
-    click.option("--force-conflicts", "force", is_flag=True, help="Also change fields that another tool has set."),
-)
-
 
 @cli_command()
-@_namespace_option
-@_value_options
+@namespace_option
+@value_options
 @click.option("--dry-run", is_flag=True, help="Let the server check it; print what would be created; change nothing.")
 @click.option(
     "-o",
@@ -73,7 +28,7 @@ _value_options = option_group(
     metavar="[yaml]",
     help="yaml: print the objects and do nothing; needs no cluster.",
 )
-@_wait_options
+@wait_options
 @connection_options
 def install(server: ServerOptions, **params: Any) -> int:
     r"""Install the operator in a cluster, with the definitions (CRDs) of the jobs and the rights it needs.
@@ -95,7 +50,7 @@ def install(server: ServerOptions, **params: Any) -> int:
     from gangline.cli.install.request import default_namespace, is_namespaced, objects_to_install
     from gangline.cli.output import tables
 
-    request = _install_request(params)
+    request = install_request(params)
     if params["form"]:
         creates_namespace = not is_namespaced(request.values)
         request = request._replace(namespace=request.namespace or default_namespace(request.values))
@@ -106,11 +61,11 @@ def install(server: ServerOptions, **params: Any) -> int:
 
 
 @cli_command()
-@_namespace_option
-@_value_options
+@namespace_option
+@value_options
 @click.option("--reset-values", is_flag=True, help="Forget the values of the last installation.")
 @click.option("--dry-run", is_flag=True, help="Print what would change as a diff; change nothing.")
-@_wait_options
+@wait_options
 @connection_options
 def upgrade(server: ServerOptions, reset_values: bool, **params: Any) -> int:
     r"""Bring an installation to the version of this gangline, or change its values.
@@ -129,11 +84,11 @@ def upgrade(server: ServerOptions, reset_values: bool, **params: Any) -> int:
     """
     from gangline.cli.install.install import InstallMode
 
-    return _run_install(server, _install_request(params), InstallMode(is_upgrade=True, resets_values=reset_values))
+    return _run_install(server, install_request(params), InstallMode(is_upgrade=True, resets_values=reset_values))
 
 
 @cli_command()
-@_namespace_option
+@namespace_option
 @click.option("--delete-crds", is_flag=True, help="Also delete the definitions (CRDs), and with them all jobs.")
 @click.option("-y", "--yes", "confirmed", is_flag=True, help="Do not ask before jobs are deleted.")
 @click.option("--dry-run", is_flag=True, help="Print what would be deleted; change nothing.")
@@ -172,39 +127,8 @@ def uninstall(
     return run_on_cluster(server, work)
 
 
-def _install_request(params: dict[str, Any]) -> Any:
-    from gangline.cli.install.flag_values import ValueFlags, given_values
-    from gangline.cli.install.request import InstallRequest, install_values
-
-    files = [(name, content) for name in params["value_files"] for content in _read_values(name)]
-    values = given_values(
-        ValueFlags(files, params["assignments"], params["scope"], params["components"], params["image"])
-    )
-    install_values(values)
-    return InstallRequest(
-        namespace=params["install_namespace"] or "",
-        values=values,
-        dry_run=params["dry_run"],
-        wait=params["wait"],
-        timeout=params["timeout"],
-        force=params["force"],
-    )
-
-
-def _read_values(name: str) -> list[Any]:
-    import yaml
-
-    from gangline.cli.manifests.files import file_text
-
-    try:
-        content = yaml.safe_load(file_text(name))
-    except yaml.YAMLError as error:
-        raise InputError(f"{name}: {' '.join(str(error).split())}") from error
-    return [content] if content is not None else []
-
-
 def _run_install(server: ServerOptions, request: Any, mode: Any) -> int:
-    from gangline.cli.install.install import install as install_request
+    from gangline.cli.install.install import install as run_install
     from gangline.cli.install.request import default_namespace
     from gangline.cli.install.screen import choose_install_screen
     from gangline.kube.transport.blocking import BlockingClock
@@ -214,6 +138,6 @@ def _run_install(server: ServerOptions, request: Any, mode: Any) -> int:
         if mode.is_upgrade:
             namespace = await find_installation(client, target, namespace)
         placed = request._replace(namespace=namespace or default_namespace(request.values))
-        return await install_request(client, target, placed, mode, choose_install_screen(), BlockingClock())
+        return await run_install(client, target, placed, mode, choose_install_screen(), BlockingClock())
 
     return run_on_cluster(server, work)

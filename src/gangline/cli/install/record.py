@@ -12,6 +12,8 @@ from gangline.base.errors import InputError
 
 RECORD_NAME = "gangline-installation"
 """The name of the ConfigMap."""
+HANDOVER_NAME = "gangline-handover"
+"""The beginning of the names of ConfigMaps with what `gangline handover` took away."""
 PART_OF_LABEL, PART_OF = "app.kubernetes.io/part-of", "gangline"
 RECORD_LABEL, RECORD_COMPONENT = "app.kubernetes.io/component", "installation"
 RECORD_SELECTOR = f"{PART_OF_LABEL}={PART_OF},{RECORD_LABEL}={RECORD_COMPONENT}"

@@ -13,9 +13,8 @@ from gangline.base.errors import InputError
 from gangline.base.invocation import with_own_command
 from gangline.cli.exit_codes import SUCCEEDED
 from gangline.cli.install.cluster_objects import ClusterObjects
-from gangline.cli.install.handover_record import HANDOVER_NAME
 from gangline.cli.install.plan import CRD_KIND, ChangeAction
-from gangline.cli.install.record import InstallationRecord, ObjectRef, record_ref
+from gangline.cli.install.record import HANDOVER_NAME, InstallationRecord, ObjectRef, record_ref
 from gangline.cli.install.request import install_values
 from gangline.cli.install.screen import InstallScreen, names_text
 from gangline.cli.install.waiting import Waiter

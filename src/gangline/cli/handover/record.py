@@ -10,9 +10,8 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from gangline.api.meta import JSON
-from gangline.cli.install.record import PART_OF, PART_OF_LABEL, ObjectRef, object_ref
+from gangline.cli.install.record import HANDOVER_NAME, PART_OF, PART_OF_LABEL, ObjectRef, object_ref
 
-HANDOVER_NAME = "gangline-handover"
 COMPONENT_LABEL, COMPONENT = "app.kubernetes.io/component", "handover"
 HANDOVER_SELECTOR = f"{PART_OF_LABEL}={PART_OF},{COMPONENT_LABEL}={COMPONENT}"
 _FIELD = "object.json.gz"

@@ -99,17 +99,17 @@ async def check_conflicts(
     client: Client, kinds: Iterable[JobKind], namespace: str, me: OperatorIdentity, clock: Clock
 ) -> None:
     """Raise `OperatorConflict` if another operator is detected, and `Forbidden` if the jobs may not be read."""
-    for conflict in await _conflicts(client, kinds, namespace, me, clock.now()):
+    for conflict in await find_conflicts(client, kinds, namespace, me, clock.now()):
         raise OperatorConflict(
             f"another operator serves these jobs: {conflict.description}; two would act twice on each:"
             f" {conflict.remedy}, or start this one with --take-over"
         )
 
 
-async def _conflicts(
+async def find_conflicts(
     client: Client, kinds: Iterable[JobKind], namespace: str, me: OperatorIdentity, now: datetime
 ) -> list[ConflictingOperator]:
-    """All signs of other operators, the surest first."""
+    """All signs of other operators, the surest first. Raises `Forbidden` if the jobs may not be read."""
     everything = Selector(namespace=namespace)
     operators = Selector(namespace=namespace, labels=f"{ROLE_LABEL} in ({KUBEFLOW_ROLE},{GANGLINE_ROLE})")
     conflicts: list[ConflictingOperator] = []
@@ -121,10 +121,22 @@ async def _conflicts(
         conflicts.extend(deployment_conflicts(deployment, me))
     for pod in await _list_readable(client, Pod, operators):
         conflicts.extend(pod_conflicts(pod, me))
+    since = await _leader_since(client, me)
     for kind in kinds:
         for job in await _list_readable(client, _managed_resource(kind), everything, ignored=(NotFound,)):
-            conflicts.extend(status_writer_conflicts(kind, job, me, now))
+            conflicts.extend(status_writer_conflicts(kind, job, me, now, since))
     return conflicts
+
+
+async def _leader_since(client: Client, me: OperatorIdentity) -> datetime | None:
+    """When the holder of our Lease got it: it made sure then, or was told, that no other operator acts."""
+    if me.lease is None:
+        return None
+    try:
+        spec = (await client.get(Lease, me.lease)).spec
+    except (Forbidden, NotFound):
+        return None
+    return spec.acquire_time if spec.holder_identity else None
 
 
 async def _list_readable(
@@ -153,15 +165,24 @@ def lease_conflicts(lease: Lease, me: OperatorIdentity, now: datetime) -> Iterat
 
 def deployment_conflicts(deployment: "Deployment", me: OperatorIdentity) -> Iterator[ConflictingOperator]:
     """A Deployment that runs the Kubeflow operator."""
-    metadata, spec = deployment.metadata, deployment.spec
-    template = spec.template
-    images = [container.image for container in template.spec.containers if _OPERATOR_IMAGE.fullmatch(container.image)]
-    labelled = template.metadata.labels.get(ROLE_LABEL) == KUBEFLOW_ROLE
-    if not spec.replicas or not (images or labelled) or _runs_in(me, metadata.key):
+    metadata, images = deployment.metadata, kubeflow_images(deployment)
+    if not deployment.spec.replicas or not is_kubeflow_operator(deployment) or _runs_in(me, metadata.key):
         return
     description = f"deployment {metadata.key}" + (f" with image {images[0]}" if images else "")
     remedy = f"kubectl -n {metadata.namespace} scale deployment {metadata.name} --replicas=0"
     yield ConflictingOperator(description, remedy)
+
+
+def is_kubeflow_operator(deployment: "Deployment") -> bool:
+    """Whether a Deployment runs the Kubeflow operator, by its image or its label."""
+    labels = deployment.spec.template.metadata.labels
+    return bool(kubeflow_images(deployment)) or labels.get(ROLE_LABEL) == KUBEFLOW_ROLE
+
+
+def kubeflow_images(deployment: "Deployment") -> list[str]:
+    """The images of the Kubeflow operator among those of a Deployment."""
+    images = [container.image for container in deployment.spec.template.spec.containers]
+    return [image for image in images if _OPERATOR_IMAGE.fullmatch(image)]
 
 
 def _runs_in(me: OperatorIdentity, deployment: Key) -> bool:
@@ -180,13 +201,18 @@ def pod_conflicts(pod: Pod, me: OperatorIdentity) -> Iterator[ConflictingOperato
 
 
 def status_writer_conflicts(
-    kind: JobKind, job: "ManagedJob", me: OperatorIdentity, now: datetime
+    kind: JobKind, job: "ManagedJob", me: OperatorIdentity, now: datetime, since: datetime | None = None
 ) -> Iterator[ConflictingOperator]:
-    """A status that another program wrote just now, of a job that no other controller manages."""
+    """A status that another program wrote just now, of a job that no other controller manages.
+
+    What was written before `since`, when an operator with our Lease took over, does not count.
+    """
     if not is_managed_here(RunPolicy(managed_by=job.spec.run_policy.managed_by)):
         return
     for entry in job.metadata.managed_fields:
         if entry.subresource != "status" or entry.time is None or now - entry.time > RECENT_WRITE:
+            continue
+        if since is not None and entry.time <= since:
             continue
         if entry.manager != me.field_manager and not entry.manager.startswith(_HUMAN_MANAGERS):
             ago = max(0, int((now - entry.time).total_seconds()))

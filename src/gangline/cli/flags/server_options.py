@@ -21,7 +21,19 @@ def server_options_all(command: F) -> F:
     return _add_server_options(command, all_namespaces=True)
 
 
+def connection_options(command: F) -> F:
+    """The same without any namespace, for a command that has options of its own for that."""
+    return option_group(*_CONNECTION_OPTIONS)(_with_server(command))
+
+
 def _add_server_options(command: F, *, all_namespaces: bool) -> F:
+    namespaces = (_NAMESPACE_OPTION, *((_ALL_NAMESPACES_OPTION,) if all_namespaces else ()))
+    return option_group(*namespaces, *_CONNECTION_OPTIONS)(_with_server(command))
+
+
+def _with_server(command: F) -> F:
+    """The command, called with the values of its server options as one value."""
+
     def with_server(*args: Any, **params: Any) -> Any:
         fields = {name: params.pop(name) for name in ServerOptions._fields if name in params}
         words = params.get("words") or ("",)
@@ -29,8 +41,7 @@ def _add_server_options(command: F, *, all_namespaces: bool) -> F:
         return command(*args, server=ServerOptions(**fields, job_hint=job_hint), **params)
 
     update_wrapper(with_server, command)
-    namespaces = (_NAMESPACE_OPTION, *((_ALL_NAMESPACES_OPTION,) if all_namespaces else ()))
-    return option_group(*namespaces, *_CONNECTION_OPTIONS)(with_server)  # type: ignore[return-value]
+    return with_server  # type: ignore[return-value]
 
 
 _NAMESPACE_OPTION = click.option(

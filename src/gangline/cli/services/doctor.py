@@ -28,6 +28,7 @@ from gangline.kube.errors import Forbidden, KubeError, NotFound
 from gangline.kube.transport.api import Request, response_error
 from gangline.operator.conflicting_operators import GANGLINE_ROLE, KUBEFLOW_ROLE, ROLE_LABEL
 from gangline.operator.definitions import CRDS, INSTALL_COMMAND
+from gangline.scheduler.settings import LEASE_NAME as SCHEDULER_LEASE
 
 MAX_CLOCK_SKEW = timedelta(seconds=5)
 OPERATOR_SELECTOR = f"{ROLE_LABEL} in ({KUBEFLOW_ROLE},{GANGLINE_ROLE})"
@@ -244,14 +245,18 @@ async def _check_operator(client: Client, target: ServerTarget) -> CheckResult:
         return CheckResult("operator", RESULT_OK, "part of the plane of this machine")
     now = SystemClock().now()
     try:
-        leases = (await client.list(LEASES)).items
-        held = [lease for lease in leases if _is_operator_lease(lease) and is_lease_held(lease, now)]
-        if held:
-            holder = held[0]["spec"].get("holderIdentity", "")
-            return CheckResult("operator", RESULT_OK, f"alive: {holder} holds {held[0]['metadata']['name']}")
-        pods = (await client.list(PODS, Selector(labels=OPERATOR_SELECTOR))).items
+        leases: Sequence[JSON] = (await client.list(LEASES)).items
+        pods: Sequence[JSON] = (await client.list(PODS, Selector(labels=OPERATOR_SELECTOR))).items
     except Forbidden:
-        return CheckResult("operator", RESULT_WARNING, "you may not read leases and pods in all namespaces")
+        # An operator of this namespace alone may be installed in it.
+        leases = await _list_readable(client, LEASES, Selector(target.object_namespace))
+        pods = await _list_readable(client, PODS, Selector(target.object_namespace, OPERATOR_SELECTOR))
+        if not leases and not pods:
+            return CheckResult("operator", RESULT_WARNING, "you may not read leases and pods in all namespaces")
+    held = [lease for lease in leases if _is_operator_lease(lease) and is_lease_held(lease, now)]
+    if held:
+        holder = held[0]["spec"].get("holderIdentity", "")
+        return CheckResult("operator", RESULT_OK, f"alive: {holder} holds {held[0]['metadata']['name']}")
     running = [pod for pod in pods if (pod.get("status") or {}).get("phase") == "Running"]
     if running:
         metadata = running[0]["metadata"]
@@ -260,13 +265,20 @@ async def _check_operator(client: Client, target: ServerTarget) -> CheckResult:
         "operator",
         RESULT_ERROR,
         "no sign of one: no lease is held, no pod of it runs",
-        "gangline operator, or install it",
+        "gangline install",
     )
+
+
+async def _list_readable(client: Client, kind: Resource[JSON], selector: Selector) -> Sequence[JSON]:
+    try:
+        return (await client.list(kind, selector)).items
+    except Forbidden:
+        return ()
 
 
 def _is_operator_lease(lease: JSON) -> bool:
     name = lease["metadata"]["name"]
-    return "training-operator" in name or "gangline" in name
+    return name != SCHEDULER_LEASE and ("training-operator" in name or "gangline" in name)
 
 
 def is_lease_held(lease: JSON, now: datetime) -> bool:

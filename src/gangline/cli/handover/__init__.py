@@ -1,0 +1,1 @@
+"""`gangline handover`: jobs move from the Kubeflow operator to ours, and back."""

@@ -1,0 +1,1 @@
+"""`gangline install`, `upgrade`, `uninstall` and `handover`: the operator in a cluster."""

@@ -1,0 +1,174 @@
+"""The values of an installation from the flags: `-f values.yaml`, `--set a.b=c` as in Helm, `--scope`, `--with`. Pure."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import yaml
+
+from gangline.api.meta import JSON
+from gangline.base.errors import InputError
+
+COMPONENTS = ("scheduler",)
+"""What `--with` can add."""
+_SCOPE_HELP = "write --scope cluster, or --scope namespace=team-a,team-b"
+_STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
+_SECRET_NAME = re.compile(r"password|passwd|token|secret|credential|api_?key|private_?key", re.IGNORECASE)
+
+
+class ValueFlags(NamedTuple):
+    """The flags that say what is installed."""
+
+    files: Sequence[tuple[str, JSON]] = ()
+    assignments: Sequence[str] = ()
+    scope: str = ""
+    components: str = ""
+    image: str = ""
+
+
+def given_values(flags: ValueFlags) -> JSON:
+    """The values that the flags give, by the names of the chart; later flags win. Raises `InputError`."""
+    values: JSON = {}
+    for name, content in flags.files:
+        if not isinstance(content, dict):
+            raise InputError(f"{name}: expected a mapping of values, as in values.yaml of the chart")
+        values = merged(values, content)
+    if flags.scope:
+        values = merged(values, {"watchNamespaces": list(scope_namespaces(flags.scope))})
+    for component in filter(None, flags.components.split(",")):
+        if component not in COMPONENTS:
+            raise InputError(f'--with: there is no component "{component}"; write {" or ".join(COMPONENTS)}')
+        values = merged(values, {component: {"enabled": True}})
+    if flags.image:
+        values = merged(values, {"image": image_values(flags.image)})
+    for text in flags.assignments:
+        for assignment in split_assignments(text):
+            values = _assigned(values, assignment)
+    return values
+
+
+def scope_namespaces(scope: str) -> tuple[str, ...]:
+    """The namespaces of `--scope`: none for the whole cluster. Raises `InputError`."""
+    if scope == "cluster":
+        return ()
+    word, equals, names = scope.partition("=")
+    namespaces = tuple(filter(None, (name.strip() for name in names.split(","))))
+    if word not in ("namespace", "namespaces") or not equals or not namespaces:
+        raise InputError(f'--scope: "{scope}" is no scope; {_SCOPE_HELP}')
+    return tuple(dict.fromkeys(namespaces))
+
+
+def image_values(reference: str) -> JSON:
+    """The values of an image reference: `registry.example:5000/team/gangline:0.1.0@sha256:...`."""
+    name, _, digest = reference.partition("@")
+    head, slash, rest = name.partition("/")
+    has_registry = bool(slash) and ("." in head or ":" in head or head == "localhost")
+    registry, path = (head, rest) if has_registry else ("", name)
+    repository, _, tag = path.partition(":")
+    if not repository or repository != repository.strip() or " " in reference:
+        raise InputError(f'--image: "{reference}" is no image; write one such as registry.example/gangline:0.1.0')
+    return {"registry": registry, "repository": repository, "tag": tag, "digest": digest}
+
+
+def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> JSON:
+    """Values with others on top, as Helm merges them: mappings by key, null back to the default, all else replaced."""
+    result = dict(base)
+    for name, value in over.items():
+        if value is None:
+            result.pop(name, None)
+        elif isinstance(value, Mapping) and isinstance(result.get(name), Mapping):
+            result[name] = merged(result[name], value)
+        else:
+            result[name] = merged({}, value) if isinstance(value, Mapping) else value
+    return result
+
+
+def split_assignments(text: str) -> list[str]:
+    """`a=1,b={x,y}` as its assignments. A comma in braces, brackets or after a backslash does not divide."""
+    parts, depth, current = [], 0, ""
+    characters = iter(text)
+    for character in characters:
+        if character == "\\":
+            following = next(characters, "")
+            current += following if following == "," else f"\\{following}"
+            continue
+        depth += (character in "{[") - (character in "}]")
+        if character == "," and depth == 0:
+            parts.append(current)
+            current = ""
+        else:
+            current += character
+    return [*parts, current]
+
+
+def _assigned(values: JSON, assignment: str) -> JSON:
+    path, equals, text = assignment.partition("=")
+    steps: list[str | int] = [name or int(index) for name, index in _STEP.findall(path)]
+    if not equals or not steps or isinstance(steps[0], int):
+        raise InputError(f'--set: "{assignment}" is no assignment; write NAME=VALUE, such as logLevel=debug')
+    return merged(values, _nested(values, steps, _typed(text)))
+
+
+def _nested(base: Any, steps: Sequence[str | int], value: Any) -> Any:
+    if not steps:
+        return value
+    first, *rest = steps
+    if isinstance(first, int):
+        items = list(base) if isinstance(base, list | tuple) else []
+        items += [None] * (first + 1 - len(items))
+        items[first] = _nested(items[first], rest, value)
+        return items
+    inner = base.get(first) if isinstance(base, Mapping) else None
+    return {first: _nested(inner, rest, value)}
+
+
+def _typed(text: str) -> Any:
+    """A value as Helm reads it: `true`, `3`, `null`, `{a,b}` as a list; JSON for more; else text."""
+    if text.startswith("{") and text.endswith("}") and ":" not in text:
+        return [_typed(part) for part in split_assignments(text[1:-1]) if part]
+    if text in ("true", "false", "null") or re.fullmatch(r"-?(0|[1-9]\d*)", text) or text[:1] in ("{", "["):
+        try:
+            return yaml.safe_load(text)
+        except yaml.YAMLError:
+            return text
+    return text
+
+
+def secret_problem(values: Mapping[str, Any]) -> str:
+    """Which value looks like a secret, which must not be recorded; empty if none does."""
+    for index, body in enumerate(values.get("extraObjects") or ()):
+        if isinstance(body, Mapping) and body.get("kind") == "Secret":
+            return (
+                f"extraObjects[{index}]: is a Secret; values are kept readable in the cluster, so create it with"
+                " kubectl and name it in the values"
+            )
+    for path, entries in _environments(values):
+        for index, entry in enumerate(entries):
+            if isinstance(entry, Mapping) and entry.get("value") and _SECRET_NAME.search(str(entry.get("name", ""))):
+                return (
+                    f"{path}[{index}]: {entry['name']} looks like a secret; values are kept readable in the cluster,"
+                    " so write valueFrom.secretKeyRef instead of value"
+                )
+    return ""
+
+
+def _environments(values: Mapping[str, Any]) -> Iterable[tuple[str, Sequence[Any]]]:
+    yield "extraEnv", values.get("extraEnv") or ()
+    for component in COMPONENTS:
+        inner = values.get(component)
+        if isinstance(inner, Mapping):
+            yield f"{component}.extraEnv", inner.get("extraEnv") or ()
+
+
+def values_text(values: JSON) -> str:
+    """Values in one line: `scheduler.enabled=true, image.tag=0.2.0`."""
+    return ", ".join(f"{path}={msgspec.json.encode(value).decode()}" for path, value in _leaves(values)) or "none"
+
+
+def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value

@@ -27,6 +27,6 @@ def promtool() -> Path:
 
 def metric_complaints(text: str) -> set[str]:
     """What promtool says against these metrics."""
-    command = [promtool(), "check", "metrics"]
+    command = [str(promtool()), "check", "metrics"]
     ended = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
     return set((ended.stdout + ended.stderr).splitlines())

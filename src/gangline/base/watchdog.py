@@ -26,7 +26,7 @@ IDLE_LIMIT = 600
 _TICK_SECONDS = 1.0
 
 
-class Activity:
+class WorkInProgress:
     """A piece of work under way, and for how many seconds it has made no progress."""
 
     __slots__ = ("idle_seconds",)
@@ -35,14 +35,14 @@ class Activity:
         self.idle_seconds = 0
 
 
-_current_activity: ContextVar[Activity | None] = ContextVar("gangline_activity", default=None)
+_current_activity: ContextVar[WorkInProgress | None] = ContextVar("gangline_activity", default=None)
 
-Activities = Callable[[], Iterable[tuple[str, Activity]]]
+Activities = Callable[[], Iterable[tuple[str, WorkInProgress]]]
 """The work under way, by name. Called from another thread: must only read."""
 
 
 @contextmanager
-def track_activity(activity: Activity) -> Iterator[None]:
+def track_activity(activity: WorkInProgress) -> Iterator[None]:
     """Progress that is reported inside the block, also by tasks started in it, is that of this work."""
     token = _current_activity.set(activity)
     try:
@@ -103,11 +103,11 @@ class Watchdog:
         self._silent_seconds = 0
         self._is_pinged = False
 
-    def _all_activities(self) -> list[tuple[str, Activity]]:
+    def _all_activities(self) -> list[tuple[str, WorkInProgress]]:
         return [item for activities in self._activities for item in activities()]
 
 
-class LoopThread:
+class SecondLoop:
     """A second event loop, in a thread of its own. An async context manager."""
 
     def __init__(self, name: str) -> None:

@@ -14,7 +14,7 @@ from gangline.base.clock import Clock, SystemClock
 from gangline.base.errors import TerminalError
 from gangline.base.log import log_context
 from gangline.base.tasks import time_limit
-from gangline.base.watchdog import Activity, track_activity
+from gangline.base.watchdog import WorkInProgress, track_activity
 from gangline.kube.errors import AlreadyExists, Conflict, TooManyRequests
 from gangline.runtime.sources import KeySource
 from gangline.runtime.work_queue import QueueClosed, WorkQueue
@@ -83,7 +83,7 @@ class Controller:
         self._metrics: ControllerMetrics = metrics or NoControllerMetrics()
         # Conflicts in a row, by key; keys without any are absent.
         self._conflicts: dict[Key, int] = {}
-        self._activities: dict[Key, Activity] = {}
+        self._activities: dict[Key, WorkInProgress] = {}
 
     async def run(self) -> None:
         """Reconcile until `stop` is called and the running reconciles have ended. Begins when all sources have synced.
@@ -103,7 +103,7 @@ class Controller:
         """Begin no more reconciles: `run` returns when the running ones have ended. Idempotent."""
         self.queue.close()
 
-    def activities(self) -> list[tuple[str, Activity]]:
+    def activities(self) -> list[tuple[str, WorkInProgress]]:
         """The reconciles under way, by controller and key. May be called from any thread."""
         return [(f"{self.name} {key}", activity) for key, activity in list(self._activities.items())]
 
@@ -125,7 +125,7 @@ class Controller:
         began = self._clock.monotonic()
         self._metrics.on_start()
         result, terminal = None, False
-        activity = self._activities[key] = Activity()
+        activity = self._activities[key] = WorkInProgress()
         try:
             with track_activity(activity):
                 result, terminal = await self._reconcile(key)

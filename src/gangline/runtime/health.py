@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol, Self
 from aiohttp import web
 
 from gangline.base.errors import InputError
-from gangline.base.watchdog import Activities, LoopThread, Watchdog, stack_of_this_thread
+from gangline.base.watchdog import Activities, SecondLoop, Watchdog, stack_of_this_thread
 
 HealthCheck = Callable[[], str]
 """Returns the problem in a few words, or an empty text. Called at every probe, from another thread: must be fast, and
@@ -122,7 +122,7 @@ class HealthServer:
 
     async def _start_probes(self, address: BindAddress, opening: AsyncExitStack) -> BindAddress:
         """Answer probes from another thread, which watches this one."""
-        thread = await opening.enter_async_context(LoopThread("probes"))
+        thread = await opening.enter_async_context(SecondLoop("probes"))
         servers = AsyncExitStack()
 
         async def close() -> None:

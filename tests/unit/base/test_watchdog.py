@@ -7,8 +7,8 @@ from collections.abc import Callable
 from gangline.base.watchdog import (
     IDLE_LIMIT,
     LOOP_LIMIT,
-    Activity,
-    LoopThread,
+    WorkInProgress,
+    SecondLoop,
     Watchdog,
     report_progress,
     stack_of_this_thread,
@@ -40,7 +40,7 @@ def test_a_loop_that_answers_each_time_is_never_stuck() -> None:
 
 def test_progress_of_one_piece_of_work_is_not_that_of_another() -> None:
     watchdog = Watchdog(lambda answer: answer(), lambda: "")
-    busy, stuck = Activity(), Activity()
+    busy, stuck = WorkInProgress(), WorkInProgress()
     watchdog.watch(lambda: [("busy", busy), ("stuck", stuck)])
     for _ in range(IDLE_LIMIT):
         watchdog.tick()
@@ -50,7 +50,7 @@ def test_progress_of_one_piece_of_work_is_not_that_of_another() -> None:
 
 
 async def test_tasks_report_for_the_work_that_started_them() -> None:
-    activity = Activity()
+    activity = WorkInProgress()
     activity.idle_seconds = 7
 
     async def step() -> None:
@@ -65,7 +65,7 @@ async def test_tasks_report_for_the_work_that_started_them() -> None:
 
 async def test_a_loop_thread_runs_beside_a_loop_that_stands_still() -> None:
     ticked = threading.Event()
-    async with LoopThread("test") as thread:
+    async with SecondLoop("test") as thread:
         assert await thread.run(asyncio.sleep(0, result=3)) == 3
         thread.call_every_second(ticked.set)
         assert ticked.wait(60), "although this thread does not return to its loop"

@@ -6,7 +6,7 @@ import aiohttp
 import pytest
 
 from gangline.base.errors import InputError
-from gangline.base.watchdog import IDLE_LIMIT, LOOP_LIMIT, Activity, report_progress, track_activity
+from gangline.base.watchdog import IDLE_LIMIT, LOOP_LIMIT, WorkInProgress, report_progress, track_activity
 from gangline.runtime.health import BindAddress, HealthServer
 from gangline.runtime.metrics import PrometheusMetrics
 
@@ -151,7 +151,7 @@ async def test_a_busy_loop_is_alive_and_a_stuck_one_is_not(caplog: pytest.LogCap
 
 
 async def test_work_without_progress_is_named() -> None:
-    activity = Activity()
+    activity = WorkInProgress()
     server = health()
     server.watch_work(lambda: [("tfjob-controller team/job", activity)])
     async with server:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from gangline.base.watchdog import (
     IDLE_LIMIT,
     LOOP_LIMIT,
-    WorkInProgress,
     SecondLoop,
     Watchdog,
+    WorkInProgress,
     report_progress,
     stack_of_this_thread,
     track_activity,

@@ -39,6 +39,8 @@ test-real: dev ## all that needs a real kube-apiserver (builds one the first tim
 	hack/clients.sh
 	hack/peer.sh
 	hack/helm.sh
+	hack/promtool.sh
+	hack/kube-state-metrics.sh
 	GANGLINE_REQUIRE_REAL=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m real -W "ignore:unclosed:ResourceWarning" tests
 
 test-first-minutes: dev ## play the README in fresh clones: every command, every next: line, as root and as an ordinary user

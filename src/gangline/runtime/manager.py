@@ -26,6 +26,7 @@ import msgspec
 from gangline.api.meta import EVERYTHING, Key, Selector
 from gangline.base.clock import Clock
 from gangline.base.tasks import time_limit, unwrap_exception_group
+from gangline.base.watchdog import WorkInProgress
 from gangline.kube.client import ApiReader, Kind
 from gangline.runtime.cache import IndexFunc
 from gangline.runtime.controller import Controller, ControllerMetrics, Reconciler
@@ -217,6 +218,10 @@ class Manager:
                 if graceful:
                     for tasks in background:
                         await _cancel_and_wait(tasks)
+
+    def activities(self) -> list[tuple[str, WorkInProgress]]:
+        """The reconciles under way, for `HealthServer.watch_work`. May be called from any thread."""
+        return [activity for controller in self._controllers for activity in controller.activities()]
 
     def unsynced_caches(self) -> str:
         """A readiness check: names the caches that have not synced yet; empty if all have."""

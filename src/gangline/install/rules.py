@@ -139,7 +139,7 @@ OPERATOR_RULES: dict[Feature, tuple[Rule, ...]] = {
         ),
     ),
     Feature.MPI_ACCOUNT: (Rule(why="The host file.", resources=("configmaps",), verbs=(*READ, "create", "patch")),),
-    Feature.GANGLINE: _group_rules(GANG_GROUP, ("podgroups",), "gangline's own scheduler"),
+    Feature.GANGLINE: _group_rules(GANG_GROUP, ("podgroups",), "the gang scheduler of gangline"),
     Feature.VOLCANO: _group_rules("scheduling.volcano.sh", ("podgroups",), "Volcano"),
     Feature.SCHEDULER_PLUGINS: _group_rules("scheduling.x-k8s.io", ("podgroups",), "scheduler-plugins"),
     Feature.KUBERNETES: _group_rules("scheduling.k8s.io", ("podgroups", "workloads"), "kube-scheduler"),

@@ -1,7 +1,7 @@
 """The real Helm makes of the chart what gangline.install makes of the same values."""
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -14,7 +14,7 @@ from gangline.base.errors import InputError
 from gangline.install.objects import install_crds, install_objects
 from gangline.install.value_fields import ValueField, merged_values, value_fields
 from gangline.install.values import Release
-from support.cluster.helm import CHART, Helm
+from support.cluster.helm import CHART, Helm, by_identity
 
 pytestmark = [pytest.mark.real]
 
@@ -49,11 +49,6 @@ THIRD = {
 @pytest.fixture(scope="module")
 def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
     return Helm(tmp_path_factory.mktemp("helm"))
-
-
-def by_identity(objects: Iterable[JSON]) -> dict[str, JSON]:
-    """Objects by what they are; Helm prints them in an order of its own."""
-    return {f"{one['kind']} {one['metadata'].get('namespace', '')}/{one['metadata']['name']}": one for one in objects}
 
 
 def expected(values: JSON, release: Release) -> dict[str, JSON]:

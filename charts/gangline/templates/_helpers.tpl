@@ -78,6 +78,18 @@ app.kubernetes.io/component: scheduler
 {{- printf "%s-scheduler-lease" (include "gangline.fullname" .) -}}
 {{- end -}}
 
+{{- define "gangline.network.fullname" -}}
+{{- printf "%s-network" (include "gangline.fullname" .) -}}
+{{- end -}}
+
+{{- define "gangline.network.labels" -}}
+{{- include "gangline.labels" . | nindent 0 }}
+app.kubernetes.io/component: network
+{{- with omit .Values.extraLabels "app.kubernetes.io/instance" "app.kubernetes.io/managed-by" "app.kubernetes.io/name" "app.kubernetes.io/part-of" "app.kubernetes.io/version" "helm.sh/chart" "app.kubernetes.io/component" }}
+{{- toYaml . | nindent 0 }}
+{{- end }}
+{{- end }}
+
 {{- define "gangline.selectorLabels" -}}
 app.kubernetes.io/name: {{ include "gangline.name" . | quote }}
 app.kubernetes.io/instance: {{ .Release.Name | quote }}

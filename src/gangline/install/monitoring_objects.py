@@ -1,12 +1,9 @@
 """How Prometheus and Grafana learn of the components: monitors, alert rules, a board."""
 
-from gangline.install.naming import NAMESPACE, OPERATOR, SCHEDULER, SELECTOR, full_name, labels
+from gangline.install.naming import ALL_COMPONENTS, NAMESPACE, full_name, labels
 from gangline.install.nodes import FileField, FileText, Node, Value, When
 
 _COREOS = "monitoring.coreos.com/v1"
-_COMPONENTS: Node = [
-    {"key": "app.kubernetes.io/component", "operator": "In", "values": [OPERATOR, SCHEDULER]},
-]
 
 
 def _monitor(kind: str, path: str, endpoints: str) -> Node:
@@ -22,7 +19,7 @@ def _monitor(kind: str, path: str, endpoints: str) -> Node:
                 "labels": labels("monitoring", extra=(Value(f"{path}.labels"),)),
             },
             "spec": {
-                "selector": {"matchLabels": SELECTOR, "matchExpressions": _COMPONENTS},
+                "selector": ALL_COMPONENTS,
                 endpoints: [{"port": "metrics", "path": "/metrics", "interval": When(interval, interval)}],
             },
         },

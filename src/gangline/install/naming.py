@@ -43,6 +43,11 @@ SELECTOR = Named(
     "gangline.selectorLabels",
     {"app.kubernetes.io/name": SHORT_NAME, "app.kubernetes.io/instance": ReleaseField("name")},
 )
+ALL_COMPONENTS: Node = {
+    "matchLabels": SELECTOR,
+    "matchExpressions": [{"key": _COMPONENT, "operator": "In", "values": [OPERATOR, SCHEDULER]}],
+}
+"""A selector of the pods and Services of operator and scheduler."""
 _LABELS = Named(
     "gangline.labels",
     {

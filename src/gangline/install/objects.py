@@ -16,7 +16,7 @@ from gangline.install.monitoring_objects import MONITORING_OBJECTS
 from gangline.install.naming import labels
 from gangline.install.nodes import Above, Both, Equal, Node, Not, OneOf, ReleaseField, Required, Spread, Value, When
 from gangline.install.values import DEFAULT_RELEASE, InstallValues, Release
-from gangline.install.workloads import OPERATOR_OBJECTS, SCHEDULER_OBJECTS
+from gangline.install.workloads import NETWORK_POLICY, OPERATOR_OBJECTS, SCHEDULER_OBJECTS
 from gangline.schema.crds.gang_crds import GANG_RESOURCES, gang_crd
 from gangline.schema.crds.job_crds import crd
 
@@ -52,6 +52,7 @@ OBJECT_FILES: Mapping[str, tuple[Node, ...]] = {
     "operator-rbac": OPERATOR_ROLES,
     "user-roles": USER_ROLES,
     "scheduler-rbac": SCHEDULER_ROLES,
+    "network-policy": (NETWORK_POLICY,),
     "operator": OPERATOR_OBJECTS,
     "scheduler": SCHEDULER_OBJECTS,
     "monitoring": MONITORING_OBJECTS,

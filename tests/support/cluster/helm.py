@@ -4,7 +4,7 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,3 +67,8 @@ def documents(text: str) -> list[JSON]:
     """The objects of a YAML stream."""
     loaded: Sequence[Any] = list(yaml.load_all(text, Loader=yaml.CSafeLoader))
     return [one for one in loaded if one is not None]
+
+
+def by_identity(objects: Iterable[JSON]) -> dict[str, JSON]:
+    """Objects by what they are; Helm prints them in an order of its own."""
+    return {f"{one['kind']} {one['metadata'].get('namespace', '')}/{one['metadata']['name']}": one for one in objects}

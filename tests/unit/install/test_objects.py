@@ -54,10 +54,12 @@ def test_every_object_has_the_recommended_labels_and_selectors_match_the_pods() 
             deployment["selector"]["matchLabels"],
             made["Service", f"gangline-{component}"]["spec"]["selector"],
             made["PodDisruptionBudget", f"gangline-{component}"]["spec"]["selector"]["matchLabels"],
-            made["NetworkPolicy", f"gangline-{component}"]["spec"]["podSelector"]["matchLabels"],
         ):
             assert {key.removeprefix("app.kubernetes.io/") for key in selector} == {"name", "instance", "component"}
             assert selector.items() <= pod.items()
+        policy = made["NetworkPolicy", "gangline-network"]["spec"]["podSelector"]
+        assert policy["matchLabels"].items() <= pod.items()
+        assert pod["app.kubernetes.io/component"] in policy["matchExpressions"][0]["values"]
     assert (
         made["Deployment", "gangline-operator"]["spec"]["template"]["metadata"]["labels"][ROLE_LABEL] == GANGLINE_ROLE
     )

@@ -35,9 +35,7 @@ root=$(dirname "$here")
 . "$here/debian.sh"
 
 # The root file system. Names only: dependencies that a program that only runs Python does not need are left out.
-debs=(base-files ca-certificates gcc-12-base libbz2-1.0 libc6 libcrypt1 libexpat1 libffi8 libgcc-s1 liblzma5
-  libpython3.11-minimal libpython3.11-stdlib libsqlite3-0 libssl3 libstdc++6 libuuid1 media-types netbase
-  python3.11-minimal tzdata zlib1g)
+mapfile -t debs < "$root/requirements/debian.in"
 
 platforms=$(dpkg --print-architecture 2> /dev/null || echo amd64)
 name=

@@ -8,7 +8,7 @@ import io
 import subprocess
 import tarfile
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from email.message import Message
 from pathlib import Path
 from typing import NamedTuple
@@ -100,7 +100,7 @@ def _record(tree: Mapping[str, Node], place: str, information: str) -> str:
     return rows.getvalue()
 
 
-def package_list(packages: list[Package]) -> Tree:
+def package_list(packages: Sequence[Package]) -> Tree:
     """What Debian packages are there, in the form that image scanners read where there is no dpkg."""
     return {f"var/lib/dpkg/status.d/{each.name}": file(f"{_control(each.fields)}\n") for each in packages} | {
         "var/lib/dpkg": folder()

@@ -3,7 +3,7 @@
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from hack.images.packages import Package, package_list, read_deb
@@ -89,23 +89,55 @@ class Compiler:
     """
 
     def __init__(self, base: Tree, architecture: str, scratch: Path) -> None:
-        root = scratch / "python"
+        self._root = scratch / "python"
         self._work = scratch / "sources"
-        write(base, root)
-        self._python: list[str | Path] = [
-            root / _LOADERS[architecture],
-            *("--library-path", root / "usr/lib" / _TRIPLES[architecture], root / "usr/bin/python3.11"),
-        ]
-        self._environment = {"PYTHONHOME": str(root / "usr"), "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
+        write(base, self._root)
+        libraries = self._root / "usr/lib" / _TRIPLES[architecture]
+        self._python = [str(self._root / _LOADERS[architecture]), "--library-path", str(libraries)]
+        self._python += [str(self._root / "usr/bin/python3.11")]
 
-    def compile(self, tree: Tree) -> Tree:
-        """The byte code of all sources in a tree. Files that are no Python of this version, such as templates, have none."""
+    def compile(self, tree: Mapping[str, Node], only: Callable[[str], bool] = lambda _path: True) -> Tree:
+        """The byte code of sources in a tree. Files that are no Python of this version, such as templates, have none."""
         shutil.rmtree(self._work, ignore_errors=True)
-        write({path: node for path, node in tree.items() if path.endswith(".py")}, self._work)
+        write({path: node for path, node in tree.items() if path.endswith(".py") and only(path)}, self._work)
         work = str(self._work)
         options = ["-q", "-q", "-f", "--invalidation-mode", "unchecked-hash", "-s", work, "-p", "/", work]
         # Its exit code is 1 if one file of many is no Python.
-        subprocess.run([*self._python, "-m", "compileall", *options], env=self._environment, check=False)
+        self._run("-m", "compileall", *options, check=False)
         return {
             str(each.relative_to(self._work)): file(each.read_bytes()) for each in sorted(self._work.rglob("*.pyc"))
         }
+
+    def loaded(self, tree: Mapping[str, Node], program: str) -> frozenset[str]:
+        """Paths of the sources that a program in Python imports, with `tree` added to the base."""
+        write(tree, self._root)
+        ending = "\nimport sys\nfor module in list(sys.modules.values()):\n    print(getattr(module, '__file__', None))"
+        lines = self._run("-c", program + ending, PYTHONPATH=str(self._root / SITE)).splitlines()
+        root = f"{self._root}/"
+        return frozenset(line.removeprefix(root) for line in lines if line.startswith(root))
+
+    def _run(self, *arguments: str, check: bool = True, **variables: str) -> str:
+        environment = {"PYTHONHOME": str(self._root / "usr"), "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
+        command = [*self._python, *arguments]
+        return subprocess.run(
+            command, env=environment | variables, check=check, stdout=subprocess.PIPE, text=True
+        ).stdout
+
+
+class Stripper:
+    """Removes symbols and debug information from the libraries of wheels, with Debian's binutils unpacked in a folder."""
+
+    def __init__(self, binutils: Path, architecture: str, scratch: Path) -> None:
+        machine = _TRIPLES[architecture]
+        self._program = binutils / "usr/bin" / f"{machine}-strip"
+        self._libraries = ":".join(str(each) for each in sorted((binutils / "usr/lib").glob("*-linux-gnu")))
+        self._part = scratch / "library.so"
+
+    def __call__(self, path: str, content: bytes) -> bytes:
+        """The content of a file in a wheel, smaller if it is a library."""
+        if not content.startswith(b"\x7fELF"):
+            return content
+        self._part.write_bytes(content)
+        environment = {"LD_LIBRARY_PATH": self._libraries}
+        subprocess.run([self._program, "--strip-unneeded", self._part], env=environment, check=True)
+        return self._part.read_bytes()

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import struct
 import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -134,10 +135,33 @@ class Stripper:
         self._part = scratch / "library.so"
 
     def __call__(self, path: str, content: bytes) -> bytes:
-        """The content of a file in a wheel, smaller if it is a library."""
+        """The content of a file in a wheel, smaller if it is a library.
+
+        Libraries whose segments were moved by other tools can be torn by binutils. Those stay as they are.
+        """
         if not content.startswith(b"\x7fELF"):
             return content
         self._part.write_bytes(content)
         environment = {"LD_LIBRARY_PATH": self._libraries}
         subprocess.run([self._program, "--strip-unneeded", self._part], env=environment, check=True)
-        return self._part.read_bytes()
+        stripped = self._part.read_bytes()
+        return stripped if segments(stripped) == segments(content) else content
+
+
+def segments(library: bytes) -> list[tuple[int, int, int, bytes]]:
+    """What the loader maps of a 64-bit ELF file: address, size in memory, flags and content of each segment. The file's own
+    headers, which are mapped too, are left out; a segment that cannot be mapped has no content."""
+    table, size, count = _unpack("<Q", library, 32), _unpack("<H", library, 54), _unpack("<H", library, 56)
+    mapped = []
+    for at in range(table, table + size * count, size):
+        kind, flags, offset, address, _, in_file, in_memory, align = struct.unpack_from("<IIQQQQQQ", library, at)
+        if kind == 1:
+            start = max(offset, table + size * count) if offset == 0 else offset
+            content = library[start : offset + in_file] if offset % align == address % align else b""
+            mapped.append((address, in_memory, flags, content))
+    return mapped
+
+
+def _unpack(form: str, data: bytes, at: int) -> int:
+    value: int = struct.unpack_from(form, data, at)[0]
+    return value

@@ -30,12 +30,21 @@ fresh_lists() {
 
 # download FOLDER PACKAGE...: the packages and those that they depend on and the system lacks.
 download() {
-  local folder=$1 architecture
-  shift
+  _install_into "$1" /var/lib/dpkg/status "${@:2}"
+}
+
+# download_with_dependencies FOLDER PACKAGE...: the packages and all that they depend on, as for an empty system.
+download_with_dependencies() {
+  _install_into "$1" /dev/null "${@:2}"
+}
+
+_install_into() {
+  local folder=$1 status=$2 architecture
+  shift 2
   architecture=$(dpkg --print-architecture)
   fresh_lists "$architecture"
   mkdir -p "$folder/partial"
-  private_apt "$architecture" /var/lib/dpkg/status install --yes --no-install-recommends --download-only \
+  private_apt "$architecture" "$status" install --yes --no-install-recommends --download-only \
     -o "Dir::Cache::archives=$folder" -o Debug::NoLocking=1 "$@" > "$folder/log" 2>&1 ||
     { tail -n 5 "$folder/log" >&2; die "apt-get cannot download $*"; }
 }

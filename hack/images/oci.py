@@ -105,7 +105,7 @@ def write_image(target: Path, name: str, images: Sequence[Image], epoch: int) ->
         entries.append(entry)
         manifests[image.architecture] = entry["digest"]
         ids[image.architecture] = _digest(config)
-        archives[image.architecture] = _write_archive(target, name, image, config, epoch)
+        archives[image.architecture] = write_archive(target, name, image, epoch)
     index = _put(blobs, INDEX, _json({"schemaVersion": 2, "mediaType": INDEX, "manifests": entries}))
     named = index | {"annotations": {"org.opencontainers.image.ref.name": name.rpartition(":")[2]}}
     (layout / "index.json").write_bytes(_json({"schemaVersion": 2, "mediaType": INDEX, "manifests": [named]}))
@@ -155,8 +155,9 @@ def _compress(layer: Path, blobs: Path) -> Json:
     return {"mediaType": LAYER, "digest": f"sha256:{digest}", "size": (blobs / digest).stat().st_size}
 
 
-def _write_archive(target: Path, name: str, image: Image, config: bytes, epoch: int) -> Path:
-    """What `docker save` writes. Layers are not compressed: nobody sends this file over a network."""
+def write_archive(target: Path, name: str, image: Image, epoch: int) -> Path:
+    """Write what `docker save` writes. Layers are not compressed: nobody sends this file over a network."""
+    config = _json(_config(image, epoch))
     path = target / f"{name.replace('/', '-').replace(':', '-')}-{image.architecture}.tar"
     config_name = f"{_digest(config).removeprefix('sha256:')}.json"
     layers: dict[str, bytes | Path] = {

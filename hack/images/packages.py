@@ -8,7 +8,7 @@ import io
 import subprocess
 import tarfile
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from email.message import Message
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +16,7 @@ from typing import NamedTuple
 from hack.images.tree import Node, Tree, file, folder, link, merged_path, plain_mode
 
 Keep = Callable[[str], bool]
+Change = Callable[[str, bytes], bytes]
 
 
 class Package(NamedTuple):
@@ -61,8 +62,9 @@ def _node(archive: tarfile.TarFile, info: tarfile.TarInfo) -> Node | None:
     return file(content.read(), plain_mode(info.mode)) if content else None
 
 
-def read_wheel(path: Path, place: str, keep: Keep) -> Package:
-    """A wheel, unpacked as an installer does it, into the folder `place`. Its list of files names those that are kept."""
+def read_wheel(path: Path, place: str, keep: Keep, change: Change = lambda _path, content: content) -> Package:
+    """A wheel, unpacked as an installer does it, into the folder `place`. Its list of files names those that are kept, with
+    the hashes of what `change` makes of them."""
     tree: Tree = {}
     with zipfile.ZipFile(path) as archive:
         contents = {each.filename: archive.read(each) for each in archive.infolist() if not each.is_dir()}
@@ -72,7 +74,7 @@ def read_wheel(path: Path, place: str, keep: Keep) -> Package:
     for name, content in contents.items():
         target = _installed_path(name)
         if target is not None and keep(target):
-            tree[f"{place}/{target}"] = file(content, modes[name])
+            tree[f"{place}/{target}"] = file(change(target, content), modes[name])
     information = metadata.rpartition("/")[0]
     tree[f"{place}/{information}/INSTALLER"] = file("gangline\n")
     tree[f"{place}/{information}/RECORD"] = file(_record(tree, place, information))
@@ -100,7 +102,7 @@ def _record(tree: Mapping[str, Node], place: str, information: str) -> str:
     return rows.getvalue()
 
 
-def package_list(packages: list[Package]) -> Tree:
+def package_list(packages: Sequence[Package]) -> Tree:
     """What Debian packages are there, in the form that image scanners read where there is no dpkg."""
     return {f"var/lib/dpkg/status.d/{each.name}": file(f"{_control(each.fields)}\n") for each in packages} | {
         "var/lib/dpkg": folder()

@@ -101,6 +101,9 @@ def test_with_the_rights_of_the_manifest_it_runs_every_kind(server: RealServer, 
             lambda: server.call("GET", f"/apis/events.k8s.io/v1/namespaces/{namespace}/events").body["items"],
             "no event was written",
         )
+        libraries = Path(f"/proc/{operator.process.pid}/maps").read_text()
+        assert "aiohttp" in libraries
+        assert "numpy" not in libraries, "only the scheduler counts with numpy; here it costs 30 MB of memory"
         assert operator.ended(signal.SIGTERM) == 0
         assert [line for line in operator.lines() if "forbidden" in json.dumps(line)] == []
 

@@ -23,13 +23,13 @@ demo: runtime ## train a model with one parameter server and three workers, on t
 	@$(BIN)/gangline demo
 
 test: dev ## unit, property and embedded-control-plane tests (minutes); prints the slowest
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not frameworks and not real and not first_minutes and not faults" --durations 15 tests
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not frameworks and not real and not first_minutes and not faults and not cluster" --durations 15 tests
 
 test-faults: dev ## attacks and faults that take their time: frozen leaders, brown-outs, full disks, power losses, floods, survivors
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "faults and not real" --durations 5 tests
 
 test-unit: dev ## unit and property tests alone (under a minute)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not frameworks and not real and not first_minutes and not faults" --durations 10 tests/unit tests/property
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not frameworks and not real and not first_minutes and not faults and not cluster" --durations 10 tests/unit tests/property
 
 # A TLS handshake that is cancelled leaves its socket to Python's collector, who tells whichever test comes next.
 test-real: dev ## all that needs a real kube-apiserver (builds one the first time)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from support.nodes.inside import NodeCluster
-from support.nodes.installation import install_manifests
+from support.nodes.installation import install, is_installed
 from support.nodes.layout import Layout
 from support.requirements import skip_or_fail
 
@@ -22,10 +22,11 @@ def cluster() -> NodeCluster:
     return NodeCluster(Layout.read(Path(folder)))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def installed(cluster: NodeCluster) -> NodeCluster:
-    """The cluster with gangline in it: two replicas of the operator, and the gang scheduler."""
-    install_manifests(cluster)
+    """The cluster with gangline in it, as an earlier test left it or freshly installed."""
+    if not is_installed(cluster):
+        install(cluster)
     return cluster
 
 

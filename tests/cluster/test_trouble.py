@@ -48,6 +48,7 @@ def test_the_leader_is_killed_in_the_middle_and_no_pod_is_lost_or_doubled(
     assert {count for _, count in restarts.values()} == {0}
 
 
+@pytest.mark.slow
 def test_a_team_heals_when_a_node_loses_its_power(installed: NodeCluster, namespace: str) -> None:
     job = example(installed, namespace, "tfjob-numpy.yaml", ["linear.py"])
     specs = replica_specs(job)

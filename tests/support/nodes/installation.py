@@ -1,31 +1,38 @@
-"""gangline in a cluster with nodes: how tests install it."""
+"""gangline in a cluster with nodes: how tests install it, and what is left when it is gone."""
 
-from pathlib import Path
-from typing import Any
+from support.nodes.inside import Finished, NodeCluster
 
-import yaml
-
-from support.nodes.inside import NodeCluster
-
-MANIFESTS = Path(__file__).parents[3] / "manifests"
 NAMESPACE = "gangline"
+# Everything that an installation may leave or hold.
+KINDS = "deployments,services,serviceaccounts,configmaps,secrets,roles,rolebindings,poddisruptionbudgets,leases,pods"
+CLUSTER_KINDS = "clusterroles,clusterrolebindings,priorityclasses,customresourcedefinitions"
 
 
-def install_manifests(cluster: NodeCluster) -> None:
-    """Apply manifests/ as docs/operator.md says: two operators, and the gang scheduler for all jobs."""
-    cluster.kubectl("apply", "--server-side", "--kustomize", str(MANIFESTS / "crds"))
-    for name in ("rbac", "operator", "scheduler"):
-        bodies: list[Any] = list(yaml.safe_load_all((MANIFESTS / f"{name}.yaml").read_text()))
-        for body in bodies:
-            if name == "operator" and body["kind"] == "Deployment":
-                body["spec"]["replicas"] = 2
-                body["spec"]["template"]["spec"]["containers"][0]["args"].append("--gang-scheduler-name=gangline")
-            cluster.kubectl("apply", "--filename", "-", body=body)
-    wait_for_installation(cluster)
+def install(cluster: NodeCluster, *words: str) -> Finished:
+    """Install as a user does: the operator and the gang scheduler, two replicas each."""
+    done = cluster.gangline("install", "--with", "scheduler", *words, seconds=330)
+    assert done.code == 0, done
+    return done
 
 
-def wait_for_installation(cluster: NodeCluster) -> None:
-    """Return when all replicas of the operator and the scheduler are ready."""
-    for deployment in cluster.objects("deployments", NAMESPACE):
-        name = f"deployment/{deployment['metadata']['name']}"
-        cluster.kubectl("rollout", "status", name, "--namespace", NAMESPACE, "--timeout=120s")
+def is_installed(cluster: NodeCluster) -> bool:
+    """Whether `gangline install` has been run since the last uninstall."""
+    names = {deployment["metadata"]["name"] for deployment in cluster.objects("deployments", NAMESPACE)}
+    return {"gangline-operator", "gangline-scheduler"} <= names
+
+
+def objects_of_gangline(cluster: NodeCluster) -> set[str]:
+    """KIND/NAME of all objects that are gangline's: in its namespace, or named or labelled so."""
+    inside = {
+        f"{body['kind']}/{body['metadata']['name']}"
+        for body in cluster.objects(KINDS, NAMESPACE)
+        # Every namespace has these.
+        if (body["kind"], body["metadata"]["name"])
+        not in {("ServiceAccount", "default"), ("ConfigMap", "kube-root-ca.crt")}
+    }
+    outside = {
+        f"{body['kind']}/{body['metadata']['name']}"
+        for body in cluster.objects(CLUSTER_KINDS)
+        if "gangline" in body["metadata"]["name"] or body["metadata"]["name"].endswith("kubeflow.org")
+    }
+    return inside | outside

@@ -4,20 +4,24 @@
 #   hack/promtool.sh           fetch it if it is not there yet, and print where it is
 #   hack/promtool.sh --where   print where it goes and fetch nothing
 #
-# A promtool on PATH is used as it is. Otherwise apt-get downloads the package (no root needed), and dpkg-deb unpacks the
-# program into $GANGLINE_CACHE (default: ~/.cache/gangline).
+# A promtool on PATH is used as it is. Otherwise the package is downloaded, and the program is unpacked into
+# $GANGLINE_CACHE (default: ~/.cache/gangline).
 set -euo pipefail
 
 . "$(dirname "${BASH_SOURCE[0]}")/go.sh"    # $cache, say, die
+. "$(dirname "${BASH_SOURCE[0]}")/debian.sh"
 target=$cache/promtool/promtool
 
 fetch() (
-  command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null || die "promtool: no apt-get and dpkg-deb here; install Prometheus, so that promtool is on PATH"
+  needs_debian
   say "fetching promtool from Debian's package prometheus ..."
+  architecture=$(dpkg --print-architecture)
+  fresh_lists "$architecture"
   scratch=$(mktemp -d "$cache/promtool.XXXXXX")
   trap 'rm -rf "$scratch"' EXIT
   cd "$scratch"
-  apt-get download -qq prometheus >&2 || die "promtool: apt-get download prometheus failed; run apt-get update first"
+  # The package alone: promtool needs none of those that it depends on.
+  private_apt "$architecture" /var/lib/dpkg/status -qq download prometheus >&2 || die "apt-get cannot download prometheus"
   mkdir made unpacked
   dpkg-deb -x prometheus_*.deb unpacked
   mv unpacked/usr/bin/promtool made/promtool

@@ -4,14 +4,21 @@ Nothing of OpenTelemetry is imported unless traces are wanted.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+import logging
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
+from datetime import timedelta
 from typing import Any
 
 from gangline import __version__
 from gangline.base.errors import InputError
 from gangline.base.tracing import AttributeValue, TraceSpan, set_tracer
 
+log = logging.getLogger(__name__)
+
+FLUSH_LIMIT = timedelta(seconds=3)
+"""How long a process that ends waits for a collector to take the last spans."""
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 POD_ATTRIBUTES = {
@@ -55,8 +62,24 @@ async def tracing(service: str, environ: Mapping[str, str]) -> AsyncIterator[Non
         yield
     finally:
         set_tracer(None)
-        # Sends what is left, and blocks meanwhile.
-        await asyncio.to_thread(tracer.shutdown)
+        await _run_beside(tracer.shutdown, FLUSH_LIMIT)
+
+
+async def _run_beside(work: Callable[[], object], limit: timedelta) -> None:
+    """Run a blocking function in a thread. After the limit it is left alone, and ends with the process."""
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+
+    def run() -> None:
+        work()
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(ended.set)
+
+    threading.Thread(target=run, name="traces", daemon=True).start()
+    try:
+        async with asyncio.timeout(limit.total_seconds()):
+            await ended.wait()
+    except TimeoutError:
+        log.warning("last traces not sent", extra={"limit": limit})
 
 
 class OpenTelemetryTracer:
@@ -92,7 +115,8 @@ def _tracer_provider(exporter: str, service: str, environ: Mapping[str, str]) ->
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter
 
-    provider = TracerProvider(resource=Resource.create(resource_attributes(service, environ)))
+    resource = Resource.create(resource_attributes(service, environ))
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     sender: Any
     if exporter == "console":
         sender = ConsoleSpanExporter()

@@ -23,6 +23,7 @@ from gangline.runtime.rate_limits import default_retry_limiter
 from gangline.runtime.work_queue import WorkQueue
 from gangline.testing.clock import FakeClock
 from support.requirements import skip_or_fail
+from support.waiting import wait_until
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 JOB = Key("team", "job")
@@ -109,18 +110,26 @@ class FakeTransport:
         raise NotImplementedError
 
 
+def always() -> asyncio.Event:
+    event = asyncio.Event()
+    event.set()
+    return event
+
+
 @asynccontextmanager
-async def receiver() -> AsyncIterator[tuple[str, list[Any]]]:
-    """An OTLP receiver: its address, and the spans that it gets, each with its resource."""
+async def receiver(answers: asyncio.Event | None = None) -> AsyncIterator[tuple[str, list[Any]]]:
+    """An OTLP receiver: its address, and the spans that it gets, each with its resource. It answers after the event."""
     try:
         from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
     except ImportError:
         skip_or_fail("OpenTelemetry not found: pip install 'gangline[otel]'")
     spans: list[Any] = []
+    answers = answers or always()
 
     async def take(request: web.BaseRequest) -> web.Response:
         assert request.path == "/v1/traces"
         body = await request.read()
+        await answers.wait()
         if request.headers.get("Content-Encoding") == "gzip":
             import gzip
 
@@ -193,3 +202,18 @@ async def test_a_reconcile_is_a_span_and_its_requests_are_children_that_the_serv
         resource = attributes_of(spans[0][0])
         assert resource["service.name"] == "gangline-operator"
         assert resource["k8s.pod.name"] == "pod-0"
+
+
+async def test_a_collector_that_does_not_answer_does_not_hold_up_the_end(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("gangline.operator.tracing.FLUSH_LIMIT", timedelta(milliseconds=50))
+    answers = asyncio.Event()
+    async with receiver(answers) as (address, spans):
+        monkeypatch.setenv(ENDPOINT, address)
+        async with tracing("gangline-operator", {ENDPOINT: address}):
+            with trace_span("last"):
+                pass
+        assert "last traces not sent" in [record.message for record in caplog.records]
+        answers.set()
+        await wait_until(lambda: spans)

@@ -15,18 +15,15 @@ target=$cache/promtool/promtool
 fetch() (
   needs_debian
   say "fetching promtool from Debian's package prometheus ..."
-  architecture=$(dpkg --print-architecture)
-  fresh_lists "$architecture"
   scratch=$(mktemp -d "$cache/promtool.XXXXXX")
   trap 'rm -rf "$scratch"' EXIT
-  cd "$scratch"
   # The package alone: promtool needs none of those that it depends on.
-  private_apt "$architecture" /var/lib/dpkg/status -qq download prometheus >&2 || die "apt-get cannot download prometheus"
-  mkdir made unpacked
-  dpkg-deb -x prometheus_*.deb unpacked
-  mv unpacked/usr/bin/promtool made/promtool
+  download_exactly "$(dpkg --print-architecture)" "$scratch/packages" prometheus
+  unpack "$scratch/packages" "$scratch/unpacked"
+  mkdir "$scratch/made"
+  mv "$scratch/unpacked/usr/bin/promtool" "$scratch/made"
   rm -rf "$cache/promtool"
-  mv made "$cache/promtool"
+  mv "$scratch/made" "$cache/promtool"
 )
 
 if found=$(command -v promtool); then

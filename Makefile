@@ -136,6 +136,7 @@ pictures: dev ## redraw docs/images from their text
 LOCK := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 lock: ## re-resolve the pinned dependencies (needs uv)
 	$(LOCK) pyproject.toml -o requirements/runtime.txt
+	$(LOCK) --extra otel -c requirements/runtime.txt pyproject.toml -o requirements/otel.txt
 	$(LOCK) --group build -o requirements/build.txt
 	$(LOCK) --group dev -c requirements/runtime.txt -c requirements/build.txt pyproject.toml -o requirements/dev.txt
 

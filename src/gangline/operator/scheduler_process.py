@@ -10,6 +10,7 @@ from gangline.base.clock import Clock
 from gangline.kube.client import Client
 from gangline.kube.config.connection import Connection
 from gangline.kube.options import WriteOptions
+from gangline.kube.transport.traced import traced
 from gangline.operator.definitions import CRDS, DefinitionWaiter, apply_crds
 from gangline.operator.process import ControllerProcess, api_transport, leader_elector, serve_process
 from gangline.operator.settings import ProcessSettings
@@ -51,7 +52,7 @@ async def run_scheduler(
     )
     async with api_transport(connection, FIELD_MANAGER) as pool:
         client = Client(
-            MeteredTransport(pool, metrics, host=connection.server, clock=clock),
+            traced(MeteredTransport(pool, metrics, host=connection.server, clock=clock)),
             scheme=SCHEME.with_resources(CRDS),
             clock=clock,
             options=WriteOptions(field_manager=FIELD_MANAGER),

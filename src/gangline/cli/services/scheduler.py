@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from gangline.base.options import choice_option, option_group, seconds_option, value_option
-from gangline.operator.go_flags import CONNECTION_OPTIONS, GoCommand, go_flag, log_level, process_flags
+from gangline.operator.go_flags import CONNECTION_OPTIONS, METRICS_OPTIONS, GoCommand, go_flag, log_level, process_flags
 
 
 @click.command(cls=GoCommand)
@@ -45,7 +45,7 @@ from gangline.operator.go_flags import CONNECTION_OPTIONS, GoCommand, go_flag, l
     metavar="NAME",
 )
 @go_flag("--install-crds", "Install or update the CRDs of PodGroup and Queue first.")
-@value_option("--metrics-bind-address", ":8080", "Address on which /metrics is served; 0: none.", metavar="ADDRESS")
+@option_group(*METRICS_OPTIONS)
 @value_option(
     "--health-probe-bind-address",
     ":8081",

@@ -118,6 +118,7 @@ class SchedulerProcess(ControllerProcess):
             "version": __version__,
             "scheduler": scheduler.name,
             "commit": ",".join(ways),
+            "namespace": ",".join(scheduler.namespaces) or "all",
             "lease": str(self._lease or "none"),
         }
 

@@ -91,6 +91,24 @@ def manifests() -> dict[str, str]:
             f"# Only where MPIJobs v1 run.\n{_role(f'{OPERATOR}-mpi', OPERATOR_RULES[Feature.MPI], TEAMS[0])}",
             _binding(f"{OPERATOR}-mpi", OPERATOR, TEAMS[0], TEAMS[0]),
         ),
+        "rbac-scheduler-namespaced.yaml": _file(
+            f"What the gang scheduler may do with --namespace={','.join(TEAMS)}: it reads nodes and pods of the whole "
+            "cluster, because all pods take room on nodes, and writes in these namespaces only; but for the status of "
+            f"queues, which have no namespace. Write your own for {' and '.join(TEAMS)}. It runs in {TEAMS[0]}.",
+            _account(SCHEDULER, TEAMS[0]),
+            _role(f"{SCHEDULER}-read", SCHEDULER_CLUSTER_RULES),
+            _binding(f"{SCHEDULER}-read", SCHEDULER, TEAMS[0]),
+            _role(f"{SCHEDULER}-lease", lease_rules(LEASE_NAME), TEAMS[0]),
+            _binding(f"{SCHEDULER}-lease", SCHEDULER, TEAMS[0], TEAMS[0]),
+            *(
+                text
+                for team in TEAMS
+                for text in (
+                    _role(SCHEDULER, SCHEDULER_RULES, team),
+                    _binding(SCHEDULER, SCHEDULER, TEAMS[0], team),
+                )
+            ),
+        ),
         "scheduler.yaml": _scheduler_file(),
     }
 

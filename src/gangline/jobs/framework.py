@@ -167,6 +167,27 @@ class NeedsCompanions(Protocol):
     def companions(self, job: Any, gang: Gang) -> tuple[Companion, ...]: ...
 
 
+BATCH_JOBS = "jobs.batch"
+"""The resource of Kubernetes' own Jobs."""
+
+
+@runtime_checkable
+class PlansByLauncherJob(Protocol):
+    """A framework whose launcher is a Job of Kubernetes, which restarts and ends it. Such a framework plans its jobs itself."""
+
+    def launcher_job(self, job: Any) -> str:
+        """The name of that Job."""
+        ...
+
+    def pod_spec(self, job: Any, kind: str) -> JSON:
+        """The spec of the pod of the first replica of a type."""
+        ...
+
+    def plan(self, observed: Any) -> Any:
+        """The `JobPlan` for an `ObservedJob`. The same input gives the same plan."""
+        ...
+
+
 @runtime_checkable
 class Elastic(Protocol):
     """A framework some of whose jobs can train with fewer replicas."""

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import msgspec
 
-from gangline.api.kubeflow.kinds import TRAINING_KINDS
+from gangline.api.kubeflow.kinds import JOB_APIS, TRAINING_KINDS
 from gangline.frameworks.mpi import KUBECTL_DELIVERY_IMAGE
 from gangline.jobs.gangs.gangline import GanglineScheduler
 from gangline.jobs.site import Site
@@ -21,7 +21,8 @@ KUBEFLOW_LEASE = "1ca428e5.training-operator.kubeflow.org"
 class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Which kinds of jobs to run, where, and how."""
 
-    kinds: tuple[str, ...] = tuple(kind.kind for kind in TRAINING_KINDS)
+    # By their schemes. MPIJob.v2beta1 is on request: mpi-operator may serve it, and it needs to create Secrets.
+    kinds: tuple[str, ...] = tuple(kind.scheme for kind in TRAINING_KINDS)
     # Empty: all namespaces.
     namespaces: tuple[str, ...] = ()
     site: Site = Site()
@@ -42,6 +43,7 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 LOCAL_SETTINGS = OperatorSettings(
+    kinds=tuple(kind.scheme for kind in JOB_APIS),
     site=Site(
         shared_host=True, legacy_labels=True, gang_scheduler=GanglineScheduler(protect=False), gangs_on_request=True
     ),

@@ -37,6 +37,9 @@ class JobChildren(msgspec.Struct, frozen=True):
     pending_deletes: frozenset[str] = frozenset()
     # The last log lines of failed pods by uid, where they could be read.
     log_tails: Mapping[str, tuple[str, ...]] = {}
+    # The Job of Kubernetes that is the job's launcher, if it has one, and the pods of that Job.
+    launcher: JSON | None = None
+    launched: tuple[Pod, ...] = ()
 
 
 class ObservedJob(msgspec.Struct, Generic[J], frozen=True):

@@ -198,6 +198,15 @@ class Elastic(Protocol):
 
 
 @runtime_checkable
+class CreatesInSteps(Protocol):
+    """A framework some of whose jobs create replicas only when others are ready. These cannot wait for their whole gang."""
+
+    def first_members(self, job: Any) -> int | None:
+        """The number of replicas that are created at first; None if that is all."""
+        ...
+
+
+@runtime_checkable
 class AllOrNothing(Protocol):
     """A framework whose jobs cannot go on without any one of their replicas: collectives of a fixed size.
 

@@ -14,11 +14,9 @@ from gangline.base.errors import InputError
 from gangline.jobs.site import ServiceMode
 from gangline.operator.gang_schedulers import site_from_flag
 from gangline.operator.go_flags import process_flags
-from gangline.operator.settings import V1_INIT_IMAGE, OperatorProcessSettings, OperatorSettings
+from gangline.operator.settings import ALL_V1, V1_INIT_IMAGE, OperatorProcessSettings, OperatorSettings
 from gangline.schema.names import DNS_LABEL_PATTERN
 
-ALL_V1 = "all"
-"""The value of `--enable-scheme` that stands for all kinds of v1, which is the default."""
 INIT_TEMPLATE_FILE = Path("/etc/config/initContainer.yaml")
 """The default path of the template of PyTorch's init container, as in the Kubeflow operator."""
 

@@ -14,8 +14,13 @@ V1_INIT_IMAGE = "alpine:3.10"
 LOCAL_MPI_AGENT = '"$GANGLINE_AGENT"'
 """The command of the local node that runs another command in a pod, as `kubectl exec` does in a cluster."""
 
+ALL_V1 = "all"
+"""The value of `--enable-scheme` that stands for all kinds of v1, which is the default."""
+
 KUBEFLOW_LEASE = "1ca428e5.training-operator.kubeflow.org"
 """The Lease of the Kubeflow operator, and by default ours: of all operators that compete for it, one acts."""
+MPI_OPERATOR_LEASE = "mpi-operator"
+"""The Lease of mpi-operator, which serves MPIJobs of v2beta1."""
 
 
 class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):

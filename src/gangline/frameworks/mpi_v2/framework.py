@@ -94,6 +94,11 @@ class SshMpi(_MpiV2):
         assert isinstance(job, MPIJobV2)
         return objects.launcher_name(job)
 
+    def first_members(self, job: Any) -> int | None:
+        assert isinstance(job, MPIJobV2)
+        waits = job.spec.launcher_creation_policy == LauncherCreationPolicy.WAIT_FOR_WORKERS_READY
+        return objects.worker_count(job) if waits else None
+
     def pod_spec(self, job: Any, kind: str) -> JSON:
         assert isinstance(job, MPIJobV2)
         template = objects.launcher_template(job) if kind == LAUNCHER else objects.worker_pod(job, 0, self._domain)

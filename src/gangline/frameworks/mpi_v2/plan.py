@@ -11,7 +11,6 @@ import msgspec
 from gangline.api.core import Pod, PodPhase
 from gangline.api.kubeflow.kinds import LauncherCreationPolicy, MPIJobV2
 from gangline.api.kubeflow.training import (
-    MPI_OPERATOR_MANAGER,
     CleanPodPolicy,
     ConditionType,
     JobStatus,
@@ -21,6 +20,7 @@ from gangline.api.meta import JSON
 from gangline.frameworks.mpi_v2 import objects
 from gangline.frameworks.mpi_v2.status import StatusChange, has_ended, observed_change
 from gangline.frameworks.replica_counts import WORKER
+from gangline.jobs.defaults import is_managed_here
 from gangline.jobs.framework import BATCH_JOBS
 from gangline.jobs.gangs.podgroup import NO_GANG_EDITS, GangPodEdits
 from gangline.jobs.plan.actions import (
@@ -46,7 +46,7 @@ from gangline.jobs.site import missing_scheduler_message
 def launcher_job_plan(observed: ObservedJob[MPIJobV2], domain: str = "") -> JobPlan:
     """The plan for a job. `domain` is the cluster's, if host names shall be full ones."""
     job = observed.job
-    if job.spec.run_policy.managed_by not in (None, "", MPI_OPERATOR_MANAGER):
+    if not is_managed_here(job.spec.run_policy):
         return JobPlan(job.status)
     if observed.problems:
         # As in mpi-operator the job waits to be corrected. Our own definition rejects it when it is written.

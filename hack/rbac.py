@@ -52,6 +52,11 @@ def manifests() -> dict[str, str]:
             _role(f"{OPERATOR}-mpi", OPERATOR_RULES[Feature.MPI]),
             _binding(f"{OPERATOR}-mpi", OPERATOR, NAMESPACE),
         ),
+        "rbac-mpi-v2beta1.yaml": _file(
+            "Besides rbac.yaml, for an operator with --enable-scheme=mpijob.v2beta1.",
+            _role(f"{OPERATOR}-mpi-v2beta1", OPERATOR_RULES[Feature.MPI_V2]),
+            _binding(f"{OPERATOR}-mpi-v2beta1", OPERATOR, NAMESPACE),
+        ),
         "rbac-gang-schedulers.yaml": _file(
             "Besides rbac.yaml, for gangs of other schedulers. Take the one that --gang-scheduler-name says.",
             *(

@@ -266,7 +266,16 @@ class InstallValues(PodValues, frozen=True, kw_only=True):
             "scheduler. Empty: gangline if scheduler.enabled, else none."
         ),
     ] = ""
-    kinds: Annotated[tuple[str, ...], _described("Kinds of jobs to serve, as in TFJob; empty: all.")] = ()
+    kinds: Annotated[
+        tuple[str, ...], _described("Kinds of jobs to serve, as in TFJob; empty: all of kubeflow.org/v1.")
+    ] = ()
+    mpi_v2beta1: Annotated[
+        bool,
+        _described(
+            "Serve MPIJobs of kubeflow.org/v2beta1 in place of mpi-operator, too. The operator may then create Jobs, and "
+            "Secrets, of which it reads none."
+        ),
+    ] = False
     log_level: Annotated[
         Literal["debug", "info", "warn", "error"], _described("Lowest level that the components log.")
     ] = "info"

@@ -99,7 +99,8 @@ def test_no_role_of_ours_reads_secrets() -> None:
     for path in MANIFESTS.glob("*.yaml"):
         for document in yaml.safe_load_all(path.read_text()):
             for rule in document.get("rules") or ():
-                assert "secrets" not in rule.get("resources", ()), path.name
+                if "secrets" in rule.get("resources", ()):
+                    assert (path.name, rule["verbs"]) == ("rbac-mpi-v2beta1.yaml", ["create"])
 
 
 def test_definitions_may_be_installed_of_our_kinds_alone() -> None:

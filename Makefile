@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 WORKERS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help runtime dev install demo test test-unit test-faults test-real test-first-minutes test-frameworks test-engines test-soak test-dist check format dist bench-runtime bench-local bench-operator bench-scheduler bench-sdk bench-first-minutes crds reference pictures lock clean
+.PHONY: help runtime dev install demo test test-unit test-faults test-real test-first-minutes test-frameworks test-engines test-soak test-dist check format dist bench-runtime bench-local bench-operator bench-load bench-scheduler bench-sdk bench-first-minutes crds manifests reference pictures lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -35,8 +35,12 @@ test-unit: dev ## unit and property tests alone (under a minute)
 test-real: dev ## all that needs a real kube-apiserver (builds one the first time)
 	hack/kubernetes.sh
 	hack/fakekubelet.sh
+	hack/agent.sh
 	hack/clients.sh
 	hack/peer.sh
+	hack/helm.sh
+	hack/promtool.sh
+	hack/kube-state-metrics.sh
 	GANGLINE_REQUIRE_REAL=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m real -W "ignore:unclosed:ResourceWarning" tests
 
 test-first-minutes: dev ## play the README in fresh clones: every command, every next: line, as root and as an ordinary user
@@ -46,13 +50,14 @@ test-frameworks: dev ## train with TensorFlow, PyTorch, XGBoost, LightGBM, JAX, 
 	hack/frameworks.sh
 	GANGLINE_REQUIRE_FRAMEWORKS=1 $(BIN)/python -m pytest -m frameworks tests --timeout 600
 
-check: dev ## formatter, linter, types, import contracts, limits of the source tree
+check: dev ## formatter, linter, types, import contracts, limits of the source tree; the Go module too where Go is
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python hack/house.py
+	hack/agent.sh --check
 
 format: dev ## format and fix what can be fixed
 	$(BIN)/ruff format .
@@ -94,6 +99,10 @@ bench-operator: dev ## jobs to running, CPU, memory and API calls, side by side 
 	hack/peer.sh
 	$(BIN)/python bench/operator_bench.py
 
+bench-load: dev ## 1,000 jobs for half an hour, restarts among them and 10,000 finished ones: memory and requests of the operator
+	hack/kubernetes.sh
+	$(BIN)/python bench/operator_load.py
+
 bench-scheduler: dev ## pods bound a second, CPU and memory, side by side with kube-scheduler and the raw limit (builds it the first time)
 	hack/kubernetes.sh
 	hack/kubernetes.sh kube-scheduler
@@ -110,6 +119,9 @@ bench-first-minutes: dev ## set-up and a first run beside torchrun and Ray, the 
 
 crds: dev ## write manifests/crds anew
 	$(BIN)/python hack/crds.py
+
+manifests: dev ## write the Helm chart and the kustomize files anew
+	$(BIN)/python hack/manifests.py
 
 reference: dev ## write docs/reference and the stubs of the public packages anew
 	$(BIN)/python hack/stubs.py

@@ -115,8 +115,10 @@ class Namespace:
         self.changed = asyncio.Event()
 
     async def submit(self, names: Sequence[str], pods: int) -> None:
-        bodies = [json.dumps(job(self._kind, name, pods)).encode() for name in names]
-        await post_all(self._session, [(self._jobs, body) for body in bodies])
+        await self.submit_bodies([job(self._kind, name, pods) for name in names])
+
+    async def submit_bodies(self, jobs: Sequence[Any]) -> None:
+        await post_all(self._session, [(self._jobs, json.dumps(one).encode()) for one in jobs])
 
     async def wait_for(self, reached: Any, patience: float) -> bool:
         """Until the condition holds; False when that took too long."""

@@ -1,9 +1,11 @@
-"""Plays drop-in scenarios (tests/data/drop-in) against an operator on a real API server of its own.
+"""Plays drop-in scenarios against an operator on a real API server of its own.
 
-    python hack/kubeflow.py check [NAME...] [--operator gangline|peer|lifted]   print every difference; exit 1 if there is one
-    python hack/kubeflow.py record NAME...                                      write what the peer makes of them
+    python hack/dropin.py check [NAME...] [--operator gangline|peer|lifted]   print every difference; exit 1 if there is one
+    python hack/dropin.py record NAME...                                      write what the peer makes of them
 
-hack/kubernetes.sh and hack/peer.sh build what it needs. The peer is slow, so few are played at once with it.
+The scenarios are those of kubeflow.org/v1 (tests/data/drop-in), whose peer is the training operator, or with
+`--api v2beta1` those of MPIJobs (tests/data/mpi-v2beta1), whose peer is mpi-operator. hack/kubernetes.sh, hack/peer.sh and
+hack/mpi-operator.sh build what it needs. The training operator is slow, so few are played at once with it.
 """
 
 import argparse
@@ -11,38 +13,68 @@ import asyncio
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from gangline.base.clock import SystemClock
 from support.cases import kubeflow
 from support.cases.kubeflow import Scenario
-from support.cases.kubeflow_play import CHECK_TIMES, RECORD_TIMES, SettleTimes, scenario_player
+from support.cases.kubeflow_play import (
+    CHECK_TIMES,
+    JOB_PATHS,
+    MPI_V2_PATHS,
+    RECORD_TIMES,
+    SettleTimes,
+    scenario_player,
+)
 from support.cluster.operators import (
+    GANGLINE_MPI_V2,
     GANGLINE_OPERATOR,
     KUBEFLOW,
     KUBEFLOW_LIFTED,
+    MPI_OPERATOR,
     OperatorProgram,
     run_operator,
 )
 from support.servers.real import RealServer
 
-OPERATORS = {"gangline": GANGLINE_OPERATOR, "peer": KUBEFLOW, "lifted": KUBEFLOW_LIFTED}
 SLOW = SettleTimes(quiet_seconds=1.5)
+
+
+class Suite(NamedTuple):
+    """Scenarios with their recordings, and the operators that can play them."""
+
+    folder: Path
+    operators: Mapping[str, OperatorProgram]
+    job_paths: Mapping[str, str]
+
+
+SUITES = {
+    "v1": Suite(
+        kubeflow.DATA_FOLDER,
+        {"gangline": GANGLINE_OPERATOR, "peer": KUBEFLOW, "lifted": KUBEFLOW_LIFTED},
+        JOB_PATHS,
+    ),
+    "v2beta1": Suite(kubeflow.MPI_V2_FOLDER, {"gangline": GANGLINE_MPI_V2, "peer": MPI_OPERATOR}, MPI_V2_PATHS),
+}
 
 
 def main() -> int:
     asked = _arguments()
-    chosen = [one for one in kubeflow.load_scenarios() if not asked.names or one.name in asked.names]
-    operator: OperatorProgram = OPERATORS[asked.operator]
+    suite = SUITES[asked.api]
+    scenarios = kubeflow.load_scenarios(suite.folder / "scenarios")
+    chosen = [one for one in scenarios if not asked.names or one.name in asked.names]
+    operator = suite.operators[asked.operator]
     missing = operator.missing()
     if missing:
         print(missing, file=sys.stderr)
         return 2
     began = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="gangline-drop-in-") as folder:
-        found = play(operator, chosen, asked, Path(folder))
+        found = play(suite, chosen, asked, Path(folder))
         if asked.log:
             for log in Path(folder).glob("operator/*.log"):
                 asked.log.write_bytes(log.read_bytes())
@@ -51,35 +83,41 @@ def main() -> int:
         for name, shots in found.items():
             kubeflow.save_golden(name, shots, asked.golden)
         return 0
-    return report(found, asked.golden, kubeflow.expected_differences() if operator is GANGLINE_OPERATOR else [])
+    return report(found, asked.golden, _known_differences(suite, asked))
+
+
+def _known_differences(suite: Suite, asked: argparse.Namespace) -> list[kubeflow.ExpectedDifference]:
+    return kubeflow.expected_differences(suite.folder / "known.txt") if asked.operator == "gangline" else []
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("what", choices=("check", "record"))
     parser.add_argument("names", nargs="*", metavar="NAME")
-    parser.add_argument("--operator", choices=OPERATORS)
+    parser.add_argument("--api", choices=SUITES, default="v1")
+    parser.add_argument("--operator", choices=("gangline", "peer", "lifted"))
     parser.add_argument("--at-once", type=int, help="how many are played at once (64; with the peer 6)")
-    parser.add_argument("--golden", type=Path, default=kubeflow.DATA_FOLDER / "golden", help="where recordings are")
+    parser.add_argument("--golden", type=Path, help="where recordings are")
     parser.add_argument("--log", type=Path, help="keep the operator's log there")
     asked = parser.parse_args()
     if asked.what == "record" and asked.operator == "gangline":
         parser.error("what gangline makes is not what it is held against")
     asked.operator = asked.operator or ("gangline" if asked.what == "check" else "peer")
+    if asked.operator not in SUITES[asked.api].operators:
+        parser.error(f"--operator {asked.operator} does not serve {asked.api}")
+    asked.golden = asked.golden or SUITES[asked.api].folder / "golden"
     asked.at_once = asked.at_once or (64 if asked.operator == "gangline" else 6)
     return asked
 
 
-def play(
-    operator: OperatorProgram, chosen: list[Scenario], asked: argparse.Namespace, folder: Path
-) -> dict[str, list[object]]:
-    record = asked.what == "record"
-    patience = RECORD_TIMES if record else CHECK_TIMES if operator is GANGLINE_OPERATOR else SLOW
-    known = kubeflow.expected_differences() if operator is GANGLINE_OPERATOR else []
+def play(suite: Suite, chosen: list[Scenario], asked: argparse.Namespace, folder: Path) -> dict[str, list[object]]:
+    operator, record = suite.operators[asked.operator], asked.what == "record"
+    patience = RECORD_TIMES if record else CHECK_TIMES if asked.operator == "gangline" else SLOW
+    known = _known_differences(suite, asked)
     cases = [(one, None if record else kubeflow.load_golden(one.name, asked.golden)) for one in chosen]
 
     async def all_of_them() -> dict[str, list[object]]:
-        async with scenario_player(server, SystemClock(), known) as player:
+        async with scenario_player(server, SystemClock(), known, suite.job_paths) as player:
             return await player.play_all(cases, patience, asked.at_once)
 
     with (

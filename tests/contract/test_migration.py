@@ -99,7 +99,7 @@ def commands(heading: str) -> list[str]:
 def test_there_and_back(cluster: MigrationCluster) -> None:
     with cluster.operators.run_kubeflow():
         begin(cluster)
-        before = cluster.owned_uids()
+        before, access = cluster.owned_uids(), cluster.launcher_access(WORKED)
         cluster.recorder.take_events()
         # Its rights alone do no harm.
         cluster.run_shell("kubectl apply -f manifests/rbac.yaml")
@@ -110,6 +110,8 @@ def test_there_and_back(cluster: MigrationCluster) -> None:
             wait_until_blocking(partial(cluster.is_adopted, job), f"nobody looks after {job.name}")
         tidied(cluster, before)
         carry_on(cluster)
+        # Its launcher has a kubectl, and no agent.
+        assert cluster.launcher_access(WORKED) == access
         assert "--take-over" in cluster.operators.deployed_arguments()
         cluster.run_shell("kubectl apply -f manifests/operator.yaml")
         assert "--take-over" not in cluster.operators.deployed_arguments()

@@ -103,8 +103,9 @@ def server(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     folder, users = tmp_path_factory.mktemp("native"), {**USERS, ACCOUNT: ()}
     with RealServer(release.assets, directory=folder, flags=release.flags, users=users) as running:
         install_crds(running, GANGLINE_OPERATOR.crds())
-        for document in yaml.safe_load_all((MANIFESTS / "rbac.yaml").read_text()):
-            _apply(running, document)
+        for name in ("rbac.yaml", "rbac-mpi.yaml", "rbac-gang-schedulers.yaml"):
+            for document in yaml.safe_load_all((MANIFESTS / name).read_text()):
+                _apply(running, document)
         beside = [_kube_scheduler(running, release, folder)]
         try:
             if release.has(KEEPER):

@@ -43,6 +43,8 @@ MANIFESTS = Path(__file__).parents[2] / "manifests"
 CLUSTER = "system:serviceaccount:gangline:gangline-operator"
 TEAM = "system:serviceaccount:team-a:gangline-operator"
 LEASE = "1ca428e5.training-operator.kubeflow.org"
+# In a pod its own namespace is the default.
+ELECTION = ("--leader-elect", "--leader-election-namespace=gangline")
 PATIENCE = 60.0
 TFJOB = TRAINING_KINDS[0]
 
@@ -55,8 +57,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
     users = {**USERS, CLUSTER: (), TEAM: (), "gangline-edit": (), "gangline-view": ()}
     with RealServer(directory=tmp_path_factory.mktemp("server"), users=users) as running:
         install_crds(running, GANGLINE_OPERATOR.crds())
-        create_object(running, "/api/v1/namespaces", {"metadata": {"name": "team-a"}})
-        for name in ("rbac.yaml", "rbac-namespaced.yaml", "rbac-install-crds.yaml"):
+        for name in ("team-a", "team-b"):
+            create_object(running, "/api/v1/namespaces", {"metadata": {"name": name}})
+        for name in ("rbac.yaml", "rbac-mpi.yaml", "rbac-namespaced.yaml", "rbac-install-crds.yaml"):
             for document in yaml.safe_load_all((MANIFESTS / name).read_text()):
                 apply_object(running, document)
         yield running
@@ -78,7 +81,7 @@ def test_the_server_takes_the_deployment_as_it_is_written(server: RealServer) ->
 
 
 def test_with_the_rights_of_the_manifest_it_runs_every_kind(server: RealServer, namespace: str, tmp_path: Path) -> None:
-    with running_operator(server, tmp_path, "--leader-elect", context=CLUSTER) as operator:
+    with running_operator(server, tmp_path, *ELECTION, context=CLUSTER) as operator:
         for kind in TRAINING_KINDS:
             submit_job(server, namespace, kind, kind.plural)
         for kind in TRAINING_KINDS:
@@ -98,6 +101,9 @@ def test_with_the_rights_of_the_manifest_it_runs_every_kind(server: RealServer, 
             lambda: server.call("GET", f"/apis/events.k8s.io/v1/namespaces/{namespace}/events").body["items"],
             "no event was written",
         )
+        libraries = Path(f"/proc/{operator.process.pid}/maps").read_text()
+        assert "aiohttp" in libraries
+        assert "numpy" not in libraries, "only the scheduler counts with numpy; here it costs 30 MB of memory"
         assert operator.ended(signal.SIGTERM) == 0
         assert [line for line in operator.lines() if "forbidden" in json.dumps(line)] == []
 

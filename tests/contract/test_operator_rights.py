@@ -1,78 +1,184 @@
-"""The operator on the embedded server, as the service account of its manifest: RBAC refuses it nothing, and the audit log
-shows which of its rights it needs."""
+"""The operator on the embedded server, with the rights of each combination of features: RBAC refuses it nothing, and the
+audit log shows that it uses all of them."""
 
 import json
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
-import yaml
 
 from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.api.kubeflow.training import JobKind
 from gangline.api.meta import JSON
+from gangline.install.rules import RBAC_GROUP, Feature, lease_rules, operator_rules, rules_json
+from gangline.operator.settings import KUBEFLOW_LEASE
 from support.cluster.accounts import GrantedRight, unused_rights
-from support.cluster.operator_process import APIS, TEAMS, apply_object, create_object, job_conditions, running_operator
+from support.cluster.operator_process import (
+    APIS,
+    TEAMS,
+    OperatorProcess,
+    apply_object,
+    create_object,
+    job_conditions,
+    running_operator,
+)
 from support.cluster.operators import GANGLINE_OPERATOR, install_crds
 from support.servers.embedded import EmbeddedServer, embedded_server
 from support.waiting import wait_until_blocking
 
-MANIFEST = Path(__file__).parents[2] / "manifests" / "rbac.yaml"
 OPERATOR = "system:serviceaccount:gangline:gangline-operator"
 # No image is pulled here.
 NO_IMAGES = ("--mpi-kubectl-delivery-image=", "--pytorch-init-container-image=")
-GROUPS = "/apis/scheduling.gangline.dev/v1alpha1/namespaces/default/podgroups"
-OTHER_SCHEDULERS = ("scheduling.volcano.sh", "scheduling.x-k8s.io", "scheduling.k8s.io")
-# Why the manifest grants what these jobs do not need.
+# Why roles grant what these jobs do not need.
 NOT_USED_HERE: Mapping[str, Callable[[GrantedRight], bool]] = {
-    "gangs of other schedulers": lambda right: right.group in OTHER_SCHEDULERS,
     "servers that check who may block a deletion": lambda right: right.resource.endswith("/finalizers"),
     "nobody may grant what they do not have": lambda right: right.resource == "pods/exec",
     "an object of that name exists, or an orphan is adopted": lambda right: right.verb == "get",
     "adoption, labels of an older version, a changed policy, repeated events": lambda right: right.verb == "patch",
 }
+MPI_CACHES = (
+    "configmaps",
+    "serviceaccounts",
+    "roles.rbac.authorization.k8s.io",
+    "rolebindings.rbac.authorization.k8s.io",
+)
+
+
+class GangCase(NamedTuple):
+    """A gang scheduler, and where its groups are."""
+
+    feature: Feature
+    flag: str
+    group: str
+    version: str
+
+
+GANGS = (
+    GangCase(Feature.GANGLINE, "gangline", "scheduling.gangline.dev", "v1alpha1"),
+    GangCase(Feature.VOLCANO, "volcano", "scheduling.volcano.sh", "v1beta1"),
+    GangCase(Feature.SCHEDULER_PLUGINS, "plugins", "scheduling.x-k8s.io", "v1alpha1"),
+)
+
+
+def roles(*features: Feature) -> list[JSON]:
+    """The roles of an operator with these features: one in the cluster, and one for its Lease."""
+    cluster = {"metadata": {"name": "gangline-operator"}, "rules": rules_json(operator_rules(features))}
+    lease = {
+        "metadata": {"name": "gangline-operator-lease", "namespace": "default"},
+        "rules": rules_json(lease_rules(KUBEFLOW_LEASE)),
+    }
+    return [{"kind": "ClusterRole", **cluster}, {"kind": "Role", **lease}]
+
+
+def grant(server: EmbeddedServer, granted: Sequence[JSON]) -> None:
+    version = {"apiVersion": "rbac.authorization.k8s.io/v1"}
+    for role in granted:
+        apply_object(server, {**version, **role})
+        reference = {"apiGroup": RBAC_GROUP, "kind": role["kind"], "name": role["metadata"]["name"]}
+        subjects = [{"kind": "User", "apiGroup": RBAC_GROUP, "name": OPERATOR}]
+        kind = {"kind": f"{role['kind']}Binding"}
+        apply_object(
+            server, {**version, **kind, "metadata": role["metadata"], "roleRef": reference, "subjects": subjects}
+        )
 
 
 @pytest.fixture
-def documents() -> list[Any]:
-    return list(yaml.safe_load_all(MANIFEST.read_text()))
-
-
-@pytest.fixture
-def server(tmp_path: Path, documents: list[Any]) -> Iterator[EmbeddedServer]:
+def server(tmp_path: Path) -> Iterator[EmbeddedServer]:
     with embedded_server(tmp_path, [OPERATOR]) as running:
         install_crds(running, GANGLINE_OPERATOR.crds())
-        for document in documents:
-            apply_object(running, document)
         yield running
 
 
-def test_the_operator_needs_the_rights_of_its_manifest(
-    server: EmbeddedServer, documents: list[Any], tmp_path: Path
-) -> None:
+def refusals(operator: OperatorProcess) -> list[Mapping[str, Any]]:
+    return [line for line in operator.lines() if "forbidden" in json.dumps(line)]
+
+
+def unexplained(granted: Sequence[JSON], server: EmbeddedServer) -> list[GrantedRight]:
+    unused = unused_rights(OPERATOR, granted, server.audit_log)
+    return [right for right in unused if not any(explains(right) for explains in NOT_USED_HERE.values())]
+
+
+def test_the_operator_needs_the_rights_of_its_features(server: EmbeddedServer, tmp_path: Path) -> None:
+    granted = roles(Feature.CORE, Feature.ELASTIC, Feature.MPI)
+    grant(server, granted)
     with running_operator(server, tmp_path, "--leader-elect", *NO_IMAGES, context=OPERATOR) as operator:
-        run_every_kind(server)
+        run_every_kind(server, TRAINING_KINDS)
         scale_and_restart(server)
         assert operator.ended(signal.SIGTERM) == 0
-        assert [line for line in operator.lines() if "forbidden" in json.dumps(line)] == []
-    with running_operator(server, tmp_path, "--gang-scheduler-name=gangline", *NO_IMAGES, context=OPERATOR) as operator:
-        run_a_gang(server)
-        assert operator.ended(signal.SIGTERM) == 0
-        assert [line for line in operator.lines() if "forbidden" in json.dumps(line)] == []
-    key = ("ClusterRole", "gangline-operator")
-    (role,) = [document for document in documents if (document["kind"], document["metadata"]["name"]) == key]
-    unused = unused_rights(OPERATOR, [role], server.audit_log)
-    assert [right for right in unused if not any(explains(right) for explains in NOT_USED_HERE.values())] == []
+        assert refusals(operator) == []
+    assert unexplained(granted, server) == []
+    unused = unused_rights(OPERATOR, granted, server.audit_log)
     assert [why for why, explains in NOT_USED_HERE.items() if not any(map(explains, unused))] == []
 
 
-def run_every_kind(server: EmbeddedServer) -> None:
-    for kind in TRAINING_KINDS:
+def test_without_the_rights_for_mpi_the_other_kinds_are_served_and_mpi_as_soon_as_they_are_there(
+    server: EmbeddedServer, tmp_path: Path
+) -> None:
+    grant(server, roles(Feature.CORE, Feature.ELASTIC))
+    mpijob = next(kind for kind in TRAINING_KINDS if kind.kind == "MPIJob")
+    with running_operator(server, tmp_path, "--leader-elect", *NO_IMAGES, context=OPERATOR) as operator:
+        submit(server, mpijob, "waiting", "true")
+        run_every_kind(server, [kind for kind in TRAINING_KINDS if kind is not mpijob])
+        assert job_conditions(server, "default", mpijob, "waiting") == {}
+        assert {line["resource"] for line in refusals(operator)} == set(MPI_CACHES)
+        grant(server, roles(Feature.CORE, Feature.ELASTIC, Feature.MPI))
+        wait_for(server, mpijob, "waiting", "Succeeded")
+        assert operator.ended(signal.SIGTERM) == 0
+
+
+@pytest.mark.parametrize("kind", TRAINING_KINDS, ids=lambda kind: kind.kind)
+def test_each_kind_alone_needs_nothing_of_the_other_features(
+    server: EmbeddedServer, tmp_path: Path, kind: JobKind
+) -> None:
+    needs = {"MPIJob": (Feature.MPI,), "PyTorchJob": (Feature.ELASTIC,)}.get(kind.kind, ())
+    grant(server, roles(Feature.CORE, *needs))
+    flags = ("--leader-elect", f"--enable-scheme={kind.kind}", *NO_IMAGES)
+    with running_operator(server, tmp_path, *flags, context=OPERATOR) as operator:
+        run_every_kind(server, [kind])
+        assert operator.ended(signal.SIGTERM) == 0
+        assert refusals(operator) == []
+
+
+@pytest.mark.parametrize("case", GANGS, ids=lambda case: case.flag)
+def test_gangs_need_the_rights_for_their_scheduler_and_no_other(
+    server: EmbeddedServer, tmp_path: Path, case: GangCase
+) -> None:
+    if case.feature is not Feature.GANGLINE:
+        install_crds(server, [group_crd(case)])
+    gang_role = {
+        "kind": "ClusterRole",
+        "metadata": {"name": "gangs"},
+        "rules": rules_json(operator_rules([case.feature])),
+    }
+    grant(server, [*roles(Feature.CORE, Feature.ELASTIC), gang_role])
+    flags = (f"--gang-scheduler-name={case.flag}", "--enable-scheme=PyTorchJob", *NO_IMAGES)
+    with running_operator(server, tmp_path, *flags, context=OPERATOR) as operator:
+        run_a_gang(server, f"/apis/{case.group}/{case.version}/namespaces/default/podgroups")
+        assert operator.ended(signal.SIGTERM) == 0
+        assert refusals(operator) == []
+    assert unexplained([gang_role], server) == []
+
+
+def group_crd(case: GangCase) -> JSON:
+    """A definition of PodGroup that takes everything."""
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": case.version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    names = {"kind": "PodGroup", "plural": "podgroups", "singular": "podgroup", "listKind": "PodGroupList"}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"podgroups.{case.group}"},
+        "spec": {"group": case.group, "names": names, "scope": "Namespaced", "versions": [version]},
+    }
+
+
+def run_every_kind(server: EmbeddedServer, kinds: Sequence[JobKind]) -> None:
+    for kind in kinds:
         submit(server, kind, kind.plural, "true", cleanPodPolicy="All", ttlSecondsAfterFinished=0)
-    for kind in TRAINING_KINDS:
+    for kind in kinds:
         wait_until_blocking(partial(is_gone, server, job_path(kind, kind.plural)), f"{kind.plural} stays")
 
 
@@ -90,13 +196,13 @@ def scale_and_restart(server: EmbeddedServer) -> None:
     wait_for(server, tfjob, "broken", "Failed")
 
 
-def run_a_gang(server: EmbeddedServer) -> None:
+def run_a_gang(server: EmbeddedServer, groups: str) -> None:
     kind = TRAINING_KINDS[1]
     submit(server, kind, "gang", "true")
-    wait_until_blocking(lambda: server.call("GET", GROUPS).body["items"], "no group")
+    wait_until_blocking(lambda: server.call("GET", groups).body["items"], "no group")
     suspension = {"spec": {"runPolicy": {"suspend": True}}}
     server.call("PATCH", job_path(kind, "gang"), suspension, content_type="application/merge-patch+json")
-    wait_until_blocking(lambda: server.call("GET", GROUPS).body["items"] == [], "the group stays")
+    wait_until_blocking(lambda: server.call("GET", groups).body["items"] == [], "the group stays")
 
 
 def submit(

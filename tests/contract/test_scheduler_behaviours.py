@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -48,7 +48,7 @@ class Rounds(NullSchedulerMetrics):
     def __init__(self) -> None:
         self.count, self.gangs = 0, -1
 
-    def set_pending(self, gangs: int, pods: int) -> None:
+    def set_pending(self, gangs: int, pods: int, oldest: datetime | None) -> None:
         self.count += 1
         self.gangs = gangs
 

@@ -202,7 +202,7 @@ def job(town: SchedulerEnv, name: str, workers: int) -> JSON:
 async def at_work(chaos: Chaos) -> Any:
     town = chaos.town
     settings = OperatorSettings(
-        kinds=("TFJob",), namespace=town.namespace, site=Site(gang_scheduler=GanglineScheduler())
+        kinds=("TFJob",), namespaces=(town.namespace,), site=Site(gang_scheduler=GanglineScheduler())
     )
     wanted = enabled_frameworks(settings)
     schemes = scheme_of(wanted, settings.site.gang_schedulers), SCHEME.with_resources(CRDS)
@@ -227,6 +227,7 @@ async def enough(chaos: Chaos) -> None:
             await asyncio.sleep(0.1)
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("server", SERVERS, indirect=True)
 async def test_whatever_dies_every_gang_is_whole_or_has_nothing(server: Connection) -> None:
     async with scheduler_env(server) as town:

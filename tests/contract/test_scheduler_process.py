@@ -182,7 +182,6 @@ async def test_the_rights_in_the_manifest_are_enough(server: Connection) -> None
             transport.intercept = note
             settings = SchedulerProcessSettings(
                 scheduler=SchedulerSettings(name=town.scheduler_name, intervals=FAST_INTERVALS),
-                lease=f"lease-{town.namespace}",
                 lease_namespace="gangline",
             )
             client = Client(transport, scheme=SCHEME)
@@ -301,7 +300,7 @@ async def test_an_mpi_job_that_cannot_heal_starts_anew_as_a_whole(town: Schedule
     town.scheduler_name = "gangline"
     settings = OperatorSettings(
         kinds=("MPIJob",),
-        namespace=town.namespace,
+        namespaces=(town.namespace,),
         site=Site(gang_scheduler=GanglineScheduler()),
         mpi_delivery_image="",
     )

@@ -69,6 +69,18 @@ async def test_a_refused_job_leaves_no_folder_behind(
     assert [found["metadata"]["name"] for found in left if "twice" in found["metadata"]["name"]] == []
 
 
+async def test_a_folder_with_credentials_is_refused_before_anything_is_sent(
+    sdk: AsyncTrainingClient, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text("")
+    (tmp_path / ".netrc").write_text("password hunter2")
+    job = pytorch_job("secretive", master=Replica("image", ["x"]))
+    with pytest.raises(ValueError, match=r"\.netrc \(passwords for servers\).*ship_secrets=True") as refusal:
+        await sdk.ship_job(job, tmp_path)
+    assert "hunter2" not in str(refusal.value)
+    await sdk.ship_job(job, tmp_path, ship_secrets=True)
+
+
 async def test_jobs_are_changed_watched_and_refused_in_the_servers_own_words(
     sdk: AsyncTrainingClient, cluster: Client, real_namespace: str
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from support.cluster.clients import DetachedPlane, Kubectl, find_kubectl
 
-pytestmark = pytest.mark.xdist_group("kubectl")  # one plane for all of them
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("kubectl")]  # one plane for all of them
 
 NUMBERS = itertools.count()
 

@@ -24,7 +24,7 @@ from support.cluster.clients import (
     pythonpath_with_gangline,
 )
 
-pytestmark = pytest.mark.xdist_group("clients")  # one plane for all of them
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("clients")]  # one plane for all of them
 
 
 class Accounts:

@@ -11,6 +11,7 @@ from gangline.api.meta import JSON
 from gangline.frameworks import condition_messages, mpi_objects
 from gangline.frameworks.mpi_objects import (
     CONFIG_VOLUME,
+    DELIVERED_AGENT,
     DISCOVERY_SCRIPT,
     EXEC_SCRIPT,
     HOSTFILE,
@@ -33,40 +34,65 @@ CONFIG_MAPS, SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS = (
     f"roles.{RBAC_GROUP}",
     f"rolebindings.{RBAC_GROUP}",
 )
-KUBECTL_VOLUME = "mpi-job-kubectl"
+KUBECTL_VOLUME, AGENT_VOLUME = "mpi-job-kubectl", "mpi-job-agent"
 _KUBECTL_MOUNT: JSON = {"name": KUBECTL_VOLUME, "mountPath": mpi_objects.KUBECTL_FOLDER}
+_AGENT_MOUNT: JSON = {"name": AGENT_VOLUME, "mountPath": mpi_objects.AGENT_FOLDER}
 _CONFIG_MOUNT: JSON = {"name": CONFIG_VOLUME, "mountPath": mpi_objects.CONFIG_FOLDER}
+AGENT_CONTAINER = "gangline-agent"
 _EXECUTABLE_MODE, _READABLE_MODE = 0o555, 0o444
 
 INTEL_MPI_VARIABLES = {"I_MPI_HYDRA_BOOTSTRAP": "rsh", "I_MPI_HYDRA_BOOTSTRAP_EXEC": config_path(EXEC_SCRIPT)}
-LOCAL_MPI_VARIABLES = {
+AGENT_MPI_VARIABLES = {
     # The variables of Open MPI 4 under their names in Open MPI 5 and MPICH.
     "PRTE_MCA_plm_ssh_agent": config_path(EXEC_SCRIPT),
     "PRTE_MCA_prte_default_hostfile": config_path(HOSTFILE),
     "HYDRA_LAUNCHER_EXEC": config_path(EXEC_SCRIPT),
     "HYDRA_HOST_FILE": config_path(HYDRA_HOSTFILE),
 }
-"""More variables of the launcher where an agent is used instead of kubectl, that is, on one machine.
+"""More variables of the launcher where an agent is used instead of kubectl.
 
-The node sets what pods need that share its cores, host name and network.
+On one machine the node sets, besides, what pods need that share its cores, host name and network.
 """
+DELIVERED_AGENT_VARIABLES = {
+    **AGENT_MPI_VARIABLES,
+    # From 65 hosts on Open MPI would start daemons from workers, which have no agent.
+    "OMPI_MCA_plm_rsh_no_tree_spawn": "1",
+    "PRTE_MCA_plm_ssh_no_tree_spawn": "1",
+}
+KUBECTL_DELIVERY_IMAGE = "kubeflow/kubectl-delivery:latest"
+"""The image of v1's init container."""
 
 
 class Mpi(TeamFramework[MPIJob]):
     """MPIJob.
 
-    In a cluster the launcher reaches its workers with a kubectl that an init container of `delivery_image` copies;
-    an empty image means no init container. `agent` is a command on the node that runs another command in a pod: with
-    it there is no init container either, and Open MPI 5 and MPICH get their hosts too.
+    The launcher starts processes in its workers in one of three ways:
+
+    - with the agent in `agent_image`, that of gangline, which an init container copies;
+    - with `agent`, a command that the node has; without an init container;
+    - without both as in v1: with a kubectl that an init container of `delivery_image` copies. An empty image means no
+      init container.
+
+    With an agent Open MPI 5 and MPICH get their hosts too. `launcher_account` is an existing service account for
+    launchers: then no account, role or role binding is created.
     """
 
     facts = MPIJOB
 
-    resources: tuple[str, ...] = (CONFIG_MAPS, SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS)
     all_or_nothing = True
 
-    def __init__(self, delivery_image: str = "kubeflow/kubectl-delivery:latest", agent: str | None = None) -> None:
-        self._delivery_image, self._agent = delivery_image, agent
+    def __init__(
+        self,
+        delivery_image: str = KUBECTL_DELIVERY_IMAGE,
+        agent: str | None = None,
+        *,
+        agent_image: str = "",
+        launcher_account: str = "",
+    ) -> None:
+        self._delivery_image, self._agent_image, self._launcher_account = delivery_image, agent_image, launcher_account
+        self._agent = agent
+        access = () if launcher_account else (SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS)
+        self.resources: tuple[str, ...] = (CONFIG_MAPS, *access)
 
     def default(self, job: MPIJob) -> MPIJob:
         spec = job.spec
@@ -95,14 +121,19 @@ class Mpi(TeamFramework[MPIJob]):
         if _launcher_has_ended(gang):
             # As in v1 nothing is written any more, so that the files show what the launcher saw last.
             return ()
-        account = (_template(job, LAUNCHER).get("spec") or {}).get("serviceAccountName") or launcher_name(job)
         workers = [member_name(job.metadata.name, member) for member in gang.seats if member.type == WORKER]
         running = [pod.metadata.name for _, pod in gang.of_type(WORKER) if is_active(pod)]
-        files = self._config_files(job, workers, running)
+        delivered = self._has_delivered_agent(gang)
+        files = self._config_files(job, workers, running, DELIVERED_AGENT if delivered else self._agent)
+        config_map = Companion(CONFIG_MAPS, mpi_objects.config_map(job, files), ("data",))
+        if self._launcher_account:
+            return (config_map,)
+        account = (_template(job, LAUNCHER).get("spec") or {}).get("serviceAccountName") or launcher_name(job)
+        role = mpi_objects.agent_role if delivered else mpi_objects.kubectl_role
         return (
             Companion(SERVICE_ACCOUNTS, mpi_objects.service_account(job, account), anyones=True),
-            Companion(CONFIG_MAPS, mpi_objects.config_map(job, files), ("data",)),
-            Companion(ROLES, mpi_objects.role(job, workers), ("rules",)),
+            config_map,
+            Companion(ROLES, role(job, workers), ("rules",)),
             Companion(ROLE_BINDINGS, mpi_objects.role_binding(job, account), ("subjects",)),
         )
 
@@ -116,6 +147,13 @@ class Mpi(TeamFramework[MPIJob]):
     def restart_message(self, job: MPIJob, kind: str, count: int) -> str:
         return condition_messages.restart_message(job, kind, count)
 
+    def _has_delivered_agent(self, gang: Gang) -> bool:
+        """Whether the launcher has the agent of `agent_image`, or will have. One that another operator made stays as it is."""
+        pod = gang.pods.get(Member(LAUNCHER, 0))
+        if pod is None:
+            return bool(self._agent_image)
+        return any(container.name == AGENT_CONTAINER for container in pod.spec.init_containers)
+
     def _worker_edits(self, job: MPIJob) -> PodEdits:
         volume = config_volume(job, {EXEC_SCRIPT: _EXECUTABLE_MODE})
         # The worker sleeps; the launcher runs commands in it.
@@ -127,11 +165,18 @@ class Mpi(TeamFramework[MPIJob]):
             env=tuple(self._launcher_env(_template(job, LAUNCHER))),
             into=EnvTarget.FIRST,
             labels=MASTER_ROLE_LABELS,
-            service_account=launcher_name(job),
+            service_account=self._launcher_account or launcher_name(job),
         )
+        agent_files = config_volume(job, {**modes, HYDRA_HOSTFILE: _READABLE_MODE})
+        if self._agent_image:
+            return msgspec.structs.replace(
+                edits,
+                volumes=({"name": AGENT_VOLUME, "emptyDir": {}}, agent_files),
+                mounts=(_AGENT_MOUNT, _CONFIG_MOUNT),
+                init_containers=(self._agent_container(job),),
+            )
         if self._agent is not None:
-            volume = config_volume(job, {**modes, HYDRA_HOSTFILE: _READABLE_MODE})
-            return msgspec.structs.replace(edits, volumes=(volume,), mounts=(_CONFIG_MOUNT,))
+            return msgspec.structs.replace(edits, volumes=(agent_files,), mounts=(_CONFIG_MOUNT,))
         return msgspec.structs.replace(
             edits,
             volumes=({"name": KUBECTL_VOLUME, "emptyDir": {}}, config_volume(job, modes)),
@@ -147,9 +192,26 @@ class Mpi(TeamFramework[MPIJob]):
             # Empty: else NVIDIA's runtime gives a launcher without GPUs all those of its node.
             yield {"name": "NVIDIA_VISIBLE_DEVICES"}
             yield {"name": "NVIDIA_DRIVER_CAPABILITIES"}
-        yield from _unset_variables(
-            template, INTEL_MPI_VARIABLES if self._agent is None else {**INTEL_MPI_VARIABLES, **LOCAL_MPI_VARIABLES}
-        )
+        more: Mapping[str, str] = {}
+        if self._agent_image:
+            more = DELIVERED_AGENT_VARIABLES
+        elif self._agent is not None:
+            more = AGENT_MPI_VARIABLES
+        yield from _unset_variables(template, {**INTEL_MPI_VARIABLES, **more})
+
+    def _agent_container(self, job: MPIJob) -> JSON:
+        """Copies the agent, then waits until the workers run, for a limited time."""
+        amounts = {"cpu": "100m", "memory": "64Mi"}
+        command = [mpi_objects.AGENT_PROGRAM, "install", "--hostfile", config_path(HOSTFILE)]
+        return {
+            "name": AGENT_CONTAINER,
+            "image": self._agent_image,
+            "imagePullPolicy": "IfNotPresent",
+            "command": [*command, "--launcher", launcher_name(job), mpi_objects.AGENT_FOLDER],
+            "volumeMounts": [_AGENT_MOUNT, _CONFIG_MOUNT],
+            "resources": {"limits": amounts, "requests": amounts},
+            "securityContext": _restricted_context(_template(job, LAUNCHER)),
+        }
 
     def _delivery_container(self, namespace: str) -> JSON:
         amounts = {"cpu": "100m", "memory": "512Mi", "ephemeral-storage": "5Gi"}
@@ -162,7 +224,7 @@ class Mpi(TeamFramework[MPIJob]):
             "resources": {"limits": amounts, "requests": amounts},
         }
 
-    def _config_files(self, job: MPIJob, workers: list[str], running: list[str]) -> dict[str, str]:
+    def _config_files(self, job: MPIJob, workers: list[str], running: list[str], agent: str | None) -> dict[str, str]:
         slots = 1 if job.spec.slots_per_worker is None else job.spec.slots_per_worker
         launcher = launcher_name(job) if _has_gpus(_template(job, LAUNCHER)) else ""
         hosts = [launcher, *workers] if launcher else workers
@@ -170,9 +232,9 @@ class Mpi(TeamFramework[MPIJob]):
             HOSTFILE: mpi_objects.hostfile(hosts, slots),
             DISCOVERY_SCRIPT: mpi_objects.discovery_script(launcher, running, slots),
         }
-        if self._agent is None:
+        if agent is None:
             return {**files, EXEC_SCRIPT: mpi_objects.kubectl_script(job.spec.main_container)}
-        script = mpi_objects.agent_script(self._agent, job.spec.main_container)
+        script = mpi_objects.agent_script(agent, job.spec.main_container)
         return {**files, EXEC_SCRIPT: script, HYDRA_HOSTFILE: mpi_objects.hydra_hostfile(hosts, slots)}
 
 
@@ -184,6 +246,18 @@ def _launcher_has_ended(gang: Gang) -> bool:
 def _template(job: MPIJob, kind: str) -> JSON:
     spec = job.spec.mpi_replica_specs.get(kind)
     return spec.template if spec is not None else {}
+
+
+def _restricted_context(template: JSON) -> JSON:
+    """What the restricted Pod Security Standard asks for. A pod whose user is root keeps it: its image says nothing."""
+    user = ((template.get("spec") or {}).get("securityContext") or {}).get("runAsUser")
+    return {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "readOnlyRootFilesystem": True,
+        **({} if user == 0 else {"runAsNonRoot": True}),
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
 
 
 def _unset_variables(template: JSON, values: Mapping[str, str]) -> tuple[JSON, ...]:

@@ -8,7 +8,11 @@ from gangline.api.meta import JSON
 
 RBAC_GROUP = "rbac.authorization.k8s.io"
 CONFIG_VOLUME = "mpi-job-config"
-KUBECTL_FOLDER, CONFIG_FOLDER = "/opt/kube", "/etc/mpi"
+KUBECTL_FOLDER, AGENT_FOLDER, CONFIG_FOLDER = "/opt/kube", "/opt/gangline", "/etc/mpi"
+AGENT_PROGRAM = "/usr/local/bin/gangline-agent"
+"""The agent in the image of gangline."""
+DELIVERED_AGENT = f"{AGENT_FOLDER}/gangline-agent exec"
+"""The command of the agent in a launcher."""
 EXEC_SCRIPT, HOSTFILE, DISCOVERY_SCRIPT, HYDRA_HOSTFILE = (
     "kubexec.sh",
     "hostfile",
@@ -74,12 +78,25 @@ def config_map(job: MPIJob, files: Mapping[str, str]) -> JSON:
     return {**_object_body(job, "v1", "ConfigMap", _config_map_name(job)), "data": dict(files)}
 
 
-def role(job: MPIJob, workers: Sequence[str]) -> JSON:
-    """A role that may read pods, and run commands in the workers."""
+def kubectl_role(job: MPIJob, workers: Sequence[str]) -> JSON:
+    """The role of v1: it may read all pods of the namespace, and run commands in the workers."""
     read = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}
-    run = {"apiGroups": [""], "resources": ["pods/exec"], "resourceNames": list(workers), "verbs": ["create"]}
     # Without names the rule would allow every pod.
-    rules = [read, run] if workers else [read]
+    return _role(job, [read, _worker_rule("pods/exec", workers, "create")] if workers else [read])
+
+
+def agent_role(job: MPIJob, workers: Sequence[str]) -> JSON:
+    """A role that may read the workers and run commands in them. A WebSocket starts as a GET; newer servers check both."""
+    if not workers:
+        return _role(job, [_worker_rule("pods", [launcher_name(job)], "get")])
+    return _role(job, [_worker_rule("pods", workers, "get"), _worker_rule("pods/exec", workers, "create", "get")])
+
+
+def _worker_rule(resource: str, workers: Sequence[str], *verbs: str) -> JSON:
+    return {"apiGroups": [""], "resources": [resource], "resourceNames": list(workers), "verbs": list(verbs)}
+
+
+def _role(job: MPIJob, rules: list[JSON]) -> JSON:
     return {**_object_body(job, f"{RBAC_GROUP}/v1", "Role", launcher_name(job)), "rules": rules}
 
 

@@ -35,15 +35,13 @@ _INTEGER = re.compile(r"[+-]?[0-9]+")
 
 
 class PyTorch(TeamFramework[PyTorchJob]):
-    """PyTorchJob. Workers wait in an init container of `init_image` for their master's name, unless that is empty."""
+    """PyTorchJob. torch waits for the master; with an `init_image` workers do so in an init container, as in v1."""
 
     facts = PYTORCHJOB
 
     resources: tuple[str, ...] = (AUTOSCALERS,)
 
-    def __init__(
-        self, init_image: str = "alpine:3.10", init_tries: int = 100, init_template: str | None = None
-    ) -> None:
+    def __init__(self, init_image: str = "", init_tries: int = 100, init_template: str | None = None) -> None:
         self._init_containers = InitContainers(init_image, init_tries, init_template)
 
     def default(self, job: PyTorchJob) -> PyTorchJob:

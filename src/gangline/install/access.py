@@ -1,6 +1,6 @@
 """Namespace, accounts, roles and their bindings."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.install.naming import (
@@ -12,19 +12,39 @@ from gangline.install.naming import (
     labels,
     metadata,
 )
-from gangline.install.nodes import Both, Condition, Each, Item, Node, Not, Value, When
-from gangline.install.rules import (
-    INSTALL_CRDS_RULES,
-    OPERATOR_HOME_RULES,
-    OPERATOR_RULES,
-    RBAC,
-    SCHEDULER_HOME_RULES,
-    SCHEDULER_RULES,
+from gangline.install.nodes import (
+    Both,
+    Condition,
+    Contains,
+    Either,
+    Equal,
+    ForEach,
+    Item,
+    Node,
+    Not,
+    Note,
+    OneOf,
+    Value,
+    When,
 )
+from gangline.install.rules import (
+    OPERATOR_RULES,
+    RBAC_GROUP,
+    SCHEDULER_CLUSTER_RULES,
+    SCHEDULER_RULES,
+    Feature,
+    Rule,
+    crd_rules,
+    lease_rules,
+    operator_rules,
+)
+from gangline.operator.settings import KUBEFLOW_LEASE
+from gangline.scheduler.settings import LEASE_NAME
+from gangline.schema.crds.gang_crds import GANG_RESOURCES
 from gangline.schema.crds.job_roles import job_roles
 
 CLUSTER_WIDE = Not(Value("watchNamespaces"))
-_RBAC_VERSION = f"{RBAC}/v1"
+_RBAC_VERSION = f"{RBAC_GROUP}/v1"
 
 NAMESPACE_OBJECT: Node = When(
     Value("namespace.create"),
@@ -77,7 +97,7 @@ def _binding(component: str, name: Node, namespace: Node | None) -> Node:
         "apiVersion": _RBAC_VERSION,
         "kind": f"{kind}Binding",
         "metadata": metadata(component, name, namespace=namespace),
-        "roleRef": {"apiGroup": RBAC, "kind": kind, "name": name},
+        "roleRef": {"apiGroup": RBAC_GROUP, "kind": kind, "name": name},
         "subjects": [{"kind": "ServiceAccount", "name": account_name(component), "namespace": NAMESPACE}],
     }
 
@@ -108,20 +128,64 @@ ACCOUNT_OBJECTS: tuple[Node, ...] = (
     When(Value("scheduler.enabled"), _account(SCHEDULER, "scheduler.serviceAccount")),
 )
 
-OPERATOR_ROLES: tuple[Node, ...] = (
-    *_granted(CLUSTER_WIDE, OPERATOR, OPERATOR_RULES, None),
-    *(
-        Each(Value("watchNamespaces"), node)
-        for node in _granted(Value("watchNamespaces"), OPERATOR, OPERATOR_RULES, Item())
+_LEASE_NAME = Value("leaderElection.leaseName")
+_LEASE: Node = Either(_LEASE_NAME, _LEASE_NAME, KUBEFLOW_LEASE)
+_GANG_SCHEDULER = Value("gangSchedulerName")
+_OTHER_GANG_SCHEDULER = Both(
+    _GANG_SCHEDULER,
+    Not(
+        OneOf(
+            Equal(_GANG_SCHEDULER, "gangline"),
+            OneOf(Equal(_GANG_SCHEDULER, "volcano"), Equal(_GANG_SCHEDULER, "kubernetes")),
+        )
     ),
-    *_granted(Value("watchNamespaces"), OPERATOR, OPERATOR_HOME_RULES, NAMESPACE, "-election"),
-    *_granted(Value("rbac.installCrds"), OPERATOR, INSTALL_CRDS_RULES, None, "-install-crds"),
+)
+_OPTIONAL_FEATURES: Mapping[Feature, Condition] = {
+    Feature.MPI: Value("rbac.mpiJobs"),
+    Feature.VOLCANO: Contains(_GANG_SCHEDULER, "volcano"),
+    Feature.SCHEDULER_PLUGINS: _OTHER_GANG_SCHEDULER,
+    Feature.KUBERNETES: Contains(_GANG_SCHEDULER, "kubernetes"),
+}
+_CRD_NAMES = [resource.name for resource in (*(kind.resource for kind in TRAINING_KINDS), *GANG_RESOURCES)]
+
+
+def _rule_nodes(rules: Iterable[Rule], *leases: Node) -> tuple[Node, ...]:
+    """Rules with their reasons. Those about Leases with names are about these."""
+    return tuple(
+        Note(rule.why, {**rule.to_json(), "resourceNames": leases} if leases and rule.names else rule.to_json())
+        for rule in rules
+    )
+
+
+def _operator_rule_nodes() -> tuple[Node, ...]:
+    optional = [
+        When(condition, node)
+        for feature, condition in _OPTIONAL_FEATURES.items()
+        for node in _rule_nodes(OPERATOR_RULES[feature])
+    ]
+    return (*_rule_nodes(operator_rules(), KUBEFLOW_LEASE, When(_LEASE_NAME, _LEASE_NAME)), *optional)
+
+
+OPERATOR_ROLES: tuple[Node, ...] = (
+    *_granted(CLUSTER_WIDE, OPERATOR, _operator_rule_nodes(), None),
+    ForEach(Value("watchNamespaces"), _granted(Value("watchNamespaces"), OPERATOR, _operator_rule_nodes(), Item())),
+    *_granted(
+        Value("leaderElection.enabled"), OPERATOR, _rule_nodes(lease_rules(KUBEFLOW_LEASE), _LEASE), NAMESPACE, "-lease"
+    ),
+    *_granted(Value("crds.byOperator"), OPERATOR, _rule_nodes(crd_rules(_CRD_NAMES)), None, "-install-crds"),
 )
 
 USER_ROLES: tuple[Node, ...] = tuple(_user_role(role) for role in job_roles(TRAINING_KINDS))
 """Added to Kubernetes' own roles admin, edit and view: whoever may edit pods in a namespace may edit jobs there."""
 
+_WITH_SCHEDULER = Value("scheduler.enabled")
 SCHEDULER_ROLES: tuple[Node, ...] = (
-    *_granted(Value("scheduler.enabled"), SCHEDULER, SCHEDULER_RULES, None),
-    *_granted(Value("scheduler.enabled"), SCHEDULER, SCHEDULER_HOME_RULES, NAMESPACE),
+    *_granted(_WITH_SCHEDULER, SCHEDULER, _rule_nodes((*SCHEDULER_CLUSTER_RULES, *SCHEDULER_RULES)), None),
+    *_granted(
+        Both(_WITH_SCHEDULER, Value("leaderElection.enabled")),
+        SCHEDULER,
+        _rule_nodes(lease_rules(LEASE_NAME)),
+        NAMESPACE,
+        "-lease",
+    ),
 )

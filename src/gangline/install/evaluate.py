@@ -17,12 +17,12 @@ from gangline.install.nodes import (
     Both,
     Condition,
     Contains,
-    Each,
     Either,
     Equal,
     Extended,
     FileField,
     FileText,
+    ForEach,
     Item,
     Joined,
     Leaf,
@@ -65,7 +65,7 @@ class Evaluation:
         return list(self._items(nodes, None))
 
     def value(self, node: Node, item: str | None = None) -> Any:
-        """What one node stands for. `When`, `Each` and `Spread` are for the lists and mappings around them."""
+        """What one node stands for. `When`, `ForEach` and `Spread` are for the lists and mappings around them."""
         match node:
             case str() | bool() | int():
                 return node
@@ -81,7 +81,7 @@ class Evaluation:
                 return self.value(inner, item)
             case Note(text, inner):
                 return Note(text, self.value(inner, item))
-            case When() | Each() | Spread():
+            case When() | ForEach() | Spread():
                 raise TypeError(f"{node} stands in no list and no mapping")
             case Sequence():
                 return list(self._items(node, item))
@@ -149,9 +149,9 @@ class Evaluation:
                 case When(condition, inner):
                     if self.holds(condition, item):
                         yield from self._items((inner,), item)
-                case Each(items, inner):
-                    for each in self._at(items.path):
-                        yield from self._items((inner,), each)
+                case ForEach(items, inners):
+                    for text in self._at(items.path):
+                        yield from self._items(inners, text)
                 case Spread(items):
                     yield from self._at(items.path)
                 case _:

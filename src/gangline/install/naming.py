@@ -18,9 +18,10 @@ from gangline.install.nodes import (
 )
 
 OPERATOR, SCHEDULER = "operator", "scheduler"
+_COMPONENT = "app.kubernetes.io/component"
 
 # Leaves room for the component: the name of a Service has at most 63 characters.
-_MAX_NAME = 50
+_MAX_NAME = 40
 
 NAMESPACE = ReleaseField("namespace")
 SHORT_NAME = Named(
@@ -38,10 +39,15 @@ FULL_NAME = Named(
         ),
     ),
 )
-_SELECTOR = Named(
+SELECTOR = Named(
     "gangline.selectorLabels",
     {"app.kubernetes.io/name": SHORT_NAME, "app.kubernetes.io/instance": ReleaseField("name")},
 )
+ALL_COMPONENTS: Node = {
+    "matchLabels": SELECTOR,
+    "matchExpressions": [{"key": _COMPONENT, "operator": "In", "values": [OPERATOR, SCHEDULER]}],
+}
+"""A selector of the pods and Services of operator and scheduler."""
 _LABELS = Named(
     "gangline.labels",
     {
@@ -68,12 +74,13 @@ def account_name(component: str) -> Node:
 
 def labels(component: str, *own: Mapping[str, Node], extra: tuple[Value, ...] = ()) -> Node:
     """The labels of an object or a pod. Nothing that the values add can change those by which it is selected."""
-    return Extended((_LABELS, {"app.kubernetes.io/component": component}, *own), (*extra, Value("extraLabels")))
+    made = Extended((_LABELS, {_COMPONENT: component}, *own), (*extra, Value("extraLabels")))
+    return made if own or extra else Named(f"gangline.{component}.labels", made)
 
 
 def selector(component: str) -> Node:
     """The labels by which the pods of a component are selected."""
-    return Extended((_SELECTOR, {"app.kubernetes.io/component": component}), ())
+    return Named(f"gangline.{component}.selectorLabels", Extended((SELECTOR, {_COMPONENT: component}), ()))
 
 
 def metadata(component: str, name: Node, *, namespace: Node | None = NAMESPACE, **more: Node) -> dict[str, Node]:

@@ -31,7 +31,7 @@ class AppVersion:
 
 @dataclass(frozen=True)
 class Item:
-    """The current item of the innermost `Each`."""
+    """The current item of the innermost `ForEach`."""
 
 
 @dataclass(frozen=True)
@@ -89,11 +89,11 @@ class When:
 
 
 @dataclass(frozen=True)
-class Each:
-    """A node for every string of a list, as items of a list or as objects."""
+class ForEach:
+    """Nodes for every string of a list, as items of a list or as objects."""
 
     items: Value
-    node: "Node"
+    nodes: tuple["Node", ...]
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,7 @@ Node: TypeAlias = (
     | Leaf
     | Either
     | When
-    | Each
+    | ForEach
     | Spread
     | Extended
     | Named

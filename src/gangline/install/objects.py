@@ -12,10 +12,11 @@ from gangline.install.access import (
     USER_ROLES,
 )
 from gangline.install.evaluate import Evaluation
+from gangline.install.monitoring_objects import MONITORING_OBJECTS
 from gangline.install.naming import labels
 from gangline.install.nodes import Above, Both, Equal, Node, Not, OneOf, ReleaseField, Required, Spread, Value, When
 from gangline.install.values import DEFAULT_RELEASE, InstallValues, Release
-from gangline.install.workloads import OPERATOR_OBJECTS, SCHEDULER_OBJECTS
+from gangline.install.workloads import NETWORK_POLICY, OPERATOR_OBJECTS, SCHEDULER_OBJECTS
 from gangline.schema.crds.gang_crds import GANG_RESOURCES, gang_crd
 from gangline.schema.crds.job_crds import crd
 
@@ -51,8 +52,10 @@ OBJECT_FILES: Mapping[str, tuple[Node, ...]] = {
     "operator-rbac": OPERATOR_ROLES,
     "user-roles": USER_ROLES,
     "scheduler-rbac": SCHEDULER_ROLES,
+    "network-policy": (NETWORK_POLICY,),
     "operator": OPERATOR_OBJECTS,
     "scheduler": SCHEDULER_OBJECTS,
+    "monitoring": MONITORING_OBJECTS,
     "extra-objects": (Spread(Value("extraObjects")),),
 }
 """All objects but the CRDs, by the file in which the chart has them, in the order in which to apply them."""

@@ -1,114 +1,282 @@
-"""What each component may do, as the rules of its roles. The tests run every kind of job with these rights and no others."""
+"""The permissions of each component, by feature, with the reason for each: the one source of all roles that we install.
 
-from collections.abc import Sequence
+`OPERATOR_RULES` and `SCHEDULER_RULES` apply in the namespaces that are served: in a Role in each of them, or in a
+ClusterRole if all are served. Leases are for a Role in the component's own namespace. `*_CLUSTER_RULES` are for resources
+without a namespace, and need a ClusterRole. A test runs every feature and fails if a right is missing, or is never used.
+"""
+
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+
+import msgspec
 
 from gangline.api.kubeflow.kinds import TRAINING_KINDS
-from gangline.api.kubeflow.training import GROUP as JOBS
-from gangline.api.scheduling import GROUP as GANGS
-from gangline.install.nodes import Node, Note
-from gangline.schema.crds.gang_crds import GANG_RESOURCES
+from gangline.api.kubeflow.training import GROUP, JobKind
+from gangline.api.meta import JSON
+from gangline.api.scheduling import GROUP as GANG_GROUP
+from gangline.operator.settings import KUBEFLOW_LEASE
 
-PLURALS = tuple(kind.plural for kind in TRAINING_KINDS)
+RBAC_GROUP = "rbac.authorization.k8s.io"
 READ = ("get", "list", "watch")
-RBAC = "rbac.authorization.k8s.io"
-CORE = ""
+OWN = (*READ, "create", "patch", "delete")
 
 
-def _rule(groups: str | Sequence[str], resources: Sequence[str], verbs: Sequence[str]) -> dict[str, Node]:
-    names = [groups] if isinstance(groups, str) else list(groups)
-    return {"apiGroups": names, "resources": list(resources), "verbs": list(verbs)}
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule of a role, and the reason for it."""
+
+    why: str
+    groups: tuple[str, ...] = ("",)
+    resources: tuple[str, ...]
+    verbs: tuple[str, ...]
+    # Only objects with these names; empty: all.
+    names: tuple[str, ...] = ()
+
+    def to_json(self) -> JSON:
+        """The rule as in a Role."""
+        names = {"resourceNames": list(self.names)} if self.names else {}
+        return {
+            "apiGroups": list(self.groups),
+            "resources": list(self.resources),
+            **names,
+            "verbs": list(self.verbs),
+        }
 
 
-OPERATOR_RULES: tuple[Node, ...] = (
-    Note(
-        "Jobs: read, end when their time to live is over. What is written is the status alone.",
-        _rule(JOBS, PLURALS, (*READ, "delete")),
-    ),
-    _rule(JOBS, [f"{plural}/status" for plural in PLURALS], ["patch"]),
-    Note(
-        "To own children that block the deletion of their job, where the server checks that right.",
-        _rule(JOBS, [f"{plural}/finalizers" for plural in PLURALS], ["update"]),
-    ),
-    Note("Children of every job.", _rule(CORE, ["pods", "services"], (*READ, "create", "patch", "delete"))),
-    Note("The last words of a replica that failed, for the job's status.", _rule(CORE, ["pods/log"], ["get"])),
-    Note(
-        "MPI: host file, and the launcher's account with its role.",
-        _rule(CORE, ["configmaps", "serviceaccounts"], (*READ, "create", "patch")),
-    ),
-    _rule(RBAC, ["roles", "rolebindings"], (*READ, "create", "patch")),
-    Note(
-        "Not used: nobody may grant what they do not have, and launchers start processes in their workers.",
-        _rule(CORE, ["pods/exec"], ["create"]),
-    ),
-    Note(
-        "Elastic jobs.",
-        _rule("autoscaling", ["horizontalpodautoscalers"], (*READ, "create", "patch", "delete")),
-    ),
-    Note(
-        "Gang scheduling: by gangline, Volcano, scheduler-plugins, or Kubernetes itself.",
-        _rule(
-            [GANGS, "scheduling.volcano.sh", "scheduling.x-k8s.io", "scheduling.k8s.io"],
-            ["podgroups"],
-            (*READ, "create", "patch", "delete"),
+class Feature(StrEnum):
+    """What an operator may be used for. Each feature needs the rules of `CORE`, too."""
+
+    CORE = "core"
+    """Every kind of job but MPIJob."""
+    ELASTIC = "elastic"
+    """Autoscalers of elastic PyTorchJobs. Without it PyTorchJob cannot be served."""
+    MPI = "mpi"
+    """MPIJob v1, whose launchers run commands in their workers by a role that the operator creates."""
+    MPI_ACCOUNT = "mpi-account"
+    """MPIJob v1 with `--mpi-launcher-service-account`: an account with that right exists, and no role is created."""
+    GANGLINE = "gangline"
+    """Gangs of `gangline scheduler`."""
+    VOLCANO = "volcano"
+    SCHEDULER_PLUGINS = "scheduler-plugins"
+    KUBERNETES = "kubernetes"
+    """Gangs of kube-scheduler itself."""
+
+
+def job_rules(kinds: Sequence[JobKind]) -> tuple[Rule, ...]:
+    """What an operator does with the jobs themselves."""
+    names = [kind.plural for kind in kinds]
+    return (
+        Rule(
+            why="Jobs: read, and delete when their time to live is over. Nothing but the status is written.",
+            groups=(GROUP,),
+            resources=tuple(names),
+            verbs=(*READ, "delete"),
+        ),
+        Rule(
+            why="Their status.",
+            groups=(GROUP,),
+            resources=tuple(f"{name}/status" for name in names),
+            verbs=("patch",),
+        ),
+        Rule(
+            why="To own children that block the deletion of their job, where the server checks that right.",
+            groups=(GROUP,),
+            resources=tuple(f"{name}/finalizers" for name in names),
+            verbs=("update",),
+        ),
+    )
+
+
+def _group_rules(group: str, resources: tuple[str, ...], scheduler: str) -> tuple[Rule, ...]:
+    return (Rule(why=f"Gangs for {scheduler}.", groups=(group,), resources=resources, verbs=OWN),)
+
+
+OPERATOR_RULES: dict[Feature, tuple[Rule, ...]] = {
+    Feature.CORE: (
+        *job_rules(TRAINING_KINDS),
+        Rule(why="Children of every job.", resources=("pods", "services"), verbs=OWN),
+        Rule(
+            why="The last lines of a replica that failed, for the job's status.",
+            resources=("pods/log",),
+            verbs=("get",),
+        ),
+        Rule(
+            why="Events about jobs.",
+            groups=("events.k8s.io",),
+            resources=("events",),
+            verbs=("create", "patch"),
+        ),
+        Rule(
+            why="To see another operator at the start: its Deployment.",
+            groups=("apps",),
+            resources=("deployments",),
+            verbs=("list",),
         ),
     ),
-    _rule("scheduling.k8s.io", ["workloads"], (*READ, "create", "patch", "delete")),
-    _rule("events.k8s.io", ["events"], ["create", "patch"]),
-    Note(
-        "The election; list, to see another operator's.",
-        _rule("coordination.k8s.io", ["leases"], ["get", "list", "create", "patch"]),
+    Feature.ELASTIC: (
+        Rule(
+            why="Autoscalers of elastic jobs.",
+            groups=("autoscaling",),
+            resources=("horizontalpodautoscalers",),
+            verbs=OWN,
+        ),
     ),
-    Note("To see another operator at start.", _rule("apps", ["deployments"], ["list"])),
-)
-"""In the cluster, or in each namespace that is served."""
+    Feature.MPI: (
+        Rule(
+            why="The host file, and the launcher's account.",
+            resources=("configmaps", "serviceaccounts"),
+            verbs=(*READ, "create", "patch"),
+        ),
+        Rule(
+            why="The launcher's role: it may read pods, and run commands in the workers of its own job.",
+            groups=(RBAC_GROUP,),
+            resources=("roles", "rolebindings"),
+            verbs=(*READ, "create", "patch"),
+        ),
+        Rule(
+            why="Not used by the operator: nobody may grant what they do not have.",
+            resources=("pods/exec",),
+            verbs=("create", "get"),
+        ),
+    ),
+    Feature.MPI_ACCOUNT: (Rule(why="The host file.", resources=("configmaps",), verbs=(*READ, "create", "patch")),),
+    Feature.GANGLINE: _group_rules(GANG_GROUP, ("podgroups",), "the gang scheduler of gangline"),
+    Feature.VOLCANO: _group_rules("scheduling.volcano.sh", ("podgroups",), "Volcano"),
+    Feature.SCHEDULER_PLUGINS: _group_rules("scheduling.x-k8s.io", ("podgroups",), "scheduler-plugins"),
+    Feature.KUBERNETES: _group_rules("scheduling.k8s.io", ("podgroups", "workloads"), "kube-scheduler"),
+}
+"""What the operator may do in each namespace that it serves."""
 
-OPERATOR_HOME_RULES: tuple[Node, ...] = (
-    Note(
-        "The election; list, to see another operator's.",
-        _rule("coordination.k8s.io", ["leases"], ["get", "list", "create", "patch"]),
-    ),
-)
-"""In the namespace in which the operator runs, if it serves some namespaces only."""
+DEFAULT_FEATURES = (Feature.CORE, Feature.ELASTIC, Feature.GANGLINE)
+"""What is installed unless more is asked for."""
 
-INSTALL_CRDS_RULES: tuple[Node, ...] = (
-    Note(
-        "A name cannot be asked for at creation.",
-        _rule("apiextensions.k8s.io", ["customresourcedefinitions"], ["create"]),
-    ),
-    {
-        "apiGroups": ["apiextensions.k8s.io"],
-        "resources": ["customresourcedefinitions"],
-        "resourceNames": [*(f"{plural}.{JOBS}" for plural in PLURALS), *(one.name for one in GANG_RESOURCES)],
-        "verbs": ["patch"],
-    },
-)
 
-SCHEDULER_RULES: tuple[Node, ...] = (
-    Note(
-        "What decides where a pod may run.",
-        _rule(CORE, ["pods", "nodes", "namespaces", "persistentvolumes", "persistentvolumeclaims"], READ),
-    ),
-    _rule("storage.k8s.io", ["storageclasses", "csinodes"], READ),
-    _rule("scheduling.k8s.io", ["priorityclasses"], READ),
-    Note("Who may not be asked to leave.", _rule("policy", ["poddisruptionbudgets"], READ)),
-    Note(
-        "Placing, and making room. Nothing is ever deleted but through the eviction API.",
-        _rule(CORE, ["pods/binding", "pods/eviction"], ["create"]),
-    ),
-    Note(
-        "What autoscalers look at: PodScheduled=False on members for which there is no room.",
-        _rule(CORE, ["pods/status"], ["patch"]),
-    ),
-    Note(
-        "To take our gate off a pod and say where it goes; only for jobs that are pinned, not needed with --commit=bind.",
-        _rule(CORE, ["pods"], ["patch"]),
-    ),
-    _rule(GANGS, ["podgroups", "queues"], READ),
-    _rule(GANGS, ["podgroups/status", "queues/status"], ["patch"]),
-    _rule("events.k8s.io", ["events"], ["create", "patch"]),
-)
+def lease_rules(name: str) -> tuple[Rule, ...]:
+    """The election, for a Role in the component's own namespace."""
+    groups, resources = ("coordination.k8s.io",), ("leases",)
+    return (
+        Rule(
+            why="The election. A name cannot be asked for at creation.",
+            groups=groups,
+            resources=resources,
+            verbs=("create",),
+        ),
+        Rule(why="Its Lease alone.", groups=groups, resources=resources, names=(name,), verbs=("get", "patch")),
+    )
 
-SCHEDULER_HOME_RULES: tuple[Node, ...] = (
-    Note("The election.", _rule("coordination.k8s.io", ["leases"], ["get", "create", "patch"])),
+
+def crd_rules(names: Sequence[str]) -> tuple[Rule, ...]:
+    """What `--install-crds` needs, for a ClusterRole. `names` are those of the definitions."""
+    groups, resources = ("apiextensions.k8s.io",), ("customresourcedefinitions",)
+    return (
+        Rule(
+            why="A name cannot be asked for at creation.",
+            groups=groups,
+            resources=resources,
+            verbs=("create",),
+        ),
+        Rule(
+            why="The definitions of our kinds.",
+            groups=groups,
+            resources=resources,
+            names=tuple(names),
+            verbs=("patch",),
+        ),
+    )
+
+
+METRICS_AUTH_RULES = (
+    Rule(
+        why="--metrics-secure: whose token it is.",
+        groups=("authentication.k8s.io",),
+        resources=("tokenreviews",),
+        verbs=("create",),
+    ),
+    Rule(
+        why="--metrics-secure: whether that user may read /metrics.",
+        groups=("authorization.k8s.io",),
+        resources=("subjectaccessreviews",),
+        verbs=("create",),
+    ),
 )
-"""In the namespace in which the scheduler runs."""
+"""What `--metrics-secure` needs of operator and scheduler, for a ClusterRole."""
+
+METRICS_READER_RULE: JSON = {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}
+"""What a scraper needs of metrics that are secure, for the ClusterRole `gangline-metrics-reader`."""
+
+
+SCHEDULER_CLUSTER_RULES = (
+    Rule(
+        why="What decides where a pod may run. Pods of all namespaces take room on nodes.",
+        resources=("pods", "nodes", "namespaces", "persistentvolumes"),
+        verbs=("list", "watch"),
+    ),
+    Rule(
+        why="Where volumes can be.",
+        groups=("storage.k8s.io",),
+        resources=("storageclasses", "csinodes"),
+        verbs=("list", "watch"),
+    ),
+    Rule(
+        why="The priority of gangs.",
+        groups=("scheduling.k8s.io",),
+        resources=("priorityclasses",),
+        verbs=("list", "watch"),
+    ),
+    Rule(why="The queues of gangs.", groups=(GANG_GROUP,), resources=("queues",), verbs=("list", "watch")),
+    Rule(why="Their status.", groups=(GANG_GROUP,), resources=("queues/status",), verbs=("patch",)),
+)
+"""What the scheduler reads of the whole cluster; it writes nothing but the status of queues."""
+
+SCHEDULER_RULES = (
+    Rule(why="Whether a pod was bound although the answer was lost.", resources=("pods",), verbs=("get",)),
+    Rule(why="Which volumes a pod needs.", resources=("persistentvolumeclaims",), verbs=("list", "watch")),
+    Rule(
+        why="Which pods may not be evicted.",
+        groups=("policy",),
+        resources=("poddisruptionbudgets",),
+        verbs=("list", "watch"),
+    ),
+    Rule(
+        why="To bind pods, and to make room by the eviction API alone.",
+        resources=("pods/binding", "pods/eviction"),
+        verbs=("create",),
+    ),
+    Rule(
+        why="What autoscalers look at: PodScheduled=False on members for which there is no room.",
+        resources=("pods/status",),
+        verbs=("patch",),
+    ),
+    Rule(
+        why="To take our gate off a pod and name its node; not needed with --commit=bind.",
+        resources=("pods",),
+        verbs=("patch",),
+    ),
+    Rule(why="Gangs.", groups=(GANG_GROUP,), resources=("podgroups",), verbs=READ),
+    Rule(why="Their status.", groups=(GANG_GROUP,), resources=("podgroups/status",), verbs=("patch",)),
+    Rule(
+        why="Events about gangs.",
+        groups=("events.k8s.io",),
+        resources=("events",),
+        verbs=("create", "patch"),
+    ),
+)
+"""What the scheduler may do in each namespace whose gangs it places."""
+
+
+def operator_rules(features: Iterable[Feature] = DEFAULT_FEATURES, lease: str = KUBEFLOW_LEASE) -> tuple[Rule, ...]:
+    """What the operator may do in each namespace that it serves, with these features. `lease` is the name of its own."""
+    wanted = set(features)
+    seen_leases = Rule(
+        why="To see another operator at the start: its Lease, by name.",
+        groups=("coordination.k8s.io",),
+        resources=("leases",),
+        names=tuple(dict.fromkeys((KUBEFLOW_LEASE, lease))),
+        verbs=("list",),
+    )
+    rules = tuple(rule for feature in Feature if feature in wanted for rule in OPERATOR_RULES[feature])
+    return (*rules, seen_leases) if Feature.CORE in wanted else rules
+
+
+def rules_json(rules: Iterable[Rule]) -> list[JSON]:
+    """Rules as in a Role."""
+    return [rule.to_json() for rule in rules]

@@ -102,6 +102,13 @@ class RbacValues(ValuesStruct, frozen=True, kw_only=True):
     """The permissions of the components and of users."""
 
     create: Annotated[bool, _described("Create the roles of the components and bind them to their accounts.")] = True
+    mpi_jobs: Annotated[
+        bool,
+        _described(
+            "Let the operator make a role for each MPIJob of kubeflow.org/v1, by which its launcher runs commands in its "
+            "workers. Without it such jobs wait."
+        ),
+    ] = False
     user_roles: Annotated[
         bool,
         _described(
@@ -109,15 +116,18 @@ class RbacValues(ValuesStruct, frozen=True, kw_only=True):
             "cluster role."
         ),
     ] = True
-    install_crds: Annotated[
-        bool, _described("Let the operator install the CRDs; only for extraArgs with --install-crds.")
-    ] = False
 
 
 class CrdValues(ValuesStruct, frozen=True, kw_only=True):
     """The custom resource definitions of jobs, PodGroup and Queue."""
 
     install: Annotated[bool, _described("Install the CRDs, and update them with each upgrade.")] = True
+    by_operator: Annotated[
+        bool,
+        _described(
+            "Let the operator install and update the CRDs when it starts, which needs rights in the whole cluster."
+        ),
+    ] = False
     keep: Annotated[
         bool, _described("Leave the CRDs, and with them all jobs, in the cluster when the release is uninstalled.")
     ] = True

@@ -2,14 +2,23 @@
 
 from collections.abc import Mapping
 
-from gangline.install.naming import OPERATOR, SCHEDULER, account_name, full_name, labels, metadata, selector
+from gangline.install.naming import (
+    ALL_COMPONENTS,
+    OPERATOR,
+    SCHEDULER,
+    account_name,
+    full_name,
+    labels,
+    metadata,
+    selector,
+)
 from gangline.install.nodes import (
     AppVersion,
     Both,
     Condition,
-    Each,
     Either,
     Extended,
+    ForEach,
     Item,
     Joined,
     Named,
@@ -53,6 +62,7 @@ _COMMON_ARGS: tuple[Node, ...] = (
 )
 _OPERATOR_ARGS: tuple[Node, ...] = (
     *_COMMON_ARGS,
+    Text(("--agent-image=", IMAGE)),
     When(
         Value("leaderElection.enabled"),
         When(Value("leaderElection.leaseName"), Text(("--leader-election-id=", Value("leaderElection.leaseName")))),
@@ -62,7 +72,8 @@ _OPERATOR_ARGS: tuple[Node, ...] = (
         OneOf(Value("gangSchedulerName"), Value("scheduler.enabled")),
         Text(("--gang-scheduler-name=", Either(Value("gangSchedulerName"), Value("gangSchedulerName"), "gangline"))),
     ),
-    Each(Value("kinds"), Text(("--enable-scheme=", Item()))),
+    When(Value("crds.byOperator"), "--install-crds"),
+    ForEach(Value("kinds"), (Text(("--enable-scheme=", Item())),)),
     Spread(Value("extraArgs")),
 )
 _SCHEDULER_ARGS: tuple[Node, ...] = (*_COMMON_ARGS, Spread(Value("scheduler.extraArgs")))
@@ -130,7 +141,7 @@ def _deployment(component: str, args: tuple[Node, ...], role_labels: Mapping[str
                 "spec": {
                     "serviceAccountName": account_name(component),
                     "imagePullSecrets": When(
-                        Value("image.pullSecrets"), [Each(Value("image.pullSecrets"), {"name": Item()})]
+                        Value("image.pullSecrets"), [ForEach(Value("image.pullSecrets"), ({"name": Item()},))]
                     ),
                     "priorityClassName": _optional(_path(component, "priorityClassName")),
                     "terminationGracePeriodSeconds": Note("More than --grace, which is 10.", 30),
@@ -176,28 +187,9 @@ def _disruption_budget(component: str) -> Node:
     )
 
 
-def _network_policy(component: str) -> Node:
-    peers = Value("networkPolicy.metricsFrom")
-    metrics: Node = {"ports": [{"port": METRICS_PORT, "protocol": "TCP"}], "from": When(peers, peers)}
-    return When(
-        Value("networkPolicy.enabled"),
-        {
-            "apiVersion": "networking.k8s.io/v1",
-            "kind": "NetworkPolicy",
-            "metadata": metadata(component, full_name(component)),
-            "spec": {
-                "podSelector": {"matchLabels": selector(component)},
-                "policyTypes": ["Ingress"],
-                "ingress": [metrics],
-            },
-        },
-    )
-
-
 def _component(component: str, args: tuple[Node, ...], role_labels: Mapping[str, Node]) -> tuple[Node, ...]:
     return (
         _disruption_budget(component),
-        _network_policy(component),
         _service(component),
         _deployment(component, args, role_labels),
     )
@@ -206,4 +198,24 @@ def _component(component: str, args: tuple[Node, ...], role_labels: Mapping[str,
 OPERATOR_OBJECTS = _component(OPERATOR, _OPERATOR_ARGS, ROLE_LABELS)
 SCHEDULER_OBJECTS: tuple[Node, ...] = tuple(
     When(Value("scheduler.enabled"), node) for node in _component(SCHEDULER, _SCHEDULER_ARGS, {})
+)
+
+_METRICS_PEERS = Value("networkPolicy.metricsFrom")
+NETWORK_POLICY: Node = When(
+    Value("networkPolicy.enabled"),
+    {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": metadata("network", full_name("network")),
+        "spec": {
+            "podSelector": ALL_COMPONENTS,
+            "policyTypes": ["Ingress"],
+            "ingress": [
+                {
+                    "ports": [{"port": METRICS_PORT, "protocol": "TCP"}],
+                    "from": When(_METRICS_PEERS, _METRICS_PEERS),
+                }
+            ],
+        },
+    },
 )

@@ -117,7 +117,7 @@ async def _count_quotas(registry: Registry, clock: Clock) -> None:
     """Run the quota controller once there is a quota."""
     store, prefix = registry.store, collection_prefix("", "resourcequotas")
     with store.watch(prefix, after=store.revision) as changes:
-        if not store.count(prefix):
+        if not store.has(prefix):
             await anext(changes, None)
     # Loaded here: most planes have no quota.
     from gangline.local.controllers.quotas import QuotaController

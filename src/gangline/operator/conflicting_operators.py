@@ -5,13 +5,13 @@ operator, and a status that another program wrote a moment ago. Resources that m
 with few rights sees less, and relies on the other signs. The jobs themselves must be readable: without that right the
 operator cannot act yet, and would act unchecked if it got the right later.
 
-In namespaced mode only that namespace is checked. An operator elsewhere may serve other namespaces; one that serves
-this one too is detected by what it writes.
+If only some namespaces are served, only these are checked. An operator elsewhere may serve other namespaces; one that
+serves these too is detected by what it writes.
 """
 
 import logging
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -66,24 +66,33 @@ class OperatorIdentity(msgspec.Struct, frozen=True):
     lease: Key | None = None
 
 
-async def ensure_no_conflict(
-    client: Client, kinds: Iterable[JobKind], namespace: str, me: OperatorIdentity, clock: Clock
-) -> None:
-    """Return if no other operator is detected. Waits for the right to read the jobs.
+class ConflictCheck:
+    """Looks for other operators in namespaces, as soon as their jobs may be read."""
 
-    Raises `OperatorConflict` with a message of one line.
-    """
-    logged = ""
-    while True:
+    def __init__(self, client: Client, kinds: Sequence[JobKind], me: OperatorIdentity, clock: Clock) -> None:
+        self._client, self._kinds, self._me, self._clock = client, kinds, me, clock
+        self._logged_errors: set[str] = set()
+
+    async def wait_for_any(self, namespaces: Sequence[str]) -> tuple[str, ...]:
+        """Return when at least one namespace could be checked, and no other operator is detected in those that could.
+
+        Returns the others, whose jobs may not be read. An empty name is all namespaces. Raises `OperatorConflict` with a
+        message of one line.
+        """
+        while len(refused := [name for name in namespaces if not await self._is_checked(name)]) == len(namespaces):
+            await self._clock.sleep(POLL_INTERVAL)
+        return tuple(refused)
+
+    async def _is_checked(self, namespace: str) -> bool:
+        """Whether the jobs may be read. Raises `OperatorConflict`."""
         try:
-            await check_conflicts(client, kinds, namespace, me, clock)
+            await check_conflicts(self._client, self._kinds, namespace, self._me, self._clock)
         except Forbidden as error:
-            if str(error) != logged:
+            if str(error) not in self._logged_errors:
                 log.warning("jobs may not be read, waiting for the right", extra={"error": str(error)})
-            logged = str(error)
-            await clock.sleep(POLL_INTERVAL)
-        else:
-            return
+            self._logged_errors.add(str(error))
+            return False
+        return True
 
 
 async def check_conflicts(

@@ -44,6 +44,7 @@ from gangline.kube.pods import PodSubresources
 from gangline.operator.definitions import CRDS
 from gangline.operator.metrics import DeletedJobsCounter, JobMetrics, MeteredExecutor
 from gangline.operator.settings import OperatorSettings
+from gangline.runtime.controller import Reconciler
 from gangline.runtime.events import EventRecorder, RecordResult
 from gangline.runtime.expectations import Expectations
 from gangline.runtime.informer import Informer
@@ -65,6 +66,8 @@ OPERATOR_SCHEME: Scheme = JOB_SCHEME.with_resources(PODGROUPS, QUEUES, *COMPANIO
 
 MAX_RETRY_DELAY = timedelta(minutes=1)
 """The longest delay after errors: no event tells that a quota was raised or that a name is free again."""
+NAMESPACE_RETRY = timedelta(seconds=1)
+"""When to look again at a job in a namespace that is not completely readable."""
 EVENT_DELAY = timedelta(seconds=1)
 """Events wait this long, so that creating pods comes first."""
 
@@ -75,7 +78,12 @@ def enabled_frameworks(settings: OperatorSettings) -> tuple[Framework[Any], ...]
         TensorFlow(),
         PyTorch(settings.pytorch_init_image, settings.pytorch_init_tries, settings.pytorch_init_template),
         XGBoost(),
-        Mpi(settings.mpi_delivery_image, settings.mpi_agent),
+        Mpi(
+            settings.mpi_delivery_image,
+            settings.mpi_agent,
+            agent_image=settings.agent_image,
+            launcher_account=settings.mpi_launcher_account,
+        ),
         Paddle(),
         Jax(),
     )
@@ -95,15 +103,19 @@ class JobEngine:
         *,
         metrics: JobMetrics | None = None,
         count: Callable[[RecordResult], object] = lambda result: None,
+        may_serve: Callable[[str], bool] = lambda namespace: True,
     ) -> None:
-        """`instance` names this process in events; `count` is called with the result of every event."""
+        """`instance` names this process in events; `count` is called with the result of every event.
+
+        `may_serve` says whether jobs of a namespace may be reconciled by now, if there are several.
+        """
         self._manager, self._client, self._settings = manager, client, settings
         self._instance, self._clock = instance, clock
-        self._metrics, self._count_event = metrics, count
+        self._metrics, self._count_event, self._may_serve = metrics, count, may_serve
         self._expectations = Expectations(clock)
-        labelled = Selector(namespace=settings.namespace, labels=JOB_NAME)
-        self._pods = manager.informer(Pod, labelled, {OWNER_INDEX: owner_uid, ORPHAN_INDEX: orphan_keys})
-        self._services = manager.informer(Service, labelled, {OWNER_INDEX: owner_uid, ORPHAN_INDEX: orphan_keys})
+        labelled, indexes = Selector(labels=JOB_NAME), {OWNER_INDEX: owner_uid, ORPHAN_INDEX: orphan_keys}
+        self._pods = manager.informer(Pod, labelled, indexes, namespaces=settings.namespaces)
+        self._services = manager.informer(Service, labelled, indexes, namespaces=settings.namespaces)
         self._companions: dict[str, Informer[JSON]] = {}
         # Resources whose informer reports to the expectations. These are shared, so the first kind's source does it.
         self._reported_resources: set[str] = set()
@@ -119,9 +131,13 @@ class JobEngine:
     def _add_framework(self, framework: Framework[Any]) -> None:
         job_kind, settings = framework.facts, self._settings
         self._kinds.add((job_kind.model.API_VERSION, job_kind.kind))
-        jobs: Informer[Any] = self._manager.informer(job_kind.model, Selector(namespace=settings.namespace))
-        resources = companion_resources(framework, settings.site)
-        companions = {name: self._companion_informer(name) for name in resources}
+        jobs: Informer[Any] = self._manager.informer(job_kind.model, namespaces=settings.namespaces)
+        if self._metrics is not None:
+            self._metrics.states.add_cache(job_kind, jobs.cache)
+        # Without the right to read what one framework alone needs, the jobs of the others are served all the same.
+        gangs = {name: self._companion_informer(name) for name in gang_resources(settings.site)}
+        own = {name: self._companion_informer(name, required=False) for name in framework_resources(framework)}
+        companions = {**gangs, **own}
         recorder = EventRecorder(
             self._client,
             job_kind.controller,
@@ -146,17 +162,31 @@ class JobEngine:
             PodLogs(PodSubresources(self._client)),
             self._clock,
         )
+        informers = [jobs, self._pods, self._services, *companions.values()]
         self._manager.new_controller(
             job_kind.controller,
-            reconciler,
+            self._guarded(reconciler, informers),
             self._sources(job_kind, jobs, companions),
             ControllerOptions(workers=settings.workers, ceiling=MAX_RETRY_DELAY),
         )
 
+    def _guarded(self, reconciler: Reconciler, informers: Sequence[Informer[Any]]) -> Reconciler:
+        """The reconciler, which waits for the caches of each namespace if there are several."""
+        namespaces = self._settings.namespaces
+        return NamespaceGate(reconciler, informers, self._may_serve) if len(namespaces) > 1 else reconciler
+
     def _executor(self, job_kind: JobKind, events: JobEvents) -> Executor:
         if self._metrics is None:
             return Executor(self._client, self._expectations, events, self._slots)
-        return MeteredExecutor(self._client, self._expectations, events, self._slots, self._metrics.for_kind(job_kind))
+        kind_metrics = self._metrics.for_kind(job_kind)
+        return MeteredExecutor(
+            self._client,
+            self._expectations,
+            events,
+            self._slots,
+            kind_metrics,
+            partial(self._pods.cache.by_index, OWNER_INDEX),
+        )
 
     def _sources(
         self, job_kind: JobKind, jobs: Informer[Any], companions: Mapping[str, Informer[JSON]]
@@ -175,25 +205,51 @@ class JobEngine:
             *([DeletedJobsCounter(jobs, self._metrics.for_kind(job_kind))] if self._metrics is not None else []),
         ]
 
-    def _companion_informer(self, name: str) -> Informer[JSON]:
+    def _companion_informer(self, name: str, *, required: bool = True) -> Informer[JSON]:
         """The informer of a resource, shared by all kinds. Objects that no job owns are stripped to their metadata."""
         informer = self._companions.get(name)
         if informer is None:
             resource = self._client.unstructured(self._client.scheme.find(name))
-            selector = Selector(namespace=self._settings.namespace)
             trim = partial(metadata_if_foreign, self._kinds)
-            informer = Informer(self._client, resource, selector, clock=self._clock, trim=trim)
-            self._manager.add_informer(informer)
+            informer = Informer(
+                self._client, resource, clock=self._clock, namespaces=self._settings.namespaces, trim=trim
+            )
+            self._manager.add_informer(informer, required=required)
             self._companions[name] = informer
         return informer
 
 
+class NamespaceGate:
+    """A reconciler that leaves a namespace alone until it may be served and all caches show its state.
+
+    Rights arrive one by one in a namespace that was just created: a job without its pods would look like a new one.
+    """
+
+    def __init__(
+        self, reconciler: Reconciler, informers: Sequence[Informer[Any]], may_serve: Callable[[str], bool]
+    ) -> None:
+        self._reconciler, self._informers, self._may_serve = reconciler, informers, may_serve
+
+    async def reconcile(self, key: Key) -> timedelta | None:
+        namespace = key.namespace
+        if not (self._may_serve(namespace) and all(informer.has_listed(namespace) for informer in self._informers)):
+            return NAMESPACE_RETRY
+        return await self._reconciler.reconcile(key)
+
+
 def companion_resources(framework: Framework[Any], site: Site) -> tuple[str, ...]:
     """The resources of a job's companions, as in kubectl: those of gang schedulers, then those of the framework."""
-    return (
-        *(kind.name for scheduler in site.gang_schedulers for kind in scheduler.kinds),
-        *(framework.resources if isinstance(framework, NeedsCompanions) else ()),
-    )
+    return (*gang_resources(site), *framework_resources(framework))
+
+
+def gang_resources(site: Site) -> tuple[str, ...]:
+    """The resources of gang schedulers."""
+    return tuple(kind.name for scheduler in site.gang_schedulers for kind in scheduler.kinds)
+
+
+def framework_resources(framework: Framework[Any]) -> tuple[str, ...]:
+    """The resources that jobs of one framework need beside pods and services."""
+    return framework.resources if isinstance(framework, NeedsCompanions) else ()
 
 
 def metadata_if_foreign(kinds: Collection[tuple[str, str]], body: JSON) -> JSON:

@@ -1,6 +1,7 @@
 """Turns the flags of `gangline operator` into settings."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -8,11 +9,13 @@ from typing import Any
 import msgspec
 
 from gangline.api.kubeflow.kinds import TRAINING_KINDS
+from gangline.api.names import MAX_DNS_LABEL_LENGTH
 from gangline.base.errors import InputError
 from gangline.jobs.site import ServiceMode
 from gangline.operator.gang_schedulers import site_from_flag
 from gangline.operator.go_flags import process_flags
-from gangline.operator.settings import OperatorProcessSettings, OperatorSettings
+from gangline.operator.settings import V1_INIT_IMAGE, OperatorProcessSettings, OperatorSettings
+from gangline.schema.names import DNS_LABEL_PATTERN
 
 INIT_TEMPLATE_FILE = Path("/etc/config/initContainer.yaml")
 """The default path of the template of PyTorch's init container, as in the Kubeflow operator."""
@@ -26,15 +29,17 @@ def settings_from_flags(flags: Mapping[str, Any], environ: Mapping[str, str]) ->
         legacy_labels=flags["legacy_labels"],
         domain=environ.get("CUSTOM_CLUSTER_DOMAIN", ""),
     )
+    template = init_template(Path(flags["pytorch_init_container_template_file"]))
     operator = OperatorSettings(
         kinds=canonical_kinds(flags["kinds"]),
-        namespace=flags["namespace"],
+        namespaces=namespace_list(flags["namespaces"]),
         site=site,
         workers=flags["workers"],
-        pytorch_init_image=flags["pytorch_init_container_image"],
+        pytorch_init_image=init_image(flags["pytorch_init_container_image"], template, flags["agent_image"]),
         pytorch_init_tries=flags["pytorch_init_container_max_tries"],
-        pytorch_init_template=init_template(Path(flags["pytorch_init_container_template_file"])),
-        mpi_delivery_image=flags["mpi_kubectl_delivery_image"],
+        pytorch_init_template=template,
+        mpi_launcher_account=flags["mpi_launcher_service_account"],
+        **launcher_images(flags["mpi_kubectl_delivery_image"], flags["agent_image"]),
     )
     return OperatorProcessSettings(
         operator=operator,
@@ -45,6 +50,17 @@ def settings_from_flags(flags: Mapping[str, Any], environ: Mapping[str, str]) ->
         take_over=flags["take_over"],
         pod=environ.get("POD_NAME", ""),
     )
+
+
+def namespace_list(values: Iterable[str]) -> tuple[str, ...]:
+    """The namespaces of a flag that may be repeated and may have commas, in order, each once. Raises `InputError`."""
+    names = [name.strip() for value in values for name in value.split(",")] if any(values) else []
+    for name in names:
+        if len(name) > MAX_DNS_LABEL_LENGTH or not re.fullmatch(DNS_LABEL_PATTERN, name):
+            raise InputError(
+                f'--namespace: "{name}" is not the name of a namespace; write one, or several with commas: team-a,team-b'
+            )
+    return tuple(dict.fromkeys(names))
 
 
 def canonical_kinds(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -60,6 +76,23 @@ def canonical_kinds(names: tuple[str, ...]) -> tuple[str, ...]:
             )
     enabled = {name.lower() for name in names} or kinds.keys()
     return tuple(kind for name, kind in kinds.items() if name in enabled)
+
+
+def init_image(image: str | None, template: str | None, agent_image: str) -> str:
+    """The image of PyTorch's init container; empty: none.
+
+    An operator that knows its own image pulls no other. One that does not is exactly v1.
+    """
+    if image is not None:
+        return image
+    return "" if agent_image and template is None else V1_INIT_IMAGE
+
+
+def launcher_images(delivery_image: str | None, agent_image: str) -> dict[str, str]:
+    """The settings of the images for MPI launchers: v1's if asked for or if the agent's is not known, else the agent's."""
+    if delivery_image is not None:
+        return {"mpi_delivery_image": delivery_image}
+    return {"agent_image": agent_image}
 
 
 def init_template(file: Path) -> str | None:

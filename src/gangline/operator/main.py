@@ -35,13 +35,14 @@ def accept_ignored_flags(command: F) -> F:
 
 GENERAL_OPTIONS = (
     *CONNECTION_OPTIONS,
-    value_option(
+    click.option(
         "--namespace",
-        "",
-        "Serve only the jobs of this namespace, with permissions in it only; also by the variable KUBEFLOW_NAMESPACE.  "
-        "[default: all]",
+        "namespaces",
+        multiple=True,
         envvar="KUBEFLOW_NAMESPACE",
         metavar="NAME",
+        help="Serve only the jobs of this namespace, with permissions in it only; several with commas, or by repeating "
+        "it; also by the variable KUBEFLOW_NAMESPACE.  [default: all]",
     ),
     click.option(
         "--workers",
@@ -74,7 +75,7 @@ GENERAL_OPTIONS = (
     value_option(
         "--leader-election-namespace",
         "",
-        "Namespace of that Lease.  [default: the one served, or the operator's own]",
+        "Namespace of that Lease.  [default: the one served if it is one, else the operator's own]",
         metavar="NAME",
     ),
     go_flag("--take-over", "Start although another operator for these jobs is running."),
@@ -129,14 +130,15 @@ BUILTIN_KIND_OPTIONS = (
     ),
     value_option(
         "--pytorch-init-container-image",
-        "alpine:3.10",
-        "Image of the init container in which PyTorch workers wait for their master; empty: no such container.",
+        None,
+        "Image of an init container in which PyTorch workers wait for their master, as in v1 (alpine:3.10).  "
+        "[default: none with an agent's image, torch waits; else alpine:3.10]",
         metavar="IMAGE",
     ),
     value_option(
         "--pytorch-init-container-template-file",
         "/etc/config/initContainer.yaml",
-        "Template of that init container; the default file need not exist.",
+        "Template of that init container; with one, the image is alpine:3.10 by default. The default file need not exist.",
         metavar="FILE",
     ),
     value_option(
@@ -146,10 +148,26 @@ BUILTIN_KIND_OPTIONS = (
         type=click.IntRange(min=1),
     ),
     value_option(
-        "--mpi-kubectl-delivery-image",
-        "kubeflow/kubectl-delivery:latest",
-        "Image of the init container that brings kubectl to MPI launchers; empty: no such container.",
+        "--agent-image",
+        "",
+        "Image with the agent by which MPI launchers reach their workers, gangline's own; also by the variable "
+        "GANGLINE_IMAGE.  [default: none; then launchers use kubectl]",
+        envvar="GANGLINE_IMAGE",
         metavar="IMAGE",
+    ),
+    value_option(
+        "--mpi-kubectl-delivery-image",
+        None,
+        "Image of an init container that brings kubectl to MPI launchers, as in v1, instead of the agent; empty: they "
+        "have one.  [default: kubeflow/kubectl-delivery:latest without an agent's image]",
+        metavar="IMAGE",
+    ),
+    value_option(
+        "--mpi-launcher-service-account",
+        "",
+        "Service account of MPI launchers, which you have made in every namespace with jobs; the operator then creates "
+        "no roles.  [default: one for each job, with a role for its workers]",
+        metavar="NAME",
     ),
 )
 
@@ -159,7 +177,9 @@ _CUSTOM_OPERATOR_FLAGS: Mapping[str, Any] = {
     "pytorch_init_container_image": "",
     "pytorch_init_container_template_file": "/etc/config/initContainer.yaml",
     "pytorch_init_container_max_tries": 1,
+    "agent_image": "",
     "mpi_kubectl_delivery_image": "",
+    "mpi_launcher_service_account": "",
 }
 
 
@@ -172,14 +192,14 @@ def operator(context: click.Context, /, **flags: Any) -> int:
 
     \b
       gangline crds | kubectl apply -f - && gangline operator           try it from your machine
-      gangline operator --context prod --namespace team-a
+      gangline operator --context prod --namespace team-a,team-b
       gangline operator --leader-elect --gang-scheduler-name gangline   as in a Deployment (docs/operator.md)
 
     It replaces the Kubeflow training operator v1 and accepts its flags; those of its webhooks, and of its logging
     beyond level and format, do nothing.
 
     Variables: KUBECONFIG; KUBEFLOW_NAMESPACE as --namespace; CUSTOM_CLUSTER_DOMAIN, the domain of the cluster in
-    TF_CONFIG; POD_NAME, the name of the operator's pod if that is not its host name.
+    TF_CONFIG; POD_NAME, the name of the operator's pod if that is not its host name; GANGLINE_IMAGE as --agent-image.
 
     Exit codes: 0 interrupted; 1 an error.
     """

@@ -2,35 +2,52 @@
 
 Status writes are counted, not observations: a status changes from one state to the next once in the life of a job,
 however often a reconcile is repeated and the operator restarted. A write whose process is killed before it is counted
-is lost; nothing is counted twice.
+is lost; nothing is counted twice. Times of jobs are read from objects at such a write (`gangline.jobs.milestones`).
+Gauges are read from the caches at every scrape, while this process leads.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
-from gangline.api.kubeflow.training import ConditionType, JobKind, JobStatus
+from gangline.api.core import Pod
+from gangline.api.kubeflow.training import ConditionType, JobKind, JobStatus, TrainingJob
 from gangline.api.meta import JSON, Key
 from gangline.api.scheme import Scheme
+from gangline.base.clock import Clock, SystemClock
 from gangline.jobs.executor import CreateSlots, EventSink, Executor
 from gangline.jobs.framework import J
+from gangline.jobs.milestones import JobMilestones, finished_interval, has_just_started, milestones, replica_count
 from gangline.jobs.plan.actions import PODS, SERVICES
+from gangline.jobs.plan.conditions import current_condition
 from gangline.kube.client import Client, Kind, T
 from gangline.kube.errors import AlreadyExists, KubeError
-from gangline.runtime.cache import key_of
+from gangline.runtime.cache import Cache, key_of
 from gangline.runtime.expectations import Expectations
 from gangline.runtime.informer import Delta, Informer
 
 PREFIX = "training_operator"
 LABELS = ("job_namespace", "framework")
+START_BUCKETS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 43200, 86400)
+"""Seconds: from a job whose images are on the nodes to one that waits for GPUs overnight."""
+JOB_STATES = ("Pending", *(kind.value for kind in ConditionType))
+"""A job without any condition is Pending."""
+PodsOfJob = Callable[[str], Iterable[Pod]]
+"""The pods that a job with this uid owns, from a cache."""
 
 
 class JobMetrics:
-    """All counters of the operator, in one registry."""
+    """All metrics of jobs, in one registry."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(
+        self, registry: CollectorRegistry, clock: Clock | None = None, is_leading: Callable[[], bool] = lambda: True
+    ) -> None:
+        """`is_leading`: whether to report gauges of jobs now, so that of several replicas only one does."""
+
         def counter(name: str, text: str) -> Counter:
             return Counter(f"{PREFIX}_{name}_total", text, LABELS, registry=registry)
 
@@ -50,6 +67,27 @@ class JobMetrics:
             for plural in (PODS, SERVICES)
         }
 
+        def histogram(name: str, text: str) -> Histogram:
+            return Histogram(f"gangline_job_{name}_seconds", text, LABELS, buckets=START_BUCKETS, registry=registry)
+
+        self.pods_created_seconds = histogram(
+            "pods_created", "Time from the creation of a job, or its resumption, until all its pods were created."
+        )
+        self.gang_wait_seconds = histogram(
+            "gang_wait", "Time from the creation of a job's last pod until all its pods had nodes."
+        )
+        self.all_running_seconds = histogram(
+            "all_running", "Time from the creation of a job, or its resumption, until all its replicas ran."
+        )
+        self.replica_seconds = Counter(
+            "gangline_job_replica_seconds_total",
+            "Time that jobs ran or waited between their start and their end, times their replicas.",
+            (*LABELS, "state"),
+            registry=registry,
+        )
+        self.states = JobStateCollector(clock or SystemClock(), is_leading)
+        registry.register(self.states)
+
     def for_kind(self, kind: JobKind) -> "KindMetrics":
         """The counters of one kind of job."""
         # As in v1 the label `framework` is the name of the training container.
@@ -66,6 +104,26 @@ class KindMetrics:
         """Count what happened between two statuses that were written one after the other."""
         for event, count in transitions(before, after).items():
             self.count_job(namespace, event, count)
+
+    def observe_times(self, job: TrainingJob, after: JobStatus, pods: PodsOfJob) -> None:
+        """Count the times that end with this change of a job's status. The pods are read only if they are needed."""
+        labels = (job.metadata.namespace, self._framework)
+        interval = finished_interval(job.status, after)
+        if interval is not None:
+            state, seconds = interval
+            self._metrics.replica_seconds.labels(*labels, state).inc(seconds * replica_count(after))
+        if has_just_started(job.status, after):
+            self._observe_start(labels, milestones(job, after, pods(job.metadata.uid)))
+
+    def _observe_start(self, labels: tuple[str, str], start: JobMilestones) -> None:
+        metrics = self._metrics
+        for histogram, seconds in (
+            (metrics.pods_created_seconds, start.pods_created),
+            (metrics.gang_wait_seconds, start.gang_wait),
+            (metrics.all_running_seconds, start.all_running),
+        ):
+            if seconds is not None:
+                histogram.labels(*labels).observe(seconds)
 
     def count_job(self, namespace: str, event: str, count: int = 1) -> None:
         self._metrics.jobs[event].labels(namespace, self._framework).inc(count)
@@ -95,15 +153,22 @@ class MeteredExecutor(Executor):
     """An executor that counts status changes, and objects created and deleted."""
 
     def __init__(
-        self, client: Client, expectations: Expectations, events: EventSink, slots: CreateSlots, metrics: KindMetrics
+        self,
+        client: Client,
+        expectations: Expectations,
+        events: EventSink,
+        slots: CreateSlots,
+        metrics: KindMetrics,
+        pods: PodsOfJob,
     ) -> None:
         super().__init__(MeteredClient(client, metrics), expectations, events, slots)
-        self._kind_metrics = metrics
+        self._kind_metrics, self._pods_of_job = metrics, pods
 
     async def write_status(self, job: J, status: JobStatus) -> J:
         written = await super().write_status(job, status)
         if written is not job:
             self._kind_metrics.count_transitions(job.metadata.namespace, job.status, status)
+            self._kind_metrics.observe_times(job, status, self._pods_of_job)
         return written
 
 
@@ -158,3 +223,61 @@ class DeletedJobsCounter:
     def _count_deletion(self, delta: Delta[Any]) -> None:
         if delta.after is None:
             self._kind_metrics.count_job(key_of(delta.newest).namespace, "deleted")
+
+
+class JobStateCollector:
+    """Counts the jobs in the caches by state at every scrape, and says how long the oldest waits."""
+
+    def __init__(self, clock: Clock, is_leading: Callable[[], bool]) -> None:
+        self._clock, self._is_leading = clock, is_leading
+        self._caches: list[tuple[str, Cache[Any]]] = []
+
+    def add_cache(self, kind: JobKind, jobs: Cache[Any]) -> None:
+        """Count these jobs, too."""
+        self._caches.append((kind.container, jobs))
+
+    def collect(self) -> Iterable[Metric]:
+        states = GaugeMetricFamily(
+            "gangline_jobs", "Jobs in the cluster, by their newest condition.", labels=(*LABELS, "state")
+        )
+        waits = GaugeMetricFamily(
+            "gangline_job_oldest_waiting_seconds",
+            "For how long the job has waited that waits longest to run; 0 if none waits.",
+            labels=LABELS,
+        )
+        if self._is_leading():
+            now = self._clock.now()
+            for framework, jobs in self._caches:
+                for namespace, found in _by_namespace(jobs).items():
+                    self._add_samples(states, waits, (namespace, framework), found, now)
+        yield states
+        yield waits
+
+    def _add_samples(
+        self,
+        states: GaugeMetricFamily,
+        waits: GaugeMetricFamily,
+        labels: tuple[str, str],
+        jobs: Iterable[TrainingJob],
+        now: datetime,
+    ) -> None:
+        counts, longest = dict.fromkeys(JOB_STATES, 0), 0.0
+        for job in jobs:
+            state = current_condition(job.status)
+            counts[state] = counts.get(state, 0) + 1
+            if state in _WAITING_STATES:
+                since = job.status.start_time or job.metadata.creation_timestamp or now
+                longest = max(longest, (now - since).total_seconds())
+        for state, count in counts.items():
+            states.add_metric((*labels, state), count)
+        waits.add_metric(labels, longest)
+
+
+_WAITING_STATES = frozenset({"Pending", ConditionType.CREATED.value, ConditionType.BLOCKED.value})
+
+
+def _by_namespace(jobs: Iterable[TrainingJob]) -> dict[str, list[TrainingJob]]:
+    found: dict[str, list[TrainingJob]] = {}
+    for job in jobs:
+        found.setdefault(job.metadata.namespace, []).append(job)
+    return found

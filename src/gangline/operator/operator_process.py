@@ -47,6 +47,7 @@ async def run_operator(
     """
     frameworks = enabled_frameworks(settings.operator) if frameworks is None else frameworks
     metrics = PrometheusMetrics()
+    metrics.set_build_info("operator", __version__)
     health = HealthServer(
         metrics=metrics, metrics_address=settings.metrics_address, probe_address=settings.probe_address
     )
@@ -96,7 +97,11 @@ class OperatorProcess(ControllerProcess):
     ) -> None:
         start = StartupTransport(client.transport, clock)
         self._settings, self._client, self._clock = settings, client.with_transport(start), clock
-        namespace = settings.lease_namespace or settings.operator.namespace or connection.namespace
+        namespaces = settings.operator.namespaces
+        served = namespaces[0] if len(namespaces) == 1 else ""
+        namespace = settings.lease_namespace or served or connection.namespace
+        # Those that could not be checked for another operator yet.
+        self._unchecked_namespaces: set[str] = set()
         self._lease = Key(namespace, settings.lease) if settings.leader_elect else None
         self._pod = Key(connection.namespace, settings.pod or socket.gethostname())
         self._frameworks = frameworks
@@ -114,7 +119,7 @@ class OperatorProcess(ControllerProcess):
         return {
             "version": __version__,
             "kinds": ",".join(kind.kind for kind in self._kinds),
-            "namespace": self._settings.operator.namespace or "all",
+            "namespace": ",".join(self._settings.operator.namespaces) or "all",
             "lease": str(self._lease or "none"),
         }
 
@@ -129,10 +134,20 @@ class OperatorProcess(ControllerProcess):
     async def _check_conflicts(self) -> None:
         if self._settings.take_over:
             return
+        check = self._conflict_check()
+        unchecked = await check.wait_for_any(self._settings.operator.namespaces or ("",))
+        self._unchecked_namespaces = set(unchecked)
+
+    async def _check_late_namespaces(self) -> None:
+        """Check the namespaces that could not be read at the start, each as soon as it can be."""
+        check = self._conflict_check()
+        while self._unchecked_namespaces:
+            refused = await check.wait_for_any(tuple(self._unchecked_namespaces))
+            self._unchecked_namespaces.intersection_update(refused)
+
+    def _conflict_check(self) -> conflicting_operators.ConflictCheck:
         identity = conflicting_operators.OperatorIdentity(self._pod, self._client.options.field_manager, self._lease)
-        await conflicting_operators.ensure_no_conflict(
-            self._client, self._kinds, self._settings.operator.namespace, identity, self._clock
-        )
+        return conflicting_operators.ConflictCheck(self._client, self._kinds, identity, self._clock)
 
     def _build_manager(self, client: Client, metrics: PrometheusMetrics) -> Manager:
         leader = leader_elector(client, self._lease, metrics, self._clock)
@@ -144,9 +159,11 @@ class OperatorProcess(ControllerProcess):
             self._settings.operator,
             socket.gethostname(),
             self._clock,
-            metrics=JobMetrics(metrics.registry),
+            metrics=JobMetrics(metrics.registry, self._clock, lambda: leader is None or leader.is_leader),
             count=metrics.count_event,
+            may_serve=lambda namespace: namespace not in self._unchecked_namespaces,
         )
+        manager.add_runnable(self._check_late_namespaces)
         engine.add_frameworks(self._frameworks)
         return manager
 

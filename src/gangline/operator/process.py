@@ -66,6 +66,7 @@ async def serve_process(
                 return
             for name, check in process.readiness_checks.items():
                 health.add_readyz_check(name, check)
+            health.watch_work(process.manager.activities)
             is_built = True
             log.info(process.started_event, extra=process.log_fields | {"server": connection.server})
             await process.run(stop)

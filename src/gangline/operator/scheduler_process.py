@@ -45,6 +45,7 @@ async def run_scheduler(
 ) -> None:
     """Run until a signal, then shut down in order and return. Raises `InputError`, and any error that ends the manager."""
     metrics = PrometheusMetrics()
+    metrics.set_build_info("scheduler", __version__)
     health = HealthServer(
         metrics=metrics, metrics_address=settings.metrics_address, probe_address=settings.probe_address
     )
@@ -84,7 +85,7 @@ class SchedulerProcess(ControllerProcess):
         self._prepare_connections = prepare
         namespace = settings.lease_namespace or connection.namespace
         self._lease = Key(namespace, settings.lease) if settings.leader_elect else None
-        self._scheduler_metrics = PrometheusSchedulerMetrics(metrics.registry)
+        self._scheduler_metrics = PrometheusSchedulerMetrics(metrics.registry, clock)
         self._definitions = DefinitionWaiter(self._start_client, REQUIRED_RESOURCES, clock)
         # The scheduler of the current term of leadership.
         self._scheduler: Scheduler | None = None

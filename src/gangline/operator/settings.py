@@ -5,8 +5,11 @@ from datetime import timedelta
 import msgspec
 
 from gangline.api.kubeflow.kinds import TRAINING_KINDS
+from gangline.frameworks.mpi import KUBECTL_DELIVERY_IMAGE
 from gangline.jobs.gangs.gangline import GanglineScheduler
 from gangline.jobs.site import Site
+
+V1_INIT_IMAGE = "alpine:3.10"
 
 LOCAL_MPI_AGENT = '"$GANGLINE_AGENT"'
 """The command of the local node that runs another command in a pod, as `kubectl exec` does in a cluster."""
@@ -20,17 +23,22 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     kinds: tuple[str, ...] = tuple(kind.kind for kind in TRAINING_KINDS)
     # Empty: all namespaces.
-    namespace: str = ""
+    namespaces: tuple[str, ...] = ()
     site: Site = Site()
     # Jobs of one kind that are reconciled at the same time.
     workers: int = 16
-    # An empty image: no such init container.
-    pytorch_init_image: str = "alpine:3.10"
+    # Empty: no such init container.
+    pytorch_init_image: str = V1_INIT_IMAGE
     pytorch_init_tries: int = 100
     pytorch_init_template: str | None = None
-    mpi_delivery_image: str = "kubeflow/kubectl-delivery:latest"
-    # The command that starts a process in an MPI worker where there is no kubectl.
+    # The image with the agent by which MPI launchers reach workers; empty: they use a kubectl, as in v1.
+    agent_image: str = ""
+    # The image that brings that kubectl; empty: no such init container.
+    mpi_delivery_image: str = KUBECTL_DELIVERY_IMAGE
+    # The command of the node that starts a process in an MPI worker.
     mpi_agent: str | None = None
+    # An existing service account for MPI launchers; empty: each has its own, with a role.
+    mpi_launcher_account: str = ""
 
 
 LOCAL_SETTINGS = OperatorSettings(
@@ -58,7 +66,7 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
     probe_address: str = ":8081"
     leader_elect: bool
     lease: str
-    # Empty: the namespace that is served, else that of the connection.
+    # Empty: the namespace that is served if it is one, else that of the connection.
     lease_namespace: str = ""
     install_crds: bool = False
 

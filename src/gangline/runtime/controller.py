@@ -14,6 +14,7 @@ from gangline.base.clock import Clock, SystemClock
 from gangline.base.errors import TerminalError
 from gangline.base.log import log_context
 from gangline.base.tasks import time_limit
+from gangline.base.watchdog import WorkInProgress, track_activity
 from gangline.kube.errors import AlreadyExists, Conflict, TooManyRequests
 from gangline.runtime.sources import KeySource
 from gangline.runtime.work_queue import QueueClosed, WorkQueue
@@ -82,6 +83,7 @@ class Controller:
         self._metrics: ControllerMetrics = metrics or NoControllerMetrics()
         # Conflicts in a row, by key; keys without any are absent.
         self._conflicts: dict[Key, int] = {}
+        self._activities: dict[Key, WorkInProgress] = {}
 
     async def run(self) -> None:
         """Reconcile until `stop` is called and the running reconciles have ended. Begins when all sources have synced.
@@ -101,6 +103,10 @@ class Controller:
         """Begin no more reconciles: `run` returns when the running ones have ended. Idempotent."""
         self.queue.close()
 
+    def activities(self) -> list[tuple[str, WorkInProgress]]:
+        """The reconciles under way, by controller and key. May be called from any thread."""
+        return [(f"{self.name} {key}", activity) for key, activity in list(self._activities.items())]
+
     async def _work(self) -> None:
         while True:
             try:
@@ -119,9 +125,12 @@ class Controller:
         began = self._clock.monotonic()
         self._metrics.on_start()
         result, terminal = None, False
+        activity = self._activities[key] = WorkInProgress()
         try:
-            result, terminal = await self._reconcile(key)
+            with track_activity(activity):
+                result, terminal = await self._reconcile(key)
         finally:
+            del self._activities[key]
             self._metrics.on_end(result, self._clock.monotonic() - began, terminal=terminal)
 
     async def _reconcile(self, key: Key) -> tuple[ReconcileResult, bool]:

@@ -1,9 +1,11 @@
 """Probes and metrics over HTTP: `/healthz`, `/livez`, `/readyz` and `/metrics`.
 
-Alive means that the event loop responds. Ready means that every check passes; the manager adds one for its caches. As on
-Kubernetes' own components, `?verbose` lists the checks and `?exclude=name` leaves one out.
+Probes are answered from a thread of their own: a loop that is busy for some seconds is alive, and one that is stuck can be
+told apart, with the reason (`gangline.base.watchdog`). Ready means that every check passes; the manager adds one for its
+caches. As on Kubernetes' own components, `?verbose` lists the checks and `?exclude=name` leaves one out.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from types import TracebackType
@@ -12,9 +14,11 @@ from typing import NamedTuple, Protocol, Self
 from aiohttp import web
 
 from gangline.base.errors import InputError
+from gangline.base.watchdog import Activities, SecondLoop, Watchdog, stack_of_this_thread
 
 HealthCheck = Callable[[], str]
-"""Returns the problem in a few words, or an empty text. Called at every probe: must be fast."""
+"""Returns the problem in a few words, or an empty text. Called at every probe, from another thread: must be fast, and
+only read."""
 
 
 class MetricsRenderer(Protocol):
@@ -48,7 +52,7 @@ class HealthServer:
     """The HTTP server of a manager. An async context manager: listens inside the block.
 
     Format and defaults of the addresses are those of the v1 training operator's flags. If both addresses are the same, one
-    server serves everything. `addresses` has the actual addresses.
+    server serves everything, and probes are answered by the event loop itself. `addresses` has the actual addresses.
     """
 
     def __init__(
@@ -66,6 +70,8 @@ class HealthServer:
         self._readiness_checks: dict[str, HealthCheck] = {}
         self._liveness_checks: dict[str, HealthCheck] = {"ping": lambda: ""}
         self._running_servers = AsyncExitStack()
+        self._activities: list[Activities] = []
+        self._watchdog: Watchdog | None = None
         self.addresses: Mapping[str, BindAddress] = {}
 
     def add_readyz_check(self, name: str, check: HealthCheck) -> None:
@@ -75,6 +81,12 @@ class HealthServer:
     def add_livez_check(self, name: str, check: HealthCheck) -> None:
         """Add a liveness check: while it fails, the kubelet restarts the container."""
         self._liveness_checks[name] = check
+
+    def watch_work(self, activities: Activities) -> None:
+        """Fail the liveness check `workers` while a piece of this work makes no progress."""
+        self._activities.append(activities)
+        if self._watchdog is not None:
+            self._watchdog.watch(activities)
 
     async def __aenter__(self) -> Self:
         """Listen. Raises `InputError` if an address cannot be used."""
@@ -99,7 +111,32 @@ class HealthServer:
             flag, other = addresses
             shared = await _start_server(addresses[flag], [*routes[flag], *routes[other]], flag, opening)
             return {flag: shared, other: shared}
-        return {flag: await _start_server(address, routes[flag], flag, opening) for flag, address in addresses.items()}
+        return {
+            flag: await (
+                self._start_probes(address, opening)
+                if flag == "health-probe-bind-address"
+                else _start_server(address, routes[flag], flag, opening)
+            )
+            for flag, address in addresses.items()
+        }
+
+    async def _start_probes(self, address: BindAddress, opening: AsyncExitStack) -> BindAddress:
+        """Answer probes from another thread, which watches this one."""
+        thread = await opening.enter_async_context(SecondLoop("probes"))
+        servers = AsyncExitStack()
+
+        async def close() -> None:
+            await thread.run(servers.aclose())
+
+        opening.push_async_callback(close)
+        bound = await thread.run(_start_server(address, self._probe_routes(), "health-probe-bind-address", servers))
+        self._watchdog = watchdog = Watchdog(asyncio.get_running_loop().call_soon_threadsafe, stack_of_this_thread())
+        for activities in self._activities:
+            watchdog.watch(activities)
+        self.add_livez_check("event-loop", watchdog.loop_problem)
+        self.add_livez_check("workers", watchdog.work_problem)
+        thread.call_every_second(watchdog.tick)
+        return bound
 
     def _metrics_routes(self) -> list[web.RouteDef]:
         return [web.get("/metrics", self._serve_metrics)]
@@ -127,7 +164,8 @@ class HealthServer:
 def _check_response(request: web.Request, checks: Mapping[str, HealthCheck]) -> web.Response:
     endpoint = request.path.strip("/")
     excluded = set(request.query.getall("exclude", []))
-    problems = {name: check() for name, check in checks.items() if name not in excluded}
+    # A copy: checks are added in another thread.
+    problems = {name: check() for name, check in list(checks.items()) if name not in excluded}
     healthy = not any(problems.values())
     if healthy and "verbose" not in request.query:
         return web.Response(text="ok")

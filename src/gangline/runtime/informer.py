@@ -18,6 +18,9 @@ The contract:
 - Errors of the server or the connection do not end `run()`: it retries as `RetryDelays` says. The last error is in
   `problem` until the next success. The watch resumes where it was if possible, and lists again if the server has dropped
   that version.
+- With `namespaces`, each of them is listed and watched by requests of its own, into the one cache. A namespace that may
+  not be read yet (it may not exist) does not hold up the others: the informer has synced when every namespace was listed
+  or refused, and at least one was listed. `has_listed` says of which namespace the cache shows the state.
 - Errors of subscribers, indexes and `trim` are bugs: `run()` raises them at once, because otherwise a subscriber's state
   would silently differ from the cache. Run it in a TaskGroup and let the process end.
 
@@ -33,7 +36,7 @@ are applied as they arrive.
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Generic, Never, TypeVar
@@ -43,9 +46,9 @@ import msgspec
 from gangline.api.meta import EVERYTHING, Key, Selector
 from gangline.api.scheme import Resource
 from gangline.base.clock import Clock
-from gangline.base.tasks import run_every
+from gangline.base.tasks import run_every, unwrap_exception_group
 from gangline.kube.client import PAGE_SIZE, WATCH_IDLE_TIMEOUT, ApiReader, Kind
-from gangline.kube.errors import ApiError, ConfigError, Gone, KubeError, StreamBroken
+from gangline.kube.errors import ApiError, ConfigError, Forbidden, Gone, KubeError, StreamBroken
 from gangline.kube.pages import UnreadableObject, resource_version_of
 from gangline.kube.watch import Bookmark, ChangeType, ObjectChange, WatchEvent
 from gangline.runtime.cache import Cache, IndexFunc, key_of
@@ -94,6 +97,24 @@ TransformFunc = Callable[[T], T]
 """Makes an object smaller before it is cached. Must keep name, namespace, uid and resourceVersion."""
 
 
+class _Feed:
+    """The state of one list and watch: everything that a selector selects."""
+
+    def __init__(self, selector: Selector) -> None:
+        self.selector = selector
+        self.problem: str | None = None
+        # Whether the cache has had a list of it, and whether the server refused the last one.
+        self.listed = self.refused = False
+        # The version at which the watch resumes; None: list first.
+        self.resume_version: str | None = None
+        # Failures in a row, without an event in between.
+        self.failures = 0
+        self.page_size = PAGE_SIZE
+
+    def covers(self, key: Key) -> bool:
+        return self.selector.namespace in ("", key.namespace)
+
+
 class Informer(Generic[T]):
     """A cache that follows the server. Does nothing before `run()`, which may be called again after it ended."""
 
@@ -104,6 +125,7 @@ class Informer(Generic[T]):
         where: Selector = EVERYTHING,
         *,
         clock: Clock,
+        namespaces: Sequence[str] = (),
         indexes: Mapping[str, IndexFunc[T]] | None = None,
         trim: TransformFunc[T] | None = None,
         resync: timedelta | None = None,
@@ -113,29 +135,33 @@ class Informer(Generic[T]):
         self.cache: Cache[T] = Cache(indexes)
         self.kind = kind
         self.name = kind.name if isinstance(kind, Resource) else kind.__name__
-        self.problem: str | None = None
-        """The error of the last list or watch; None after a success. For health probes."""
         self.relists = 0
         """The number of lists completed after the first."""
         self.restarts = 0
         """The number of lists and watches that failed."""
         self.unreadable: dict[Key, UnreadableObject] = {}
         """Objects on the server that do not fit their type, and so are not in the cache."""
-        self._reader, self._where, self._clock = reader, where, clock
+        self._reader, self._clock = reader, clock
+        selectors = [msgspec.structs.replace(where, namespace=namespace) for namespace in namespaces]
+        self._feeds = tuple(map(_Feed, selectors or [where]))
         self._transform, self._resync, self._idle, self._delays = trim, resync, idle, pace
         # Replaced, never changed, so that a subscriber may unsubscribe while others are being called.
         self._subscribers: tuple[Subscriber[T], ...] = ()
         self._synced_event = asyncio.Event()
-        # The version at which the watch resumes; None: list first.
-        self._resume_version: str | None = None
-        # Failures in a row, without an event in between.
-        self._failures = 0
-        self._page_size = PAGE_SIZE
+
+    @property
+    def problem(self) -> str | None:
+        """The error of the last list or watch; None after a success. For health probes."""
+        return next((feed.problem for feed in self._feeds if feed.problem is not None), None)
 
     @property
     def is_synced(self) -> bool:
         """Whether the first list is in the cache."""
         return self._synced_event.is_set()
+
+    def has_listed(self, namespace: str) -> bool:
+        """Whether the first list of this namespace is in the cache."""
+        return any(feed.listed and feed.selector.namespace in ("", namespace) for feed in self._feeds)
 
     async def wait_for_sync(self) -> None:
         """Wait until the first list is in the cache."""
@@ -173,49 +199,57 @@ class Informer(Generic[T]):
 
     async def run(self) -> None:
         """Follow the server until cancelled."""
-        if self._resync is None:
-            await self._list_and_watch()
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._list_and_watch())
-            group.create_task(run_every(self._resync, self._resync_all, self._clock))
+        if self._resync is None and len(self._feeds) == 1:
+            await self._list_and_watch(self._feeds[0])
+        with unwrap_exception_group():
+            async with asyncio.TaskGroup() as group:
+                for feed in self._feeds:
+                    group.create_task(self._list_and_watch(feed))
+                if self._resync is not None:
+                    group.create_task(run_every(self._resync, self._resync_all, self._clock))
 
-    async def _list_and_watch(self) -> Never:
+    async def _list_and_watch(self, feed: _Feed) -> Never:
         while True:
             try:
-                if self._resume_version is None:
-                    self._resume_version = await self._list()
-                await self._watch(self._resume_version)
+                if feed.resume_version is None:
+                    feed.resume_version = await self._list(feed)
+                await self._watch(feed, feed.resume_version)
             except Gone as error:
-                self._resume_version = None
-                await self._back_off(error)
+                feed.resume_version = None
+                await self._back_off(feed, error)
             except (KubeError, ConfigError) as error:
-                await self._back_off(error)
+                await self._back_off(feed, error)
 
     # Listing
 
-    async def _list(self) -> str:
+    async def _list(self, feed: _Feed) -> str:
         """Bring the cache to a snapshot of the server and report the differences. Returns the version to watch from."""
         version: str | None = None
         listed: set[Key] = set()
         unreadable: dict[Key, UnreadableObject] = {}
         try:
-            async for page in self._reader.pages(self.kind, self._where, limit=self._page_size):
+            async for page in self._reader.pages(self.kind, feed.selector, limit=feed.page_size):
                 # The version of the first page: if a later page is newer, the watch repeats what is in between.
                 version = page.metadata.resource_version if version is None else version
                 for item in page.items:
                     listed.add(self._apply_listed(item))
                 unreadable.update((item.key, item) for item in page.unreadable)
         except Gone:
-            self._page_size = 0  # Too slow for the server to keep the snapshot: list without pages from now on.
+            feed.page_size = 0  # Too slow for the server to keep the snapshot: list without pages from now on.
             raise
         for key in self.cache.keys():  # noqa: SIM118 - a Cache iterates over objects
-            if key not in listed:
+            if key not in listed and feed.covers(key):
                 self._remove(key)
-        self._replace_unreadable(unreadable)
-        self.relists += self._synced_event.is_set()
-        self.problem = None
-        self._synced_event.set()
+        self._replace_unreadable(feed, unreadable)
+        self.relists += feed.listed
+        feed.problem, feed.listed, feed.refused = None, True, False
+        self._update_synced()
         return version or ""
+
+    def _update_synced(self) -> None:
+        feeds = self._feeds
+        if any(feed.listed for feed in feeds) and all(feed.listed or feed.refused for feed in feeds):
+            self._synced_event.set()
 
     def _apply_listed(self, item: T) -> Key:
         key = key_of(item)
@@ -224,35 +258,36 @@ class Informer(Generic[T]):
             self._store(before, item)
         return key
 
-    def _replace_unreadable(self, unreadable: dict[Key, UnreadableObject]) -> None:
+    def _replace_unreadable(self, feed: _Feed, unreadable: dict[Key, UnreadableObject]) -> None:
         for key, item in unreadable.items():
             if self.unreadable.get(key) != item:
                 self._warn_unreadable(item)
-        self.unreadable = unreadable
+        others = {key: item for key, item in self.unreadable.items() if not feed.covers(key)}
+        self.unreadable = others | unreadable
 
     # Watching
 
-    async def _watch(self, since: str) -> None:
+    async def _watch(self, feed: _Feed, since: str) -> None:
         began, event_count = self._clock.monotonic(), 0
-        timer = self._clock.call_later(self._delays.healthy_after, self._mark_healthy)
+        timer = self._clock.call_later(self._delays.healthy_after, lambda: _mark_healthy(feed))
         timeout = timedelta(seconds=random.randint(*WATCH_TIMEOUT_SECONDS))  # noqa: S311 - not a secret
         try:
             async for event in self._reader.watch(
-                self.kind, self._where, since=since, timeout=timeout, idle=self._idle
+                self.kind, feed.selector, since=since, timeout=timeout, idle=self._idle
             ):
                 self._handle_event(event)
                 version = event.resource_version
-                if version and version != self._resume_version:
-                    self._resume_version = version
-                    self._mark_healthy()
+                if version and version != feed.resume_version:
+                    feed.resume_version = version
+                    _mark_healthy(feed)
                 event_count += 1
                 if event_count % EVENTS_PER_TURN == 0:
                     await self._clock.sleep(timedelta())
         finally:
             timer.cancel()
-        if self._resume_version == since and self._clock.monotonic() - began < self._delays.short_watch.total_seconds():
+        if feed.resume_version == since and self._clock.monotonic() - began < self._delays.short_watch.total_seconds():
             raise StreamBroken(f"{self.name}: the server ended the watch at once")
-        self._mark_healthy()
+        _mark_healthy(feed)
 
     def _handle_event(self, event: WatchEvent[T]) -> None:
         if isinstance(event, ObjectChange):
@@ -322,26 +357,30 @@ class Informer(Generic[T]):
 
     # Failures
 
-    def _mark_healthy(self) -> None:
-        self._failures = 0
-        self.problem = None
-
-    async def _back_off(self, error: KubeError | ConfigError) -> None:
+    async def _back_off(self, feed: _Feed, error: KubeError | ConfigError) -> None:
         self.restarts += 1
-        self._failures += 1
-        if isinstance(error, Gone) and self._failures == 1:
-            log.info("watch too old, listing again", extra={"resource": self.name})
+        feed.failures += 1
+        fields = {"resource": self.name}
+        if feed.selector.namespace:
+            fields["namespace"] = feed.selector.namespace
+        if isinstance(error, Gone) and feed.failures == 1:
+            log.info("watch too old, listing again", extra=fields)
             return
-        self.problem = str(error) or type(error).__name__
-        delay = self._backoff_delay(error)
-        log.warning(
+        problem = str(error) or type(error).__name__
+        # A namespace that does not exist yet is refused for a long time: one line is enough.
+        is_repeated = feed.refused and problem == feed.problem
+        feed.problem, feed.refused = problem, isinstance(error, Forbidden)
+        self._update_synced()
+        delay = self._backoff_delay(feed, error)
+        log.log(
+            logging.DEBUG if is_repeated else logging.WARNING,
             "list or watch failed, will retry",
-            extra={"resource": self.name, "error": self.problem, "delay": delay.total_seconds()},
+            extra={**fields, "error": problem, "delay": delay.total_seconds()},
         )
         await self._clock.sleep(delay)
 
-    def _backoff_delay(self, error: KubeError | ConfigError) -> timedelta:
-        doubled = self._delays.first_delay * (1 << min(self._failures - 1, 16))
+    def _backoff_delay(self, feed: _Feed, error: KubeError | ConfigError) -> timedelta:
+        doubled = self._delays.first_delay * (1 << min(feed.failures - 1, 16))
         delay = min(self._delays.max_delay, doubled) * random.uniform(0.5, 1.0)  # noqa: S311 - not a secret
         retry_after = error.retry_after if isinstance(error, ApiError) else None
         return delay if retry_after is None else max(delay, retry_after)
@@ -351,6 +390,10 @@ class Informer(Generic[T]):
             "object cannot be read, ignoring it",
             extra={"resource": self.name, "key": str(item.key), "error": item.problem},
         )
+
+
+def _mark_healthy(feed: _Feed) -> None:
+    feed.failures, feed.problem, feed.refused = 0, None, False
 
 
 def _is_same_version(version: str, other: str) -> bool:

@@ -26,6 +26,7 @@ import msgspec
 from gangline.api.meta import EVERYTHING, Key, Selector
 from gangline.base.clock import Clock
 from gangline.base.tasks import time_limit, unwrap_exception_group
+from gangline.base.watchdog import WorkInProgress
 from gangline.kube.client import ApiReader, Kind
 from gangline.runtime.cache import IndexFunc
 from gangline.runtime.controller import Controller, ControllerMetrics, Reconciler
@@ -84,8 +85,9 @@ class Manager:
     ) -> None:
         self._reader, self._clock, self._grace = reader, clock, grace
         self._leader, self._recorder, self._health, self._metrics = leader, recorder, health, metrics
-        self._shared_informers: dict[tuple[object, Selector], Informer[Any]] = {}
+        self._shared_informers: dict[tuple[object, Selector, tuple[str, ...]], Informer[Any]] = {}
         self._informers: list[Informer[Any]] = []
+        self._required_informers: list[Informer[Any]] = []
         self._controllers: list[Controller] = []
         self._background_runnables: list[Runnable] = []
         self._leader_runnables: list[Runnable] = []
@@ -95,17 +97,23 @@ class Manager:
     # Parts
 
     def informer(
-        self, kind: Kind[T], where: Selector = EVERYTHING, indexes: Mapping[str, IndexFunc[T]] | None = None
+        self,
+        kind: Kind[T],
+        where: Selector = EVERYTHING,
+        indexes: Mapping[str, IndexFunc[T]] | None = None,
+        *,
+        namespaces: Sequence[str] = (),
     ) -> Informer[T]:
         """The shared informer of a kind and selector, created by the first call; indexes are added to it.
 
-        Raises ValueError if it has another index with the same name.
+        With `namespaces`, it reads these only, each by requests of its own. Raises ValueError if it has another index with the same name.
         """
-        informer = self._shared_informers.get((kind, where))
+        informer = self._shared_informers.get((kind, where, tuple(namespaces)))
         if informer is None:
             # Shared caches are large: the interner halves their memory for a few microseconds per object.
-            informer = Informer(self._reader, kind, where, clock=self._clock, trim=ObjectInterner())
-            self._shared_informers[kind, where] = informer
+            trim = ObjectInterner()
+            informer = Informer(self._reader, kind, where, clock=self._clock, namespaces=namespaces, trim=trim)
+            self._shared_informers[kind, where, tuple(namespaces)] = informer
             self.add_informer(informer)
         for name, index in (indexes or {}).items():
             informer.cache.add_index(name, index)
@@ -139,9 +147,14 @@ class Manager:
         self.add_controller(controller)
         return controller
 
-    def add_informer(self, informer: Informer[Any]) -> None:
-        """Add an informer that is not shared. Controllers wait until it has synced."""
+    def add_informer(self, informer: Informer[Any], *, required: bool = True) -> None:
+        """Add an informer that is not shared. Controllers wait until it has synced.
+
+        If it is not required, only those wait that have it among their sources; it may never sync for want of rights.
+        """
         self._informers.append(informer)
+        if required:
+            self._required_informers.append(informer)
         if self._metrics is not None:
             self._metrics.register_informer(informer)
 
@@ -184,7 +197,7 @@ class Manager:
                 await _cancel_and_wait(tasks)
 
     async def _run_elected(self, stop: asyncio.Event, background: Sequence[Sequence[Task]]) -> None:
-        for informer in self._informers:
+        for informer in self._required_informers:
             await informer.wait_for_sync()
         log.info("caches synced", extra={"informers": len(self._informers)})
         term = partial(self._run_controllers, stop, background)
@@ -206,9 +219,13 @@ class Manager:
                     for tasks in background:
                         await _cancel_and_wait(tasks)
 
+    def activities(self) -> list[tuple[str, WorkInProgress]]:
+        """The reconciles under way, for `HealthServer.watch_work`. May be called from any thread."""
+        return [activity for controller in self._controllers for activity in controller.activities()]
+
     def unsynced_caches(self) -> str:
         """A readiness check: names the caches that have not synced yet; empty if all have."""
-        missing = ", ".join(informer.name for informer in self._informers if not informer.is_synced)
+        missing = ", ".join(informer.name for informer in self._required_informers if not informer.is_synced)
         return f"no first list of {missing}" if missing else ""
 
     async def _drain(self, tasks: Sequence[Task]) -> None:

@@ -17,6 +17,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from gangline.base.clock import Clock, SystemClock
+from gangline.base.watchdog import report_progress
 from gangline.kube.errors import KubeError
 from gangline.kube.transport.api import Request, Response, ResponseStream, Transport, WebSocket
 from gangline.runtime.controller import ReconcileResult
@@ -79,6 +80,16 @@ class PrometheusMetrics:
         )
         for outcome in RecordResult:
             self._events.labels(outcome.value)
+        self._build_info = Gauge(
+            "gangline_build_info",
+            "Always 1; the labels tell which program serves these metrics, and its version.",
+            ("component", "version"),
+            registry=self.registry,
+        )
+
+    def set_build_info(self, component: str, version: str) -> None:
+        """Name the program that serves these metrics."""
+        self._build_info.labels(component, version).set(1)
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
         """All metrics as text, and its content type, chosen by the Accept header."""
@@ -281,7 +292,10 @@ class RequestMetrics(Protocol):
 
 
 class MeteredTransport:
-    """A transport that counts and times the requests of another one. A stream is counted when its response begins."""
+    """A transport that counts and times the requests of another one. A stream is counted when its response begins.
+
+    Each beginning and end is progress of the reconcile that sends the request.
+    """
 
     def __init__(
         self, transport: Transport, metrics: RequestMetrics, *, host: str = "", clock: Clock | None = None
@@ -291,6 +305,7 @@ class MeteredTransport:
 
     async def send(self, request: Request, *, timeout: timedelta | None = None) -> Response:
         began = self._clock.monotonic()
+        report_progress()
         try:
             response = await self._transport.send(request, timeout=timeout)
         except KubeError:
@@ -317,4 +332,5 @@ class MeteredTransport:
         return self._transport.frames(request, protocols)
 
     def _report(self, request: Request, code: str, began: float) -> None:
+        report_progress()
         self._metrics.observe_request(request.method, self._host, code, self._clock.monotonic() - began)

@@ -235,12 +235,13 @@ class Scheduler:
             self._last_input, self._recheck_at = (cache.version, requests), result.recheck_at
             self._dispatcher.dispatch(result, now)
             self._cycle_seconds = self._clock.monotonic() - started
-            self._metrics.observe_cycle(self._cycle_seconds, result)
+            self._metrics.observe_cycle(self._cycle_seconds, result, now)
             self._queue_reporter.record_cycle(result)
         elif not requests:
             # No gang waits, so no starvation timeout can end.
             self._recheck_at = None
-        self._metrics.set_pending(len(requests), sum(map(member_count, requests)))
+        oldest = min((request.waiting_since for request in requests), default=None)
+        self._metrics.set_pending(len(requests), sum(map(member_count, requests)), oldest)
 
     def _is_unchanged(self, requests: list[GangRequest]) -> bool:
         """Whether the last cycle had the same input."""

@@ -1,6 +1,7 @@
 """The training client for programs with an event loop. `gangline.sdk.client` has the same methods, blocking."""
 
 import tempfile
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from datetime import timedelta
@@ -10,6 +11,7 @@ from typing import Any
 from gangline.api.core import Pod
 from gangline.api.kubeflow.training import JobKind, JobProgress
 from gangline.api.meta import JSON, Key, Selector
+from gangline.base.errors import InputError
 from gangline.base.tasks import run_all
 from gangline.kube.client import Client
 from gangline.kube.discovery import server_version
@@ -26,6 +28,7 @@ from gangline.sdk.errors import translate_errors
 from gangline.sdk.job import Job, job_kind_named, type_meta
 from gangline.sdk.pod_calls import PodCalls
 from gangline.sdk.ship.archive import list_files
+from gangline.sdk.ship.inspection import inspect_files, refusal_message, suspicion_lines
 from gangline.sdk.ship.manifests import plan_shipment
 from gangline.sdk.ship.upload import VOLUME_CLAIMS, ShipRequest, ship_folder
 
@@ -132,10 +135,13 @@ class AsyncTrainingClient(ConditionCalls, PodCalls):
                 )
         return await self.create_job(fine_tune_job(request), namespace=namespace)
 
-    async def ship_job(self, job: Any, folder: Path, namespace: str | None = None) -> Job:
+    async def ship_job(
+        self, job: Any, folder: Path, namespace: str | None = None, *, ship_secrets: bool = False
+    ) -> Job:
         """Create a job whose replicas start in a copy of a folder of this machine.
 
-        Files that `.gitignore` excludes are not copied. On a local plane the replicas start in the folder itself.
+        Files that `.gitignore` or `.ganglineignore` excludes are not copied. A folder with credentials, or with links out
+        of it, is refused, unless `ship_secrets`. On a local plane the replicas start in the folder itself.
         """
         body = job_body(job)
         kind = job_kind_named(str(body.get("kind")))
@@ -145,6 +151,11 @@ class AsyncTrainingClient(ConditionCalls, PodCalls):
         client = await self._open_client()
         async with translate_errors(f"the folder {folder}"):
             files = list_files(folder)
+            inspection = inspect_files(files)
+            if inspection.refused and not ship_secrets:
+                raise InputError(refusal_message(folder, inspection.refused, "ship_secrets=True"))
+            for line in suspicion_lines(inspection.suspicious):
+                warnings.warn(line, stacklevel=2)
             with tempfile.TemporaryDirectory(prefix="gangline-") as scratch:
                 request = ShipRequest(plan_shipment(files, Path(scratch)), kind, body, key)
                 async with ship_folder(client, request, self._clock, lambda text: None) as shipped:

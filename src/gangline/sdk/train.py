@@ -6,6 +6,7 @@ import secrets
 import shutil
 import sys
 import tempfile
+import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import metadata
@@ -28,6 +29,8 @@ from gangline.sdk.logs import JobLogLine
 from gangline.sdk.outcome.rank_failures import first_rank_failure
 from gangline.sdk.outcome.results import FunctionResult, is_result_line, parse_results
 from gangline.sdk.progress_display import progress_display
+from gangline.sdk.ship.credentials import secret_lines
+from gangline.sdk.ship.inspection import suspicion_lines
 
 FRAMEWORK_KINDS = {
     "pytorch": PYTORCHJOB,
@@ -217,13 +220,14 @@ def train(
     max_restarts: int | None = None,
     namespace: str | None = None,
     client: TrainingClient | None = None,
+    ship_secrets: bool = False,
     **connection: Any,
 ) -> Run:
     """Run a function, or a command in a folder, as a distributed job. Returns a handle when the job is created.
 
     Args:
         what: a function from anywhere (a module, a notebook, a REPL), or a folder, which is copied without what
-            `.gitignore` excludes.
+            `.gitignore` or `.ganglineignore` excludes.
         command: for a folder, the command to run in it: `["python", "train.py"]`.
         framework: pytorch, tensorflow, jax, xgboost or paddle.
         replicas: the number of replicas, with the master if the framework has one.
@@ -238,6 +242,7 @@ def train(
         max_restarts: how often all replicas are started again after one has failed.
         namespace: the namespace of the job; by default that of the client.
         client: the client to use; by default a new one with `connection` as arguments.
+        ship_secrets: send a folder to a cluster although it contains credentials or links out of it.
         connection: arguments of `TrainingClient`: `context`, `local` and so on.
 
     Raises `ValueError` for wrong arguments, before anything is started.
@@ -275,7 +280,7 @@ def train(
             _require_installed(packages)
         if program is not None:
             return start_program(used_client, program, team, packages=packages, owned=client is None)
-        job = used_client.ship_job(_team_job(team, words, env), folder, namespace)
+        job = used_client.ship_job(_team_job(team, words, env), folder, namespace, ship_secrets=ship_secrets)
         return Run(used_client, job, owned=client is None, returns=False)
     except BaseException:
         if client is None:
@@ -301,6 +306,9 @@ def start_program(
         env = [*env_entries(env), *env_entries(local)]
     elif program.is_pickled:
         _require_same_python(team.image, team.name)
+    if results is None:
+        for line in suspicion_lines(tuple(secret_lines(team.name, program.text.encode(errors="replace")))):
+            warnings.warn(line, stacklevel=3)
     words = program_command(program.text, packages=packages)
     try:
         job = client.create_job(_team_job(team, words, env), namespace=team.namespace)

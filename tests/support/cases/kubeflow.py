@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from support.yaml_files import load_yaml
 
 DATA_FOLDER = Path(__file__).parents[2] / "data" / "drop-in"
+MPI_V2_FOLDER = DATA_FOLDER.with_name("mpi-v2beta1")  # the same of mpi-operator, for MPIJobs of kubeflow.org/v2beta1
 
 # For people: texts, which events there were, and a selector that the peer writes at random (contract.md, appendix).
 IGNORED_PLACES = re.compile(r"(\.message$|\.events|\.selector$)")

@@ -1,8 +1,9 @@
-"""Plays job scenarios against whatever operator serves kubeflow.org/v1, many at a time, each in its own namespace.
+"""Plays job scenarios against whatever operator serves kubeflow.org, many at a time, each in its own namespace.
 
 The steps of a scenario (tests/support/cases/kubeflow.py):
 
     pods: {SUFFIX: WHAT}    moves the pod JOB-SUFFIX, or with `all` every pod; WHAT is a phase, `delete`, `evicted`,
+                            `unready` (Running, but not ready),
                             {exit: 1}, {exit: 137, reason: OOMKilled}, {restarts: 2} or {waiting: REASON}
     patch: {...}            a merge patch of the job
     scale: 3                the job's scale subresource
@@ -10,10 +11,12 @@ The steps of a scenario (tests/support/cases/kubeflow.py):
     delete: true            deletes the job
     wait: 4                 seconds
 
-The node is fake: nothing but this moves pods, and terminating pods go a moment later.
+The node is fake: nothing but this moves pods, and terminating pods go a moment later. A pod of a batch/v1 Job is named
+by that Job: the pods of JOB-launcher are moved by `launcher` while they have not ended, and compared by their phases.
 """
 
 import asyncio
+import base64
 import itertools
 import json
 import ssl
@@ -41,15 +44,13 @@ OWNED_PATHS: Mapping[str, str] = MappingProxyType(
         "roles": "/apis/rbac.authorization.k8s.io/v1",
         "rolebindings": "/apis/rbac.authorization.k8s.io/v1",
         "horizontalpodautoscalers": "/apis/autoscaling/v2",
+        "secrets": "/api/v1",
+        "jobs": "/apis/batch/v1",
     }
 )
-RESOURCE_PATHS: Mapping[str, str] = MappingProxyType(
-    {
-        **OWNED_PATHS,
-        **dict.fromkeys(JOB_PLURALS, "/apis/kubeflow.org/v1"),
-        "events": "/api/v1",
-    }
-)
+JOB_PATHS: Mapping[str, str] = MappingProxyType(dict.fromkeys(JOB_PLURALS, "/apis/kubeflow.org/v1"))
+MPI_V2_PATHS: Mapping[str, str] = MappingProxyType({"mpijobs": "/apis/kubeflow.org/v2beta1"})
+JOB_CONTROLLER_LABELS = ("batch.kubernetes.io/controller-uid", "controller-uid")
 # Every namespace has these.
 NAMESPACE_DEFAULTS = ("configmaps/kube-root-ca.crt", "serviceaccounts/default")
 SERVER_SET_FIELDS = (
@@ -81,15 +82,22 @@ class RequestRefused(Exception):
 class WatchedObjects:
     """The relevant objects on a server, kept current by watches, by namespace and then by `resource/name`."""
 
-    def __init__(self, session: aiohttp.ClientSession, clock: Clock, group: asyncio.TaskGroup) -> None:
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        clock: Clock,
+        group: asyncio.TaskGroup,
+        job_paths: Mapping[str, str] = JOB_PATHS,
+    ) -> None:
         self._session, self._clock, self._group = session, clock, group
+        self.paths: Mapping[str, str] = {**OWNED_PATHS, **job_paths, "events": "/api/v1"}
         self._objects: dict[str, dict[str, Any]] = defaultdict(dict)
         self._changed_at: dict[str, float] = {}
         self._terminating: set[str] = set()  # UIDs
 
     async def follow(self, resource: str) -> None:
         """List once, then watch; never returns."""
-        path = f"{RESOURCE_PATHS[resource]}/{resource}"
+        path = f"{self.paths[resource]}/{resource}"
         while True:
             page = await send_request(self._session, "GET", path)
             for item in page["items"]:
@@ -212,7 +220,7 @@ class _ScenarioRun:
         self._session, self._world, self._clock, self._namespace = session, world, clock, namespace
         self._job, self._name = job, job["metadata"]["name"]
         self._plural = job["kind"].lower() + "s"
-        self._jobs = f"/apis/kubeflow.org/v1/namespaces/{namespace}/{self._plural}"
+        self._jobs = f"/apis/{job['apiVersion']}/namespaces/{namespace}/{self._plural}"
         self._pods = f"/api/v1/namespaces/{namespace}/pods"
 
     async def act(self, step: Any) -> None:
@@ -238,6 +246,7 @@ class _ScenarioRun:
                         self._session,
                         "DELETE",
                         f"{OWNED_PATHS[resource]}/namespaces/{self._namespace}/{resource}/{name}",
+                        {"propagationPolicy": "Background"},
                     )
             case "delete":
                 await send_request(self._session, "DELETE", path)
@@ -265,8 +274,9 @@ class _ScenarioRun:
 
     def _take_shot(self) -> Any:
         there = self._world.objects(self._namespace)
+        compared = {key: item for key, item in there.items() if _is_compared(key, item)}
         shot = {
-            "objects": {key: _normalized(key, item) for key, item in there.items() if _is_compared(key, item)},
+            "objects": {**_normalized_objects(compared), **_launched_pods(compared.values())},
             "job": _job_summary(there.get(f"{self._plural}/{self._name}")),
             "events": sorted(key.partition("/")[2].split(" ") for key in there if key.startswith("events/")),
         }
@@ -276,7 +286,9 @@ class _ScenarioRun:
         for pod in (await send_request(self._session, "GET", self._pods))["items"]:
             name = pod["metadata"]["name"]
             leaving = "deletionTimestamp" in pod["metadata"]
-            if leaving or suffix not in ("all", name.removeprefix(f"{self._name}-")):
+            launcher = _owning_job(pod)
+            ended = launcher and pod["status"].get("phase") in ("Succeeded", "Failed")
+            if leaving or ended or suffix not in ("all", (launcher or name).removeprefix(f"{self._name}-")):
                 continue
             if what == "delete":
                 await send_request(self._session, "DELETE", f"{self._pods}/{name}", {"gracePeriodSeconds": 0})
@@ -292,6 +304,35 @@ def _is_compared(key: str, item: Any) -> bool:
     return resource in OWNED_PATHS and key not in NAMESPACE_DEFAULTS and not leaving
 
 
+def _owning_job(item: Any) -> str:
+    """The name of the batch/v1 Job that owns the object; empty if none does."""
+    owners = item["metadata"].get("ownerReferences") or ()
+    return next((one["name"] for one in owners if one["kind"] == "Job"), "")
+
+
+def _normalized_objects(objects: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: _normalized(key, item) for key, item in objects.items() if not _owning_job(item)}
+
+
+def _launched_pods(objects: Iterable[Any]) -> dict[str, Any]:
+    """The pods of batch/v1 Jobs, whose names are random: their phases in the order of creation, by the name of the Job."""
+    phases: dict[str, list[str]] = defaultdict(list)
+    for item in sorted(objects, key=lambda item: item["metadata"]["creationTimestamp"]):
+        if owner := _owning_job(item):
+            phases[f"pods of jobs/{owner}"].append(item["status"].get("phase"))
+    return dict(phases)
+
+
+def _without_uids(labels: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in labels.items() if key not in JOB_CONTROLLER_LABELS}
+
+
+def _key_form(encoded: str) -> str:
+    """The form of a random key in a Secret, such as its PEM label or its algorithm."""
+    text = base64.b64decode(encoded).decode()
+    return text.splitlines()[0] if text.startswith("-----") else text.split()[0]
+
+
 def _normalized(key: str, item: Any) -> Any:
     """Without what differs from server to server, and from one run to the next."""
     kept = {name: value for name, value in item.items() if name not in ("status", "apiVersion", "kind")}
@@ -303,6 +344,19 @@ def _normalized(key: str, item: Any) -> Any:
     kept["metadata"] = meta
     if key.startswith("pods/"):
         kept["phase"] = item["status"].get("phase")
+    if key.startswith("secrets/"):
+        kept["data"] = {name: _key_form(value) for name, value in (item.get("data") or {}).items()}
+    if key.startswith("jobs/"):
+        template = item["spec"]["template"]
+        template = {**template, "metadata": {**template["metadata"], "creationTimestamp": None}}
+        template["metadata"]["labels"] = _without_uids(template["metadata"].get("labels") or {})
+        template["metadata"]["ownerReferences"] = [
+            {name: value for name, value in one.items() if name != "uid"}
+            for one in template["metadata"].get("ownerReferences") or ()
+        ]
+        kept["spec"] = {**item["spec"], "selector": None, "template": template}
+        if "labels" in meta:
+            meta["labels"] = _without_uids(meta["labels"])
     return kept
 
 
@@ -331,11 +385,13 @@ def pod_status(pod: Any, what: Any, now: str) -> Any:
     if what == "evicted":
         gone: list[Any] = []  # nothing is known of its containers any more
         return {"phase": "Failed", "reason": "Evicted", "containerStatuses": gone, "conditions": gone}
+    unready = what == "unready"
+    what = "Running" if unready else what
     phase = what if isinstance(what, str) else _pod_phase(what)
     containers = [_container_status(one, phase, what, now) for one in pod["spec"]["containers"]]
     ready = {
         "type": "Ready",
-        "status": "True" if phase == "Running" else "False",
+        "status": "True" if phase == "Running" and not unready else "False",
         "lastTransitionTime": now,
     }
     started = phase != "Pending" or (isinstance(what, dict) and "waiting" in what)
@@ -393,11 +449,14 @@ async def send_request(
 
 @asynccontextmanager
 async def scenario_player(
-    server: RealServer, clock: Clock, known: Sequence[ExpectedDifference] = ()
+    server: RealServer,
+    clock: Clock,
+    known: Sequence[ExpectedDifference] = (),
+    job_paths: Mapping[str, str] = JOB_PATHS,
 ) -> AsyncIterator[ScenarioPlayer]:
     """One who follows what happens on the server, and waits for what is known to be different to be so.
 
-    Six kinds of jobs must be served there, and a controller manager run.
+    The kinds of `job_paths` must be served there, and a controller manager run.
     """
     trust = ssl.create_default_context(cafile=str(server.ca))
     async with (
@@ -411,8 +470,8 @@ async def scenario_player(
         asyncio.TaskGroup() as group,
     ):
         await send_request(session, "POST", "/api/v1/nodes", {"metadata": {"name": NODE_NAME}}, okay=(409,))
-        world = WatchedObjects(session, clock, group)
-        followers = [group.create_task(world.follow(resource)) for resource in RESOURCE_PATHS]
+        world = WatchedObjects(session, clock, group, job_paths)
+        followers = [group.create_task(world.follow(resource)) for resource in world.paths]
         yield ScenarioPlayer(session, world, clock, known)
         for follower in followers:
             follower.cancel()

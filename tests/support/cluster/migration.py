@@ -116,6 +116,8 @@ class OperatorRunner:
             f"--context={OUR_USER}",
             "--leader-election-namespace=gangline",
             "--metrics-bind-address=0",
+            # As an installed one, which knows its image.
+            "--agent-image=gangline:1",
         ]
         command += [f"--health-probe-bind-address={HOST}:{probe}", *arguments]
         return LoggedProcess(command, self._folder / f"gangline-{probe}.log")
@@ -243,6 +245,13 @@ class MigrationCluster:
             for item in self.server.call("GET", f"{root}/namespaces/{TEAM_NAMESPACE}/{resource}").body["items"]
             if item["metadata"].get("ownerReferences")
         }
+
+    def launcher_access(self, job: MigratedJob) -> list[Any]:
+        """How the launcher of a job reaches its workers: its script, and its rights."""
+        rbac = "/apis/rbac.authorization.k8s.io/v1"
+        files = self.server.call("GET", f"/api/v1/namespaces/{TEAM_NAMESPACE}/configmaps/{job.name}-config")
+        role = self.server.call("GET", f"{rbac}/namespaces/{TEAM_NAMESPACE}/roles/{job.name}-launcher")
+        return [files.body["data"]["kubexec.sh"], role.body["rules"]]
 
     def is_adopted(self, job: MigratedJob) -> bool:
         """Whether our operator has written the job's status."""

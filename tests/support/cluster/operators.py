@@ -29,6 +29,8 @@ from support.servers.real import (
 from support.yaml_files import load_all_yaml
 
 PEER_VERSION = "1.9.0"  # as in hack/peer.sh
+MPI_OPERATOR_VERSION = "0.8.0"  # as in hack/mpi-operator.sh
+MPI_OPERATOR_NAMESPACE = "mpi-operator"
 PEER_SOURCE = Path(__file__).parents[3] / "bench" / "peer"
 PEER_CERTIFICATES = Path("/tmp/k8s-webhook-server/serving-certs")  # it knows no other place
 CRDS_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -45,6 +47,10 @@ class OperatorLaunch(NamedTuple):
     extra_flags: Sequence[str]
 
 
+def _probe_answers(launch: OperatorLaunch) -> bool:
+    return is_ready(launch.probe_port)
+
+
 class OperatorProgram(NamedTuple):
     """An operator that can be started. `missing` names what this machine lacks, or is None."""
 
@@ -52,6 +58,7 @@ class OperatorProgram(NamedTuple):
     missing: Callable[[], str | None]
     crds: Callable[[], list[Any]]
     start: Callable[[OperatorLaunch], LoggedProcess]
+    is_ready: Callable[[OperatorLaunch], bool] = _probe_answers
 
 
 @contextmanager
@@ -69,7 +76,7 @@ def run_operator(
     launch = OperatorLaunch(server, kubeconfig or server.kubeconfig, folder, free_ports(1)[0], extra)
     process = operator.start(launch)
     try:
-        process.wait_until(lambda: is_ready(launch.probe_port))
+        process.wait_until(lambda: operator.is_ready(launch))
         yield process
     finally:
         process.kill()
@@ -135,6 +142,10 @@ def _start_few_services(launch: OperatorLaunch) -> LoggedProcess:
     return _start_gangline(launch._replace(extra_flags=[*launch.extra_flags, "--services=per-job"]))
 
 
+def _start_mpi_v2(launch: OperatorLaunch) -> LoggedProcess:
+    return _start_gangline(launch._replace(extra_flags=[*launch.extra_flags, "--enable-scheme=mpijob.v2beta1"]))
+
+
 def _common_flags(launch: OperatorLaunch) -> list[str]:
     return [
         f"--kubeconfig={launch.kubeconfig}",
@@ -196,7 +207,41 @@ def _start_shipped(launch: OperatorLaunch) -> LoggedProcess:
     return LoggedProcess(command, launch.folder / "shipped.log")
 
 
+# mpi-operator
+
+
+def mpi_operator_folder() -> Path:
+    return cache_dir().parents[1] / f"mpi-operator-{MPI_OPERATOR_VERSION}"
+
+
+def _mpi_operator_missing() -> str | None:
+    there = os.access(mpi_operator_folder() / "mpi-operator", os.X_OK)
+    return None if there else "mpi-operator was not found: run hack/mpi-operator.sh"
+
+
+def _mpi_operator_crds() -> list[Any]:
+    return _documents((mpi_operator_folder() / "crds" / "kubeflow.org_mpijobs.yaml").read_bytes())
+
+
+def _start_mpi_operator(launch: OperatorLaunch) -> LoggedProcess:
+    """It also listens on port 8080, which cannot be changed: only one can run at a time."""
+    launch.server.call("POST", "/api/v1/namespaces", {"metadata": {"name": MPI_OPERATOR_NAMESPACE}})
+    command = [str(mpi_operator_folder() / "mpi-operator"), f"-kubeConfig={launch.kubeconfig}"]
+    command += [f"-lock-namespace={MPI_OPERATOR_NAMESPACE}", "-kube-api-qps=200", "-kube-api-burst=400"]
+    command += ["-controller-queue-rate-limit=1000", "-controller-queue-burst=1000", *launch.extra_flags]
+    return LoggedProcess(command, launch.folder / "mpi-operator.log")
+
+
+def _leads(launch: OperatorLaunch) -> bool:
+    """Whether mpi-operator holds its Lease: it has no readiness probe."""
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{MPI_OPERATOR_NAMESPACE}/leases"
+    leases = launch.server.call("GET", path).body.get("items") or []
+    return any(lease["spec"].get("holderIdentity") for lease in leases)
+
+
 GANGLINE_OPERATOR = OperatorProgram("gangline", lambda: None, _gangline_crds, _start_gangline)
+GANGLINE_MPI_V2 = GANGLINE_OPERATOR._replace(name="gangline, MPIJob v2beta1", start=_start_mpi_v2)
 GANGLINE_PER_JOB_SERVICES = GANGLINE_OPERATOR._replace(name="gangline, one service per job", start=_start_few_services)
 KUBEFLOW = OperatorProgram("peer", _peer_missing, peer_crds, _start_shipped)
 KUBEFLOW_LIFTED = OperatorProgram("peer, lifted", _peer_missing, peer_crds, _start_lifted)
+MPI_OPERATOR = OperatorProgram("mpi-operator", _mpi_operator_missing, _mpi_operator_crds, _start_mpi_operator, _leads)

@@ -34,9 +34,10 @@ PLAIN_THINGS = Resource("test.io", "v1", "Thing", "things", dict[str, Any])
 
 
 class ModelServer:
-    """Objects, their history, and knobs. Namespace and selectors are ignored."""
+    """Objects of one namespace, their history, and knobs. Selectors are ignored."""
 
-    def __init__(self, page: int = 500) -> None:
+    def __init__(self, page: int = 500, namespace: str = "n") -> None:
+        self.namespace = namespace
         self.revision = 0
         self.objects: dict[Key, JSON] = {}
         self.page_size = page
@@ -60,14 +61,14 @@ class ModelServer:
 
     def put(self, name: str, value: object = 0, **fields: object) -> None:
         """Create or update. A value that is no integer makes it unreadable."""
-        key = Key("n", name)
+        key = Key(self.namespace, name)
         before = self.objects.get(key)
         uid = before["metadata"]["uid"] if before else f"uid-{next(self._uids)}"
-        metadata = {"namespace": "n", "name": name, "uid": uid, **fields}
+        metadata = {"namespace": self.namespace, "name": name, "uid": uid, **fields}
         self._record("MODIFIED" if before else "ADDED", {"metadata": metadata, "value": value})
 
     def delete(self, name: str) -> None:
-        found = self.objects.get(Key("n", name))
+        found = self.objects.get(Key(self.namespace, name))
         if found is not None:
             self._record("DELETED", {**found, "metadata": dict(found["metadata"])})
 
@@ -103,7 +104,7 @@ class ModelServer:
     def _record(self, kind: str, body: JSON) -> None:
         self.revision += 1
         body["metadata"]["resourceVersion"] = str(self.revision)
-        key = Key("n", body["metadata"]["name"])
+        key = Key(self.namespace, body["metadata"]["name"])
         if kind == "DELETED":
             del self.objects[key]
         else:
@@ -175,6 +176,30 @@ class ModelServer:
                 yield said
         finally:
             self._open_watches.remove(queue)
+
+
+class NamespacedServer:
+    """A reader of several namespaces, each with its own history and faults. A request for all of them fails the test."""
+
+    def __init__(self, *names: str) -> None:
+        self.namespaces = {name: ModelServer(namespace=name) for name in names}
+
+    async def get(self, kind: Kind[T], key: Key) -> T:
+        return await self.namespaces[key.namespace].get(kind, key)
+
+    def pages(self, kind: Kind[T], where: Selector = EVERYTHING, *, limit: int = 500) -> AsyncIterator[Page[T]]:
+        return self.namespaces[where.namespace].pages(kind, where, limit=limit)
+
+    def watch(
+        self,
+        kind: Kind[T],
+        where: Selector = EVERYTHING,
+        *,
+        since: str,
+        timeout: timedelta | None = None,
+        idle: timedelta = timedelta(minutes=1),
+    ) -> AsyncIterator[WatchEvent[T]]:
+        return self.namespaces[where.namespace].watch(kind, where, since=since, timeout=timeout, idle=idle)
 
 
 def watch_line(kind: str, body: JSON) -> bytes:

@@ -1,8 +1,10 @@
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import pytest
 
+from gangline.api.core import Container
 from gangline.api.kubeflow.kinds import MPIJob
 from gangline.api.kubeflow.training import JOB_ROLE
 from gangline.api.meta import JSON
@@ -21,7 +23,7 @@ from gangline.jobs.framework import (
 from gangline.jobs.pods.replicas import Member
 from support.builders.teams import env_pairs, make_framework_job, make_gang, trainer_template
 
-CLUSTER, LOCAL = Mpi(), Mpi(agent="python -m agent")
+CLUSTER, LOCAL, AGENT = Mpi(), Mpi(agent="python -m agent"), Mpi(agent_image="gangline:1")
 MPI: Framework[MPIJob] = CLUSTER
 PI: Mapping[str, int] = {"Launcher": 1, "Worker": 2}
 KUBECTL = {"name": "mpi-job-kubectl", "mountPath": "/opt/kube"}
@@ -229,6 +231,101 @@ def test_commands_are_run_by_kubectl(main: str, chosen: str) -> None:
 
 def test_without_an_image_no_kubectl_is_brought() -> None:
     assert wired(pi(), "Launcher", framework=Mpi(delivery_image="")).init_containers == ()
+
+
+# With the agent of gangline's image
+
+DELIVERED = {"name": "mpi-job-agent", "mountPath": "/opt/gangline"}
+
+
+def test_the_launcher_is_brought_the_agent_of_gangline() -> None:
+    edits = wired(pi(), "Launcher", framework=AGENT)
+    amounts = {"cpu": "100m", "memory": "64Mi"}
+    assert edits.init_containers == (
+        {
+            "name": "gangline-agent",
+            "image": "gangline:1",
+            "imagePullPolicy": "IfNotPresent",
+            "command": [
+                "/usr/local/bin/gangline-agent",
+                "install",
+                "--hostfile",
+                "/etc/mpi/hostfile",
+                "--launcher",
+                "pi-launcher",
+                "/opt/gangline",
+            ],
+            "volumeMounts": [DELIVERED, CONFIG],
+            "resources": {"limits": amounts, "requests": amounts},
+            "securityContext": {
+                "allowPrivilegeEscalation": False,
+                "capabilities": {"drop": ["ALL"]},
+                "readOnlyRootFilesystem": True,
+                "runAsNonRoot": True,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+        },
+    )
+    assert edits.mounts == (DELIVERED, CONFIG)
+    assert edits.volumes[0] == {"name": "mpi-job-agent", "emptyDir": {}}
+    assert edits.service_account == "pi-launcher"
+
+
+def test_no_helper_image_is_pulled() -> None:
+    for kind in ("Launcher", "Worker"):
+        images = [container["image"] for container in wired(pi(), kind, framework=AGENT).init_containers]
+        assert set(images) <= {"gangline:1"}
+    assert wired(pi(), "Worker", framework=AGENT) == wired(pi(), "Worker")
+
+
+def test_a_launcher_of_root_keeps_its_user() -> None:
+    template = trainer_template("mpi")
+    template["spec"]["securityContext"] = {"runAsUser": 0}
+    (container,) = wired(pi({"Launcher": {"template": template}}), "Launcher", framework=AGENT).init_containers
+    assert "runAsNonRoot" not in container["securityContext"]
+
+
+def test_commands_are_run_by_the_agent() -> None:
+    script = files(pi(mainContainer="train"), AGENT)["kubexec.sh"]
+    assert script.endswith('\nexec /opt/gangline/gangline-agent exec --container train "$POD_NAME" "$@"\n')
+
+
+def test_with_the_delivered_agent_daemons_are_started_by_the_launcher_alone() -> None:
+    env = env_pairs(wired(pi(), "Launcher", framework=AGENT))
+    assert env[:10] == env_pairs(wired(pi(), "Launcher", framework=LOCAL))
+    assert env[10:] == [("OMPI_MCA_plm_rsh_no_tree_spawn", "1"), ("PRTE_MCA_plm_ssh_no_tree_spawn", "1")]
+
+
+def test_with_the_agent_a_launcher_sees_its_workers_alone() -> None:
+    rules = companions(pi(), AGENT)["roles.rbac.authorization.k8s.io"].body["rules"]
+    workers = ["pi-worker-0", "pi-worker-1"]
+    assert rules == [
+        {"apiGroups": [""], "resources": ["pods"], "resourceNames": workers, "verbs": ["get"]},
+        {"apiGroups": [""], "resources": ["pods/exec"], "resourceNames": workers, "verbs": ["create", "get"]},
+    ]
+    (alone,) = companions(pi({"Launcher": 1}), AGENT)["roles.rbac.authorization.k8s.io"].body["rules"]
+    assert (alone["resources"], alone["resourceNames"]) == (["pods"], ["pi-launcher"])
+
+
+@pytest.mark.parametrize(
+    ("framework", "init", "twin"),
+    [(AGENT, "kubectl-delivery", CLUSTER), (AGENT, "gangline-agent", AGENT), (CLUSTER, "gangline-agent", AGENT)],
+)
+def test_a_launcher_that_exists_keeps_its_way_to_its_workers(framework: Mpi, init: str, twin: Mpi) -> None:
+    job = pi()
+    gang = make_gang(MPI, job, launcher="Running", worker_0="Running")
+    (seat, pod), *_ = gang.of_type("Launcher")
+    spec = msgspec.structs.replace(pod.spec, init_containers=(Container(name=init),))
+    gang = msgspec.structs.replace(gang, pods={**gang.pods, seat: msgspec.structs.replace(pod, spec=spec)})
+    expected = twin.companions(job, make_gang(MPI, job, worker_0="Running"))
+    assert framework.companions(job, gang) == expected
+
+
+def test_with_an_account_of_the_administrator_no_rights_are_granted() -> None:
+    framework = Mpi(agent_image="gangline:1", launcher_account="mpi")
+    assert framework.resources == ("configmaps",)
+    assert list(companions(pi(), framework)) == ["configmaps"]
+    assert wired(pi(), "Launcher", framework=framework).service_account == "mpi"
 
 
 # On one machine

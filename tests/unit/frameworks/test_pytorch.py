@@ -134,8 +134,12 @@ WAIT = (
 )
 
 
-def test_a_worker_waits_for_its_masters_name() -> None:
-    edits = member_pod_edits(PT, make_framework_job(PT, LED, "ddp"), "Worker", 1)
+def test_no_helper_image_is_pulled() -> None:
+    assert member_pod_edits(PT, make_framework_job(PT, LED), "Worker").init_containers == ()
+
+
+def test_as_in_v1_a_worker_waits_for_its_masters_name() -> None:
+    edits = member_pod_edits(PyTorch("alpine:3.10"), make_framework_job(PT, LED, "ddp"), "Worker", 1)
     assert edits.init_containers == (
         {
             "name": "init-pytorch",
@@ -156,12 +160,7 @@ def test_a_worker_waits_for_its_masters_name() -> None:
 
 @pytest.mark.parametrize(("replicas", "kind"), [(LED, "Master"), (ALONE, "Worker")])
 def test_nobody_else_waits(replicas: dict[str, int], kind: str) -> None:
-    assert member_pod_edits(PT, make_framework_job(PT, replicas), kind).init_containers == ()
-
-
-def test_nobody_waits_without_an_image() -> None:
-    framework = PyTorch(init_image="")
-    assert member_pod_edits(framework, make_framework_job(framework, LED), "Worker").init_containers == ()
+    assert member_pod_edits(PyTorch("alpine:3.10"), make_framework_job(PT, replicas), kind).init_containers == ()
 
 
 def test_an_administrators_template_takes_its_place() -> None:

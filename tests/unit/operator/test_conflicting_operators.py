@@ -14,12 +14,12 @@ from gangline.kube.client import Client
 from gangline.kube.transport.api import Request, Response
 from gangline.operator.conflicting_operators import (
     POLL_INTERVAL,
+    ConflictCheck,
     Deployment,
     ManagedJob,
     OperatorConflict,
     OperatorIdentity,
     deployment_conflicts,
-    ensure_no_conflict,
     find_conflicts,
     lease_conflicts,
     pod_conflicts,
@@ -187,19 +187,26 @@ class Server:
 
     def __init__(self, *forbidden: str) -> None:
         self.forbidden = set(forbidden)
+        self.refused_namespaces: set[str] = set()
         self.client = Client(ScriptedTransport(self._say))
 
     def _say(self, request: Request) -> Response:
         resource = request.path.rpartition("/")[2]
-        if resource in self.forbidden:
+        namespace = request.path.rpartition("/namespaces/")[2].partition("/")[0]
+        if resource in self.forbidden or namespace in self.refused_namespaces:
             return refusal_response(403, f"{request.path} is forbidden", "Forbidden")
         found = [deployment("training-operator")] if resource == "deployments" else []
         items = [msgspec.to_builtins(each) for each in found]
         return json_response({"items": items, "metadata": {"resourceVersion": "1"}})
 
 
+def conflict_check(server: Server, clock: FakeClock) -> ConflictCheck:
+    return ConflictCheck(server.client, TRAINING_KINDS, ALONE, clock)
+
+
 async def test_signs_that_may_not_be_read_are_passed_over() -> None:
-    await ensure_no_conflict(Server("leases", "deployments", "pods").client, TRAINING_KINDS, "", ALONE, FakeClock())
+    server = Server("leases", "deployments", "pods")
+    assert await conflict_check(server, FakeClock()).wait_for_any([""]) == ()
 
 
 async def test_who_may_not_read_jobs_yet_looks_again_when_it_may() -> None:
@@ -208,7 +215,7 @@ async def test_who_may_not_read_jobs_yet_looks_again_when_it_may() -> None:
 
     async def refuses() -> None:
         with pytest.raises(OperatorConflict, match="deployment ours/training-operator"):
-            await ensure_no_conflict(server.client, TRAINING_KINDS, "", ALONE, clock)
+            await conflict_check(server, clock).wait_for_any([""])
 
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(refuses())
@@ -216,3 +223,15 @@ async def test_who_may_not_read_jobs_yet_looks_again_when_it_may() -> None:
         assert not waiting.done()
         server.forbidden.clear()
         await clock.advance(POLL_INTERVAL)
+
+
+async def test_of_several_namespaces_those_that_may_be_read_are_checked_and_the_others_returned() -> None:
+    server, clock = Server("deployments"), FakeClock()
+    server.refused_namespaces = {"late", "later"}
+    check = conflict_check(server, clock)
+    assert await check.wait_for_any(["a", "late", "b", "later"]) == ("late", "later")
+    server.refused_namespaces = {"later"}
+    assert await check.wait_for_any(["late", "later"]) == ("later",)
+    server.forbidden.clear()
+    with pytest.raises(OperatorConflict, match="deployment ours/training-operator"):
+        await check.wait_for_any(["later", "a"])

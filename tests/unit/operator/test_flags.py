@@ -7,9 +7,13 @@ from typing import Any
 
 import pytest
 
+from gangline.api.kubeflow.kinds import MPIJOB, PYTORCHJOB
+from gangline.api.meta import JSON
 from gangline.base.errors import InputError
 from gangline.cli.main import run
+from gangline.jobs.plan.actions import PODS, Create
 from gangline.jobs.site import ServiceMode, Site
+from gangline.operator.engine import enabled_frameworks
 from gangline.operator.flags import settings_from_flags
 from gangline.operator.go_flags import log_level
 from gangline.operator.main import IGNORED_FLAGS, operator
@@ -19,6 +23,8 @@ from gangline.operator.settings import (
     OperatorProcessSettings,
     OperatorSettings,
 )
+from gangline.testing.builders import make_job
+from support.builders.observed_jobs import job_plan
 
 
 @pytest.fixture(autouse=True)
@@ -38,6 +44,19 @@ def flags(*arguments: str) -> dict[str, Any]:
 
 def settings(*arguments: str, **environ: str) -> OperatorProcessSettings:
     return settings_from_flags(flags(*arguments), environ)
+
+
+def planned_pods(chosen: OperatorSettings) -> list[JSON]:
+    """The pods of a PyTorchJob and of an MPIJob."""
+    jobs = {"PyTorchJob": make_job(PYTORCHJOB, master=1, worker=1), "MPIJob": make_job(MPIJOB, launcher=1, worker=1)}
+    return [
+        create.body
+        for framework in enabled_frameworks(chosen)
+        if framework.facts.kind in jobs
+        for stage in job_plan(framework, jobs[framework.facts.kind]).stages
+        for create in stage
+        if isinstance(create, Create) and create.resource == PODS
+    ]
 
 
 def test_without_flags_the_settings_are_the_defaults() -> None:
@@ -69,7 +88,7 @@ def test_the_flags_of_the_kubeflow_operator_are_understood() -> None:
     assert parsed == OperatorProcessSettings(
         operator=OperatorSettings(
             kinds=("TFJob", "PyTorchJob"),
-            namespace="team",
+            namespaces=("team",),
             workers=10,
             pytorch_init_image="",
             pytorch_init_tries=7,
@@ -80,6 +99,41 @@ def test_the_flags_of_the_kubeflow_operator_are_understood() -> None:
         leader_elect=True,
         lease="x",
     )
+
+
+def test_an_operator_that_knows_its_own_image_pulls_no_other() -> None:
+    chosen = settings("--agent-image=gangline:1").operator
+    images = {
+        container["image"] for body in planned_pods(chosen) for container in body["spec"].get("initContainers", [])
+    }
+    assert images == {"gangline:1"}
+
+
+def test_an_operator_that_does_not_know_its_image_makes_exactly_the_pods_of_v1() -> None:
+    chosen = settings().operator
+    images = {
+        container["image"] for body in planned_pods(chosen) for container in body["spec"].get("initContainers", [])
+    }
+    assert images == {"alpine:3.10", "kubeflow/kubectl-delivery:latest"}
+
+
+def test_the_images_of_v1_are_used_where_they_are_asked_for() -> None:
+    asked = ("--pytorch-init-container-image=alpine:3.10", "--mpi-kubectl-delivery-image=kubeflow/kubectl-delivery:1")
+    chosen = settings("--agent-image=gangline:1", *asked).operator
+    assert (chosen.pytorch_init_image, chosen.mpi_delivery_image) == ("alpine:3.10", "kubeflow/kubectl-delivery:1")
+    assert chosen.agent_image == ""
+    assert settings("--agent-image=gangline:1", "--mpi-kubectl-delivery-image=").operator.agent_image == ""
+
+
+def test_the_agents_image_may_be_the_operators_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert settings().operator.mpi_delivery_image == "kubeflow/kubectl-delivery:latest"
+    monkeypatch.setenv("GANGLINE_IMAGE", "gangline:2")
+    assert settings().operator.agent_image == "gangline:2"
+    assert settings("--agent-image=mine").operator.agent_image == "mine"
+
+
+def test_launchers_may_have_an_account_of_the_administrator() -> None:
+    assert settings("--mpi-launcher-service-account=mpi").operator.mpi_launcher_account == "mpi"
 
 
 def test_what_comes_from_the_environment() -> None:
@@ -97,8 +151,22 @@ def test_the_labels_of_earlier_operators_are_off_in_a_cluster_and_on_locally() -
 
 def test_the_namespace_may_come_from_kubeflows_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBEFLOW_NAMESPACE", "team")
-    assert settings().operator.namespace == "team"
-    assert settings("--namespace=other").operator.namespace == "other"
+    assert settings().operator.namespaces == ("team",)
+    assert settings("--namespace=other").operator.namespaces == ("other",)
+    monkeypatch.setenv("KUBEFLOW_NAMESPACE", "team,other")
+    assert settings().operator.namespaces == ("team", "other")
+
+
+def test_namespaces_are_a_list_with_commas_or_repeated_and_each_counts_once() -> None:
+    assert settings().operator.namespaces == ()
+    assert settings("--namespace=").operator.namespaces == ()
+    assert settings("--namespace=a,b, c", "-namespace=b,d").operator.namespaces == ("a", "b", "c", "d")
+
+
+@pytest.mark.parametrize("text", [",", "a,", "a,,b", "Team", "a b", "a/b", "x" * 64])
+def test_a_list_with_a_hole_is_not_taken_for_all_namespaces(text: str) -> None:
+    with pytest.raises(InputError, match="is not the name of a namespace; write one, or several with commas"):
+        settings(f"--namespace={text}")
 
 
 @pytest.mark.parametrize(
@@ -120,6 +188,13 @@ def test_a_template_is_read_and_the_default_one_need_not_exist(tmp_path: Path) -
     file.write_text("- name: init\n")
     chosen = settings(f"--pytorch-init-container-template-file={file}")
     assert chosen.operator.pytorch_init_template == "- name: init\n"
+    assert chosen.operator.pytorch_init_image == "alpine:3.10"
+    assert (
+        settings(
+            f"--pytorch-init-container-template-file={file}", "--pytorch-init-container-image="
+        ).operator.pytorch_init_image
+        == ""
+    )
     with pytest.raises(InputError, match=r"nowhere\.yaml: no such file"):
         settings("--pytorch-init-container-template-file=nowhere.yaml")
 

@@ -1,5 +1,6 @@
 """The manifests agree with each other, and with what the operator needs."""
 
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -60,10 +61,45 @@ def test_the_operator_has_no_secrets_no_wildcards_and_changes_no_spec() -> None:
     assert rights("gangline-operator")["tfjobs"] == {"get", "list", "watch", "delete"}
 
 
-def test_in_one_namespace_the_rights_are_the_same() -> None:
-    namespaced = documents("rbac-namespaced.yaml")
-    assert namespaced["Role", "gangline-operator"]["rules"] == RBAC["ClusterRole", "gangline-operator"]["rules"]
-    assert not [kind for kind, _ in namespaced if kind.startswith("Cluster")]
+def test_the_roles_are_written_from_the_rules() -> None:
+    written = runpy.run_path(str(MANIFESTS.parent / "hack" / "rbac.py"))["manifests"]()
+    assert {name: (MANIFESTS / name).read_text() for name in written} == written, "run hack/rbac.py"
+
+
+def test_in_each_of_several_namespaces_the_rights_are_those_of_the_whole_cluster() -> None:
+    namespaced = list(yaml.safe_load_all((MANIFESTS / "rbac-namespaced.yaml").read_text()))
+    roles = [role for role in namespaced if (role["kind"], role["metadata"]["name"]) == ("Role", "gangline-operator")]
+    assert [role["metadata"]["namespace"] for role in roles] == ["team-a", "team-b"]
+    assert all(role["rules"] == RBAC["ClusterRole", "gangline-operator"]["rules"] for role in roles)
+    assert not [document for document in namespaced if document["kind"].startswith("Cluster")]
+
+
+def test_only_the_opt_in_for_mpi_lets_the_operator_make_roles() -> None:
+    granting = {"roles", "rolebindings", "clusterroles", "clusterrolebindings", "pods/exec", "serviceaccounts/token"}
+    for rule in RBAC["ClusterRole", "gangline-operator"]["rules"]:
+        assert not granting & set(rule["resources"])
+    mpi = documents("rbac-mpi.yaml")["ClusterRole", "gangline-operator-mpi"]["rules"]
+    assert granting & {resource for rule in mpi for resource in rule["resources"]} == {
+        "roles",
+        "rolebindings",
+        "pods/exec",
+    }
+
+
+def test_leases_are_written_in_one_namespace_alone() -> None:
+    for role in (
+        RBAC["ClusterRole", "gangline-operator"],
+        documents("scheduler.yaml")["ClusterRole", "gangline-scheduler"],
+    ):
+        rules = [rule for rule in role["rules"] if "leases" in rule["resources"]]
+        assert all(rule["verbs"] == ["list"] and rule["resourceNames"] for rule in rules)
+
+
+def test_no_role_of_ours_reads_secrets() -> None:
+    for path in MANIFESTS.glob("*.yaml"):
+        for document in yaml.safe_load_all(path.read_text()):
+            for rule in document.get("rules") or ():
+                assert "secrets" not in rule.get("resources", ()), path.name
 
 
 def test_definitions_may_be_installed_of_our_kinds_alone() -> None:

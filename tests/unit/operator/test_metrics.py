@@ -1,11 +1,17 @@
 """Jobs are counted by their status writes: once each, whatever is repeated."""
 
+from datetime import UTC, datetime, timedelta
+
+import msgspec
 from prometheus_client import CollectorRegistry
 
-from gangline.api.kubeflow.kinds import TRAINING_KINDS
-from gangline.api.kubeflow.training import JobStatus
-from gangline.api.meta import Condition
+from gangline.api.core import Pod
+from gangline.api.kubeflow.kinds import TRAINING_KINDS, TFJob, TFJobSpec
+from gangline.api.kubeflow.training import JobStatus, ReplicaStatus
+from gangline.api.meta import Condition, ObjectMeta
 from gangline.operator.metrics import JobMetrics, transitions
+from gangline.runtime.cache import Cache
+from gangline.testing.clock import FakeClock
 
 
 def status(*conditions: str, restarts: int = 0) -> JobStatus:
@@ -48,3 +54,72 @@ def test_children_other_than_pods_and_services_are_not_counted() -> None:
     labels = {"job_namespace": "team", "framework": "mpi"}
     assert registry.get_sample_value("training_operator_pods_created_total", labels) == 1
     assert registry.get_sample_value("training_operator_configmaps_created_total", labels) is None
+
+
+# Times
+
+
+LABELS = {"job_namespace": "team", "framework": "tensorflow"}
+ZERO = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def test_the_times_of_a_start_are_observed_once_from_the_pods_of_the_job() -> None:
+    registry = CollectorRegistry()
+    report = JobMetrics(registry).for_kind(TRAINING_KINDS[0])
+    replicas = {"Worker": ReplicaStatus(active=2, states={"Running": 2})}
+    running = Condition(type="Running", status="True", last_transition_time=ZERO + timedelta(seconds=30))
+    after = JobStatus(conditions=(running,), replica_statuses=replicas, start_time=ZERO)
+    metadata = ObjectMeta(name="job", namespace="team", uid="u", creation_timestamp=ZERO)
+    job = TFJob(metadata=metadata, spec=TFJobSpec(tf_replica_specs={}))
+    asked: list[str] = []
+
+    def pods(uid: str) -> list[Pod]:
+        asked.append(uid)
+        return [Pod(metadata=ObjectMeta(creation_timestamp=ZERO + timedelta(seconds=2)))]
+
+    report.observe_times(job, after, pods)
+    report.observe_times(msgspec.structs.replace(job, status=after), after, pods)
+    assert asked == ["u"]
+    assert registry.get_sample_value("gangline_job_pods_created_seconds_sum", LABELS) == 2
+    assert registry.get_sample_value("gangline_job_pods_created_seconds_count", LABELS) == 1
+    assert registry.get_sample_value("gangline_job_all_running_seconds_count", LABELS) is None
+    waited = registry.get_sample_value("gangline_job_replica_seconds_total", {**LABELS, "state": "waiting"})
+    assert waited == 30 * 2
+
+
+def job_with(name: str, *conditions: str, age: float = 0) -> TFJob:
+    created = ZERO - timedelta(seconds=age)
+    return TFJob(
+        metadata=ObjectMeta(name=name, namespace="team", creation_timestamp=created),
+        spec=TFJobSpec(tf_replica_specs={}),
+        status=status(*conditions),
+    )
+
+
+def test_jobs_are_counted_by_state_at_every_scrape_and_the_oldest_that_waits_is_known() -> None:
+    registry, jobs = CollectorRegistry(), Cache[TFJob]()
+    JobMetrics(registry, FakeClock(ZERO)).states.add_cache(TRAINING_KINDS[0], jobs)
+    for job in (
+        job_with("new", age=5),
+        job_with("waits", "Created", age=70),
+        job_with("runs", "Created", "Running", age=900),
+        job_with("done", "Created", "Succeeded", age=9000),
+    ):
+        jobs.put(job)
+
+    def count(state: str) -> float | None:
+        return registry.get_sample_value("gangline_jobs", {**LABELS, "state": state})
+
+    counts = {state: count(state) for state in ("Pending", "Created", "Running", "Succeeded", "Failed")}
+    assert counts == {"Pending": 1, "Created": 1, "Running": 1, "Succeeded": 1, "Failed": 0}
+    assert registry.get_sample_value("gangline_job_oldest_waiting_seconds", LABELS) == 70
+    jobs.put(job_with("waits", "Created", "Running", age=70))
+    assert count("Running") == 2
+    assert registry.get_sample_value("gangline_job_oldest_waiting_seconds", LABELS) == 5
+
+
+def test_a_replica_that_does_not_lead_reports_no_jobs() -> None:
+    registry, jobs = CollectorRegistry(), Cache[TFJob]()
+    JobMetrics(registry, FakeClock(ZERO), lambda: False).states.add_cache(TRAINING_KINDS[0], jobs)
+    jobs.put(job_with("runs", "Running"))
+    assert registry.get_sample_value("gangline_jobs", {**LABELS, "state": "Running"}) is None

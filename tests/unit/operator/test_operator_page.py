@@ -1,13 +1,11 @@
-"""docs/operator.md lists all flags and metrics."""
+"""docs/operator.md lists all flags."""
 
 import re
 from pathlib import Path
 
 import click
-from prometheus_client import CollectorRegistry
 
 from gangline.operator.main import IGNORED_FLAGS, operator
-from gangline.operator.metrics import JobMetrics
 
 PAGE = (Path(__file__).parents[3] / "docs" / "operator.md").read_text()
 ROW = re.compile(r"^\| (`--[^|]+) \| ([^|]*)\| (.+) \|$", re.MULTILINE)
@@ -35,11 +33,3 @@ def test_flags_without_effect_are_named() -> None:
 
 def test_every_flag_says_what_it_does() -> None:
     assert [option.name for option in OPTIONS if not option.help] == []
-
-
-def test_every_metric_of_jobs_is_in_the_table() -> None:
-    registry = CollectorRegistry()
-    JobMetrics(registry)
-    names = {f"{family.name}_total" for family in registry.collect()}
-    written = re.findall(r"`(training_operator_\w+_total|…_\w+_total)`", PAGE)
-    assert {name.replace("…", "training_operator") for name in written} == names

@@ -182,6 +182,19 @@ async def test_stop_lets_the_pass_under_way_finish_and_begins_no_other() -> None
     assert stage.source.add is None
 
 
+async def test_passes_under_way_are_named_for_the_watchdog_and_those_that_ended_are_not() -> None:
+    stage = Stage()
+    finish = asyncio.Event()
+    stage.acts = [finish]
+    async with stage.running():
+        stage.queue.add(JOB)
+        await settle()
+        assert [name for name, _ in stage.controller.activities()] == [f"{stage.controller.name} {JOB}"]
+        finish.set()
+        await settle()
+        assert stage.controller.activities() == []
+
+
 async def test_cancel_cancels_the_pass_under_way() -> None:
     stage = Stage()
     stage.acts = [asyncio.Event()]

@@ -1,9 +1,12 @@
 import socket
+import urllib.error
+import urllib.request
 
 import aiohttp
 import pytest
 
 from gangline.base.errors import InputError
+from gangline.base.watchdog import IDLE_LIMIT, LOOP_LIMIT, WorkInProgress, report_progress, track_activity
 from gangline.runtime.health import BindAddress, HealthServer
 from gangline.runtime.metrics import PrometheusMetrics
 
@@ -38,7 +41,9 @@ async def test_not_ready_until_every_check_is_content() -> None:
     server.add_readyz_check("caches", lambda: problem)
     async with server:
         probes = server.addresses[PROBES]
-        text = "[+]ping ok\n[-]caches failed: no first list of Pod\nreadyz check failed\n"
+        text = (
+            "[+]ping ok\n[+]event-loop ok\n[+]workers ok\n[-]caches failed: no first list of Pod\nreadyz check failed\n"
+        )
         assert await fetch(probes, "/readyz") == (503, text)
         assert await fetch(probes, "/readyz?exclude=caches") == (200, "ok")
         assert await fetch(probes, "/healthz") == (200, "ok"), "not ready is not dead"
@@ -46,7 +51,7 @@ async def test_not_ready_until_every_check_is_content() -> None:
         assert await fetch(probes, "/readyz") == (200, "ok")
         assert await fetch(probes, "/readyz?verbose") == (
             200,
-            "[+]ping ok\n[+]caches ok\nreadyz check passed\n",
+            "[+]ping ok\n[+]event-loop ok\n[+]workers ok\n[+]caches ok\nreadyz check passed\n",
         )
 
 
@@ -115,3 +120,48 @@ def test_addresses_are_written_as_for_the_v1_operator(text: str, address: BindAd
 def test_what_is_no_address_is_refused_by_name(text: str) -> None:
     with pytest.raises(InputError, match=r"--metrics-bind-address: .* is not an address"):
         HealthServer(metrics_address=text)
+
+
+# A loop that is stuck, and one that is only busy
+
+
+def fetch_blocking(address: BindAddress, path: str) -> tuple[int, str]:
+    """Ask while the event loop of this thread stands still."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{address.port}{path}", timeout=30) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+async def test_a_busy_loop_is_alive_and_a_stuck_one_is_not(caplog: pytest.LogCaptureFixture) -> None:
+    async with health() as server:
+        probes, watchdog = server.addresses[PROBES], server._watchdog
+        assert watchdog is not None
+        assert fetch_blocking(probes, "/healthz") == (200, "ok")
+        for _ in range(LOOP_LIMIT + 1):
+            watchdog.tick()
+        status, text = fetch_blocking(probes, "/healthz")
+        assert status == 503
+        assert f"[-]event-loop failed: the event loop has not turned for {LOOP_LIMIT} s" in text
+        (line,) = [record for record in caplog.records if record.message == "event loop is stuck"]
+        assert "test_a_busy_loop_is_alive_and_a_stuck_one_is_not" in vars(line)["stack"]
+        assert await fetch(probes, "/healthz") == (200, "ok"), "it turns again"
+
+
+async def test_work_without_progress_is_named() -> None:
+    activity = WorkInProgress()
+    server = health()
+    server.watch_work(lambda: [("tfjob-controller team/job", activity)])
+    async with server:
+        probes, watchdog = server.addresses[PROBES], server._watchdog
+        assert watchdog is not None
+        for _ in range(IDLE_LIMIT):
+            watchdog.tick()
+        status, text = await fetch(probes, "/livez")
+        assert status == 503
+        assert f"[-]workers failed: tfjob-controller team/job: no progress for {IDLE_LIMIT} s" in text
+        with track_activity(activity):
+            report_progress()
+        assert await fetch(probes, "/livez") == (200, "ok")

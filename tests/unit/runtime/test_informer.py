@@ -18,6 +18,7 @@ from support.servers.flaky_reader import (
     PLAIN_THINGS,
     ModelServer,
     ModelThing,
+    NamespacedServer,
     gone_error,
     stream_broken,
     watch_line,
@@ -550,3 +551,105 @@ async def test_whoever_was_told_of_the_first_may_begin_before_all_are_read() -> 
             seen.append(len(world.told))
             await asyncio.sleep(0)
         assert any(0 < count < 200 for count in seen)
+
+
+# Several namespaces
+
+REFUSED = Forbidden(Status(code=403, message="things is forbidden"))
+
+
+class Namespaces:
+    """Two namespaces and an informer of both."""
+
+    def __init__(self) -> None:
+        self.server, self.clock = NamespacedServer("a", "b"), FakeClock()
+        self.a, self.b = self.server.namespaces.values()
+        self.informer: Informer[ModelThing] = Informer(
+            self.server, MODEL_THINGS, clock=self.clock, namespaces=("a", "b")
+        )
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(self.informer.run())
+            await settle()
+            try:
+                yield
+            finally:
+                task.cancel()
+
+    @property
+    def cached(self) -> set[str]:
+        return {str(found.metadata.key) for found in self.informer.cache}
+
+
+async def test_several_namespaces_are_read_one_by_one_into_one_cache() -> None:
+    world = Namespaces()
+    world.a.put("one")
+    world.b.put("one")
+    async with world.running():
+        assert world.informer.is_synced
+        assert world.cached == {"a/one", "b/one"}
+        world.b.delete("one")
+        world.a.put("two")
+        await settle()
+        assert world.cached == {"a/one", "a/two"}
+
+
+async def test_a_new_list_of_one_namespace_removes_nothing_of_another() -> None:
+    world = Namespaces()
+    for server in (world.a, world.b):
+        server.put("one")
+        server.put("broken", "no number")
+    async with world.running():
+        world.a.end_watches(stream_broken())
+        world.a.delete("one")
+        world.a.delete("broken")
+        world.a.compact()
+        await world.clock.advance(SECOND)
+        assert world.cached == {"b/one"}
+        assert set(world.informer.unreadable) == {Key("b", "broken")}
+        assert (world.a.list_count, world.b.list_count, world.informer.relists) == (2, 1, 1)
+
+
+async def test_a_namespace_that_may_not_be_read_yet_does_not_hold_up_the_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = Namespaces()
+    world.a.put("one")
+    world.b.put("one")
+    world.b.list_failures = [(0, REFUSED)] * 5
+    async with world.running():
+        assert world.informer.is_synced
+        assert (world.informer.has_listed("a"), world.informer.has_listed("b")) == (True, False)
+        problems = [world.informer.problem]
+        await world.clock.advance(MINUTE)
+        problems.append(world.informer.problem)
+        assert world.informer.has_listed("b")
+        assert problems == ["things is forbidden", None]
+        assert world.cached == {"a/one", "b/one"}
+    warned = [vars(record)["namespace"] for record in caplog.records if record.levelno >= logging.WARNING]
+    assert warned == ["b"]  # once, although it was refused five times
+
+
+async def test_an_informer_has_not_synced_while_every_namespace_refuses_or_one_does_not_answer() -> None:
+    world = Namespaces()
+    world.a.list_failures = [(0, REFUSED)]
+    world.b.list_failures = [(0, Unreachable("down")), (0, REFUSED)]
+    async with world.running():
+        synced = [world.informer.is_synced]
+        await world.clock.advance(MINUTE)
+        synced.append(world.informer.is_synced)
+        assert synced == [False, True]
+        assert (world.a.list_count, world.b.list_count) == (2, 3)
+
+
+async def test_an_error_of_a_subscriber_ends_an_informer_of_several_namespaces_as_it_is() -> None:
+    world = Namespaces()
+    world.b.put("one")
+
+    def fail(delta: Delta[ModelThing]) -> None:
+        raise ZeroDivisionError
+
+    with world.informer.subscribe(fail), pytest.raises(ZeroDivisionError):
+        await world.informer.run()

@@ -47,7 +47,7 @@ class LimitRanger(AdmissionPlugin):
 
     def _limit_ranges(self, namespace: str) -> list[JSON]:
         prefix = collection_prefix("", "limitranges", namespace)
-        if not self._store.count(prefix):
+        if not self._store.has(prefix):
             return []
         return [decode_record(record) for record in self._store.range(prefix).records]
 

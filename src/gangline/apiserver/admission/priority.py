@@ -53,7 +53,10 @@ class PodPriority(AdmissionPlugin):
         return None if record is None else decode_record(record)
 
     def _default_priority_class(self) -> JSON | None:
-        records = self._store.range(collection_prefix(*PRIORITY_CLASSES)).records
+        prefix = collection_prefix(*PRIORITY_CLASSES)
+        if not self._store.has(prefix):
+            return None
+        records = self._store.range(prefix).records
         defaults = [decode_record(record) for record in records if b'"globalDefault":true' in record.data]
         return min(defaults, key=lambda item: item["value"], default=None)
 

@@ -40,7 +40,7 @@ class ResourceQuotaAdmission(AdmissionPlugin):
         """
         namespace = request.key.namespace
         prefix = collection_prefix("", "resourcequotas", namespace)
-        if not namespace or not self._store.count(prefix):
+        if not namespace or not self._store.has(prefix):
             return None
         # Loaded here: most planes have no quota.
         from gangline.apiserver.admission.quota.charges import charges

@@ -1,13 +1,12 @@
 """HTTP requests that carry their audit id and trail."""
 
-import uuid
-
 from aiohttp import web
 
 from gangline.apiserver.audit.event import AuditSource, shown_agent, source_ips
 from gangline.apiserver.audit.log import AuditLog
 from gangline.apiserver.audit.trail import AuditTrail
 from gangline.base.clock import Clock
+from gangline.base.uuids import random_uuid
 
 AUDIT_ID_HEADER = "Audit-Id"
 _AUDIT_ID = web.RequestKey("audit_id", str)
@@ -22,7 +21,7 @@ class AuditedRequest(web.BaseRequest):
         """The id that the client sent, or a new one."""
         known = self.get(_AUDIT_ID)
         if known is None:
-            known = self[_AUDIT_ID] = self.headers.get(AUDIT_ID_HEADER) or str(uuid.uuid4())
+            known = self[_AUDIT_ID] = self.headers.get(AUDIT_ID_HEADER) or random_uuid()
         return known
 
     async def _prepare_hook(self, response: web.StreamResponse) -> None:
@@ -36,7 +35,7 @@ class AuditedRequest(web.BaseRequest):
 def begin_trail(log: AuditLog, clock: Clock, http: web.BaseRequest) -> AuditTrail:
     """Begin the audit trail of a request that was just received."""
     source = AuditSource(
-        audit_id=http.audit_id if isinstance(http, AuditedRequest) else str(uuid.uuid4()),
+        audit_id=http.audit_id if isinstance(http, AuditedRequest) else random_uuid(),
         received=clock.now(),
         uri=http.rel_url.raw_path_qs if http.rel_url.absolute else http.raw_path,
         agent=shown_agent(http.headers.get("User-Agent", "")),

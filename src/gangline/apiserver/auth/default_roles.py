@@ -5,7 +5,6 @@ annotation `rbac.authorization.kubernetes.io/autoupdate: "false"`.
 """
 
 import pkgutil
-import uuid
 import zlib
 from collections.abc import Iterator
 
@@ -18,6 +17,7 @@ from gangline.apiserver.registry.storage import decode_record
 from gangline.apiserver.store.paths import object_path
 from gangline.apiserver.store.records import StoreWrite
 from gangline.apiserver.store.store import Store
+from gangline.base.uuids import random_uuid
 
 AUTO_UPDATE_ANNOTATION = "rbac.authorization.kubernetes.io/autoupdate"
 
@@ -54,7 +54,7 @@ def _role_write(store: Store, role: JSON, now: str) -> StoreWrite | None:
 
 def _with_identity(role: JSON, now: str) -> JSON:
     metadata = role["metadata"]
-    metadata["uid"], metadata["creationTimestamp"] = str(uuid.uuid4()), now
+    metadata["uid"], metadata["creationTimestamp"] = random_uuid(), now
     for entry in metadata["managedFields"]:
         entry["time"] = now
     return role

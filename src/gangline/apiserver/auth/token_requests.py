@@ -1,6 +1,5 @@
 """Answers TokenRequests: a new token for a service account, bound to a pod, a Secret or a node if the request says so."""
 
-import uuid
 from datetime import datetime, timedelta
 
 import msgspec
@@ -25,6 +24,7 @@ from gangline.apiserver.registry.storage import decode_record
 from gangline.apiserver.store.paths import object_path
 from gangline.apiserver.store.store import Store
 from gangline.base.clock import Clock
+from gangline.base.uuids import random_uuid
 from gangline.schema.go_text import quoted_text
 from gangline.schema.problems import FieldProblem, invalid
 
@@ -170,6 +170,6 @@ def _claims(names: KubernetesClaims, audiences: tuple[str, ...], lifetime: timed
         iat=issued,
         nbf=issued,
         aud=audiences,
-        jti=str(uuid.uuid4()),
+        jti=random_uuid(),
         kubernetes=names,
     )

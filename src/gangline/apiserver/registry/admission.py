@@ -95,42 +95,65 @@ class AdmissionPlugin:
         return None
 
 
+class _SelectedPlugins:
+    """The plugins that are asked about one kind of write, by the methods that they implement."""
+
+    def __init__(self, plugins: Iterable[AdmissionPlugin]) -> None:
+        selected = tuple(plugins)
+
+        def implementing(*methods: str) -> tuple[AdmissionPlugin, ...]:
+            return tuple(
+                plugin
+                for plugin in selected
+                if any(getattr(type(plugin), method) is not getattr(AdmissionPlugin, method) for method in methods)
+            )
+
+        self.preparing = frozenset(implementing("prepare"))
+        self.admitting = implementing("prepare", "admit")
+        self.validating = implementing("validate")
+        self.joining = implementing("joint_writes")
+
+
 class AdmissionChain:
     """The plugins of a server, in their order."""
 
     def __init__(self, plugins: Iterable[AdmissionPlugin] = ()) -> None:
         self._plugins = tuple(plugins)
-        self._selected: dict[tuple[WriteOperation, GroupResource, str], tuple[AdmissionPlugin, ...]] = {}
+        self._selected: dict[tuple[WriteOperation, GroupResource, str], _SelectedPlugins] = {}
 
     async def admit_new(self, request: AdmissionRequest) -> None:
         """Let all plugins change an object that is created; each may wait before. Raises `StatusError`."""
-        for plugin in self._plugins_for(request):
-            await plugin.prepare(request)
+        selected = self._plugins_for(request)
+        for plugin in selected.admitting:
+            if plugin in selected.preparing:
+                await plugin.prepare(request)
             plugin.admit(request)
 
     def admit(self, request: AdmissionRequest) -> None:
         """Let all plugins change an object that is updated. Raises `StatusError`."""
-        for plugin in self._plugins_for(request):
+        for plugin in self._plugins_for(request).admitting:
             plugin.admit(request)
 
     async def validate(self, request: AdmissionRequest) -> None:
         """Let all plugins check the complete object. Raises `StatusError`."""
-        for plugin in self._plugins_for(request):
+        for plugin in self._plugins_for(request).validating:
             await plugin.validate(request)
 
     def joint_writes(self, request: AdmissionRequest) -> tuple[StoreWrite, ...] | None:
         """Writes to be committed together with the object; None if no plugin has any. Raises `StatusError`."""
-        lists = [
-            writes for plugin in self._plugins_for(request) if (writes := plugin.joint_writes(request)) is not None
-        ]
-        return tuple(write for writes in lists for write in writes) if lists else None
+        joined: tuple[StoreWrite, ...] | None = None
+        for plugin in self._plugins_for(request).joining:
+            writes = plugin.joint_writes(request)
+            if writes is not None:
+                joined = (joined or ()) + writes
+        return joined
 
-    def _plugins_for(self, request: AdmissionRequest) -> tuple[AdmissionPlugin, ...]:
+    def _plugins_for(self, request: AdmissionRequest) -> _SelectedPlugins:
         key = (request.operation, request.served_kind.resource.group_resource, request.context.subresource)
         selected = self._selected.get(key)
         if selected is None:
             operation, resource, subresource = key
-            selected = self._selected[key] = tuple(
+            selected = self._selected[key] = _SelectedPlugins(
                 plugin
                 for plugin in self._plugins
                 if operation in plugin.operations

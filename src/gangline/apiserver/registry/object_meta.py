@@ -1,7 +1,6 @@
 """Object metadata: the key of a request body, and the fields that the server sets."""
 
 import random
-import uuid
 from collections.abc import Callable
 from datetime import datetime
 
@@ -9,6 +8,7 @@ from gangline.api.meta import JSON, Key
 from gangline.apiserver import errors as apierrors
 from gangline.apiserver.errors import StatusError
 from gangline.apiserver.registry.catalog import ServedKind, requires_resource_version
+from gangline.base.uuids import random_uuid
 from gangline.schema.go_text import quoted_text
 from gangline.schema.problems import FieldProblem, ProblemKind
 
@@ -67,7 +67,7 @@ def fill_system_fields(metadata: JSON, now: str, name_exists: Callable[[str], bo
         names = (generate_name(metadata["generateName"]) for _ in range(MAX_NAME_ATTEMPTS))
         unused = (name for name in names if not name_exists(name))
         metadata["name"] = next(unused, None) or generate_name(metadata["generateName"])
-    metadata["uid"] = str(uuid.uuid4())
+    metadata["uid"] = random_uuid()
     metadata["creationTimestamp"] = now
 
 

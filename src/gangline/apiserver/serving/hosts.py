@@ -7,6 +7,7 @@ made to point here. Such requests have that name as their host. An address is al
 import ipaddress
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 SERVER_NAMES = frozenset(
     {
@@ -19,6 +20,7 @@ SERVER_NAMES = frozenset(
 )
 """The names by which every server is known, on its machine and in pods."""
 MALFORMED_HOST = "malformed Host header"
+_REMEMBERED_HOSTS = 64
 _HOST = re.compile(r"(?:\[(?P<address>[0-9a-fA-F:.]+(?:%[A-Za-z0-9._~-]+)?)\]|(?P<name>[A-Za-z0-9._-]*))(?::[0-9]*)?")
 
 
@@ -28,9 +30,11 @@ class AllowedHosts:
     def __init__(self, names: Iterable[str] = ()) -> None:
         """`names` are allowed besides those that every server has."""
         self._names = SERVER_NAMES | {name.lower().rstrip(".") for name in names}
-
-    def problem(self, header: str) -> str:
+        # Clients send the same header with every request.
+        self.problem = lru_cache(maxsize=_REMEMBERED_HOSTS)(self._problem)
         """Why a request with this Host header is refused; empty if it is not."""
+
+    def _problem(self, header: str) -> str:
         match = _HOST.fullmatch(header.strip())
         if match is None:
             return MALFORMED_HOST

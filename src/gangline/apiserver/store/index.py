@@ -53,6 +53,11 @@ class SortedKeys:
     def count(self, prefix: str) -> int:
         return self._count_between(*self._bounds(prefix, ""))
 
+    def has(self, prefix: str) -> bool:
+        """Whether any key starts with a prefix."""
+        chunk, position = self._position(prefix)
+        return chunk < len(self._chunks) and self._chunks[chunk][position].startswith(prefix)
+
     def _bounds(self, prefix: str, after: str) -> tuple[tuple[int, int], tuple[int, int]]:
         """The start and the end of a range, each as chunk and position."""
         end = prefix_range_end(prefix)

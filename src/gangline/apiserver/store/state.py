@@ -52,6 +52,9 @@ class StoreState:
     def count(self, prefix: str) -> int:
         return self._keys.count(prefix)
 
+    def has(self, prefix: str) -> bool:
+        return self._keys.has(prefix)
+
     def range(self, prefix: str, start_after: str = "", limit: int = 0) -> RangeResult:
         paths, remaining = self._keys.keys_under(prefix, start_after, limit)
         return RangeResult(self.revision, tuple(map(self._records.__getitem__, paths)), remaining)

@@ -94,6 +94,10 @@ class Store:
         """The number of records under a prefix, without iterating over them."""
         return self._state.count(prefix)
 
+    def has(self, prefix: str) -> bool:
+        """Whether there is any record under a prefix; cheaper than to count them."""
+        return self._state.has(prefix)
+
     def range(self, prefix: str, *, start_after: str = "", limit: int = 0, at: int | None = None) -> RangeResult:
         """Records under a prefix, in order of path, after a path, at most `limit` (0: all).
 

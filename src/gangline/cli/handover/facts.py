@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gangline.api.meta import JSON
+from gangline.base.invocation import with_own_command
 from gangline.cli.handover.record import HandoverRecord, StoppedDeployment
 from gangline.cli.handover.rehearsal import Rehearsal
 from gangline.cli.install.plan import InstallPlan, portable
@@ -69,7 +70,11 @@ def rehearsal_lines(kubeflow: KubeflowObjects, plan: InstallPlan, rehearsal: Reh
         lines.append(f"update {len(kubeflow.crds)} definitions (CRDs); the jobs in them stay")
     count = sum(change.action == "created" for change in plan.changes)
     lines.append(f"start  gangline: {count} new objects")
-    lines.append("keep   what is removed or changed, in configmaps beside our operator: gangline handover --back")
+    lines.append(
+        with_own_command(
+            "keep   what is removed or changed, in configmaps beside our operator: gangline handover --back"
+        )
+    )
     jobs, changed = rehearsal.effects, rehearsal.changed
     lines.append(f"jobs   {len(jobs)} with {len(rehearsal.pods)} pods; {len(jobs) - len(changed)} go on as they are")
     lines += [f"       {effect.kind} {effect.key} {effect.text}" for effect in changed[:MAX_JOBS]]
@@ -92,7 +97,7 @@ def back_lines(record: HandoverRecord, jobs: int) -> list[str]:
     crds = sum(body["kind"] == "CustomResourceDefinition" for body in record.objects)
     hooks = [body for body in record.objects if body["kind"] != "CustomResourceDefinition"]
     return [
-        "stop   our operator; its other objects stay until gangline uninstall",
+        with_own_command("stop   our operator; its other objects stay until gangline uninstall"),
         f"update {crds} definitions (CRDs) to those that were there before",
         *(f"create {body['kind'].lower()}/{body['metadata']['name']}" for body in hooks),
         *(f"start  deployment {item.namespace}/{item.name} ({item.replicas} replicas)" for item in record.deployments),

@@ -31,7 +31,7 @@ value_options = option_group(
         "--scope",
         default="",
         metavar="SCOPE",
-        help="cluster: serve the jobs of all namespaces. namespace=a,b: serve those of a and b only, which needs no right"
+        help="Whose jobs to serve. cluster: those of all namespaces. namespace=a,b: those of a and b only, which needs no right"
         " in the whole cluster.  [default: cluster]",
     ),
     click.option(

@@ -77,6 +77,12 @@ FLAG_SPELLINGS = {"as_user": "--as", "as_groups": "--as-group"}
     default=None,
     help="Whether the folder is shipped to the cluster; by default if the command mentions a file of it.",
 )
+@click.option(
+    "--ship-secrets",
+    is_flag=True,
+    help="Ship files that look like credentials, too, and links out of the folder.",
+)
+@click.option("--dry-run", is_flag=True, help="With --context: list the files to ship, and send nothing.")
 @click.option("--ship-limit", default="1Gi", show_default=True, metavar="SIZE", help="Largest folder to ship.")
 @click.option(
     "--storage-class",
@@ -115,7 +121,7 @@ def run(
     On this machine every replica becomes a process with the variables it would have in a cluster. Ctrl-C stops all of
     them; a second Ctrl-C kills them. If no process can start (a package is missing, a script has a syntax error), the
     run ends at once and says what to do. With --context the job runs in that cluster, the folder is shipped along
-    (without what .gitignore names), and Ctrl-C deletes the job.
+    (without what .gitignore and .ganglineignore name; credentials are refused), and Ctrl-C deletes the job.
 
     Exit codes: 0 succeeded, 100 at least one failed, 101 not finished in time, 103 deleted meanwhile, 130
     interrupted, 1 an error.
@@ -127,6 +133,8 @@ def run(
         raise InputError(f"--timeout {timeout.total_seconds():g}s: expected more than 0")
     hung_after: timedelta = options.pop("hung_after")
     check_server_flags(server, node, gang=gang)
+    if shipping.dry_run and not server.context:
+        raise InputError("--dry-run: lists what is shipped to a cluster, and on this machine nothing is; add --context")
     request = RunRequest(
         source=_job_source(words, more, nproc, JobSource(**options)),
         timeout=timeout.total_seconds() if timeout is not None else None,

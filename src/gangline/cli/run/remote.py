@@ -19,14 +19,14 @@ from gangline.base.tasks import unwrap_exception_group
 from gangline.cli.cleanup.processes import cancel_on_interrupt
 from gangline.cli.connect.server import FIELD_MANAGER, ServerOptions, ServerTarget, find_server
 from gangline.cli.errors import error_with_server, print_warning
-from gangline.cli.exit_codes import CANCELLED, ERROR, FAILED, UNFINISHED
+from gangline.cli.exit_codes import CANCELLED, ERROR, FAILED, SUCCEEDED, UNFINISHED
 from gangline.cli.follow.screen import Screen, choose_screen
 from gangline.cli.manifests.server_errors import explained_error
 from gangline.cli.output.text import Span, StyledLine
-from gangline.cli.run.bundle import Bundle, bundle_of
+from gangline.cli.run.bundle import Bundle, bundle_of, file_lines
 from gangline.cli.run.kept_files import RunFolder
 from gangline.cli.run.remote_jobs import RemoteJobs, RemoteRunSettings
-from gangline.cli.run.request import RunJob, RunRequest, Shipping
+from gangline.cli.run.request import RunJob, RunRequest
 from gangline.cli.run.result import (
     JobResult,
     next_lines,
@@ -60,7 +60,9 @@ def run_remote(request: RunRequest, jobs: Sequence[RunJob]) -> int:
     reject_dependencies(jobs, server_flags(request.server))
     jobs = [with_namespace(job, target) for job in jobs]
     with tempfile.TemporaryDirectory(prefix="gangline-") as scratch:
-        bundles = [_load_bundle(request.shipping, job, Path(scratch) / str(number)) for number, job in enumerate(jobs)]
+        bundles = [_load_bundle(request, job, Path(scratch) / str(number)) for number, job in enumerate(jobs)]
+        if request.shipping.dry_run:
+            return SUCCEEDED
         return _run_bundles(request, bundles, target)
 
 
@@ -75,16 +77,22 @@ def with_namespace(job: RunJob, target: ServerTarget) -> RunJob:
     return job._replace(body={**job.body, "metadata": {**metadata, "namespace": namespace or target.object_namespace}})
 
 
-def _load_bundle(shipping: Shipping, job: RunJob, scratch: Path) -> Bundle:
+def _load_bundle(request: RunRequest, job: RunJob, scratch: Path) -> Bundle:
     """The job and the folder that is shipped with it. Prints notes about what is shipped and what is not."""
+    shipping = request.shipping
     scratch.mkdir()
     try:
         limit = Quantity.parse(shipping.ship_limit).value()
     except InputError as error:
         raise InputError(f"--ship-limit {shipping.ship_limit}: is no size; write 500Mi or 2Gi") from error
-    bundle = bundle_of(job, scratch, limit, ship=shipping.ship)
+    bundle = bundle_of(job, scratch, limit, ship=shipping.ship, ship_secrets=shipping.ship_secrets)
     for line in bundle.notes:
         click.echo(line, err=True)
+    if shipping.dry_run and bundle.shipment is None:
+        click.echo(f"{job.display_name}: no folder is shipped", err=True)
+    if shipping.dry_run or request.server.verbose:
+        for line in file_lines(bundle):
+            click.echo(line, err=not shipping.dry_run)
     return bundle
 
 

@@ -39,6 +39,8 @@ class Shipping(NamedTuple):
     ship: bool | None = None
     ship_limit: str = "1Gi"
     storage_class: str = ""
+    ship_secrets: bool = False
+    dry_run: bool = False
 
 
 class RunRequest(NamedTuple):

@@ -140,9 +140,9 @@ class CrdController:
         await self._registry.creations.wait_for_resource(group, plural)
         entry = self._registry.catalog.storage_kind(group, plural)
         prefix = collection_prefix(group, plural)
-        if entry is not None and self._registry.store.count(prefix):
+        if entry is not None and self._registry.store.has(prefix):
             await self._registry.delete_collection(entry, "", SELECT_ALL, DeletionOptions())
-        if self._registry.store.count(prefix):
+        if self._registry.store.has(prefix):
             now = timestamp(self._clock.now())
 
             def set_terminating(current: JSON) -> None:

@@ -156,7 +156,7 @@ class NamespaceDeleter:
         errors: list[str] = []
         for kind in kinds:
             prefix = collection_prefix(kind.storage_group, kind.resource.plural, namespace)
-            if not self._registry.store.count(prefix):
+            if not self._registry.store.has(prefix):
                 continue
             may_linger = is_core_resource(kind, "pods") and self._has_grace_left(prefix, deleted_at)
             try:

@@ -57,10 +57,10 @@ class QuotaController:
     async def _has_quota(self) -> bool:
         """Wait until there is a quota. Returns False when there will be none."""
         with self._store.watch(QUOTAS_PREFIX, after=self._store.revision) as changes:
-            if self._store.count(QUOTAS_PREFIX):
+            if self._store.has(QUOTAS_PREFIX):
                 return True
             async for _ in changes:
-                if self._store.count(QUOTAS_PREFIX):
+                if self._store.has(QUOTAS_PREFIX):
                     return True
         return False
 
@@ -72,7 +72,7 @@ class QuotaController:
             async for events in changes:
                 for event in events:
                     self._handle_event(event)
-                if not self._store.count(QUOTAS_PREFIX):
+                if not self._store.has(QUOTAS_PREFIX):
                     return
 
     async def _resync(self) -> None:
@@ -97,7 +97,7 @@ class QuotaController:
     def _outdate(self, path: ObjectPath, resource: GroupResource) -> None:
         """Count the quotas again that count objects of the resource."""
         prefix = collection_prefix(*QUOTAS, path.namespace)
-        if self._store.count(prefix):
+        if self._store.has(prefix):
             for record in self._store.range(prefix).records:
                 if matching_resources(resource, decode_record(record)["spec"].get("hard") or ()):
                     self._worker.add(record.path)

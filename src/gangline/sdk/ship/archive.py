@@ -51,7 +51,7 @@ class FileList(msgspec.Struct, frozen=True):
 
     def content(self, item: FileEntry) -> bytes:
         """The current content of a file. Raises `InputError`."""
-        with _open_file(self.folder / item.path) as file:
+        with open_file(self.folder / item.path) as file:
             return file.read()
 
     def largest(self, count: int = NAMED_FILES) -> list[FileEntry]:
@@ -100,10 +100,18 @@ def _walk(folder: Path, rules: IgnoreRules, skipped: list[str], top: Path | None
         if is_folder:
             if not (path / "pyvenv.cfg").exists():
                 yield from _walk(path, rules, skipped, top)
-        elif entry.is_file():
+        elif _is_file(entry):
             yield path
         else:
             skipped.append(path.relative_to(top).as_posix())
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a file, or a link to one."""
+    try:
+        return entry.is_file()
+    except OSError:  # a link that leads to itself
+        return False
 
 
 def _file_entry(top: Path, path: Path) -> FileEntry:
@@ -157,7 +165,7 @@ def write_archive(files: FileList, to: IO[bytes]) -> str:
 
 
 def _add_file(archive: tarfile.TarFile, path: Path, item: FileEntry) -> None:
-    with _open_file(path) as file:
+    with open_file(path) as file:
         info = tarfile.TarInfo(item.path)
         # The current size: the file may have grown since it was listed.
         info.size, info.mode, info.mtime = os.fstat(file.fileno()).st_size, item.mode, ARCHIVE_MTIME
@@ -167,7 +175,8 @@ def _add_file(archive: tarfile.TarFile, path: Path, item: FileEntry) -> None:
             raise InputError(f"{path}: changed while it was read; try again") from error
 
 
-def _open_file(path: Path) -> IO[bytes]:
+def open_file(path: Path) -> IO[bytes]:
+    """Open a file to read it. Raises `InputError`."""
     try:
         return path.open("rb")
     except OSError as error:

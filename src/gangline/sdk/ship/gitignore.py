@@ -1,4 +1,4 @@
-"""Git's ignore rules: all `.gitignore` files from the top of the repository down, `.git/info/exclude`, negation."""
+"""Git's ignore rules, also in files of our own: all `.gitignore` files from the top of the repository down, `.git/info/exclude`, negation."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -8,7 +8,8 @@ from pathspec.pattern import RegexPattern
 
 from gangline.base.errors import InputError
 
-GITIGNORE = ".gitignore"
+IGNORE_FILES = (".gitignore", ".ganglineignore")
+"""The second is for what belongs into the repository but not into a cluster. Its rules take precedence."""
 
 
 class IgnoreFile(NamedTuple):
@@ -35,8 +36,11 @@ class IgnoreRules:
         return rules
 
     def with_folder(self, folder: Path) -> "IgnoreRules":
-        """These rules and those of the folder's `.gitignore`."""
-        return self.with_file(folder, folder / GITIGNORE)
+        """These rules and those of the folder's `.gitignore` and `.ganglineignore`."""
+        rules = self
+        for name in IGNORE_FILES:
+            rules = rules.with_file(folder, folder / name)
+        return rules
 
     def with_file(self, folder: Path, file: Path) -> "IgnoreRules":
         """These rules and those of a file, if it exists. Raises `InputError`."""

@@ -25,6 +25,7 @@ def test_agrees_with_a_sorted_list(start: set[str], steps: list[str], prefix: st
     page = expected[:limit] if limit else expected
     assert keys.keys_under(prefix, after, limit) == (page, len(expected) - len(page))
     assert keys.count(prefix) == len(under)
+    assert keys.has(prefix) == bool(under)
     assert sorted_keys_under(sorted(model), prefix, after) == expected
 
 

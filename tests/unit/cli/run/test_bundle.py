@@ -92,3 +92,18 @@ def test_too_large_a_folder_is_refused(folder: Path, tmp_path: Path) -> None:
     (folder / "model.bin").write_text("x" * 2000)
     with pytest.raises(InputError, match=r"more than 1 KiB; the biggest: model.bin \(2.0 KiB\)"):
         bundle_of(job(folder, "python", "train.py"), tmp_path, 1024)
+
+
+def test_credentials_are_refused_by_name_unless_the_user_insists(folder: Path, tmp_path: Path) -> None:
+    (folder / ".env").write_text("PASSWORD=hunter2\n")
+    (folder / "data.txt").symlink_to(tmp_path / "outside")
+    (tmp_path / "outside").write_text("private")
+    command = job(folder, "python", "train.py")
+    with pytest.raises(InputError) as refusal:
+        bundle_of(command, tmp_path, GIB)
+    message = str(refusal.value)
+    assert ".env (environment variables with secrets), data.txt (a link out of the folder)" in message
+    assert "hunter2" not in message
+    shipped = bundle_of(command, tmp_path, GIB, ship_secrets=True)
+    assert shipped.notes[1].startswith("warning: ships what looks like credentials: .env (")
+    assert bundle_of(command, tmp_path, GIB, ship=False).shipment is None

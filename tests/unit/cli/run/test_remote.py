@@ -102,3 +102,28 @@ def test_suggested_commands_select_the_same_server() -> None:
         server_flags(ServerOptions(context="a b", kubeconfig="f", namespace="n"))
         == "--kubeconfig f --context 'a b' -n n"
     )
+
+
+def test_a_dry_run_lists_every_file_and_sends_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "project" / "data").mkdir()
+    (tmp_path / "project" / "data" / "x.txt").write_text("12345")
+    assert run([*THERE, "--dry-run", "--", "python", "train.py"]) == 0  # the server cannot be reached
+    printed = capsys.readouterr()
+    assert printed.out == "  data/x.txt  5 bytes\n  train.py  0 bytes\n"
+    assert f"shipping {tmp_path / 'project'}: 2 files, 5 bytes, in a ConfigMap" in printed.err
+    assert run([*HERE, "--dry-run", "--", "true"]) == 1
+    assert "--dry-run: lists what is shipped to a cluster, and on this machine nothing is" in capsys.readouterr().err
+
+
+def test_credentials_end_the_run_in_one_line_before_anything_is_sent(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "project" / ".env").write_text("PASSWORD=hunter2\n")
+    assert run([*THERE, "--", "python", "train.py"]) == 1
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert message.startswith(f"error: {tmp_path / 'project'}: is not shipped")
+    assert "hunter2" not in message
+    assert run([*THERE, "--dry-run", "--ship-secrets", "--", "python", "train.py"]) == 0
+    assert ".env" in capsys.readouterr().out
+    assert run([*THERE, "--dry-run", "--no-ship", "--", "python", "train.py"]) == 0
+    assert "no folder is shipped" in capsys.readouterr().err

@@ -1,0 +1,150 @@
+{{- /* Made by hack/manifests.py from gangline.install: do not edit. */ -}}
+{{- define "gangline.name" -}}
+{{- default "gangline" .Values.nameOverride | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "gangline.labels" -}}
+app.kubernetes.io/name: {{ include "gangline.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: gangline
+app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
+{{- if eq .Release.Service "Helm" }}
+helm.sh/chart: {{ printf "gangline-%s" .Chart.AppVersion | quote }}
+{{- end }}
+{{- end }}
+
+{{- define "gangline.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- if contains (include "gangline.name" .) .Release.Name -}}
+{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name (include "gangline.name" .) | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "gangline.operator.fullname" -}}
+{{- printf "%s-operator" (include "gangline.fullname" .) -}}
+{{- end -}}
+
+{{- define "gangline.operator.serviceAccountName" -}}
+{{- default (include "gangline.operator.fullname" .) .Values.serviceAccount.name -}}
+{{- end -}}
+
+{{- define "gangline.operator.labels" -}}
+{{- include "gangline.labels" . | nindent 0 }}
+app.kubernetes.io/component: operator
+{{- with omit .Values.extraLabels "app.kubernetes.io/instance" "app.kubernetes.io/managed-by" "app.kubernetes.io/name" "app.kubernetes.io/part-of" "app.kubernetes.io/version" "helm.sh/chart" "app.kubernetes.io/component" }}
+{{- toYaml . | nindent 0 }}
+{{- end }}
+{{- end }}
+
+{{- define "gangline.scheduler.fullname" -}}
+{{- printf "%s-scheduler" (include "gangline.fullname" .) -}}
+{{- end -}}
+
+{{- define "gangline.scheduler.serviceAccountName" -}}
+{{- default (include "gangline.scheduler.fullname" .) .Values.scheduler.serviceAccount.name -}}
+{{- end -}}
+
+{{- define "gangline.scheduler.labels" -}}
+{{- include "gangline.labels" . | nindent 0 }}
+app.kubernetes.io/component: scheduler
+{{- with omit .Values.extraLabels "app.kubernetes.io/instance" "app.kubernetes.io/managed-by" "app.kubernetes.io/name" "app.kubernetes.io/part-of" "app.kubernetes.io/version" "helm.sh/chart" "app.kubernetes.io/component" }}
+{{- toYaml . | nindent 0 }}
+{{- end }}
+{{- end }}
+
+{{- define "gangline.operator-lease.fullname" -}}
+{{- printf "%s-operator-lease" (include "gangline.fullname" .) -}}
+{{- end -}}
+
+{{- define "gangline.operator-install-crds.fullname" -}}
+{{- printf "%s-operator-install-crds" (include "gangline.fullname" .) -}}
+{{- end -}}
+
+{{- define "gangline.edit.fullname" -}}
+{{- printf "%s-edit" (include "gangline.fullname" .) -}}
+{{- end -}}
+
+{{- define "gangline.view.fullname" -}}
+{{- printf "%s-view" (include "gangline.fullname" .) -}}
+{{- end -}}
+
+{{- define "gangline.scheduler-lease.fullname" -}}
+{{- printf "%s-scheduler-lease" (include "gangline.fullname" .) -}}
+{{- end -}}
+
+{{- define "gangline.network.fullname" -}}
+{{- printf "%s-network" (include "gangline.fullname" .) -}}
+{{- end -}}
+
+{{- define "gangline.network.labels" -}}
+{{- include "gangline.labels" . | nindent 0 }}
+app.kubernetes.io/component: network
+{{- with omit .Values.extraLabels "app.kubernetes.io/instance" "app.kubernetes.io/managed-by" "app.kubernetes.io/name" "app.kubernetes.io/part-of" "app.kubernetes.io/version" "helm.sh/chart" "app.kubernetes.io/component" }}
+{{- toYaml . | nindent 0 }}
+{{- end }}
+{{- end }}
+
+{{- define "gangline.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "gangline.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+{{- end }}
+
+{{- define "gangline.operator.selectorLabels" -}}
+{{- include "gangline.selectorLabels" . | nindent 0 }}
+app.kubernetes.io/component: operator
+{{- end }}
+
+{{- define "gangline.image" -}}
+{{- if .Values.image.registry -}}
+{{- printf "%s/" .Values.image.registry -}}
+{{- end -}}
+{{- .Values.image.repository -}}
+{{- if .Values.image.digest -}}
+{{- printf "@%s" .Values.image.digest -}}
+{{- else -}}
+{{- printf ":%s" (default .Chart.AppVersion .Values.image.tag) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "gangline.scheduler.selectorLabels" -}}
+{{- include "gangline.selectorLabels" . | nindent 0 }}
+app.kubernetes.io/component: scheduler
+{{- end }}
+
+{{- define "gangline.metrics.fullname" -}}
+{{- printf "%s-metrics" (include "gangline.fullname" .) -}}
+{{- end -}}
+
+{{- define "gangline.alerts.fullname" -}}
+{{- printf "%s-alerts" (include "gangline.fullname" .) -}}
+{{- end -}}
+
+{{- define "gangline.board.fullname" -}}
+{{- printf "%s-board" (include "gangline.fullname" .) -}}
+{{- end -}}
+
+{{- define "gangline.test.fullname" -}}
+{{- printf "%s-test" (include "gangline.fullname" .) -}}
+{{- end -}}
+
+{{- define "gangline.test.labels" -}}
+{{- include "gangline.labels" . | nindent 0 }}
+app.kubernetes.io/component: test
+{{- with omit .Values.extraLabels "app.kubernetes.io/instance" "app.kubernetes.io/managed-by" "app.kubernetes.io/name" "app.kubernetes.io/part-of" "app.kubernetes.io/version" "helm.sh/chart" "app.kubernetes.io/component" }}
+{{- toYaml . | nindent 0 }}
+{{- end }}
+{{- end }}
+
+{{- define "gangline.crds.labels" -}}
+{{- include "gangline.labels" . | nindent 0 }}
+app.kubernetes.io/component: crds
+{{- with omit .Values.extraLabels "app.kubernetes.io/instance" "app.kubernetes.io/managed-by" "app.kubernetes.io/name" "app.kubernetes.io/part-of" "app.kubernetes.io/version" "helm.sh/chart" "app.kubernetes.io/component" }}
+{{- toYaml . | nindent 0 }}
+{{- end }}
+{{- end }}

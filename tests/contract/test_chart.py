@@ -1,0 +1,225 @@
+"""The chart and the kustomize files on a real API server and on ours, with the real Helm and the real kubectl."""
+
+import json
+import os
+import subprocess
+from collections.abc import Container, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gangline.api.meta import JSON
+from gangline.install.objects import install_crds, install_objects
+from gangline.install.value_fields import merged_values
+from gangline.install.values import Release
+from support.cluster.clients import CompletedCommand, find_kubectl
+from support.cluster.helm import CHART, Helm, by_identity, documents
+from support.requirements import skip_or_fail
+from support.servers.embedded import embedded_server
+from support.servers.real import ApiServer, RealServer, find_assets
+from support.waiting import wait_until_blocking
+
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("chart")]
+
+ROOT = CHART.parents[1]
+OVERLAYS = ROOT / "manifests" / "overlays"
+NAMESPACE = "gangline"
+RELEASE = ("gangline", CHART, "--namespace", NAMESPACE)
+OURS = "app.kubernetes.io/part-of=gangline"
+TFJOB: JSON = {
+    "apiVersion": "kubeflow.org/v1",
+    "kind": "TFJob",
+    "metadata": {"name": "stays", "namespace": "default"},
+    "spec": {
+        "runPolicy": {"suspend": True},
+        "tfReplicaSpecs": {
+            "Worker": {"replicas": 1, "template": {"spec": {"containers": [{"name": "tensorflow", "image": "x"}]}}}
+        },
+    },
+}
+VALUE_SETS: dict[str, JSON] = {
+    "default": {},
+    "everything": {
+        "scheduler": {"enabled": True},
+        "rbac": {"mpiJobs": True},
+        "gangSchedulerName": "kubernetes,volcano",
+        "networkPolicy": {"enabled": True, "metricsFrom": [{"namespaceSelector": {}}]},
+        "podDisruptionBudget": {"maxUnavailable": "50%"},
+        "grafanaDashboard": {"enabled": True},
+        "image": {"registry": "r.example", "digest": "sha256:" + "a" * 64, "pullSecrets": ["one"]},
+        "priorityClassName": "system-cluster-critical",
+        "tolerations": [{"operator": "Exists"}],
+        "nodeSelector": {"disk": "ssd"},
+        "extraEnv": [{"name": "A", "value": "1"}],
+        "extraLabels": {"team": "ml"},
+    },
+    "namespaces": {"watchNamespaces": ["default", "kube-public"], "leaderElection": {"leaseName": "mine"}},
+    "single": {"replicaCount": 1, "leaderElection": {"enabled": False}, "metrics": {"enabled": False}},
+}
+
+
+class Cluster:
+    """A server, and Helm and kubectl that are its administrator's."""
+
+    def __init__(self, server: ApiServer, folder: Path, unknown_kinds: Container[str] = ()) -> None:
+        self.unknown_kinds = unknown_kinds
+        self.helm = Helm(folder, server.kubeconfig)
+        self._env = {**os.environ, "KUBECONFIG": str(server.kubeconfig), "HOME": str(folder)}
+
+    def kubectl(self, *arguments: str | Path, stdin: object = None) -> str:
+        """What a command prints. It must succeed."""
+        done = self.run(*arguments, stdin=stdin)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def run(self, *arguments: str | Path, stdin: object = None) -> CompletedCommand:
+        text = None if stdin is None else json.dumps(stdin)
+        command = [str(find_kubectl()), *map(str, arguments)]
+        return subprocess.run(command, input=text, capture_output=True, text=True, env=self._env, timeout=120)
+
+    def list(self, resources: str) -> list[JSON]:
+        """Objects of ours, in all namespaces."""
+        answer = json.loads(self.kubectl("get", resources, "--all-namespaces", "-l", OURS, "-o", "json"))
+        items: list[JSON] = answer["items"]
+        return items
+
+    def deployments(self) -> dict[str, int]:
+        return {one["metadata"]["name"]: one["spec"]["replicas"] for one in self.list("deployments")}
+
+
+KINDS = "namespaces,deployments,services,serviceaccounts,configmaps,poddisruptionbudgets,roles,rolebindings,clusterroles,clusterrolebindings"
+
+
+@pytest.fixture(scope="module", params=["real", "embedded"])
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    folder = tmp_path_factory.mktemp(request.param)
+    if request.param == "embedded":
+        with embedded_server(folder) as server:
+            # One machine has no network whose policies it could hold.
+            yield Cluster(server, folder, unknown_kinds=("NetworkPolicy",))
+        return
+    if find_assets() is None:
+        skip_or_fail("real Kubernetes not found: run hack/kubernetes.sh or set KUBEBUILDER_ASSETS")
+    with RealServer(directory=folder) as real:
+        yield Cluster(real, folder)
+
+
+@pytest.fixture
+def installed(cluster: Cluster) -> Iterator[Cluster]:
+    """With a release of revision 1."""
+    cluster.helm("install", *RELEASE, "--create-namespace")
+    yield cluster
+    cluster.helm("uninstall", "gangline", "--namespace", NAMESPACE, "--ignore-not-found")
+
+
+def test_install_upgrade_rollback_uninstall(installed: Cluster) -> None:
+    cluster, helm = installed, installed.helm
+    assert cluster.deployments() == {"gangline-operator": 2}
+    created = partial(cluster.run, "apply", "-f", "-", stdin=TFJOB)
+    wait_until_blocking(lambda: created().returncode == 0, "the server does not know TFJobs")
+    uid = job_uid(cluster)
+
+    helm("upgrade", *RELEASE, values={"replicaCount": 3, "scheduler": {"enabled": True}})
+    assert cluster.deployments() == {"gangline-operator": 3, "gangline-scheduler": 2}
+    helm("rollback", "gangline", "1", "--namespace", NAMESPACE)
+    assert cluster.deployments() == {"gangline-operator": 2}
+    history = json.loads(helm("history", "gangline", "--namespace", NAMESPACE, "-o", "json"))
+    assert [entry["status"] for entry in history] == ["superseded", "superseded", "deployed"]
+
+    helm("uninstall", "gangline", "--namespace", NAMESPACE)
+    assert cluster.list(KINDS) == []
+    kept = {one["metadata"]["name"] for one in cluster.list("customresourcedefinitions")}
+    assert kept == {one["metadata"]["name"] for one in install_crds(merged_values({}))}
+    assert job_uid(cluster) == uid
+
+    # What was kept is taken up again.
+    helm("install", *RELEASE)
+    assert cluster.deployments() == {"gangline-operator": 2}
+    assert job_uid(cluster) == uid
+
+
+def test_crds_are_upgraded(installed: Cluster) -> None:
+    """Unlike those in a chart's folder crds/."""
+    name = "tfjobs.kubeflow.org"
+    column = [{"op": "remove", "path": "/spec/versions/0/additionalPrinterColumns/0"}]
+    before = columns(installed, name)
+    installed.kubectl("patch", "crd", name, "--type=json", "-p", json.dumps(column))
+    assert columns(installed, name) == before[1:]
+    installed.helm("upgrade", *RELEASE, values={"replicaCount": 3})
+    assert columns(installed, name) == before
+
+
+def test_crds_that_are_not_kept_go_with_the_release(cluster: Cluster) -> None:
+    cluster.helm("install", *RELEASE, "--create-namespace", values={"crds": {"keep": False}})
+    cluster.helm("uninstall", "gangline", "--namespace", NAMESPACE)
+    wait_until_blocking(lambda: cluster.list("customresourcedefinitions") == [], "CRDs are left")
+
+
+@pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS.keys())
+def test_the_server_accepts_every_object(installed: Cluster, values: JSON) -> None:
+    made = [one for one in installed.helm.template(values) if one["kind"] not in installed.unknown_kinds]
+    done = installed.kubectl(
+        "apply", "--server-side", "--force-conflicts", "--dry-run=server", "-o", "name", "-f", "-", stdin=listed(made)
+    )
+    assert len(done.splitlines()) == len(made)
+
+
+def test_a_bad_value_is_refused_with_its_path_and_nothing_is_installed(cluster: Cluster) -> None:
+    for values, expected in (
+        ({"replicas": 2}, "additional properties 'replicas' not allowed"),
+        ({"image": {"tag": 1}}, "at '/image/tag': got number, want string"),
+        ({"image": {"pullPolicy": "Often"}}, "at '/image/pullPolicy': value must be one of"),
+        ({"leaderElection": {"enabled": False}}, "replicaCount above 1 needs leaderElection.enabled"),
+    ):
+        done = cluster.helm.run("install", *RELEASE, "--create-namespace", values=values)
+        assert done.returncode != 0
+        assert expected in done.stderr
+    assert cluster.helm("list", "--all-namespaces", "--short") == ""
+
+
+@pytest.mark.parametrize("overlay", sorted(path.name for path in OVERLAYS.iterdir()))
+def test_an_overlay_is_what_the_installer_would_apply(cluster: Cluster, overlay: str) -> None:
+    values = OVERLAY_VALUES[overlay]
+    built = by_identity(documents(cluster.kubectl("kustomize", OVERLAYS / overlay)))
+    crds = {key: built.pop(key) for key in list(built) if key.startswith("CustomResourceDefinition ")}
+    release = Release(service="kustomize")
+    assert built == by_identity(install_objects(merged_values(values), release))
+    expected = {} if "watchNamespaces" in values else by_identity(install_crds(merged_values({}), release))
+    assert {key: one["spec"] for key, one in crds.items()} == {key: one["spec"] for key, one in expected.items()}
+
+
+def test_an_overlay_is_applied_and_deleted(cluster: Cluster) -> None:
+    cluster.kubectl("apply", "--server-side", "-k", OVERLAYS / "scheduler")
+    assert cluster.deployments() == {"gangline-operator": 2, "gangline-scheduler": 2}
+    assert cluster.list("namespaces")[0]["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+    cluster.kubectl("delete", "-k", OVERLAYS / "scheduler", "--wait=false")
+
+
+MONITORING: JSON = {
+    "metrics": {"serviceMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}},
+    "grafanaDashboard": {"enabled": True},
+}
+BASE: JSON = {"namespace": {"create": True}}
+OVERLAY_VALUES: dict[str, JSON] = {
+    "standalone": BASE,
+    "scheduler": {**BASE, "scheduler": {"enabled": True}},
+    "monitoring": {**BASE, **MONITORING},
+    "all": {**BASE, **MONITORING, "scheduler": {"enabled": True}, "networkPolicy": {"enabled": True}},
+    "namespaced": {"watchNamespaces": ["team-a"]},
+}
+
+
+def job_uid(cluster: Cluster) -> str:
+    return cluster.kubectl("get", "tfjob", "stays", "-n", "default", "-o", "jsonpath={.metadata.uid}")
+
+
+def columns(cluster: Cluster, name: str) -> list[Any]:
+    definition = json.loads(cluster.kubectl("get", "crd", name, "-o", "json"))
+    found: list[Any] = definition["spec"]["versions"][0]["additionalPrinterColumns"]
+    return found
+
+
+def listed(objects: list[JSON]) -> JSON:
+    return {"apiVersion": "v1", "kind": "List", "items": objects}

@@ -26,15 +26,18 @@ class NotReady(GanglineError):
 
 
 class Waiter:
-    """Waits within one time limit, which counts from its creation. A limit of zero is none."""
+    """Waits within one time limit for all, which counts from the first wait. A limit of zero is none."""
 
     def __init__(self, objects: ClusterObjects, screen: InstallScreen, clock: Clock, timeout: timedelta) -> None:
         self._objects, self._screen, self._clock, self._timeout = objects, screen, clock, timeout
-        self._deadline = clock.monotonic() + timeout.total_seconds() if timeout else float("inf")
+        self._deadline = float("inf")
 
     async def pause(self, text: str) -> None:
         """Let a moment pass. Raises `NotReady` with the text if the time is over."""
-        if self._clock.monotonic() >= self._deadline:
+        now = self._clock.monotonic()
+        if self._timeout and self._deadline == float("inf"):
+            self._deadline = now + self._timeout.total_seconds()
+        if now >= self._deadline:
             seconds = round(self._timeout.total_seconds())
             raise NotReady(f"{text}; not ready after {seconds} s, longer with --timeout", timed_out=True)
         await self._clock.sleep(POLL_INTERVAL)

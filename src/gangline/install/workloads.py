@@ -62,7 +62,6 @@ _COMMON_ARGS: tuple[Node, ...] = (
 )
 _OPERATOR_ARGS: tuple[Node, ...] = (
     *_COMMON_ARGS,
-    Text(("--agent-image=", IMAGE)),
     When(
         Value("leaderElection.enabled"),
         When(Value("leaderElection.leaseName"), Text(("--leader-election-id=", Value("leaderElection.leaseName")))),
@@ -71,6 +70,10 @@ _OPERATOR_ARGS: tuple[Node, ...] = (
     When(
         OneOf(Value("gangSchedulerName"), Value("scheduler.enabled")),
         Text(("--gang-scheduler-name=", Either(Value("gangSchedulerName"), Value("gangSchedulerName"), "gangline"))),
+    ),
+    When(
+        Value("mpi.launcherServiceAccount"),
+        Text(("--mpi-launcher-service-account=", Value("mpi.launcherServiceAccount"))),
     ),
     When(Value("crds.byOperator"), "--install-crds"),
     ForEach(Value("kinds"), (Text(("--enable-scheme=", Item())),)),
@@ -91,6 +94,18 @@ def _probe(path: str, period: int) -> Node:
     return {"httpGet": {"path": path, "port": "probes"}, "periodSeconds": period, "timeoutSeconds": 5}
 
 
+def _env(component: str) -> Node:
+    extra = _path(component, "extraEnv")
+    if component != OPERATOR:
+        return When(extra, extra)
+    return [
+        Note(
+            "The init container of MPI launchers has the agent from here.", {"name": "GANGLINE_IMAGE", "value": IMAGE}
+        ),
+        Spread(extra),
+    ]
+
+
 def _deployment(component: str, args: tuple[Node, ...], role_labels: Mapping[str, Node]) -> Node:
     spread = _path(component, "topologySpreadConstraints")
     over_nodes: Node = {
@@ -105,7 +120,7 @@ def _deployment(component: str, args: tuple[Node, ...], role_labels: Mapping[str
         "imagePullPolicy": Value("image.pullPolicy"),
         "command": ["gangline", component],
         "args": args,
-        "env": _optional(_path(component, "extraEnv")),
+        "env": _env(component),
         "ports": [
             When(Value("metrics.enabled"), {"name": "metrics", "containerPort": METRICS_PORT}),
             {"name": "probes", "containerPort": PROBES_PORT},

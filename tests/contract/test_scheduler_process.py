@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 import msgspec
 import psutil
 import pytest
-import yaml
 
 from gangline.api.core import Lease
 from gangline.api.kubeflow.kinds import MPIJOB, MPIJob
@@ -40,6 +39,7 @@ from gangline.runtime.leader_election import LeaseSettings
 from gangline.runtime.metrics import PrometheusMetrics
 from gangline.scheduler.scheduler import SCHEME
 from gangline.scheduler.settings import SchedulerSettings
+from support.cluster.installation import installed_rights
 from support.cluster.scheduler_env import (
     ENV_LABEL,
     FAST_INTERVALS,
@@ -52,8 +52,6 @@ from support.cluster.scheduler_env import (
 from support.servers.real import HOST, RealServer, free_ports
 from support.servers.real import LoggedProcess as Program
 
-MANIFEST = Path(__file__).parents[2] / "manifests" / "scheduler.yaml"
-NAMESPACED = MANIFEST.with_name("rbac-scheduler-namespaced.yaml")
 LEASE = LeaseSettings(
     lease=timedelta(seconds=15), renew_deadline=timedelta(seconds=10), retry=timedelta(milliseconds=50)
 )
@@ -166,12 +164,9 @@ async def test_what_binds_is_made_ready_when_a_term_begins_and_when_a_gang_is_an
 @pytest.mark.parametrize("namespaced", [False, True], ids=["cluster", "namespaces"])
 async def test_the_rights_in_the_manifest_are_enough(server: Connection, namespaced: bool) -> None:
     async with scheduler_env(server) as town:
-        home = town.namespace if namespaced else "gangline"
-        text = NAMESPACED.read_text().replace("team-a", home) if namespaced else MANIFEST.read_text()
-        for document in yaml.safe_load_all(text):
-            if document["kind"] != "Deployment" and document["metadata"].get("namespace") != "team-b":
-                await applied(town.client, document)
-        account = f"system:serviceaccount:{home}:gangline-scheduler"
+        for document in installed_rights({"namespace": {"create": True}, "scheduler": {"enabled": True}}):
+            await applied(town.client, document)
+        account = "system:serviceaccount:gangline:gangline-scheduler"
         as_scheduler = msgspec.structs.replace(server, impersonate=Impersonation(user=account))
         await town.create_node("a", cpu="2")
         refusals: list[str] = []

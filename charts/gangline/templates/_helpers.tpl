@@ -58,6 +58,30 @@ app.kubernetes.io/component: scheduler
 {{- end }}
 {{- end }}
 
+{{- define "gangline.operator-mpi.fullname" -}}
+{{- printf "%s-operator-mpi" (include "gangline.fullname" .) -}}
+{{- end -}}
+
+{{- define "gangline.operator-mpi-account.fullname" -}}
+{{- printf "%s-operator-mpi-account" (include "gangline.fullname" .) -}}
+{{- end -}}
+
+{{- define "gangline.operator-mpi-v2beta1.fullname" -}}
+{{- printf "%s-operator-mpi-v2beta1" (include "gangline.fullname" .) -}}
+{{- end -}}
+
+{{- define "gangline.operator-volcano.fullname" -}}
+{{- printf "%s-operator-volcano" (include "gangline.fullname" .) -}}
+{{- end -}}
+
+{{- define "gangline.operator-scheduler-plugins.fullname" -}}
+{{- printf "%s-operator-scheduler-plugins" (include "gangline.fullname" .) -}}
+{{- end -}}
+
+{{- define "gangline.operator-kubernetes.fullname" -}}
+{{- printf "%s-operator-kubernetes" (include "gangline.fullname" .) -}}
+{{- end -}}
+
 {{- define "gangline.operator-lease.fullname" -}}
 {{- printf "%s-operator-lease" (include "gangline.fullname" .) -}}
 {{- end -}}

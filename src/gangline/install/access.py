@@ -1,6 +1,6 @@
 """Namespace, accounts, roles and their bindings."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.install.naming import (
@@ -141,8 +141,9 @@ _OTHER_GANG_SCHEDULER = Both(
     ),
 )
 _OPTIONAL_FEATURES: Mapping[Feature, Condition] = {
-    Feature.MPI: Value("rbac.mpiJobs"),
-    Feature.MPI_V2: Value("mpiV2beta1"),
+    Feature.MPI: Value("mpi.createRoles"),
+    Feature.MPI_ACCOUNT: Value("mpi.launcherServiceAccount"),
+    Feature.MPI_V2: Value("mpi.v2beta1"),
     Feature.VOLCANO: Contains(_GANG_SCHEDULER, "volcano"),
     Feature.SCHEDULER_PLUGINS: _OTHER_GANG_SCHEDULER,
     Feature.KUBERNETES: Contains(_GANG_SCHEDULER, "kubernetes"),
@@ -158,20 +159,30 @@ def _rule_nodes(rules: Iterable[Rule], *leases: Node) -> tuple[Node, ...]:
     )
 
 
-def _operator_rule_nodes() -> tuple[Node, ...]:
-    optional = [
-        When(condition, node)
-        for feature, condition in _OPTIONAL_FEATURES.items()
-        for node in _rule_nodes(OPERATOR_RULES[feature])
-    ]
-    return (*_rule_nodes(operator_rules(), KUBEFLOW_LEASE, When(_LEASE_NAME, _LEASE_NAME)), *optional)
+def _served(condition: Condition | None, rules: Sequence[Node], suffix: str = "") -> Iterator[Node]:
+    """Rights in what is served: the cluster, or each of some namespaces."""
+    within = Value("watchNamespaces")
+    yield from _granted(_both(CLUSTER_WIDE, condition), OPERATOR, rules, None, suffix)
+    yield ForEach(within, _granted(_both(within, condition), OPERATOR, rules, Item(), suffix))
+
+
+def _both(first: Condition, second: Condition | None) -> Condition:
+    return first if second is None else Both(first, second)
 
 
 OPERATOR_ROLES: tuple[Node, ...] = (
-    *_granted(CLUSTER_WIDE, OPERATOR, _operator_rule_nodes(), None),
-    ForEach(Value("watchNamespaces"), _granted(Value("watchNamespaces"), OPERATOR, _operator_rule_nodes(), Item())),
+    *_served(None, _rule_nodes(operator_rules(), KUBEFLOW_LEASE, When(_LEASE_NAME, _LEASE_NAME))),
+    *(
+        node
+        for feature, condition in _OPTIONAL_FEATURES.items()
+        for node in _served(condition, _rule_nodes(OPERATOR_RULES[feature]), f"-{feature}")
+    ),
     *_granted(
-        Value("leaderElection.enabled"), OPERATOR, _rule_nodes(lease_rules(KUBEFLOW_LEASE), _LEASE), NAMESPACE, "-lease"
+        Value("leaderElection.enabled"),
+        OPERATOR,
+        _rule_nodes(lease_rules(KUBEFLOW_LEASE), _LEASE),
+        NAMESPACE,
+        "-lease",
     ),
     *_granted(Value("crds.byOperator"), OPERATOR, _rule_nodes(crd_rules(_CRD_NAMES)), None, "-install-crds"),
 )

@@ -65,7 +65,6 @@ _COMMON_ARGS: tuple[Node, ...] = (
 )
 _OPERATOR_ARGS: tuple[Node, ...] = (
     *_COMMON_ARGS,
-    Text(("--agent-image=", IMAGE)),
     When(
         Value("leaderElection.enabled"),
         When(Value("leaderElection.leaseName"), Text(("--leader-election-id=", Value("leaderElection.leaseName")))),
@@ -75,10 +74,14 @@ _OPERATOR_ARGS: tuple[Node, ...] = (
         OneOf(Value("gangSchedulerName"), Value("scheduler.enabled")),
         Text(("--gang-scheduler-name=", Either(Value("gangSchedulerName"), Value("gangSchedulerName"), "gangline"))),
     ),
+    When(
+        Value("mpi.launcherServiceAccount"),
+        Text(("--mpi-launcher-service-account=", Value("mpi.launcherServiceAccount"))),
+    ),
     When(Value("crds.byOperator"), "--install-crds"),
     ForEach(Value("kinds"), (Text(("--enable-scheme=", Item())),)),
-    When(Both(Value("mpiV2beta1"), Not(Value("kinds"))), f"--enable-scheme={ALL_V1}"),
-    When(Value("mpiV2beta1"), f"--enable-scheme={MPIJOB_V2.scheme.lower()}"),
+    When(Both(Value("mpi.v2beta1"), Not(Value("kinds"))), f"--enable-scheme={ALL_V1}"),
+    When(Value("mpi.v2beta1"), f"--enable-scheme={MPIJOB_V2.scheme.lower()}"),
     Spread(Value("extraArgs")),
 )
 _SCHEDULER_ARGS: tuple[Node, ...] = (*_COMMON_ARGS, Spread(Value("scheduler.extraArgs")))
@@ -96,6 +99,18 @@ def _probe(path: str, period: int) -> Node:
     return {"httpGet": {"path": path, "port": "probes"}, "periodSeconds": period, "timeoutSeconds": 5}
 
 
+def _env(component: str) -> Node:
+    extra = _path(component, "extraEnv")
+    if component != OPERATOR:
+        return When(extra, extra)
+    return [
+        Note(
+            "The init container of MPI launchers has the agent from here.", {"name": "GANGLINE_IMAGE", "value": IMAGE}
+        ),
+        Spread(extra),
+    ]
+
+
 def _deployment(component: str, args: tuple[Node, ...], role_labels: Mapping[str, Node]) -> Node:
     spread = _path(component, "topologySpreadConstraints")
     over_nodes: Node = {
@@ -110,7 +125,7 @@ def _deployment(component: str, args: tuple[Node, ...], role_labels: Mapping[str
         "imagePullPolicy": Value("image.pullPolicy"),
         "command": ["gangline", component],
         "args": args,
-        "env": _optional(_path(component, "extraEnv")),
+        "env": _env(component),
         "ports": [
             When(Value("metrics.enabled"), {"name": "metrics", "containerPort": METRICS_PORT}),
             {"name": "probes", "containerPort": PROBES_PORT},

@@ -1,4 +1,4 @@
-"""The cluster roles of job kinds: who may edit or view pods in a namespace may do so with jobs. As manifests/rbac.yaml."""
+"""The cluster roles of job kinds: who may edit or view pods in a namespace may do so with jobs. As in an installation."""
 
 from collections.abc import Iterable, Sequence
 

@@ -3,17 +3,14 @@
 import subprocess
 import sys
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from gangline.base.errors import InputError
 from gangline.cli.services.scheduler import process_settings, scheduler
 from gangline.operator.scheduler_process import SchedulerProcessSettings
-
-MANIFEST = Path(__file__).parents[4] / "manifests" / "scheduler.yaml"
+from support.cluster.installation import installation
 
 
 def settings(*words: str) -> SchedulerProcessSettings:
@@ -58,7 +55,8 @@ def test_an_unknown_flag_is_an_error_of_one_line() -> None:
 
 
 def documents() -> dict[str, Any]:
-    return {document["kind"]: document for document in yaml.safe_load_all(MANIFEST.read_text())}
+    objects = installation({"scheduler": {"enabled": True}})
+    return {one["kind"]: one for one in objects if one["metadata"]["name"] == "gangline-scheduler"}
 
 
 def test_its_deployment_runs_a_command_that_exists_with_the_account_that_has_the_role() -> None:

@@ -164,9 +164,11 @@ async def test_what_binds_is_made_ready_when_a_term_begins_and_when_a_gang_is_an
 @pytest.mark.parametrize("namespaced", [False, True], ids=["cluster", "namespaces"])
 async def test_the_rights_in_the_manifest_are_enough(server: Connection, namespaced: bool) -> None:
     async with scheduler_env(server) as town:
-        for document in installed_rights({"namespace": {"create": True}, "scheduler": {"enabled": True}}):
+        home = town.namespace if namespaced else "gangline"
+        values: JSON = {"namespace": {"create": not namespaced}, "scheduler": {"enabled": True}}
+        for document in installed_rights(values | ({"watchNamespaces": [home]} if namespaced else {}), home):
             await applied(town.client, document)
-        account = "system:serviceaccount:gangline:gangline-scheduler"
+        account = f"system:serviceaccount:{home}:gangline-scheduler"
         as_scheduler = msgspec.structs.replace(server, impersonate=Impersonation(user=account))
         await town.create_node("a", cpu="2")
         refusals: list[str] = []

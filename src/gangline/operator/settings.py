@@ -64,6 +64,9 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     metrics_address: str = ":8080"
     probe_address: str = ":8081"
+    # Whether metrics are served by TLS to those who may read them; with a certificate in this folder, or one of our own.
+    metrics_secure: bool = False
+    metrics_cert_path: str = ""
     leader_elect: bool
     lease: str
     # Empty: the namespace that is served if it is one, else that of the connection.

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta
 from typing import Any, Never
 
-from gangline.api.scheduler_views import PLACEMENT_SCHEME, CSINode
+from gangline.api.scheduler_views import PLACEMENT_SCHEME, CSINode, VolumeClaim
 from gangline.api.scheduling import PODGROUPS, QUEUES, PodGroup, Queue
 from gangline.api.scheme import CORE_SCHEME, Scheme
 from gangline.base.clock import Clock, Timer
@@ -31,7 +31,7 @@ from gangline.scheduler.binding.gang_events import GangEvents
 from gangline.scheduler.binding.gang_timers import GangTimers
 from gangline.scheduler.binding.outcomes import BindingOutcomes
 from gangline.scheduler.cache.cache import SchedulerCache
-from gangline.scheduler.cache.disruption_budgets import DISRUPTION_BUDGETS
+from gangline.scheduler.cache.disruption_budgets import DISRUPTION_BUDGETS, PodDisruptionBudget
 from gangline.scheduler.cycle.cycle import schedule
 from gangline.scheduler.metrics import NULL_METRICS, SchedulerMetrics
 from gangline.scheduler.settings import SchedulerSettings
@@ -153,7 +153,10 @@ class Scheduler:
                 await self._clock.sleep(DISCOVERY_RETRY)
 
     def _informer(self, kind: type[Any]) -> Informer[Any]:
-        return Informer(self._client, kind, clock=self._clock, trim=ObjectInterner())
+        # Pods of all namespaces take room on nodes; what gangs have besides is read where they are.
+        is_scoped = kind in (PodGroup, VolumeClaim, PodDisruptionBudget)
+        namespaces = self._settings.namespaces if is_scoped else ()
+        return Informer(self._client, kind, clock=self._clock, namespaces=namespaces, trim=ObjectInterner())
 
     @contextmanager
     def _subscribed(self) -> Iterator[None]:

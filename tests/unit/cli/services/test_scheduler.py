@@ -26,6 +26,7 @@ def test_by_default_it_binds_pins_rolls_back_and_elects_a_leader() -> None:
 def test_every_flag_changes_a_setting() -> None:
     found = settings(
         "--scheduler-name=mine",
+        "--namespace=a,b",
         "--commit=pin",
         "--no-preemption",
         "--patience=0",
@@ -35,6 +36,7 @@ def test_every_flag_changes_a_setting() -> None:
         "--install-crds",
     )
     rules = found.scheduler
+    assert rules.namespaces == ("a", "b")
     assert (rules.name, rules.bind_pods, rules.pin_pods, rules.concurrency) == ("mine", False, True, 8)
     assert (rules.policy.preemption, rules.policy.reclaim, rules.policy.starvation_timeout) == (
         False,

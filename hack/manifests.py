@@ -189,6 +189,7 @@ COMPONENT_VALUES: Mapping[str, JSON] = {
         "grafanaDashboard": {"enabled": True},
     },
     "network-policy": {"networkPolicy": {"enabled": True}},
+    "secure-metrics": {"metrics": {"secure": {"enabled": True}}},
     "install-crds": {"crds": {"byOperator": True}},
     "mpi": {"mpi": {"createRoles": True}},
     "mpi-v2beta1": {"mpi": {"v2beta1": True}},

@@ -165,8 +165,8 @@ async def test_what_binds_is_made_ready_when_a_term_begins_and_when_a_gang_is_an
 async def test_the_rights_in_the_manifest_are_enough(server: Connection, namespaced: bool) -> None:
     async with scheduler_env(server) as town:
         home = town.namespace if namespaced else "gangline"
-        values: JSON = {"namespace": {"create": not namespaced}, "scheduler": {"enabled": True}}
-        for document in installed_rights(values | ({"watchNamespaces": [home]} if namespaced else {}), home):
+        scope: JSON = {"watchNamespaces": [home]} if namespaced else {"namespace": {"create": True}}
+        for document in installed_rights({**scope, "scheduler": {"enabled": True}}, home):
             await applied(town.client, document)
         account = f"system:serviceaccount:{home}:gangline-scheduler"
         as_scheduler = msgspec.structs.replace(server, impersonate=Impersonation(user=account))

@@ -14,13 +14,13 @@ import yaml
 
 from gangline.apiserver.audit.rights import read_events, used_rights
 from gangline.base.certificates.x509_pem import issue, issue_ca
+from support.cluster.installation import installed_rights
 from support.cluster.operator_process import OperatorProcess, apply_object, running_operator
 from support.cluster.operators import GANGLINE_OPERATOR, install_crds
 from support.requirements import skip_or_fail
 from support.servers.embedded import embedded_server
 from support.servers.real import HOST, USERS, ApiServer, RealServer, find_assets
 
-MANIFESTS = Path(__file__).parents[2] / "manifests"
 OPERATOR = "system:serviceaccount:gangline:gangline-operator"
 READER, STRANGER = "system:serviceaccount:monitoring:prometheus", "stranger"
 POLICY = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n"
@@ -68,9 +68,8 @@ def embedded_cluster(folder: Path) -> Iterator[MetricsCluster]:
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MetricsCluster]:
     with request.param(tmp_path_factory.mktemp("cluster")) as found:
         install_crds(found.server, GANGLINE_OPERATOR.crds())
-        for name in ("rbac.yaml", "rbac-metrics.yaml"):
-            for document in yaml.safe_load_all((MANIFESTS / name).read_text()):
-                apply_object(found.server, document)
+        for document in installed_rights({"namespace": {"create": True}, "metrics": {"secure": {"enabled": True}}}):
+            apply_object(found.server, document)
         subject = {"kind": "ServiceAccount", "name": "prometheus", "namespace": "monitoring"}
         role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "gangline-metrics-reader"}
         head = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding"}

@@ -98,8 +98,28 @@ app.kubernetes.io/component: scheduler
 {{- printf "%s-view" (include "gangline.fullname" .) -}}
 {{- end -}}
 
+{{- define "gangline.scheduler-read.fullname" -}}
+{{- printf "%s-scheduler-read" (include "gangline.fullname" .) -}}
+{{- end -}}
+
 {{- define "gangline.scheduler-lease.fullname" -}}
 {{- printf "%s-scheduler-lease" (include "gangline.fullname" .) -}}
+{{- end -}}
+
+{{- define "gangline.metrics-auth.fullname" -}}
+{{- printf "%s-metrics-auth" (include "gangline.fullname" .) -}}
+{{- end -}}
+
+{{- define "gangline.monitoring.labels" -}}
+{{- include "gangline.labels" . | nindent 0 }}
+app.kubernetes.io/component: monitoring
+{{- with omit .Values.extraLabels "app.kubernetes.io/instance" "app.kubernetes.io/managed-by" "app.kubernetes.io/name" "app.kubernetes.io/part-of" "app.kubernetes.io/version" "helm.sh/chart" "app.kubernetes.io/component" }}
+{{- toYaml . | nindent 0 }}
+{{- end }}
+{{- end }}
+
+{{- define "gangline.metrics-reader.fullname" -}}
+{{- printf "%s-metrics-reader" (include "gangline.fullname" .) -}}
 {{- end -}}
 
 {{- define "gangline.network.fullname" -}}

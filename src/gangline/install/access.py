@@ -28,6 +28,8 @@ from gangline.install.nodes import (
     When,
 )
 from gangline.install.rules import (
+    METRICS_AUTH_RULES,
+    METRICS_READER_RULE,
     OPERATOR_RULES,
     RBAC_GROUP,
     SCHEDULER_CLUSTER_RULES,
@@ -38,6 +40,7 @@ from gangline.install.rules import (
     lease_rules,
     operator_rules,
 )
+from gangline.install.workloads import SECURE_METRICS
 from gangline.operator.settings import KUBEFLOW_LEASE
 from gangline.scheduler.settings import LEASE_NAME
 from gangline.schema.crds.gang_crds import GANG_RESOURCES
@@ -98,8 +101,12 @@ def _binding(component: str, name: Node, namespace: Node | None) -> Node:
         "kind": f"{kind}Binding",
         "metadata": metadata(component, name, namespace=namespace),
         "roleRef": {"apiGroup": RBAC_GROUP, "kind": kind, "name": name},
-        "subjects": [{"kind": "ServiceAccount", "name": account_name(component), "namespace": NAMESPACE}],
+        "subjects": [_subject(component)],
     }
+
+
+def _subject(component: str) -> Node:
+    return {"kind": "ServiceAccount", "name": account_name(component), "namespace": NAMESPACE}
 
 
 def _granted(
@@ -191,8 +198,38 @@ USER_ROLES: tuple[Node, ...] = tuple(_user_role(role) for role in job_roles(TRAI
 """Added to Kubernetes' own roles admin, edit and view: whoever may edit pods in a namespace may edit jobs there."""
 
 _WITH_SCHEDULER = Value("scheduler.enabled")
+
+_METRICS_AUTH = full_name("metrics-auth")
+_METRICS_BINDING: Node = {
+    "apiVersion": _RBAC_VERSION,
+    "kind": "ClusterRoleBinding",
+    "metadata": metadata("monitoring", _METRICS_AUTH, namespace=None),
+    "roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": _METRICS_AUTH},
+    "subjects": [_subject(OPERATOR), When(_WITH_SCHEDULER, _subject(SCHEDULER))],
+}
+_WITH_SECURE_METRICS = Both(Value("rbac.create"), SECURE_METRICS)
+METRICS_ROLES: tuple[Node, ...] = (
+    When(_WITH_SECURE_METRICS, _role("monitoring", _METRICS_AUTH, _rule_nodes(METRICS_AUTH_RULES), None)),
+    When(_WITH_SECURE_METRICS, _METRICS_BINDING),
+    When(_WITH_SECURE_METRICS, _role("monitoring", full_name("metrics-reader"), [METRICS_READER_RULE], None)),
+)
+"""For metrics by TLS: the components ask about tokens, and scrapers need the role of a reader."""
+
 SCHEDULER_ROLES: tuple[Node, ...] = (
-    *_granted(_WITH_SCHEDULER, SCHEDULER, _rule_nodes((*SCHEDULER_CLUSTER_RULES, *SCHEDULER_RULES)), None),
+    *_granted(
+        Both(_WITH_SCHEDULER, CLUSTER_WIDE),
+        SCHEDULER,
+        _rule_nodes((*SCHEDULER_CLUSTER_RULES, *SCHEDULER_RULES)),
+        None,
+    ),
+    *_granted(
+        Both(_WITH_SCHEDULER, Value("watchNamespaces")),
+        SCHEDULER,
+        _rule_nodes(SCHEDULER_CLUSTER_RULES),
+        None,
+        "-read",
+    ),
+    ForEach(Value("watchNamespaces"), _granted(_WITH_SCHEDULER, SCHEDULER, _rule_nodes(SCHEDULER_RULES), Item())),
     *_granted(
         Both(_WITH_SCHEDULER, Value("leaderElection.enabled")),
         SCHEDULER,

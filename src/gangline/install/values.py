@@ -174,11 +174,33 @@ class PrometheusRuleValues(ValuesStruct, frozen=True, kw_only=True):
     labels: Annotated[Labels, _described("More labels, by which your Prometheus selects it.")] = {}
 
 
+class SecureMetricsValues(ValuesStruct, frozen=True, kw_only=True):
+    """Metrics by TLS, for those whom the API server allows to read them."""
+
+    enabled: Annotated[
+        bool,
+        _described(
+            "Serve the metrics by TLS to users with the ClusterRole NAME-metrics-reader. The components then ask the API "
+            "server about tokens, which needs a cluster role."
+        ),
+    ] = False
+    cert_secret: Annotated[
+        Name,
+        _described(
+            "Secret with tls.crt and tls.key, as cert-manager makes it; empty: the components make certificates that "
+            "scrapers cannot verify."
+        ),
+    ] = ""
+
+
 class MetricsValues(ValuesStruct, frozen=True, kw_only=True):
     """The metrics of the components."""
 
     enabled: Annotated[bool, _described("Serve /metrics on port 8080.")] = True
     annotations: Annotated[bool, _described("Annotate the pods with prometheus.io/scrape, path and port.")] = True
+    secure: Annotated[
+        SecureMetricsValues, _described("Metrics by TLS, for those whom the API server allows to read them.")
+    ] = SecureMetricsValues()
     service_monitor: Annotated[
         MonitorValues, _described("A ServiceMonitor for the operator's and the scheduler's Service.")
     ] = MonitorValues()
@@ -271,7 +293,8 @@ class InstallValues(PodValues, frozen=True, kw_only=True):
     watch_namespaces: Annotated[
         tuple[Name, ...],
         _described(
-            "Namespaces whose jobs are served, with a Role in each and no cluster role; they must exist. Empty: all."
+            "Namespaces whose jobs are served, with a Role in each and no cluster role; they must exist. The scheduler, if it "
+            "is enabled, still reads nodes and pods of the whole cluster. Empty: all."
         ),
     ] = ()
     gang_scheduler_name: Annotated[

@@ -36,6 +36,9 @@ from gangline.install.nodes import (
 from gangline.operator.settings import ALL_V1
 
 METRICS_PORT, PROBES_PORT = 8080, 8081
+SECURE_METRICS: Condition = Both(Value("metrics.enabled"), Value("metrics.secure.enabled"))
+_METRICS_CERT: Condition = Both(SECURE_METRICS, Value("metrics.secure.certSecret"))
+_CERT_FOLDER = "/etc/gangline/metrics"
 _SCRAPED: Condition = Both(Value("metrics.enabled"), Value("metrics.annotations"))
 
 # By this label an operator sees another one.
@@ -62,6 +65,9 @@ _COMMON_ARGS: tuple[Node, ...] = (
     Either(Value("leaderElection.enabled"), "--leader-elect", "--leader-elect=false"),
     When(Value("leaderElection.enabled"), Text(("--leader-election-namespace=", ReleaseField("namespace")))),
     Either(Value("metrics.enabled"), f"--metrics-bind-address=:{METRICS_PORT}", "--metrics-bind-address=0"),
+    When(SECURE_METRICS, "--metrics-secure"),
+    When(_METRICS_CERT, f"--metrics-cert-path={_CERT_FOLDER}"),
+    When(Value("watchNamespaces"), Text(("--namespace=", Joined(Value("watchNamespaces"))))),
 )
 _OPERATOR_ARGS: tuple[Node, ...] = (
     *_COMMON_ARGS,
@@ -69,7 +75,6 @@ _OPERATOR_ARGS: tuple[Node, ...] = (
         Value("leaderElection.enabled"),
         When(Value("leaderElection.leaseName"), Text(("--leader-election-id=", Value("leaderElection.leaseName")))),
     ),
-    When(Value("watchNamespaces"), Text(("--namespace=", Joined(Value("watchNamespaces"))))),
     When(
         OneOf(Value("gangSchedulerName"), Value("scheduler.enabled")),
         Text(("--gang-scheduler-name=", Either(Value("gangSchedulerName"), Value("gangSchedulerName"), "gangline"))),
@@ -134,6 +139,7 @@ def _deployment(component: str, args: tuple[Node, ...], role_labels: Mapping[str
         "readinessProbe": _probe("/readyz", 10),
         "resources": _path(component, "resources"),
         "securityContext": Value("securityContext"),
+        "volumeMounts": When(_METRICS_CERT, [{"name": "metrics-cert", "mountPath": _CERT_FOLDER, "readOnly": True}]),
     }
     return {
         "apiVersion": "apps/v1",
@@ -153,6 +159,7 @@ def _deployment(component: str, args: tuple[Node, ...], role_labels: Mapping[str
                                 "prometheus.io/scrape": When(_SCRAPED, "true"),
                                 "prometheus.io/path": When(_SCRAPED, "/metrics"),
                                 "prometheus.io/port": When(_SCRAPED, str(METRICS_PORT)),
+                                "prometheus.io/scheme": When(Both(_SCRAPED, SECURE_METRICS), "https"),
                             },
                         ),
                         (_path(component, "podAnnotations"),),
@@ -171,6 +178,10 @@ def _deployment(component: str, args: tuple[Node, ...], role_labels: Mapping[str
                     "tolerations": _optional(_path(component, "tolerations")),
                     "topologySpreadConstraints": Either(spread, spread, [over_nodes]),
                     "containers": [container],
+                    "volumes": When(
+                        _METRICS_CERT,
+                        [{"name": "metrics-cert", "secret": {"secretName": Value("metrics.secure.certSecret")}}],
+                    ),
                 },
             },
         },

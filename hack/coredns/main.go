@@ -10,11 +10,11 @@ import (
 	_ "github.com/coredns/coredns/plugin/cache"
 	_ "github.com/coredns/coredns/plugin/errors"
 	_ "github.com/coredns/coredns/plugin/kubernetes"
-	_ "github.com/coredns/coredns/plugin/ready"
+	_ "github.com/coredns/coredns/plugin/template"
 )
 
 func main() {
 	// The order in which plugins see a request.
-	dnsserver.Directives = []string{"bind", "ready", "errors", "cache", "kubernetes"}
+	dnsserver.Directives = []string{"bind", "errors", "cache", "template", "kubernetes"}
 	coremain.Run()
 }

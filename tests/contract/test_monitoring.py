@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gangline.api.kubeflow.kinds import TRAINING_KINDS
+from gangline.api.kubeflow.kinds import MPIJOB, TRAINING_KINDS
 from support.cluster.operator_process import (
     APIS,
     bring_job_to,
@@ -45,10 +45,13 @@ def test_promtool_has_no_complaint_about_what_the_operator_serves(server: RealSe
     create_object(server, "/api/v1/namespaces", {"metadata": {"name": "served"}})
     with running_operator(server, tmp_path, "--namespace=served", "--leader-elect") as operator:
         submit_job(server, "served", TFJOB, "job")
+        # Of a kind with two APIs.
+        submit_job(server, "served", MPIJOB, "ranks")
         # Else the job runs with the first of them.
         wait_until_blocking(lambda: len(job_pods(server, "served", "job")) == 2, "not all pods are created")
         bring_job_to(server, "served", TFJOB, "job", "Running")
         operator.counts("gangline_jobs", 1, state="Running", job_namespace="served")
+        operator.counts("gangline_jobs", 1, framework="mpi")
         operator.counts("gangline_job_pods_created_seconds_count", 1)
         bring_job_to(server, "served", TFJOB, "job", "Succeeded")
         operator.counts("gangline_jobs", 1, state="Succeeded", framework="tensorflow")

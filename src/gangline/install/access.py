@@ -142,7 +142,7 @@ _OTHER_GANG_SCHEDULER = Both(
 )
 _OPTIONAL_FEATURES: Mapping[Feature, Condition] = {
     Feature.MPI: Value("rbac.mpiJobs"),
-    Feature.MPI_V2: Value("mpiV2beta1"),
+    Feature.MPI_V2: Value("mpiV2"),
     Feature.VOLCANO: Contains(_GANG_SCHEDULER, "volcano"),
     Feature.SCHEDULER_PLUGINS: _OTHER_GANG_SCHEDULER,
     Feature.KUBERNETES: Contains(_GANG_SCHEDULER, "kubernetes"),

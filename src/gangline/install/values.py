@@ -269,7 +269,7 @@ class InstallValues(PodValues, frozen=True, kw_only=True):
     kinds: Annotated[
         tuple[str, ...], _described("Kinds of jobs to serve, as in TFJob; empty: all of kubeflow.org/v1.")
     ] = ()
-    mpi_v2beta1: Annotated[
+    mpi_v2: Annotated[
         bool,
         _described(
             "Serve MPIJobs of kubeflow.org/v2beta1 in place of mpi-operator, too. The operator may then create Jobs, and "

@@ -77,8 +77,8 @@ _OPERATOR_ARGS: tuple[Node, ...] = (
     ),
     When(Value("crds.byOperator"), "--install-crds"),
     ForEach(Value("kinds"), (Text(("--enable-scheme=", Item())),)),
-    When(Both(Value("mpiV2beta1"), Not(Value("kinds"))), f"--enable-scheme={ALL_V1}"),
-    When(Value("mpiV2beta1"), f"--enable-scheme={MPIJOB_V2.scheme.lower()}"),
+    When(Both(Value("mpiV2"), Not(Value("kinds"))), f"--enable-scheme={ALL_V1}"),
+    When(Value("mpiV2"), f"--enable-scheme={MPIJOB_V2.scheme.lower()}"),
     Spread(Value("extraArgs")),
 )
 _SCHEDULER_ARGS: tuple[Node, ...] = (*_COMMON_ARGS, Spread(Value("scheduler.extraArgs")))

@@ -21,7 +21,7 @@ from gangline.install.monitoring_objects import MONITORING_FILES
 from gangline.install.nodes import Node, When
 from gangline.install.objects import OBJECT_FILES, REQUIREMENTS, crd_nodes
 from gangline.install.template_text import definitions_text, documents_text, named_nodes, plain_text, requirements_text
-from gangline.install.value_fields import ValueField, value_fields
+from gangline.install.value_fields import ValueField, merged_values, value_fields
 from gangline.install.values import InstallValues, Release
 
 ROOT = Path(__file__).parent.parent
@@ -189,15 +189,24 @@ COMPONENT_VALUES: Mapping[str, JSON] = {
         "grafanaDashboard": {"enabled": True},
     },
     "network-policy": {"networkPolicy": {"enabled": True}},
+    "secure-metrics": {"metrics": {"secure": {"enabled": True}}},
     "install-crds": {"crds": {"byOperator": True}},
+    "mpi": {"mpi": {"createRoles": True}},
+    "mpi-v2beta1": {"mpi": {"v2beta1": True}},
+    "volcano": {"gangSchedulerName": "volcano"},
+    "scheduler-plugins": {"gangSchedulerName": "scheduler-plugins-scheduler"},
+    "kubernetes-gangs": {"gangSchedulerName": "kubernetes"},
 }
 """What each component adds to the base."""
-NAMESPACED_VALUES: JSON = {"watchNamespaces": ["team-a"]}
+NAMESPACED_VALUES: JSON = {"watchNamespaces": ["team-a", "team-b"]}
+NAMESPACED_RELEASE = Release(namespace="team-a", service="kustomize")
+"""The operator runs in one of the namespaces that it serves, for people who have no other."""
 OVERLAYS: Mapping[str, tuple[str, ...]] = {
     "standalone": (),
     "scheduler": ("scheduler",),
+    "mpi": ("mpi",),
     "monitoring": ("monitoring",),
-    "all": ("scheduler", "monitoring", "network-policy"),
+    "all": ("scheduler", "mpi", "monitoring", "network-policy"),
 }
 """The components of each overlay; all have the CRDs and the base."""
 
@@ -214,7 +223,7 @@ def kustomize_files() -> dict[str, str]:
         if components:
             overlay["components"] = [f"../../components/{component}" for component in components]
         texts[f"overlays/{name}/kustomization.yaml"] = _kustomization(overlay)
-    namespaced = _resolved(NAMESPACED_VALUES)
+    namespaced = _resolved(NAMESPACED_VALUES, NAMESPACED_RELEASE)
     texts |= {f"overlays/namespaced/{name}.yaml": text for name, text in _object_texts(namespaced).items()}
     texts["overlays/namespaced/kustomization.yaml"] = _kustomization(
         {**KUSTOMIZATION, "resources": [f"{name}.yaml" for name in namespaced]}
@@ -226,9 +235,9 @@ def _kustomization(content: JSON) -> str:
     return HEADER + plain_text([content]).removeprefix("---\n")
 
 
-def _resolved(values: JSON) -> dict[str, list[Node]]:
+def _resolved(values: JSON, release: Release = RELEASE) -> dict[str, list[Node]]:
     """The objects for some values by file, with comments; files without objects are left out."""
-    evaluation = Evaluation(msgspec.convert(values, InstallValues), RELEASE, notes=True)
+    evaluation = Evaluation(merged_values(values), release, notes=True)
     resolved = {name: evaluation.objects(nodes) for name, nodes in OBJECT_FILES.items()}
     return {name: [*objects] for name, objects in resolved.items() if objects}
 
@@ -262,7 +271,7 @@ def _component_files(values: JSON) -> dict[str, str]:
 
 def _objects_with_notes(values: JSON) -> list[tuple[Node, JSON]]:
     nodes = [node for group in OBJECT_FILES.values() for node in group]
-    converted = msgspec.convert(values, InstallValues)
+    converted = merged_values(values)
     noted = Evaluation(converted, RELEASE, notes=True).objects(nodes)
     return list(zip(noted, Evaluation(converted, RELEASE).objects(nodes), strict=True))
 

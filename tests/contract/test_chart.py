@@ -2,6 +2,9 @@
 
 import json
 import os
+import re
+import shlex
+import shutil
 import subprocess
 from collections.abc import Container, Iterator
 from functools import partial
@@ -26,6 +29,7 @@ pytestmark = [pytest.mark.real, pytest.mark.xdist_group("chart")]
 ROOT = CHART.parents[1]
 OVERLAYS = ROOT / "manifests" / "overlays"
 NAMESPACE = "gangline"
+PAGE = (ROOT / "docs" / "helm.md").read_text()
 RELEASE = ("gangline", CHART, "--namespace", NAMESPACE)
 OURS = "app.kubernetes.io/part-of=gangline"
 TFJOB: JSON = {
@@ -43,7 +47,7 @@ VALUE_SETS: dict[str, JSON] = {
     "default": {},
     "everything": {
         "scheduler": {"enabled": True},
-        "rbac": {"mpiJobs": True},
+        "mpi": {"createRoles": True},
         "gangSchedulerName": "kubernetes,volcano",
         "networkPolicy": {"enabled": True, "metricsFrom": [{"namespaceSelector": {}}]},
         "podDisruptionBudget": {"maxUnavailable": "50%"},
@@ -55,7 +59,11 @@ VALUE_SETS: dict[str, JSON] = {
         "extraEnv": [{"name": "A", "value": "1"}],
         "extraLabels": {"team": "ml"},
     },
-    "namespaces": {"watchNamespaces": ["default", "kube-public"], "leaderElection": {"leaseName": "mine"}},
+    "namespaces": {
+        "watchNamespaces": ["default", "kube-public"],
+        "leaderElection": {"leaseName": "mine"},
+        "mpi": {"launcherServiceAccount": "launcher"},
+    },
     "single": {"replicaCount": 1, "leaderElection": {"enabled": False}, "metrics": {"enabled": False}},
 }
 
@@ -77,7 +85,7 @@ class Cluster:
     def run(self, *arguments: str | Path, stdin: object = None) -> CompletedCommand:
         text = None if stdin is None else json.dumps(stdin)
         command = [str(find_kubectl()), *map(str, arguments)]
-        return subprocess.run(command, input=text, capture_output=True, text=True, env=self._env, timeout=120)
+        return subprocess.run(command, input=text, capture_output=True, text=True, env=self._env, cwd=ROOT, timeout=120)
 
     def list(self, resources: str) -> list[JSON]:
         """Objects of ours, in all namespaces."""
@@ -184,17 +192,45 @@ def test_an_overlay_is_what_the_installer_would_apply(cluster: Cluster, overlay:
     values = OVERLAY_VALUES[overlay]
     built = by_identity(documents(cluster.kubectl("kustomize", OVERLAYS / overlay)))
     crds = {key: built.pop(key) for key in list(built) if key.startswith("CustomResourceDefinition ")}
-    release = Release(service="kustomize")
+    release = Release(namespace="team-a" if overlay == "namespaced" else NAMESPACE, service="kustomize")
     assert built == by_identity(install_objects(merged_values(values), release))
     expected = {} if "watchNamespaces" in values else by_identity(install_crds(merged_values({}), release))
     assert {key: one["spec"] for key, one in crds.items()} == {key: one["spec"] for key, one in expected.items()}
 
 
-def test_an_overlay_is_applied_and_deleted(cluster: Cluster) -> None:
-    cluster.kubectl("apply", "--server-side", "-k", OVERLAYS / "scheduler")
+def test_an_overlay_of_ones_own_as_in_the_documentation(cluster: Cluster, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "manifests", tmp_path / "manifests")
+    (text,) = re.findall(r"^```yaml\n(.+?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    folder = tmp_path / "manifests" / "overlays" / "mine"
+    folder.mkdir()
+    (folder / "kustomization.yaml").write_text(text)
+    built = by_identity(documents(cluster.kubectl("kustomize", folder)))
+    crds = {key for key in built if key.startswith("CustomResourceDefinition ")}
+    values = {
+        "namespace": {"create": True},
+        "scheduler": {"enabled": True},
+        "networkPolicy": {"enabled": True},
+        "image": {"registry": "registry.example", "repository": "ml/gangline"},
+    }
+    expected = install_objects(merged_values(values), Release(service="kustomize"))
+    assert {key: one for key, one in built.items() if key not in crds} == by_identity(expected)
+
+
+def test_the_commands_in_the_documentation(cluster: Cluster) -> None:
+    """The last test: it deletes the namespace, and who would finish that is not here."""
+    commands = re.findall(r"^\$ (.+)$", PAGE, re.MULTILINE)
+    assert len(commands) == 7
+    for command in commands:
+        program, *words = shlex.split(command)
+        if program == "helm":
+            cluster.helm(*words)
+        else:
+            cluster.kubectl(*words)
     assert cluster.deployments() == {"gangline-operator": 2, "gangline-scheduler": 2}
-    assert cluster.list("namespaces")[0]["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
-    cluster.kubectl("delete", "-k", OVERLAYS / "scheduler", "--wait=false")
+    (namespace,) = cluster.list("namespaces")
+    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+    cluster.kubectl("delete", "-k", OVERLAYS / "scheduler", "--wait=false", "--ignore-not-found")
+    assert [one for one in cluster.list(KINDS) if one["kind"] != "Namespace"] == []
 
 
 MONITORING: JSON = {
@@ -206,8 +242,15 @@ OVERLAY_VALUES: dict[str, JSON] = {
     "standalone": BASE,
     "scheduler": {**BASE, "scheduler": {"enabled": True}},
     "monitoring": {**BASE, **MONITORING},
-    "all": {**BASE, **MONITORING, "scheduler": {"enabled": True}, "networkPolicy": {"enabled": True}},
-    "namespaced": {"watchNamespaces": ["team-a"]},
+    "mpi": {**BASE, "mpi": {"createRoles": True}},
+    "all": {
+        **BASE,
+        **MONITORING,
+        "scheduler": {"enabled": True},
+        "mpi": {"createRoles": True},
+        "networkPolicy": {"enabled": True},
+    },
+    "namespaced": {"watchNamespaces": ["team-a", "team-b"]},
 }
 
 

@@ -102,7 +102,9 @@ def test_there_and_back(cluster: MigrationCluster) -> None:
         before, access = cluster.owned_uids(), cluster.launcher_access(WORKED)
         cluster.recorder.take_events()
         # Its rights alone do no harm.
-        cluster.run_shell("kubectl apply -f manifests/rbac.yaml")
+        cluster.run_shell(
+            "kubectl apply -f manifests/base/namespace.yaml -f manifests/base/serviceaccounts.yaml -f manifests/base/operator-rbac.yaml"
+        )
         assert "deployment kubeflow/training-operator with image" in cluster.operators.refusal_line()
     move(cluster)
     with cluster.operators.run_gangline():
@@ -113,7 +115,7 @@ def test_there_and_back(cluster: MigrationCluster) -> None:
         # Its launcher has a kubectl, and no agent.
         assert cluster.launcher_access(WORKED) == access
         assert "--take-over" in cluster.operators.deployed_arguments()
-        cluster.run_shell("kubectl apply -f manifests/operator.yaml")
+        cluster.run_shell("kubectl apply --server-side --force-conflicts -k manifests/overlays/mpi")
         assert "--take-over" not in cluster.operators.deployed_arguments()
         before, _ = cluster.owned_uids(), cluster.recorder.take_events()
     move_back(cluster)

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import yaml
 
 from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
@@ -25,6 +24,7 @@ from gangline.why.collect import collect
 from gangline.why.diagnosis.case import DiagnosisTimeouts
 from gangline.why.diagnosis.diagnose import diagnose
 from gangline.why.diagnosis.report import Cause
+from support.cluster.installation import installed_rights
 from support.cluster.operators import GANGLINE_OPERATOR, install_crds, is_ready
 from support.servers.real import HOST, USERS, LoggedProcess, RealServer, cache_dir, free_ports
 
@@ -76,7 +76,6 @@ GETTING = (
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("native")]
 
 ACCOUNT = "system:serviceaccount:gangline:gangline-operator"
-MANIFESTS = Path(__file__).parents[2] / "manifests"
 JOBS = "kubeflow.org/v1/pytorchjobs"
 MERGE = "application/merge-patch+json"
 PATIENCE = 60.0
@@ -103,9 +102,10 @@ def server(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     folder, users = tmp_path_factory.mktemp("native"), {**USERS, ACCOUNT: ()}
     with RealServer(release.assets, directory=folder, flags=release.flags, users=users) as running:
         install_crds(running, GANGLINE_OPERATOR.crds())
-        for name in ("rbac.yaml", "rbac-mpi.yaml", "rbac-gang-schedulers.yaml"):
-            for document in yaml.safe_load_all((MANIFESTS / name).read_text()):
-                _apply(running, document)
+        for document in installed_rights(
+            {"namespace": {"create": True}, "mpi": {"createRoles": True}, "gangSchedulerName": "kubernetes"}
+        ):
+            _apply(running, document)
         beside = [_kube_scheduler(running, release, folder)]
         try:
             if release.has(KEEPER):

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from gangline.api.kubeflow.kinds import TRAINING_KINDS
+from support.cluster.installation import installation, installed_rights
 from support.cluster.operator_process import (
     APIS,
     TEAMS,
@@ -39,7 +39,6 @@ from support.waiting import wait_until_blocking
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("operator")]
 
-MANIFESTS = Path(__file__).parents[2] / "manifests"
 CLUSTER = "system:serviceaccount:gangline:gangline-operator"
 TEAM = "system:serviceaccount:team-a:gangline-operator"
 LEASE = "1ca428e5.training-operator.kubeflow.org"
@@ -59,9 +58,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
         install_crds(running, GANGLINE_OPERATOR.crds())
         for name in ("team-a", "team-b"):
             create_object(running, "/api/v1/namespaces", {"metadata": {"name": name}})
-        for name in ("rbac.yaml", "rbac-mpi.yaml", "rbac-namespaced.yaml", "rbac-install-crds.yaml"):
-            for document in yaml.safe_load_all((MANIFESTS / name).read_text()):
-                apply_object(running, document)
+        for document in (
+            *installed_rights(
+                {"namespace": {"create": True}, "mpi": {"createRoles": True}, "crds": {"byOperator": True}}
+            ),
+            *installed_rights({"watchNamespaces": ["team-a", "team-b"], "mpi": {"createRoles": True}}, "team-a"),
+        ):
+            apply_object(running, document)
         yield running
 
 
@@ -73,7 +76,7 @@ def namespace(server: RealServer) -> str:
 
 
 def test_the_server_takes_the_deployment_as_it_is_written(server: RealServer) -> None:
-    for document in yaml.safe_load_all((MANIFESTS / "operator.yaml").read_text()):
+    for document in installation({}):
         apply_object(server, document, "&dryRun=All")
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.apiserver.audit.rights import read_events
+from support.cluster.installation import installed_rights
 from support.cluster.operator_process import (
     apply_object,
     bring_job_to,
@@ -27,7 +27,7 @@ from support.waiting import wait_until_blocking
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("operator-namespaces")]
 
-MANIFEST = Path(__file__).parents[2] / "manifests" / "rbac-namespaced.yaml"
+VALUES = {"watchNamespaces": ["team-a", "team-b"]}
 ACCOUNT = "system:serviceaccount:team-a:gangline-operator"
 POLICY = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n"
 TFJOB, MPIJOB = TRAINING_KINDS[0], next(kind for kind in TRAINING_KINDS if kind.kind == "MPIJob")
@@ -37,7 +37,12 @@ LEASE = ("--leader-elect", "--leader-election-namespace=team-a")
 
 def documents(namespace: str) -> list[Any]:
     """The objects of the manifest in a namespace; those of team-b, renamed, for one that it does not have."""
-    listed = list(yaml.safe_load_all(MANIFEST.read_text()))
+    mpi = [
+        one
+        for one in installed_rights({**VALUES, "mpi": {"createRoles": True}}, "team-a")
+        if one["metadata"]["name"].endswith("-mpi") and one["metadata"]["namespace"] == "team-a"
+    ]
+    listed = [*installed_rights(VALUES, "team-a"), *mpi]
     like = namespace if namespace in ("team-a", "team-b") else "team-b"
     found = [document for document in listed if document["metadata"]["namespace"] == like]
     for document in found:

@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 import msgspec
 import psutil
 import pytest
-import yaml
 
 from gangline.api.core import Lease
 from gangline.api.kubeflow.kinds import MPIJOB, MPIJob
@@ -40,6 +39,7 @@ from gangline.runtime.leader_election import LeaseSettings
 from gangline.runtime.metrics import PrometheusMetrics
 from gangline.scheduler.scheduler import SCHEME
 from gangline.scheduler.settings import SchedulerSettings
+from support.cluster.installation import installed_rights
 from support.cluster.scheduler_env import (
     ENV_LABEL,
     FAST_INTERVALS,
@@ -52,7 +52,6 @@ from support.cluster.scheduler_env import (
 from support.servers.real import HOST, RealServer, free_ports
 from support.servers.real import LoggedProcess as Program
 
-MANIFEST = Path(__file__).parents[2] / "manifests" / "scheduler.yaml"
 LEASE = LeaseSettings(
     lease=timedelta(seconds=15), renew_deadline=timedelta(seconds=10), retry=timedelta(milliseconds=50)
 )
@@ -162,12 +161,14 @@ async def test_what_binds_is_made_ready_when_a_term_begins_and_when_a_gang_is_an
         assert asked.empty()
 
 
-async def test_the_rights_in_the_manifest_are_enough(server: Connection) -> None:
+@pytest.mark.parametrize("namespaced", [False, True], ids=["cluster", "namespaces"])
+async def test_the_rights_in_the_manifest_are_enough(server: Connection, namespaced: bool) -> None:
     async with scheduler_env(server) as town:
-        for document in yaml.safe_load_all(MANIFEST.read_text()):
-            if document["kind"] != "Deployment":
-                await applied(town.client, document)
-        account = "system:serviceaccount:gangline:gangline-scheduler"
+        home = town.namespace if namespaced else "gangline"
+        scope: JSON = {"watchNamespaces": [home]} if namespaced else {"namespace": {"create": True}}
+        for document in installed_rights({**scope, "scheduler": {"enabled": True}}, home):
+            await applied(town.client, document)
+        account = f"system:serviceaccount:{home}:gangline-scheduler"
         as_scheduler = msgspec.structs.replace(server, impersonate=Impersonation(user=account))
         await town.create_node("a", cpu="2")
         refusals: list[str] = []
@@ -181,8 +182,12 @@ async def test_the_rights_in_the_manifest_are_enough(server: Connection) -> None
 
             transport.intercept = note
             settings = SchedulerProcessSettings(
-                scheduler=SchedulerSettings(name=town.scheduler_name, intervals=FAST_INTERVALS),
-                lease_namespace="gangline",
+                scheduler=SchedulerSettings(
+                    name=town.scheduler_name,
+                    namespaces=(home,) if namespaced else (),
+                    intervals=FAST_INTERVALS,
+                ),
+                lease_namespace=home,
             )
             client = Client(transport, scheme=SCHEME)
             stop = asyncio.Event()
@@ -211,6 +216,25 @@ async def test_the_rights_in_the_manifest_are_enough(server: Connection) -> None
             stop.set()
             await task
         assert not refusals
+
+
+async def test_with_a_list_of_namespaces_other_pods_take_room_and_are_left_alone(server: Connection) -> None:
+    async with scheduler_env(server) as town, scheduler_env(server) as other:
+        node = await town.create_node("a", cpu="3")
+        there: dict[str, Any] = {"nodeSelector": {ENV_LABEL: town.namespace}, "schedulerName": town.scheduler_name}
+        # Of lower priority than all others, and on the node already: a gang that could be evicted, if it were ours.
+        await other.create_gang("low", 1, nodeName=node, **there)
+        await other.create_gang("waiting", 1, **there)
+        async with town.run_scheduler(namespaces=(town.namespace, "not-there-yet")):
+            await town.create_gang("high", 3, priorityClassName="system-cluster-critical")
+            await town.wait.until(Pod, "high-0", lambda found: bool(found.status.conditions))
+            assert not (await other.read.pod("low-0")).metadata.deletion_timestamp
+            await other.pods.delete_now("low-0")
+            for number in range(3):
+                await town.wait.bound(f"high-{number}")
+        assert not (await other.read.pod("waiting-0")).spec.node_name
+        status = (await other.read.group("waiting")).status
+        assert status == type(status)()
 
 
 async def test_the_command_installs_places_counts_and_ends(real_server: RealServer, tmp_path: Path) -> None:

@@ -58,6 +58,30 @@ app.kubernetes.io/component: scheduler
 {{- end }}
 {{- end }}
 
+{{- define "gangline.operator-mpi.fullname" -}}
+{{- printf "%s-operator-mpi" (include "gangline.fullname" .) -}}
+{{- end -}}
+
+{{- define "gangline.operator-mpi-account.fullname" -}}
+{{- printf "%s-operator-mpi-account" (include "gangline.fullname" .) -}}
+{{- end -}}
+
+{{- define "gangline.operator-mpi-v2beta1.fullname" -}}
+{{- printf "%s-operator-mpi-v2beta1" (include "gangline.fullname" .) -}}
+{{- end -}}
+
+{{- define "gangline.operator-volcano.fullname" -}}
+{{- printf "%s-operator-volcano" (include "gangline.fullname" .) -}}
+{{- end -}}
+
+{{- define "gangline.operator-scheduler-plugins.fullname" -}}
+{{- printf "%s-operator-scheduler-plugins" (include "gangline.fullname" .) -}}
+{{- end -}}
+
+{{- define "gangline.operator-kubernetes.fullname" -}}
+{{- printf "%s-operator-kubernetes" (include "gangline.fullname" .) -}}
+{{- end -}}
+
 {{- define "gangline.operator-lease.fullname" -}}
 {{- printf "%s-operator-lease" (include "gangline.fullname" .) -}}
 {{- end -}}
@@ -74,8 +98,28 @@ app.kubernetes.io/component: scheduler
 {{- printf "%s-view" (include "gangline.fullname" .) -}}
 {{- end -}}
 
+{{- define "gangline.scheduler-read.fullname" -}}
+{{- printf "%s-scheduler-read" (include "gangline.fullname" .) -}}
+{{- end -}}
+
 {{- define "gangline.scheduler-lease.fullname" -}}
 {{- printf "%s-scheduler-lease" (include "gangline.fullname" .) -}}
+{{- end -}}
+
+{{- define "gangline.metrics-auth.fullname" -}}
+{{- printf "%s-metrics-auth" (include "gangline.fullname" .) -}}
+{{- end -}}
+
+{{- define "gangline.monitoring.labels" -}}
+{{- include "gangline.labels" . | nindent 0 }}
+app.kubernetes.io/component: monitoring
+{{- with omit .Values.extraLabels "app.kubernetes.io/instance" "app.kubernetes.io/managed-by" "app.kubernetes.io/name" "app.kubernetes.io/part-of" "app.kubernetes.io/version" "helm.sh/chart" "app.kubernetes.io/component" }}
+{{- toYaml . | nindent 0 }}
+{{- end }}
+{{- end }}
+
+{{- define "gangline.metrics-reader.fullname" -}}
+{{- printf "%s-metrics-reader" (include "gangline.fullname" .) -}}
 {{- end -}}
 
 {{- define "gangline.network.fullname" -}}

@@ -1,6 +1,6 @@
 """Namespace, accounts, roles and their bindings."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.install.naming import (
@@ -28,6 +28,8 @@ from gangline.install.nodes import (
     When,
 )
 from gangline.install.rules import (
+    METRICS_AUTH_RULES,
+    METRICS_READER_RULE,
     OPERATOR_RULES,
     RBAC_GROUP,
     SCHEDULER_CLUSTER_RULES,
@@ -38,6 +40,7 @@ from gangline.install.rules import (
     lease_rules,
     operator_rules,
 )
+from gangline.install.workloads import SECURE_METRICS
 from gangline.operator.settings import KUBEFLOW_LEASE
 from gangline.scheduler.settings import LEASE_NAME
 from gangline.schema.crds.gang_crds import GANG_RESOURCES
@@ -98,8 +101,12 @@ def _binding(component: str, name: Node, namespace: Node | None) -> Node:
         "kind": f"{kind}Binding",
         "metadata": metadata(component, name, namespace=namespace),
         "roleRef": {"apiGroup": RBAC_GROUP, "kind": kind, "name": name},
-        "subjects": [{"kind": "ServiceAccount", "name": account_name(component), "namespace": NAMESPACE}],
+        "subjects": [_subject(component)],
     }
+
+
+def _subject(component: str) -> Node:
+    return {"kind": "ServiceAccount", "name": account_name(component), "namespace": NAMESPACE}
 
 
 def _granted(
@@ -141,7 +148,9 @@ _OTHER_GANG_SCHEDULER = Both(
     ),
 )
 _OPTIONAL_FEATURES: Mapping[Feature, Condition] = {
-    Feature.MPI: Value("rbac.mpiJobs"),
+    Feature.MPI: Value("mpi.createRoles"),
+    Feature.MPI_ACCOUNT: Value("mpi.launcherServiceAccount"),
+    Feature.MPI_V2: Value("mpi.v2beta1"),
     Feature.VOLCANO: Contains(_GANG_SCHEDULER, "volcano"),
     Feature.SCHEDULER_PLUGINS: _OTHER_GANG_SCHEDULER,
     Feature.KUBERNETES: Contains(_GANG_SCHEDULER, "kubernetes"),
@@ -157,20 +166,30 @@ def _rule_nodes(rules: Iterable[Rule], *leases: Node) -> tuple[Node, ...]:
     )
 
 
-def _operator_rule_nodes() -> tuple[Node, ...]:
-    optional = [
-        When(condition, node)
-        for feature, condition in _OPTIONAL_FEATURES.items()
-        for node in _rule_nodes(OPERATOR_RULES[feature])
-    ]
-    return (*_rule_nodes(operator_rules(), KUBEFLOW_LEASE, When(_LEASE_NAME, _LEASE_NAME)), *optional)
+def _served(condition: Condition | None, rules: Sequence[Node], suffix: str = "") -> Iterator[Node]:
+    """Rights in what is served: the cluster, or each of some namespaces."""
+    within = Value("watchNamespaces")
+    yield from _granted(_both(CLUSTER_WIDE, condition), OPERATOR, rules, None, suffix)
+    yield ForEach(within, _granted(_both(within, condition), OPERATOR, rules, Item(), suffix))
+
+
+def _both(first: Condition, second: Condition | None) -> Condition:
+    return first if second is None else Both(first, second)
 
 
 OPERATOR_ROLES: tuple[Node, ...] = (
-    *_granted(CLUSTER_WIDE, OPERATOR, _operator_rule_nodes(), None),
-    ForEach(Value("watchNamespaces"), _granted(Value("watchNamespaces"), OPERATOR, _operator_rule_nodes(), Item())),
+    *_served(None, _rule_nodes(operator_rules(), KUBEFLOW_LEASE, When(_LEASE_NAME, _LEASE_NAME))),
+    *(
+        node
+        for feature, condition in _OPTIONAL_FEATURES.items()
+        for node in _served(condition, _rule_nodes(OPERATOR_RULES[feature]), f"-{feature}")
+    ),
     *_granted(
-        Value("leaderElection.enabled"), OPERATOR, _rule_nodes(lease_rules(KUBEFLOW_LEASE), _LEASE), NAMESPACE, "-lease"
+        Value("leaderElection.enabled"),
+        OPERATOR,
+        _rule_nodes(lease_rules(KUBEFLOW_LEASE), _LEASE),
+        NAMESPACE,
+        "-lease",
     ),
     *_granted(Value("crds.byOperator"), OPERATOR, _rule_nodes(crd_rules(_CRD_NAMES)), None, "-install-crds"),
 )
@@ -179,8 +198,38 @@ USER_ROLES: tuple[Node, ...] = tuple(_user_role(role) for role in job_roles(TRAI
 """Added to Kubernetes' own roles admin, edit and view: whoever may edit pods in a namespace may edit jobs there."""
 
 _WITH_SCHEDULER = Value("scheduler.enabled")
+
+_METRICS_AUTH = full_name("metrics-auth")
+_METRICS_BINDING: Node = {
+    "apiVersion": _RBAC_VERSION,
+    "kind": "ClusterRoleBinding",
+    "metadata": metadata("monitoring", _METRICS_AUTH, namespace=None),
+    "roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": _METRICS_AUTH},
+    "subjects": [_subject(OPERATOR), When(_WITH_SCHEDULER, _subject(SCHEDULER))],
+}
+_WITH_SECURE_METRICS = Both(Value("rbac.create"), SECURE_METRICS)
+METRICS_ROLES: tuple[Node, ...] = (
+    When(_WITH_SECURE_METRICS, _role("monitoring", _METRICS_AUTH, _rule_nodes(METRICS_AUTH_RULES), None)),
+    When(_WITH_SECURE_METRICS, _METRICS_BINDING),
+    When(_WITH_SECURE_METRICS, _role("monitoring", full_name("metrics-reader"), [METRICS_READER_RULE], None)),
+)
+"""For metrics by TLS: the components ask about tokens, and scrapers need the role of a reader."""
+
 SCHEDULER_ROLES: tuple[Node, ...] = (
-    *_granted(_WITH_SCHEDULER, SCHEDULER, _rule_nodes((*SCHEDULER_CLUSTER_RULES, *SCHEDULER_RULES)), None),
+    *_granted(
+        Both(_WITH_SCHEDULER, CLUSTER_WIDE),
+        SCHEDULER,
+        _rule_nodes((*SCHEDULER_CLUSTER_RULES, *SCHEDULER_RULES)),
+        None,
+    ),
+    *_granted(
+        Both(_WITH_SCHEDULER, Value("watchNamespaces")),
+        SCHEDULER,
+        _rule_nodes(SCHEDULER_CLUSTER_RULES),
+        None,
+        "-read",
+    ),
+    ForEach(Value("watchNamespaces"), _granted(_WITH_SCHEDULER, SCHEDULER, _rule_nodes(SCHEDULER_RULES), Item())),
     *_granted(
         Both(_WITH_SCHEDULER, Value("leaderElection.enabled")),
         SCHEDULER,

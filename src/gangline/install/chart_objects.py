@@ -1,7 +1,7 @@
 """What only the Helm chart has: the pod of `helm test`."""
 
 from gangline.install.naming import NAMESPACE, OPERATOR, full_name, labels
-from gangline.install.nodes import Node, Text, Value, When
+from gangline.install.nodes import Both, Node, Not, Text, Value, When
 from gangline.install.workloads import IMAGE, METRICS_PORT
 
 # Reads the metrics as Prometheus would: by the Service's name, from another pod. The operator may still be starting.
@@ -21,7 +21,7 @@ sys.exit(0 if "leader_election_master_status" in page else "these are not the op
 
 CHART_TESTS: tuple[Node, ...] = (
     When(
-        Value("metrics.enabled"),
+        Both(Value("metrics.enabled"), Not(Value("metrics.secure.enabled"))),
         {
             "apiVersion": "v1",
             "kind": "Pod",

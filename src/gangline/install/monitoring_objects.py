@@ -1,12 +1,23 @@
 """How Prometheus and Grafana learn of the components: monitors, alert rules, a board."""
 
+from collections.abc import Mapping
+
 from gangline.install.naming import ALL_COMPONENTS, NAMESPACE, full_name, labels
 from gangline.install.nodes import FileField, FileText, Node, Value, When
+from gangline.install.workloads import SECURE_METRICS
 
 _COREOS = "monitoring.coreos.com/v1"
 
 
-def _monitor(kind: str, path: str, endpoints: str) -> Node:
+# Prometheus' own token. A certificate that a component made for itself has nobody who vouches for it.
+_SECURE_ACCESS: Mapping[str, Node] = {
+    "scheme": When(SECURE_METRICS, "https"),
+    "bearerTokenFile": When(SECURE_METRICS, "/var/run/secrets/kubernetes.io/serviceaccount/token"),
+    "tlsConfig": When(SECURE_METRICS, {"insecureSkipVerify": True}),
+}
+
+
+def _monitor(kind: str, path: str, endpoints: str, access: Mapping[str, Node]) -> Node:
     interval = Value(f"{path}.interval")
     return When(
         Value(f"{path}.enabled"),
@@ -20,7 +31,7 @@ def _monitor(kind: str, path: str, endpoints: str) -> Node:
             },
             "spec": {
                 "selector": ALL_COMPONENTS,
-                endpoints: [{"port": "metrics", "path": "/metrics", "interval": When(interval, interval)}],
+                endpoints: [{"port": "metrics", "path": "/metrics", "interval": When(interval, interval), **access}],
             },
         },
     )
@@ -53,8 +64,8 @@ _BOARD: Node = {
 }
 
 MONITORING_OBJECTS: tuple[Node, ...] = (
-    _monitor("ServiceMonitor", "metrics.serviceMonitor", "endpoints"),
-    _monitor("PodMonitor", "metrics.podMonitor", "podMetricsEndpoints"),
+    _monitor("ServiceMonitor", "metrics.serviceMonitor", "endpoints", _SECURE_ACCESS),
+    _monitor("PodMonitor", "metrics.podMonitor", "podMetricsEndpoints", {}),
     When(Value("metrics.prometheusRule.enabled"), _RULE),
     When(Value("grafanaDashboard.enabled"), _BOARD),
 )

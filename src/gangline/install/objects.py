@@ -6,6 +6,7 @@ from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.api.meta import JSON
 from gangline.install.access import (
     ACCOUNT_OBJECTS,
+    METRICS_ROLES,
     NAMESPACE_OBJECT,
     OPERATOR_ROLES,
     SCHEDULER_ROLES,
@@ -33,15 +34,15 @@ REQUIREMENTS: tuple[Required, ...] = (
         "scheduler.replicaCount above 1 needs leaderElection.enabled: several schedulers would place each pod",
     ),
     Required(
-        Not(Both(Value("scheduler.enabled"), Value("watchNamespaces"))),
-        "scheduler.enabled cannot be combined with watchNamespaces: placing pods needs rights in the whole cluster",
-    ),
-    Required(
         OneOf(
             Value("metrics.enabled"),
             Not(OneOf(Value("metrics.serviceMonitor.enabled"), Value("metrics.podMonitor.enabled"))),
         ),
         "metrics.serviceMonitor and metrics.podMonitor need metrics.enabled",
+    ),
+    Required(
+        Not(Both(Value("metrics.secure.enabled"), Value("metrics.podMonitor.enabled"))),
+        "metrics.podMonitor has no token to show with metrics.secure: use metrics.serviceMonitor",
     ),
 )
 """What the types of the values cannot say."""
@@ -52,6 +53,7 @@ OBJECT_FILES: Mapping[str, tuple[Node, ...]] = {
     "operator-rbac": OPERATOR_ROLES,
     "user-roles": USER_ROLES,
     "scheduler-rbac": SCHEDULER_ROLES,
+    "metrics-rbac": METRICS_ROLES,
     "network-policy": (NETWORK_POLICY,),
     "operator": OPERATOR_OBJECTS,
     "scheduler": SCHEDULER_OBJECTS,

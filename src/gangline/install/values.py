@@ -102,13 +102,6 @@ class RbacValues(ValuesStruct, frozen=True, kw_only=True):
     """The permissions of the components and of users."""
 
     create: Annotated[bool, _described("Create the roles of the components and bind them to their accounts.")] = True
-    mpi_jobs: Annotated[
-        bool,
-        _described(
-            "Let the operator make a role for each MPIJob of kubeflow.org/v1, by which its launcher runs commands in its "
-            "workers. Without it such jobs wait."
-        ),
-    ] = False
     user_roles: Annotated[
         bool,
         _described(
@@ -116,6 +109,28 @@ class RbacValues(ValuesStruct, frozen=True, kw_only=True):
             "cluster role."
         ),
     ] = True
+
+
+class MpiValues(ValuesStruct, frozen=True, kw_only=True):
+    """Rights for MPIJobs. Those of kubeflow.org/v1, whose launchers run commands in their workers, wait without any."""
+
+    create_roles: Annotated[
+        bool, _described("Let the operator make an account and a role for the launcher of each job.")
+    ] = False
+    launcher_service_account: Annotated[
+        Name,
+        _described(
+            "Account of all launchers instead, which you have made in every namespace with jobs, with the right to create "
+            "pods/exec."
+        ),
+    ] = ""
+    v2beta1: Annotated[
+        bool,
+        _described(
+            "Serve MPIJobs of kubeflow.org/v2beta1 in place of mpi-operator, too. The operator may then create Jobs, and "
+            "Secrets, of which it reads none."
+        ),
+    ] = False
 
 
 class CrdValues(ValuesStruct, frozen=True, kw_only=True):
@@ -159,11 +174,33 @@ class PrometheusRuleValues(ValuesStruct, frozen=True, kw_only=True):
     labels: Annotated[Labels, _described("More labels, by which your Prometheus selects it.")] = {}
 
 
+class SecureMetricsValues(ValuesStruct, frozen=True, kw_only=True):
+    """Metrics by TLS, for those whom the API server allows to read them."""
+
+    enabled: Annotated[
+        bool,
+        _described(
+            "Serve the metrics by TLS to users with the ClusterRole NAME-metrics-reader. The components then ask the API "
+            "server about tokens, which needs a cluster role."
+        ),
+    ] = False
+    cert_secret: Annotated[
+        Name,
+        _described(
+            "Secret with tls.crt and tls.key, as cert-manager makes it; empty: the components make certificates that "
+            "scrapers cannot verify."
+        ),
+    ] = ""
+
+
 class MetricsValues(ValuesStruct, frozen=True, kw_only=True):
     """The metrics of the components."""
 
     enabled: Annotated[bool, _described("Serve /metrics on port 8080.")] = True
     annotations: Annotated[bool, _described("Annotate the pods with prometheus.io/scrape, path and port.")] = True
+    secure: Annotated[
+        SecureMetricsValues, _described("Metrics by TLS, for those whom the API server allows to read them.")
+    ] = SecureMetricsValues()
     service_monitor: Annotated[
         MonitorValues, _described("A ServiceMonitor for the operator's and the scheduler's Service.")
     ] = MonitorValues()
@@ -256,7 +293,8 @@ class InstallValues(PodValues, frozen=True, kw_only=True):
     watch_namespaces: Annotated[
         tuple[Name, ...],
         _described(
-            "Namespaces whose jobs are served, with a Role in each and no cluster role; they must exist. Empty: all."
+            "Namespaces whose jobs are served, with a Role in each and no cluster role; they must exist. The scheduler, if it "
+            "is enabled, still reads nodes and pods of the whole cluster. Empty: all."
         ),
     ] = ()
     gang_scheduler_name: Annotated[
@@ -266,7 +304,9 @@ class InstallValues(PodValues, frozen=True, kw_only=True):
             "scheduler. Empty: gangline if scheduler.enabled, else none."
         ),
     ] = ""
-    kinds: Annotated[tuple[str, ...], _described("Kinds of jobs to serve, as in TFJob; empty: all.")] = ()
+    kinds: Annotated[
+        tuple[str, ...], _described("Kinds of jobs to serve, as in TFJob; empty: all of kubeflow.org/v1.")
+    ] = ()
     log_level: Annotated[
         Literal["debug", "info", "warn", "error"], _described("Lowest level that the components log.")
     ] = "info"
@@ -283,6 +323,9 @@ class InstallValues(PodValues, frozen=True, kw_only=True):
         _default(SECURITY_CONTEXT)
     )
     rbac: Annotated[RbacValues, _described("The permissions of the components and of users.")] = RbacValues()
+    mpi: Annotated[MpiValues, _described("Rights for MPIJobs, whose launchers run commands in their workers.")] = (
+        MpiValues()
+    )
     crds: Annotated[CrdValues, _described("The custom resource definitions of jobs, PodGroup and Queue.")] = CrdValues()
     pod_disruption_budget: Annotated[
         DisruptionBudgetValues, _described("How many replicas of a component may be evicted at the same time.")

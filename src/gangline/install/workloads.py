@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from gangline.api.kubeflow.kinds import MPIJOB_V2
 from gangline.install.naming import (
     ALL_COMPONENTS,
     OPERATOR,
@@ -23,6 +24,7 @@ from gangline.install.nodes import (
     Joined,
     Named,
     Node,
+    Not,
     Note,
     OneOf,
     ReleaseField,
@@ -31,8 +33,12 @@ from gangline.install.nodes import (
     Value,
     When,
 )
+from gangline.operator.settings import ALL_V1
 
 METRICS_PORT, PROBES_PORT = 8080, 8081
+SECURE_METRICS: Condition = Both(Value("metrics.enabled"), Value("metrics.secure.enabled"))
+_METRICS_CERT: Condition = Both(SECURE_METRICS, Value("metrics.secure.certSecret"))
+_CERT_FOLDER = "/etc/gangline/metrics"
 _SCRAPED: Condition = Both(Value("metrics.enabled"), Value("metrics.annotations"))
 
 # By this label an operator sees another one.
@@ -59,21 +65,28 @@ _COMMON_ARGS: tuple[Node, ...] = (
     Either(Value("leaderElection.enabled"), "--leader-elect", "--leader-elect=false"),
     When(Value("leaderElection.enabled"), Text(("--leader-election-namespace=", ReleaseField("namespace")))),
     Either(Value("metrics.enabled"), f"--metrics-bind-address=:{METRICS_PORT}", "--metrics-bind-address=0"),
+    When(SECURE_METRICS, "--metrics-secure"),
+    When(_METRICS_CERT, f"--metrics-cert-path={_CERT_FOLDER}"),
+    When(Value("watchNamespaces"), Text(("--namespace=", Joined(Value("watchNamespaces"))))),
 )
 _OPERATOR_ARGS: tuple[Node, ...] = (
     *_COMMON_ARGS,
-    Text(("--agent-image=", IMAGE)),
     When(
         Value("leaderElection.enabled"),
         When(Value("leaderElection.leaseName"), Text(("--leader-election-id=", Value("leaderElection.leaseName")))),
     ),
-    When(Value("watchNamespaces"), Text(("--namespace=", Joined(Value("watchNamespaces"))))),
     When(
         OneOf(Value("gangSchedulerName"), Value("scheduler.enabled")),
         Text(("--gang-scheduler-name=", Either(Value("gangSchedulerName"), Value("gangSchedulerName"), "gangline"))),
     ),
+    When(
+        Value("mpi.launcherServiceAccount"),
+        Text(("--mpi-launcher-service-account=", Value("mpi.launcherServiceAccount"))),
+    ),
     When(Value("crds.byOperator"), "--install-crds"),
     ForEach(Value("kinds"), (Text(("--enable-scheme=", Item())),)),
+    When(Both(Value("mpi.v2beta1"), Not(Value("kinds"))), f"--enable-scheme={ALL_V1}"),
+    When(Value("mpi.v2beta1"), f"--enable-scheme={MPIJOB_V2.scheme.lower()}"),
     Spread(Value("extraArgs")),
 )
 _SCHEDULER_ARGS: tuple[Node, ...] = (*_COMMON_ARGS, Spread(Value("scheduler.extraArgs")))
@@ -91,6 +104,18 @@ def _probe(path: str, period: int) -> Node:
     return {"httpGet": {"path": path, "port": "probes"}, "periodSeconds": period, "timeoutSeconds": 5}
 
 
+def _env(component: str) -> Node:
+    extra = _path(component, "extraEnv")
+    if component != OPERATOR:
+        return When(extra, extra)
+    return [
+        Note(
+            "The init container of MPI launchers has the agent from here.", {"name": "GANGLINE_IMAGE", "value": IMAGE}
+        ),
+        Spread(extra),
+    ]
+
+
 def _deployment(component: str, args: tuple[Node, ...], role_labels: Mapping[str, Node]) -> Node:
     spread = _path(component, "topologySpreadConstraints")
     over_nodes: Node = {
@@ -105,7 +130,7 @@ def _deployment(component: str, args: tuple[Node, ...], role_labels: Mapping[str
         "imagePullPolicy": Value("image.pullPolicy"),
         "command": ["gangline", component],
         "args": args,
-        "env": _optional(_path(component, "extraEnv")),
+        "env": _env(component),
         "ports": [
             When(Value("metrics.enabled"), {"name": "metrics", "containerPort": METRICS_PORT}),
             {"name": "probes", "containerPort": PROBES_PORT},
@@ -114,6 +139,7 @@ def _deployment(component: str, args: tuple[Node, ...], role_labels: Mapping[str
         "readinessProbe": _probe("/readyz", 10),
         "resources": _path(component, "resources"),
         "securityContext": Value("securityContext"),
+        "volumeMounts": When(_METRICS_CERT, [{"name": "metrics-cert", "mountPath": _CERT_FOLDER, "readOnly": True}]),
     }
     return {
         "apiVersion": "apps/v1",
@@ -133,6 +159,7 @@ def _deployment(component: str, args: tuple[Node, ...], role_labels: Mapping[str
                                 "prometheus.io/scrape": When(_SCRAPED, "true"),
                                 "prometheus.io/path": When(_SCRAPED, "/metrics"),
                                 "prometheus.io/port": When(_SCRAPED, str(METRICS_PORT)),
+                                "prometheus.io/scheme": When(Both(_SCRAPED, SECURE_METRICS), "https"),
                             },
                         ),
                         (_path(component, "podAnnotations"),),
@@ -151,6 +178,10 @@ def _deployment(component: str, args: tuple[Node, ...], role_labels: Mapping[str
                     "tolerations": _optional(_path(component, "tolerations")),
                     "topologySpreadConstraints": Either(spread, spread, [over_nodes]),
                     "containers": [container],
+                    "volumes": When(
+                        _METRICS_CERT,
+                        [{"name": "metrics-cert", "secret": {"secretName": Value("metrics.secure.certSecret")}}],
+                    ),
                 },
             },
         },

@@ -7,7 +7,7 @@ import click
 
 from gangline.base.errors import InputError
 from gangline.base.help_layout import HelpLayout
-from gangline.base.options import F
+from gangline.base.options import F, value_option
 
 LOG_LEVELS = {"debug": "DEBUG", "info": "INFO", "warn": "WARNING", "error": "ERROR", "panic": "CRITICAL"}
 
@@ -53,11 +53,29 @@ CONNECTION_OPTIONS = (
 """Which server a process of its own acts on."""
 
 
+METRICS_OPTIONS = (
+    value_option("--metrics-bind-address", ":8080", "Address on which /metrics is served; 0: none.", metavar="ADDRESS"),
+    go_flag(
+        "--metrics-secure",
+        "Serve /metrics by TLS, and only to users whom the API server allows to get that path.",
+    ),
+    value_option(
+        "--metrics-cert-path",
+        "",
+        "Folder with tls.crt and tls.key, with --metrics-secure.  [default: a certificate of its own]",
+        metavar="FOLDER",
+    ),
+)
+"""How the metrics of a process of its own are served."""
+
+
 def process_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of `ProcessSettings` from the flags that operator and scheduler share."""
     return {
         "metrics_address": flags["metrics_bind_address"],
         "probe_address": flags["health_probe_bind_address"],
+        "metrics_secure": flags["metrics_secure"],
+        "metrics_cert_path": flags["metrics_cert_path"],
         "leader_elect": flags["leader_elect"],
         "lease": flags["leader_election_id"],
         "lease_namespace": flags["leader_election_namespace"],

@@ -13,7 +13,7 @@ from click.core import ParameterSource
 from gangline.base.errors import GanglineError
 from gangline.base.options import F, choice_option, option_group, seconds_option, value_option
 from gangline.jobs.framework import Framework
-from gangline.operator.go_flags import CONNECTION_OPTIONS, GoCommand, go_flag, log_level
+from gangline.operator.go_flags import CONNECTION_OPTIONS, METRICS_OPTIONS, GoCommand, go_flag, log_level
 
 IGNORED_FLAGS = (
     "--webhook-server-port",
@@ -80,7 +80,7 @@ GENERAL_OPTIONS = (
     ),
     go_flag("--take-over", "Start although another operator for these jobs is running."),
     go_flag("--install-crds", "Install or update the CRDs of the job kinds first."),
-    value_option("--metrics-bind-address", ":8080", "Address on which /metrics is served; 0: none.", metavar="ADDRESS"),
+    *METRICS_OPTIONS,
     value_option(
         "--health-probe-bind-address",
         ":8081",
@@ -248,6 +248,7 @@ async def _run_operator(
     from gangline.kube.config.connection import load_connection
     from gangline.operator.flags import settings_from_flags
     from gangline.operator.operator_process import run_operator
+    from gangline.operator.tracing import tracing
 
     configure_logging(log_level(flags["level"]), LogFormat(_log_format(flags)))
     if ignored_flags:
@@ -257,7 +258,8 @@ async def _run_operator(
     connection = load_connection(
         kubeconfig=flags["kubeconfig"], context=flags["context"], environ=os.environ, home=Path.home()
     )
-    await run_operator(connection, settings, SystemClock(), frameworks)
+    async with tracing("gangline-operator", os.environ):
+        await run_operator(connection, settings, SystemClock(), frameworks)
     return 0
 
 

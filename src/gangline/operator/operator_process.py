@@ -15,11 +15,12 @@ from gangline.kube.client import Client
 from gangline.kube.config.connection import Connection
 from gangline.kube.discovery import server_version
 from gangline.kube.errors import Forbidden
+from gangline.kube.transport.traced import traced
 from gangline.operator import conflicting_operators, gang_schedulers
 from gangline.operator.definitions import DefinitionWaiter, apply_crds
 from gangline.operator.engine import JobEngine, enabled_frameworks, scheme_of
 from gangline.operator.metrics import JobMetrics
-from gangline.operator.process import ControllerProcess, api_transport, leader_elector, serve_process
+from gangline.operator.process import ControllerProcess, api_transport, leader_elector, protect_metrics, serve_process
 from gangline.operator.request_gate import RequestGate
 from gangline.operator.settings import OperatorProcessSettings
 from gangline.runtime.health import HealthServer
@@ -52,7 +53,8 @@ async def run_operator(
         metrics=metrics, metrics_address=settings.metrics_address, probe_address=settings.probe_address
     )
     async with api_transport(connection, USER_AGENT) as pool:
-        transport = MeteredTransport(pool, metrics, host=connection.server, clock=clock)
+        transport = traced(MeteredTransport(pool, metrics, host=connection.server, clock=clock))
+        protect_metrics(health, settings, transport, clock)
         start, limit = StartupTransport(transport, clock), rate_limit(settings, clock)
 
         async def build() -> OperatorProcess:

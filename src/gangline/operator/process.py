@@ -2,22 +2,29 @@
 
 import asyncio
 import logging
+import socket
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import ClassVar
 
 from gangline.api.meta import Key
+from gangline.base.certificates.serving import tls_from_folder, tls_of_our_own
 from gangline.base.clock import Clock, SystemClock, seconds_since_boot
+from gangline.base.errors import InputError
 from gangline.base.tasks import run_until_first, unwrap_exception_group
 from gangline.kube.client import Client
 from gangline.kube.config.connection import Connection
+from gangline.kube.transport.api import Transport
 from gangline.kube.transport.http import HttpTransport
 from gangline.kube.transport.raw.pool import RawPool, raw_pool
+from gangline.operator.settings import ProcessSettings
 from gangline.runtime.health import HealthServer
 from gangline.runtime.leader_election import DEFAULT_LEASE_SETTINGS, LeaderElector, LeaseSettings, unique_identity
 from gangline.runtime.manager import Manager, stop_on_signals
 from gangline.runtime.metrics import PrometheusMetrics
+from gangline.runtime.metrics_guard import MetricsGuard
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +89,19 @@ async def _unless_stopped(building: Awaitable[ControllerProcess], stop: asyncio.
     with unwrap_exception_group():
         await run_until_first(build(), stop.wait())
     return built[0] if built else None
+
+
+def protect_metrics(health: HealthServer, settings: ProcessSettings, transport: Transport, clock: Clock) -> None:
+    """Let the API server decide who reads the metrics, if the settings say so. Raises `InputError`."""
+    folder = settings.metrics_cert_path
+    if folder and not settings.metrics_secure:
+        raise InputError("--metrics-cert-path: is for metrics that are served by TLS; add --metrics-secure")
+    if settings.metrics_secure:
+        if folder:
+            tls = tls_from_folder(Path(folder), "--metrics-cert-path")
+        else:
+            tls = tls_of_our_own(("localhost", socket.gethostname()))
+        health.protect_metrics(MetricsGuard(Client(transport, clock=clock), tls, clock))
 
 
 @asynccontextmanager

@@ -10,8 +10,9 @@ from gangline.base.clock import Clock
 from gangline.kube.client import Client
 from gangline.kube.config.connection import Connection
 from gangline.kube.options import WriteOptions
+from gangline.kube.transport.traced import traced
 from gangline.operator.definitions import CRDS, DefinitionWaiter, apply_crds
-from gangline.operator.process import ControllerProcess, api_transport, leader_elector, serve_process
+from gangline.operator.process import ControllerProcess, api_transport, leader_elector, protect_metrics, serve_process
 from gangline.operator.settings import ProcessSettings
 from gangline.runtime.events import EventRecorder
 from gangline.runtime.health import HealthServer
@@ -50,8 +51,10 @@ async def run_scheduler(
         metrics=metrics, metrics_address=settings.metrics_address, probe_address=settings.probe_address
     )
     async with api_transport(connection, FIELD_MANAGER) as pool:
+        transport = traced(MeteredTransport(pool, metrics, host=connection.server, clock=clock))
+        protect_metrics(health, settings, transport, clock)
         client = Client(
-            MeteredTransport(pool, metrics, host=connection.server, clock=clock),
+            transport,
             scheme=SCHEME.with_resources(CRDS),
             clock=clock,
             options=WriteOptions(field_manager=FIELD_MANAGER),
@@ -116,6 +119,7 @@ class SchedulerProcess(ControllerProcess):
             "version": __version__,
             "scheduler": scheduler.name,
             "commit": ",".join(ways),
+            "namespace": ",".join(scheduler.namespaces) or "all",
             "lease": str(self._lease or "none"),
         }
 

@@ -6,6 +6,7 @@ caches. As on Kubernetes' own components, `?verbose` lists the checks and `?excl
 """
 
 import asyncio
+import ssl
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from types import TracebackType
@@ -15,6 +16,7 @@ from aiohttp import web
 
 from gangline.base.errors import InputError
 from gangline.base.watchdog import Activities, SecondLoop, Watchdog, stack_of_this_thread
+from gangline.runtime.metrics_guard import MetricsGuard
 
 HealthCheck = Callable[[], str]
 """Returns the problem in a few words, or an empty text. Called at every probe, from another thread: must be fast, and
@@ -67,12 +69,20 @@ class HealthServer:
             "metrics-bind-address": BindAddress.parse(metrics_address, "--metrics-bind-address"),
             "health-probe-bind-address": BindAddress.parse(probe_address, "--health-probe-bind-address"),
         }
+        self._guard: MetricsGuard | None = None
         self._readiness_checks: dict[str, HealthCheck] = {}
         self._liveness_checks: dict[str, HealthCheck] = {"ping": lambda: ""}
         self._running_servers = AsyncExitStack()
         self._activities: list[Activities] = []
         self._watchdog: Watchdog | None = None
         self.addresses: Mapping[str, BindAddress] = {}
+
+    def protect_metrics(self, guard: MetricsGuard) -> None:
+        """Serve metrics by TLS, and only to those whom the guard allows. Raises `InputError` if probes share the address."""
+        metrics, probes = self._bind_addresses.values()
+        if metrics is not None and metrics == probes and metrics.port:
+            raise InputError("--metrics-secure: probes have no token; give them another --health-probe-bind-address")
+        self._guard = guard
 
     def add_readyz_check(self, name: str, check: HealthCheck) -> None:
         """Add a readiness check."""
@@ -111,11 +121,12 @@ class HealthServer:
             flag, other = addresses
             shared = await _start_server(addresses[flag], [*routes[flag], *routes[other]], flag, opening)
             return {flag: shared, other: shared}
+        tls = self._guard.tls if self._guard is not None else None
         return {
             flag: await (
                 self._start_probes(address, opening)
                 if flag == "health-probe-bind-address"
-                else _start_server(address, routes[flag], flag, opening)
+                else _start_server(address, routes[flag], flag, opening, tls)
             )
             for flag, address in addresses.items()
         }
@@ -151,6 +162,11 @@ class HealthServer:
     async def _serve_metrics(self, request: web.Request) -> web.Response:
         if self._metrics is None:
             raise web.HTTPNotFound
+        if self._guard is not None:
+            decision = await self._guard.decide(request.headers.get("Authorization", ""))
+            if decision.status != 200:
+                headers = {"WWW-Authenticate": "Bearer"} if decision.status == 401 else {}
+                return web.Response(text=f"{decision.reason}\n", status=decision.status, headers=headers)
         body, content_type = self._metrics.render(request.headers.get("Accept", ""))
         return web.Response(body=body, headers={"Content-Type": content_type})
 
@@ -175,7 +191,11 @@ def _check_response(request: web.Request, checks: Mapping[str, HealthCheck]) -> 
 
 
 async def _start_server(
-    address: BindAddress, routes: list[web.RouteDef], flag: str, opening: AsyncExitStack
+    address: BindAddress,
+    routes: list[web.RouteDef],
+    flag: str,
+    opening: AsyncExitStack,
+    tls: ssl.SSLContext | None = None,
 ) -> BindAddress:
     app = web.Application()
     app.add_routes(routes)
@@ -183,7 +203,7 @@ async def _start_server(
     await runner.setup()
     opening.push_async_callback(runner.cleanup)
     try:
-        await web.TCPSite(runner, address.host, address.port).start()
+        await web.TCPSite(runner, address.host, address.port, ssl_context=tls).start()
     except OSError as error:
         reason = (error.strerror or str(error)).rpartition(": ")[2]
         raise InputError(f"cannot listen on {address}: {reason}; choose another with --{flag}") from error

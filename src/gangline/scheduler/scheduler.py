@@ -14,10 +14,11 @@ from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta
 from typing import Any, Never
 
-from gangline.api.scheduler_views import PLACEMENT_SCHEME, CSINode
+from gangline.api.scheduler_views import PLACEMENT_SCHEME, CSINode, VolumeClaim
 from gangline.api.scheduling import PODGROUPS, QUEUES, PodGroup, Queue
 from gangline.api.scheme import CORE_SCHEME, Scheme
 from gangline.base.clock import Clock, Timer
+from gangline.base.tracing import trace_span
 from gangline.kube.client import Client
 from gangline.kube.discovery import is_served
 from gangline.kube.errors import KubeError
@@ -31,7 +32,7 @@ from gangline.scheduler.binding.gang_events import GangEvents
 from gangline.scheduler.binding.gang_timers import GangTimers
 from gangline.scheduler.binding.outcomes import BindingOutcomes
 from gangline.scheduler.cache.cache import SchedulerCache
-from gangline.scheduler.cache.disruption_budgets import DISRUPTION_BUDGETS
+from gangline.scheduler.cache.disruption_budgets import DISRUPTION_BUDGETS, PodDisruptionBudget
 from gangline.scheduler.cycle.cycle import schedule
 from gangline.scheduler.metrics import NULL_METRICS, SchedulerMetrics
 from gangline.scheduler.settings import SchedulerSettings
@@ -153,7 +154,10 @@ class Scheduler:
                 await self._clock.sleep(DISCOVERY_RETRY)
 
     def _informer(self, kind: type[Any]) -> Informer[Any]:
-        return Informer(self._client, kind, clock=self._clock, trim=ObjectInterner())
+        # Pods of all namespaces take room on nodes; what gangs have besides is read where they are.
+        is_scoped = kind in (PodGroup, VolumeClaim, PodDisruptionBudget)
+        namespaces = self._settings.namespaces if is_scoped else ()
+        return Informer(self._client, kind, clock=self._clock, namespaces=namespaces, trim=ObjectInterner())
 
     @contextmanager
     def _subscribed(self) -> Iterator[None]:
@@ -223,17 +227,19 @@ class Scheduler:
         cache.budgets.protect_members(cache.gangs, now)
         requests = cache.gangs.requests()
         if requests and (is_due or not self._is_unchanged(requests)):
-            result = schedule(
-                cache.nodes.what_if(),
-                requests,
-                cache.gangs.allocations(),
-                cache.queues,
-                self._settings.policy,
-                now,
-                classes=self._classes,
-            )
-            self._last_input, self._recheck_at = (cache.version, requests), result.recheck_at
-            self._dispatcher.dispatch(result, now)
+            with trace_span("scheduling cycle") as span:
+                span.set_attribute("gangline.gangs", len(requests))
+                result = schedule(
+                    cache.nodes.what_if(),
+                    requests,
+                    cache.gangs.allocations(),
+                    cache.queues,
+                    self._settings.policy,
+                    now,
+                    classes=self._classes,
+                )
+                self._last_input, self._recheck_at = (cache.version, requests), result.recheck_at
+                self._dispatcher.dispatch(result, now)
             self._cycle_seconds = self._clock.monotonic() - started
             self._metrics.observe_cycle(self._cycle_seconds, result, now)
             self._queue_reporter.record_cycle(result)

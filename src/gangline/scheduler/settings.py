@@ -36,6 +36,8 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     # The `schedulerName` of pods that are ours to bind.
     name: str = SCHEDULER_NAME
+    # Only gangs of these namespaces are placed and evicted; empty: of all. Pods of the others still take room on nodes.
+    namespaces: tuple[str, ...] = ()
     # Whether such pods are bound, and whether pods of other schedulers that carry our gate are pinned.
     bind_pods: bool = True
     pin_pods: bool = True

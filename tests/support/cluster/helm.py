@@ -48,7 +48,9 @@ class Helm:
         if values is not None:
             command += ["--values", "-"]
         text = None if values is None else json.dumps(values, ensure_ascii=False)
-        return subprocess.run(command, input=text, capture_output=True, text=True, env=self._env, timeout=120)
+        return subprocess.run(
+            command, input=text, capture_output=True, text=True, env=self._env, cwd=CHART.parents[1], timeout=120
+        )
 
     def template(self, values: JSON, name: str = "gangline", namespace: str = "gangline") -> list[JSON]:
         """The objects that the chart has for some values, without its tests.

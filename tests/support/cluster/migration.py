@@ -112,14 +112,14 @@ class OperatorRunner:
 
     def _start_gangline(self, arguments: Sequence[str], probe: int) -> LoggedProcess:
         command = [sys.executable, "-m", "gangline", "operator", f"--kubeconfig={self._server.kubeconfig}"]
+        # As an installed one, which knows its image.
         command += [
             f"--context={OUR_USER}",
             "--leader-election-namespace=gangline",
-            "--metrics-bind-address=0",
-            # As an installed one, which knows its image.
             "--agent-image=gangline:1",
+            *arguments,
         ]
-        command += [f"--health-probe-bind-address={HOST}:{probe}", *arguments]
+        command += ["--metrics-bind-address=0", f"--health-probe-bind-address={HOST}:{probe}"]
         return LoggedProcess(command, self._folder / f"gangline-{probe}.log")
 
     @contextmanager

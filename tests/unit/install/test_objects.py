@@ -7,6 +7,7 @@ import pytest
 
 from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.base.errors import InputError
+from gangline.cli.services.scheduler import scheduler
 from gangline.install.objects import install_crds, install_objects
 from gangline.install.values import DEFAULT_RELEASE, InstallValues, Release
 from gangline.operator.conflicting_operators import GANGLINE_ROLE, ROLE_LABEL
@@ -82,6 +83,31 @@ def test_the_operator_accepts_its_arguments() -> None:
         assert context.params["leader_elect"] is True
         assert context.params["gang_scheduler_name"] == "gangline"
         assert pod["terminationGracePeriodSeconds"] > context.params["grace"]
+
+
+def test_with_secure_metrics_the_components_accept_their_arguments_and_may_ask_about_tokens() -> None:
+    secure = {"enabled": True, "certSecret": "metrics-tls"}
+    made = objects(scheduler={"enabled": True}, metrics={"secure": secure}, watchNamespaces=["team-a"])
+    for component, command in (("operator", operator), ("scheduler", scheduler)):
+        with command.make_context(component, list(container(made, component)["args"])) as context:
+            assert context.params["metrics_secure"] is True
+            assert context.params["namespaces"] == ("team-a",)
+            folder = context.params["metrics_cert_path"]
+        (mount,) = container(made, component)["volumeMounts"]
+        assert mount["mountPath"] == folder
+    accounts = [subject["name"] for subject in made["ClusterRoleBinding", "gangline-metrics-auth"]["subjects"]]
+    assert accounts == ["gangline-operator", "gangline-scheduler"]
+    assert made["ClusterRole", "gangline-metrics-reader"]["rules"] == [
+        {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}
+    ]
+
+
+def test_a_scheduler_for_some_namespaces_writes_in_these_alone() -> None:
+    made = objects(scheduler={"enabled": True}, watchNamespaces=["team-a"])
+    everywhere = [rule for (kind, _), one in made.items() if kind == "ClusterRole" for rule in one["rules"]]
+    written = {(resource, verb) for rule in everywhere for resource in rule["resources"] for verb in rule["verbs"]}
+    assert {one for one in written if one[1] not in ("list", "watch")} == {("queues/status", "patch")}
+    assert made["Role", "gangline-scheduler"]["metadata"]["namespace"] == "team-a"
 
 
 def test_in_some_namespaces_there_is_nothing_of_the_cluster() -> None:

@@ -5,10 +5,15 @@ import urllib.request
 import aiohttp
 import pytest
 
+from gangline.base.certificates.serving import tls_of_our_own
 from gangline.base.errors import InputError
 from gangline.base.watchdog import IDLE_LIMIT, LOOP_LIMIT, WorkInProgress, report_progress, track_activity
+from gangline.kube.client import Client
 from gangline.runtime.health import BindAddress, HealthServer
 from gangline.runtime.metrics import PrometheusMetrics
+from gangline.runtime.metrics_guard import MetricsGuard
+from gangline.testing.clock import FakeClock
+from support.servers.scripted import ScriptedTransport, json_response
 
 METRICS, PROBES = "metrics-bind-address", "health-probe-bind-address"
 
@@ -165,3 +170,14 @@ async def test_work_without_progress_is_named() -> None:
         with track_activity(activity):
             report_progress()
         assert await fetch(probes, "/livez") == (200, "ok")
+
+
+def test_metrics_for_some_cannot_share_the_address_of_probes_for_all() -> None:
+    port = free_port()
+    guard = MetricsGuard(
+        Client(ScriptedTransport(lambda request: json_response())), tls_of_our_own(("x",)), FakeClock()
+    )
+    with pytest.raises(InputError, match="--metrics-secure: probes have no token"):
+        health(f"127.0.0.1:{port}", f"127.0.0.1:{port}").protect_metrics(guard)
+    for address in ("0", "127.0.0.1:0"):
+        health(address, address).protect_metrics(guard)

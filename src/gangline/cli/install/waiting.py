@@ -11,7 +11,7 @@ from gangline.cli.install.readiness import Rollout, crashing_pods, is_establishe
 from gangline.cli.install.record import ObjectRef
 from gangline.cli.install.screen import InstallScreen, names_text
 from gangline.cli.resources.lookup import EVENTS, PODS, object_key
-from gangline.kube.errors import KubeError
+from gangline.kube.errors import Forbidden, KubeError
 from gangline.kube.paths import object_path
 from gangline.kube.transport.api import Request
 
@@ -55,6 +55,23 @@ class Waiter:
             self._screen.show_wait(subject, f"{len(refs) - len(missing)} of {len(refs)}", done=not missing)
             if missing:
                 await self.pause(f"not served yet: {names_text([ref.name for ref in missing])}")
+
+    async def wait_for_deletions(self, refs: Sequence[ObjectRef]) -> None:
+        """Return when none of these is still being deleted: what is made in it meanwhile would be deleted with it."""
+        is_announced = False
+        while names := [ref.display_name for ref in refs if await self._is_being_deleted(ref)]:
+            text = f"still being deleted: {names_text(names)}"
+            if not is_announced:
+                self._screen.say(text)
+                is_announced = True
+            await self.pause(text)
+
+    async def _is_being_deleted(self, ref: ObjectRef) -> bool:
+        try:
+            body = await self._objects.read(ref)
+        except Forbidden:
+            return False
+        return body is not None and "deletionTimestamp" in body["metadata"]
 
     async def wait_for_rollouts(self, refs: Sequence[ObjectRef]) -> None:
         """Return when all Deployments are ready. Raises `NotReady`, before the time is over where waiting is no use."""

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from gangline import __version__
 from gangline.api.codec.documents import Document
 from gangline.api.core import Service
 from gangline.api.kubeflow.training import JobKind
@@ -54,7 +55,7 @@ def job_documents(documents: Sequence[Document], name: str) -> list[JobDocument]
 
 def planned_objects(job: JobDocument, target: PlanTarget) -> tuple[JSON, list[JSON]]:
     """The job with its namespace and name, and the objects of it in the order of their creation. Raises `InputError`."""
-    from gangline.jobs.plan.actions import Create
+    from gangline.jobs.plan.actions import Create, CreateKeyPair
     from gangline.jobs.plan.plan import reconcile_plan
     from gangline.operator.engine import OPERATOR_SCHEME
 
@@ -62,6 +63,8 @@ def planned_objects(job: JobDocument, target: PlanTarget) -> tuple[JSON, list[JS
     bodies = []
     for stage in reconcile_plan(framework, observed).stages:
         for action in stage:
+            if isinstance(action, CreateKeyPair):
+                bodies.append({"apiVersion": "v1", "kind": "Secret", **action.body, "type": "kubernetes.io/ssh-auth"})
             if not isinstance(action, Create):
                 continue
             resource = OPERATOR_SCHEME.find(action.resource.partition(".")[0])
@@ -89,8 +92,8 @@ def observed_job(job: JobDocument, target: PlanTarget) -> tuple[Any, Any]:
     )
     settings = _operator_settings(target.gangs, local=bool(target.services))
     if target.bare:
-        settings = msgspec.structs.replace(settings, pytorch_init_image="", mpi_delivery_image="")
-    framework = framework_of(kind.kind, settings)
+        settings = msgspec.structs.replace(settings, agent_image="", mpi_delivery_image="")
+    framework = framework_of(kind.scheme, settings)
     observed = ObservedJob.of(
         framework,
         msgspec.structs.replace(decoded, metadata=metadata),
@@ -109,6 +112,9 @@ def _operator_settings(gangs: GangMode, *, local: bool) -> Any:
 
     if local:
         return LOCAL_GANG_SETTINGS if gangs is GangMode.ALL else LOCAL_SETTINGS
+    # An installed operator knows its image, and pulls no other.
+    installed = OperatorSettings(pytorch_init_image="", agent_image=f"gangline:{__version__}")
     if gangs is GangMode.NONE:
-        return OperatorSettings()
-    return OperatorSettings(site=Site(gang_scheduler=GanglineScheduler(), gangs_on_request=gangs is GangMode.REQUESTED))
+        return installed
+    site = Site(gang_scheduler=GanglineScheduler(), gangs_on_request=gangs is GangMode.REQUESTED)
+    return msgspec.structs.replace(installed, site=site)

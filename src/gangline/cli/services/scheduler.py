@@ -11,11 +11,19 @@ from typing import Any
 import click
 
 from gangline.base.options import choice_option, option_group, seconds_option, value_option
-from gangline.operator.go_flags import CONNECTION_OPTIONS, GoCommand, go_flag, log_level, process_flags
+from gangline.operator.go_flags import CONNECTION_OPTIONS, METRICS_OPTIONS, GoCommand, go_flag, log_level, process_flags
 
 
 @click.command(cls=GoCommand)
 @option_group(*CONNECTION_OPTIONS)
+@click.option(
+    "--namespace",
+    "namespaces",
+    multiple=True,
+    metavar="NAME",
+    help="Place only the gangs of this namespace, with permissions to write in it only; several with commas, or by "
+    "repeating it.  [default: all]",
+)
 @value_option("--scheduler-name", "gangline", "Place the pods that have this schedulerName.", metavar="NAME")
 @choice_option(
     "--commit",
@@ -45,7 +53,7 @@ from gangline.operator.go_flags import CONNECTION_OPTIONS, GoCommand, go_flag, l
     metavar="NAME",
 )
 @go_flag("--install-crds", "Install or update the CRDs of PodGroup and Queue first.")
-@value_option("--metrics-bind-address", ":8080", "Address on which /metrics is served; 0: none.", metavar="ADDRESS")
+@option_group(*METRICS_OPTIONS)
 @value_option(
     "--health-probe-bind-address",
     ":8081",
@@ -82,6 +90,7 @@ async def _run_scheduler(flags: Mapping[str, Any]) -> int:
     from gangline.base.log import LogFormat, configure_logging
     from gangline.kube.config.connection import load_connection
     from gangline.operator.scheduler_process import run_scheduler
+    from gangline.operator.tracing import tracing
 
     # Objects are either cached for long or freed at once by reference counts: frequent cycle collections find nothing.
     gc.freeze()
@@ -90,12 +99,14 @@ async def _run_scheduler(flags: Mapping[str, Any]) -> int:
     connection = load_connection(
         kubeconfig=flags["kubeconfig"], context=flags["context"], environ=os.environ, home=Path.home()
     )
-    await run_scheduler(connection, process_settings(flags), SystemClock())
+    async with tracing("gangline-scheduler", os.environ):
+        await run_scheduler(connection, process_settings(flags), SystemClock())
     return 0
 
 
 def process_settings(flags: Mapping[str, Any]) -> Any:
     """The `SchedulerProcessSettings` of the flags, which are keyed by click parameter name."""
+    from gangline.operator.flags import namespace_list
     from gangline.operator.scheduler_process import SchedulerProcessSettings
     from gangline.scheduler.settings import SchedulerSettings
     from gangline.scheduler.types.cycle import SchedulerPolicy
@@ -105,6 +116,7 @@ def process_settings(flags: Mapping[str, Any]) -> Any:
     rollback_after = flags["undo_after"]
     scheduler_settings = SchedulerSettings(
         name=flags["scheduler_name"],
+        namespaces=namespace_list(flags["namespaces"]),
         bind_pods=flags["commit"] in ("both", "bind"),
         pin_pods=flags["commit"] in ("both", "pin"),
         policy=SchedulerPolicy(starvation_timeout=patience, preemption=preemption, reclaim=preemption),

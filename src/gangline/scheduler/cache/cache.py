@@ -51,6 +51,7 @@ class SchedulerCache:
         modes = frozenset(mode for mode, on in ((BIND, settings.bind_pods), (PIN, settings.pin_pods)) if on)
         self.nodes = NodeCache()
         self.gangs = GangRegistry(settings.name, modes=modes)
+        self._namespaces = frozenset(settings.namespaces)
         self.budgets = DisruptionBudgets()
         self.queues: dict[str, QueueQuota] = {DEFAULT_QUEUE: QueueQuota(DEFAULT_QUEUE)}
         self._request_cycle, self._gang_changed, self._object_deleted = request_cycle, gang_changed, object_deleted
@@ -97,7 +98,9 @@ class SchedulerCache:
             log.warning("pod cannot be read, ignoring it", extra={"pod": pod.metadata.key, "error": str(error)})
             return
         version, gangs_version = self.nodes.version, self.gangs.version
-        member = self.gangs.put_pod(pod, shape)
+        # A pod that is no member is never touched: it takes room on its node.
+        is_served = not self._namespaces or pod.metadata.namespace in self._namespaces
+        member = self.gangs.put_pod(pod, shape) if is_served else None
         if member is not None and not member.node and not member.mode:
             self._adopt_pin(member)
         bound = self._bound_pod(pod, shape, member)

@@ -1,12 +1,10 @@
 """How `gangline doctor` judges clocks and leases."""
 
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-
-import yaml
 
 from gangline.api.selectors import LabelSelector
 from gangline.cli.services.doctor import OPERATOR_SELECTOR, clock_skew, is_lease_held
+from support.cluster.installation import installation
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -38,7 +36,6 @@ def test_a_lease_is_held_while_it_is_renewed() -> None:
 
 
 def test_the_operator_is_searched_by_the_label_of_its_deployment() -> None:
-    documents = yaml.safe_load_all((Path(__file__).parents[4] / "manifests" / "operator.yaml").read_text())
-    (deployment,) = [result for result in documents if result["kind"] == "Deployment"]
+    (deployment,) = [one for one in installation({}) if one["kind"] == "Deployment"]
     labels = deployment["spec"]["template"]["metadata"]["labels"]
     assert LabelSelector.parse(OPERATOR_SELECTOR).matches(labels)

@@ -3,17 +3,14 @@
 import subprocess
 import sys
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from gangline.base.errors import InputError
 from gangline.cli.services.scheduler import process_settings, scheduler
 from gangline.operator.scheduler_process import SchedulerProcessSettings
-
-MANIFEST = Path(__file__).parents[4] / "manifests" / "scheduler.yaml"
+from support.cluster.installation import installation
 
 
 def settings(*words: str) -> SchedulerProcessSettings:
@@ -29,6 +26,7 @@ def test_by_default_it_binds_pins_rolls_back_and_elects_a_leader() -> None:
 def test_every_flag_changes_a_setting() -> None:
     found = settings(
         "--scheduler-name=mine",
+        "--namespace=a,b",
         "--commit=pin",
         "--no-preemption",
         "--patience=0",
@@ -38,6 +36,7 @@ def test_every_flag_changes_a_setting() -> None:
         "--install-crds",
     )
     rules = found.scheduler
+    assert rules.namespaces == ("a", "b")
     assert (rules.name, rules.bind_pods, rules.pin_pods, rules.concurrency) == ("mine", False, True, 8)
     assert (rules.policy.preemption, rules.policy.reclaim, rules.policy.starvation_timeout) == (
         False,
@@ -56,7 +55,8 @@ def test_an_unknown_flag_is_an_error_of_one_line() -> None:
 
 
 def documents() -> dict[str, Any]:
-    return {document["kind"]: document for document in yaml.safe_load_all(MANIFEST.read_text())}
+    objects = installation({"scheduler": {"enabled": True}})
+    return {one["kind"]: one for one in objects if one["metadata"]["name"] == "gangline-scheduler"}
 
 
 def test_its_deployment_runs_a_command_that_exists_with_the_account_that_has_the_role() -> None:

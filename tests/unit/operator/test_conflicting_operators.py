@@ -164,10 +164,13 @@ def test_what_was_written_before_our_lease_was_acquired_is_past() -> None:
 
 
 @pytest.mark.parametrize(
-    ("holder", "acquired", "refuses"), [("ours_1", 10, False), ("ours_1", 60, True), ("", 10, True)]
+    ("holder", "acquired", "refuses"), [("ours_1", 10, False), ("ours_1", 60, True), ("", 10, False), ("", None, True)]
 )
-async def test_the_holder_of_our_lease_is_asked_when_it_took_over(holder: str, acquired: float, refuses: bool) -> None:
-    spec = LeaseSpec(holder_identity=holder, acquire_time=NOW - timedelta(seconds=acquired))
+async def test_the_holder_of_our_lease_is_asked_when_it_took_over(
+    holder: str, acquired: float | None, refuses: bool
+) -> None:
+    acquire_time = NOW - timedelta(seconds=acquired) if acquired is not None else None
+    spec = LeaseSpec(holder_identity=holder, acquire_time=acquire_time)
     job = msgspec.to_builtins(written("training-operator", age=20))
 
     def say(request: Request) -> Response:

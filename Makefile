@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 WORKERS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help runtime dev install demo test test-unit test-faults test-real test-first-minutes test-frameworks test-engines test-soak test-dist check format dist bench-runtime bench-local bench-operator bench-load bench-scheduler bench-sdk bench-first-minutes crds manifests reference pictures lock clean
+.PHONY: help runtime dev install demo test test-unit test-faults test-real test-cluster test-first-minutes test-frameworks test-engines test-soak test-dist check format dist bench-runtime bench-local bench-operator bench-load bench-scheduler bench-sdk bench-first-minutes crds manifests reference pictures lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -23,13 +23,13 @@ demo: runtime ## train a model with one parameter server and three workers, on t
 	@$(BIN)/gangline demo
 
 test: dev ## unit, property and embedded-control-plane tests (minutes); prints the slowest
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not frameworks and not real and not first_minutes and not faults" --durations 15 tests
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not frameworks and not real and not first_minutes and not faults and not cluster" --durations 15 tests
 
 test-faults: dev ## attacks and faults that take their time: frozen leaders, brown-outs, full disks, power losses, floods, survivors
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "faults and not real" --durations 5 tests
 
 test-unit: dev ## unit and property tests alone (under a minute)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not frameworks and not real and not first_minutes and not faults" --durations 10 tests/unit tests/property
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not frameworks and not real and not first_minutes and not faults and not cluster" --durations 10 tests/unit tests/property
 
 # A TLS handshake that is cancelled leaves its socket to Python's collector, who tells whichever test comes next.
 test-real: dev ## all that needs a real kube-apiserver (builds one the first time)
@@ -42,6 +42,9 @@ test-real: dev ## all that needs a real kube-apiserver (builds one the first tim
 	hack/promtool.sh
 	hack/kube-state-metrics.sh
 	GANGLINE_REQUIRE_REAL=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m real -W "ignore:unclosed:ResourceWarning" tests
+
+test-cluster: dev ## install gangline and run jobs in a cluster with real nodes: kubelets, containers, cluster DNS (needs root; builds it the first time)
+	hack/test-cluster.sh
 
 test-first-minutes: dev ## play the README in fresh clones: every command, every next: line, as root and as an ordinary user
 	$(BIN)/python -m pytest -n $(WORKERS) -m first_minutes tests/e2e/test_first_minutes.py
@@ -133,6 +136,7 @@ pictures: dev ## redraw docs/images from their text
 LOCK := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 lock: ## re-resolve the pinned dependencies (needs uv)
 	$(LOCK) pyproject.toml -o requirements/runtime.txt
+	$(LOCK) --extra otel -c requirements/runtime.txt pyproject.toml -o requirements/otel.txt
 	$(LOCK) --group build -o requirements/build.txt
 	$(LOCK) --group dev -c requirements/runtime.txt -c requirements/build.txt pyproject.toml -o requirements/dev.txt
 

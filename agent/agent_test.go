@@ -120,7 +120,10 @@ type outcome struct {
 
 func runExec(ctx context.Context, input string, words ...string) outcome {
 	var out, stderr bytes.Buffer
-	err := execute(ctx, words, streams{strings.NewReader(input), &out, &stderr})
+	asked, err := parseRequest(words)
+	if err == nil {
+		err = execute(ctx, asked, streams{strings.NewReader(input), &out, &stderr})
+	}
 	return outcome{err, out.String(), stderr.String()}
 }
 
@@ -279,7 +282,8 @@ func TestSignalEndsASession(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer writer.Close()
-	err = execute(ctx, []string{"worker-0", "sleep", "1000"}, streams{reader, os.Stdout, os.Stderr})
+	asked := request{pod: "worker-0", command: shell("sleep 1000"), stdin: true}
+	err = execute(ctx, asked, streams{reader, os.Stdout, os.Stderr})
 	if code := exitCode(err); code != 128+int(syscall.SIGTERM) {
 		t.Error(code, err)
 	}
@@ -324,8 +328,15 @@ func TestInstallCopiesTheProgramAndWaitsForWorkers(t *testing.T) {
 	if info, _ := os.Stat(filepath.Join(folder, programName)); info.Mode().Perm() != 0o755 {
 		t.Error(info.Mode())
 	}
-	if entries, _ := os.ReadDir(folder); len(entries) != 1 {
+	if entries, _ := os.ReadDir(folder); len(entries) != 2 {
 		t.Error(entries)
+	}
+	if target, _ := os.Readlink(filepath.Join(folder, kubectlName)); target != programName {
+		t.Error(target)
+	}
+	// The container may be started again.
+	if err := install(t.Context(), []string{folder}); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -362,6 +373,31 @@ func TestManyWorkersAreAskedInTurns(t *testing.T) {
 	}
 	if len(fake.counts) != 200 || most > waitersAtOnce {
 		t.Error(len(fake.counts), most)
+	}
+}
+
+func TestScriptOfV1IsUnderstood(t *testing.T) {
+	script := []string{"/bin/sh", "-c", "echo $A; exit 3"}
+	for _, given := range [][]string{
+		{"exec", "worker-0", "--container", "train", "--"},
+		{"exec", "worker-0", "--container=train", "--"},
+		{"exec", "-c", "train", "worker-0", "--"},
+	} {
+		asked, err := parseKubectl(append(given, script...))
+		if err != nil || asked.pod != "worker-0" || asked.container != "train" || asked.stdin {
+			t.Error(given, asked, err)
+		}
+		if !slices.Equal(asked.command, script) || strings.Contains(asked.query(), "stdin") {
+			t.Error(asked.command, asked.query())
+		}
+	}
+	if asked, err := parseKubectl([]string{"exec", "-i", "worker-0", "--", "cat"}); err != nil || !asked.stdin {
+		t.Error(asked, err)
+	}
+	for _, given := range []string{"", "get pods", "exec worker-0", "exec -- true", "exec worker-0 --", "exec a b -- c", "exec -t a -- c"} {
+		if _, err := parseKubectl(strings.Fields(given)); err == nil {
+			t.Errorf("%q is understood", given)
+		}
 	}
 }
 

@@ -35,12 +35,16 @@ const (
 	notDialled = "error dialing backend"
 )
 
-// request is a command line for a shell in a pod.
-type request struct{ pod, container, script string }
+// request is a command in a pod.
+type request struct {
+	pod, container string
+	command        []string
+	stdin          bool
+}
 
 // parseRequest reads the arguments of exec. mpirun's options for ssh come before the host.
 func parseRequest(words []string) (request, error) {
-	var asked request
+	asked := request{stdin: true}
 	for len(words) > 0 && strings.HasPrefix(words[0], "-") {
 		option := words[0]
 		words = words[1:]
@@ -51,17 +55,16 @@ func parseRequest(words []string) (request, error) {
 	if len(words) < 2 {
 		return asked, errors.New(usage)
 	}
-	asked.pod, asked.script = words[0], strings.Join(words[1:], " ")
+	asked.pod, asked.command = words[0], shell(strings.Join(words[1:], " "))
 	return asked, nil
 }
 
+func shell(script string) []string { return []string{"/bin/sh", "-c", script} }
+
 func (r request) query() string {
-	values := url.Values{
-		"command":   {"/bin/sh", "-c", r.script},
-		"container": {r.container},
-		"stdin":     {"true"},
-		"stdout":    {"true"},
-		"stderr":    {"true"},
+	values := url.Values{"command": r.command, "container": {r.container}, "stdout": {"true"}, "stderr": {"true"}}
+	if r.stdin {
+		values.Set("stdin", "true")
 	}
 	return values.Encode()
 }
@@ -72,11 +75,7 @@ type streams struct {
 	out, err io.Writer
 }
 
-func execute(ctx context.Context, words []string, own streams) error {
-	asked, err := parseRequest(words)
-	if err != nil {
-		return err
-	}
+func execute(ctx context.Context, asked request, own streams) error {
 	api, err := openCluster()
 	if err != nil {
 		return err
@@ -123,7 +122,9 @@ func (c *cluster) runCommand(ctx context.Context, asked request, input *inputRea
 			stop(err)
 		}
 	}()
-	go input.forward(session, connection)
+	if asked.stdin {
+		go input.forward(session, connection)
+	}
 	err = forwardOutput(session, connection, own)
 	var code exitError
 	var broken *notStartedError

@@ -72,7 +72,13 @@ func copyProgram(folder string) error {
 	if err := partial.Close(); err != nil {
 		return err
 	}
-	return os.Rename(partial.Name(), filepath.Join(folder, programName))
+	if err := os.Rename(partial.Name(), filepath.Join(folder, programName)); err != nil {
+		return err
+	}
+	if err := os.Symlink(programName, filepath.Join(folder, kubectlName)); !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	return nil
 }
 
 // hosts are the names in a host file without the launcher, which need not wait for itself.

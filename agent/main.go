@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 )
 
@@ -16,6 +17,8 @@ const usage = `usage:
       copy this program into the folder; then wait until the pods in the host file run, at most that long (10m)
   gangline-agent exec [OPTION...] [--container NAME] POD WORD...
       run the words, joined by spaces, with /bin/sh in a pod; other options, which are meant for ssh, are skipped
+  kubectl exec POD [-i] [--container NAME] -- WORD...
+      under this name, which install gives it as well
 
 GANGLINE_SERVICE_ACCOUNT is the folder with token, ca.crt and namespace, if it is not where Kubernetes mounts it.
 `
@@ -38,26 +41,30 @@ func main() {
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	go func() { cancel(signalError{(<-signals).(syscall.Signal)}) }()
 
-	os.Exit(exitCode(run(ctx, os.Args[1:])))
+	err := run(ctx, filepath.Base(os.Args[0]), os.Args[1:])
+	if caught := context.Cause(ctx); caught != nil && err != nil {
+		err = caught
+	}
+	os.Exit(exitCode(err))
 }
 
-func run(ctx context.Context, arguments []string) error {
-	if len(arguments) == 0 {
-		return errors.New(usage)
-	}
-	var err error
-	switch words := arguments[1:]; arguments[0] {
-	case "install":
-		err = install(ctx, words)
-	case "exec":
-		err = execute(ctx, words, streams{os.Stdin, os.Stdout, os.Stderr})
+func run(ctx context.Context, name string, arguments []string) error {
+	parse := parseRequest
+	switch {
+	case name == kubectlName:
+		parse = parseKubectl
+	case len(arguments) > 0 && arguments[0] == "install":
+		return install(ctx, arguments[1:])
+	case len(arguments) > 0 && arguments[0] == "exec":
+		arguments = arguments[1:]
 	default:
 		return errors.New(usage)
 	}
-	if cause := context.Cause(ctx); cause != nil && err != nil {
-		return cause
+	asked, err := parse(arguments)
+	if err != nil {
+		return err
 	}
-	return err
+	return execute(ctx, asked, streams{os.Stdin, os.Stdout, os.Stderr})
 }
 
 // exitCode prints an error in one line, unless it is a command's own exit code or a signal.

@@ -20,7 +20,12 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/go.sh"
 folder=${GANGLINE_CLUSTER_DIR:-$cache/cluster}
-export PYTHONPATH=$here/../tests
+
+# The command in tests/support/nodes, without a variable that a command inside would inherit.
+nodes() {
+  exec "$python" -c 'import sys; sys.path.insert(0, sys.argv.pop(1)); from support.nodes.__main__ import main; sys.exit(main(sys.argv[1:]))' \
+    "$here/../tests" "$@"
+}
 
 case ${1:-} in
   up)
@@ -29,12 +34,12 @@ case ${1:-} in
     packages=$("$here/nodes.sh")
     kubernetes=$("$here/kubernetes.sh" kube-apiserver etcd kubectl kube-controller-manager kube-scheduler kubelet kube-proxy | tail -n 1)
     coredns=$("$here/coredns.sh")
-    exec "$python" -m support.nodes up "$folder" --kubernetes "$kubernetes" --packages "$packages" --coredns "$coredns"
+    nodes up "$folder" --kubernetes "$kubernetes" --packages "$packages" --coredns "$coredns"
     ;;
   down | status | exec | load)
     command=$1
     shift
-    exec "$python" -m support.nodes "$command" "$folder" "$@"
+    nodes "$command" "$folder" "$@"
     ;;
   *)
     sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}" >&2

@@ -192,6 +192,7 @@ COMPONENT_VALUES: Mapping[str, JSON] = {
     "secure-metrics": {"metrics": {"secure": {"enabled": True}}},
     "install-crds": {"crds": {"byOperator": True}},
     "mpi": {"mpi": {"createRoles": True}},
+    "mpi-v2beta1": {"mpi": {"v2beta1": True}},
     "volcano": {"gangSchedulerName": "volcano"},
     "scheduler-plugins": {"gangSchedulerName": "scheduler-plugins-scheduler"},
     "kubernetes-gangs": {"gangSchedulerName": "kubernetes"},

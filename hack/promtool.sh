@@ -4,25 +4,26 @@
 #   hack/promtool.sh           fetch it if it is not there yet, and print where it is
 #   hack/promtool.sh --where   print where it goes and fetch nothing
 #
-# A promtool on PATH is used as it is. Otherwise apt-get downloads the package (no root needed), and dpkg-deb unpacks the
-# program into $GANGLINE_CACHE (default: ~/.cache/gangline).
+# A promtool on PATH is used as it is. Otherwise the package is downloaded, and the program is unpacked into
+# $GANGLINE_CACHE (default: ~/.cache/gangline).
 set -euo pipefail
 
 . "$(dirname "${BASH_SOURCE[0]}")/go.sh"    # $cache, say, die
+. "$(dirname "${BASH_SOURCE[0]}")/debian.sh"
 target=$cache/promtool/promtool
 
 fetch() (
-  command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null || die "promtool: no apt-get and dpkg-deb here; install Prometheus, so that promtool is on PATH"
+  needs_debian
   say "fetching promtool from Debian's package prometheus ..."
   scratch=$(mktemp -d "$cache/promtool.XXXXXX")
   trap 'rm -rf "$scratch"' EXIT
-  cd "$scratch"
-  apt-get download -qq prometheus >&2 || die "promtool: apt-get download prometheus failed; run apt-get update first"
-  mkdir made unpacked
-  dpkg-deb -x prometheus_*.deb unpacked
-  mv unpacked/usr/bin/promtool made/promtool
+  # The package alone: promtool needs none of those that it depends on.
+  download_exactly "$(dpkg --print-architecture)" "$scratch/packages" prometheus
+  unpack "$scratch/packages" "$scratch/unpacked"
+  mkdir "$scratch/made"
+  mv "$scratch/unpacked/usr/bin/promtool" "$scratch/made"
   rm -rf "$cache/promtool"
-  mv made "$cache/promtool"
+  mv "$scratch/made" "$cache/promtool"
 )
 
 if found=$(command -v promtool); then

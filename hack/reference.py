@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from gangline.api.kubeflow.kinds import TRAINING_KINDS
+from gangline.api.kubeflow.kinds import JOB_APIS
 from gangline.api.scheduling import PODGROUPS, QUEUES
 from gangline.schema.crds.gang_crds import gang_crd
 from gangline.schema.crds.job_crds import crd_schema
@@ -37,8 +37,8 @@ def fields() -> Iterator[str]:
     yield "# Fields\n"
     yield "Every field of every kind, as `kubectl explain` has them after `gangline crds --described`."
     yield "A pod template is Kubernetes' own and is left out.\n"
-    for kind in TRAINING_KINDS:
-        yield f"## {kind.kind}\n"
+    for kind in JOB_APIS:
+        yield f"## {kind.scheme.replace('.', ' ')}\n"
         yield f"`{kind.model.API_VERSION}`, resource `{kind.plural}`; replica types {', '.join(kind.types)};"
         yield f"the container that trains is `{kind.container}`.\n"
         yield from _table(crd_schema(kind, described=True)["properties"])

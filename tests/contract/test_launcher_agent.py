@@ -16,6 +16,7 @@ import pytest
 from gangline.api.core import ConfigMap, Pod
 from gangline.api.meta import JSON
 from gangline.api.scheme import Resource
+from gangline.frameworks import mpi_objects
 from gangline.frameworks.mpi import Mpi
 from gangline.kube.client import Client
 from gangline.kube.config.connection import Connection, load_connection
@@ -56,10 +57,12 @@ class Launcher:
             "GANGLINE_SERVICE_ACCOUNT": str(folder),
         }
 
-    async def run(self, *words: str, stdin: bytes = b"") -> tuple[int | None, bytes, bytes]:
+    async def run(
+        self, *words: str, stdin: bytes = b"", program: tuple[str, ...] = ()
+    ) -> tuple[int | None, bytes, bytes]:
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
-            built_agent(), *words, env=self._env, stdin=pipe, stdout=pipe, stderr=pipe
+            *(program or (str(built_agent()),)), *words, env=self._env, stdin=pipe, stdout=pipe, stderr=pipe
         )
         async with asyncio.timeout(60):
             out, err = await process.communicate(stdin)
@@ -111,6 +114,7 @@ async def test_the_role_of_the_launcher_is_enough(launcher: Launcher, tmp_path: 
     installed = await launcher.run("install", "--hostfile", hostfile, "--launcher", "pi-launcher", str(folder))
     assert installed == (0, b"", b"")
     assert os.access(folder / "gangline-agent", os.X_OK)
+    assert os.access(folder / "kubectl", os.X_OK)
     for worker in ("pi-worker-0", "pi-worker-1"):
         assert await launcher.run("exec", worker, "echo out; echo err >&2; exit 3") == (3, b"out\n", b"err\n")
 
@@ -146,6 +150,15 @@ async def can(server: Connection, token: str, attributes: JSON) -> bool:
     async with HttpTransport(connection) as transport:
         answer = json.loads(await Client(transport).requests.call(request))
     return bool(answer["status"]["allowed"])
+
+
+async def test_the_script_of_v1_works_with_the_agent(launcher: Launcher, tmp_path: Path) -> None:
+    """So the launcher still reaches its workers when the Kubeflow operator has taken its job over."""
+    assert await launcher.run("install", str(tmp_path)) == (0, b"", b"")
+    script = tmp_path / "kubexec.sh"
+    script.write_text(mpi_objects.kubectl_script("main").replace(mpi_objects.KUBECTL_FOLDER, str(tmp_path)))
+    code, out, _ = await launcher.run("pi-worker-1", "echo $((1 + 1));", "exit 4", program=("sh", str(script)))
+    assert (code, out) == (4, b"2\n")
 
 
 async def test_much_input_and_output_are_whole(launcher: Launcher) -> None:

@@ -13,6 +13,7 @@ import pytest
 from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.api.kubeflow.training import JobKind
 from gangline.api.meta import JSON
+from gangline.apiserver.audit.rights import read_events, used_rights
 from gangline.install.rules import RBAC_GROUP, Feature, lease_rules, operator_rules, rules_json
 from gangline.operator.settings import KUBEFLOW_LEASE
 from support.cluster.accounts import GrantedRight, unused_rights
@@ -239,3 +240,51 @@ def wait_for(server: EmbeddedServer, kind: JobKind, name: str, condition: str) -
         return job_conditions(server, "default", kind, name).get(condition) == "True"
 
     wait_until_blocking(has_condition, f"{kind.kind} {name} did not become {condition}")
+
+
+MPI_V2 = "/apis/kubeflow.org/v2beta1/namespaces/default/mpijobs"
+LAUNCHER = "/apis/batch/v1/namespaces/default/jobs/ssh-launcher"
+MERGE_PATCH = "application/merge-patch+json"
+
+
+def test_mpijobs_of_v2beta1_need_the_rights_of_their_own_manifest_and_no_secret_is_read(
+    server: EmbeddedServer, tmp_path: Path
+) -> None:
+    granted = roles(Feature.CORE, Feature.MPI_V2)
+    grant(server, granted)
+    flags = ("--leader-elect", "--enable-scheme=mpijob.v2beta1")
+    with running_operator(server, tmp_path, *flags, context=OPERATOR) as operator:
+        suspend_and_resume_elsewhere(server)
+        assert operator.ended(signal.SIGTERM) == 0
+        assert refusals(operator) == []
+    unused = {(right.verb, right.resource) for right in unused_rights(OPERATOR, granted, server.audit_log)}
+    assert not {("patch", "jobs"), ("patch", "jobs/status"), ("create", "jobs"), ("create", "secrets")} & unused
+    assert {right.verb for right in used_by_operator(server) if right.resource == "secrets"} == {"create"}
+
+
+def used_by_operator(server: EmbeddedServer) -> Iterator[Any]:
+    return (right for right in used_rights(read_events(server.audit_log)) if right.user == OPERATOR)
+
+
+def suspend_and_resume_elsewhere(server: EmbeddedServer) -> None:
+    template = {"spec": {"containers": [{"name": "mpi", "image": "local", "command": ["true"]}]}}
+    replicas = {kind: {"replicas": 1, "template": template} for kind in ("Launcher", "Worker")}
+    body = {"metadata": {"name": "ssh"}, "spec": {"mpiReplicaSpecs": replicas}}
+    create_object(server, MPI_V2, {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", **body})
+    wait_until_blocking(partial(launcher_is, server, suspended=False), "no launcher")
+    # Nothing here runs Jobs, so this is Kubernetes' part.
+    server.call(
+        "PATCH", f"{LAUNCHER}/status", {"status": {"startTime": "2026-01-01T00:00:00Z"}}, content_type=MERGE_PATCH
+    )
+    server.call("PATCH", f"{MPI_V2}/ssh", {"spec": {"runPolicy": {"suspend": True}}}, content_type=MERGE_PATCH)
+    wait_until_blocking(partial(launcher_is, server, suspended=True), "not suspended")
+    elsewhere = {"Launcher": {"template": {"spec": {"nodeSelector": {"pool": "a"}}}}}
+    resumption = {"spec": {"runPolicy": {"suspend": False}, "mpiReplicaSpecs": elsewhere}}
+    server.call("PATCH", f"{MPI_V2}/ssh", resumption, content_type=MERGE_PATCH)
+    wait_until_blocking(partial(launcher_is, server, suspended=False), "not resumed")
+    assert server.call("GET", LAUNCHER).body["spec"]["template"]["spec"]["nodeSelector"] == {"pool": "a"}
+
+
+def launcher_is(server: EmbeddedServer, *, suspended: bool) -> bool:
+    answer = server.call("GET", LAUNCHER)
+    return answer.status == 200 and bool(answer.body["spec"].get("suspend")) is suspended

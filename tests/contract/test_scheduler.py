@@ -1,7 +1,8 @@
 """The running scheduler end to end, on a real kube-apiserver and on ours: places, the life cycle, faults."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 
 import msgspec
@@ -10,6 +11,7 @@ import pytest
 from gangline.api.meta import Key
 from gangline.api.scheduler_views import Node, Pod
 from gangline.api.scheduling import PodGroup, Queue
+from gangline.base.tracing import AttributeValue, set_tracer
 from gangline.kube.client import Client
 from gangline.kube.config.connection import Connection
 from gangline.kube.errors import Unreachable
@@ -581,3 +583,50 @@ async def test_no_status_is_written_over_what_somebody_else_wrote(
         group = await town.wait.phase("g", "Pending")
     assert conflicts == [409]
     assert group.metadata.labels == {"touched": "yes"}
+
+
+# Traces
+
+
+class RecordingTracer:
+    """Notes the name, the depth and the attributes of every span."""
+
+    def __init__(self) -> None:
+        self.spans: list[tuple[str, int, dict[str, AttributeValue]]] = []
+        self._depth = 0
+
+    @contextmanager
+    def start_span(
+        self, name: str, attributes: Mapping[str, AttributeValue], *, is_request: bool
+    ) -> Iterator["RecordingTracer"]:
+        self.spans.append((name, self._depth, dict(attributes)))
+        self._depth += 1
+        try:
+            yield self
+        finally:
+            self._depth -= 1
+
+    def set_attribute(self, name: str, value: AttributeValue) -> None:
+        self.spans[-1][2][name] = value
+
+    def trace_parent(self) -> str:
+        return ""
+
+
+async def test_a_cycle_is_a_span_with_one_for_every_gang_it_decides_on(town: SchedulerEnv) -> None:
+    tracer = RecordingTracer()
+    set_tracer(tracer)
+    try:
+        await town.create_node("a", cpu="4")
+        async with town.run_scheduler():
+            names = await town.create_gang("g", 2, cpu="1")
+            for name in names:
+                await town.wait.bound(name)
+    finally:
+        set_tracer(None)
+    cycles = [attributes for name, depth, attributes in tracer.spans if (name, depth) == ("scheduling cycle", 0)]
+    placements = [attributes for name, depth, attributes in tracer.spans if (name, depth) == ("gang placement", 1)]
+    assert any(attributes["gangline.gangs"] for attributes in cycles)
+    placed = next(attributes for attributes in placements if attributes["gangline.result"] == "bind")
+    assert placed["k8s.namespace.name"] == town.namespace
+    assert (placed["gangline.name"], placed["gangline.members"], placed["gangline.queue"]) == ("g", 2, "default")

@@ -31,7 +31,6 @@ from gangline.runtime.cache import Cache
 from gangline.runtime.informer import Informer
 from support.builders.objects import pod_body
 from support.cluster.agent import built_agent
-from support.frameworks import FrameworkEnvironments
 from support.waiting import wait_until
 
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -247,7 +246,9 @@ async def test_a_launcher_reaches_every_host_of_its_hostfile(cluster: LocalClust
 
 @pytest.fixture
 def mpirun() -> str:
-    found = shutil.which("mpirun") or str(FrameworkEnvironments().environment("light") / "bin" / "mpirun")
+    found = shutil.which("mpirun")
+    if found is None:
+        pytest.skip("no mpirun on this machine: apt-get install openmpi-bin")
     said = subprocess.run([found, "--version"], capture_output=True, text=True, check=False).stdout
     if "Open MPI" not in said:
         pytest.skip(f"mpirun is not Open MPI: {said.strip()[:40]}")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gangline.api.kubeflow.kinds import TRAINING_KINDS
+from gangline.api.kubeflow.kinds import JOB_APIS
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FILES = sorted(EXAMPLES.glob("*.yaml"))
@@ -43,14 +43,14 @@ def test_an_example_trains(file: Path) -> None:
 
 
 def test_there_is_one_of_every_kind() -> None:
-    kinds = [yaml.safe_load(file.read_text())["kind"] for file in FILES]
-    assert sorted(kinds) == sorted(kind.kind for kind in TRAINING_KINDS)
+    bodies = [yaml.safe_load(file.read_text()) for file in FILES]
+    apis = [(body["apiVersion"], body["kind"]) for body in bodies]
+    assert sorted(apis) == sorted((kind.model.API_VERSION, kind.kind) for kind in JOB_APIS)
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
 def test_an_example_says_what_it_needs_and_needs_no_more(file: Path) -> None:
     assert "numpy only" in file.read_text().splitlines()[0]
-    assert yaml.safe_load(file.read_text())["apiVersion"] == "kubeflow.org/v1"
     assert f"gangline run examples/{file.name}" in file.read_text()
     assert programs(file)
     for program in programs(file):

@@ -66,6 +66,10 @@ app.kubernetes.io/component: scheduler
 {{- printf "%s-operator-mpi-account" (include "gangline.fullname" .) -}}
 {{- end -}}
 
+{{- define "gangline.operator-mpi-v2beta1.fullname" -}}
+{{- printf "%s-operator-mpi-v2beta1" (include "gangline.fullname" .) -}}
+{{- end -}}
+
 {{- define "gangline.operator-volcano.fullname" -}}
 {{- printf "%s-operator-volcano" (include "gangline.fullname" .) -}}
 {{- end -}}

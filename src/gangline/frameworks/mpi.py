@@ -34,9 +34,8 @@ CONFIG_MAPS, SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS = (
     f"roles.{RBAC_GROUP}",
     f"rolebindings.{RBAC_GROUP}",
 )
-KUBECTL_VOLUME, AGENT_VOLUME = "mpi-job-kubectl", "mpi-job-agent"
+KUBECTL_VOLUME = "mpi-job-kubectl"
 _KUBECTL_MOUNT: JSON = {"name": KUBECTL_VOLUME, "mountPath": mpi_objects.KUBECTL_FOLDER}
-_AGENT_MOUNT: JSON = {"name": AGENT_VOLUME, "mountPath": mpi_objects.AGENT_FOLDER}
 _CONFIG_MOUNT: JSON = {"name": CONFIG_VOLUME, "mountPath": mpi_objects.CONFIG_FOLDER}
 AGENT_CONTAINER = "gangline-agent"
 _EXECUTABLE_MODE, _READABLE_MODE = 0o555, 0o444
@@ -129,12 +128,13 @@ class Mpi(TeamFramework[MPIJob]):
         if self._launcher_account:
             return (config_map,)
         account = (_template(job, LAUNCHER).get("spec") or {}).get("serviceAccountName") or launcher_name(job)
-        role = mpi_objects.agent_role if delivered else mpi_objects.kubectl_role
+        role = mpi_objects.agent_role(job, workers) if delivered else mpi_objects.kubectl_role(job, workers)
+        binding = mpi_objects.role_binding(job, role["metadata"]["name"], account)
         return (
             Companion(SERVICE_ACCOUNTS, mpi_objects.service_account(job, account), anyones=True),
             config_map,
-            Companion(ROLES, role(job, workers), ("rules",)),
-            Companion(ROLE_BINDINGS, mpi_objects.role_binding(job, account), ("subjects",)),
+            Companion(ROLES, role, ("rules",)),
+            Companion(ROLE_BINDINGS, binding, ("subjects",)),
         )
 
     def reset_types(self, job: Any, gang: Gang) -> Iterable[str]:
@@ -167,19 +167,20 @@ class Mpi(TeamFramework[MPIJob]):
             labels=MASTER_ROLE_LABELS,
             service_account=self._launcher_account or launcher_name(job),
         )
+        kubectl_volume = {"name": KUBECTL_VOLUME, "emptyDir": {}}
         agent_files = config_volume(job, {**modes, HYDRA_HOSTFILE: _READABLE_MODE})
         if self._agent_image:
             return msgspec.structs.replace(
                 edits,
-                volumes=({"name": AGENT_VOLUME, "emptyDir": {}}, agent_files),
-                mounts=(_AGENT_MOUNT, _CONFIG_MOUNT),
+                volumes=(kubectl_volume, agent_files),
+                mounts=(_KUBECTL_MOUNT, _CONFIG_MOUNT),
                 init_containers=(self._agent_container(job),),
             )
         if self._agent is not None:
             return msgspec.structs.replace(edits, volumes=(agent_files,), mounts=(_CONFIG_MOUNT,))
         return msgspec.structs.replace(
             edits,
-            volumes=({"name": KUBECTL_VOLUME, "emptyDir": {}}, config_volume(job, modes)),
+            volumes=(kubectl_volume, config_volume(job, modes)),
             mounts=(_KUBECTL_MOUNT, _CONFIG_MOUNT),
             init_containers=(self._delivery_container(job.metadata.namespace),) if self._delivery_image else (),
         )
@@ -207,8 +208,8 @@ class Mpi(TeamFramework[MPIJob]):
             "name": AGENT_CONTAINER,
             "image": self._agent_image,
             "imagePullPolicy": "IfNotPresent",
-            "command": [*command, "--launcher", launcher_name(job), mpi_objects.AGENT_FOLDER],
-            "volumeMounts": [_AGENT_MOUNT, _CONFIG_MOUNT],
+            "command": [*command, "--launcher", launcher_name(job), mpi_objects.KUBECTL_FOLDER],
+            "volumeMounts": [_KUBECTL_MOUNT, _CONFIG_MOUNT],
             "resources": {"limits": amounts, "requests": amounts},
             "securityContext": _restricted_context(_template(job, LAUNCHER)),
         }

@@ -8,11 +8,11 @@ from gangline.api.meta import JSON
 
 RBAC_GROUP = "rbac.authorization.k8s.io"
 CONFIG_VOLUME = "mpi-job-config"
-KUBECTL_FOLDER, AGENT_FOLDER, CONFIG_FOLDER = "/opt/kube", "/opt/gangline", "/etc/mpi"
+KUBECTL_FOLDER, CONFIG_FOLDER = "/opt/kube", "/etc/mpi"
 AGENT_PROGRAM = "/usr/local/bin/gangline-agent"
 """The agent in the image of gangline."""
-DELIVERED_AGENT = f"{AGENT_FOLDER}/gangline-agent exec"
-"""The command of the agent in a launcher."""
+DELIVERED_AGENT = f"{KUBECTL_FOLDER}/gangline-agent exec"
+"""The command of the agent in a launcher. It is in the place of kubectl, and answers to that name as well."""
 EXEC_SCRIPT, HOSTFILE, DISCOVERY_SCRIPT, HYDRA_HOSTFILE = (
     "kubexec.sh",
     "hostfile",
@@ -60,7 +60,7 @@ def agent_script(agent: str, container: str) -> str:
 
 
 def launcher_name(job: MPIJob) -> str:
-    """The name of the launcher's pod, service account, role and role binding."""
+    """The name of the launcher's pod and service account, and in v1 of its role and role binding."""
     return f"{job.metadata.name}-launcher"
 
 
@@ -82,30 +82,36 @@ def kubectl_role(job: MPIJob, workers: Sequence[str]) -> JSON:
     """The role of v1: it may read all pods of the namespace, and run commands in the workers."""
     read = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}
     # Without names the rule would allow every pod.
-    return _role(job, [read, _worker_rule("pods/exec", workers, "create")] if workers else [read])
+    rules = [read, _worker_rule("pods/exec", workers, "create")] if workers else [read]
+    return _role(job, launcher_name(job), rules)
 
 
 def agent_role(job: MPIJob, workers: Sequence[str]) -> JSON:
-    """A role that may read the workers and run commands in them. A WebSocket starts as a GET; newer servers check both."""
+    """A role that may read the workers and run commands in them. A WebSocket starts as a GET; newer servers check both.
+
+    The Kubeflow operator, which replaces the role of v1 when it takes a job over, does not know its name.
+    """
+    name = f"{launcher_name(job)}-agent"
     if not workers:
-        return _role(job, [_worker_rule("pods", [launcher_name(job)], "get")])
-    return _role(job, [_worker_rule("pods", workers, "get"), _worker_rule("pods/exec", workers, "create", "get")])
+        return _role(job, name, [_worker_rule("pods", [launcher_name(job)], "get")])
+    rules = [_worker_rule("pods", workers, "get"), _worker_rule("pods/exec", workers, "create", "get")]
+    return _role(job, name, rules)
 
 
 def _worker_rule(resource: str, workers: Sequence[str], *verbs: str) -> JSON:
     return {"apiGroups": [""], "resources": [resource], "resourceNames": list(workers), "verbs": list(verbs)}
 
 
-def _role(job: MPIJob, rules: list[JSON]) -> JSON:
-    return {**_object_body(job, f"{RBAC_GROUP}/v1", "Role", launcher_name(job)), "rules": rules}
+def _role(job: MPIJob, name: str, rules: list[JSON]) -> JSON:
+    return {**_object_body(job, f"{RBAC_GROUP}/v1", "Role", name), "rules": rules}
 
 
-def role_binding(job: MPIJob, account_name: str) -> JSON:
-    name = launcher_name(job)
+def role_binding(job: MPIJob, role: str, account_name: str) -> JSON:
+    """The binding of a role, with its name."""
     return {
-        **_object_body(job, f"{RBAC_GROUP}/v1", "RoleBinding", name),
+        **_object_body(job, f"{RBAC_GROUP}/v1", "RoleBinding", role),
         "subjects": [{"kind": "ServiceAccount", "name": account_name, "namespace": job.metadata.namespace}],
-        "roleRef": {"apiGroup": RBAC_GROUP, "kind": "Role", "name": name},
+        "roleRef": {"apiGroup": RBAC_GROUP, "kind": "Role", "name": role},
     }
 
 

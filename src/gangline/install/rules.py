@@ -14,7 +14,7 @@ from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.api.kubeflow.training import GROUP, JobKind
 from gangline.api.meta import JSON
 from gangline.api.scheduling import GROUP as GANG_GROUP
-from gangline.operator.settings import KUBEFLOW_LEASE
+from gangline.operator.settings import KUBEFLOW_LEASE, MPI_OPERATOR_LEASE
 
 RBAC_GROUP = "rbac.authorization.k8s.io"
 READ = ("get", "list", "watch")
@@ -53,6 +53,8 @@ class Feature(StrEnum):
     """MPIJob v1, whose launchers run commands in their workers by a role that the operator creates."""
     MPI_ACCOUNT = "mpi-account"
     """MPIJob v1 with `--mpi-launcher-service-account`: an account with that right exists, and no role is created."""
+    MPI_V2 = "mpi-v2beta1"
+    """MPIJob v2beta1: launchers are Jobs, and start ranks by SSH with keys in a Secret that the operator creates."""
     GANGLINE = "gangline"
     """Gangs of `gangline scheduler`."""
     VOLCANO = "volcano"
@@ -139,6 +141,21 @@ OPERATOR_RULES: dict[Feature, tuple[Rule, ...]] = {
         ),
     ),
     Feature.MPI_ACCOUNT: (Rule(why="The host file.", resources=("configmaps",), verbs=(*READ, "create", "patch")),),
+    Feature.MPI_V2: (
+        Rule(why="The host file.", resources=("configmaps",), verbs=(*READ, "create", "patch")),
+        Rule(why="The launcher.", groups=("batch",), resources=("jobs",), verbs=OWN),
+        Rule(
+            why="To resume a launcher on other nodes.", groups=("batch",), resources=("jobs/status",), verbs=("patch",)
+        ),
+        Rule(why="The SSH keys of a job. No Secret is read.", resources=("secrets",), verbs=("create",)),
+        Rule(
+            why="To see mpi-operator at the start: its Lease, by name.",
+            groups=("coordination.k8s.io",),
+            resources=("leases",),
+            names=(MPI_OPERATOR_LEASE,),
+            verbs=("list",),
+        ),
+    ),
     Feature.GANGLINE: _group_rules(GANG_GROUP, ("podgroups",), "the gang scheduler of gangline"),
     Feature.VOLCANO: _group_rules("scheduling.volcano.sh", ("podgroups",), "Volcano"),
     Feature.SCHEDULER_PLUGINS: _group_rules("scheduling.x-k8s.io", ("podgroups",), "scheduler-plugins"),

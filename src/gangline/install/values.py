@@ -112,7 +112,7 @@ class RbacValues(ValuesStruct, frozen=True, kw_only=True):
 
 
 class MpiValues(ValuesStruct, frozen=True, kw_only=True):
-    """Rights for MPIJobs of kubeflow.org/v1, whose launchers run commands in their workers. Without any they wait."""
+    """What MPIJobs need. Those of kubeflow.org/v1 wait until their launchers may run commands in their workers."""
 
     create_roles: Annotated[
         bool, _described("Let the operator make an account and a role for the launcher of each job.")
@@ -124,6 +124,13 @@ class MpiValues(ValuesStruct, frozen=True, kw_only=True):
             "pods/exec."
         ),
     ] = ""
+    v2beta1: Annotated[
+        bool,
+        _described(
+            "Serve MPIJobs of kubeflow.org/v2beta1 in place of mpi-operator, too. The operator may then create Jobs, and "
+            "Secrets, of which it reads none."
+        ),
+    ] = False
 
 
 class CrdValues(ValuesStruct, frozen=True, kw_only=True):
@@ -297,7 +304,9 @@ class InstallValues(PodValues, frozen=True, kw_only=True):
             "scheduler. Empty: gangline if scheduler.enabled, else none."
         ),
     ] = ""
-    kinds: Annotated[tuple[str, ...], _described("Kinds of jobs to serve, as in TFJob; empty: all.")] = ()
+    kinds: Annotated[
+        tuple[str, ...], _described("Kinds of jobs to serve, as in TFJob; empty: all of kubeflow.org/v1.")
+    ] = ()
     log_level: Annotated[
         Literal["debug", "info", "warn", "error"], _described("Lowest level that the components log.")
     ] = "info"
@@ -315,7 +324,10 @@ class InstallValues(PodValues, frozen=True, kw_only=True):
     )
     rbac: Annotated[RbacValues, _described("The permissions of the components and of users.")] = RbacValues()
     mpi: Annotated[
-        MpiValues, _described("Rights for MPIJobs of kubeflow.org/v1, whose launchers run commands in their workers.")
+        MpiValues,
+        _described(
+            "What MPIJobs need. Those of kubeflow.org/v1 wait until their launchers may run commands in their workers."
+        ),
     ] = MpiValues()
     crds: Annotated[CrdValues, _described("The custom resource definitions of jobs, PodGroup and Queue.")] = CrdValues()
     pod_disruption_budget: Annotated[

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from gangline.api.kubeflow.kinds import MPIJOB_V2
 from gangline.install.naming import (
     ALL_COMPONENTS,
     OPERATOR,
@@ -23,6 +24,7 @@ from gangline.install.nodes import (
     Joined,
     Named,
     Node,
+    Not,
     Note,
     OneOf,
     ReleaseField,
@@ -31,6 +33,7 @@ from gangline.install.nodes import (
     Value,
     When,
 )
+from gangline.operator.settings import ALL_V1
 
 METRICS_PORT, PROBES_PORT = 8080, 8081
 SECURE_METRICS: Condition = Both(Value("metrics.enabled"), Value("metrics.secure.enabled"))
@@ -82,6 +85,8 @@ _OPERATOR_ARGS: tuple[Node, ...] = (
     ),
     When(Value("crds.byOperator"), "--install-crds"),
     ForEach(Value("kinds"), (Text(("--enable-scheme=", Item())),)),
+    When(Both(Value("mpi.v2beta1"), Not(Value("kinds"))), f"--enable-scheme={ALL_V1}"),
+    When(Value("mpi.v2beta1"), f"--enable-scheme={MPIJOB_V2.scheme.lower()}"),
     Spread(Value("extraArgs")),
 )
 _SCHEDULER_ARGS: tuple[Node, ...] = (*_COMMON_ARGS, Spread(Value("scheduler.extraArgs")))

@@ -7,6 +7,7 @@ import msgspec
 
 from gangline.api.kubeflow.training import (
     ALL_REPLICAS,
+    MPI_OPERATOR_MANAGER,
     OUR_MANAGER,
     RESTART_SCOPE_ANNOTATION,
     SUCCESS_POLICY_ANNOTATION,
@@ -63,7 +64,7 @@ def _replica_with_defaults(spec: ReplicaSpec, job_kind: JobKind, kind: str) -> R
 
 def is_managed_here(policy: RunPolicy) -> bool:
     """Whether this operator runs the job: `managedBy` names no other controller."""
-    return policy.managed_by in (None, "", OUR_MANAGER)
+    return policy.managed_by in (None, "", OUR_MANAGER, MPI_OPERATOR_MANAGER)
 
 
 def problems(framework: Framework[J], job: J) -> tuple[Problem, ...]:

@@ -13,13 +13,14 @@ from gangline.api.meta import JSON, Key, ObjectMeta
 from gangline.api.scheme import Resource, Scheme
 from gangline.base.errors import GanglineError
 from gangline.base.tasks import run_all, slow_start
-from gangline.jobs.framework import J
+from gangline.jobs.framework import BATCH_JOBS, J
 from gangline.jobs.plan.actions import (
     PODS,
     Adopt,
     ConfirmEnded,
     ConfirmJob,
     Create,
+    CreateKeyPair,
     Delete,
     DeleteJob,
     JobAction,
@@ -73,6 +74,7 @@ _KIND_NAMES = {
     "services": "Service",
     "horizontalpodautoscalers.autoscaling": "HorizontalPodAutoscaler",
     "configmaps": "ConfigMap",
+    BATCH_JOBS: "Job",
     "serviceaccounts": "ServiceAccount",
     "roles.rbac.authorization.k8s.io": "Role",
     "rolebindings.rbac.authorization.k8s.io": "RoleBinding",
@@ -207,10 +209,7 @@ class Executor:
             await self._resolve_existing(job, action, resource)
             return
         except (Invalid, Forbidden) as error:
-            kind = kind_name(action.resource)
-            self._events.emit(job, JobEvent(f"FailedCreate{kind}", f"Error creating: {error}", warning=True))
-            message = f"{kind.lower()} {action.name} is refused: {error}"
-            raise CreateRejected(Rejection(kind, message, permanent=isinstance(error, Invalid))) from error
+            raise self._rejection(job, kind_name(action.resource), action.name, error) from error
         created.append(action)
 
     async def _resolve_existing(self, job: TrainingJob, action: Create, resource: Resource[JSON]) -> None:
@@ -257,16 +256,20 @@ class Executor:
             raise NameBeingFreed(f"Pod {key} of an earlier round still exists")
 
     async def _perform(
-        self, job: TrainingJob, action: Adopt | Patch | Delete | DeleteJob | ConfirmJob | ConfirmEnded
+        self, job: TrainingJob, action: Adopt | CreateKeyPair | Patch | Delete | DeleteJob | ConfirmJob | ConfirmEnded
     ) -> None:
         match action:
             case Delete():
                 await self._delete(job, action)
-            case Patch(resource, name, body, uid):
+            case CreateKeyPair():
+                await self._create_key_pair(job, action)
+            case Patch(resource, name, body, uid, subresource):
                 key = Key(job.metadata.namespace, name)
                 guarded = {**body, "metadata": {**body.get("metadata", {}), "uid": uid}}
                 with suppress(NotFound):
-                    await self._client.patch(self._unstructured_resource(resource), key, guarded)
+                    await self._client.patch(
+                        self._unstructured_resource(resource), key, guarded, subresource=subresource
+                    )
             case Adopt():
                 await self._adopt(job, action)
             case DeleteJob():
@@ -282,12 +285,34 @@ class Executor:
             case _:
                 assert_never(action)
 
+    async def _create_key_pair(self, job: TrainingJob, action: CreateKeyPair) -> None:
+        # Imported here: only MPIJobs need it, and it takes a moment.
+        from gangline.base.certificates.ssh_keys import ssh_auth_data
+
+        body = {**action.body, "type": "kubernetes.io/ssh-auth", "stringData": ssh_auth_data()}
+        try:
+            await self._client.create(self._unstructured_resource("secrets"), body, namespace=job.metadata.namespace)
+        except AlreadyExists:
+            # By the job's own earlier attempt or by its user; which of them cannot be known without reading Secrets.
+            return
+        except (Invalid, Forbidden) as error:
+            raise self._rejection(job, "Secret", action.name, error) from error
+
+    def _rejection(self, job: TrainingJob, kind: str, name: str, error: Invalid | Forbidden) -> CreateRejected:
+        self._events.emit(job, JobEvent(f"FailedCreate{kind}", f"Error creating: {error}", warning=True))
+        message = f"{kind.lower()} {name} is refused: {error}"
+        return CreateRejected(Rejection(kind, message, permanent=isinstance(error, Invalid)))
+
     async def _delete(self, job: TrainingJob, action: Delete) -> None:
         uid, kind = job.metadata.uid, kind_name(action.resource)
         key = Key(job.metadata.namespace, action.name)
         self._expectations.expect_deleted(uid, (action.uid,))
         try:
-            await self._client.delete(self._unstructured_resource(action.resource), key, uid=action.uid)
+            # Kubernetes would leave the pods of a Job behind.
+            propagation = DeletionPropagation.BACKGROUND if action.resource == BATCH_JOBS else None
+            await self._client.delete(
+                self._unstructured_resource(action.resource), key, uid=action.uid, propagation=propagation
+            )
         except NotFound:
             self._expectations.observe_deleted(uid, action.uid)
         except Conflict:

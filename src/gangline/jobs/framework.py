@@ -167,12 +167,42 @@ class NeedsCompanions(Protocol):
     def companions(self, job: Any, gang: Gang) -> tuple[Companion, ...]: ...
 
 
+BATCH_JOBS = "jobs.batch"
+"""The resource of Kubernetes' own Jobs."""
+
+
+@runtime_checkable
+class PlansByLauncherJob(Protocol):
+    """A framework whose launcher is a Job of Kubernetes, which restarts and ends it. Such a framework plans its jobs itself."""
+
+    def launcher_job(self, job: Any) -> str:
+        """The name of that Job."""
+        ...
+
+    def pod_spec(self, job: Any, kind: str) -> JSON:
+        """The spec of the pod of the first replica of a type."""
+        ...
+
+    def plan(self, observed: Any) -> Any:
+        """The `JobPlan` for an `ObservedJob`. The same input gives the same plan."""
+        ...
+
+
 @runtime_checkable
 class Elastic(Protocol):
     """A framework some of whose jobs can train with fewer replicas."""
 
     def min_members(self, job: Any) -> int | None:
         """The least number of replicas of all types together; None if this job needs all of them."""
+        ...
+
+
+@runtime_checkable
+class CreatesInSteps(Protocol):
+    """A framework some of whose jobs create replicas only when others are ready. These cannot wait for their whole gang."""
+
+    def first_members(self, job: Any) -> int | None:
+        """The number of replicas that are created at first; None if that is all."""
         ...
 
 

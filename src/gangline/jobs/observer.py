@@ -11,9 +11,9 @@ from gangline.api.core import Pod, Service
 from gangline.api.kubeflow.training import JOB_NAME, OPERATOR_NAME
 from gangline.api.meta import JSON, Key, Object, ObjectMeta
 from gangline.base.clock import Clock
-from gangline.jobs.framework import Framework, J
+from gangline.jobs.framework import BATCH_JOBS, Framework, J, PlansByLauncherJob
 from gangline.jobs.plan.actions import PODS, SERVICES
-from gangline.jobs.plan.observed import JobChildren, ObservedJob
+from gangline.jobs.plan.observed import JobChildren, ObservedJob, is_owned_by
 from gangline.jobs.site import Site
 from gangline.runtime.cache import Cache, key_of
 from gangline.runtime.expectations import Expectations
@@ -56,6 +56,18 @@ def owning_jobs(kind: str) -> KeyMapFunc[Any]:
     return keys
 
 
+def launching_jobs(operator: str) -> KeyMapFunc[Any]:
+    """Maps a pod of a launcher's Job to the training job that its labels name, if they name this operator, too."""
+
+    def keys(pod: Any) -> Iterable[Key]:
+        labels, controller = pod.metadata.labels, pod.metadata.controller
+        if controller is None or controller.kind != "Job" or labels.get(OPERATOR_NAME) != operator:
+            return ()
+        return (Key(pod.metadata.namespace, labels[JOB_NAME]),) if JOB_NAME in labels else ()
+
+    return keys
+
+
 class JobCaches(msgspec.Struct, Generic[J], frozen=True):
     """The caches that the engine reads."""
 
@@ -78,7 +90,7 @@ class Observer(Generic[J]):
     def __call__(self, key: Key, logs: LogTails | None = None) -> ObservedJob[J] | None:
         """The job as the caches show it; None if it does not exist or is being deleted."""
         job = self._caches.jobs.get(key)
-        if job is None or job.metadata.deletion_timestamp is not None:
+        if job is None or job.metadata.deletion_timestamp is not None or not job.is_of_this_api:
             return None
         children = self._children(job, logs or {})
         find = partial(self._find, job)
@@ -87,6 +99,7 @@ class Observer(Generic[J]):
     def _children(self, job: J, logs: LogTails) -> JobChildren:
         uid = job.metadata.uid
         creates, deletes = self._expectations.pending(uid)
+        launcher = self._launcher(job)
         return JobChildren(
             pods=self._caches.pods.by_index(OWNER_INDEX, uid),
             services=self._caches.services.by_index(OWNER_INDEX, uid),
@@ -94,7 +107,15 @@ class Observer(Generic[J]):
             pending_creates=frozenset(name for name in creates if isinstance(name, tuple)),
             pending_deletes=frozenset(str(uid) for uid in deletes),
             log_tails=logs,
+            launcher=launcher,
+            launched=() if launcher is None else self._caches.pods.by_index(OWNER_INDEX, launcher["metadata"]["uid"]),
         )
+
+    def _launcher(self, job: J) -> JSON | None:
+        if not isinstance(self._framework, PlansByLauncherJob):
+            return None
+        launcher = self._find(job, BATCH_JOBS, self._framework.launcher_job(job))
+        return launcher if launcher is not None and is_owned_by(launcher, job.metadata.uid) else None
 
     def _orphans(self, job: J) -> tuple[tuple[str, Pod | Service], ...]:
         labels = (job.metadata.namespace, job.metadata.name, self._framework.facts.controller)

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import msgspec
 
 from gangline.api.core import Lease, Pod
+from gangline.api.kubeflow.kinds import MPIJOB_V2
 from gangline.api.kubeflow.training import JobKind, RunPolicy
 from gangline.api.meta import ApiStruct, Key, Object, ObjectMeta, Selector, Time
 from gangline.api.scheme import Resource
@@ -26,7 +27,7 @@ from gangline.base.errors import GanglineError
 from gangline.jobs.defaults import is_managed_here
 from gangline.kube.client import Client, Kind, T
 from gangline.kube.errors import ApiError, Forbidden, NotFound
-from gangline.operator.settings import KUBEFLOW_LEASE
+from gangline.operator.settings import KUBEFLOW_LEASE, MPI_OPERATOR_LEASE
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +42,7 @@ POLL_INTERVAL = timedelta(seconds=2)
 CLOCK_SKEW = timedelta(seconds=5)
 """By how much clocks may differ."""
 _OPERATOR_IMAGE = re.compile(r"(?:.*/)?training-operator(?:[:@].*)?")
+_MPI_OPERATOR_IMAGE = re.compile(r"(?:.*/)?mpi-operator(?:[:@].*)?")
 # Field managers of command-line tools, which are no operators.
 _HUMAN_MANAGERS = ("kubectl", "gangline")
 
@@ -113,12 +115,17 @@ async def find_conflicts(
     everything = Selector(namespace=namespace)
     operators = Selector(namespace=namespace, labels=f"{ROLE_LABEL} in ({KUBEFLOW_ROLE},{GANGLINE_ROLE})")
     conflicts: list[ConflictingOperator] = []
-    for name in {KUBEFLOW_LEASE, me.lease.name if me.lease else KUBEFLOW_LEASE}:
+    kinds = tuple(kinds)
+    with_mpi_operator = MPIJOB_V2 in kinds
+    leases = {KUBEFLOW_LEASE, *((MPI_OPERATOR_LEASE,) if with_mpi_operator else ())}
+    for name in leases | ({me.lease.name} if me.lease else set()):
         named = Selector(namespace=namespace, fields=f"metadata.name={name}")
         for lease in await _list_readable(client, Lease, named):
             conflicts.extend(lease_conflicts(lease, me, now))
     for deployment in await _list_readable(client, DEPLOYMENTS, everything):
         conflicts.extend(deployment_conflicts(deployment, me))
+        if with_mpi_operator:
+            conflicts.extend(mpi_operator_conflicts(deployment, me))
     for pod in await _list_readable(client, Pod, operators):
         conflicts.extend(pod_conflicts(pod, me))
     since = await _leader_since(client, me)
@@ -165,8 +172,22 @@ def lease_conflicts(lease: Lease, me: OperatorIdentity, now: datetime) -> Iterat
 
 def deployment_conflicts(deployment: "Deployment", me: OperatorIdentity) -> Iterator[ConflictingOperator]:
     """A Deployment that runs the Kubeflow operator."""
-    metadata, images = deployment.metadata, kubeflow_images(deployment)
-    if not deployment.spec.replicas or not is_kubeflow_operator(deployment) or _runs_in(me, metadata.key):
+    if is_kubeflow_operator(deployment):
+        yield from _running_deployment(deployment, me, kubeflow_images(deployment))
+
+
+def mpi_operator_conflicts(deployment: "Deployment", me: OperatorIdentity) -> Iterator[ConflictingOperator]:
+    """A Deployment that runs mpi-operator."""
+    images = _images(deployment, _MPI_OPERATOR_IMAGE)
+    if images:
+        yield from _running_deployment(deployment, me, images)
+
+
+def _running_deployment(
+    deployment: "Deployment", me: OperatorIdentity, images: Sequence[str]
+) -> Iterator[ConflictingOperator]:
+    metadata = deployment.metadata
+    if not deployment.spec.replicas or _runs_in(me, metadata.key):
         return
     description = f"deployment {metadata.key}" + (f" with image {images[0]}" if images else "")
     remedy = f"kubectl -n {metadata.namespace} scale deployment {metadata.name} --replicas=0"
@@ -181,8 +202,12 @@ def is_kubeflow_operator(deployment: "Deployment") -> bool:
 
 def kubeflow_images(deployment: "Deployment") -> list[str]:
     """The images of the Kubeflow operator among those of a Deployment."""
+    return _images(deployment, _OPERATOR_IMAGE)
+
+
+def _images(deployment: "Deployment", pattern: re.Pattern[str]) -> list[str]:
     images = [container.image for container in deployment.spec.template.spec.containers]
-    return [image for image in images if _OPERATOR_IMAGE.fullmatch(image)]
+    return [image for image in images if pattern.fullmatch(image)]
 
 
 def _runs_in(me: OperatorIdentity, deployment: Key) -> bool:
@@ -208,6 +233,9 @@ def status_writer_conflicts(
     What was written before `since`, when an operator with our Lease took over, does not count.
     """
     if not is_managed_here(RunPolicy(managed_by=job.spec.run_policy.managed_by)):
+        return
+    if kind.kind == MPIJOB_V2.kind and bool(job.spec.mpi_implementation) != (kind is MPIJOB_V2):
+        # A job of the other API of this kind, which another operator may serve.
         return
     for entry in job.metadata.managed_fields:
         if entry.subresource != "status" or entry.time is None or now - entry.time > RECENT_WRITE:
@@ -268,6 +296,7 @@ class _ManagedByPolicy(ApiStruct, frozen=True):
 
 class _ManagedBySpec(ApiStruct, frozen=True):
     run_policy: _ManagedByPolicy = _ManagedByPolicy()
+    mpi_implementation: str = ""
 
 
 class ManagedJob(ApiStruct, frozen=True):

@@ -65,7 +65,9 @@ async def apply_crds(client: Client, kinds: Iterable[JobKind]) -> None:
 
 
 def _crd_bodies(kinds: Iterable[JobKind]) -> Iterable[JSON]:
-    return (*map(crd, kinds), *map(gang_crd, GANG_RESOURCES))
+    # Two APIs of one kind share a definition.
+    by_name = {kind.resource.name: kind for kind in kinds}
+    return (*map(crd, by_name.values()), *map(gang_crd, GANG_RESOURCES))
 
 
 async def missing_definitions(client: Client, resources: Iterable[Resource[Any]]) -> tuple[Resource[Any], ...]:

@@ -15,13 +15,15 @@ from gangline.api.scheme import Resource, Scheme
 from gangline.base.clock import Clock
 from gangline.frameworks.jax import Jax
 from gangline.frameworks.mpi import Mpi
+from gangline.frameworks.mpi_v2.framework import AgentMpi, SshMpi
+from gangline.frameworks.mpi_v2.objects import OPERATOR_LABEL
 from gangline.frameworks.paddle import Paddle
 from gangline.frameworks.pytorch import PyTorch
 from gangline.frameworks.tensorflow import TensorFlow
 from gangline.frameworks.xgboost import XGBoost
 from gangline.jobs.events import JobEvents
 from gangline.jobs.executor import CreateSlots, Executor
-from gangline.jobs.framework import Framework, NeedsCompanions
+from gangline.jobs.framework import Framework, NeedsCompanions, PlansByLauncherJob
 from gangline.jobs.gangs.podgroup import GangScheduler
 from gangline.jobs.gangs.scheduler_plugins import SchedulerPlugins
 from gangline.jobs.gangs.volcano import Volcano
@@ -31,6 +33,7 @@ from gangline.jobs.observer import (
     ExpectationSource,
     JobCaches,
     Observer,
+    launching_jobs,
     orphan_keys,
     owner_uid,
     owning_jobs,
@@ -53,6 +56,7 @@ from gangline.runtime.sources import InformerSource, KeySource, own_key
 
 COMPANION_RESOURCES: tuple[Resource[Any], ...] = (
     Resource("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", dict),
+    Resource("batch", "v1", "Job", "jobs", dict),
     Resource("rbac.authorization.k8s.io", "v1", "Role", "roles", dict),
     Resource("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings", dict),
     *Volcano.kinds,
@@ -84,10 +88,11 @@ def enabled_frameworks(settings: OperatorSettings) -> tuple[Framework[Any], ...]
             agent_image=settings.agent_image,
             launcher_account=settings.mpi_launcher_account,
         ),
+        SshMpi(settings.site.domain) if settings.mpi_agent is None else AgentMpi(settings.mpi_agent),
         Paddle(),
         Jax(),
     )
-    return tuple(framework for framework in frameworks if framework.facts.kind in settings.kinds)
+    return tuple(framework for framework in frameworks if framework.facts.scheme in settings.kinds)
 
 
 class JobEngine:
@@ -166,7 +171,7 @@ class JobEngine:
         self._manager.new_controller(
             job_kind.controller,
             self._guarded(reconciler, informers),
-            self._sources(job_kind, jobs, companions),
+            self._sources(framework, jobs, companions),
             ControllerOptions(workers=settings.workers, ceiling=MAX_RETRY_DELAY),
         )
 
@@ -189,8 +194,10 @@ class JobEngine:
         )
 
     def _sources(
-        self, job_kind: JobKind, jobs: Informer[Any], companions: Mapping[str, Informer[JSON]]
+        self, framework: Framework[Any], jobs: Informer[Any], companions: Mapping[str, Informer[JSON]]
     ) -> Sequence[KeySource]:
+        job_kind = framework.facts
+        launches = isinstance(framework, PlansByLauncherJob)
         children: dict[str, Informer[Any]] = {PODS: self._pods, SERVICES: self._services, **companions}
         unreported = children.keys() - self._reported_resources
         self._reported_resources |= unreported
@@ -202,6 +209,7 @@ class JobEngine:
                 if resource in unreported
             ),
             *(InformerSource(informer, owning_jobs(job_kind.kind)) for informer in children.values()),
+            *([InformerSource(self._pods, launching_jobs(OPERATOR_LABEL))] if launches else []),
             *([DeletedJobsCounter(jobs, self._metrics.for_kind(job_kind))] if self._metrics is not None else []),
         ]
 

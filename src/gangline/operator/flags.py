@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 
-from gangline.api.kubeflow.kinds import TRAINING_KINDS
+from gangline.api.kubeflow.kinds import JOB_APIS, TRAINING_KINDS
 from gangline.api.names import MAX_DNS_LABEL_LENGTH
 from gangline.base.errors import InputError
 from gangline.jobs.site import ServiceMode
 from gangline.operator.gang_schedulers import site_from_flag
 from gangline.operator.go_flags import process_flags
-from gangline.operator.settings import V1_INIT_IMAGE, OperatorProcessSettings, OperatorSettings
+from gangline.operator.settings import ALL_V1, V1_INIT_IMAGE, OperatorProcessSettings, OperatorSettings
 from gangline.schema.names import DNS_LABEL_PATTERN
 
 INIT_TEMPLATE_FILE = Path("/etc/config/initContainer.yaml")
@@ -64,17 +64,18 @@ def namespace_list(values: Iterable[str]) -> tuple[str, ...]:
 
 
 def canonical_kinds(names: tuple[str, ...]) -> tuple[str, ...]:
-    """The kinds with these names in any case, in canonical spelling and order; all if there are no names.
+    """The kinds with these names in any case, in canonical spelling and order; the kinds of v1 if there are no names.
 
-    Raises `InputError` for an unknown kind.
+    `all` stands for the kinds of v1, too. Raises `InputError` for an unknown kind.
     """
-    kinds = {kind.kind.lower(): kind.kind for kind in TRAINING_KINDS}
+    kinds = {kind.scheme.lower(): kind.scheme for kind in JOB_APIS}
+    enabled = {name.lower() for name in names} or {ALL_V1}
     for name in names:
-        if name.lower() not in kinds:
-            raise InputError(
-                f"--enable-scheme: scheme {name} is not supported yet; write one of {', '.join(kinds.values())}"
-            )
-    enabled = {name.lower() for name in names} or kinds.keys()
+        if name.lower() not in (*kinds, ALL_V1):
+            choices = ", ".join([*kinds.values(), ALL_V1])
+            raise InputError(f"--enable-scheme: scheme {name} is not supported yet; write one of {choices}")
+    if ALL_V1 in enabled:
+        enabled |= {kind.kind.lower() for kind in TRAINING_KINDS}
     return tuple(kind for name, kind in kinds.items() if name in enabled)
 
 

@@ -248,6 +248,7 @@ async def _run_operator(
     from gangline.kube.config.connection import load_connection
     from gangline.operator.flags import settings_from_flags
     from gangline.operator.operator_process import run_operator
+    from gangline.operator.tracing import tracing
 
     configure_logging(log_level(flags["level"]), LogFormat(_log_format(flags)))
     if ignored_flags:
@@ -257,7 +258,8 @@ async def _run_operator(
     connection = load_connection(
         kubeconfig=flags["kubeconfig"], context=flags["context"], environ=os.environ, home=Path.home()
     )
-    await run_operator(connection, settings, SystemClock(), frameworks)
+    async with tracing("gangline-operator", os.environ):
+        await run_operator(connection, settings, SystemClock(), frameworks)
     return 0
 
 

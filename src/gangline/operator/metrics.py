@@ -221,7 +221,7 @@ class DeletedJobsCounter:
         await self._jobs.wait_for_sync()
 
     def _count_deletion(self, delta: Delta[Any]) -> None:
-        if delta.after is None:
+        if delta.after is None and delta.newest.is_of_this_api:
             self._kind_metrics.count_job(key_of(delta.newest).namespace, "deleted")
 
 

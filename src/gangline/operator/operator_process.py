@@ -15,6 +15,7 @@ from gangline.kube.client import Client
 from gangline.kube.config.connection import Connection
 from gangline.kube.discovery import server_version
 from gangline.kube.errors import Forbidden
+from gangline.kube.transport.traced import traced
 from gangline.operator import conflicting_operators, gang_schedulers
 from gangline.operator.definitions import DefinitionWaiter, apply_crds
 from gangline.operator.engine import JobEngine, enabled_frameworks, scheme_of
@@ -52,7 +53,7 @@ async def run_operator(
         metrics=metrics, metrics_address=settings.metrics_address, probe_address=settings.probe_address
     )
     async with api_transport(connection, USER_AGENT) as pool:
-        transport = MeteredTransport(pool, metrics, host=connection.server, clock=clock)
+        transport = traced(MeteredTransport(pool, metrics, host=connection.server, clock=clock))
         protect_metrics(health, settings, transport, clock)
         start, limit = StartupTransport(transport, clock), rate_limit(settings, clock)
 

@@ -10,6 +10,7 @@ from gangline.base.clock import Clock
 from gangline.kube.client import Client
 from gangline.kube.config.connection import Connection
 from gangline.kube.options import WriteOptions
+from gangline.kube.transport.traced import traced
 from gangline.operator.definitions import CRDS, DefinitionWaiter, apply_crds
 from gangline.operator.process import ControllerProcess, api_transport, leader_elector, protect_metrics, serve_process
 from gangline.operator.settings import ProcessSettings
@@ -50,7 +51,7 @@ async def run_scheduler(
         metrics=metrics, metrics_address=settings.metrics_address, probe_address=settings.probe_address
     )
     async with api_transport(connection, FIELD_MANAGER) as pool:
-        transport = MeteredTransport(pool, metrics, host=connection.server, clock=clock)
+        transport = traced(MeteredTransport(pool, metrics, host=connection.server, clock=clock))
         protect_metrics(health, settings, transport, clock)
         client = Client(
             transport,

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import msgspec
 
-from gangline.api.kubeflow.kinds import TRAINING_KINDS
+from gangline.api.kubeflow.kinds import JOB_APIS, TRAINING_KINDS
 from gangline.frameworks.mpi import KUBECTL_DELIVERY_IMAGE
 from gangline.jobs.gangs.gangline import GanglineScheduler
 from gangline.jobs.site import Site
@@ -14,14 +14,20 @@ V1_INIT_IMAGE = "alpine:3.10"
 LOCAL_MPI_AGENT = '"$GANGLINE_AGENT"'
 """The command of the local node that runs another command in a pod, as `kubectl exec` does in a cluster."""
 
+ALL_V1 = "all"
+"""The value of `--enable-scheme` that stands for all kinds of v1, which is the default."""
+
 KUBEFLOW_LEASE = "1ca428e5.training-operator.kubeflow.org"
 """The Lease of the Kubeflow operator, and by default ours: of all operators that compete for it, one acts."""
+MPI_OPERATOR_LEASE = "mpi-operator"
+"""The Lease of mpi-operator, which serves MPIJobs of v2beta1."""
 
 
 class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Which kinds of jobs to run, where, and how."""
 
-    kinds: tuple[str, ...] = tuple(kind.kind for kind in TRAINING_KINDS)
+    # By their schemes. MPIJob.v2beta1 is on request: mpi-operator may serve it, and it needs to create Secrets.
+    kinds: tuple[str, ...] = tuple(kind.scheme for kind in TRAINING_KINDS)
     # Empty: all namespaces.
     namespaces: tuple[str, ...] = ()
     site: Site = Site()
@@ -42,6 +48,7 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 LOCAL_SETTINGS = OperatorSettings(
+    kinds=tuple(kind.scheme for kind in JOB_APIS),
     site=Site(
         shared_host=True, legacy_labels=True, gang_scheduler=GanglineScheduler(protect=False), gangs_on_request=True
     ),

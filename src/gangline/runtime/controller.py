@@ -14,6 +14,7 @@ from gangline.base.clock import Clock, SystemClock
 from gangline.base.errors import TerminalError
 from gangline.base.log import log_context
 from gangline.base.tasks import time_limit
+from gangline.base.tracing import is_tracing, trace_span
 from gangline.base.watchdog import WorkInProgress, track_activity
 from gangline.kube.errors import AlreadyExists, Conflict, TooManyRequests
 from gangline.runtime.sources import KeySource
@@ -111,27 +112,38 @@ class Controller:
         while True:
             try:
                 async with self.queue.lease() as key:
+                    identity = str(uuid.uuid4())
                     with log_context(
                         controller=self.name,
                         namespace=key.namespace,
                         name=key.name,
-                        reconcileID=str(uuid.uuid4()),
+                        reconcileID=identity,
                     ):
-                        await self._reconcile_measured(key)
+                        await self._reconcile_measured(key, identity)
             except QueueClosed:
                 return
 
-    async def _reconcile_measured(self, key: Key) -> None:
+    async def _reconcile_measured(self, key: Key, identity: str) -> None:
         began = self._clock.monotonic()
         self._metrics.on_start()
         result, terminal = None, False
         activity = self._activities[key] = WorkInProgress()
         try:
-            with track_activity(activity):
+            attributes = self._span_attributes(key, identity) if is_tracing() else None
+            with track_activity(activity), trace_span("reconcile", attributes) as span:
                 result, terminal = await self._reconcile(key)
+                span.set_attribute("gangline.result", result.value)
         finally:
             del self._activities[key]
             self._metrics.on_end(result, self._clock.monotonic() - began, terminal=terminal)
+
+    def _span_attributes(self, key: Key, identity: str) -> dict[str, str]:
+        return {
+            "gangline.controller": self.name,
+            "k8s.namespace.name": key.namespace,
+            "gangline.name": key.name,
+            "gangline.reconcile_id": identity,
+        }
 
     async def _reconcile(self, key: Key) -> tuple[ReconcileResult, bool]:
         try:

@@ -18,6 +18,7 @@ from gangline.api.scheduler_views import PLACEMENT_SCHEME, CSINode, VolumeClaim
 from gangline.api.scheduling import PODGROUPS, QUEUES, PodGroup, Queue
 from gangline.api.scheme import CORE_SCHEME, Scheme
 from gangline.base.clock import Clock, Timer
+from gangline.base.tracing import trace_span
 from gangline.kube.client import Client
 from gangline.kube.discovery import is_served
 from gangline.kube.errors import KubeError
@@ -226,17 +227,19 @@ class Scheduler:
         cache.budgets.protect_members(cache.gangs, now)
         requests = cache.gangs.requests()
         if requests and (is_due or not self._is_unchanged(requests)):
-            result = schedule(
-                cache.nodes.what_if(),
-                requests,
-                cache.gangs.allocations(),
-                cache.queues,
-                self._settings.policy,
-                now,
-                classes=self._classes,
-            )
-            self._last_input, self._recheck_at = (cache.version, requests), result.recheck_at
-            self._dispatcher.dispatch(result, now)
+            with trace_span("scheduling cycle") as span:
+                span.set_attribute("gangline.gangs", len(requests))
+                result = schedule(
+                    cache.nodes.what_if(),
+                    requests,
+                    cache.gangs.allocations(),
+                    cache.queues,
+                    self._settings.policy,
+                    now,
+                    classes=self._classes,
+                )
+                self._last_input, self._recheck_at = (cache.version, requests), result.recheck_at
+                self._dispatcher.dispatch(result, now)
             self._cycle_seconds = self._clock.monotonic() - started
             self._metrics.observe_cycle(self._cycle_seconds, result, now)
             self._queue_reporter.record_cycle(result)

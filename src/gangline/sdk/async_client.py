@@ -25,7 +25,7 @@ from gangline.sdk.build.pod_templates import training_container, with_edited_pod
 from gangline.sdk.condition_calls import ConditionCalls
 from gangline.sdk.connection import REQUEST_TIMEOUT_SECONDS
 from gangline.sdk.errors import translate_errors
-from gangline.sdk.job import Job, job_kind_named, type_meta
+from gangline.sdk.job import Job, job_kind_of, type_meta
 from gangline.sdk.pod_calls import PodCalls
 from gangline.sdk.ship.archive import list_files
 from gangline.sdk.ship.inspection import inspect_files, refusal_message, suspicion_lines
@@ -91,7 +91,7 @@ class AsyncTrainingClient(ConditionCalls, PodCalls):
             "env_vars": env_vars,
         }
         body = job_from_arguments(job, arguments, self._default_kind)
-        kind = job_kind_named(str(body.get("kind")))
+        kind = job_kind_of(body)
         async with self._client_call(REQUEST_TIMEOUT_SECONDS) as client:
             target = namespace or (body.get("metadata") or {}).get("namespace") or self._resolved_namespace(None)
             return Job(await client.create(client.unstructured(kind.resource), body, namespace=target))
@@ -144,7 +144,7 @@ class AsyncTrainingClient(ConditionCalls, PodCalls):
         of it, is refused, unless `ship_secrets`. On a local plane the replicas start in the folder itself.
         """
         body = job_body(job)
-        kind = job_kind_named(str(body.get("kind")))
+        kind = job_kind_of(body)
         key = Key(self._resolved_namespace(namespace), body["metadata"]["name"])
         if await self.is_local():
             return await self.create_job(with_working_dir(body, kind, folder), namespace=namespace)

@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 
 from gangline.api.codec.codec import Document, decode_document
-from gangline.api.kubeflow.kinds import TRAINING_KINDS
+from gangline.api.kubeflow.kinds import TRAINING_KINDS, find_job_api
 from gangline.api.kubeflow.training import ConditionType, JobKind, JobStatus, TrainingJob
 from gangline.api.meta import JSON, ObjectMeta
 
@@ -18,6 +18,11 @@ def job_kind_named(kind: str) -> JobKind:
     if kind not in _KIND_BY_NAME:
         raise ValueError(f"job_kind: is {kind!r}; write one of {', '.join(_KIND_BY_NAME)}")
     return _KIND_BY_NAME[kind]
+
+
+def job_kind_of(body: JSON) -> JobKind:
+    """The `JobKind` of an object, by its version, too. Raises `ValueError`."""
+    return find_job_api(body.get("apiVersion"), body.get("kind")) or job_kind_named(str(body.get("kind")))
 
 
 def type_meta(kind: JobKind) -> JSON:
@@ -34,7 +39,7 @@ class Job:
 
     def __init__(self, body: JSON) -> None:
         self._body = body
-        self._typed: TrainingJob = decode_document(Document(body, {}), job_kind_named(body["kind"]).model)
+        self._typed: TrainingJob = decode_document(Document(body, {}), job_kind_of(body).model)
 
     @classmethod
     def from_yaml(cls, text: str) -> "Job":

@@ -17,6 +17,7 @@ from gangline.base.errors import GanglineError, InputError
 from gangline.base.tasks import run_all
 from gangline.frameworks.jax import Jax
 from gangline.frameworks.mpi import Mpi
+from gangline.frameworks.mpi_v2.framework import SshMpi
 from gangline.frameworks.paddle import Paddle
 from gangline.frameworks.pytorch import PyTorch
 from gangline.frameworks.tensorflow import TensorFlow
@@ -47,6 +48,7 @@ from gangline.why.kinds import (
     WORKLOAD_KINDS,
     WorkloadKind,
     json_value,
+    served_kind,
     workload_kind,
 )
 
@@ -61,7 +63,7 @@ OPERATOR_SELECTOR = "control-plane in (kubeflow-training-operator,gangline-opera
 OPERATOR_LEASES = ("1ca428e5.training-operator.kubeflow.org",)
 ONE_POD_RESOURCES = parse_resources({"pods": "1"})
 
-FRAMEWORKS: tuple[Framework[Any], ...] = (TensorFlow(), PyTorch(), XGBoost(), Mpi(), Paddle(), Jax())
+FRAMEWORKS: tuple[Framework[Any], ...] = (TensorFlow(), PyTorch(), XGBoost(), Mpi(), SshMpi(), Paddle(), Jax())
 
 
 JOB_REMOVED_REASON = "SuccessfulDeleteJob"
@@ -169,10 +171,11 @@ class SnapshotCollector:
     def __init__(
         self, client: Client, kind: WorkloadKind, body: JSON, clock: Clock, patience: DiagnosisTimeouts
     ) -> None:
+        kind = served_kind(kind, body)
         self._client, self._kind, self._job_body = client, kind, body
         self._now, self._timeouts = clock.now(), patience
-        framework = next((one for one in FRAMEWORKS if one.facts.kind == kind.resource.kind), None)
-        self._job = decode.job_facts(kind, body, framework if kind.job_kind is not None else None)
+        framework = next((one for one in FRAMEWORKS if one.facts is kind.job_kind), None)
+        self._job = decode.job_facts(kind, body, framework)
         # For an archived run, time stops at its end: nothing has changed since, and nothing is overdue.
         self._now = self._job.run_ended_at or self._now
         self._unreadable: list[str] = []

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from gangline.api.kubeflow.kinds import TRAINING_KINDS
+from gangline.api.kubeflow.kinds import MPIJOB, MPIJOB_V2, TRAINING_KINDS
 from gangline.api.kubeflow.training import JOB_NAME, REPLICA_TYPE, JobKind
 from gangline.api.meta import JSON
 from gangline.api.scheme import Resource
@@ -69,6 +69,16 @@ def _training_kind(facts: JobKind) -> WorkloadKind:
         template_path=f"spec.{facts.replicas}.{{type}}.template.spec",
         job_kind=facts,
     )
+
+
+MPI_V2_JOBS = msgspec.structs.replace(_training_kind(MPIJOB_V2), intermediates=(BATCH_JOBS,))
+"""MPIJobs of v2beta1, whose launcher is a Job of Kubernetes."""
+
+
+def served_kind(kind: WorkloadKind, body: JSON) -> WorkloadKind:
+    """The kind of a job that was read in the version of `kind`: an MPIJob may have been written in the other one."""
+    written_in_v2 = kind.job_kind is MPIJOB and json_value(body, "spec", "mpiImplementation")
+    return MPI_V2_JOBS if written_in_v2 else kind
 
 
 WORKLOAD_KINDS: tuple[WorkloadKind, ...] = (

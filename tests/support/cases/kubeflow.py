@@ -12,6 +12,7 @@ import json
 import lzma
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -52,10 +53,17 @@ class Difference(NamedTuple):
 
 
 class ExpectedDifference(NamedTuple):
-    """Differences below this path are intended."""
+    """Differences below this path are intended. One that begins with `*` is a pattern, of places in every scenario."""
 
     prefix: str
     reason: str
+
+    @property
+    def everywhere(self) -> bool:
+        return self.prefix.startswith("*")
+
+    def covers(self, place: str) -> bool:
+        return fnmatchcase(place, f"{self.prefix}*") if self.everywhere else place.startswith(self.prefix)
 
 
 def load_scenarios(folder: Path = DATA_FOLDER / "scenarios") -> list[Scenario]:
@@ -91,8 +99,8 @@ def differences(name: str, theirs: Any, ours: Any) -> list[Difference]:
 
 def unexpected_differences(places: Iterable[Difference], meant: Iterable[ExpectedDifference]) -> list[Difference]:
     """The differences that are not intended."""
-    prefixes = tuple(one.prefix for one in meant)
-    return [place for place in places if not place.place.startswith(prefixes)]
+    expected = list(meant)
+    return [place for place in places if not any(one.covers(place.place) for one in expected)]
 
 
 def is_settled(at: str, places: Iterable[Difference], meant: Iterable[ExpectedDifference]) -> bool:

@@ -68,7 +68,10 @@ class OperatorStarter:
 
 
 class OperatorKubelet:
-    """Runs the pods of operators as processes. An image that has `broken` in its name cannot be pulled."""
+    """Runs the pods of operators as processes.
+
+    An image that has `broken` in its name cannot be pulled, one that has `slow` never becomes ready.
+    """
 
     def __init__(self, server: RealServer, start: StartPod = start_nothing) -> None:
         self._server, self._start = server, start
@@ -119,8 +122,9 @@ class OperatorKubelet:
             self._pods[uid] = PodProcess(None) if broken else self._start(pod)
             if broken:
                 self._refuse_image(pod, path)
-        started = self._pods[uid]
-        if "broken" not in pod["spec"]["containers"][0]["image"] and not _is_ready(pod) and started.is_ready:
+        started, image = self._pods[uid], pod["spec"]["containers"][0]["image"]
+        never_ready = "broken" in image or "slow" in image
+        if not never_ready and not _is_ready(pod) and started.is_ready:
             now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
             conditions = [{"type": "Ready", "status": "True", "lastTransitionTime": now}]
             self._set_status(path, {"phase": "Running", "conditions": conditions, "startTime": now})

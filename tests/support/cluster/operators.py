@@ -146,6 +146,11 @@ def _start_mpi_v2(launch: OperatorLaunch) -> LoggedProcess:
     return _start_gangline(launch._replace(extra_flags=[*launch.extra_flags, "--enable-scheme=mpijob.v2beta1"]))
 
 
+def _start_both_mpi(launch: OperatorLaunch) -> LoggedProcess:
+    flags = ["--enable-scheme=mpijob", "--enable-scheme=mpijob.v2beta1"]
+    return _start_gangline(launch._replace(extra_flags=[*launch.extra_flags, *flags]))
+
+
 def _common_flags(launch: OperatorLaunch) -> list[str]:
     return [
         f"--kubeconfig={launch.kubeconfig}",
@@ -241,6 +246,7 @@ def _leads(launch: OperatorLaunch) -> bool:
 
 GANGLINE_OPERATOR = OperatorProgram("gangline", lambda: None, _gangline_crds, _start_gangline)
 GANGLINE_MPI_V2 = GANGLINE_OPERATOR._replace(name="gangline, MPIJob v2beta1", start=_start_mpi_v2)
+GANGLINE_BOTH_MPI = GANGLINE_OPERATOR._replace(name="gangline, both APIs of MPIJob", start=_start_both_mpi)
 GANGLINE_PER_JOB_SERVICES = GANGLINE_OPERATOR._replace(name="gangline, one service per job", start=_start_few_services)
 KUBEFLOW = OperatorProgram("peer", _peer_missing, peer_crds, _start_shipped)
 KUBEFLOW_LIFTED = OperatorProgram("peer, lifted", _peer_missing, peer_crds, _start_lifted)

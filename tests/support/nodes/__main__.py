@@ -46,6 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     command("load", _load).add_argument("archives", nargs="+", type=Path)
     command("keeper", lambda folder, arguments: keeper.keep(Layout.read(folder)))
     command("control-plane", lambda folder, arguments: control_plane.serve(Layout.read(folder)))
+    command("power-on", _power_on).add_argument("name")
     command("node", _node).add_argument("name")
     return parser
 
@@ -124,6 +125,11 @@ def _load(folder: Path, arguments: argparse.Namespace) -> None:
     for (_, file), process, text in zip(imports, started, errors, strict=True):
         if process.returncode:
             raise ClusterError(f"{file} cannot be loaded: {text}")
+
+
+def _power_on(folder: Path, arguments: argparse.Namespace) -> None:
+    control_plane.start_node(Layout.read(folder), node.node_address(arguments.name))
+    control_plane.wait_for_node(Layout.read(folder), arguments.name)
 
 
 def _node(folder: Path, arguments: argparse.Namespace) -> None:

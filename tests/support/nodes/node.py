@@ -1,6 +1,7 @@
 """One node: containerd, kubelet and kube-proxy. Runs as the first process of the node's namespaces."""
 
 import json
+import subprocess
 from pathlib import Path
 
 from support.nodes.images import archive
@@ -10,6 +11,8 @@ from support.nodes.processes import reap_for_ever, run, start, succeeds, wait_fo
 
 SOCKET = "/run/containerd/containerd.sock"
 PAUSE = "localhost/gangline-tests/pause:1"
+BUSYBOX = "localhost/gangline-tests/busybox:1"
+IMPORT = ("ctr", "--address", SOCKET, "--namespace", "k8s.io", "images", "import")
 # Of a size that a test can fill; what pods write to emptyDir volumes goes there.
 KUBELET_DISK = "256m"
 
@@ -70,15 +73,21 @@ def _start_containerd(layout: Layout, node: NodeAddress, folder: Path) -> None:
     process = start(layout, f"{node.name}-containerd", ["containerd", "--config", config])
     log = layout.logs / f"{node.name}-containerd.log"
     wait_for("containerd", lambda: succeeds(layout, "ctr", "--address", SOCKET, "version"), log, process)
-    busybox = layout.packages / "bin" / "busybox"
-    if not busybox.exists():
-        busybox = layout.packages / "usr" / "bin" / "busybox"
-    # A pause container holds a pod's namespaces and does nothing.
-    pause = archive(folder / "pause.tar", PAUSE, {"busybox": busybox}, command=["/busybox", "sleep", "2147483647"])
-    run(layout, *IMPORT, pause)
+    for image in _own_images(layout, folder):
+        run(layout, *IMPORT, image)
 
 
-IMPORT = ("ctr", "--address", SOCKET, "--namespace", "k8s.io", "images", "import")
+def _own_images(layout: Layout, folder: Path) -> list[Path]:
+    """A pause container holds a pod's namespaces and does nothing; another is for pods of tests that need a shell."""
+    busybox = next(
+        path for path in (layout.packages / "bin/busybox", layout.packages / "usr/bin/busybox") if path.exists()
+    )
+    applets = subprocess.run([busybox, "--list"], capture_output=True, text=True, check=True).stdout.split()
+    pause = archive(
+        folder / "pause.tar", PAUSE, {"bin/busybox": busybox}, command=["/bin/busybox", "sleep", "2147483647"]
+    )
+    links = {f"bin/{applet}": "busybox" for applet in applets if applet != "busybox"}
+    return [pause, archive(folder / "busybox.tar", BUSYBOX, {"bin/busybox": busybox}, links=links, command=["/bin/sh"])]
 
 
 def _pod_network(node: NodeAddress) -> dict[str, object]:

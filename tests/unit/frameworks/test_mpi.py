@@ -235,8 +235,6 @@ def test_without_an_image_no_kubectl_is_brought() -> None:
 
 # With the agent of gangline's image
 
-DELIVERED = {"name": "mpi-job-agent", "mountPath": "/opt/gangline"}
-
 
 def test_the_launcher_is_brought_the_agent_of_gangline() -> None:
     edits = wired(pi(), "Launcher", framework=AGENT)
@@ -253,9 +251,9 @@ def test_the_launcher_is_brought_the_agent_of_gangline() -> None:
                 "/etc/mpi/hostfile",
                 "--launcher",
                 "pi-launcher",
-                "/opt/gangline",
+                "/opt/kube",
             ],
-            "volumeMounts": [DELIVERED, CONFIG],
+            "volumeMounts": [KUBECTL, CONFIG],
             "resources": {"limits": amounts, "requests": amounts},
             "securityContext": {
                 "allowPrivilegeEscalation": False,
@@ -266,8 +264,8 @@ def test_the_launcher_is_brought_the_agent_of_gangline() -> None:
             },
         },
     )
-    assert edits.mounts == (DELIVERED, CONFIG)
-    assert edits.volumes[0] == {"name": "mpi-job-agent", "emptyDir": {}}
+    assert edits.mounts == (KUBECTL, CONFIG)
+    assert edits.volumes[0] == {"name": "mpi-job-kubectl", "emptyDir": {}}
     assert edits.service_account == "pi-launcher"
 
 
@@ -287,7 +285,7 @@ def test_a_launcher_of_root_keeps_its_user() -> None:
 
 def test_commands_are_run_by_the_agent() -> None:
     script = files(pi(mainContainer="train"), AGENT)["kubexec.sh"]
-    assert script.endswith('\nexec /opt/gangline/gangline-agent exec --container train "$POD_NAME" "$@"\n')
+    assert script.endswith('\nexec /opt/kube/gangline-agent exec --container train "$POD_NAME" "$@"\n')
 
 
 def test_with_the_delivered_agent_daemons_are_started_by_the_launcher_alone() -> None:
@@ -297,12 +295,18 @@ def test_with_the_delivered_agent_daemons_are_started_by_the_launcher_alone() ->
 
 
 def test_with_the_agent_a_launcher_sees_its_workers_alone() -> None:
-    rules = companions(pi(), AGENT)["roles.rbac.authorization.k8s.io"].body["rules"]
+    objects = companions(pi(), AGENT)
+    rules = objects["roles.rbac.authorization.k8s.io"].body["rules"]
     workers = ["pi-worker-0", "pi-worker-1"]
     assert rules == [
         {"apiGroups": [""], "resources": ["pods"], "resourceNames": workers, "verbs": ["get"]},
         {"apiGroups": [""], "resources": ["pods/exec"], "resourceNames": workers, "verbs": ["create", "get"]},
     ]
+    # The Kubeflow operator, which would take the right to start a WebSocket, does not know these names.
+    binding = objects["rolebindings.rbac.authorization.k8s.io"]
+    assert objects["roles.rbac.authorization.k8s.io"].name == binding.name == "pi-launcher-agent"
+    assert binding.body["roleRef"]["name"] == "pi-launcher-agent"
+    assert binding.body["subjects"][0]["name"] == "pi-launcher"
     (alone,) = companions(pi({"Launcher": 1}), AGENT)["roles.rbac.authorization.k8s.io"].body["rules"]
     assert (alone["resources"], alone["resourceNames"]) == (["pods"], ["pi-launcher"])
 

@@ -20,6 +20,7 @@ from gangline.operator.conflicting_operators import (
     OperatorConflict,
     OperatorIdentity,
     deployment_conflicts,
+    find_conflicts,
     lease_conflicts,
     pod_conflicts,
     status_writer_conflicts,
@@ -151,6 +152,31 @@ def test_who_writes_statuses_is_an_operator(manager: str, managed_by: str) -> No
 )
 def test_other_writes_are_nothing_to_fear(found: ManagedJob) -> None:
     assert not list(status_writer_conflicts(TRAINING_KINDS[0], found, ALONE, NOW))
+
+
+def test_what_was_written_before_our_lease_was_acquired_is_past() -> None:
+    """An operator that took over checked it, or was told; its replicas need not wait until the writes are old."""
+    job = written("training-operator", age=20)
+    assert not list(status_writer_conflicts(TRAINING_KINDS[0], job, ELECTED, NOW, NOW - timedelta(seconds=10)))
+    assert list(status_writer_conflicts(TRAINING_KINDS[0], job, ELECTED, NOW, NOW - timedelta(seconds=30)))
+
+
+@pytest.mark.parametrize(
+    ("holder", "acquired", "refuses"), [("ours_1", 10, False), ("ours_1", 60, True), ("", 10, True)]
+)
+async def test_the_holder_of_our_lease_is_asked_when_it_took_over(holder: str, acquired: float, refuses: bool) -> None:
+    spec = LeaseSpec(holder_identity=holder, acquire_time=NOW - timedelta(seconds=acquired))
+    job = msgspec.to_builtins(written("training-operator", age=20))
+
+    def say(request: Request) -> Response:
+        if request.path.endswith("/leases/lease"):
+            return json_response(msgspec.to_builtins(Lease(spec=spec)))
+        items = [job] if request.path.endswith("/tfjobs") else []
+        return json_response({"items": items, "metadata": {"resourceVersion": "1"}})
+
+    client = Client(ScriptedTransport(say))
+    conflicts = await find_conflicts(client, TRAINING_KINDS, "", ELECTED, NOW)
+    assert bool(conflicts) is refuses
 
 
 # Missing rights

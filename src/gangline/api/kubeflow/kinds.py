@@ -1,10 +1,14 @@
-"""The six kinds of training job (`kubeflow.org/v1`): what is particular to each spec, and the facts of the kind."""
+"""The six kinds of training job (`kubeflow.org/v1`): what is particular to each spec, and the facts of the kind.
 
+MPIJob has a second API, `kubeflow.org/v2beta1`, which is mpi-operator's: ranks are started by SSH.
+"""
+
+from enum import StrEnum
 from typing import ClassVar
 
 import msgspec
 
-from gangline.api.kubeflow.training import JobKind, Port, ReplicaSpec, RestartPolicy, RunPolicy, TrainingJob
+from gangline.api.kubeflow.training import GROUP, JobKind, Port, ReplicaSpec, RestartPolicy, RunPolicy, TrainingJob
 from gangline.api.meta import JSON, ApiStruct
 from gangline.api.scheme import CORE_SCHEME, Scheme
 
@@ -145,7 +149,16 @@ PADDLEJOB = JobKind(
 )
 
 
-class MPIJobSpec(ApiStruct, frozen=True):
+class SshFields(ApiStruct, frozen=True):
+    """The fields of an MPIJob that only v2beta1 has. The schema of v1 keeps them, so that both can share a definition."""
+
+    mpi_implementation: str = ""
+    ssh_auth_mount_path: str = msgspec.field(name="sshAuthMountPath", default="")
+    launcher_creation_policy: str = ""
+    run_launcher_as_worker: bool = False
+
+
+class MPIJobSpec(SshFields, frozen=True, kw_only=True):
     mpi_replica_specs: dict[str, ReplicaSpec]
     run_policy: RunPolicy = RunPolicy()
     slots_per_worker: int | None = None
@@ -160,6 +173,10 @@ class MPIJob(TrainingJob, frozen=True, kw_only=True):
     KIND: ClassVar[str] = "MPIJob"
     spec: MPIJobSpec
 
+    @property
+    def is_of_this_api(self) -> bool:
+        return not self.spec.mpi_implementation
+
 
 MPIJOB = JobKind(
     model=MPIJob,
@@ -172,6 +189,55 @@ MPIJOB = JobKind(
     default_replicas={"Worker": 0},
     single=("Launcher",),
     needed="Launcher",
+)
+
+
+class MpiImplementation(StrEnum):
+    OPEN_MPI = "OpenMPI"
+    INTEL = "Intel"
+    MPICH = "MPICH"
+
+
+class LauncherCreationPolicy(StrEnum):
+    AT_STARTUP = "AtStartup"
+    WAIT_FOR_WORKERS_READY = "WaitForWorkersReady"
+
+
+DEFAULT_SSH_PATH = "/root/.ssh"
+"""Where the SSH keys of an MPIJob are mounted."""
+
+
+class MPIJobV2Spec(SshFields, frozen=True, kw_only=True):
+    mpi_replica_specs: dict[str, ReplicaSpec]
+    run_policy: RunPolicy = RunPolicy()
+    slots_per_worker: int | None = None
+
+
+class MPIJobV2(TrainingJob, frozen=True, kw_only=True):
+    """MPI with SSH: a launcher, which is a Job of Kubernetes, that starts its ranks in workers."""
+
+    API_VERSION: ClassVar[str] = f"{GROUP}/v2beta1"
+    KIND: ClassVar[str] = "MPIJob"
+    spec: MPIJobV2Spec
+
+    @property
+    def is_of_this_api(self) -> bool:
+        # The schema of v2beta1 has a default for this field, and the one of v1 has none.
+        return bool(self.spec.mpi_implementation)
+
+
+MPIJOB_V2 = JobKind(
+    model=MPIJobV2,
+    plural="mpijobs",
+    replicas="mpiReplicaSpecs",
+    attribute="mpi_replica_specs",
+    types=("Launcher", "Worker"),
+    container="mpi",
+    port=None,
+    default_replicas={"Worker": 0},
+    single=("Launcher",),
+    needed="Launcher",
+    controller_name="mpi-job-controller",
 )
 
 
@@ -201,5 +267,13 @@ JAXJOB = JobKind(
 
 TRAINING_KINDS: tuple[JobKind, ...] = (TFJOB, PYTORCHJOB, XGBOOSTJOB, MPIJOB, PADDLEJOB, JAXJOB)
 
-JOB_SCHEME: Scheme = CORE_SCHEME.with_resources(*(kind.resource for kind in TRAINING_KINDS))
+JOB_APIS: tuple[JobKind, ...] = (*TRAINING_KINDS, MPIJOB_V2)
+"""The six kinds, and the second API of MPIJob."""
+
+JOB_SCHEME: Scheme = CORE_SCHEME.with_resources(*(kind.resource for kind in JOB_APIS))
 """Kubernetes' own kinds and the six job kinds."""
+
+
+def find_job_api(api_version: object, kind: object) -> JobKind | None:
+    """The job kind of an object with this `apiVersion` and `kind`; None if it is no training job."""
+    return next((one for one in JOB_APIS if (one.model.API_VERSION, one.kind) == (api_version, kind)), None)

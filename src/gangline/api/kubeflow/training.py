@@ -52,6 +52,8 @@ RUN_COMMAND_ANNOTATION = "local.gangline.dev/run-command"
 
 OUR_MANAGER = "kubeflow.org/training-operator"
 """The value of `runPolicy.managedBy` that means this operator, as does an absent field."""
+MPI_OPERATOR_MANAGER = "kubeflow.org/mpi-operator"
+"""The value that means this operator in MPIJobs of v2beta1."""
 MULTIKUEUE_MANAGER = "kueue.x-k8s.io/multikueue"
 
 
@@ -243,6 +245,11 @@ class TrainingJob(Object, frozen=True):
     KIND: ClassVar[str]
     status: JobStatus = msgspec.field(default_factory=JobStatus)
 
+    @property
+    def is_of_this_api(self) -> bool:
+        """Whether the job was written for this API version: versions of one kind are served as views of all of its jobs."""
+        return True
+
 
 class JobKind(msgspec.Struct, frozen=True):
     """The facts of one job kind: where its replicas are in the spec, their types, their defaults."""
@@ -264,6 +271,8 @@ class JobKind(msgspec.Struct, frozen=True):
     single: tuple[str, ...] = ()
     needed: str = ""
     scalable: bool = False
+    # The name of the controller, if it is not made from that of the kind.
+    controller_name: str = ""
 
     @property
     def kind(self) -> str:
@@ -277,4 +286,10 @@ class JobKind(msgspec.Struct, frozen=True):
     @property
     def controller(self) -> str:
         """The value of the operator-name label, which is also the source of events."""
-        return f"{self.kind.lower()}-controller"
+        return self.controller_name or f"{self.kind.lower()}-controller"
+
+    @property
+    def scheme(self) -> str:
+        """The name by which `--enable-scheme` enables it: the kind, with its version if that is not v1."""
+        version = self.resource.version
+        return self.kind if version == VERSION else f"{self.kind}.{version}"

@@ -57,7 +57,7 @@ def check_demo_replica(job: RunJob, replica: str) -> None:
 async def running_demo_job(job: RunJob, clock: Clock) -> AsyncIterator[tuple[Client, ServerJob]]:
     """The job on a plane of this machine, with all replicas reporting progress. When the block ends nothing is left."""
     silence_operator_log()
-    operator = msgspec.structs.replace(LOCAL_SETTINGS, kinds=(job.kind.kind,))
+    operator = msgspec.structs.replace(LOCAL_SETTINGS, kinds=(job.kind.scheme,))
     with with_watchdog() as state:
         node = node_settings(capacity=DEFAULT_CAPACITY)
         settings = LocalSettings(folder=job.folder, logs=state, plane=temporary_plane(), node=node)

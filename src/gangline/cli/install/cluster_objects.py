@@ -10,6 +10,8 @@ from gangline.cli.connect.server import FIELD_MANAGER
 from gangline.cli.install.missing_rights import MissingRight, missing_right_text
 from gangline.cli.install.plan import CRD_KIND, InstallConflict, ObservedObject, field_managers
 from gangline.cli.install.record import (
+    HANDOVER_NAME,
+    RECORD_NAME,
     RECORD_SELECTOR,
     InstallationRecord,
     ObjectRef,
@@ -20,11 +22,13 @@ from gangline.cli.install.record import (
 from gangline.cli.manifests.files import ResourceFinder
 from gangline.kube.client import Client
 from gangline.kube.discovery import is_served
-from gangline.kube.errors import Conflict, Forbidden, NotFound
+from gangline.kube.errors import Conflict, Forbidden, Invalid, NotFound
 from gangline.kube.options import DeletionPropagation, WriteOptions
 
 INHERITED_MANAGERS = ("gangline", "helm", FIELD_MANAGER)
 """Managers whose fields of a CRD are taken over: the operator's --install-crds, a Helm release that has gone, this tool."""
+OWN_RECORDS = (RECORD_NAME, HANDOVER_NAME)
+"""Names of ConfigMaps that only this tool writes, whoever edited them."""
 DEFAULT_NAMESPACE = "gangline"
 
 
@@ -104,6 +108,14 @@ class ClusterObjects:
             if not needs_cluster and await self._exists_for_all(ref, body):
                 return ObservedObject(body, is_left_alone=True)
             raise MissingRight(missing_right_text(ref, str(error))) from error
+        except Invalid as error:
+            if "field is immutable" not in str(error):
+                raise
+            delete = f"kubectl delete {resource.name} {ref.name}" + (f" -n {ref.namespace}" if ref.namespace else "")
+            raise InstallConflict(
+                f"{ref.display_name} was installed by other means, and cannot be changed into ours; delete it first (jobs"
+                f" run on): {delete}"
+            ) from error
         return ObservedObject(body, existing, {"apiVersion": ref.api_version, "kind": ref.kind, **result})
 
     async def _exists_for_all(self, ref: ObjectRef, body: JSON) -> bool:
@@ -139,7 +151,8 @@ class ClusterObjects:
         except Conflict as error:
             managers = field_managers(cause.message for cause in error.causes)
             inherited = INHERITED_MANAGERS if resource.kind == CRD_KIND else (FIELD_MANAGER,)
-            if managers and set(managers) <= set(inherited):
+            is_own = object_ref(body).name.startswith(OWN_RECORDS) or set(managers) <= set(inherited)
+            if managers and is_own:
                 return await client.apply(resource, body, owner=FIELD_MANAGER, force=True)
             if not managers:
                 raise

@@ -13,7 +13,15 @@ from gangline.cli.connect.server import ServerTarget
 from gangline.cli.exit_codes import ERROR, SUCCEEDED
 from gangline.cli.install.cluster_objects import ClusterObjects
 from gangline.cli.install.flag_values import merged, values_text
-from gangline.cli.install.plan import ChangeAction, InstallPlan, ObjectChange, comparable, helm_release, install_plan
+from gangline.cli.install.plan import (
+    CRD_KIND,
+    ChangeAction,
+    InstallPlan,
+    ObjectChange,
+    comparable,
+    helm_release,
+    install_plan,
+)
 from gangline.cli.install.record import (
     InstallationRecord,
     ObjectRef,
@@ -83,6 +91,12 @@ class Installer:
                     " NAMESPACE first"
                 )
 
+    async def wait_for_deletions(self) -> None:
+        """Return when the namespace and the definitions of an earlier installation are not just being deleted."""
+        bodies = objects_to_install(self.request, creates_namespace=True)
+        refs = [object_ref(body) for body in (*bodies.objects, *bodies.crds)]
+        await self.waiter.wait_for_deletions([ref for ref in refs if ref.kind in ("Namespace", CRD_KIND)])
+
     async def plan(self, wanted: InstallObjects, record: InstallationRecord | None) -> InstallPlan:
         """What is to be changed. Changes nothing. Raises if a right is missing or an object belongs to others."""
         bodies = (*wanted.crds, *wanted.objects)
@@ -96,7 +110,7 @@ class Installer:
         """
         earlier = record.objects if record else ()
         recorded = False
-        crds = [change for change in plan.changes if change.ref.kind == "CustomResourceDefinition"]
+        crds = [change for change in plan.changes if change.ref.kind == CRD_KIND]
         others = [change for change in plan.changes if change not in crds]
         await self._apply_changes(crds)
         await self.waiter.wait_for_crds(
@@ -151,6 +165,8 @@ async def install(
 ) -> int:
     """Install or upgrade, and print the verdict of `doctor`. Returns the exit code."""
     installer = Installer(client, request, screen, clock)
+    if not request.dry_run:
+        await installer.wait_for_deletions()
     record = await installer.objects.read_record(request.namespace)
     request = installer.request = effective_request(request, record, mode)
     owns_namespace = record is not None and any(ref.kind == "Namespace" for ref in record.objects)

@@ -43,7 +43,9 @@ def rollout(deployment: JSON, pods: Sequence[JSON], events: Iterable[JSON]) -> R
     if complete:
         return Rollout(name, ready, replicas, is_complete=True)
     texts = _event_texts(events)
-    for pod in sorted(pods, key=lambda body: str(body["metadata"]["name"])):
+    # Not those of an earlier image, which are about to go.
+    current = [pod for pod in pods if _images(pod) == _images(spec.get("template") or {})]
+    for pod in sorted(current, key=lambda body: str(body["metadata"]["name"])):
         reason, text = _pod_problem(pod, texts)
         if text:
             pod_name = pod["metadata"]["name"]
@@ -51,6 +53,11 @@ def rollout(deployment: JSON, pods: Sequence[JSON], events: Iterable[JSON]) -> R
             hopeless = reason in HOPELESS_REASONS
             return Rollout(name, ready, replicas, is_complete=False, problem=problem, is_hopeless=hopeless)
     return Rollout(name, ready, replicas, is_complete=False, problem=_own_problem(status, texts.get(name, "")))
+
+
+def _images(template: JSON) -> list[str]:
+    """The images of a pod, or of a pod template."""
+    return [str(container.get("image", "")) for container in (template.get("spec") or {}).get("containers") or ()]
 
 
 def _own_problem(status: Mapping[str, Any], event: str) -> str:

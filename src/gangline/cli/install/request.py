@@ -42,14 +42,27 @@ def install_values(values: Mapping[str, Any]) -> InstallValues:
     problem = secret_problem(values)
     if problem:
         raise InputError(f"values: {problem}")
-    complete = merged(msgspec.to_builtins(InstallValues()), values)
+    defaults = msgspec.to_builtins(InstallValues())
+    complete = merged(defaults, _with_texts(values, defaults))
     try:
         return msgspec.convert(complete, InstallValues)
     except msgspec.ValidationError as error:
-        raise InputError(f"values: {_value_error(str(error), complete)}") from error
+        raise InputError(f"values: {_value_error(str(error))}") from error
 
 
-def _value_error(text: str, values: Mapping[str, Any]) -> str:
+def _with_texts(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> JSON:
+    """Values in which a number is a text where the default is one: `--set image.tag=4`."""
+    result = dict(values)
+    for name, value in values.items():
+        default = defaults.get(name)
+        if isinstance(default, str) and isinstance(value, int) and not isinstance(value, bool):
+            result[name] = str(value)
+        elif isinstance(value, Mapping) and isinstance(default, Mapping):
+            result[name] = _with_texts(value, default)
+    return result
+
+
+def _value_error(text: str) -> str:
     """The message of msgspec with the path in front, as our other messages have it."""
     message, _, path = text.partition(" - at `")
     path = path.rstrip("`").removeprefix("$").removeprefix(".")

@@ -11,6 +11,7 @@ from gangline.cli.install.readiness import Rollout, is_established, rollout
 from gangline.cli.install.record import ObjectRef
 from gangline.cli.install.screen import InstallScreen, names_text
 from gangline.cli.resources.lookup import EVENTS, PODS
+from gangline.kube.errors import Forbidden
 
 POLL_INTERVAL = timedelta(milliseconds=500)
 WARNINGS = "type=Warning"
@@ -25,15 +26,18 @@ class NotReady(GanglineError):
 
 
 class Waiter:
-    """Waits within one time limit, which counts from its creation. A limit of zero is none."""
+    """Waits within one time limit for all, which counts from the first wait. A limit of zero is none."""
 
     def __init__(self, objects: ClusterObjects, screen: InstallScreen, clock: Clock, timeout: timedelta) -> None:
         self._objects, self._screen, self._clock, self._timeout = objects, screen, clock, timeout
-        self._deadline = clock.monotonic() + timeout.total_seconds() if timeout else float("inf")
+        self._deadline = float("inf")
 
     async def pause(self, text: str) -> None:
         """Let a moment pass. Raises `NotReady` with the text if the time is over."""
-        if self._clock.monotonic() >= self._deadline:
+        now = self._clock.monotonic()
+        if self._timeout and self._deadline == float("inf"):
+            self._deadline = now + self._timeout.total_seconds()
+        if now >= self._deadline:
             seconds = round(self._timeout.total_seconds())
             raise NotReady(f"{text}; not ready after {seconds} s, longer with --timeout", timed_out=True)
         await self._clock.sleep(POLL_INTERVAL)
@@ -48,6 +52,23 @@ class Waiter:
             self._screen.show_wait(subject, f"{len(refs) - len(missing)} of {len(refs)}", done=not missing)
             if missing:
                 await self.pause(f"not served yet: {names_text([ref.name for ref in missing])}")
+
+    async def wait_for_deletions(self, refs: Sequence[ObjectRef]) -> None:
+        """Return when none of these is still being deleted: what is made in it meanwhile would be deleted with it."""
+        is_announced = False
+        while names := [ref.display_name for ref in refs if await self._is_being_deleted(ref)]:
+            text = f"still being deleted: {names_text(names)}"
+            if not is_announced:
+                self._screen.say(text)
+                is_announced = True
+            await self.pause(text)
+
+    async def _is_being_deleted(self, ref: ObjectRef) -> bool:
+        try:
+            body = await self._objects.read(ref)
+        except Forbidden:
+            return False
+        return body is not None and "deletionTimestamp" in body["metadata"]
 
     async def wait_for_rollouts(self, refs: Sequence[ObjectRef]) -> None:
         """Return when all Deployments are ready. Raises `NotReady`, before the time is over where waiting is no use."""

@@ -9,7 +9,7 @@ import msgspec
 from gangline.api.codec.codec import decode_document, documents
 from gangline.api.codec.documents import Document
 from gangline.api.codec.errors import DecodeError
-from gangline.api.kubeflow.kinds import TRAINING_KINDS
+from gangline.api.kubeflow.kinds import TRAINING_KINDS, find_job_api
 from gangline.api.kubeflow.training import GROUP, JobKind
 from gangline.api.meta import JSON
 from gangline.base.errors import InputError
@@ -122,8 +122,8 @@ def _script_hint(file: Path) -> str:
 def _job_document(document: Document, settings: Sequence[str]) -> tuple[JobKind, Document]:
     document = msgspec.structs.replace(document, body=with_overrides(document.body, settings))
     kind, version = document.body.get("kind"), document.body.get("apiVersion")
-    job_kind = next((job_kind for job_kind in TRAINING_KINDS if job_kind.kind == kind), None)
-    if job_kind is None or version != job_kind.resource.api_version:
+    job_kind = find_job_api(version, kind)
+    if job_kind is None:
         raise _lint_error(document)
     try:
         job = decode_document(document, job_kind.model)

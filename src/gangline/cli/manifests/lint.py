@@ -15,7 +15,7 @@ from gangline.api.codec.codec import decode_document
 from gangline.api.codec.documents import Document, documents
 from gangline.api.codec.errors import DecodeError, path_text, value_text
 from gangline.api.codec.errors import FieldPath as Steps
-from gangline.api.kubeflow.kinds import TRAINING_KINDS
+from gangline.api.kubeflow.kinds import JOB_APIS, TRAINING_KINDS, find_job_api
 from gangline.api.kubeflow.training import GROUP, VERSION, JobKind, TrainingJob
 from gangline.api.meta import JSON
 from gangline.api.quantity import Quantity, QuantityError, meant_memory, similar_quantity
@@ -131,10 +131,11 @@ def kind_of(document: Document) -> JobKind | Finding | None:
             write = f"apiVersion: {api_version}" if field == "apiVersion" and kind in kinds else ""
             return _finding(document, field, "required field is missing", write)
     if kind in kinds:
-        if version == api_version:
-            return kinds[kind]
+        if job_kind := find_job_api(version, kind):
+            return job_kind
+        versions = " or ".join(one.model.API_VERSION for one in JOB_APIS if one.kind == kind)
         return _finding(
-            document, "apiVersion", f'is "{version}", but a {kind} is of {api_version}', f"apiVersion: {api_version}"
+            document, "apiVersion", f'is "{version}", but a {kind} is of {versions}', f"apiVersion: {api_version}"
         )
     if str(version).startswith(f"{GROUP}/"):
         # Also the names by which people call the kinds.
@@ -261,7 +262,7 @@ def _type_findings(document: Document, kind: JobKind) -> Iterator[Finding]:
 
 def _schema_findings(document: Document, kind: JobKind, body: JSON) -> Iterator[Finding]:
     """The mistakes by the CRD's schema and rules. Removes unknown fields and invalid values from the body."""
-    schema = _structural_schema(kind.kind)
+    schema = _structural_schema(kind.scheme)
     try:
         for field in schema.prepare(body):
             yield _unknown_field(document, field, schema)
@@ -392,8 +393,8 @@ def _remove_value(body: Any, path: tuple[str | int, ...]) -> None:
 
 
 @cache
-def _structural_schema(kind: str) -> StructuralSchema:
-    job_kind = next(job_kind for job_kind in TRAINING_KINDS if job_kind.kind == kind)
+def _structural_schema(scheme: str) -> StructuralSchema:
+    job_kind = next(job_kind for job_kind in JOB_APIS if job_kind.scheme == scheme)
     return compiled_schema(crd_schema(job_kind))
 
 
@@ -432,7 +433,7 @@ def _name_findings(document: Document) -> Iterator[Finding]:
 
 
 def _framework_findings(document: Document, kind: JobKind) -> Iterator[Finding]:
-    framework = framework_of(kind.kind)
+    framework = framework_of(kind.scheme)
     try:
         job: TrainingJob = framework.default(decode_document(document, kind.model))
         field_problems = problems(framework, job)
@@ -448,7 +449,7 @@ def ignored_field_findings(document: Document) -> list[Finding]:
     kind = kind_of(document)
     if not isinstance(kind, JobKind):
         return []
-    framework = framework_of(kind.kind)
+    framework = framework_of(kind.scheme)
     try:
         job: TrainingJob = framework.default(decode_document(document, kind.model))
         ignored = list(ignored_fields(framework, job))
@@ -459,7 +460,7 @@ def ignored_field_findings(document: Document) -> list[Finding]:
 
 def _pod_findings(document: Document, kind: JobKind, body: JSON, *, sound: bool) -> Iterator[Finding]:
     try:
-        refused = list(pod_problems(framework_of(kind.kind), body, sound=sound))
+        refused = list(pod_problems(framework_of(kind.scheme), body, sound=sound))
     except (DecodeError, AttributeError, KeyError, TypeError, ValueError):
         # The template has wrong types: the schema reports it.
         return

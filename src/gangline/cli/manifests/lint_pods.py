@@ -22,7 +22,7 @@ from gangline.apiserver.kinds.machinery import formats
 from gangline.apiserver.kinds.pod.strategy import PodStrategy
 from gangline.base.clock import SystemClock
 from gangline.cli.manifests.files import path_steps, value_at
-from gangline.jobs.framework import Framework
+from gangline.jobs.framework import Framework, PlansByLauncherJob
 from gangline.jobs.plan.observed import ObservedJob
 from gangline.jobs.plan.render import pod_body
 from gangline.jobs.pods.replicas import Member
@@ -87,10 +87,15 @@ def hidden_variables(framework: Framework[Any], body: JSON) -> Iterator[tuple[St
 
 def _operator_pod_specs(framework: Framework[Any], body: JSON) -> dict[str, JSON]:
     """The pod spec of each replica type as the operator renders it, by the lowercase type."""
-    job: TrainingJob = decode_document(Document(body, {}), framework.facts.model)
+    # Names of hosts have the namespace in them.
+    named = {**body, "metadata": {"namespace": "default", **(body.get("metadata") or {})}}
+    job: TrainingJob = decode_document(Document(named, {}), framework.facts.model)
     observed = ObservedJob.of(framework, job, SystemClock().now())
     specs: dict[str, JSON] = {}
     for replica_type, spec in framework.replicas(observed.job).items():
+        if isinstance(framework, PlansByLauncherJob):
+            specs[replica_type.lower()] = framework.pod_spec(observed.job, replica_type)
+            continue
         member = Member(replica_type, 0)
         edits = framework.wiring(observed.job, member, observed.addresses)
         pod = pod_body(observed.job, member, spec, edits, observed.addresses, framework.facts, observed.site)

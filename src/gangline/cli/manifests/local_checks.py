@@ -71,7 +71,7 @@ def check_local_job(document: Document, kind: JobKind, plane: LocalPlane) -> Non
 
 def local_warnings(document: Document, kind: JobKind, plane: LocalPlane) -> Iterator[str]:
     """What a correct job may not be meant to do on this machine, a line for each."""
-    for path, message in hidden_variables(framework_of(kind.kind), document.body):
+    for path, message in hidden_variables(framework_of(kind.scheme), document.body):
         yield str(document.error(message, path))
     templates = list(_templates(document, kind))
     count = sum(template.replicas for template in templates)

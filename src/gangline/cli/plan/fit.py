@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -200,10 +200,21 @@ def _job_request(cluster: ClusterState, job: JobDocument, target: PlanTarget) ->
     key = Key(body["metadata"]["namespace"], body["metadata"]["name"])
     group = GanglineScheduler().group_companions(observed.gang_spec, None)[-1]
     spec = msgspec.convert(group.body["spec"], PodGroupSpec)
-    pods = [decode_document(Document(with_default_requests(body), {}), Pod) for body in bodies if body["kind"] == "Pod"]
+    pods = [decode_document(Document(with_default_requests(pod), {}), Pod) for pod in _pod_bodies(bodies)]
     unplaced = [pod for pod in pods if pod.metadata.key not in cluster.placed_pods]
     placed = Counter(_role(pod) for pod in pods if pod.metadata.key in cluster.placed_pods)
     return _gang_request(cluster, key, spec, unplaced, placed), sum(placed.values())
+
+
+def _pod_bodies(bodies: Iterable[JSON]) -> Iterator[JSON]:
+    """The pods among these objects, and the pod of a launcher's Job."""
+    for body in bodies:
+        if body["kind"] == "Pod":
+            yield body
+        elif body["kind"] == "Job":
+            metadata, template = body["metadata"], body["spec"]["template"]
+            named = {**template["metadata"], "name": metadata["name"], "namespace": metadata["namespace"]}
+            yield {"apiVersion": "v1", "kind": "Pod", "metadata": named, "spec": template["spec"]}
 
 
 def with_default_requests(pod: JSON) -> JSON:

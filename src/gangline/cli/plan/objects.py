@@ -54,7 +54,7 @@ def job_documents(documents: Sequence[Document], name: str) -> list[JobDocument]
 
 def planned_objects(job: JobDocument, target: PlanTarget) -> tuple[JSON, list[JSON]]:
     """The job with its namespace and name, and the objects of it in the order of their creation. Raises `InputError`."""
-    from gangline.jobs.plan.actions import Create
+    from gangline.jobs.plan.actions import Create, CreateKeyPair
     from gangline.jobs.plan.plan import reconcile_plan
     from gangline.operator.engine import OPERATOR_SCHEME
 
@@ -62,6 +62,8 @@ def planned_objects(job: JobDocument, target: PlanTarget) -> tuple[JSON, list[JS
     bodies = []
     for stage in reconcile_plan(framework, observed).stages:
         for action in stage:
+            if isinstance(action, CreateKeyPair):
+                bodies.append({"apiVersion": "v1", "kind": "Secret", **action.body, "type": "kubernetes.io/ssh-auth"})
             if not isinstance(action, Create):
                 continue
             resource = OPERATOR_SCHEME.find(action.resource.partition(".")[0])
@@ -90,7 +92,7 @@ def observed_job(job: JobDocument, target: PlanTarget) -> tuple[Any, Any]:
     settings = _operator_settings(target.gangs, local=bool(target.services))
     if target.bare:
         settings = msgspec.structs.replace(settings, pytorch_init_image="", mpi_delivery_image="")
-    framework = framework_of(kind.kind, settings)
+    framework = framework_of(kind.scheme, settings)
     observed = ObservedJob.of(
         framework,
         msgspec.structs.replace(decoded, metadata=metadata),

@@ -52,11 +52,16 @@ def pod_selector(job: ServerJob) -> Selector:
 
 
 def owns_pod(job: ServerJob, pod: JSON) -> bool:
-    """Whether a pod that `pod_selector` matches belongs to the job: it has no owner, or the job is its owner."""
+    """Whether a pod that `pod_selector` matches belongs to the job: it has no owner, or the job is its owner.
+
+    The owner of a launcher's pod may be a Job of Kubernetes, which is named after the job and its role.
+    """
     owners = pod["metadata"].get("ownerReferences") or []
-    if owners:
-        return any(owner.get("uid") == job.body["metadata"].get("uid") for owner in owners)
-    return True
+    launcher = ("Job", f"{job.key.name}-launcher")
+    return not owners or any(
+        owner.get("uid") == job.body["metadata"].get("uid") or (owner.get("kind"), owner.get("name")) == launcher
+        for owner in owners
+    )
 
 
 async def list_replicas(client: Client, job: ServerJob, selectors: Sequence[ReplicaSelector] = ()) -> list[JSON]:

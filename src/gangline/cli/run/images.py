@@ -5,7 +5,8 @@ from pathlib import Path
 
 import msgspec
 
-from gangline.api.kubeflow.kinds import MPIJOB
+from gangline.api.kubeflow.kinds import MPIJOB, MPIJOB_V2
+from gangline.api.kubeflow.training import JobKind
 from gangline.api.meta import JSON
 from gangline.base.errors import InputError
 from gangline.cli.run.request import RunJob
@@ -48,13 +49,20 @@ def _image_needs(job: RunJob, images: ImageMappings, folder: Path) -> Iterator[t
         pod = (spec.get("template") or {}).get("spec") or {}
         # An init container is a process of this machine, too, and may create the file.
         for index, container in enumerate((pod.get("containers") or ()) if not pod.get("initContainers") else ()):
-            # The operator gives a worker of an MPIJob its command.
-            if job.kind is MPIJOB and replica != "Launcher" and not container.get("command"):
+            if replica != "Launcher" and _gets_command(job.kind, container):
                 continue
             need = container_need(container, images, folder)
             if need is not None:
                 path = ("spec", job.kind.replicas, replica, "template", "spec", "containers", index)
                 yield path, need
+
+
+def _gets_command(kind: JobKind, container: JSON) -> bool:
+    """Whether the operator gives a worker its command: in an MPIJob without one, or with sshd, which is not needed here."""
+    command = container.get("command")
+    if not command:
+        return kind in (MPIJOB, MPIJOB_V2)
+    return kind is MPIJOB_V2 and str(command[0]).rpartition("/")[2] == "sshd"
 
 
 def container_need(container: JSON, images: ImageMappings, folder: Path) -> ImageNeed | None:

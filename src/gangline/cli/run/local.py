@@ -166,7 +166,7 @@ async def run_jobs(plan: RunPlan, screen: Screen, clock: Clock) -> list[JobResul
         settings = LocalSettings(folder=folder, logs=state, plane=temporary_plane(), node=node)
         # Only the kinds of these jobs: each further kind costs start-up time.
         operator = msgspec.structs.replace(
-            LOCAL_GANG_SETTINGS if plan.gang else LOCAL_SETTINGS, kinds=tuple({job.kind.kind for job in jobs})
+            LOCAL_GANG_SETTINGS if plan.gang else LOCAL_SETTINGS, kinds=tuple({job.kind.scheme for job in jobs})
         )
         async with embedded_plane(settings, clock, operator) as plane:
             recorder.store = plane.store

@@ -129,7 +129,7 @@ async def _run_connected(
     clock: Clock,
     leftovers: list[str],
 ) -> int:
-    kinds = {bundle.job.kind.kind: bundle.job.kind.resource for bundle in bundles}
+    kinds = {bundle.job.kind.scheme: bundle.job.kind.resource for bundle in bundles}
     async with HttpTransport(target.connection, warn=print_warning) as transport:
         client = Client(
             transport,

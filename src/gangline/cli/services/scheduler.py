@@ -90,6 +90,7 @@ async def _run_scheduler(flags: Mapping[str, Any]) -> int:
     from gangline.base.log import LogFormat, configure_logging
     from gangline.kube.config.connection import load_connection
     from gangline.operator.scheduler_process import run_scheduler
+    from gangline.operator.tracing import tracing
 
     # Objects are either cached for long or freed at once by reference counts: frequent cycle collections find nothing.
     gc.freeze()
@@ -98,7 +99,8 @@ async def _run_scheduler(flags: Mapping[str, Any]) -> int:
     connection = load_connection(
         kubeconfig=flags["kubeconfig"], context=flags["context"], environ=os.environ, home=Path.home()
     )
-    await run_scheduler(connection, process_settings(flags), SystemClock())
+    async with tracing("gangline-scheduler", os.environ):
+        await run_scheduler(connection, process_settings(flags), SystemClock())
     return 0
 
 

@@ -140,7 +140,7 @@ class SweepRunner:
             node = msgspec.structs.replace(self._plan.node, shutdown_grace=None)
             settings = LocalSettings(folder=self._plan.folder, logs=state, plane=temporary_plane(), node=node)
             # Only the kind of the trials: each further kind costs start-up time.
-            operator = msgspec.structs.replace(LOCAL_SETTINGS, kinds=(self._plan.kind.kind,))
+            operator = msgspec.structs.replace(LOCAL_SETTINGS, kinds=(self._plan.kind.scheme,))
             async with embedded_plane(settings, self._clock, operator) as plane:
                 await self._dry_run_trials(plane.client)
                 self._folder.prepare()

@@ -32,6 +32,20 @@ class Patch(msgspec.Struct, frozen=True, tag=True):
     body: JSON
     # A precondition: another object of the same name is not patched.
     uid: str
+    # Such as `status`; empty: the object itself.
+    subresource: str = ""
+
+
+class CreateKeyPair(msgspec.Struct, frozen=True, tag=True):
+    """Create a Secret with a new pair of SSH keys, unless there is a Secret of that name. None is ever read."""
+
+    # Without the keys: those are random, and a plan is not.
+    body: JSON
+
+    @property
+    def name(self) -> str:
+        name: str = self.body["metadata"]["name"]
+        return name
 
 
 class _ObjectAction(msgspec.Struct, frozen=True):
@@ -68,7 +82,7 @@ class ConfirmEnded(msgspec.Struct, frozen=True, tag=True):
     labels: Mapping[str, str]
 
 
-JobAction: TypeAlias = Create | Patch | Adopt | Delete | DeleteJob | ConfirmJob | ConfirmEnded
+JobAction: TypeAlias = Create | CreateKeyPair | Patch | Adopt | Delete | DeleteJob | ConfirmJob | ConfirmEnded
 
 
 class JobEvent(msgspec.Struct, frozen=True):

@@ -11,7 +11,16 @@ from gangline.api.kubeflow.training import SchedulingPolicy
 from gangline.api.meta import JSON
 from gangline.api.scheduling import PodGroupState
 from gangline.jobs.defaults import problems
-from gangline.jobs.framework import Addresses, Companion, Elastic, Framework, J, NeedsCompanions, Problem
+from gangline.jobs.framework import (
+    Addresses,
+    Companion,
+    CreatesInSteps,
+    Elastic,
+    Framework,
+    J,
+    NeedsCompanions,
+    Problem,
+)
 from gangline.jobs.gangs.podgroup import GangSpec, ReportsGangState, pod_group_resource
 from gangline.jobs.plan.actions import PODS
 from gangline.jobs.plan.addressing import member_addresses
@@ -37,6 +46,9 @@ class JobChildren(msgspec.Struct, frozen=True):
     pending_deletes: frozenset[str] = frozenset()
     # The last log lines of failed pods by uid, where they could be read.
     log_tails: Mapping[str, tuple[str, ...]] = {}
+    # The Job of Kubernetes that is the job's launcher, if it has one, and the pods of that Job.
+    launcher: JSON | None = None
+    launched: tuple[Pod, ...] = ()
 
 
 class ObservedJob(msgspec.Struct, Generic[J], frozen=True):
@@ -77,7 +89,8 @@ class ObservedJob(msgspec.Struct, Generic[J], frozen=True):
         policy = framework.run_policy(job).scheduling_policy
         choice = choose_scheduler(site, job, policy=policy is not None)
         min_members = framework.min_members(job) if not invalid and isinstance(framework, Elastic) else None
-        spec = GangSpec(job, replicas, policy or SchedulingPolicy(), min_members, _succeeded_members(gang))
+        gang_policy = _gang_policy(framework, job, policy or SchedulingPolicy())
+        spec = GangSpec(job, replicas, gang_policy, min_members, _succeeded_members(gang))
         scheduler = choice.gang_scheduler
         pod_group, companions = None, list[Companion]()
         if not invalid and scheduler is not None:
@@ -124,6 +137,14 @@ class ObservedJob(msgspec.Struct, Generic[J], frozen=True):
 def is_owned_by(body: JSON, uid: str) -> bool:
     """Whether one of the owners of an object has that uid."""
     return any(owner.get("uid") == uid for owner in body["metadata"].get("ownerReferences") or [])
+
+
+def _gang_policy(framework: Framework[J], job: J, policy: SchedulingPolicy) -> SchedulingPolicy:
+    """The policy, with the number of replicas that are created at first if it names none and not all are."""
+    first = framework.first_members(job) if isinstance(framework, CreatesInSteps) else None
+    if first is None or policy.min_available is not None:
+        return policy
+    return msgspec.structs.replace(policy, min_available=first)
 
 
 def _succeeded_members(gang: Gang) -> int:

@@ -9,7 +9,7 @@ import msgspec
 from gangline.api.core import Pod
 from gangline.api.kubeflow.training import ConditionType, JobPhase, JobStatus, RestartScope
 from gangline.jobs.defaults import ignored_fields
-from gangline.jobs.framework import Framework, J, JobOutcome, RestartMessage
+from gangline.jobs.framework import Framework, J, JobOutcome, PlansByLauncherJob, RestartMessage
 from gangline.jobs.plan.actions import PODS, JobEvent, JobPlan
 from gangline.jobs.plan.assessment import (
     AlreadyFinished,
@@ -35,6 +35,9 @@ from gangline.jobs.site import missing_scheduler_message
 
 def reconcile_plan(framework: Framework[J], observed: ObservedJob[J]) -> JobPlan:
     """The plan for a job. The same input gives the same plan."""
+    if isinstance(framework, PlansByLauncherJob):
+        plan: JobPlan = framework.plan(observed)
+        return plan
     restarts = restart_tally(observed.job.status, observed.gang, framework.replicas(observed.job))
     assessment = assess(framework, observed, restarts)
     match assessment:

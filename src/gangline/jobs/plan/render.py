@@ -98,7 +98,7 @@ def pod_body(
     if site.services is ServiceMode.PER_JOB and job_kind.port is not None:
         body["hostname"], body["subdomain"] = name, job.metadata.name
     annotations = {**gang_edits.default_annotations, **annotations, **gang_edits.annotations}
-    _apply_gang_edits(body, gang_edits)
+    apply_gang_edits(body, gang_edits)
     pod_metadata: JSON = {
         "name": name,
         "namespace": job.metadata.namespace,
@@ -120,7 +120,8 @@ def pod_body(
     return {"metadata": pod_metadata, "spec": body}
 
 
-def _apply_gang_edits(body: JSON, gang_edits: GangPodEdits) -> None:
+def apply_gang_edits(body: JSON, gang_edits: GangPodEdits) -> None:
+    """Set what a gang scheduler adds to the spec of a pod."""
     if gang_edits.scheduler_name and not body.get("schedulerName"):
         body["schedulerName"] = gang_edits.scheduler_name
     body.update(gang_edits.spec_fields)

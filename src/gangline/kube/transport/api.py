@@ -33,6 +33,8 @@ class Request(msgspec.Struct, frozen=True):
     body: bytes = b""
     content_type: str = ""
     accept: str = "application/json"
+    trace_parent: str = ""
+    """The span in whose course the request is sent, as the W3C header `traceparent`."""
     precheck: Callable[[], object] | None = None
     """Called just before the request is sent, which may be long after it was made; raises to not send it."""
 

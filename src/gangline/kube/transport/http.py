@@ -229,6 +229,8 @@ class HttpTransport:
         headers["Accept"] = request.accept
         if request.content_type:
             headers["Content-Type"] = request.content_type
+        if request.trace_parent:
+            headers["traceparent"] = request.trace_parent
         if self._connection.impersonate is not None:
             headers.extend(self._connection.impersonate.headers())
         return headers

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
+from gangline.base.tracing import AttributeValue, is_tracing, trace_span
 from gangline.runtime.events import EventType
 from gangline.scheduler.binding.binder import BindRequest, PodBinder
 from gangline.scheduler.binding.evictor import Evictor, EvictRequest
@@ -16,7 +17,7 @@ from gangline.scheduler.gangs.phase import PlacementAttempt
 from gangline.scheduler.gangs.timeouts import members_to_evict, rollback_message
 from gangline.scheduler.metrics import SchedulerMetrics
 from gangline.scheduler.settings import SchedulerSettings
-from gangline.scheduler.types.cycle import Bind, CycleResult, GangRequest, Pending, PendingReason, Preempt
+from gangline.scheduler.types.cycle import Bind, CycleResult, Decision, GangRequest, Pending, PendingReason, Preempt
 from gangline.scheduler.types.gang_requests import member_count
 
 log = logging.getLogger(__name__)
@@ -50,13 +51,18 @@ class Dispatcher:
             if gang is None:
                 continue
             self._warn_missing_class(gang)
-            match decision:
-                case Bind():
-                    self._bind(gang, decision, now)
-                case Preempt():
-                    self._preempt(gang, decision)
-                case Pending():
-                    self._mark_pending(gang, decision)
+            attributes = _span_attributes(decision, now) if is_tracing() else None
+            with trace_span("gang placement", attributes):
+                self._carry_out(gang, decision, now)
+
+    def _carry_out(self, gang: GangInfo, decision: Decision, now: datetime) -> None:
+        match decision:
+            case Bind():
+                self._bind(gang, decision, now)
+            case Preempt():
+                self._preempt(gang, decision)
+            case Pending():
+                self._mark_pending(gang, decision)
 
     def rollback(self, gang: GangInfo, limit: timedelta) -> None:
         """Roll back a start that was left half bound: cancel open requests and evict the placed members."""
@@ -171,3 +177,18 @@ class Dispatcher:
 def _placement_failed(pending: Pending) -> bool:
     """Whether not even the required members fit, although resources of terminating pods counted as free."""
     return pending.reason in (PendingReason.RESOURCES, PendingReason.REFUSED) and pending.request.min_members > 0
+
+
+def _span_attributes(decision: Decision, now: datetime) -> dict[str, AttributeValue]:
+    request = decision.request
+    attributes: dict[str, AttributeValue] = {
+        "k8s.namespace.name": request.key.namespace,
+        "gangline.name": request.key.name,
+        "gangline.queue": request.queue,
+        "gangline.members": member_count(request),
+        "gangline.waited_seconds": (now - request.waiting_since).total_seconds(),
+        "gangline.result": type(decision).__name__.lower(),
+    }
+    if isinstance(decision, Pending):
+        attributes["gangline.reason"] = decision.reason.value
+    return attributes

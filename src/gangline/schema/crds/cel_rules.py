@@ -7,7 +7,7 @@ the root would also judge every write of the status; these compare with the old 
 Each message says what to write instead.
 """
 
-from gangline.api.kubeflow.kinds import MPIJOB, PADDLEJOB, PYTORCHJOB, TFJOB
+from gangline.api.kubeflow.kinds import MPIJOB, MPIJOB_V2, PADDLEJOB, PYTORCHJOB, TFJOB
 from gangline.api.kubeflow.training import JobKind
 from gangline.api.meta import JSON
 
@@ -17,6 +17,7 @@ MAX_CONTAINERS = 64
 _MAX_NAME_LENGTH = 63
 _DNS_1035_PATTERN = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
 _ELASTIC_KINDS = (PYTORCHJOB, PADDLEJOB)
+_MPI_KINDS = (MPIJOB, MPIJOB_V2)
 
 
 def _rule(rule: str, message: str, **more: str | bool) -> JSON:
@@ -56,7 +57,7 @@ def _name_length_rule(kind: JobKind) -> JSON:
     specs = f"self.spec.{kind.replicas}"
     replicas, before = f"{specs}[t].replicas", f"oldSelf.?spec.?{kind.replicas}[?t].?replicas.orValue(0)"
     tail = f"size(t) + size(string({replicas} - 1)) + 2"
-    if kind is MPIJOB:  # Replicas have no default, and the launcher no index.
+    if kind in _MPI_KINDS:  # Replicas have no default, and the launcher no index.
         replicas = f"{specs}[t].?replicas.orValue(1)"
         before = f"oldSelf.?spec.?{kind.replicas}[?t].optMap(r, r.?replicas.orValue(1)).orValue(0)"
         tail = f"(t == 'Launcher' ? 9 : 8 + size(string({replicas} - 1)))"
@@ -89,7 +90,7 @@ def run_policy_rules() -> list[JSON]:
 
 def spec_rules(kind: JobKind) -> list[JSON]:
     """Rules that concern several fields of the spec."""
-    rules: list[JSON] = []
+    rules: list[JSON] = [_same_api_rule(kind)] if kind in _MPI_KINDS else []
     if kind in _ELASTIC_KINDS:
         rules.append(
             _rule(
@@ -105,6 +106,15 @@ def spec_rules(kind: JobKind) -> list[JSON]:
             )
         )
     return rules
+
+
+def _same_api_rule(kind: JobKind) -> JSON:
+    """An MPIJob stays in the API in which it was written: its pods were made by the rules of that one."""
+    other = MPIJOB.model.API_VERSION if kind is MPIJOB_V2 else MPIJOB_V2.model.API_VERSION
+    return _rule(
+        "has(self.mpiImplementation) == has(oldSelf.mpiImplementation)",
+        f"this job was written in {other}: change it through that version, or create a new job",
+    )
 
 
 def replica_specs_rules(kind: JobKind) -> list[JSON]:
@@ -131,6 +141,13 @@ def replica_specs_rules(kind: JobKind) -> list[JSON]:
     if needed := kind.needed:
         rules.append(_rule(f"'{needed}' in self", f"{kind.kind} needs a {needed}: add spec.{kind.replicas}.{needed}"))
     rules += [_single_replica_rule(kind, replica_type) for replica_type in kind.single]
+    if kind is MPIJOB_V2:
+        rules.append(
+            _rule(
+                "!('Worker' in self) || self.Worker.?replicas.orValue(0) >= 1",
+                "Worker must have at least 1 replica: write replicas: 1, or leave Worker out",
+            )
+        )
     return rules
 
 
@@ -153,7 +170,7 @@ def _single_replica_rule(kind: JobKind, replica_type: str) -> JSON:
     message = f"{replica_type} must have exactly 1 replica: write replicas: 1, or leave it out"
     if is_case_insensitive(kind):
         return _rule(f"self.all(t, t.lowerAscii() != '{replica_type.lower()}' || self[t].replicas == 1)", message)
-    replicas = f"self.{replica_type}.?replicas.orValue(1)" if kind is MPIJOB else f"self.{replica_type}.replicas"
+    replicas = f"self.{replica_type}.?replicas.orValue(1)" if kind in _MPI_KINDS else f"self.{replica_type}.replicas"
     return _rule(f"!('{replica_type}' in self) || {replicas} == 1", message)
 
 
@@ -164,7 +181,7 @@ def _joined_names(types: tuple[str, ...]) -> str:
 
 def containers_rules(kind: JobKind) -> list[JSON]:
     """Rules of a template's list of containers."""
-    if kind is MPIJOB:  # The first container is used, whatever its name.
+    if kind in _MPI_KINDS:  # The first container is used, whatever its name.
         return []
     message = f'no container is named "{kind.container}": give the one that trains this name'
     return [_rule(f"self.exists(c, c.name == '{kind.container}')", message)]

@@ -6,6 +6,7 @@ from gangline.api.kubeflow.kinds import (
     ElasticPolicy,
     JAXJobSpec,
     MPIJobSpec,
+    MPIJobV2Spec,
     PaddleElasticPolicy,
     PaddleJobSpec,
     PyTorchJobSpec,
@@ -52,12 +53,29 @@ _SPEC_FIELDS: dict[tuple[type, str], str] = {
     (MPIJobSpec, "slotsPerWorker"): "How many processes the host file allows on each worker.",
     (MPIJobSpec, "mainContainer"): "The container of a worker in which processes are started. Default: the first.",
     (MPIJobSpec, "cleanPodPolicy"): "The older name of runPolicy.cleanPodPolicy, which takes precedence.",
+    (MPIJobV2Spec, "mpiReplicaSpecs"): "Replicas by type: Launcher (one, needed) and Worker.",
+    (MPIJobV2Spec, "slotsPerWorker"): "How many processes the host file allows on each worker.",
+    **{
+        (spec, name): text
+        for spec in (MPIJobSpec, MPIJobV2Spec)
+        for name, text in {
+            "mpiImplementation": (
+                "The MPI whose variables and host file the launcher gets: OpenMPI, Intel or MPICH. A job with this field "
+                "starts its ranks by SSH, as v2beta1 does."
+            ),
+            "sshAuthMountPath": "The folder in which the SSH keys of the job are mounted.",
+            "launcherCreationPolicy": (
+                "When the launcher is created: AtStartup, together with the workers, or WaitForWorkersReady."
+            ),
+            "runLauncherAsWorker": "Whether ranks run in the launcher, too.",
+        }.items()
+    },
     (PaddleJobSpec, "paddleReplicaSpecs"): "Replicas by type: Master and Worker.",
     (PaddleJobSpec, "elasticPolicy"): "Accepted for compatibility with v1; it has no effect.",
     (JAXJobSpec, "jaxReplicaSpecs"): "Replicas by type: Worker. Worker 0 is the coordinator.",
     **{
         (spec, "runPolicy"): _RUN_POLICY_DESCRIPTION
-        for spec in (TFJobSpec, PyTorchJobSpec, XGBoostJobSpec, MPIJobSpec, PaddleJobSpec, JAXJobSpec)
+        for spec in (TFJobSpec, PyTorchJobSpec, XGBoostJobSpec, MPIJobSpec, MPIJobV2Spec, PaddleJobSpec, JAXJobSpec)
     },
 }
 _ELASTIC_FIELDS: dict[tuple[type, str], str] = {

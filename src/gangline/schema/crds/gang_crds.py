@@ -16,7 +16,7 @@ from gangline.api.scheduling import (
     QueueStatus,
 )
 from gangline.api.scheme import Resource
-from gangline.schema.crds.struct_schemas import FieldKeywords, StructSchemaWriter, crd_document
+from gangline.schema.crds.struct_schemas import FieldKeywords, StructSchemaWriter, crd_document, crd_version
 
 GANG_RESOURCES: tuple[Resource[Any], ...] = (PODGROUPS, QUEUES)
 
@@ -100,7 +100,8 @@ def gang_crd(resource: Resource[Any], *, described: bool = False) -> JSON:
     """The definition of one of the two kinds, for any API server from 1.30 on."""
     names = {"shortNames": _SHORT_NAMES[resource.kind]}
     columns = [_printer_column(*column) for column in _PRINTER_COLUMNS[resource.kind]]
-    return crd_document(resource, names, columns, gang_schema(resource, described=described), {"status": {}})
+    schema = gang_schema(resource, described=described)
+    return crd_document(resource, names, [crd_version(resource.version, columns, schema, {"status": {}})])
 
 
 def gang_schema(resource: Resource[Any], *, described: bool = False) -> JSON:

@@ -5,13 +5,13 @@ No webhook is needed: all validation is in the schema, as bounds or CEL rules.
 
 from collections.abc import Iterator
 
-from gangline.api.kubeflow.kinds import MPIJOB, TRAINING_KINDS
+from gangline.api.kubeflow.kinds import MPIJOB, MPIJOB_V2, TRAINING_KINDS
 from gangline.api.kubeflow.training import TRAINING_JOBS_CATEGORY, JobKind, JobStatus
 from gangline.api.meta import JSON
 from gangline.schema.crds import cel_rules, pod_schemas
 from gangline.schema.crds.descriptions import FIELD_DESCRIPTIONS, KIND_DESCRIPTION, SPEC_DESCRIPTION, STATUS_DESCRIPTION
 from gangline.schema.crds.fields import field_keywords
-from gangline.schema.crds.struct_schemas import StructSchemaWriter, crd_document
+from gangline.schema.crds.struct_schemas import StructSchemaWriter, crd_document, crd_version
 
 _VALIDATIONS_KEYWORD = "x-kubernetes-validations"
 
@@ -27,9 +27,22 @@ def crd(kind: JobKind, *, described: bool = False) -> JSON:
     It is small enough for `kubectl apply`, unless `described`: descriptions are most of the size, and such a definition
     needs `kubectl apply --server-side`.
     """
-    names = {"categories": [TRAINING_JOBS_CATEGORY]}
-    schema = crd_schema(kind, described=described)
-    return crd_document(kind.resource, names, list(_printer_columns(kind)), schema, _subresources(kind))
+    versions = [
+        crd_version(
+            one.resource.version,
+            list(_printer_columns(one)),
+            crd_schema(one, described=described),
+            _subresources(one),
+            storage=index == 0,
+        )
+        for index, one in enumerate(_apis(kind))
+    ]
+    return crd_document(kind.resource, {"categories": [TRAINING_JOBS_CATEGORY]}, versions)
+
+
+def _apis(kind: JobKind) -> tuple[JobKind, ...]:
+    """All APIs of a kind, as which its objects are stored first: they share a definition (ADR 0033)."""
+    return (MPIJOB, MPIJOB_V2) if kind in (MPIJOB, MPIJOB_V2) else (kind,)
 
 
 def crd_schema(kind: JobKind, *, described: bool = False) -> JSON:
@@ -81,7 +94,7 @@ def _status_schema(structs: StructSchemaWriter, *, described: bool) -> JSON:
 def _printer_columns(kind: JobKind) -> Iterator[JSON]:
     state = {"name": "State", "type": "string", "jsonPath": ".status.conditions[-1:].type"}
     age = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
-    yield from (age, state) if kind is MPIJOB else (state, age)
+    yield from (age, state) if kind in (MPIJOB, MPIJOB_V2) else (state, age)
     yield {"name": "Phase", "type": "string", "jsonPath": ".status.phase", "priority": 1}
     yield {"name": "Restarts", "type": "integer", "jsonPath": ".status.restarts", "priority": 1}
 

@@ -23,7 +23,8 @@ def job_roles(kinds: Sequence[JobKind]) -> tuple[JSON, JSON]:
 
 def _job_rules(kinds: Sequence[JobKind], verbs: Sequence[str], scale_verbs: Sequence[str]) -> Iterable[JSON]:
     for group in dict.fromkeys(kind.resource.group for kind in kinds):
-        own = [kind for kind in kinds if kind.resource.group == group]
+        # Two APIs of one kind are one resource.
+        own = [*{kind.plural: kind for kind in kinds if kind.resource.group == group}.values()]
         yield _rule(group, [kind.plural for kind in own], verbs)
         yield _rule(group, [f"{kind.plural}/status" for kind in own], ("get",))
         scalable = [f"{kind.plural}/scale" for kind in own if kind.scalable]

@@ -1,6 +1,6 @@
 """Structural schemas of our structs: the names of fields on the wire, types, and what is required."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
@@ -84,8 +84,8 @@ class StructSchemaWriter:
         raise TypeError(f"no schema for {type_info}")
 
 
-def crd_document(resource: Resource[Any], names: JSON, columns: list[JSON], schema: JSON, subresources: JSON) -> JSON:
-    """A CustomResourceDefinition with one version. It shares no part with the schema; `names` adds to `spec.names`."""
+def crd_document(resource: Resource[Any], names: JSON, versions: Sequence[JSON]) -> JSON:
+    """A CustomResourceDefinition. It shares no part with the versions; `names` adds to `spec.names`."""
     definition: JSON = {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -100,20 +100,23 @@ def crd_document(resource: Resource[Any], names: JSON, columns: list[JSON], sche
                 **names,
             },
             "scope": "Namespaced" if resource.namespaced else "Cluster",
-            "versions": [
-                {
-                    "name": resource.version,
-                    "served": True,
-                    "storage": True,
-                    "additionalPrinterColumns": columns,
-                    "schema": {"openAPIV3Schema": schema},
-                    "subresources": subresources,
-                }
-            ],
+            "versions": list(versions),
         },
     }
     copied: JSON = msgspec.json.decode(msgspec.json.encode(definition))
     return copied
+
+
+def crd_version(name: str, columns: list[JSON], schema: JSON, subresources: JSON, *, storage: bool = True) -> JSON:
+    """A version of a CustomResourceDefinition. Exactly one has `storage`."""
+    return {
+        "name": name,
+        "served": True,
+        "storage": storage,
+        "additionalPrinterColumns": columns,
+        "schema": {"openAPIV3Schema": schema},
+        "subresources": subresources,
+    }
 
 
 def _merge_schemas(schema: JSON, keywords: JSON) -> JSON:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gangline.api.kubeflow.kinds import JAXJOB, MPIJOB, PADDLEJOB, PYTORCHJOB, TFJOB, XGBOOSTJOB
+from gangline.api.kubeflow.kinds import JAXJOB, MPIJOB, MPIJOB_V2, PADDLEJOB, PYTORCHJOB, TFJOB, XGBOOSTJOB
 from gangline.api.kubeflow.training import JobKind
 from gangline.api.meta import JSON
 from gangline.sdk.build.bodies import env_entries, plain_json, resource_requirements
@@ -138,10 +138,12 @@ def xgboost_job(name: str, *, master: Replica, worker: Replica | None = None, **
     return build_job(XGBOOSTJOB, name, {"Master": master, "Worker": worker}, **more)
 
 
-def mpi_job(name: str, *, launcher: Replica, worker: Replica | None = None, slots: int = 1, **more: Any) -> Job:
-    """An MPIJob with `slots` slots per worker; `more` as for `build_job`."""
+def mpi_job(
+    name: str, *, launcher: Replica, worker: Replica | None = None, slots: int = 1, ssh: bool = False, **more: Any
+) -> Job:
+    """An MPIJob with `slots` slots per worker, with `ssh` of `v2beta1`, which is mpi-operator's; `more` as for `build_job`."""
     replicas = {"Launcher": launcher, "Worker": worker}
-    return build_job(MPIJOB, name, replicas, slotsPerWorker=slots, **more)
+    return build_job(MPIJOB_V2 if ssh else MPIJOB, name, replicas, slotsPerWorker=slots, **more)
 
 
 def paddle_job(name: str, *, master: Replica | None = None, worker: Replica | None = None, **more: Any) -> Job:

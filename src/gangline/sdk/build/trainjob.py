@@ -7,6 +7,7 @@ converted are reported one by one; a job whose meaning would change is refused.
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from gangline.api.kubeflow.kinds import LauncherCreationPolicy
 from gangline.api.meta import JSON
 from gangline.base.errors import InputError
 from gangline.sdk.job import Job
@@ -71,7 +72,19 @@ def to_trainjob(job: Job, runtime: str = "") -> ConvertedTrainJob:
     metadata = job.to_dict()["metadata"]
     copied = {field: metadata[field] for field in ("name", "namespace", "labels", "annotations") if metadata.get(field)}
     body = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": copied, "spec": spec}
-    return ConvertedTrainJob(body, (*notes, *_restart_policy_notes(job)))
+    return ConvertedTrainJob(body, (*notes, *_mpi_notes(job), *_restart_policy_notes(job)))
+
+
+def _mpi_notes(job: Job) -> Iterator[str]:
+    """Fields of an MPIJob that are the runtime's in Trainer."""
+    spec = job.to_dict()["spec"]
+    fields = {"mpiImplementation": "mpiImplementation", "sshAuthMountPath": "sshAuthMountPath"}
+    fields["runLauncherAsWorker"] = "runLauncherAsNode"
+    for field, theirs in fields.items():
+        if spec.get(field):
+            yield f"spec.{field}: is the runtime's; write mlPolicy.mpi.{theirs} there"
+    if spec.get("launcherCreationPolicy") == LauncherCreationPolicy.WAIT_FOR_WORKERS_READY:
+        yield "spec.launcherCreationPolicy: Trainer starts all nodes together"
 
 
 def _replica_specs(job: Job) -> Mapping[str, Any]:

@@ -47,7 +47,7 @@ def test_names_scope_columns_and_scale_are_theirs(kind: JobKind) -> None:
         their_crd["scope"],
         their_crd["group"],
     )
-    (ours,), (v1,) = our_crd["versions"], their_crd["versions"]
+    ours, (v1,) = our_crd["versions"][0], their_crd["versions"]
     assert ours["subresources"] == v1["subresources"]
     assert ours["additionalPrinterColumns"][:2] == v1["additionalPrinterColumns"]
 

@@ -376,6 +376,8 @@ class RawPool:
             self._last_credentials = credentials
             self._credential_headers = "".join(f"{name}: {value}\r\n" for name, value in credentials.items())
         media = f"Content-Type: {request.content_type}\r\n" if request.content_type else ""
+        if request.trace_parent:
+            media += f"traceparent: {request.trace_parent}\r\n"
         head = (
             f"{request.method} {self._base_path}{request.path}{query}{self._fixed_headers}Accept: {request.accept}\r\n"
             f"{self._credential_headers}{media}Content-Length: {len(request.body)}\r\n\r\n"

@@ -285,7 +285,7 @@ def json_patch(before: Any, after: Any, path: str) -> Iterator[JSON]:
     if before == after:
         return
     if isinstance(before, dict) and isinstance(after, dict):
-        for key in before.keys() | after.keys():
+        for key in dict.fromkeys((*before, *after)):
             place = f"{path}/{key.replace('~', '~0').replace('/', '~1')}"
             if key not in after:
                 yield {"op": "remove", "path": place}

@@ -68,7 +68,7 @@ def test_only_the_opt_in_for_mpi_lets_the_operator_make_roles() -> None:
     granting = {"roles", "rolebindings", "clusterroles", "clusterrolebindings", "pods/exec", "serviceaccounts/token"}
     for rule in RBAC["ClusterRole", "gangline-operator"]["rules"]:
         assert not granting & set(rule["resources"])
-    mpi = documents(mpi={"createRoles": True})["ClusterRole", "gangline-operator-mpi"]["rules"]
+    mpi = documents(rbac={"mpiJobs": True})["ClusterRole", "gangline-operator-mpi"]["rules"]
     assert granting & {resource for rule in mpi for resource in rule["resources"]} == {
         "roles",
         "rolebindings",
@@ -87,7 +87,8 @@ def test_leases_are_written_in_one_namespace_alone() -> None:
 
 def test_no_role_of_ours_reads_secrets() -> None:
     everything = documents(
-        mpi={"createRoles": True, "v2beta1": True},
+        rbac={"mpiJobs": True},
+        mpiV2beta1=True,
         crds={"byOperator": True},
         scheduler={"enabled": True},
         gangSchedulerName="volcano",

@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 WORKERS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help runtime dev install demo test test-unit test-faults test-real test-cluster test-first-minutes test-frameworks test-engines test-soak test-dist check format dist bench-runtime bench-local bench-operator bench-load bench-scheduler bench-sdk bench-first-minutes crds manifests reference pictures lock clean
+.PHONY: help runtime dev install demo test test-unit test-faults test-real test-cluster test-first-minutes test-frameworks test-engines test-image image test-soak test-dist check format dist bench-runtime bench-local bench-operator bench-load bench-scheduler bench-sdk bench-first-minutes crds manifests reference pictures lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -70,6 +70,12 @@ dist: dev ## build the wheel into dist/
 	rm -rf dist
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 	@ls dist/*.whl
+
+image: ## build the image for amd64 and arm64 into dist/image (Debian, Python and Go packages; no registry, no root)
+	hack/image.sh --platforms amd64,arm64
+
+test-image: dev ## build the image twice, compare, run it restricted, check its bill of materials (needs Debian; root to run it)
+	GANGLINE_REQUIRE_IMAGE=1 $(BIN)/python -m pytest -m image tests
 
 test-engines: dev ## run pods in containers of podman and docker, with a registry (fetches 330 MB of Debian packages the first time; needs root)
 	hack/engines.sh

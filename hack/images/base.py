@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from hack.images.packages import Package, package_list, read_deb
+from hack.images.packages import Keep, Package, package_list, read_deb
 from hack.images.tree import MERGED, Node, Tree, file, folder, link, write
 
 SITE = "usr/local/lib/python3.11/dist-packages"
@@ -23,7 +23,8 @@ _DROPPED = re.compile(
     | usr/share/zoneinfo/(posix|right)/
     | usr/share/dict | usr/games/ | var/ | root/ | home/ | dev/ | proc/ | sys/ | run/ | boot/ | mnt/
     | etc/(default|profile\.d|skel|update-motd\.d|dpkg|python3\.11|ca-certificates|issue|motd|host\.conf|ld\.so\.conf)
-    | usr/lib/[^/]+/(gconv|audit|perl)/ | usr/lib/[^/]+/libmemusage | usr/lib/[^/]+/libpcprofile
+    | usr/lib/[^/]+/(gconv|audit|perl|engines-3)/
+    | usr/lib/[^/]+/lib(memusage|pcprofile|mvec|BrokenLocale|c_malloc_debug|nsl|nss_compat|nss_hesiod|thread_db|expatw)\.
     | usr/lib/python3\.11/(pydoc_data|lib2to3|idlelib|test|turtledemo|tkinter|ensurepip|__pycache__|__phello__)/
     | usr/lib/python3\.11/(config-3\.11-[^/]+|distutils)/ | usr/lib/python3\.11/(turtle|pydoc|antigravity|this)\.py
     | .*/__pycache__/
@@ -32,9 +33,11 @@ _DROPPED = re.compile(
 )
 
 
-def read_debs(files: Path) -> list[Package]:
+def read_debs(files: Path, keep: Keep = lambda _path: True) -> list[Package]:
     """The Debian packages of a folder, without what no program that runs in a container reads. Licences stay."""
-    return [read_deb(each, lambda path: not _DROPPED.match(path)) for each in sorted(files.glob("*.deb"))]
+    return [
+        read_deb(each, lambda path: not _DROPPED.match(path) and keep(path)) for each in sorted(files.glob("*.deb"))
+    ]
 
 
 def base_tree(debs: Sequence[Package]) -> Tree:

@@ -29,27 +29,46 @@ sys.exit(main())
 _DROPPED = re.compile(
     r"""
     .*/tests?/ | .*\.(pyi|pyx|pxd|pxi|a|h|c|cpp|typed)$ | .*_tests\.cpython-[^/]*\.so$
-    | numpy/(f2py|doc|distutils|testing|ma|polynomial|fft|_pyinstaller|_core/include|_core/_simd\.)
+    | numpy/(f2py|doc|testing|ma|polynomial|fft|_pyinstaller|_core/include)/ | numpy/_core/_simd\.
     | pygments/lexers/(?!__init__|_mapping|python|special|data|shell)
     | cel_expr_python/ext/ext_(?!optional\.)
     """,
     re.VERBOSE,
 )
 
-# Imports all of gangline, and what it imports inside of functions. Some of that is optional and not in the image.
-_LOAD = """
-import ast, contextlib, importlib, pathlib, pkgutil, gangline
+# Parts of Python's library that no server loads: old formats and protocols, debuggers, codecs of one country.
+_UNUSED_PYTHON = re.compile(
+    r"""
+    usr/lib/python3\.11/(curses|venv|xmlrpc)/
+    | usr/lib/python3\.11/lib-dynload/(_test|_codecs_(jp|hk|cn|kr|tw|iso2022)|_curses|xx|_xx)
+    | usr/lib/python3\.11/(_pydecimal|aifc|bdb|cgi|cgitb|chunk|doctest|ftplib|imaplib|mailbox|mailcap|nntplib|pdb
+      |pickletools|poplib|profile|cProfile|pstats|pyclbr|sndhdr|sunau|tabnanny|telnetlib|wave|xdrlib|zipapp)\.py
+    """,
+    re.VERBOSE,
+)
+
+# Parts of gangline that are of no use in a cluster: the embedded control plane, notebooks, tools for tests.
+_LAPTOP = ("apiserver", "local", "node", "notebook", "testing")
+
+# Imports the rest of gangline, and what it imports inside of functions. Some of that is optional and not in the image.
+_LOAD = f"""
+import ast, contextlib, importlib, pathlib, gangline
 root = pathlib.Path(gangline.__file__).parent
-names = {each.name for each in pkgutil.walk_packages(gangline.__path__, "gangline.", onerror=lambda name: None)}
+names = set()
 for source in root.rglob("*.py"):
+    path = source.relative_to(root)
+    if path.parts[0] in {_LAPTOP!r}:
+        continue
+    names.add(".".join(["gangline", *path.with_suffix("").parts]).removesuffix(".__init__"))
     for node in ast.walk(ast.parse(source.read_text())):
         if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
+            names |= {{alias.name for alias in node.names}}
         elif isinstance(node, ast.ImportFrom) and node.module:
             names.add(node.module)
-for name in sorted(names - {"this", "antigravity"}):
-    with contextlib.suppress(Exception):
-        importlib.import_module(name)
+for name in sorted(names):
+    if name.split(".")[0:2] not in [["gangline", each] for each in {_LAPTOP!r}]:
+        with contextlib.suppress(Exception):
+            importlib.import_module(name)
 """
 
 
@@ -71,7 +90,7 @@ def read_inputs(inputs: Path, architecture: str, scratch: Path) -> Inputs:
     (wheel,) = (inputs / "own").glob("*.whl")
     own = read_wheel(wheel, SITE, lambda path: "/__pycache__/" not in path)
     programs = {each.name: each for each in sorted((place / "bin").glob("*"))}
-    return Inputs(read_debs(place / "debs"), wheels, own, programs)
+    return Inputs(read_debs(place / "debs", lambda path: not _UNUSED_PYTHON.match(path)), wheels, own, programs)
 
 
 def layer_trees(inputs: Inputs) -> dict[str, Tree]:
@@ -93,12 +112,17 @@ class Built(NamedTuple):
 
 
 def build_layers(inputs: Path, platforms: Sequence[str], scratch: Path) -> dict[str, Built]:
-    """The layers for each platform. Byte code is there for what gangline loads: the rest would be as large again."""
+    """The layers for each platform. Byte code is there for what is loaded in a cluster: the rest would be as large."""
     here = MACHINES[platform.machine()]
     read = {each: read_inputs(inputs, each, scratch) for each in {here, *platforms}}
     trees = layer_trees(read[here])
     compiler = Compiler(trees["Debian packages"], here, scratch)
-    loaded = compiler.loaded(trees["Python packages"] | trees["gangline"], _LOAD)
+    laptop = tuple(f"{SITE}/gangline/{each}/" for each in _LAPTOP)
+    loaded = {
+        each
+        for each in compiler.loaded(trees["Python packages"] | trees["gangline"], _LOAD)
+        if not each.startswith(laptop)
+    }
     return {
         each: Built(
             read[each],

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from gangline import __version__
 from gangline.api.codec.documents import Document
 from gangline.api.core import Service
 from gangline.api.kubeflow.training import JobKind
@@ -91,7 +92,7 @@ def observed_job(job: JobDocument, target: PlanTarget) -> tuple[Any, Any]:
     )
     settings = _operator_settings(target.gangs, local=bool(target.services))
     if target.bare:
-        settings = msgspec.structs.replace(settings, pytorch_init_image="", mpi_delivery_image="")
+        settings = msgspec.structs.replace(settings, agent_image="", mpi_delivery_image="")
     framework = framework_of(kind.scheme, settings)
     observed = ObservedJob.of(
         framework,
@@ -111,6 +112,9 @@ def _operator_settings(gangs: GangMode, *, local: bool) -> Any:
 
     if local:
         return LOCAL_GANG_SETTINGS if gangs is GangMode.ALL else LOCAL_SETTINGS
+    # An installed operator knows its image, and pulls no other.
+    installed = OperatorSettings(pytorch_init_image="", agent_image=f"gangline:{__version__}")
     if gangs is GangMode.NONE:
-        return OperatorSettings()
-    return OperatorSettings(site=Site(gang_scheduler=GanglineScheduler(), gangs_on_request=gangs is GangMode.REQUESTED))
+        return installed
+    site = Site(gang_scheduler=GanglineScheduler(), gangs_on_request=gangs is GangMode.REQUESTED)
+    return msgspec.structs.replace(installed, site=site)

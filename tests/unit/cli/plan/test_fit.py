@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gangline import __version__
 from gangline.api.codec.documents import Document, documents
 from gangline.api.core import Node, Pod, PriorityClass
 from gangline.api.kubeflow.training import JobKind
@@ -22,7 +23,7 @@ from gangline.cli.plan.fit import (
     read_cluster,
     with_default_requests,
 )
-from gangline.cli.plan.objects import PlanTarget
+from gangline.cli.plan.objects import PlanTarget, planned_objects
 from gangline.kube.client import Client
 from gangline.kube.errors import Forbidden, Status
 from gangline.runtime.informer import Delta
@@ -180,8 +181,8 @@ spec:
 """
 
 
-async def node_with(client: Client, slots: int) -> None:
-    offer = {"example.com/slot": str(slots), "cpu": "8", "memory": "8Gi", "pods": "110"}
+async def node_with(client: Client, slots: int, memory: str = "8Gi") -> None:
+    offer = {"example.com/slot": str(slots), "cpu": "8", "memory": memory, "pods": "110"}
     status = {
         "allocatable": offer,
         "capacity": offer,
@@ -194,16 +195,28 @@ async def node_with(client: Client, slots: int) -> None:
 
 
 async def test_on_a_local_plane_a_launcher_has_no_added_containers() -> None:
-    """In a cluster the launcher has an init container for kubectl, which requests memory and disk."""
+    """In a cluster the launcher has an init container for its agent, which requests memory."""
     async with local_cluster() as plane:
-        await node_with(plane.client, 3)
+        await node_with(plane.client, 3, memory="1Mi")
         (cluster,) = await check_fit(plane.client, [known(MPI)])
         (local,) = await check_fit(plane.client, [known(MPI)], PlanTarget(bare=True))
-    assert (cluster.fits, cluster.reasons) == (
-        False,
-        {"lack ephemeral-storage": 1, "lack example.com/slot": 1},
-    )
+    assert (cluster.fits, cluster.reasons) == (False, {"lack example.com/slot": 1, "lack memory": 1})
     assert local.fits
+
+
+def test_in_a_cluster_no_images_but_gangline_and_the_jobs_are_planned() -> None:
+    torch = (
+        MPI.replace("MPIJob", "PyTorchJob")
+        .replace("mpiReplica", "pytorchReplica")
+        .replace("name: mpi", "name: pytorch")
+    )
+    for text, added in ((MPI, {f"gangline:{__version__}"}), (torch.replace("Launcher", "Master"), set[str]())):
+        _, bodies = planned_objects(known(text), PlanTarget())
+        pods = [body["spec"] for body in bodies if body["kind"] == "Pod"]
+        images = {
+            container["image"] for pod in pods for container in [*pod["containers"], *pod.get("initContainers", [])]
+        }
+        assert images == {"x"} | added
 
 
 async def test_the_priority_class_of_the_pods_is_used_if_the_gang_has_none() -> None:

@@ -191,8 +191,8 @@ COMPONENT_VALUES: Mapping[str, JSON] = {
     "network-policy": {"networkPolicy": {"enabled": True}},
     "secure-metrics": {"metrics": {"secure": {"enabled": True}}},
     "install-crds": {"crds": {"byOperator": True}},
-    "mpi": {"mpi": {"createRoles": True}},
-    "mpi-v2beta1": {"mpi": {"v2beta1": True}},
+    "mpi": {"rbac": {"mpiJobs": True}},
+    "mpi-v2beta1": {"mpiV2beta1": True},
     "volcano": {"gangSchedulerName": "volcano"},
     "scheduler-plugins": {"gangSchedulerName": "scheduler-plugins-scheduler"},
     "kubernetes-gangs": {"gangSchedulerName": "kubernetes"},
@@ -285,7 +285,7 @@ def json_patch(before: Any, after: Any, path: str) -> Iterator[JSON]:
     if before == after:
         return
     if isinstance(before, dict) and isinstance(after, dict):
-        for key in before.keys() | after.keys():
+        for key in dict.fromkeys((*before, *after)):
             place = f"{path}/{key.replace('~', '~0').replace('/', '~1')}"
             if key not in after:
                 yield {"op": "remove", "path": place}

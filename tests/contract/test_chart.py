@@ -47,7 +47,7 @@ VALUE_SETS: dict[str, JSON] = {
     "default": {},
     "everything": {
         "scheduler": {"enabled": True},
-        "mpi": {"createRoles": True},
+        "rbac": {"mpiJobs": True},
         "gangSchedulerName": "kubernetes,volcano",
         "networkPolicy": {"enabled": True, "metricsFrom": [{"namespaceSelector": {}}]},
         "podDisruptionBudget": {"maxUnavailable": "50%"},
@@ -62,7 +62,7 @@ VALUE_SETS: dict[str, JSON] = {
     "namespaces": {
         "watchNamespaces": ["default", "kube-public"],
         "leaderElection": {"leaseName": "mine"},
-        "mpi": {"launcherServiceAccount": "launcher"},
+        "mpiLauncherServiceAccount": "launcher",
     },
     "single": {"replicaCount": 1, "leaderElection": {"enabled": False}, "metrics": {"enabled": False}},
 }
@@ -242,12 +242,12 @@ OVERLAY_VALUES: dict[str, JSON] = {
     "standalone": BASE,
     "scheduler": {**BASE, "scheduler": {"enabled": True}},
     "monitoring": {**BASE, **MONITORING},
-    "mpi": {**BASE, "mpi": {"createRoles": True}},
+    "mpi": {**BASE, "rbac": {"mpiJobs": True}},
     "all": {
         **BASE,
         **MONITORING,
         "scheduler": {"enabled": True},
-        "mpi": {"createRoles": True},
+        "rbac": {"mpiJobs": True},
         "networkPolicy": {"enabled": True},
     },
     "namespaced": {"watchNamespaces": ["team-a", "team-b"]},

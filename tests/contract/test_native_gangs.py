@@ -103,7 +103,7 @@ def server(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     with RealServer(release.assets, directory=folder, flags=release.flags, users=users) as running:
         install_crds(running, GANGLINE_OPERATOR.crds())
         for document in installed_rights(
-            {"namespace": {"create": True}, "mpi": {"createRoles": True}, "gangSchedulerName": "kubernetes"}
+            {"namespace": {"create": True}, "rbac": {"mpiJobs": True}, "gangSchedulerName": "kubernetes"}
         ):
             _apply(running, document)
         beside = [_kube_scheduler(running, release, folder)]

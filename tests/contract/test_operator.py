@@ -59,10 +59,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
         for name in ("team-a", "team-b"):
             create_object(running, "/api/v1/namespaces", {"metadata": {"name": name}})
         for document in (
-            *installed_rights(
-                {"namespace": {"create": True}, "mpi": {"createRoles": True}, "crds": {"byOperator": True}}
-            ),
-            *installed_rights({"watchNamespaces": ["team-a", "team-b"], "mpi": {"createRoles": True}}, "team-a"),
+            *installed_rights({"namespace": {"create": True}, "rbac": {"mpiJobs": True}, "crds": {"byOperator": True}}),
+            *installed_rights({"watchNamespaces": ["team-a", "team-b"], "rbac": {"mpiJobs": True}}, "team-a"),
         ):
             apply_object(running, document)
         yield running

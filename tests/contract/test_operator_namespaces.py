@@ -39,7 +39,7 @@ def documents(namespace: str) -> list[Any]:
     """The objects of the manifest in a namespace; those of team-b, renamed, for one that it does not have."""
     mpi = [
         one
-        for one in installed_rights({**VALUES, "mpi": {"createRoles": True}}, "team-a")
+        for one in installed_rights({**VALUES, "rbac": {"mpiJobs": True}}, "team-a")
         if one["metadata"]["name"].endswith("-mpi") and one["metadata"]["namespace"] == "team-a"
     ]
     listed = [*installed_rights(VALUES, "team-a"), *mpi]

@@ -148,9 +148,9 @@ _OTHER_GANG_SCHEDULER = Both(
     ),
 )
 _OPTIONAL_FEATURES: Mapping[Feature, Condition] = {
-    Feature.MPI: Value("mpi.createRoles"),
-    Feature.MPI_ACCOUNT: Value("mpi.launcherServiceAccount"),
-    Feature.MPI_V2: Value("mpi.v2beta1"),
+    Feature.MPI: Value("rbac.mpiJobs"),
+    Feature.MPI_ACCOUNT: Value("mpiLauncherServiceAccount"),
+    Feature.MPI_V2: Value("mpiV2beta1"),
     Feature.VOLCANO: Contains(_GANG_SCHEDULER, "volcano"),
     Feature.SCHEDULER_PLUGINS: _OTHER_GANG_SCHEDULER,
     Feature.KUBERNETES: Contains(_GANG_SCHEDULER, "kubernetes"),

@@ -102,6 +102,13 @@ class RbacValues(ValuesStruct, frozen=True, kw_only=True):
     """The permissions of the components and of users."""
 
     create: Annotated[bool, _described("Create the roles of the components and bind them to their accounts.")] = True
+    mpi_jobs: Annotated[
+        bool,
+        _described(
+            "Let the operator make an account and a role for each MPIJob of kubeflow.org/v1, by which its launcher runs "
+            "commands in its workers. Without it, and without mpiLauncherServiceAccount, such jobs wait."
+        ),
+    ] = False
     user_roles: Annotated[
         bool,
         _described(
@@ -109,28 +116,6 @@ class RbacValues(ValuesStruct, frozen=True, kw_only=True):
             "cluster role."
         ),
     ] = True
-
-
-class MpiValues(ValuesStruct, frozen=True, kw_only=True):
-    """Rights for MPIJobs. Those of kubeflow.org/v1, whose launchers run commands in their workers, wait without any."""
-
-    create_roles: Annotated[
-        bool, _described("Let the operator make an account and a role for the launcher of each job.")
-    ] = False
-    launcher_service_account: Annotated[
-        Name,
-        _described(
-            "Account of all launchers instead, which you have made in every namespace with jobs, with the right to create "
-            "pods/exec."
-        ),
-    ] = ""
-    v2beta1: Annotated[
-        bool,
-        _described(
-            "Serve MPIJobs of kubeflow.org/v2beta1 in place of mpi-operator, too. The operator may then create Jobs, and "
-            "Secrets, of which it reads none."
-        ),
-    ] = False
 
 
 class CrdValues(ValuesStruct, frozen=True, kw_only=True):
@@ -307,6 +292,20 @@ class InstallValues(PodValues, frozen=True, kw_only=True):
     kinds: Annotated[
         tuple[str, ...], _described("Kinds of jobs to serve, as in TFJob; empty: all of kubeflow.org/v1.")
     ] = ()
+    mpi_v2beta1: Annotated[
+        bool,
+        _described(
+            "Serve MPIJobs of kubeflow.org/v2beta1 in place of mpi-operator, too. The operator may then create Jobs, and "
+            "Secrets, of which it reads none."
+        ),
+    ] = msgspec.field(name="mpiV2beta1", default=False)
+    mpi_launcher_service_account: Annotated[
+        Name,
+        _described(
+            "Account of all launchers of MPIJobs of kubeflow.org/v1, which you have made in every namespace with jobs, "
+            "with the right to create pods/exec; the operator then needs no rbac.mpiJobs. Empty: one for each job."
+        ),
+    ] = ""
     log_level: Annotated[
         Literal["debug", "info", "warn", "error"], _described("Lowest level that the components log.")
     ] = "info"
@@ -323,9 +322,6 @@ class InstallValues(PodValues, frozen=True, kw_only=True):
         _default(SECURITY_CONTEXT)
     )
     rbac: Annotated[RbacValues, _described("The permissions of the components and of users.")] = RbacValues()
-    mpi: Annotated[MpiValues, _described("Rights for MPIJobs, whose launchers run commands in their workers.")] = (
-        MpiValues()
-    )
     crds: Annotated[CrdValues, _described("The custom resource definitions of jobs, PodGroup and Queue.")] = CrdValues()
     pod_disruption_budget: Annotated[
         DisruptionBudgetValues, _described("How many replicas of a component may be evicted at the same time.")

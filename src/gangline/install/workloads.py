@@ -80,13 +80,13 @@ _OPERATOR_ARGS: tuple[Node, ...] = (
         Text(("--gang-scheduler-name=", Either(Value("gangSchedulerName"), Value("gangSchedulerName"), "gangline"))),
     ),
     When(
-        Value("mpi.launcherServiceAccount"),
-        Text(("--mpi-launcher-service-account=", Value("mpi.launcherServiceAccount"))),
+        Value("mpiLauncherServiceAccount"),
+        Text(("--mpi-launcher-service-account=", Value("mpiLauncherServiceAccount"))),
     ),
     When(Value("crds.byOperator"), "--install-crds"),
     ForEach(Value("kinds"), (Text(("--enable-scheme=", Item())),)),
-    When(Both(Value("mpi.v2beta1"), Not(Value("kinds"))), f"--enable-scheme={ALL_V1}"),
-    When(Value("mpi.v2beta1"), f"--enable-scheme={MPIJOB_V2.scheme.lower()}"),
+    When(Both(Value("mpiV2beta1"), Not(Value("kinds"))), f"--enable-scheme={ALL_V1}"),
+    When(Value("mpiV2beta1"), f"--enable-scheme={MPIJOB_V2.scheme.lower()}"),
     Spread(Value("extraArgs")),
 )
 _SCHEDULER_ARGS: tuple[Node, ...] = (*_COMMON_ARGS, Spread(Value("scheduler.extraArgs")))

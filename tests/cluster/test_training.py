@@ -1,37 +1,53 @@
 """Jobs that really train in containers, across nodes, through cluster DNS."""
 
+from typing import Any
+
 import pytest
 
 from support.nodes.inside import NodeCluster
-from support.nodes.jobs import example, pods_of, replica_specs
+from support.nodes.jobs import example, pods_of, spread
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 
-NODES = {"n1", "n2"}
-
-
-def spread(job: object) -> object:
-    """The job, its replicas of each type on different nodes."""
-    for name, replicas in replica_specs(job).items():
-        replicas["template"]["spec"]["topologySpreadConstraints"] = [
-            {
-                "maxSkew": 1,
-                "topologyKey": "kubernetes.io/hostname",
-                "whenUnsatisfiable": "DoNotSchedule",
-                "labelSelector": {"matchLabels": {"training.kubeflow.org/replica-type": name.lower()}},
-            }
-        ]
-    return job
+TORCH, OPENMPI = "gangline-test/python-torch:1", "gangline-test/openmpi:1"
 
 
-def test_a_parameter_server_and_its_workers_train_across_nodes(installed: NodeCluster, namespace: str) -> None:
-    job = spread(example(installed, namespace, "tfjob-numpy.yaml", ["linear.py"]))
-    installed.apply(job, namespace=namespace)
-    installed.wait("tfjob/linear", "Succeeded", namespace)
-    pods = pods_of(installed, namespace, "linear")
-    workers = {name: pod for name, pod in pods.items() if "worker" in name}
-    assert len(workers) == 3
-    assert {pod["spec"]["nodeName"] for pod in workers.values()} == NODES
-    assert {pod["spec"]["schedulerName"] for pod in workers.values()} == {"gangline"}
-    log = installed.kubectl("logs", "linear-worker-0", "--namespace", namespace)
-    assert "step 200" in log or "loss" in log, log
+def train(cluster: NodeCluster, namespace: str, job: Any, reporter: str, *, workers: int) -> str:
+    """Run a job to its end, its workers on both nodes. Returns the log of the replica that reports."""
+    kind, name = job["kind"].lower(), job["metadata"]["name"]
+    if job["apiVersion"] == "kubeflow.org/v2beta1":
+        kind += ".v2beta1.kubeflow.org"
+    cluster.apply(spread(job), namespace=namespace)
+    cluster.wait(f"{kind}/{name}", "Running", namespace)
+    pods = {pod: body for pod, body in pods_of(cluster, namespace, name).items() if "-worker-" in pod}
+    assert len(pods) == workers
+    assert {body["spec"]["nodeName"] for body in pods.values()} == {"n1", "n2"}
+    assert {body["spec"]["schedulerName"] for body in pods.values()} == {"gangline"}
+    cluster.wait(f"{kind}/{name}", "Succeeded", namespace, seconds=200)
+    return cluster.kubectl("logs", reporter, "--namespace", namespace)
+
+
+def test_a_parameter_server_and_its_workers_train(installed: NodeCluster, namespace: str) -> None:
+    job = example(installed, namespace, "tfjob-numpy.yaml", "linear.py")
+    log = train(installed, namespace, job, "linear-worker-0", workers=3)
+    assert "step=200" in log, log
+
+
+@pytest.mark.slow
+def test_torch_trains_with_ddp_over_gloo(installed: NodeCluster, namespace: str) -> None:
+    job = example(installed, namespace, "frameworks/pytorchjob-ddp.yaml", "frameworks/torch_ddp.py", image=TORCH)
+    log = train(installed, namespace, job, "ddp-master-0", workers=2)
+    assert "trained: largest error of a weight" in log, log
+    images = {
+        container["image"]
+        for pod in pods_of(installed, namespace, "ddp").values()
+        for container in pod["spec"].get("initContainers", []) + pod["spec"]["containers"]
+    }
+    assert not any("alpine" in image for image in images), images
+
+
+@pytest.mark.slow
+def test_open_mpi_trains_by_the_exec_agent(installed: NodeCluster, namespace: str) -> None:
+    job = example(installed, namespace, "frameworks/mpijob.yaml", "frameworks/mpi_linear.py", image=OPENMPI)
+    log = train(installed, namespace, job, "mpi-launcher", workers=2)
+    assert "trained: rank 1 of 2" in log, log

@@ -6,7 +6,7 @@ import pytest
 
 from support.nodes.inside import NodeCluster
 from support.nodes.installation import NAMESPACE
-from support.nodes.jobs import example, pods_of, release, replica_specs, uids, waiting_job
+from support.nodes.jobs import example, pods_of, release, replica_specs, spread, uids, waiting_job
 from support.waiting import wait_until_blocking
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
@@ -50,19 +50,16 @@ def test_the_leader_is_killed_in_the_middle_and_no_pod_is_lost_or_doubled(
 
 @pytest.mark.slow
 def test_a_team_heals_when_a_node_loses_its_power(installed: NodeCluster, namespace: str) -> None:
-    job = example(installed, namespace, "tfjob-numpy.yaml", ["linear.py"])
+    job = spread(example(installed, namespace, "tfjob-numpy.yaml", "linear.py"))
     specs = replica_specs(job)
     specs["PS"]["template"]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "n1"}
-    worker = specs["Worker"]["template"]["spec"]
-    worker["containers"][0]["command"] = ["python", "linear.py", "--steps", "300", "--pace", "0.1"]
-    worker["topologySpreadConstraints"] = [
-        {
-            "maxSkew": 1,
-            "topologyKey": "kubernetes.io/hostname",
-            "whenUnsatisfiable": "DoNotSchedule",
-            "nodeTaintsPolicy": "Honor",  # a node that is lost does not count
-            "labelSelector": {"matchLabels": {"training.kubeflow.org/replica-type": "worker"}},
-        }
+    specs["Worker"]["template"]["spec"]["containers"][0]["command"] = [
+        "python",
+        "linear.py",
+        "--steps",
+        "300",
+        "--pace",
+        "0.1",
     ]
     installed.apply(job, namespace=namespace)
     installed.wait("tfjob/linear", "Running", namespace)

@@ -14,7 +14,7 @@ from support.waiting import wait_until_blocking
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 SLEEP = "exec sleep 1000"
-SCRATCH = {"volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}]}
+SCRATCH: dict[str, Any] = {"volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}]}
 
 # What is wrong, the job, and the rule and a part of the sentence with which `why` names it.
 FAULTS: dict[str, tuple[Any, str, str]] = {
@@ -29,7 +29,7 @@ FAULTS: dict[str, tuple[Any, str, str]] = {
         "the registry cannot be reached",
     ),
     "image": (
-        shell_job("image", SLEEP, image="localhost/gangline-tests/forgotten:1", imagePullPolicy="Never"),
+        shell_job("image", SLEEP, image="gangline-test/forgotten:1", imagePullPolicy="Never"),
         "image-policy",
         "its pull policy is Never",
     ),

@@ -134,6 +134,7 @@ def test_fifty_running_jobs_move_there_and_back_and_no_pod_is_restarted(
     assert "remove validatingwebhookconfiguration/validator.training-operator.kubeflow.org" in rehearsed
     assert "jobs   51 with 101 pods; 50 go on as they are" in rehearsed
     assert "PaddleJob team/overdue becomes Failed: " in rehearsed
+    assert "with rbac.mpiJobs=true, as these jobs need it" in rehearsed
     assert cluster.server.call("GET", "/api/v1/namespaces/gangline").status == 404
     assert ready_replicas(cluster, DEPLOYMENT_PATH) == 1
 

@@ -5,6 +5,7 @@ No container runs here: the operators' pods are processes beside the server, or 
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -22,6 +23,7 @@ from support.waiting import wait_until_blocking
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("install"), pytest.mark.timeout(300)]
 
+PAGE = (Path(__file__).parents[2] / "docs" / "install.md").read_text()
 OWNER, TEAM = "owner", "team-a"
 ACCOUNTS = tuple(f"system:serviceaccount:{namespace}:gangline-operator" for namespace in ("gangline", TEAM))
 DEPLOYMENT = "/apis/apps/v1/namespaces/gangline/deployments/gangline-operator"
@@ -105,10 +107,7 @@ def test_from_nothing_to_an_operator_and_back_to_nothing(server: RealServer) -> 
     assert json.loads(server.call("GET", RECORD).body["data"]["values"])["scheduler"]["replicaCount"] == 0
 
     server.call("POST", "/api/v1/namespaces", {"metadata": {"name": TEAM}})
-    template = {"spec": {"containers": [{"name": "jax", "image": "train:1"}]}}
-    spec = {"jaxReplicaSpecs": {"Worker": {"replicas": 1, "template": template}}}
-    job = {"apiVersion": "kubeflow.org/v1", "kind": "JAXJob", "metadata": {"name": "kept"}, "spec": spec}
-    assert server.call("POST", JOBS, job).status == 201
+    assert server.call("POST", JOBS, jax_job("kept")).status == 201
     refused = gangline(server, "uninstall", "--delete-crds").error_line
     assert "8 definitions (CRDs) and with them 1 jobs, of which 1 have not ended" in refused
     printed = succeed(server, "uninstall")
@@ -123,6 +122,12 @@ def test_from_nothing_to_an_operator_and_back_to_nothing(server: RealServer) -> 
     succeed(server, "install", "--timeout", "90s")
     assert "kept" not in succeed(server, "uninstall", "--delete-crds", "--yes")
     wait_until_blocking(lambda: not server.call("GET", CRDS).body["items"], "CRDs stay")
+
+
+def jax_job(name: str) -> Any:
+    template = {"spec": {"containers": [{"name": "jax", "image": "train:1"}]}}
+    spec = {"jaxReplicaSpecs": {"Worker": {"replicas": 1, "template": template}}}
+    return {"apiVersion": "kubeflow.org/v1", "kind": "JAXJob", "metadata": {"name": name}, "spec": spec}
 
 
 def test_an_image_that_cannot_be_pulled_is_reported_before_the_time_is_over(server: RealServer) -> None:
@@ -231,6 +236,61 @@ def test_another_operator_is_named_with_the_command_for_it(server: RealServer) -
     assert "deployment kubeflow/training-operator with image" in refused
     assert "gangline handover" in refused
     assert server.call("GET", "/api/v1/namespaces/gangline").status == 404
+
+
+def test_jobs_come_back_from_a_backup_as_the_page_says(server: RealServer, tmp_path: Path) -> None:
+    succeed(server, "install", "--set", "replicaCount=0", "--no-wait")
+    server.call("POST", "/api/v1/namespaces", {"metadata": {"name": TEAM}})
+    for name in ("ended", "running"):
+        assert server.call("POST", JOBS, jax_job(name)).status == 201
+    now = "2026-01-02T03:04:05Z"
+    conditions = [{"type": "Succeeded", "status": "True", "reason": "Done", "message": "", "lastTransitionTime": now}]
+    status = {"conditions": conditions, "completionTime": now, "startTime": now, "replicaStatuses": {}}
+    assert server.call("PATCH", f"{JOBS}/ended/status", {"status": status}, content_type=MERGE).status == 200
+    before = crd_specs(server)
+
+    back_up, restore = page_commands("Back up, restore")[:2], page_commands("Back up, restore")[2:]
+    for command in back_up:
+        run_shell(server, command, tmp_path)
+    succeed(server, "uninstall", "--delete-crds", "--yes")
+    wait_until_blocking(lambda: not server.call("GET", CRDS).body["items"], "CRDs stay")
+    for command in restore:
+        if command.startswith("kubectl create"):
+            wait_until_blocking(lambda: server.call("GET", JOBS).status == 200, "the kind is not served")
+        run_shell(server, command, tmp_path)
+    assert crd_specs(server) == before
+    assert server.call("GET", f"{JOBS}/ended").body["status"]["conditions"] == conditions
+
+    succeed(server, "install", "--set", "replicaCount=1", "--timeout", "90s")
+    pods = f"/api/v1/namespaces/{TEAM}/pods"
+    wait_until_blocking(lambda: server.call("GET", pods).body["items"], "the job has no pods")
+    names = {pod["metadata"]["name"] for pod in server.call("GET", pods).body["items"]}
+    assert names == {"running-worker-0"}
+
+
+def test_the_images_are_those_that_the_page_prints(server: RealServer, tmp_path: Path) -> None:
+    (command,) = page_commands("Without a network")
+    assert run_shell(server, command, tmp_path).split() == ["image:", "gangline:0.1.0"]
+
+
+def page_commands(heading: str) -> list[str]:
+    """What docs/install.md says to type, below a heading."""
+    section = PAGE.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    return re.findall(r"^\$ (.+)$", section, re.MULTILINE)
+
+
+def run_shell(server: RealServer, command: str, folder: Path) -> str:
+    assets = find_assets()
+    path = os.pathsep.join([str(assets), str(Path(sys.executable).parent), os.environ["PATH"]])
+    environ = {**own_environment(server), "PATH": path}
+    words = ["bash", "-c", f"set -o pipefail; {command}"]
+    done = subprocess.run(words, cwd=folder, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, f"{command}: {done.stderr}"
+    return done.stdout
+
+
+def crd_specs(server: RealServer) -> dict[str, Any]:
+    return {body["metadata"]["name"]: body["spec"] for body in server.call("GET", CRDS).body["items"]}
 
 
 def test_a_terminal_shows_a_list_that_is_redrawn(server: RealServer, tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ def begin(cluster: MigrationCluster) -> None:
 
 
 def move(cluster: MigrationCluster) -> None:
-    stop, unhook, *others = commands("From the Kubeflow operator to this one")
+    stop, unhook, *others = commands("By hand")
     cluster.run_shell(stop)
     hang_up(cluster)
     assert cluster.server.call("POST", f"{CALM.collection_path}?dryRun=All", CALM.body).status >= 400
@@ -225,7 +225,7 @@ def _uid(pods: Mapping[str, Any], name: str) -> str:
 
 
 def move_back(cluster: MigrationCluster) -> None:
-    stop, start = commands("Back")
+    stop, start = commands("Back by hand")
     cluster.run_shell(stop)
     # The overlay of their repository, of which there is nothing here but the definitions.
     theirs = re.sub(r'-k "[^"]+"', f"-f {shipped_folder() / 'crds'}", start)

@@ -158,6 +158,8 @@ def test_a_restart_beside_finished_and_running_jobs_writes_nothing(server: Audit
     with running_operator(api, tmp_path, flag) as operator, ThreadPoolExecutor(8) as users:
         list(users.map(play, names))
         wait_until_blocking(settled, "not all jobs run or have ended", seconds=120)
+        operator.counts("gangline_job_all_running_seconds_count", len(names))
+        operator.counts("training_operator_jobs_successful_total", each)
         assert operator.ended(signal.SIGTERM) == 0
     offset = server.log.stat().st_size
     with running_operator(api, tmp_path, flag) as operator:
@@ -169,6 +171,11 @@ def test_a_restart_beside_finished_and_running_jobs_writes_nothing(server: Audit
                 and operator.counted("controller_runtime_active_workers") == 0
             )
         )
+        # What was counted before is not counted again.
+        assert operator.counted("training_operator_jobs_created_total") == 0
+        assert operator.counted("training_operator_jobs_successful_total") == 0
+        assert operator.counted("gangline_job_all_running_seconds_count") == 0
+        assert operator.counted("gangline_job_replica_seconds_total") == 0
         assert operator.counted("gangline_jobs", state="Running") == each
         assert operator.counted("gangline_jobs", state="Succeeded") == each
         assert operator.ended(signal.SIGTERM) == 0

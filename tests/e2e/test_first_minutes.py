@@ -23,7 +23,7 @@ TAGS = {
     "alternatives": "each by itself, in an environment of its own",
     "torch": "with a Python that has torch: make test-frameworks",
     "tests": "is what runs this file",
-    "cluster": "needs a cluster: tests/contract/test_operator.py and tests/contract/test_job_crds.py",
+    "cluster": "needs a cluster: tests/contract/test_install.py",
 }
 
 first_minutes = pytest.mark.first_minutes

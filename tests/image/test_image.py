@@ -184,13 +184,12 @@ def test_commands_for_a_cluster_are_there(container: Path, command: str) -> None
 
 
 LOOK = """
-import importlib.util, json, ssl, sys, zoneinfo
 import gangline.operator.assembly, gangline.scheduler.scheduler
-modules = [each for each in sys.modules.values() if getattr(each, "__file__", None) and each.__file__.endswith(".py")]
-slow = [each.__name__ for each in modules if not importlib.util.cache_from_source(each.__file__) == each.__cached__
-        or not __import__("pathlib").Path(each.__cached__).exists()]
-print(json.dumps({"slow": slow, "authorities": len(ssl.create_default_context().get_ca_certs()),
-                  "zone": str(zoneinfo.ZoneInfo("Europe/Berlin"))}))
+import importlib.util, json, pathlib, ssl, sys, zoneinfo
+sources = {getattr(each, "__file__", None) or "" for each in list(sys.modules.values())}
+slow = [each for each in sources if each.endswith(".py") and not pathlib.Path(importlib.util.cache_from_source(each)).exists()]
+authorities = len(ssl.create_default_context().get_ca_certs())
+print(json.dumps({"sources": len(sources), "slow": slow, "authorities": authorities, "zone": str(zoneinfo.ZoneInfo("Europe/Berlin"))}))
 """
 
 
@@ -198,6 +197,7 @@ def test_servers_load_byte_code_and_trust_the_usual_authorities(container: Path)
     done = run_inside(container, "/usr/bin/python3", "-c", LOOK)
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout)
+    assert seen["sources"] > 100
     assert seen["slow"] == []
     assert seen["authorities"] > 100
     assert seen["zone"] == "Europe/Berlin"

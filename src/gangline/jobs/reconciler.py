@@ -112,7 +112,8 @@ class CachedJobReconciler(Generic[J]):
             if not job.status.finished:
                 raise JobBlocked(rejected[0].message) from error
         finally:
-            if job is not observed.job:
+            # A write that changes nothing leaves the version: the definition of another operator may prune what we add.
+            if job.metadata.resource_version != observed.job.metadata.resource_version:
                 self._pacer.record_write(observed.job)
 
     async def _run_before_status(self, job: J, plan: JobPlan) -> None:

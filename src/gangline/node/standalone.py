@@ -7,6 +7,7 @@ import msgspec
 from gangline.api.core import Pod
 from gangline.api.meta import Selector
 from gangline.base.certificates.keeper import CertificateKeeper
+from gangline.base.certificates.serving import require_client_certificates
 from gangline.base.clock import Clock
 from gangline.kube.client import Client
 from gangline.node.kubelet import LocalKubelet
@@ -18,15 +19,28 @@ from gangline.node.settings import NodeSettings
 from gangline.runtime.manager import Manager
 
 
-async def run_node(client: Client, folder: Path, state: Path, settings: NodeSettings, clock: Clock) -> None:
-    """Register the node and run the pods bound to it, until a signal. Serves logs for a kube-apiserver."""
+async def run_node(
+    client: Client,
+    folder: Path,
+    state: Path,
+    settings: NodeSettings,
+    clock: Clock,
+    client_ca: Path | None = None,
+) -> None:
+    """Register the node and run the pods bound to it, until a signal. Serves logs for a kube-apiserver.
+
+    With `client_ca`, only clients with a certificate of that CA get logs. Raises `InputError` if it cannot be read.
+    """
     manager = Manager(client, clock)
     # Only the pods of this node: a node of a large cluster must not cache all pods.
     pods = manager.informer(Pod, Selector(fields=f"spec.nodeName={settings.name}"))
     certificates = CertificateKeeper(state / "certificates", (LOOPBACK,), clock)
     manager.add_runnable(certificates.run)
     server = LogServer(NodeLogReader(state, clock), clock.now)
-    async with serve_logs(server, LOOPBACK, tls=certificates.server_context()) as port:
+    tls = certificates.server_context()
+    if client_ca is not None:
+        require_client_certificates(tls, client_ca, "--client-ca-file")
+    async with serve_logs(server, LOOPBACK, tls=tls) as port:
         settings = msgspec.structs.replace(settings, kubelet_port=port)
         # Pods get no access of the node: they may do only what their service account may.
         with set_up_network(manager, client, pods, state, settings, None) as setup:

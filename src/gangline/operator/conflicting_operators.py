@@ -136,14 +136,16 @@ async def find_conflicts(
 
 
 async def _leader_since(client: Client, me: OperatorIdentity) -> datetime | None:
-    """When the holder of our Lease got it: it made sure then, or was told, that no other operator acts."""
+    """When our Lease was last acquired: who did it made sure, or was told, that no other operator acts.
+
+    A Lease that was released counts, too: between two leaders nobody holds it.
+    """
     if me.lease is None:
         return None
     try:
-        spec = (await client.get(Lease, me.lease)).spec
+        return (await client.get(Lease, me.lease)).spec.acquire_time
     except (Forbidden, NotFound):
         return None
-    return spec.acquire_time if spec.holder_identity else None
 
 
 async def _list_readable(

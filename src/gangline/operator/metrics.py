@@ -247,11 +247,19 @@ class JobStateCollector:
         )
         if self._is_leading():
             now = self._clock.now()
-            for framework, jobs in self._caches:
-                for namespace, found in _by_namespace(jobs).items():
-                    self._add_samples(states, waits, (namespace, framework), found, now)
+            for labels, jobs in self._jobs_by_labels().items():
+                self._add_samples(states, waits, labels, jobs, now)
         yield states
         yield waits
+
+    def _jobs_by_labels(self) -> dict[tuple[str, str], list[TrainingJob]]:
+        """The jobs by namespace and framework. Two APIs of one framework may show the same objects."""
+        found: dict[tuple[str, str], list[TrainingJob]] = {}
+        for framework, jobs in self._caches:
+            for job in jobs:
+                if job.is_of_this_api:
+                    found.setdefault((job.metadata.namespace, framework), []).append(job)
+        return found
 
     def _add_samples(
         self,
@@ -274,10 +282,3 @@ class JobStateCollector:
 
 
 _WAITING_STATES = frozenset({"Pending", ConditionType.CREATED.value, ConditionType.BLOCKED.value})
-
-
-def _by_namespace(jobs: Iterable[TrainingJob]) -> dict[str, list[TrainingJob]]:
-    found: dict[str, list[TrainingJob]] = {}
-    for job in jobs:
-        found.setdefault(job.metadata.namespace, []).append(job)
-    return found

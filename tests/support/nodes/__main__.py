@@ -12,6 +12,7 @@ from support.nodes.layout import NODES, Layout
 from support.nodes.machine import obstacle
 from support.nodes.processes import ClusterError
 
+PROGRAMS = ("kubernetes", "packages", "coredns", "pause", "busybox")  # what hack/cluster.sh brings
 NOT_ALLOWED = 3  # the exit code of `up` where the machine cannot run nodes
 
 
@@ -38,7 +39,7 @@ def _parser() -> argparse.ArgumentParser:
 
     for name in ("check", "up"):
         added = command(name, _up if name == "up" else _check)
-        for program in ("kubernetes", "packages", "coredns"):
+        for program in PROGRAMS:
             added.add_argument(f"--{program}", type=Path, required=True)
     command("down", lambda folder, arguments: _down(folder))
     command("status", lambda folder, arguments: _status(folder))
@@ -52,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _layout(folder: Path, arguments: argparse.Namespace) -> Layout:
-    return Layout(folder, arguments.kubernetes, arguments.packages, arguments.coredns)
+    return Layout(folder, **{program: getattr(arguments, program) for program in PROGRAMS})
 
 
 def _check(folder: Path, arguments: argparse.Namespace) -> int:

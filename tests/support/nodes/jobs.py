@@ -1,6 +1,6 @@
 """Jobs for a cluster with nodes, and what happens to their pods."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,22 +32,36 @@ def shell_job(
     }
 
 
-def example(cluster: NodeCluster, namespace: str, file: str, scripts: Sequence[str]) -> Any:
-    """An example, its image the one with gangline, its scripts in a ConfigMap that is its working folder."""
+def example(cluster: NodeCluster, namespace: str, file: str, script: str, *, image: str = IMAGE) -> Any:
+    """An example, its image one that the nodes have, its script in a ConfigMap that is its working folder."""
     job = yaml.safe_load((EXAMPLES / file).read_text())
-    data = {script: (EXAMPLES / script).read_text() for script in scripts}
-    cluster.apply(
-        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "scripts"}, "data": data}, namespace=namespace
-    )
+    data = {Path(script).name: (EXAMPLES / script).read_text()}
+    scripts = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "scripts"}, "data": data}
+    cluster.apply(scripts, namespace=namespace)
     for replicas in replica_specs(job).values():
         pod = replicas["template"]["spec"]
         pod["volumes"] = [{"name": "scripts", "configMap": {"name": "scripts"}}]
         for container in pod["containers"]:
             container |= {
-                "image": IMAGE,
+                "image": image,
                 "workingDir": "/scripts",
                 "volumeMounts": [{"name": "scripts", "mountPath": "/scripts"}],
             }
+    return job
+
+
+def spread(job: Any) -> Any:
+    """The job, its replicas of each type on different nodes. Nodes that are lost do not count."""
+    for name, replicas in replica_specs(job).items():
+        replicas["template"]["spec"]["topologySpreadConstraints"] = [
+            {
+                "maxSkew": 1,
+                "topologyKey": "kubernetes.io/hostname",
+                "whenUnsatisfiable": "DoNotSchedule",
+                "nodeTaintsPolicy": "Honor",
+                "labelSelector": {"matchLabels": {"training.kubeflow.org/replica-type": name.lower()}},
+            }
+        ]
     return job
 
 

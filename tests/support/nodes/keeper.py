@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from support.nodes.layout import Layout
+from support.nodes.layout import Layout, cgroup_prefix
 from support.nodes.machine import remove_cgroups
 from support.nodes.processes import ClusterError, start
 
@@ -67,9 +67,10 @@ def _only_child(process: "subprocess.Popen[bytes]") -> int | None:
 
 def start_keeper(layout: Layout) -> None:
     """Start the cluster in the background. Returns when all of it is ready. Raises ClusterError; nothing is left then."""
-    for folder in (layout.logs, layout.pids):
-        folder.mkdir(parents=True)
+    layout.folder.mkdir(parents=True, exist_ok=True)
     layout.write()
+    for folder in (layout.logs, layout.pids):
+        folder.mkdir()
     words = [sys.executable, "-m", "support.nodes", "keeper", str(layout.folder)]
     keeper = start(layout, "keeper", words)
     (layout.pids / "keeper").write_text(str(keeper.pid))
@@ -106,8 +107,10 @@ def end(folder: Path) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Remove the control groups and the files of a cluster that does not run."""
-    if (folder / "layout.json").exists():
-        remove_cgroups(Layout.read(folder).cgroup_prefix)
-    if folder.exists():
-        shutil.rmtree(folder)
+    """Remove the control groups and the files of a cluster that does not run. Raises ClusterError if they are no cluster's."""
+    remove_cgroups(cgroup_prefix(folder))
+    if not folder.exists():
+        return
+    if any(folder.iterdir()) and not (folder / "layout.json").exists():
+        raise ClusterError(f"{folder} has files that are no cluster's; set GANGLINE_CLUSTER_DIR to another folder")
+    shutil.rmtree(folder)

@@ -43,6 +43,11 @@ NODES = (
 )
 
 
+def cgroup_prefix(folder: Path) -> str:
+    """How the names of a cluster's control groups begin; another folder's begin otherwise."""
+    return f"gangline-{hashlib.sha256(str(folder).encode()).hexdigest()[:8]}"
+
+
 @dataclass(frozen=True)
 class Layout:
     """The folders of one cluster: its own, and those of the programs (see hack/cluster.sh)."""
@@ -51,6 +56,8 @@ class Layout:
     kubernetes: Path
     packages: Path
     coredns: Path
+    pause: Path  # archives of images that every node has
+    busybox: Path
 
     @classmethod
     def read(cls, folder: Path) -> Self:
@@ -83,12 +90,8 @@ class Layout:
         return self.folder / f"{user}.kubeconfig"
 
     def cgroup(self, node: str) -> str:
-        """The name of a node's control group; another cluster's has another."""
-        return f"{self.cgroup_prefix}-{node}"
-
-    @property
-    def cgroup_prefix(self) -> str:
-        return f"gangline-{hashlib.sha256(str(self.folder).encode()).hexdigest()[:8]}"
+        """The name of a node's control group."""
+        return f"{cgroup_prefix(self.folder)}-{node}"
 
     def program(self, name: str) -> Path:
         """A program of Kubernetes, or CoreDNS."""

@@ -1,17 +1,15 @@
 """One node: containerd, kubelet and kube-proxy. Runs as the first process of the node's namespaces."""
 
 import json
-import subprocess
 from pathlib import Path
 
-from support.nodes.images import archive
 from support.nodes.layout import DNS_SERVICE, NODES, Layout, NodeAddress
 from support.nodes.machine import make_cgroup
 from support.nodes.processes import reap_for_ever, run, start, succeeds, wait_for
 
 SOCKET = "/run/containerd/containerd.sock"
-PAUSE = "localhost/gangline-tests/pause:1"
-BUSYBOX = "localhost/gangline-tests/busybox:1"
+PAUSE = "docker.io/gangline-test/pause:1"  # holds the namespaces of a pod
+BUSYBOX = "gangline-test/busybox:1"  # for pods of tests that need no more than a shell
 IMPORT = ("ctr", "--address", SOCKET, "--namespace", "k8s.io", "images", "import")
 # Of a size that a test can fill; what pods write to emptyDir volumes goes there.
 KUBELET_DISK = "256m"
@@ -73,21 +71,8 @@ def _start_containerd(layout: Layout, node: NodeAddress, folder: Path) -> None:
     process = start(layout, f"{node.name}-containerd", ["containerd", "--config", config])
     log = layout.logs / f"{node.name}-containerd.log"
     wait_for("containerd", lambda: succeeds(layout, "ctr", "--address", SOCKET, "version"), log, process)
-    for image in _own_images(layout, folder):
-        run(layout, *IMPORT, image)
-
-
-def _own_images(layout: Layout, folder: Path) -> list[Path]:
-    """A pause container holds a pod's namespaces and does nothing; another is for pods of tests that need a shell."""
-    busybox = next(
-        path for path in (layout.packages / "bin/busybox", layout.packages / "usr/bin/busybox") if path.exists()
-    )
-    applets = subprocess.run([busybox, "--list"], capture_output=True, text=True, check=True).stdout.split()
-    pause = archive(
-        folder / "pause.tar", PAUSE, {"bin/busybox": busybox}, command=["/bin/busybox", "sleep", "2147483647"]
-    )
-    links = {f"bin/{applet}": "busybox" for applet in applets if applet != "busybox"}
-    return [pause, archive(folder / "busybox.tar", BUSYBOX, {"bin/busybox": busybox}, links=links, command=["/bin/sh"])]
+    run(layout, *IMPORT, layout.pause)
+    run(layout, *IMPORT, layout.busybox)
 
 
 def _pod_network(node: NodeAddress) -> dict[str, object]:

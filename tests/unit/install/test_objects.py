@@ -110,6 +110,19 @@ def test_a_scheduler_for_some_namespaces_writes_in_these_alone() -> None:
     assert made["Role", "gangline-scheduler"]["metadata"]["namespace"] == "team-a"
 
 
+@pytest.mark.parametrize(("kinds", "schemes"), [([], ["all"]), (["TFJob"], ["TFJob"])])
+def test_mpijobs_of_v2beta1_are_served_on_request_and_no_secret_is_read(kinds: list[str], schemes: list[str]) -> None:
+    def schemes_and_rights(**changes: Any) -> tuple[list[str], list[str]]:
+        made = objects(kinds=kinds, **changes)
+        flag = "--enable-scheme="
+        enabled = [arg.removeprefix(flag) for arg in container(made)["args"] if arg.startswith(flag)]
+        rules = made["ClusterRole", "gangline-operator"]["rules"]
+        return enabled, [verb for rule in rules if "secrets" in rule["resources"] for verb in rule["verbs"]]
+
+    assert schemes_and_rights() == (kinds, [])
+    assert schemes_and_rights(mpi={"v2beta1": True}) == ([*schemes, "mpijob.v2beta1"], ["create"])
+
+
 def test_in_some_namespaces_there_is_nothing_of_the_cluster() -> None:
     made = install_objects(values(watchNamespaces=["team-a", "team-b"]))
     assert not [one for one in made if one["kind"].startswith("Cluster") or "namespace" not in one["metadata"]]

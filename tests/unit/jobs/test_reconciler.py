@@ -7,7 +7,7 @@ import msgspec
 
 from gangline.api.core import Pod, Service
 from gangline.api.kubeflow.kinds import PYTORCHJOB
-from gangline.api.kubeflow.training import PROGRESS_ANNOTATION, JobStatus
+from gangline.api.kubeflow.training import PROGRESS_ANNOTATION, JobStatus, RestartLedger
 from gangline.api.meta import Key
 from gangline.frameworks.pytorch import PyTorch
 from gangline.jobs.executor import CreateSlots
@@ -100,6 +100,29 @@ async def test_a_condition_never_waits() -> None:
         *(make_member("Worker", n, of=PYTORCHJOB) for n in range(3)),
     )
     await desk.look()
+    desk.run(make_member("Master", of=PYTORCHJOB))
+    await desk.look()
+    assert [condition.type for condition in desk.job.status.conditions] == ["Created", "Running"]
+
+
+class PruningDesk(Desk):
+    """The server prunes what v1 does not have, so that a write of nothing else changes nothing, not even the version."""
+
+    async def write_status(self, job: Any, status: JobStatus) -> Any:
+        kept = msgspec.structs.replace(status, phase="", state="", observed_generation=0, ledger=RestartLedger())
+        if kept == job.status:
+            self.writes.append(kept)
+            return msgspec.structs.replace(job, status=status)
+        return await super().write_status(job, kept)
+
+
+async def test_a_job_goes_on_under_a_definition_that_prunes_our_fields() -> None:
+    desk = PruningDesk()
+    workers = [make_member("Worker", n, of=PYTORCHJOB) for n in range(3)]
+    desk.run(make_member("Master", of=PYTORCHJOB, phase="Pending"), *workers)
+    for _ in range(3):
+        await desk.look()
+        await desk.clock.advance(COUNTER_INTERVAL)
     desk.run(make_member("Master", of=PYTORCHJOB))
     await desk.look()
     assert [condition.type for condition in desk.job.status.conditions] == ["Created", "Running"]

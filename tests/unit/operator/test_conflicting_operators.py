@@ -8,7 +8,8 @@ import pytest
 
 from gangline.api.codec.codec import decode, encode
 from gangline.api.core import Lease, LeaseSpec, Pod
-from gangline.api.kubeflow.kinds import TRAINING_KINDS
+from gangline.api.kubeflow.kinds import MPIJOB, MPIJOB_V2, TRAINING_KINDS
+from gangline.api.kubeflow.training import JobKind
 from gangline.api.meta import JSON, Key, ObjectMeta
 from gangline.kube.client import Client
 from gangline.kube.transport.api import Request, Response
@@ -22,6 +23,7 @@ from gangline.operator.conflicting_operators import (
     deployment_conflicts,
     find_conflicts,
     lease_conflicts,
+    mpi_operator_conflicts,
     pod_conflicts,
     status_writer_conflicts,
 )
@@ -162,10 +164,13 @@ def test_what_was_written_before_our_lease_was_acquired_is_past() -> None:
 
 
 @pytest.mark.parametrize(
-    ("holder", "acquired", "refuses"), [("ours_1", 10, False), ("ours_1", 60, True), ("", 10, True)]
+    ("holder", "acquired", "refuses"), [("ours_1", 10, False), ("ours_1", 60, True), ("", 10, False), ("", None, True)]
 )
-async def test_the_holder_of_our_lease_is_asked_when_it_took_over(holder: str, acquired: float, refuses: bool) -> None:
-    spec = LeaseSpec(holder_identity=holder, acquire_time=NOW - timedelta(seconds=acquired))
+async def test_the_holder_of_our_lease_is_asked_when_it_took_over(
+    holder: str, acquired: float | None, refuses: bool
+) -> None:
+    acquire_time = NOW - timedelta(seconds=acquired) if acquired is not None else None
+    spec = LeaseSpec(holder_identity=holder, acquire_time=acquire_time)
     job = msgspec.to_builtins(written("training-operator", age=20))
 
     def say(request: Request) -> Response:
@@ -177,6 +182,23 @@ async def test_the_holder_of_our_lease_is_asked_when_it_took_over(holder: str, a
     client = Client(ScriptedTransport(say))
     conflicts = await find_conflicts(client, TRAINING_KINDS, "", ELECTED, NOW)
     assert bool(conflicts) is refuses
+
+
+@pytest.mark.parametrize(
+    ("kind", "in_v2", "rival"), [(MPIJOB, True, 0), (MPIJOB_V2, True, 1), (MPIJOB, False, 1), (MPIJOB_V2, False, 0)]
+)
+def test_who_serves_the_other_api_of_mpijob_is_no_rival(kind: JobKind, in_v2: bool, rival: int) -> None:
+    job = written("mpi-operator")
+    spec = msgspec.structs.replace(job.spec, mpi_implementation="OpenMPI" if in_v2 else "")
+    found = status_writer_conflicts(kind, msgspec.structs.replace(job, spec=spec), ALONE, NOW)
+    assert len(list(found)) == rival
+
+
+def test_mpi_operator_is_known_by_its_image() -> None:
+    (rival,) = mpi_operator_conflicts(deployment("mpioperator/mpi-operator:0.8.0"), ALONE)
+    assert "mpioperator/mpi-operator:0.8.0" in rival.description
+    assert not list(mpi_operator_conflicts(deployment("mirror/mpi-operator-docs:1"), ALONE))
+    assert not list(deployment_conflicts(deployment("mpioperator/mpi-operator:0.8.0"), ALONE))
 
 
 # Missing rights

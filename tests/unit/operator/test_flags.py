@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gangline.api.kubeflow.kinds import MPIJOB, PYTORCHJOB
+from gangline.api.kubeflow.kinds import MPIJOB, PYTORCHJOB, TRAINING_KINDS
 from gangline.api.meta import JSON
 from gangline.base.errors import InputError
 from gangline.cli.main import run
@@ -99,6 +99,21 @@ def test_the_flags_of_the_kubeflow_operator_are_understood() -> None:
         leader_elect=True,
         lease="x",
     )
+
+
+@pytest.mark.parametrize(
+    ("flags", "kinds"),
+    [
+        (["mpijob.V2BETA1"], ["MPIJob.v2beta1"]),
+        (["mpijob.v2beta1", "mpijob"], ["MPIJob", "MPIJob.v2beta1"]),
+        (["all", "mpijob.v2beta1"], [*(kind.kind for kind in TRAINING_KINDS), "MPIJob.v2beta1"]),
+        (["all"], [kind.kind for kind in TRAINING_KINDS]),
+    ],
+)
+def test_the_second_api_of_mpijob_is_enabled_by_name(flags: list[str], kinds: list[str]) -> None:
+    chosen = settings(*(f"--enable-scheme={flag}" for flag in flags)).operator
+    assert list(chosen.kinds) == kinds
+    assert sorted(framework.facts.scheme for framework in enabled_frameworks(chosen)) == sorted(kinds)
 
 
 def test_an_operator_that_knows_its_own_image_pulls_no_other() -> None:

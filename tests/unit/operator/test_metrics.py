@@ -1,12 +1,24 @@
 """Jobs are counted by their status writes: once each, whatever is repeated."""
 
+from collections import Counter
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 from prometheus_client import CollectorRegistry
 
 from gangline.api.core import Pod
-from gangline.api.kubeflow.kinds import TRAINING_KINDS, TFJob, TFJobSpec
+from gangline.api.kubeflow.kinds import (
+    MPIJOB,
+    MPIJOB_V2,
+    TRAINING_KINDS,
+    MPIJob,
+    MPIJobSpec,
+    MPIJobV2,
+    MPIJobV2Spec,
+    TFJob,
+    TFJobSpec,
+)
 from gangline.api.kubeflow.training import JobStatus, ReplicaStatus
 from gangline.api.meta import Condition, ObjectMeta
 from gangline.operator.metrics import JobMetrics, transitions
@@ -123,3 +135,19 @@ def test_a_replica_that_does_not_lead_reports_no_jobs() -> None:
     JobMetrics(registry, FakeClock(ZERO), lambda: False).states.add_cache(TRAINING_KINDS[0], jobs)
     jobs.put(job_with("runs", "Running"))
     assert registry.get_sample_value("gangline_jobs", {**LABELS, "state": "Running"}) is None
+
+
+def test_a_job_that_two_apis_of_a_framework_show_is_counted_once() -> None:
+    registry = CollectorRegistry()
+    states = JobMetrics(registry, FakeClock(ZERO)).states
+    old, new = Cache[Any](), Cache[Any]()
+    states.add_cache(MPIJOB, old)
+    states.add_cache(MPIJOB_V2, new)
+    for name, implementation in (("kubectl", ""), ("ssh", "OpenMPI")):
+        metadata = ObjectMeta(name=name, namespace="team", creation_timestamp=ZERO)
+        old.put(MPIJob(metadata=metadata, spec=MPIJobSpec(mpi_replica_specs={}, mpi_implementation=implementation)))
+        new.put(MPIJobV2(metadata=metadata, spec=MPIJobV2Spec(mpi_replica_specs={}, mpi_implementation=implementation)))
+    samples = [sample for family in registry.collect() for sample in family.samples if sample.name == "gangline_jobs"]
+    counts = Counter((sample.labels["state"], sample.value) for sample in samples)
+    assert counts["Pending", 2.0] == 1
+    assert len(samples) == len({sample.labels["state"] for sample in samples})

@@ -63,6 +63,16 @@ def tls_of_our_own(hosts: tuple[str, ...]) -> ssl.SSLContext:
     return context
 
 
+def require_client_certificates(context: ssl.SSLContext, ca: Path, flag: str) -> None:
+    """Refuse handshakes of clients without a certificate of this CA. Raises `InputError`."""
+    try:
+        context.load_verify_locations(ca)
+    except (OSError, ssl.SSLError) as error:
+        reason = error.strerror if isinstance(error, FileNotFoundError) else "it has no certificate in PEM"
+        raise InputError(f"{flag} {ca}: cannot be used: {reason}; name the file with the CA of your cluster") from error
+    context.verify_mode = ssl.CERT_REQUIRED
+
+
 def _server_context() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2

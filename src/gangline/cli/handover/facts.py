@@ -9,6 +9,7 @@ from gangline.api.meta import JSON
 from gangline.base.invocation import with_own_command
 from gangline.cli.handover.record import HandoverRecord, StoppedDeployment
 from gangline.cli.handover.rehearsal import Rehearsal
+from gangline.cli.install.flag_values import values_text
 from gangline.cli.install.plan import InstallPlan, portable
 from gangline.cli.install.screen import names_text
 from gangline.operator.conflicting_operators import Deployment, is_kubeflow_operator
@@ -62,7 +63,7 @@ def _serves_jobs(configuration: JSON, namespaces: set[str]) -> bool:
     return bool(hooks) and groups == {JOB_GROUP} and services <= namespaces
 
 
-def rehearsal_lines(kubeflow: KubeflowObjects, plan: InstallPlan, rehearsal: Rehearsal) -> list[str]:
+def rehearsal_lines(kubeflow: KubeflowObjects, carried: JSON, plan: InstallPlan, rehearsal: Rehearsal) -> list[str]:
     """What a handover would do, one thing in a line."""
     lines = ["stop   " + line for line in _deployment_lines(kubeflow.deployments)]
     lines += [f"remove {body['kind'].lower()}/{body['metadata']['name']}" for body in kubeflow.webhooks]
@@ -70,6 +71,8 @@ def rehearsal_lines(kubeflow: KubeflowObjects, plan: InstallPlan, rehearsal: Reh
         lines.append(f"update {len(kubeflow.crds)} definitions (CRDs); the jobs in them stay")
     count = sum(change.action == "created" for change in plan.changes)
     lines.append(f"start  gangline: {count} new objects")
+    if carried:
+        lines.append(f"       with {values_text(carried)}, as these jobs need it")
     lines.append(
         with_own_command(
             "keep   what is removed or changed, in configmaps beside our operator: gangline handover --back"

@@ -21,6 +21,7 @@ from gangline.cli.handover.facts import (
     rehearsal_lines,
     replicas,
 )
+from gangline.cli.handover.operator_flags import carried_values, deployed_settings
 from gangline.cli.handover.record import (
     HANDOVER_SELECTOR,
     HandoverRecord,
@@ -31,6 +32,7 @@ from gangline.cli.handover.record import (
 )
 from gangline.cli.handover.rehearsal import Rehearsal, rehearse
 from gangline.cli.install.cluster_objects import ClusterObjects
+from gangline.cli.install.flag_values import merged
 from gangline.cli.install.install import Installer, InstallMode, effective_request, print_verdict
 from gangline.cli.install.plan import ChangeAction
 from gangline.cli.install.record import InstallationRecord, ObjectRef, object_ref
@@ -42,13 +44,13 @@ from gangline.cli.install.request import (
     with_argument,
 )
 from gangline.cli.install.screen import InstallScreen
-from gangline.cli.resources.lookup import BUILTIN_RESOURCES
+from gangline.cli.install.uninstall import list_jobs
+from gangline.cli.resources.lookup import BUILTIN_RESOURCES, JOB_KINDS
 from gangline.cli.services.doctor import is_lease_held
 from gangline.kube.client import Client
 from gangline.kube.errors import Forbidden, NotFound
 from gangline.operator.definitions import CRDS
-from gangline.operator.gang_schedulers import site_from_flag
-from gangline.operator.settings import KUBEFLOW_LEASE
+from gangline.operator.settings import KUBEFLOW_LEASE, OperatorSettings
 
 DEPLOYMENTS = next(resource for resource, _ in BUILTIN_RESOURCES if resource.kind == "Deployment")
 WEBHOOKS: tuple[Resource[JSON], ...] = tuple(
@@ -77,7 +79,7 @@ class Handover:
         installer = self._installer
         record = await self._objects.read_record(installer.request.namespace)
         mode = InstallMode(is_upgrade=record is not None)
-        request = installer.request = effective_request(installer.request, record, mode)
+        request = effective_request(installer.request, record, mode)
         earlier = await self._read_record(request.namespace)
         kubeflow = await self._read_kubeflow()
         if not kubeflow.is_running and not kubeflow.webhooks and earlier is None:
@@ -85,12 +87,14 @@ class Handover:
                 "there is no Kubeflow training operator to take the jobs of: no Deployment of an image"
                 " training-operator, no webhook of it; write gangline install"
             )
+        carried = await self._carried_values(kubeflow, request)
+        request = installer.request = request._replace(values=merged(carried, request.values))
         owns_namespace = record is not None and any(ref.kind == "Namespace" for ref in record.objects)
         creates_namespace = owns_namespace or not await installer.namespace_exists()
         wanted = objects_to_install(request, creates_namespace=creates_namespace)
         plan = await installer.plan(wanted, record)
-        rehearsal = await self._rehearse(request)
-        self._screen.say(*map(with_own_command, rehearsal_lines(kubeflow, plan, rehearsal)))
+        rehearsal = await rehearse(self._client, _operator_settings(wanted), self._clock)
+        self._screen.say(*rehearsal_lines(kubeflow, carried, plan, rehearsal))
         if not confirmed:
             self._screen.say(with_own_command("nothing was changed; to do it: gangline handover --yes"))
             return SUCCEEDED
@@ -114,10 +118,19 @@ class Handover:
         bodies = [body async for body in self._client.iterate(resource)]
         return [{"apiVersion": resource.api_version, "kind": resource.kind, **body} for body in bodies]
 
-    async def _rehearse(self, request: InstallRequest) -> Rehearsal:
-        values = install_values(request.values)
-        scheduler = values.gang_scheduler_name or ("gangline" if values.scheduler.enabled else "")
-        return await rehearse(self._client, values.watch_namespaces, site_from_flag(scheduler), self._clock)
+    async def _carried_values(self, kubeflow: KubeflowObjects, request: InstallRequest) -> JSON:
+        """The values with which ours serves the same jobs in the same way, as far as they are not given."""
+        carried = carried_values(kubeflow.deployments)
+        if await self._has_mpi_jobs():
+            carried = merged(carried, {"rbac": {"mpiJobs": True}})
+        return {name: value for name, value in carried.items() if name not in request.values}
+
+    async def _has_mpi_jobs(self) -> bool:
+        resource = next(kind for kind in JOB_KINDS if kind.kind == "MPIJob")
+        try:
+            return bool((await self._client.list(resource, limit=1)).items)
+        except (Forbidden, NotFound):
+            return False
 
     async def _save(self, wanted: InstallObjects, record: HandoverRecord) -> None:
         """Record what is taken away, before anything is."""
@@ -194,8 +207,8 @@ class Handover:
                 f"no handover is recorded in namespace {namespace}; name the namespace with --namespace, or install the"
                 " Kubeflow operator by its own manifests"
             )
-        rehearsal = await self._rehearse(installer.request)
-        self._screen.say(*map(with_own_command, back_lines(saved, len(rehearsal.effects))))
+        jobs = await list_jobs(self._objects)
+        self._screen.say(*back_lines(saved, len(jobs)))
         if not confirmed:
             self._screen.say(with_own_command("nothing was changed; to do it: gangline handover --back --yes"))
             return SUCCEEDED
@@ -249,3 +262,11 @@ class Handover:
     async def _delete(self, ref: ObjectRef) -> None:
         if await self._objects.delete(ref):
             self._screen.show_change(ref, ChangeAction.DELETED)
+
+
+def _operator_settings(wanted: InstallObjects) -> OperatorSettings:
+    """The settings of the operator that is about to be installed."""
+    labels = "app.kubernetes.io/component"
+    return next(
+        deployed_settings(body) for body in wanted.deployments if body["metadata"]["labels"].get(labels) == OPERATOR
+    )

@@ -42,15 +42,15 @@ class Rehearsal(NamedTuple):
         return tuple(effect for effect in self.effects if effect.text)
 
 
-async def rehearse(client: Client, namespaces: Sequence[str], site: Site, clock: Clock) -> Rehearsal:
+async def rehearse(client: Client, settings: OperatorSettings, clock: Clock) -> Rehearsal:
     """Read all jobs and their objects, and compute what our operator would do first. Changes nothing."""
-    frameworks = enabled_frameworks(OperatorSettings(site=site))
+    frameworks, site = enabled_frameworks(settings), settings.site
     scheme = scheme_of(frameworks, site.gang_schedulers)
     client = Client(client.transport, scheme=scheme, options=client.options)
     effects: list[JobEffect] = []
     unreadable: list[str] = []
     pod_uids: set[str] = set()
-    for namespace in namespaces or ("",):
+    for namespace in settings.namespaces or ("",):
         pods, services = await _children(client, Pod, namespace), await _children(client, Service, namespace)
         pod_uids |= {pod.metadata.uid for pod in pods}
         for framework in frameworks:

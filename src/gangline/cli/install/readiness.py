@@ -9,6 +9,8 @@ from gangline.cli.output.pending_reasons import IMAGE_REASONS
 HOPELESS_REASONS = ("ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
 """Reasons for which a pod waits that go away only if somebody does something. ErrImagePull is tried again at once."""
 
+CRASHING = "CrashLoopBackOff"
+
 
 class Rollout(NamedTuple):
     """How far a Deployment is. `problem` is what a pod says; `is_hopeless` if waiting does not help."""
@@ -32,8 +34,15 @@ def is_established(crd: JSON) -> bool:
     return any(item.get("type") == "Established" and item.get("status") == "True" for item in conditions)
 
 
-def rollout(deployment: JSON, pods: Sequence[JSON], events: Iterable[JSON]) -> Rollout:
-    """How far a Deployment is, judged as `kubectl rollout status` does."""
+def crashing_pods(pods: Iterable[JSON]) -> list[JSON]:
+    """The pods with a container that ends again and again."""
+    return [pod for pod in pods if any(_waiting(container)[0] == CRASHING for container in _containers(pod))]
+
+
+def rollout(
+    deployment: JSON, pods: Sequence[JSON], events: Iterable[JSON], last_lines: Mapping[str, str] | None = None
+) -> Rollout:
+    """How far a Deployment is, judged as `kubectl rollout status` does. `last_lines`: of the logs of crashing pods."""
     spec, status = deployment.get("spec") or {}, deployment.get("status") or {}
     replicas, ready = spec.get("replicas", 1), status.get("readyReplicas") or 0
     updated, available = status.get("updatedReplicas") or 0, status.get("availableReplicas") or 0
@@ -46,7 +55,7 @@ def rollout(deployment: JSON, pods: Sequence[JSON], events: Iterable[JSON]) -> R
     # Not those of an earlier image, which are about to go.
     current = [pod for pod in pods if _images(pod) == _images(spec.get("template") or {})]
     for pod in sorted(current, key=lambda body: str(body["metadata"]["name"])):
-        reason, text = _pod_problem(pod, texts)
+        reason, text = _pod_problem(pod, texts, (last_lines or {}).get(pod["metadata"]["name"], ""))
         if text:
             pod_name = pod["metadata"]["name"]
             problem = f"pod {pod_name}: {text}"
@@ -68,22 +77,32 @@ def _own_problem(status: Mapping[str, Any], event: str) -> str:
     return event
 
 
-def _pod_problem(pod: JSON, events: Mapping[str, str]) -> tuple[str, str]:
-    """Why a pod does not run: a reason, and what the pod and its events say."""
+def _containers(pod: JSON) -> list[JSON]:
+    status: Mapping[str, Any] = pod.get("status") or {}
+    return [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+
+
+def _waiting(container: JSON) -> tuple[str, str]:
+    """Why a container waits: a reason and a message; both empty if it does not."""
+    waiting = (container.get("state") or {}).get("waiting") or {}
+    return str(waiting.get("reason") or ""), _one_line(waiting.get("message"))
+
+
+def _pod_problem(pod: JSON, events: Mapping[str, str], last_line: str) -> tuple[str, str]:
+    """Why a pod does not run: a reason, and what the pod, its log and its events say."""
     status: Mapping[str, Any] = pod.get("status") or {}
     for condition in status.get("conditions") or ():
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             return "Unschedulable", _one_line(condition.get("message") or condition.get("reason"))
     event = events.get(pod["metadata"]["name"], "")
-    for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
-        waiting = (container.get("state") or {}).get("waiting") or {}
-        reason, message = str(waiting.get("reason") or ""), _one_line(waiting.get("message"))
+    for container in _containers(pod):
+        reason, message = _waiting(container)
         if reason in IMAGE_REASONS:
             return reason, f"{reason} {container.get('image', '')}: {event or message}".rstrip(": ")
-        if reason == "CrashLoopBackOff":
+        if reason == CRASHING:
             ended = (container.get("lastState") or {}).get("terminated") or {}
-            said = _one_line(ended.get("message"))
-            return reason, f"it ends with code {ended.get('exitCode', '?')}" + (f": {said}" if said else "")
+            cause = _one_line(ended.get("message")) or last_line
+            return reason, f"it ends with code {ended.get('exitCode', '?')}" + (f": {cause}" if cause else "")
         if reason not in ("", "ContainerCreating", "PodInitializing"):
             return reason, f"{reason}: {message}".rstrip(": ")
     return ("", event) if status.get("phase", "Pending") == "Pending" and event else ("", "")

@@ -7,14 +7,17 @@ from gangline.api.meta import JSON, Selector
 from gangline.base.clock import Clock
 from gangline.base.errors import GanglineError
 from gangline.cli.install.cluster_objects import ClusterObjects
-from gangline.cli.install.readiness import Rollout, is_established, rollout
+from gangline.cli.install.readiness import Rollout, crashing_pods, is_established, rollout
 from gangline.cli.install.record import ObjectRef
 from gangline.cli.install.screen import InstallScreen, names_text
-from gangline.cli.resources.lookup import EVENTS, PODS
-from gangline.kube.errors import Forbidden
+from gangline.cli.resources.lookup import EVENTS, PODS, object_key
+from gangline.kube.errors import Forbidden, KubeError
+from gangline.kube.paths import object_path
+from gangline.kube.transport.api import Request
 
 POLL_INTERVAL = timedelta(milliseconds=500)
 WARNINGS = "type=Warning"
+MAX_LINE_BYTES = 2048
 
 
 class NotReady(GanglineError):
@@ -95,7 +98,18 @@ class Waiter:
         pods = await self.pods_of(deployment)
         names = {ref.name, *(str(pod["metadata"]["name"]) for pod in pods)}
         events = await self._objects.list_readable(EVENTS, Selector(ref.namespace, fields=WARNINGS))
-        return rollout(deployment, pods, _events_of(events, names))
+        last_lines = {pod["metadata"]["name"]: await self._last_line(pod) for pod in crashing_pods(pods)}
+        return rollout(deployment, pods, _events_of(events, names), last_lines)
+
+    async def _last_line(self, pod: JSON) -> str:
+        """The last line that a container of the pod wrote before it ended; empty if it cannot be read."""
+        query = (("previous", "true"), ("tailLines", "1"), ("limitBytes", str(MAX_LINE_BYTES)))
+        request = Request("GET", object_path(PODS, object_key(pod), "log"), query, accept="text/plain, */*")
+        try:
+            text = await self._objects.client.requests.call(request)
+        except KubeError:
+            return ""
+        return " ".join(text.decode(errors="replace").split())
 
     async def pods_of(self, deployment: JSON) -> list[JSON]:
         """The pods that a Deployment selects."""

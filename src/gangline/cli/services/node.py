@@ -24,7 +24,21 @@ from gangline.local.paths import home_folder
     help="Kubeconfig file that names the server.  [default: KUBECONFIG, or ~/.kube/config]",
 )
 @click.option("--context", metavar="NAME", help="Context of the kubeconfig to use.  [default: the current one]")
-def node(folder: Path | None, name: str, kubeconfig: str | None, context: str | None, **options: Any) -> int:
+@click.option(
+    "--client-ca-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Show logs only to clients with a certificate of this CA, as kube-apiserver has one.  [default: to all users of "
+    "this machine]",
+)
+def node(
+    folder: Path | None,
+    name: str,
+    kubeconfig: str | None,
+    context: str | None,
+    client_ca_file: Path | None,
+    **options: Any,
+) -> int:
     r"""Offer this machine to a server as a node, and run the pods that are placed on it, until interrupted.
 
     \b
@@ -36,10 +50,19 @@ def node(folder: Path | None, name: str, kubeconfig: str | None, context: str | 
     Exit codes: 0 interrupted; 1 an error.
     """
     node_name = name or socket.gethostname().lower()
-    return asyncio.run(_run_node(home_folder(folder), node_name, NodeOptions(**options), kubeconfig, context))
+    return asyncio.run(
+        _run_node(home_folder(folder), node_name, NodeOptions(**options), kubeconfig, context, client_ca_file)
+    )
 
 
-async def _run_node(folder: Path, name: str, options: NodeOptions, kubeconfig: str | None, context: str | None) -> int:
+async def _run_node(
+    folder: Path,
+    name: str,
+    options: NodeOptions,
+    kubeconfig: str | None,
+    context: str | None,
+    client_ca_file: Path | None,
+) -> int:
     from gangline.base.clock import SystemClock
     from gangline.kube.client import Client
     from gangline.kube.config.connection import load_connection
@@ -54,5 +77,5 @@ async def _run_node(folder: Path, name: str, options: NodeOptions, kubeconfig: s
     connection = load_connection(kubeconfig=kubeconfig, context=context, environ=os.environ, home=Path.home())
     async with HttpTransport(connection) as transport:
         click.echo(f"node {name} of {connection.server}", err=True)
-        await run_node(Client(transport, clock=clock), Path.cwd(), home.pods, settings, clock)
+        await run_node(Client(transport, clock=clock), Path.cwd(), home.pods, settings, clock, client_ca_file)
     return 0

@@ -4,6 +4,7 @@ from typing import Any
 
 from gangline.api.meta import JSON
 from gangline.cli.handover.facts import KubeflowObjects, kubeflow_deployments, kubeflow_webhooks
+from gangline.cli.handover.operator_flags import carried_values, deployed_settings
 from gangline.cli.handover.record import (
     HandoverRecord,
     StoppedDeployment,
@@ -95,3 +96,28 @@ def test_what_is_kept_can_be_created_again() -> None:
     record = KubeflowObjects([deployment()], [], [body]).record()
     assert record.deployments == (StoppedDeployment("kubeflow", "training-operator", 2),)
     assert record.objects == (crd("tfjobs"),)
+
+
+def test_the_flags_of_the_other_operator_are_carried_over() -> None:
+    body = deployment()
+    container = body["spec"]["template"]["spec"]["containers"][0]
+    assert carried_values([body]) == {}
+    container |= {"command": ["/manager"], "args": ["-gang-scheduler-name=volcano", "--enable-scheme=tfjob"]}
+    assert carried_values([body]) == {"gangSchedulerName": "volcano", "kinds": ["TFJob"]}
+    container["args"] = ["--namespace", "team-a"]
+    assert carried_values([body]) == {"watchNamespaces": ["team-a"]}
+    container["args"] = ["--no-such-flag"]
+    assert carried_values([body]) == {}
+
+
+def test_the_settings_of_our_operator_are_those_of_its_deployment() -> None:
+    body = deployment("gangline:1")
+    container = body["spec"]["template"]["spec"]["containers"][0]
+    container |= {
+        "args": ["--leader-elect", "--namespace=a"],
+        "env": [{"name": "GANGLINE_IMAGE", "value": "gangline:1"}],
+    }
+    settings = deployed_settings(body)
+    assert settings.namespaces == ("a",)
+    assert settings.agent_image == "gangline:1"
+    assert settings.pytorch_init_image == ""

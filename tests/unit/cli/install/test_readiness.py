@@ -3,7 +3,7 @@
 from typing import Any
 
 from gangline.api.meta import JSON
-from gangline.cli.install.readiness import is_established, rollout
+from gangline.cli.install.readiness import crashing_pods, is_established, rollout
 
 IMAGE = "registry.example/gangline:0.1.0"
 
@@ -73,6 +73,13 @@ def test_a_container_that_ends_says_how() -> None:
     assert rollout(deployment(), [pod(containerStatuses=[status])], []).problem == (
         "pod gangline-operator-1: it ends with code 1: error: another operator"
     )
+
+
+def test_the_log_says_why_where_the_status_does_not() -> None:
+    crashing = pod(containerStatuses=[waiting("CrashLoopBackOff", lastState={"terminated": {"exitCode": 1}})])
+    assert crashing_pods([crashing, pod()]) == [crashing]
+    state = rollout(deployment(), [crashing], [], {"gangline-operator-1": "error: another operator"})
+    assert state.problem == "pod gangline-operator-1: it ends with code 1: error: another operator"
 
 
 def test_why_there_are_no_pods() -> None:

@@ -1,0 +1,86 @@
+"""MPIJobs of kubeflow.org/v1 in containers: the launcher reaches its workers by the agent in gangline's image."""
+
+from typing import Any
+
+import pytest
+
+from support.nodes.inside import NodeCluster
+from support.nodes.jobs import IMAGE, pods_of
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
+
+OPEN_MPI = "gangline-test/openmpi:1"
+PROGRAM = """
+from mpi4py import MPI
+import socket
+world = MPI.COMM_WORLD
+print("rank", world.rank, "on", socket.gethostname(), "sum", world.allreduce(world.rank + 1), flush=True)
+"""
+RESTRICTED = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "runAsNonRoot": True,
+    "runAsUser": 1000,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+APART = {
+    "maxSkew": 1,
+    "topologyKey": "kubernetes.io/hostname",
+    "whenUnsatisfiable": "DoNotSchedule",
+    "labelSelector": {"matchLabels": {"training.kubeflow.org/replica-type": "worker"}},
+}
+
+
+def ring(*options: str, env: dict[str, str] | None = None, workers: int = 2, **container: Any) -> Any:
+    """A job whose ranks add their numbers, one rank in each worker."""
+    words = ["mpirun", *options, "-np", str(workers), "python3", "-m", "mpi4py", "-c", PROGRAM]
+    variables = [{"name": name, "value": value} for name, value in (env or {}).items()]
+    launcher = {"name": "mpi", "image": OPEN_MPI, "command": words, "env": variables, **container}
+    worker = {"name": "mpi", "image": OPEN_MPI, **container}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "MPIJob",
+        "metadata": {"name": "ring"},
+        "spec": {
+            "runPolicy": {"cleanPodPolicy": "None"},
+            "mpiReplicaSpecs": {
+                "Launcher": {"replicas": 1, "template": {"spec": {"containers": [launcher]}}},
+                "Worker": {
+                    "replicas": workers,
+                    "template": {"spec": {"containers": [worker], "topologySpreadConstraints": [APART]}},
+                },
+            },
+        },
+    }
+
+
+def ranks(cluster: NodeCluster, namespace: str) -> list[str]:
+    log = cluster.kubectl("logs", "ring-launcher", "--container=mpi", "--namespace", namespace)
+    return sorted(line for line in log.splitlines() if line.startswith("rank "))
+
+
+def test_ranks_run_on_both_nodes_and_no_helper_image_is_pulled(installed: NodeCluster, namespace: str) -> None:
+    installed.apply(ring("--allow-run-as-root"), namespace=namespace)
+    installed.wait("mpijob/ring", "Succeeded", namespace)
+    assert ranks(installed, namespace) == ["rank 0 on ring-worker-0 sum 3", "rank 1 on ring-worker-1 sum 3"]
+    pods = pods_of(installed, namespace, "ring")
+    assert {pods[f"ring-worker-{index}"]["spec"]["nodeName"] for index in range(2)} == {"n1", "n2"}
+    specs = [pod["spec"] for pod in pods.values()]
+    images = {one["image"] for spec in specs for one in [*spec["containers"], *spec.get("initContainers", [])]}
+    assert images == {OPEN_MPI, IMAGE}
+
+
+def test_a_restricted_namespace_is_enough(installed: NodeCluster, namespace: str) -> None:
+    enforced = "pod-security.kubernetes.io/enforce=restricted"
+    installed.kubectl("label", "namespace", namespace, enforced)
+    installed.apply(ring(securityContext=RESTRICTED), namespace=namespace)
+    installed.wait("mpijob/ring", "Succeeded", namespace)
+    assert len(ranks(installed, namespace)) == 2
+
+
+def test_workers_without_an_agent_start_no_daemons(installed: NodeCluster, namespace: str) -> None:
+    """With this radix Open MPI would start every daemon from the one before, as it does with more than 64 hosts."""
+    job = ring("--allow-run-as-root", env={"OMPI_MCA_routed_radix": "1"}, workers=4)
+    installed.apply(job, namespace=namespace)
+    installed.wait("mpijob/ring", "Succeeded", namespace)
+    assert len(ranks(installed, namespace)) == 4

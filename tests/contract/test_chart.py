@@ -24,7 +24,7 @@ from support.servers.embedded import embedded_server
 from support.servers.real import USERS, ApiServer, RealServer, find_assets
 from support.waiting import wait_until_blocking
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("chart")]
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("chart"), pytest.mark.timeout(300)]
 
 ROOT = CHART.parents[1]
 OVERLAYS = ROOT / "manifests" / "overlays"

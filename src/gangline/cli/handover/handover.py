@@ -21,7 +21,7 @@ from gangline.cli.handover.facts import (
     rehearsal_lines,
     replicas,
 )
-from gangline.cli.handover.operator_flags import carried_values, deployed_settings
+from gangline.cli.handover.operator_flags import MPI_VALUES, carried_values, deployed_settings
 from gangline.cli.handover.record import (
     HANDOVER_SELECTOR,
     HandoverRecord,
@@ -122,7 +122,7 @@ class Handover:
         """The values with which ours serves the same jobs in the same way, as far as they are not given."""
         carried = carried_values(kubeflow.deployments)
         if await self._has_mpi_jobs():
-            carried = merged(carried, {"rbac": {"mpiJobs": True}})
+            carried = merged(carried, MPI_VALUES)
         return {name: value for name, value in carried.items() if name not in request.values}
 
     async def _has_mpi_jobs(self) -> bool:

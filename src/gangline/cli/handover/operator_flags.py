@@ -11,6 +11,9 @@ from gangline.operator.flags import settings_from_flags
 from gangline.operator.main import operator
 from gangline.operator.settings import OperatorSettings
 
+MPI_VALUES: JSON = {"rbac": {"mpiJobs": True}}
+"""The rights that MPIJobs need, which an installation does not grant by default."""
+
 
 def deployed_settings(deployment: JSON) -> OperatorSettings:
     """The settings of our operator in a Deployment."""

@@ -73,7 +73,7 @@ def _value_error(text: str) -> str:
     for step in filter(None, path.split(".")):
         siblings = siblings.get(step, {}) if isinstance(siblings, Mapping) else {}
     similar = get_close_matches(name, list(siblings), 1)
-    hint = f"; did you mean {similar[0]}?" if similar else "; docs/install.md lists all values"
+    hint = f"; did you mean {similar[0]}?" if similar else "; charts/gangline/README.md lists all values"
     return f"{f'{path}.' if path else ''}{name}: there is no such value{hint}"
 
 

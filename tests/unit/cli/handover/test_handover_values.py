@@ -4,7 +4,7 @@ from typing import Any
 
 from gangline.api.meta import JSON
 from gangline.cli.handover.facts import KubeflowObjects, kubeflow_deployments, kubeflow_webhooks
-from gangline.cli.handover.operator_flags import carried_values, deployed_settings
+from gangline.cli.handover.operator_flags import MPI_VALUES, carried_values, deployed_settings
 from gangline.cli.handover.record import (
     HandoverRecord,
     StoppedDeployment,
@@ -12,6 +12,7 @@ from gangline.cli.handover.record import (
     record_bodies,
     with_earlier,
 )
+from gangline.cli.install.request import install_values
 
 HOOK: JSON = {
     "apiVersion": "admissionregistration.k8s.io/v1",
@@ -108,6 +109,17 @@ def test_the_flags_of_the_other_operator_are_carried_over() -> None:
     assert carried_values([body]) == {"watchNamespaces": ["team-a"]}
     container["args"] = ["--no-such-flag"]
     assert carried_values([body]) == {}
+
+
+def test_what_is_carried_over_are_values_of_an_installation() -> None:
+    body = deployment()
+    flags = ["--gang-scheduler-name=volcano", "--enable-scheme=tfjob", "--namespace=team-a"]
+    body["spec"]["template"]["spec"]["containers"][0]["args"] = flags
+    values = install_values({**carried_values([body]), **MPI_VALUES})
+    assert values.rbac.mpi_jobs
+    assert values.watch_namespaces == ("team-a",)
+    assert values.kinds == ("TFJob",)
+    assert values.gang_scheduler_name == "volcano"
 
 
 def test_the_settings_of_our_operator_are_those_of_its_deployment() -> None:

@@ -27,6 +27,7 @@ from gangline.jobs.framework import Framework, NeedsCompanions, PlansByLauncherJ
 from gangline.jobs.gangs.podgroup import GangScheduler
 from gangline.jobs.gangs.scheduler_plugins import SchedulerPlugins
 from gangline.jobs.gangs.volcano import Volcano
+from gangline.jobs.missing_rights import MissingRightsReporter
 from gangline.jobs.observer import (
     ORPHAN_INDEX,
     OWNER_INDEX,
@@ -160,10 +161,14 @@ class JobEngine:
             self._services.cache,
             {name: informer.cache for name, informer in companions.items()},
         )
+        events = JobEvents(recorder)
+        if own:
+            reporter = MissingRightsReporter(job_kind.kind, jobs, tuple(own.values()), events, self._clock)
+            self._manager.add_runnable(reporter.run)
         reconciler = CachedJobReconciler(
             framework,
             Observer(framework, caches, self._expectations, settings.site, self._clock),
-            self._executor(job_kind, JobEvents(recorder)),
+            self._executor(job_kind, events),
             PodLogs(PodSubresources(self._client)),
             self._clock,
         )

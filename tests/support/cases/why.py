@@ -268,6 +268,18 @@ RECORDED_SNAPSHOTS: dict[str, tuple[JobSnapshot, str]] = {
         refused_pods('admission webhook "validate.kyverno.svc-fail" denied the request: images must be signed'),
         "images must be signed",
     ),
+    "operator-rights": (
+        make_snapshot(
+            make_job_facts("", kind="MPIJob", has_status=False),
+            events=(
+                warning_event(
+                    "MissingRights",
+                    'The operator cannot serve MPIJobs yet: roles is forbidden: User "system:serviceaccount:gangline:gangline-operator" cannot list resource "roles" in API group "rbac.authorization.k8s.io" at the cluster scope',
+                ),
+            ),
+        ),
+        'does not serve MPIJobs: User "system:serviceaccount:gangline:gangline-operator" cannot list resource "roles"',
+    ),
     "create-forbidden": (
         refused_pods(
             'pods is forbidden: User "system:serviceaccount:kubeflow:training-operator" cannot create resource "pods" in API group "" in the namespace "team-a"'

@@ -20,6 +20,7 @@ _SERVICE_ACCOUNT = re.compile(r'serviceaccount "(?P<account>[^"]+)" not found')
 _PRIORITY_CLASS = re.compile(r"no PriorityClass with name (?P<priority>\S+) was found")
 _WEBHOOK_DENIED = re.compile(r'admission webhook "(?P<webhook>[^"]+)" denied the request: (?P<why>.+)')
 
+_MISSING_RIGHTS = "MissingRights"
 _GANG_SCHEDULER_MISSING, _STILL_TERMINATING = "GangSchedulerMissing", "PodStillTerminating"
 """The operator's own reasons: it does not use the job's gang scheduler; a pod of the last round does not end.
 
@@ -65,6 +66,19 @@ def refusal_matcher(*patterns: re.Pattern[str]) -> Callable[[RuleInput], Iterato
                 return
 
     return matches
+
+
+def operator_rights_missing(scene: RuleInput) -> Iterator[RuleMatch]:
+    """The operator cannot read what only this kind of job needs, so it has not started on the job."""
+    case = scene.snapshot
+    if case.job.has_status or case.replicas:
+        return
+    message = next((event.message for event in reversed(case.events) if event.reason == _MISSING_RIGHTS), None)
+    if message is None:
+        return
+    forbidden = _FORBIDDEN.search(message)
+    values = {"kind": case.job.kind, "why": message if forbidden is None else forbidden[0]}
+    yield RuleMatch(values=values, evidence=(f"the operator says: {message}",))
 
 
 def gang_scheduler_missing(scene: RuleInput) -> Iterator[RuleMatch]:
@@ -172,6 +186,16 @@ CREATION_RULES = (
         refusal_matcher(_WEBHOOK_DENIED),
         "admission webhook {webhook} refuses its pods: {why}.",
         ("change what it names, or ask whoever runs that webhook",),
+    ),
+    DiagnosisRule(
+        "operator-rights",
+        "the operator has no rights for this kind of job",
+        operator_rights_missing,
+        "the operator does not serve {kind}s: {why}.",
+        (
+            "give it the rights, as an administrator: gangline upgrade --set rbac.mpiJobs=true",
+            "with Helm: helm upgrade gangline --reuse-values --set rbac.mpiJobs=true",
+        ),
     ),
     DiagnosisRule(
         "create-forbidden",

@@ -58,7 +58,7 @@ def test_a_second_build_from_nothing_has_the_same_digest(image: BuiltImage, tmp_
     clone, cache = tmp_path / "elsewhere", tmp_path / "cache"
     subprocess.run(["cp", "-r", ROOT, clone], check=True)
     again = BuiltImage(tmp_path / "again")
-    command = [clone / "hack" / "image.sh", "--platforms", HERE, "--output", again.folder]
+    command = [str(clone / "hack" / "image.sh"), "--platforms", HERE, "--output", str(again.folder)]
     subprocess.run(
         ["sh", "-c", 'umask 077; exec "$@"', "sh", *command],
         env={**os.environ, "GANGLINE_CACHE": str(cache)},
@@ -130,7 +130,7 @@ def test_the_bill_of_materials_lists_every_package_and_follows_the_schema(
 ) -> None:
     bill = json.loads(image.bill(architecture).read_text())
     entries = image.entries(architecture)
-    packages = {each["purl"].partition("/")[0]: set() for each in bill["components"]}
+    packages: dict[str, set[tuple[str, str]]] = {each["purl"].partition("/")[0]: set() for each in bill["components"]}
     for each in bill["components"]:
         packages[each["purl"].partition("/")[0]].add((each["name"].replace("-", "_").lower(), each["version"]))
         assert each["purl"].startswith("pkg:golang/") or (each["hashes"] and each["licenses"])
@@ -184,7 +184,8 @@ def test_commands_for_a_cluster_are_there(container: Path, command: str) -> None
 
 
 LOOK = """
-import gangline.operator.assembly, gangline.scheduler.scheduler
+import gangline.operator.main, gangline.operator.operator_process, gangline.operator.scheduler_process
+import gangline.scheduler.scheduler
 import importlib.util, json, pathlib, ssl, sys, zoneinfo
 sources = {getattr(each, "__file__", None) or "" for each in list(sys.modules.values())}
 slow = [each for each in sources if each.endswith(".py") and not pathlib.Path(importlib.util.cache_from_source(each)).exists()]

@@ -184,7 +184,8 @@ def test_commands_for_a_cluster_are_there(container: Path, command: str) -> None
 
 
 LOOK = """
-import gangline.operator.assembly, gangline.scheduler.scheduler
+import gangline.operator.main, gangline.operator.operator_process, gangline.operator.scheduler_process
+import gangline.scheduler.scheduler
 import importlib.util, json, pathlib, ssl, sys, zoneinfo
 sources = {getattr(each, "__file__", None) or "" for each in list(sys.modules.values())}
 slow = [each for each in sources if each.endswith(".py") and not pathlib.Path(importlib.util.cache_from_source(each)).exists()]

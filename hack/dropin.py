@@ -44,6 +44,8 @@ from support.cluster.operators import (
 from support.servers.real import RealServer
 
 SLOW = SettleTimes(quiet_seconds=1.5)
+# mpi-operator delays a job more with every change of it.
+PEER_TIMES, PEER_AT_ONCE = SettleTimes(quiet_seconds=3.0, mismatch_seconds=3.0), 6
 
 
 class Suite(NamedTuple):
@@ -159,7 +161,7 @@ def compare_random(suite: Suite, asked: argparse.Namespace) -> int:
     known = [one for one in kubeflow.expected_differences(suite.folder / "known.txt") if one.everywhere]
     with tempfile.TemporaryDirectory(prefix="gangline-drop-in-") as folder:
         cases: list[Case] = [(one, None) for one in scenarios]
-        theirs = play_cases(suite, "peer", cases, RECORD_TIMES, known, asked.at_once, Path(folder) / "peer")
+        theirs = play_cases(suite, "peer", cases, PEER_TIMES, known, PEER_AT_ONCE, Path(folder) / "peer")
         cases = [(one, theirs[one.name]) for one in scenarios]
         ours = play_cases(suite, "gangline", cases, CHECK_TIMES, known, asked.at_once, Path(folder) / "gangline")
     differing = 0

@@ -233,7 +233,8 @@ def _start_mpi_operator(launch: OperatorLaunch) -> LoggedProcess:
     launch.server.call("POST", "/api/v1/namespaces", {"metadata": {"name": MPI_OPERATOR_NAMESPACE}})
     command = [str(mpi_operator_folder() / "mpi-operator"), f"-kubeConfig={launch.kubeconfig}"]
     command += [f"-lock-namespace={MPI_OPERATOR_NAMESPACE}", "-kube-api-qps=200", "-kube-api-burst=400"]
-    command += ["-controller-queue-rate-limit=1000", "-controller-queue-burst=1000", *launch.extra_flags]
+    command += ["-controller-queue-rate-limit=1000", "-controller-queue-burst=1000", "-threadiness=16"]
+    command += launch.extra_flags
     return LoggedProcess(command, launch.folder / "mpi-operator.log")
 
 

@@ -2,6 +2,7 @@
 
     python hack/dropin.py check [NAME...] [--operator gangline|peer|lifted]   print every difference; exit 1 if there is one
     python hack/dropin.py record NAME...                                      write what the peer makes of them
+    python hack/dropin.py random --api v2beta1 [--seed 1] [--count 20]        play random jobs with both, and compare
 
 The scenarios are those of kubeflow.org/v1 (tests/data/drop-in), whose peer is the training operator, or with
 `--api v2beta1` those of MPIJobs (tests/data/mpi-v2beta1), whose peer is mpi-operator. hack/kubernetes.sh, hack/peer.sh and
@@ -30,6 +31,7 @@ from support.cases.kubeflow_play import (
     SettleTimes,
     scenario_player,
 )
+from support.cases.mpi_random import random_scenarios
 from support.cluster.operators import (
     GANGLINE_MPI_V2,
     GANGLINE_OPERATOR,
@@ -65,6 +67,8 @@ SUITES = {
 def main() -> int:
     asked = _arguments()
     suite = SUITES[asked.api]
+    if asked.what == "random":
+        return compare_random(suite, asked)
     scenarios = kubeflow.load_scenarios(suite.folder / "scenarios")
     chosen = [one for one in scenarios if not asked.names or one.name in asked.names]
     operator = suite.operators[asked.operator]
@@ -92,14 +96,18 @@ def _known_differences(suite: Suite, asked: argparse.Namespace) -> list[kubeflow
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("what", choices=("check", "record"))
+    parser.add_argument("what", choices=("check", "record", "random"))
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--api", choices=SUITES, default="v1")
     parser.add_argument("--operator", choices=("gangline", "peer", "lifted"))
     parser.add_argument("--at-once", type=int, help="how many are played at once (64; with the peer 6)")
     parser.add_argument("--golden", type=Path, help="where recordings are")
     parser.add_argument("--log", type=Path, help="keep the operator's log there")
+    parser.add_argument("--seed", type=int, default=1, help="of random jobs")
+    parser.add_argument("--count", type=int, default=20, help="how many random jobs")
     asked = parser.parse_args()
+    if asked.what == "random" and asked.api != "v2beta1":
+        parser.error("there are random jobs of --api v2beta1 only")
     if asked.what == "record" and asked.operator == "gangline":
         parser.error("what gangline makes is not what it is held against")
     asked.operator = asked.operator or ("gangline" if asked.what == "check" else "peer")
@@ -110,22 +118,58 @@ def _arguments() -> argparse.Namespace:
     return asked
 
 
+Case = tuple[Scenario, list[object] | None]
+"""A scenario, and the shots to expect if they are known."""
+
+
 def play(suite: Suite, chosen: list[Scenario], asked: argparse.Namespace, folder: Path) -> dict[str, list[object]]:
-    operator, record = suite.operators[asked.operator], asked.what == "record"
+    record = asked.what == "record"
     patience = RECORD_TIMES if record else CHECK_TIMES if asked.operator == "gangline" else SLOW
+    cases: list[Case] = [(one, None if record else kubeflow.load_golden(one.name, asked.golden)) for one in chosen]
     known = _known_differences(suite, asked)
-    cases = [(one, None if record else kubeflow.load_golden(one.name, asked.golden)) for one in chosen]
+    return play_cases(suite, asked.operator, cases, patience, known, asked.at_once, folder)
+
+
+def play_cases(
+    suite: Suite,
+    operator: str,
+    cases: list[Case],
+    patience: SettleTimes,
+    known: list[kubeflow.ExpectedDifference],
+    at_once: int,
+    folder: Path,
+) -> dict[str, list[object]]:
+    """The shots of each scenario, with an operator on a server of its own."""
 
     async def all_of_them() -> dict[str, list[object]]:
         async with scenario_player(server, SystemClock(), known, suite.job_paths) as player:
-            return await player.play_all(cases, patience, asked.at_once)
+            return await player.play_all(cases, patience, at_once)
 
     with (
         RealServer(directory=folder / "server") as server,
-        run_operator(operator, server, folder / "operator"),
+        run_operator(suite.operators[operator], server, folder / "operator"),
     ):
         server.start_controller_manager()  # now that it can see the jobs
         return asyncio.run(all_of_them())
+
+
+def compare_random(suite: Suite, asked: argparse.Namespace) -> int:
+    """Play the same random jobs with the peer, then with gangline, and print the differences."""
+    scenarios = random_scenarios(asked.seed, asked.count)
+    known = [one for one in kubeflow.expected_differences(suite.folder / "known.txt") if one.everywhere]
+    with tempfile.TemporaryDirectory(prefix="gangline-drop-in-") as folder:
+        cases: list[Case] = [(one, None) for one in scenarios]
+        theirs = play_cases(suite, "peer", cases, RECORD_TIMES, known, asked.at_once, Path(folder) / "peer")
+        cases = [(one, theirs[one.name]) for one in scenarios]
+        ours = play_cases(suite, "gangline", cases, CHECK_TIMES, known, asked.at_once, Path(folder) / "gangline")
+    differing = 0
+    for name, shots in sorted(ours.items()):
+        places = kubeflow.unexpected_differences(kubeflow.differences(name, theirs[name], shots), known)
+        differing += bool(places)
+        for place in places:
+            print(place)
+    print(f"{len(ours) - differing} of {len(ours)} random jobs the same")
+    return 1 if differing else 0
 
 
 def report(found: dict[str, list[object]], golden: Path, meant: list[kubeflow.ExpectedDifference]) -> int:

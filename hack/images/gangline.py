@@ -29,7 +29,7 @@ sys.exit(main())
 _DROPPED = re.compile(
     r"""
     .*/tests?/ | .*\.(pyi|pyx|pxd|pxi|a|h|c|cpp|typed)$ | .*_tests\.cpython-[^/]*\.so$
-    | numpy/(f2py|doc|testing|ma|polynomial|fft|_pyinstaller|_core/include)/ | numpy/_core/_simd\.
+    | numpy/(f2py|doc|testing|polynomial|fft|_pyinstaller|_core/include)/ | numpy/_core/_simd\.
     | pygments/lexers/(?!__init__|_mapping|python|special|data|shell)
     | cel_expr_python/ext/ext_(?!optional\.)
     """,

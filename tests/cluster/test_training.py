@@ -15,8 +15,6 @@ TORCH, OPENMPI = "gangline-test/python-torch:1", "gangline-test/openmpi:1"
 def train(cluster: NodeCluster, namespace: str, job: Any, reporter: str, *, workers: int) -> str:
     """Run a job to its end, its workers on both nodes. Returns the log of the replica that reports."""
     kind, name = job["kind"].lower(), job["metadata"]["name"]
-    if job["apiVersion"] == "kubeflow.org/v2beta1":
-        kind += ".v2beta1.kubeflow.org"
     cluster.apply(spread(job), namespace=namespace)
     cluster.wait(f"{kind}/{name}", "Running", namespace)
     pods = {pod: body for pod, body in pods_of(cluster, namespace, name).items() if "-worker-" in pod}
@@ -50,4 +48,19 @@ def test_torch_trains_with_ddp_over_gloo(installed: NodeCluster, namespace: str)
 def test_open_mpi_trains_by_the_exec_agent(installed: NodeCluster, namespace: str) -> None:
     job = example(installed, namespace, "frameworks/mpijob.yaml", "frameworks/mpi_linear.py", image=OPENMPI)
     log = train(installed, namespace, job, "mpi-launcher", workers=2)
+    assert "trained: rank 1 of 2" in log, log
+
+
+@pytest.mark.slow
+def test_open_mpi_trains_by_ssh(installed: NodeCluster, namespace: str) -> None:
+    job = example(installed, namespace, "mpijob-v2beta1.yaml", "frameworks/mpi_linear.py", image=OPENMPI)
+    train_command = ["mpirun", "--allow-run-as-root", "-np", "2", "python", "-m", "mpi4py", "mpi_linear.py"]
+    job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]["command"] = train_command
+    name = job["metadata"]["name"]
+    installed.apply(spread(job), namespace=namespace)
+    installed.wait(f"mpijobs.v2beta1.kubeflow.org/{name}", "Succeeded", namespace, seconds=240)
+    launchers = [
+        pod["metadata"]["name"] for pod in installed.objects("pods", namespace) if "launcher" in pod["metadata"]["name"]
+    ]
+    log = installed.kubectl("logs", launchers[-1], "--namespace", namespace)
     assert "trained: rank 1 of 2" in log, log

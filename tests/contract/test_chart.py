@@ -6,7 +6,7 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Container, Iterator
+from collections.abc import Container, ItemsView, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,14 +21,15 @@ from support.cluster.clients import CompletedCommand, find_kubectl
 from support.cluster.helm import CHART, Helm, by_identity, documents
 from support.requirements import skip_or_fail
 from support.servers.embedded import embedded_server
-from support.servers.real import ApiServer, RealServer, find_assets
+from support.servers.real import USERS, ApiServer, RealServer, find_assets
 from support.waiting import wait_until_blocking
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("chart")]
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("chart"), pytest.mark.timeout(300)]
 
 ROOT = CHART.parents[1]
 OVERLAYS = ROOT / "manifests" / "overlays"
 NAMESPACE = "gangline"
+TEAM_LEAD = "team-lead"
 PAGE = (ROOT / "docs" / "helm.md").read_text()
 RELEASE = ("gangline", CHART, "--namespace", NAMESPACE)
 OURS = "app.kubernetes.io/part-of=gangline"
@@ -104,13 +105,13 @@ KINDS = "namespaces,deployments,services,serviceaccounts,configmaps,poddisruptio
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp(request.param)
     if request.param == "embedded":
-        with embedded_server(folder) as server:
+        with embedded_server(folder, [TEAM_LEAD]) as server:
             # One machine has no network whose policies it could hold.
             yield Cluster(server, folder, unknown_kinds=("NetworkPolicy",))
         return
     if find_assets() is None:
         skip_or_fail("real Kubernetes not found: run hack/kubernetes.sh or set KUBEBUILDER_ASSETS")
-    with RealServer(directory=folder) as real:
+    with RealServer(directory=folder, users={**USERS, TEAM_LEAD: ()}) as real:
         yield Cluster(real, folder)
 
 
@@ -187,6 +188,24 @@ def test_a_bad_value_is_refused_with_its_path_and_nothing_is_installed(cluster: 
     assert cluster.helm("list", "--all-namespaces", "--short") == ""
 
 
+def test_who_has_no_right_elsewhere_installs_for_some_namespaces(installed: Cluster) -> None:
+    """Who may do everything in two namespaces and nothing outside of them. The CRDs are there already."""
+    teams = ["team-a", "team-b"]
+    for team in teams:
+        installed.kubectl("create", "namespace", team)
+        binding = ("create", "rolebinding", "lead", "--clusterrole=cluster-admin", f"--user={TEAM_LEAD}", "-n", team)
+        installed.kubectl(*binding)
+    release = ("teams", "--namespace", "team-a", "--kube-context", TEAM_LEAD)
+    refused = installed.helm.run("install", *release, CHART)
+    assert "forbidden" in refused.stderr
+    values = {"watchNamespaces": teams, "crds": {"install": False}}
+    installed.helm("install", *release, CHART, "--replace", values=values)
+    roles = {one["metadata"]["namespace"] for one in installed.list("roles") if TEAMS_RELEASE.items() <= labels(one)}
+    assert roles == {"team-a", "team-b"}
+    installed.helm("uninstall", *release)
+    assert [one for one in installed.list(KINDS) if TEAMS_RELEASE.items() <= labels(one)] == []
+
+
 @pytest.mark.parametrize("overlay", sorted(path.name for path in OVERLAYS.iterdir()))
 def test_an_overlay_is_what_the_installer_would_apply(cluster: Cluster, overlay: str) -> None:
     values = OVERLAY_VALUES[overlay]
@@ -252,6 +271,14 @@ OVERLAY_VALUES: dict[str, JSON] = {
     },
     "namespaced": {"watchNamespaces": ["team-a", "team-b"]},
 }
+
+
+TEAMS_RELEASE = {"app.kubernetes.io/instance": "teams"}
+
+
+def labels(one: JSON) -> ItemsView[str, str]:
+    found: dict[str, str] = one["metadata"]["labels"]
+    return found.items()
 
 
 def job_uid(cluster: Cluster) -> str:

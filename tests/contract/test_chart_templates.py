@@ -16,7 +16,7 @@ from gangline.install.value_fields import ValueField, merged_values, value_field
 from gangline.install.values import Release
 from support.cluster.helm import CHART, Helm, by_identity
 
-pytestmark = [pytest.mark.real]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
 SECOND = {
     "extraLabels": {"team": "ml"},
@@ -29,7 +29,14 @@ SECOND = {
         "serviceAccount": {"create": False, "name": "mine"},
     },
     "networkPolicy": {"enabled": True, "metricsFrom": [{"namespaceSelector": {}}]},
-    "metrics": {"serviceMonitor": {"enabled": True, "interval": "30s"}, "prometheusRule": {"enabled": True}},
+    "metrics": {
+        "serviceMonitor": {"enabled": True, "interval": "30s"},
+        "prometheusRule": {"enabled": True},
+        "secure": {"enabled": True, "certSecret": "metrics-tls"},
+    },
+    "mpiV2beta1": True,
+    "mpiLauncherServiceAccount": "launcher",
+    "gangSchedulerName": "mine",
     "grafanaDashboard": {"enabled": True, "annotations": {"folder": "ML"}},
     "podDisruptionBudget": {"maxUnavailable": "50%"},
     "extraObjects": [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}, "data": {"a": "1"}}],
@@ -146,6 +153,8 @@ BY_PATH: dict[str, st.SearchStrategy[Any]] = {
     "metrics.serviceMonitor.interval": st.sampled_from(["", "30s", "1m30s"]),
     "metrics.podMonitor.interval": st.sampled_from(["", "30s"]),
     "serviceAccount.name": st.one_of(st.just(""), NAMES),
+    "mpiLauncherServiceAccount": st.one_of(st.just(""), NAMES),
+    "metrics.secure.certSecret": st.one_of(st.just(""), NAMES),
     "scheduler.serviceAccount.name": st.one_of(st.just(""), NAMES),
     "watchNamespaces": st.lists(NAMES, max_size=2, unique=True),
 }

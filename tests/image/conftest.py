@@ -54,10 +54,9 @@ class BuiltImage(NamedTuple):
         return path
 
 
-def build_image(folder: Path, *options: str, cache: Path | None = None) -> BuiltImage:
-    variables = {"GANGLINE_CACHE": str(cache)} if cache else {}
-    command = [ROOT / "hack" / "image.sh", "--output", folder, *options]
-    done = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, check=False)
+def build_image(folder: Path, *options: str) -> BuiltImage:
+    command = [str(ROOT / "hack" / "image.sh"), "--output", str(folder), *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return BuiltImage(folder)
 

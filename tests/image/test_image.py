@@ -58,7 +58,7 @@ def test_a_second_build_from_nothing_has_the_same_digest(image: BuiltImage, tmp_
     clone, cache = tmp_path / "elsewhere", tmp_path / "cache"
     subprocess.run(["cp", "-r", ROOT, clone], check=True)
     again = BuiltImage(tmp_path / "again")
-    command = [clone / "hack" / "image.sh", "--platforms", HERE, "--output", again.folder]
+    command = [str(clone / "hack" / "image.sh"), "--platforms", HERE, "--output", str(again.folder)]
     subprocess.run(
         ["sh", "-c", 'umask 077; exec "$@"', "sh", *command],
         env={**os.environ, "GANGLINE_CACHE": str(cache)},
@@ -130,7 +130,7 @@ def test_the_bill_of_materials_lists_every_package_and_follows_the_schema(
 ) -> None:
     bill = json.loads(image.bill(architecture).read_text())
     entries = image.entries(architecture)
-    packages = {each["purl"].partition("/")[0]: set() for each in bill["components"]}
+    packages: dict[str, set[tuple[str, str]]] = {each["purl"].partition("/")[0]: set() for each in bill["components"]}
     for each in bill["components"]:
         packages[each["purl"].partition("/")[0]].add((each["name"].replace("-", "_").lower(), each["version"]))
         assert each["purl"].startswith("pkg:golang/") or (each["hashes"] and each["licenses"])
@@ -201,6 +201,12 @@ def test_servers_load_byte_code_and_trust_the_usual_authorities(container: Path)
     assert seen["slow"] == []
     assert seen["authorities"] > 100
     assert seen["zone"] == "Europe/Berlin"
+
+
+def test_the_scheduler_has_the_numpy_that_it_uses(container: Path) -> None:
+    """`unique` loads a part of numpy on its first use: with gangs that are spread over zones, say."""
+    done = run_inside(container, "/usr/bin/python3", "-c", "import numpy; print(numpy.unique([2, 1, 2]))")
+    assert (done.returncode, done.stdout) == (0, "[1 2]\n"), done.stderr
 
 
 def test_the_agent_runs_without_any_library(container: Path, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """The words in which an installation is described once, for two readers.
 
 A tree of these nodes and of plain dicts, lists, strings, numbers and booleans describes an object that depends on values.
-`gangline.install.evaluate` makes objects of it; `hack/helm_text.py` writes it as a Helm template. Nodes have only what
+`gangline.install.evaluate` makes objects of it; `gangline.install.template_text` writes it as a Helm template. Nodes have only what
 both can do in the same way.
 """
 

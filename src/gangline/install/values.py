@@ -303,7 +303,7 @@ class InstallValues(PodValues, frozen=True, kw_only=True):
         Name,
         _described(
             "Account of all launchers of MPIJobs of kubeflow.org/v1, which you have made in every namespace with jobs, "
-            "with the right to create pods/exec; the operator then needs no rbac.mpiJobs. Empty: one for each job."
+            "with the rights to get and create pods/exec; the operator then needs no rbac.mpiJobs. Empty: one for each job."
         ),
     ] = ""
     log_level: Annotated[

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from gangline.api.core import Lease, Node, Pod
+from gangline.api.kubeflow.kinds import MPIJOB
 from gangline.api.meta import JSON, Key, Selector
 from gangline.api.quantity import Quantity, QuantityError, add_resources, parse_resources
 from gangline.api.scheduling import DEFAULT_QUEUE
@@ -41,6 +42,7 @@ from gangline.why.diagnosis.wording import time_of_day
 from gangline.why.kinds import (
     CLAIMS,
     EVENTS,
+    MPI_V2_JOBS,
     POD_GROUPS,
     POD_METRICS,
     PODS,
@@ -125,7 +127,9 @@ async def find_job(client: Client, target: str, namespace: str) -> tuple[Workloa
         try:
             jobs.append((one, await client.get(one.resource, Key(namespace, name))))
         except NotFound:
-            pass
+            # mpi-operator's own definition serves only its version.
+            if one.job_kind is MPIJOB:
+                await look(MPI_V2_JOBS)
         except KubeError as error:
             errors.append(error)
 

@@ -9,8 +9,10 @@ CLUSTER_KINDS = "clusterroles,clusterrolebindings,priorityclasses,customresource
 
 
 def install(cluster: NodeCluster, *words: str) -> Finished:
-    """Install as a user does: the operator, also for MPIJobs of v1, and the gang scheduler, two replicas each."""
-    done = cluster.gangline("install", "--with", "scheduler", "--set", "rbac.mpiJobs=true", *words, seconds=330)
+    """Install as a user does: the operator, also for MPIJobs of both APIs, and the gang scheduler, two replicas each."""
+    done = cluster.gangline(
+        "install", "--with", "scheduler", "--set", "mpi.createRoles=true,mpi.v2beta1=true", *words, seconds=330
+    )
     assert done.code == 0, done
     return done
 

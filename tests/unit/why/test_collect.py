@@ -79,6 +79,38 @@ async def test_name_without_a_kind_is_looked_for_in_all_kinds() -> None:
     assert (found.job.kind, found.job.state) == ("TFJob", "Running")
 
 
+@pytest.mark.parametrize("version", ["v1", "v2beta1"])
+async def test_the_launcher_of_an_mpijob_of_v2beta1_is_found_through_its_job(version: str) -> None:
+    def owned(name: str, owner: str, **labels: str) -> Any:
+        names = {f"training.kubeflow.org/{label.replace('_', '-')}": value for label, value in labels.items()}
+        metadata = {"name": name, "namespace": "ml", "uid": f"uid-{name}", "labels": names}
+        return {
+            "metadata": {**metadata, "ownerReferences": [{"uid": owner, "controller": True}]},
+            "status": {},
+            "spec": {},
+        }
+
+    job = {
+        "apiVersion": f"kubeflow.org/{version}",
+        "kind": "MPIJob",
+        "metadata": {"name": "x", "namespace": "ml", "uid": "u"},
+        "spec": {"mpiImplementation": "OpenMPI", "mpiReplicaSpecs": {}},
+    }
+    pods = [
+        owned("x-launcher-abcde", "uid-x-launcher", job_name="x", replica_type="launcher"),
+        owned("x-worker-0", "u", job_name="x", replica_type="worker", replica_index="0"),
+    ]
+    server = Server(
+        {
+            f"/apis/kubeflow.org/{version}/namespaces/ml/mpijobs/x": job,
+            "/apis/batch/v1/namespaces/ml/jobs": {"metadata": {}, "items": [owned("x-launcher", "u")]},
+            "/api/v1/namespaces/ml/pods": {"metadata": {}, "items": pods},
+        }
+    )
+    found = await collect(Client(server), "mpijob/x", "ml", FakeClock())
+    assert sorted(one.pod.metadata.name for one in found.replicas) == ["x-launcher-abcde", "x-worker-0"]
+
+
 async def test_name_that_two_kinds_have_is_a_question() -> None:
     other = {**JOB, "kind": "PyTorchJob", "metadata": {**JOB["metadata"], "uid": "v"}}  # type: ignore[dict-item]
     server = Server({tfjob(): JOB, tfjob(kind="pytorchjobs"): other})

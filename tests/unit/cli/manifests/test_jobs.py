@@ -59,6 +59,14 @@ def test_a_job_is_read_with_its_kind_and_its_lines(tmp_path: Path) -> None:
             ),
         ),
         (
+            "kubeflow.org/v1\nkind: TFJob",
+            "kubeflow.org/v2\nkind: MPIJob",
+            (
+                'job.yaml:1: apiVersion: is "kubeflow.org/v2", but a MPIJob is of kubeflow.org/v1 or kubeflow.org/v2beta1\n'
+                "       write:   apiVersion: kubeflow.org/v1"
+            ),
+        ),
+        (
             "apiVersion: kubeflow.org/v1\n",
             "",
             "job.yaml:1: apiVersion: required field is missing\n       write:   apiVersion: kubeflow.org/v1",

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gangline.api.kubeflow.kinds import MPIJOB, TFJOB
+from gangline.api.kubeflow.kinds import MPIJOB, MPIJOB_V2, TFJOB
 from gangline.api.kubeflow.training import JobKind
 from gangline.api.meta import JSON
 from gangline.base.errors import InputError
@@ -53,6 +53,7 @@ def test_an_engine_that_works_runs_the_image(tmp_path: Path, monkeypatch: pytest
         job({"command": IMAGE_ONLY}, initContainers=[{"name": "i"}]),
         job({"command": "python train.py"}),
         job({}, MPIJOB),
+        job({"command": ["/usr/sbin/sshd", "-De"]}, MPIJOB_V2),
         job({"command": IMAGE_ONLY})._replace(from_command=True),
     ],
 )

@@ -6,7 +6,7 @@ import pytest
 
 import gangline
 from gangline.api.codec.codec import Document, decode_document
-from gangline.api.kubeflow.kinds import TRAINING_KINDS
+from gangline.api.kubeflow.kinds import JOB_APIS
 from gangline.cli.manifests.lint import check_text, framework_of
 from gangline.jobs.defaults import problems
 from gangline.sdk.build.jobs import Replica, build_job, replica_counts
@@ -22,18 +22,19 @@ BUILT = {
     "PyTorchJob": gangline.pytorch_job("j", master=one(), worker=one(3), nprocPerNode="2"),
     "XGBoostJob": gangline.xgboost_job("j", master=one(), worker=one(2)),
     "MPIJob": gangline.mpi_job("j", launcher=one(), worker=one(2), slots=4),
+    "MPIJob.v2beta1": gangline.mpi_job("j", launcher=one(), worker=one(2), slots=4, ssh=True),
     "PaddleJob": gangline.paddle_job("j", worker=one(2)),
     "JAXJob": gangline.jax_job("j", worker=one(2)),
 }
 
 
-@pytest.mark.parametrize("kind", TRAINING_KINDS, ids=lambda kind: kind.kind)
+@pytest.mark.parametrize("kind", JOB_APIS, ids=lambda kind: kind.scheme)
 def test_what_is_built_has_no_mistakes(kind: Any) -> None:
-    built = BUILT[kind.kind]
-    assert (built.kind, built.api_version) == (kind.kind, "kubeflow.org/v1")
+    built = BUILT[kind.scheme]
+    assert (built.kind, built.api_version) == (kind.kind, kind.model.API_VERSION)
     checked = check_text(built.to_yaml(), "built")
     assert (checked.jobs, checked.findings) == (1, ())
-    framework = framework_of(kind.kind)
+    framework = framework_of(kind.scheme)
     decoded = decode_document(Document(built.to_dict(), {}), kind.model)
     assert problems(framework, framework.default(decoded)) == ()
 

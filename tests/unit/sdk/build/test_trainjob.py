@@ -48,6 +48,13 @@ def test_master_and_workers_are_nodes_of_one_trainer() -> None:
     assert (spec["suspend"], spec["activeDeadlineSeconds"]) == (True, 60)
 
 
+def test_what_is_the_runtimes_of_an_mpijob_of_v2beta1_is_noted() -> None:
+    more = {"mpiImplementation": "Intel", "runLauncherAsWorker": True, "launcherCreationPolicy": "WaitForWorkersReady"}
+    body, notes = to_trainjob(mpi_job("j", launcher=one(), worker=one(2), slots=2, ssh=True, **more))
+    assert (body["spec"]["trainer"]["numNodes"], body["spec"]["trainer"]["numProcPerNode"]) == (2, 2)
+    assert [note.partition(":")[0] for note in notes] == [f"spec.{field}" for field in more]
+
+
 def test_what_pods_need_besides_becomes_a_patch_of_the_runtime() -> None:
     template = {
         "metadata": {"labels": {"a": "b"}},

@@ -161,3 +161,14 @@ def test_tokens_are_reported_with_their_line_and_never_shown(issuer: str) -> Non
 )
 def test_what_every_repository_has_is_no_alarm(text: bytes) -> None:
     assert list(secret_lines("x", text)) == []
+
+
+def test_many_tokens_and_many_beginnings_of_one_are_no_work_for_long() -> None:
+    """Counted, not timed: the text is read a few times, however many tokens it has."""
+    token = TOKENS["Hugging Face"]
+    found = list(secret_lines("x", (token + b"\n") * 20_000))
+    assert [finding.line for finding in found] == list(range(1, 20_001))
+    for beginning in (b"-----BEGIN ", b"xoxb-1", b"hf_", b"sk-", b"AKIA", b"-----BEGIN A ", b"\n", b" ", b"a"):
+        assert list(secret_lines("x", beginning * 50_000)) == []
+        for name in ("clusters.yaml", "pip.conf", "x.pem"):
+            assert credential_form(name, b"clusters\n" + beginning * 500_000) == ""

@@ -16,6 +16,7 @@ import pytest
 
 from gangline.cli.install.record import RECORD_NAME
 from support.cluster.operator_pods import OperatorKubelet, OperatorStarter, own_environment
+from support.cluster.operators import GANGLINE_OPERATOR, install_crds
 from support.requirements import skip_or_fail
 from support.servers.real import USERS, RealServer, find_assets
 from support.terminal import PtyTerminal
@@ -31,7 +32,6 @@ RECORD = f"/api/v1/namespaces/gangline/configmaps/{RECORD_NAME}"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 JOBS = f"/apis/kubeflow.org/v1/namespaces/{TEAM}/jaxjobs"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
-APPLY = "application/apply-patch+yaml"
 SYSTEM_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 MERGE = "application/merge-patch+json"
 
@@ -155,9 +155,7 @@ def test_rights_in_one_namespace_are_enough_where_the_definitions_are(server: Re
     refused = gangline(server, *scoped).error_line
     assert "gangline crds | kubectl apply --server-side -f -" in refused
     # As an administrator does it.
-    for body in json_documents("crds", "-o", "json"):
-        path = f"{CRDS}/{body['metadata']['name']}?fieldManager=admin"
-        assert server.call("PATCH", path, body, content_type=APPLY).status in (200, 201)
+    install_crds(server, GANGLINE_OPERATOR.crds())
     refused = gangline(server, *scoped).error_line
     assert f"--clusterrole cluster-admin --user {OWNER} -n {TEAM}" in refused
     bind(server, "cluster-admin", [subject])
@@ -177,12 +175,6 @@ def bind(server: RealServer, role: str, subjects: Sequence[Any]) -> None:
     reference = {"kind": "ClusterRole", "name": role, "apiGroup": "rbac.authorization.k8s.io"}
     body = {"metadata": {"name": f"{role}-binding"}, "roleRef": reference, "subjects": subjects}
     assert server.call("POST", f"{RBAC}/namespaces/{TEAM}/rolebindings", body).status == 201
-
-
-def json_documents(*words: str) -> list[Any]:
-    done = subprocess.run([sys.executable, "-m", "gangline", *words], capture_output=True, text=True, check=True)
-    body = json.loads(done.stdout)
-    return list(body["items"]) if body["kind"] == "List" else [body]
 
 
 def test_what_belongs_to_others_is_not_changed(server: RealServer) -> None:

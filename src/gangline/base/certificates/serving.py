@@ -100,7 +100,7 @@ def _before_handshakes(context: ssl.SSLContext, load: Callable[[], None], interv
 def _readable_file(text: str) -> Iterator[str]:
     """A file with this text that is on no disk where that is possible: the file system may be read-only."""
     if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("certificate", os.MFD_CLOEXEC)
+        descriptor = os.memfd_create("certificate")
         with os.fdopen(descriptor, "w") as file:
             file.write(text)
             file.flush()

@@ -65,9 +65,9 @@ def launching(cluster: NodeCluster) -> Iterator[NodeCluster]:
     """The cluster with an operator that may create the roles of launchers."""
     if not is_installed(cluster):
         install(cluster)
-    set_value(cluster, "mpi.createRoles=true")
+    set_value(cluster, "rbac.mpiJobs=true")
     yield cluster
-    set_value(cluster, "mpi.createRoles=false", "mpi.launcherServiceAccount=")
+    set_value(cluster, "rbac.mpiJobs=false", "mpiLauncherServiceAccount=")
 
 
 def set_value(cluster: NodeCluster, *values: str) -> None:
@@ -109,7 +109,7 @@ def test_workers_without_an_agent_start_no_daemons(launching: NodeCluster, names
 
 def test_an_account_of_the_administrator_is_enough(launching: NodeCluster, namespace: str) -> None:
     """With the objects on docs/operator.md, and an operator that may create no roles."""
-    set_value(launching, "mpi.createRoles=false", "mpi.launcherServiceAccount=mpi-launcher")
+    set_value(launching, "rbac.mpiJobs=false", "mpiLauncherServiceAccount=mpi-launcher")
     (text,) = re.findall(r"```yaml\n(apiVersion: v1\nkind: ServiceAccount\n.*?)```", PAGE.read_text(), re.DOTALL)
     launching.apply(*load_all_yaml(text.encode()), namespace=namespace)
     launching.apply(ring("--allow-run-as-root"), namespace=namespace)

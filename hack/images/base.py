@@ -24,7 +24,8 @@ _DROPPED = re.compile(
     | usr/share/dict | usr/games/ | var/ | root/ | home/ | dev/ | proc/ | sys/ | run/ | boot/ | mnt/
     | etc/(default|profile\.d|skel|update-motd\.d|dpkg|python3\.11|ca-certificates|issue|motd|host\.conf|ld\.so\.conf)
     | usr/lib/[^/]+/(gconv|audit|perl|engines-3)/
-    | usr/lib/[^/]+/lib(memusage|pcprofile|mvec|BrokenLocale|c_malloc_debug|nsl|nss_compat|nss_hesiod|thread_db|expatw)\.
+    | usr/lib/[^/]+/lib(memusage|pcprofile|mvec|BrokenLocale|c_malloc_debug|nss_compat|nss_hesiod|thread_db|expatw)\.
+    | usr/lib/[^/]+/libnsl\.so\.1$
     | usr/lib/python3\.11/(pydoc_data|lib2to3|idlelib|test|turtledemo|tkinter|ensurepip|__pycache__|__phello__)/
     | usr/lib/python3\.11/(config-3\.11-[^/]+|distutils)/ | usr/lib/python3\.11/(turtle|pydoc|antigravity|this)\.py
     | .*/__pycache__/

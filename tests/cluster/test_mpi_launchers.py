@@ -62,12 +62,11 @@ def ring(*options: str, env: dict[str, str] | None = None, workers: int = 2, **c
 
 @pytest.fixture(scope="module")
 def launching(cluster: NodeCluster) -> Iterator[NodeCluster]:
-    """The cluster with an operator that may create the roles of launchers."""
+    """The cluster with an operator that may create the roles of launchers, as other tests expect it, too."""
     if not is_installed(cluster):
         install(cluster)
-    set_value(cluster, "rbac.mpiJobs=true")
     yield cluster
-    set_value(cluster, "rbac.mpiJobs=false", "mpiLauncherServiceAccount=")
+    set_value(cluster, "rbac.mpiJobs=true", "mpiLauncherServiceAccount=")
 
 
 def set_value(cluster: NodeCluster, *values: str) -> None:

@@ -44,7 +44,8 @@ def keep(layout: Layout) -> None:
         "--kill-child",
     ]
     module = [sys.executable, "-m", "support.nodes", "control-plane", str(layout.folder)]
-    shell = start(layout, "control-plane", [*private, *module])
+    # Killed with us, however we end.
+    shell = start(layout, "control-plane", ["setpriv", "--pdeathsig", "KILL", *private, *module])
     first = _only_child(shell)
     if first is None:
         return
@@ -84,22 +85,28 @@ def start_keeper(layout: Layout) -> None:
 
 def keeper_pid(folder: Path) -> int | None:
     """The keeper of the cluster in this folder, if it runs."""
+    return _running(folder, "keeper")
+
+
+def _running(folder: Path, role: str) -> int | None:
     try:
-        pid = int((folder / "pids" / "keeper").read_text())
+        pid = int((folder / "pids" / role).read_text())
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except (FileNotFoundError, ProcessLookupError, ValueError):
         return None
     # The number may belong to somebody else by now.
-    return pid if b"keeper" in words and str(folder).encode() in words else None
+    return pid if role.encode() in words and str(folder).encode() in words else None
 
 
 def end(folder: Path) -> None:
     """End the cluster of this folder, whatever state it is in, and remove what it left."""
-    pid = keeper_pid(folder)
-    if pid is not None:
-        os.kill(pid, signal.SIGTERM)
+    for role, number in (("keeper", signal.SIGTERM), ("control-plane", signal.SIGKILL)):
+        pid = _running(folder, role)
+        if pid is None:
+            continue
+        os.kill(pid, number)
         deadline = time.monotonic() + END_SECONDS
-        while keeper_pid(folder) is not None:
+        while _running(folder, role) is not None:
             if time.monotonic() > deadline:
                 raise ClusterError(f"the cluster (pid {pid}) does not end")
             time.sleep(0.05)

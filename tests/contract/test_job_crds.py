@@ -121,8 +121,8 @@ async def test_what_v1_assumes_is_stored(client: Client, namespace: str, define:
     }
     wanted: JSON = {"runPolicy": policy, kind.replicas: {one: replica}}
     if kind is MPIJOB:
-        # Replicas depend on the type, and a clean-up policy here would hide its older twin.
-        del replica["replicas"], policy["cleanPodPolicy"]
+        # Replicas depend on the type, restart policies on the API; a clean-up policy here would hide its older twin.
+        del replica["replicas"], replica["restartPolicy"], policy["cleanPodPolicy"]
         wanted["slotsPerWorker"] = 1
     assert found["spec"] == wanted
 

@@ -56,6 +56,10 @@ def test_objects_and_the_administrators_token_stay(kubectl: Kubectl) -> None:
     assert "condition met" in kubectl("wait", "--for=condition=Succeeded", "pytorchjob/ended", "--timeout=30s")
 
 
+def test_definitions_are_brought_to_this_version(kubectl: Kubectl) -> None:
+    assert kubectl("get", "mpijobs.v2beta1.kubeflow.org", "-o", "name") == ""
+
+
 def test_certificates_of_ten_years_are_replaced(plane: DetachedPlane, folder: Path) -> None:
     now = datetime.now(UTC)
     earlier = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())

@@ -37,8 +37,8 @@ async def embedded_plane(
     frameworks = (*enabled_frameworks(operator), *custom)
     scheme = scheme_of(frameworks, operator.site.gang_schedulers)
     async with local_cluster(settings, scheme, clock) as plane, asyncio.TaskGroup() as group:
-        kinds = [framework.facts for framework in frameworks]
-        await create_crds(plane.client, clock, kinds)
+        kinds = await create_crds(plane.client, clock, [framework.facts for framework in frameworks])
+        frameworks = tuple(framework for framework in frameworks if framework.facts in kinds)
         if settings.state is not None:  # the plane of a single run has no other users
             await apply_job_roles(plane.client, kinds)
         tasks = [

@@ -8,7 +8,7 @@ from typing import Any
 
 from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.api.kubeflow.training import JobKind
-from gangline.api.meta import JSON
+from gangline.api.meta import JSON, Key
 from gangline.api.scheme import Resource
 from gangline.base.clock import Clock
 from gangline.kube.client import Client
@@ -39,17 +39,35 @@ POLL_INTERVAL = timedelta(seconds=2)
 """How often to look for definitions that must be installed by other means."""
 
 
-async def create_crds(client: Client, clock: Clock, kinds: Sequence[JobKind] = TRAINING_KINDS) -> None:
+async def create_crds(client: Client, clock: Clock, kinds: Sequence[JobKind] = TRAINING_KINDS) -> tuple[JobKind, ...]:
     """Create the definitions of these kinds, PodGroups and Queues, and wait until they are served.
 
-    Existing definitions stay as they are.
+    A definition of an earlier gangline is brought to this version. One that somebody else has changed stays as it is, and
+    may lack an API version of ours. Returns the kinds that are served.
     """
+    versions: dict[str, set[str]] = {}
     for definition in _crd_bodies(kinds):
-        with suppress(AlreadyExists):
-            await client.create(CRDS, definition)
-    resources = (*(kind.resource for kind in kinds), *GANG_RESOURCES)
-    while await missing_definitions(client, resources):
+        stored = await _created_or_updated(client, definition)
+        versions[stored["metadata"]["name"]] = {version["name"] for version in stored["spec"]["versions"]}
+    served = tuple(kind for kind in kinds if kind.resource.version in versions[kind.resource.name])
+    while await missing_definitions(client, (*(kind.resource for kind in served), *GANG_RESOURCES)):
         await clock.sleep(SERVED_POLL_INTERVAL)
+    return served
+
+
+async def _created_or_updated(client: Client, definition: JSON) -> JSON:
+    """The definition as it is stored from now on."""
+    with suppress(AlreadyExists):
+        return await client.create(CRDS, definition)
+    stored = await client.get(CRDS, Key("", definition["metadata"]["name"]))
+    managers = {field["manager"] for field in stored["metadata"]["managedFields"] if not field.get("subresource")}
+    if managers != {FIELD_OWNER} or _schemas(stored) == _schemas(definition):
+        return stored
+    return await client.apply(CRDS, definition, owner=FIELD_OWNER, force=True)
+
+
+def _schemas(definition: JSON) -> JSON:
+    return {version["name"]: version["schema"] for version in definition["spec"]["versions"]}
 
 
 async def apply_job_roles(client: Client, kinds: Sequence[JobKind]) -> None:

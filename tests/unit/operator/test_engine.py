@@ -6,22 +6,26 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
+import pytest
+
 from gangline.api.core import Event
-from gangline.api.kubeflow.kinds import JAXJOB, JAXJob
+from gangline.api.kubeflow.kinds import JAXJOB, MPIJOB, MPIJOB_V2, JAXJob
 from gangline.api.meta import JSON
 from gangline.apiserver.store.store import Store
 from gangline.base.clock import SystemClock
 from gangline.base.tasks import background_tasks, unwrap_exception_group
 from gangline.frameworks.jax import Jax
 from gangline.kube.client import Client
+from gangline.kube.options import WriteOptions
 from gangline.kube.transport.api import Request, Response, Transport
 from gangline.kube.transport.http import HttpTransport
 from gangline.local.plane import PlaneSettings, control_plane
 from gangline.operator.assembly import run_engine
-from gangline.operator.definitions import create_crds
+from gangline.operator.definitions import CRDS, FIELD_OWNER, create_crds
 from gangline.operator.engine import EVENT_DELAY, OPERATOR_SCHEME
 from gangline.operator.settings import OperatorSettings
 from gangline.runtime.events import BUSY_POLL_INTERVAL, MAX_BUSY_WAIT
+from gangline.schema.crds.job_crds import crd
 from gangline.testing.clock import FakeClock
 from support.servers.scripted import ForwardingTransport
 
@@ -103,3 +107,20 @@ async def test_an_event_waits_while_pods_of_any_job_are_made_and_is_written_then
         await held.until(held.made, "events", 1)
         event = (await client.list(Event)).items[0]
         assert (event.type, event.reason, event.regarding.name) == ("Normal", "SuccessfulCreatePod", "made")
+
+
+@pytest.mark.parametrize("manager", [FIELD_OWNER, "kubectl"])
+async def test_a_definition_of_ours_follows_the_version_and_one_of_others_stays(manager: str) -> None:
+    """An earlier gangline knew one API of MPIJob; so does the CRD of the Kubeflow operator."""
+    clock = SystemClock()
+    async with (
+        Store() as store,
+        control_plane(store, PlaneSettings(), clock) as plane,
+        HttpTransport(plane.connection) as transport,
+    ):
+        client = Client(transport, scheme=OPERATOR_SCHEME, clock=clock)
+        earlier = crd(MPIJOB)
+        earlier["spec"]["versions"] = [one for one in earlier["spec"]["versions"] if one["name"] == "v1"]
+        await client.with_options(WriteOptions(field_manager=manager)).create(CRDS, earlier)
+        served = await create_crds(client, clock, [MPIJOB, MPIJOB_V2])
+    assert served == ((MPIJOB, MPIJOB_V2) if manager == FIELD_OWNER else (MPIJOB,))

@@ -136,7 +136,7 @@ def _deployment(component: str, args: tuple[Node, ...], role_labels: Mapping[str
             {"name": "probes", "containerPort": PROBES_PORT},
         ],
         "livenessProbe": _probe("/healthz", 20),
-        "readinessProbe": _probe("/readyz", 10),
+        "readinessProbe": _probe("/readyz", 2),
         "resources": _path(component, "resources"),
         "securityContext": Value("securityContext"),
         "volumeMounts": When(_METRICS_CERT, [{"name": "metrics-cert", "mountPath": _CERT_FOLDER, "readOnly": True}]),

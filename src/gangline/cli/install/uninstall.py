@@ -15,7 +15,6 @@ from gangline.cli.exit_codes import SUCCEEDED
 from gangline.cli.install.cluster_objects import ClusterObjects
 from gangline.cli.install.plan import CRD_KIND, ChangeAction
 from gangline.cli.install.record import HANDOVER_NAME, InstallationRecord, ObjectRef, record_ref
-from gangline.cli.install.request import install_values
 from gangline.cli.install.screen import InstallScreen, names_text
 from gangline.cli.install.waiting import Waiter
 from gangline.cli.resources.job_state import is_finished
@@ -85,8 +84,9 @@ def removal_order(record: InstallationRecord) -> list[ObjectRef]:
 
 
 def leases(record: InstallationRecord, namespace: str) -> list[ObjectRef]:
-    """The Leases that the components made themselves."""
-    names = (install_values(record.values).leader_election.lease_name or KUBEFLOW_LEASE, SCHEDULER_LEASE)
+    """The Leases that the components made themselves. Another version may have recorded values that we do not know."""
+    election = record.values.get("leaderElection") or {}
+    names = (election.get("leaseName") or KUBEFLOW_LEASE, SCHEDULER_LEASE)
     return [ObjectRef("coordination.k8s.io/v1", "Lease", namespace, name) for name in names]
 
 

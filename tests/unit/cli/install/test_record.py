@@ -13,6 +13,8 @@ from gangline.cli.install.record import (
     stale_objects,
     version_problem,
 )
+from gangline.cli.install.uninstall import leases
+from gangline.operator.settings import KUBEFLOW_LEASE
 
 ROLE = ObjectRef("rbac.authorization.k8s.io/v1", "ClusterRole", "", "gangline-operator")
 BUDGET = ObjectRef("policy/v1", "PodDisruptionBudget", "gangline", "gangline-operator")
@@ -78,3 +80,11 @@ def test_versions_that_may_follow_each_other(installed: str, own: str) -> None:
 )
 def test_two_minor_versions_back_are_too_many(installed: str, own: str, says: str) -> None:
     assert says in version_problem(installed, own)
+
+
+def test_the_leases_of_another_versions_installation_are_found() -> None:
+    """An uninstallation must not fail because of values that only a later version knows."""
+    values = {"leaderElection": {"leaseName": "own"}, "valueOfTomorrow": True}
+    names = [ref.name for ref in leases(InstallationRecord(version="9.9.9", values=values, objects=()), "gangline")]
+    assert "own" in names
+    assert KUBEFLOW_LEASE in {ref.name for ref in leases(InstallationRecord("9.9.9", {}, ()), "gangline")}

@@ -118,10 +118,10 @@ class Waiter:
         return await self._objects.list_readable(PODS, Selector(deployment["metadata"]["namespace"], selector))
 
     async def wait_until_no_pods(self, deployments: Sequence[JSON]) -> None:
-        """Return when no pod of these Deployments runs any more."""
+        """Return when no pod of these Deployments runs any more, and those that are deleted are gone."""
         for deployment in deployments:
             name = deployment["metadata"]["name"]
-            while pods := [pod for pod in await self.pods_of(deployment) if _may_act(pod)]:
+            while pods := [pod for pod in await self.pods_of(deployment) if is_leaving(pod)]:
                 names = names_text([pod["metadata"]["name"] for pod in pods])
                 self._screen.show_wait(f"{name} stops", f"{len(pods)} pods left")
                 await self.pause(f"{name}: still running: {names}")
@@ -132,5 +132,7 @@ def _events_of(events: Iterable[JSON], names: set[str]) -> list[JSON]:
     return [event for event in events if (event.get("involvedObject") or {}).get("name") in names]
 
 
-def _may_act(pod: JSON) -> bool:
-    return (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
+def is_leaving(pod: JSON) -> bool:
+    """Whether a pod of a stopped Deployment is to be waited for. One that was evicted before may stay for long."""
+    has_ended = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+    return not has_ended or "deletionTimestamp" in pod["metadata"]

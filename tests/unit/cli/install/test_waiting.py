@@ -9,7 +9,7 @@ import pytest
 from gangline.cli.install.cluster_objects import ClusterObjects
 from gangline.cli.install.record import ObjectRef
 from gangline.cli.install.screen import InstallScreen
-from gangline.cli.install.waiting import NotReady, Waiter
+from gangline.cli.install.waiting import NotReady, Waiter, is_leaving
 from gangline.kube.client import Client
 from gangline.kube.transport.api import Request, Response
 from gangline.testing.clock import FakeClock
@@ -83,3 +83,12 @@ async def test_without_a_limit_it_waits_until_it_is_ready() -> None:
     stream = io.StringIO()
     await waiter(ClusterScript(ready_at=500), stream, timeout=0).wait_for_rollouts([REF])
     assert stream.getvalue().splitlines()[-1] == "gangline-operator: 1/1 ready"
+
+
+@pytest.mark.parametrize(
+    ("phase", "deleted", "awaited"),
+    [("Running", False, True), ("Running", True, True), ("Succeeded", True, True), ("Failed", False, False)],
+)
+def test_pods_are_awaited_until_they_are_gone(phase: str, deleted: bool, awaited: bool) -> None:
+    metadata = {"name": "p", **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleted else {})}
+    assert is_leaving({"metadata": metadata, "status": {"phase": phase}}) is awaited

@@ -38,9 +38,10 @@ class BridgeClient:
         return self._request({"do": "join", "pod": pod, "address": address})[0]
 
     def leave(self, pod: str) -> None:
-        """Remove the pod's namespace. Does nothing without a connection."""
-        if self._socket is not None:
-            self._request({"do": "leave", "pod": pod})
+        """Remove the pod's namespace. Does nothing without a connection: the node may have closed it meanwhile."""
+        with self._lock:
+            if self._socket is not None:
+                self._exchange(self._socket, {"do": "leave", "pod": pod})
 
     def tcp_socket(self) -> socket.socket:
         """A TCP socket in the pods' network. Raises `NetworkUnavailable`."""
@@ -55,10 +56,14 @@ class BridgeClient:
                     bridge = psutil.Process(_peer_pid(self._socket))
                     self._socket.send(json.dumps({"do": "end"}).encode())
                     bridge.wait(TIMEOUT_SECONDS)
-        self.close()
+            self._disconnect()
 
     def close(self) -> None:
         """Disconnect, and leave the bridge to a later node. Idempotent."""
+        with self._lock:
+            self._disconnect()
+
+    def _disconnect(self) -> None:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -75,20 +80,24 @@ class BridgeClient:
         with self._lock:
             self.open()
             assert self._socket is not None
-            try:
-                self._socket.send(json.dumps(request).encode())
-                data, descriptors, _, _ = socket.recv_fds(self._socket, MAX_MESSAGE_BYTES, 4)
-                for descriptor in descriptors:
-                    # Pods must not inherit it: it would stay open after the node has ended.
-                    os.set_inheritable(descriptor, False)  # noqa: FBT003
-            except OSError as error:
-                data, descriptors = b"", []
-                problem = str(error)
-            else:
-                problem = "it ended"
-            if not data:
-                self.close()
-                raise NetworkUnavailable(f"the process that holds the pods' network does not answer: {problem}")
+            return self._exchange(self._socket, request)
+
+    def _exchange(self, connection: socket.socket, request: dict[str, str]) -> tuple[dict[str, Any], list[int]]:
+        """The response, and the descriptors that came with it. Disconnects if there is none."""
+        try:
+            connection.send(json.dumps(request).encode())
+            data, descriptors, _, _ = socket.recv_fds(connection, MAX_MESSAGE_BYTES, 4)
+            for descriptor in descriptors:
+                # Pods must not inherit it: it would stay open after the node has ended.
+                os.set_inheritable(descriptor, False)  # noqa: FBT003
+        except OSError as error:
+            data, descriptors = b"", []
+            problem = str(error)
+        else:
+            problem = "it ended"
+        if not data:
+            self._disconnect()
+            raise NetworkUnavailable(f"the process that holds the pods' network does not answer: {problem}")
         response = json.loads(data)
         if "error" in response:
             raise NetworkUnavailable(f"the pods' network: {response['error']}")

@@ -99,7 +99,7 @@ class Waiter:
         names = {ref.name, *(str(pod["metadata"]["name"]) for pod in pods)}
         events = await self._objects.list_readable(EVENTS, Selector(ref.namespace, fields=WARNINGS))
         last_lines = {pod["metadata"]["name"]: await self._last_line(pod) for pod in crashing_pods(pods)}
-        return rollout(deployment, pods, _events_of(events, names), last_lines)
+        return rollout(deployment, pods, events_of(events, names), last_lines)
 
     async def _last_line(self, pod: JSON) -> str:
         """The last line that a container of the pod wrote before it ended; empty if it cannot be read."""
@@ -128,8 +128,10 @@ class Waiter:
             self._screen.show_wait(f"{name} stops", "stopped", done=True)
 
 
-def _events_of(events: Iterable[JSON], names: set[str]) -> list[JSON]:
-    return [event for event in events if (event.get("involvedObject") or {}).get("name") in names]
+def events_of(events: Iterable[JSON], names: set[str]) -> list[JSON]:
+    """The events about a Deployment and its pods by their names. A Service may have the name of a Deployment."""
+    about = ((event, event.get("involvedObject") or {}) for event in events)
+    return [event for event, it in about if it.get("name") in names and it.get("kind") in ("Deployment", "Pod")]
 
 
 def is_leaving(pod: JSON) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from gangline.cli.install.cluster_objects import ClusterObjects
 from gangline.cli.install.record import ObjectRef
 from gangline.cli.install.screen import InstallScreen
-from gangline.cli.install.waiting import NotReady, Waiter, is_leaving
+from gangline.cli.install.waiting import NotReady, Waiter, events_of, is_leaving
 from gangline.kube.client import Client
 from gangline.kube.transport.api import Request, Response
 from gangline.testing.clock import FakeClock
@@ -92,3 +92,8 @@ async def test_without_a_limit_it_waits_until_it_is_ready() -> None:
 def test_pods_are_awaited_until_they_are_gone(phase: str, deleted: bool, awaited: bool) -> None:
     metadata = {"name": "p", **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleted else {})}
     assert is_leaving({"metadata": metadata, "status": {"phase": phase}}) is awaited
+
+
+def test_an_event_about_a_service_of_the_same_name_is_not_the_deployments() -> None:
+    events = [{"involvedObject": {"kind": kind, "name": "gangline-operator"}} for kind in ("Service", "Deployment")]
+    assert events_of(events, {"gangline-operator"}) == events[1:]

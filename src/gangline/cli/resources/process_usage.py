@@ -12,6 +12,9 @@ import psutil
 from gangline.base.clock import Clock
 from gangline.node.checkpoint import PodFolder, StateFolder
 
+CLOCK_TICK = 1 / os.sysconf("SC_CLK_TCK")
+"""The seconds by which the kernel counts CPU use. A process that only waits may cross one tick in any interval."""
+
 
 class ResourceUsage(NamedTuple):
     """The CPU cores and bytes of memory that a replica uses, and the GPUs that it has (resource name and id)."""
@@ -55,8 +58,10 @@ class UsageSampler:
         now = self._clock.monotonic()
         last_time, last_seconds = self._last_samples.get(leader, (now, seconds))
         self._last_samples[leader] = (now, seconds)
-        cores = max(0.0, seconds - last_seconds) / (now - last_time) if now > last_time else 0.0
-        return ResourceUsage(cores, memory)
+        used = seconds - last_seconds
+        if used < 1.5 * CLOCK_TICK or now <= last_time:
+            return ResourceUsage(0.0, memory)
+        return ResourceUsage(used / (now - last_time), memory)
 
 
 def live_pids(folder: PodFolder) -> list[int]:

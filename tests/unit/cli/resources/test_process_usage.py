@@ -8,9 +8,12 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
+
 from gangline.api.meta import Key
 from gangline.cli.cleanup.processes import kill_pod
-from gangline.cli.resources.process_usage import UsageSampler
+from gangline.cli.resources import process_usage
+from gangline.cli.resources.process_usage import CLOCK_TICK, UsageSampler
 from gangline.node.checkpoint import RunRecord, StartRecord, StateFolder
 from gangline.testing.clock import FakeClock
 
@@ -55,6 +58,22 @@ async def test_cpu_is_the_share_of_a_core_between_two_samples(tmp_path: Path) ->
         await clock.advance(timedelta(seconds=1))
         # The process sleeps now and uses no CPU.
         assert usage.sample()["job-worker-0"].cores < 0.2
+
+
+async def test_one_tick_of_the_kernels_clock_is_not_taken_for_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, seconds = FakeClock(), 7.0
+    monkeypatch.setattr(process_usage, "_cpu_and_memory", lambda pids: (seconds, 1))
+    with process(tmp_path, "import time; time.sleep(999)"):
+        usage = UsageSampler(tmp_path, clock)
+        usage.sample()
+        cores = []
+        for ticks in (1, 0, 2):
+            seconds += ticks * CLOCK_TICK
+            await clock.advance(timedelta(seconds=0.5))
+            cores.append(usage.sample()["job-worker-0"].cores)
+    assert cores == [0.0, 0.0, pytest.approx(4 * CLOCK_TICK)]
 
 
 def test_the_process_of_a_pod_is_found_and_killed(tmp_path: Path) -> None:

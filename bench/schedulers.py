@@ -72,9 +72,10 @@ class Side(msgspec.Struct, frozen=True):
 
 
 def _gangline(server: RealServer, folder: Path) -> LoggedProcess:
-    (probe,) = free_ports(1)
+    probe, metrics = free_ports(2)
     command = [sys.executable, "-m", "gangline", "scheduler", f"--kubeconfig={server.kubeconfig}"]
-    command += ["--leader-elect=false", "--metrics-bind-address=0"]
+    # As it is installed: elected, and with metrics.
+    command += ["--leader-elect", "--leader-election-namespace=default", f"--metrics-bind-address={HOST}:{metrics}"]
     command += [f"--health-probe-bind-address={HOST}:{probe}", "--log-level=warn"]
     process = LoggedProcess(command, folder / "gangline.log")
     process.wait_until(lambda: _ready(probe))

@@ -10,10 +10,10 @@ import click
 from gangline.base.clock import Clock
 from gangline.cli.follow.outcome import RunOutcome, live_summary, plain_summary
 from gangline.cli.follow.view import JobFrame, job_lines, plain_progress
-from gangline.cli.output.log_lines import printable_text
 from gangline.cli.output.tables import is_ansi_terminal
 from gangline.cli.output.text import Span, StyledLine, plain_text
 from gangline.progress.line import Progress
+from gangline.summary.log_lines import printable_text
 
 REPLICA_COLOURS = (36, 35, 34, 32, 33, 96, 95, 94)
 """ANSI colour numbers of the replica names: cyan, magenta, blue ..."""

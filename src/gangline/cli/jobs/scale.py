@@ -12,9 +12,9 @@ from gangline.cli.connect.server import ServerOptions, ServerTarget
 from gangline.cli.exit_codes import NOT_FOUND
 from gangline.cli.flags.commands import cli_command, completed_by
 from gangline.cli.flags.server_options import server_options
-from gangline.cli.resources.job_state import replica_counts, replica_specs
 from gangline.cli.resources.lookup import find_unfinished_job
 from gangline.kube.client import Client
+from gangline.summary.job_state import replica_counts, replica_specs
 
 _TYPED_COUNT = re.compile(r"(?P<type>[A-Za-z]+)[=:/-]?(?P<count>\d+)|(?P<count2>\d+)[=:/-]?(?P<type2>[A-Za-z]+)")
 """A type and a count in one word, which users of other tools write: `worker=2`, `worker:2`, `2worker`."""

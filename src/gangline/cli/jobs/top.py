@@ -16,12 +16,13 @@ from gangline.cli.exit_codes import NOT_FOUND
 from gangline.cli.flags.commands import cli_command, completed_by
 from gangline.cli.flags.server_options import server_options_all
 from gangline.cli.output import tables
-from gangline.cli.resources.lookup import PODS, find_job
+from gangline.cli.resources.lookup import find_job
 from gangline.cli.resources.machine import MachineUsage, measure_machine
 from gangline.cli.resources.process_usage import ResourceUsage
-from gangline.cli.resources.replicas import JOB_NAME, pod_selector, sorted_pods
 from gangline.cli.resources.usage import measure_pods, quantity_value
 from gangline.kube.client import Client
+from gangline.summary.objects import PODS
+from gangline.summary.replicas import JOB_NAME, pod_selector, sorted_pods
 
 HEADER = ("JOB", "POD", "NODE", "CPU(cores)", "MEMORY(bytes)", "OF LIMIT")
 GPU_HEADER = ("GPU", "GPU USE", "GPU MEMORY")

@@ -9,13 +9,13 @@ from typing import Any
 
 from gangline.api.meta import JSON, Key, Selector
 from gangline.api.scheme import Resource
-from gangline.cli.output import job_rows
-from gangline.cli.output.job_rows import PodDetails
-from gangline.cli.resources.job_state import conditions
-from gangline.cli.resources.lookup import EVENTS, PODS, object_key
-from gangline.cli.resources.replicas import JOB_NAME
 from gangline.kube.client import Client
 from gangline.kube.errors import KubeError
+from gangline.summary import job_rows
+from gangline.summary.job_rows import PodDetails
+from gangline.summary.job_state import conditions
+from gangline.summary.objects import EVENTS, PODS, object_key
+from gangline.summary.replicas import JOB_NAME
 
 PODGROUPS: Resource[JSON] = Resource("scheduling.gangline.dev", "v1alpha1", "PodGroup", "podgroups", dict[str, Any])
 WORKLOADS: Resource[JSON] = Resource("kueue.x-k8s.io", "v1beta1", "Workload", "workloads", dict[str, Any])

@@ -1,0 +1,235 @@
+"""The application: which endpoint answers which request."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import msgspec
+from aiohttp import web
+
+from gangline import __version__
+from gangline.base.clock import Clock, SystemClock
+from gangline.base.errors import InputError
+from gangline.dashboard.live.rights import Refusal
+from gangline.dashboard.live.viewer import Viewer
+from gangline.dashboard.rows.job_row import ViewStruct
+from gangline.dashboard.settings import DashboardSettings, LoginMethod
+from gangline.dashboard.web import jobs
+from gangline.dashboard.web.guard import (
+    Refused,
+    RequestGuard,
+    add_security_headers,
+    error_view,
+    json_response,
+)
+from gangline.dashboard.web.pages import StaticPages
+from gangline.dashboard.web.sessions import token_viewer
+from gangline.dashboard.web.streams import send_stream
+from gangline.dashboard.web.viewers import ViewerTable, Who
+from gangline.local.listen import ListenAddress, host_port
+from gangline.summary.objects import JOB_KINDS
+
+SHUTDOWN_SECONDS = 0.5
+MAX_BODY_BYTES = 4 * 1024 * 1024
+ViewerHandler = Callable[[web.Request, Viewer], Awaitable[web.StreamResponse]]
+JOB_PATH = "/api/jobs/{namespace}/{plural}/{name}"
+
+
+class SessionView(ViewStruct, frozen=True):
+    """What a page must know before it shows anything."""
+
+    version: str
+    user: str
+    # Whether it runs on the viewer's own machine, with the viewer's own credentials.
+    local: bool
+    # None: the viewer may not list them.
+    namespaces: tuple[str, ...] | None
+    can_see_all_namespaces: bool
+    # The namespace to show first; empty: all.
+    namespace: str
+    history: bool
+    refused: list[Refusal]
+
+
+class TokenBody(msgspec.Struct, frozen=True):
+    token: str
+
+
+class Dashboard:
+    """The endpoints, and the viewers who use them."""
+
+    def __init__(self, settings: DashboardSettings, clock: Clock, group: asyncio.TaskGroup) -> None:
+        """`group` runs the watches of viewers."""
+        self.settings = settings
+        self.viewers = ViewerTable(settings, clock, group)
+        self._pages = StaticPages(settings.static)
+
+    def routes(self) -> list[web.RouteDef]:
+        """All endpoints."""
+        return [
+            web.get("/api/session", self._as_viewer(self._session)),
+            web.post("/api/login", self._login),
+            web.post("/api/logout", self._logout),
+            web.get("/api/stream", self._as_viewer(self._stream)),
+            web.get("/api/jobs", self._as_viewer(self._jobs)),
+            web.get(JOB_PATH, self._as_viewer(self._job)),
+            web.get("/{path:.*}", self._page),
+        ]
+
+    def _as_viewer(self, handler: ViewerHandler) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            try:
+                who = self.viewers.identify(request)
+            except Refused as error:
+                view = error_view(error, self.settings.login)
+                return json_response({"error": view}, view.code)
+            async with self.viewers.use(who) as viewer:
+                return await handler(request, viewer)
+
+        return handle
+
+    # Sessions
+
+    async def _session(self, request: web.Request, viewer: Viewer) -> web.Response:
+        rights = viewer.rights
+        scopes = [await rights.read_scope(kind) for kind in JOB_KINDS[:1]]
+        namespaces = await rights.namespaces()
+        return json_response(
+            SessionView(
+                version=__version__,
+                user=await rights.user(),
+                local=self.settings.login is LoginMethod.LINK,
+                namespaces=namespaces,
+                can_see_all_namespaces=all(scope.everywhere for scope in scopes),
+                namespace=self.settings.namespace,
+                history=self.settings.history is not None,
+                refused=[refusal for scope in scopes for refusal in scope.refusals],
+            )
+        )
+
+    async def _login(self, request: web.Request) -> web.Response:
+        if self.settings.login is not LoginMethod.TOKEN:
+            raise Refused(404, "this dashboard is opened by a link; get a new one: gangline dashboard")
+        try:
+            token = msgspec.json.decode(await request.read(), type=TokenBody).token.strip()
+        except msgspec.DecodeError:
+            raise Refused(400, 'send {"token": "..."}') from None
+        async with self.viewers.use(Who(*token_viewer(self.settings.connection, token))) as viewer:
+            user = await viewer.rights.user()
+        response = json_response({"user": user})
+        self._set_cookie(request, response, self.viewers.sessions.login(token))
+        return response
+
+    async def _logout(self, request: web.Request) -> web.Response:
+        name = self.viewers.cookie_name(request)
+        self.viewers.sessions.end(request.cookies.get(name, ""))
+        response = json_response({})
+        response.del_cookie(name, path="/", httponly=True, samesite="Strict")
+        return response
+
+    def _set_cookie(self, request: web.Request, response: web.StreamResponse, value: str) -> None:
+        secure = request.secure or request.headers.get("X-Forwarded-Proto") == "https"
+        response.set_cookie(
+            self.viewers.cookie_name(request), value, path="/", httponly=True, samesite="Strict", secure=secure
+        )
+
+    async def _page(self, request: web.Request) -> web.StreamResponse:
+        """A file of the front end; with the key of a link, the beginning of a session."""
+        if request.path.startswith("/api/"):
+            raise Refused(404, f"{request.path}: no such endpoint")
+        key = request.query.get("key")
+        if key is None:
+            return self._pages.response(request)
+        cookie = self.viewers.sessions.redeem(key)
+        if (
+            cookie is None
+            and self.viewers.sessions.find(request.cookies.get(self.viewers.cookie_name(request), "")) is None
+        ):
+            text = "This link was used already, or is too old. Get a new one: gangline dashboard\n"
+            return web.Response(status=403, text=text)
+        response = web.Response(status=303, headers={"Location": str(request.rel_url.without_query_params("key"))})
+        if cookie is not None:
+            self._set_cookie(request, response, cookie)
+        return response
+
+    # Views
+
+    async def _stream(self, request: web.Request, viewer: Viewer) -> web.StreamResponse:
+        view = request.query.get("view", "board")
+        if view != "board":
+            raise Refused(400, f"view: {view[:40]!r} is none; write board, job or cluster")
+        async with viewer.board(request.query.get("namespace", "")) as feed:
+            return await self._send(request, feed)
+
+    async def _send(self, request: web.Request, feed: Any) -> web.StreamResponse:
+        limits = self.settings.limits
+        if self.viewers.stream_count >= limits.streams or feed.subscriber_count >= limits.streams_per_viewer:
+            raise Refused(503, "too many pages are open; close some")
+        self.viewers.stream_count += 1
+        try:
+            return await send_stream(request, feed, limits)
+        finally:
+            self.viewers.stream_count -= 1
+
+    async def _jobs(self, request: web.Request, viewer: Viewer) -> web.Response:
+        wanted = jobs.job_filter(request)
+        async with viewer.board(request.query.get("namespace", "")) as feed:
+            await feed.wait_until_ready()
+            return json_response(wanted.page(feed.rows()))
+
+    async def _job(self, request: web.Request, viewer: Viewer) -> web.Response:
+        return json_response(await jobs.job_detail(viewer, *jobs.job_address(request)))
+
+
+class RunningDashboard(NamedTuple):
+    """A dashboard that listens."""
+
+    # `http://127.0.0.1:8123`
+    url: str
+    dashboard: Dashboard
+
+    def new_link(self, lifetime: timedelta | None = None) -> str:
+        """A link that begins one session; for the person who started the dashboard."""
+        return f"{self.url}/?key={self.dashboard.viewers.sessions.new_link(lifetime)}"
+
+
+def dashboard_app(dashboard: Dashboard) -> web.Application:
+    """The application of a dashboard."""
+    settings = dashboard.settings
+    guard = RequestGuard(settings.allowed_hosts)
+    app = web.Application(middlewares=[guard.middleware], client_max_size=MAX_BODY_BYTES)
+    app.add_routes(dashboard.routes())
+    app.on_response_prepare.append(add_security_headers)
+    return app
+
+
+@asynccontextmanager
+async def serve_dashboard(
+    settings: DashboardSettings, address: ListenAddress, port: int = 0, clock: Clock | None = None
+) -> AsyncIterator[RunningDashboard]:
+    """A dashboard that listens until the block ends. Raises `InputError` if the address cannot be used."""
+    async with asyncio.TaskGroup() as group:
+        dashboard = Dashboard(settings, clock or SystemClock(), group)
+        # A handler ends when its viewer leaves, so that nothing is watched for nobody.
+        runner = web.AppRunner(
+            dashboard_app(dashboard), access_log=None, shutdown_timeout=SHUTDOWN_SECONDS, handler_cancellation=True
+        )
+        await runner.setup()
+        closing = group.create_task(dashboard.viewers.run())
+        try:
+            site = web.TCPSite(runner, address.host, port)
+            try:
+                await site.start()
+            except OSError as error:
+                problem = os.strerror(error.errno) if error.errno else str(error)
+                where = host_port(address.host, port)
+                raise InputError(f"{where}: cannot listen there: {problem}; choose another with --port") from error
+            authority = host_port(address.reachable_host, runner.addresses[0][1])
+            yield RunningDashboard(f"http://{authority}", dashboard)
+        finally:
+            await runner.cleanup()
+            closing.cancel()
+            await dashboard.viewers.close()

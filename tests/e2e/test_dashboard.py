@@ -1,7 +1,12 @@
 """The dashboard on the embedded plane: what a viewer sees, live, and who is refused."""
 
 import sys
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
+
+import psutil
 
 from gangline.api.meta import Key
 from gangline.dashboard.settings import LoginMethod
@@ -93,5 +98,53 @@ async def test_a_viewer_with_a_namespaced_role_sees_that_namespace_and_reads_wha
             status, answer = await browser.call("GET", "/api/jobs/team-b/pytorchjobs/bert")
             assert (status, answer["error"]["resource"], answer["error"]["namespace"]) == (403, "pytorchjobs", "team-b")
             detail = await browser.get("/api/jobs/team-a/pytorchjobs/bert")
-            assert {item["resource"] for item in detail["refused"]} == {"pods", "events"}
+            assert {item["resource"] for item in detail["refused"]} == {"pods", "events", "podgroups"}
             assert not any(detail["allowed"].values())
+
+
+async def test_a_killed_worker_is_on_the_timeline_of_an_open_page(tmp_path: Path) -> None:
+    async with dashboard_plane(tmp_path) as plane, plane.logged_in() as browser:
+        body = job_body("bert", SLEEP)
+        body["spec"]["pytorchReplicaSpecs"]["Worker"]["restartPolicy"] = "OnFailure"
+        await plane.client.create(PYTORCHJOBS, body, namespace="default")
+        async with browser.stream("view=job&id=default/pytorchjobs/bert") as events:
+            detail: dict[str, Any] = {}
+
+            async def seen(wanted: Callable[[], object]) -> None:
+                while not wanted():
+                    event = await anext(events)
+                    detail.update(event.data)
+
+            def states(replica: str) -> list[str]:
+                rows = [row for row in detail["timeline"]["rows"] if row["name"] == replica]
+                return [span["state"] for row in rows for span in row["spans"]]
+
+            await seen(lambda: detail and states("worker-0")[-1:] == ["running"])
+            assert {pod["replica"] for pod in detail["pods"]} == {"master-0", "worker-0"}
+            assert detail["allowed"]["suspend"]
+            process = await _worker_process(tmp_path)
+            process.kill()
+            await seen(lambda: any(mark["row"] == "worker-0" for mark in detail["timeline"]["marks"]))
+            await plane.client.delete(PYTORCHJOBS, Key("default", "bert"))
+            await seen(lambda: detail["deleted"])
+            assert detail["row"]["deleted"]
+            assert not any(detail["allowed"].values())
+        status, answer = await browser.call("GET", "/api/jobs/default/pytorchjobs/bert")
+        assert (status, answer["error"]["message"]) == (
+            404,
+            "pytorchjobs.kubeflow.org default/bert: there is no such job",
+        )
+
+
+async def _worker_process(folder: Path) -> psutil.Process:
+    """The process of the worker, which sleeps."""
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            environment = process.environ()
+            if (
+                environment.get("RANK") == "1"
+                and str(folder) in environment.get("KUBECONFIG", "")
+                and process.cmdline() == SLEEP
+            ):
+                return process
+    raise AssertionError("no such process")

@@ -5,7 +5,7 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from aiohttp import web
@@ -13,6 +13,7 @@ from aiohttp import web
 from gangline import __version__
 from gangline.base.clock import Clock, SystemClock
 from gangline.base.errors import InputError
+from gangline.dashboard.live.feed import Feed
 from gangline.dashboard.live.rights import Refusal
 from gangline.dashboard.live.viewer import Viewer
 from gangline.dashboard.rows.job_row import ViewStruct
@@ -159,12 +160,15 @@ class Dashboard:
 
     async def _stream(self, request: web.Request, viewer: Viewer) -> web.StreamResponse:
         view = request.query.get("view", "board")
-        if view != "board":
-            raise Refused(400, f"view: {view[:40]!r} is none; write board, job or cluster")
-        async with viewer.board(request.query.get("namespace", "")) as feed:
-            return await self._send(request, feed)
+        if view == "board":
+            async with viewer.board(request.query.get("namespace", "")) as feed:
+                return await self._send(request, feed)
+        if view == "job":
+            async with viewer.job(*jobs.parse_job_id(request.query.get("id", ""))) as job_feed:
+                return await self._send(request, job_feed)
+        raise Refused(400, f"view: {view[:40]!r} is none; write board, job or cluster")
 
-    async def _send(self, request: web.Request, feed: Any) -> web.StreamResponse:
+    async def _send(self, request: web.Request, feed: Feed) -> web.StreamResponse:
         limits = self.settings.limits
         if self.viewers.stream_count >= limits.streams or feed.subscriber_count >= limits.streams_per_viewer:
             raise Refused(503, "too many pages are open; close some")
@@ -181,7 +185,10 @@ class Dashboard:
             return json_response(wanted.page(feed.rows()))
 
     async def _job(self, request: web.Request, viewer: Viewer) -> web.Response:
-        return json_response(await jobs.job_detail(viewer, *jobs.job_address(request)))
+        async with viewer.job(*jobs.job_address(request)) as feed:
+            await feed.wait_until_ready()
+            feed.publish_now()
+            return json_response(feed.content())
 
 
 class RunningDashboard(NamedTuple):

@@ -75,6 +75,8 @@ class Feed(ABC):
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.revision = 0
+        self.is_over = False
+        """Whether nothing will change any more; the next viewer begins anew."""
         self._changed = asyncio.Event()
         self._subscriptions: set[Subscription] = set()
         self._snapshot: tuple[int, bytes] | None = None
@@ -142,7 +144,6 @@ class Feed(ABC):
 
     async def messages(self, subscription: Subscription, heartbeat: timedelta) -> AsyncIterator[bytes]:
         """What to send over one connection, for ever: a snapshot, then patches; a comment after a silence."""
-        await self.wait_until_ready()
         while True:
             try:
                 async with asyncio.timeout(heartbeat.total_seconds()):

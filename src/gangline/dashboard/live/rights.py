@@ -8,6 +8,7 @@ from gangline.api.denied_access import DeniedAccess, grant_commands
 from gangline.api.meta import JSON
 from gangline.api.scheme import Resource
 from gangline.base.clock import Clock
+from gangline.base.errors import GanglineError
 from gangline.base.tasks import run_all
 from gangline.dashboard.rows.job_row import ViewStruct
 from gangline.kube.client import Client
@@ -36,6 +37,14 @@ class Refusal(ViewStruct, frozen=True):
     # Empty: in all namespaces.
     namespace: str
     message: str
+
+
+class AccessRefused(GanglineError):
+    """The viewer may not read what a page is about."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.message)
+        self.refusal = refusal
 
 
 class Access(NamedTuple):

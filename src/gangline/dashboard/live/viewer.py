@@ -11,10 +11,13 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
+from gangline.api.meta import JSON, Key
+from gangline.api.scheme import Resource
 from gangline.base.clock import Clock
 from gangline.base.tasks import supervise
 from gangline.dashboard.live.board import BoardFeed
 from gangline.dashboard.live.feed import Feed
+from gangline.dashboard.live.job import JobFeed
 from gangline.dashboard.live.rights import ViewerRights
 from gangline.dashboard.live.watches import WatchPool
 from gangline.kube.client import Client
@@ -84,9 +87,17 @@ class Viewer:
             yield feed
 
     @asynccontextmanager
+    async def job(self, kind: Resource[JSON], key: Key) -> AsyncIterator[JobFeed]:
+        """The page of a job."""
+        name = ("job", kind.plural, *key)
+        async with self._running(name, lambda: JobFeed(kind, key, self.rights, self.watches, self.clock)) as feed:
+            assert isinstance(feed, JobFeed)
+            yield feed
+
+    @asynccontextmanager
     async def _running(self, name: tuple[str, ...], make: Callable[[], Feed]) -> AsyncIterator[Feed]:
         running = self._feeds.get(name)
-        if running is None:
+        if running is None or running.feed.is_over:
             running = self._feeds[name] = _RunningFeed(make(), self._group)
         running.users += 1
         try:

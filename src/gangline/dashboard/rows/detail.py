@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+import yaml
+
 from gangline.api.meta import JSON
 from gangline.dashboard.rows.job_row import JobRow, ProgressView, ViewStruct, job_row, progress_view
 from gangline.dashboard.rows.queues import gang_phase
@@ -109,7 +111,7 @@ class JobDetail(ViewStruct, frozen=True):
     # Whether it comes from the history, and whether the job is gone.
     recorded: bool
     deleted: bool
-    refused: list[Any]
+    refused: Sequence[Any] = ()
 
 
 def detail_row(objects: JobObjects, now: datetime, *, deleted: bool = False) -> JobRow:
@@ -198,3 +200,35 @@ def shown_object(body: JSON) -> JSON:
     if annotations:
         metadata["annotations"] = annotations
     return {**body, "metadata": metadata}
+
+
+def object_yaml(body: JSON) -> str:
+    """An object as YAML, as people edit it."""
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    return str(yaml.dump(shown_object(body), Dumper=dumper, sort_keys=False, allow_unicode=True))
+
+
+def job_detail(
+    objects: JobObjects,
+    timeline: Any,
+    now: datetime,
+    *,
+    recorded: bool = False,
+    deleted: bool = False,
+    with_yaml: bool = True,
+) -> JobDetail:
+    """The page of a job, from its objects and its timeline. What the viewer may do is added by others."""
+    body, status = objects.job.body, objects.job.body.get("status") or {}
+    return JobDetail(
+        row=detail_row(objects, now, deleted=deleted),
+        timeline=timeline,
+        conditions=condition_rows(body),
+        pods=pod_rows(objects.job, objects.pods),
+        events=event_views(objects.events),
+        yaml=object_yaml(body) if with_yaml else "",
+        progress=progress_view(status.get("progress")),
+        first_failure=status.get("firstFailure"),
+        allowed=NOTHING_ALLOWED,
+        recorded=recorded,
+        deleted=deleted,
+    )

@@ -15,6 +15,7 @@ from aiohttp import web
 from gangline.api.denied_access import denied_access, grant_commands
 from gangline.apiserver.serving.hosts import AllowedHosts
 from gangline.base.errors import GanglineError, InputError
+from gangline.dashboard.live.rights import AccessRefused
 from gangline.dashboard.rows.job_row import ViewStruct
 from gangline.kube.errors import ApiError, Forbidden, KubeError
 
@@ -138,6 +139,9 @@ def error_view(error: GanglineError, login: str = "") -> ErrorView:
     text = " ".join(str(error).split())
     if isinstance(error, Refused):
         return ErrorView(code=error.code, message=text, login=login)
+    if isinstance(error, AccessRefused):
+        refusal = error.refusal
+        return ErrorView(code=403, message=text, resource=refusal.resource, namespace=refusal.namespace)
     if isinstance(error, Forbidden) and (denied := denied_access(text)) is not None:
         grants = " && ".join(grant_commands(denied))
         message = text + (f"; an administrator allows it: {grants}" if grants else "")

@@ -11,6 +11,7 @@ from gangline.dashboard.settings import DashboardLimits
 
 async def send_stream(request: web.Request, feed: Feed, limits: DashboardLimits) -> web.StreamResponse:
     """Send a feed over one connection, until the viewer leaves or does not read for long."""
+    await feed.wait_until_ready()
     response = web.StreamResponse(
         headers={"Content-Type": "text/event-stream; charset=utf-8", "X-Accel-Buffering": "no"}
     )

@@ -22,7 +22,7 @@ async def test_a_link_works_once_and_begins_a_session(tmp_path: Path) -> None:
     async with dashboard_plane(tmp_path) as plane, plane.browser() as browser, plane.browser() as other:
         status, answer = await browser.call("GET", "/api/session")
         assert (status, answer["error"]["login"]) == (401, "link")
-        link = plane.running.new_link()
+        link = plane.new_link()
         await browser.open(link)
         session = await browser.get("/api/session")
         assert session["local"]

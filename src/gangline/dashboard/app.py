@@ -1,18 +1,15 @@
 """The application: which endpoint answers which request."""
 
 import asyncio
-import os
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from datetime import timedelta
-from typing import NamedTuple
 
 import msgspec
 from aiohttp import web
 
 from gangline import __version__
 from gangline.base.clock import Clock, SystemClock
-from gangline.base.errors import InputError
 from gangline.dashboard.live.feed import Feed
 from gangline.dashboard.live.rights import Refusal
 from gangline.dashboard.live.viewer import Viewer
@@ -30,7 +27,6 @@ from gangline.dashboard.web.pages import StaticPages
 from gangline.dashboard.web.sessions import token_viewer
 from gangline.dashboard.web.streams import send_stream
 from gangline.dashboard.web.viewers import ViewerTable, Who
-from gangline.local.listen import ListenAddress, host_port
 from gangline.summary.objects import JOB_KINDS
 
 SHUTDOWN_SECONDS = 0.5
@@ -62,10 +58,8 @@ class TokenBody(msgspec.Struct, frozen=True):
 class Dashboard:
     """The endpoints, and the viewers who use them."""
 
-    def __init__(self, settings: DashboardSettings, clock: Clock, group: asyncio.TaskGroup) -> None:
-        """`group` runs the watches of viewers."""
-        self.settings = settings
-        self.viewers = ViewerTable(settings, clock, group)
+    def __init__(self, settings: DashboardSettings, viewers: ViewerTable) -> None:
+        self.settings, self.viewers = settings, viewers
         self._pages = StaticPages(settings.static)
 
     def routes(self) -> list[web.RouteDef]:
@@ -191,18 +185,6 @@ class Dashboard:
             return json_response(feed.content())
 
 
-class RunningDashboard(NamedTuple):
-    """A dashboard that listens."""
-
-    # `http://127.0.0.1:8123`
-    url: str
-    dashboard: Dashboard
-
-    def new_link(self, lifetime: timedelta | None = None) -> str:
-        """A link that begins one session; for the person who started the dashboard."""
-        return f"{self.url}/?key={self.dashboard.viewers.sessions.new_link(lifetime)}"
-
-
 def dashboard_app(dashboard: Dashboard) -> web.Application:
     """The application of a dashboard."""
     settings = dashboard.settings
@@ -215,11 +197,11 @@ def dashboard_app(dashboard: Dashboard) -> web.Application:
 
 @asynccontextmanager
 async def serve_dashboard(
-    settings: DashboardSettings, address: ListenAddress, port: int = 0, clock: Clock | None = None
-) -> AsyncIterator[RunningDashboard]:
-    """A dashboard that listens until the block ends. Raises `InputError` if the address cannot be used."""
+    settings: DashboardSettings, opened: socket.socket, link_secret: str, clock: Clock | None = None
+) -> AsyncIterator[Dashboard]:
+    """Serve a dashboard on a listening socket until the block ends. `link_secret` signs the links that begin sessions."""
     async with asyncio.TaskGroup() as group:
-        dashboard = Dashboard(settings, clock or SystemClock(), group)
+        dashboard = Dashboard(settings, ViewerTable(settings, clock or SystemClock(), group, link_secret))
         # A handler ends when its viewer leaves, so that nothing is watched for nobody.
         runner = web.AppRunner(
             dashboard_app(dashboard), access_log=None, shutdown_timeout=SHUTDOWN_SECONDS, handler_cancellation=True
@@ -227,15 +209,8 @@ async def serve_dashboard(
         await runner.setup()
         closing = group.create_task(dashboard.viewers.run())
         try:
-            site = web.TCPSite(runner, address.host, port)
-            try:
-                await site.start()
-            except OSError as error:
-                problem = os.strerror(error.errno) if error.errno else str(error)
-                where = host_port(address.host, port)
-                raise InputError(f"{where}: cannot listen there: {problem}; choose another with --port") from error
-            authority = host_port(address.reachable_host, runner.addresses[0][1])
-            yield RunningDashboard(f"http://{authority}", dashboard)
+            await web.SockSite(runner, opened).start()
+            yield dashboard
         finally:
             await runner.cleanup()
             closing.cancel()

@@ -14,18 +14,18 @@ from gangline.apiserver.audit.policy import METADATA_OF_ALL
 from gangline.apiserver.users import AUTHENTICATED_GROUP, UserInfo
 from gangline.base.clock import SystemClock
 from gangline.base.tasks import unwrap_exception_group
-from gangline.dashboard.app import RunningDashboard, serve_dashboard
+from gangline.dashboard.app import Dashboard, serve_dashboard
+from gangline.dashboard.doorway import listening_socket, socket_url
+from gangline.dashboard.links import DashboardAddress, new_secret
 from gangline.dashboard.settings import DashboardSettings, LoginMethod
 from gangline.kube.client import Client
 from gangline.local.cluster import LocalCluster, LocalSettings
-from gangline.local.listen import ListenAddress
 from gangline.local.plane import PlaneSettings
 from gangline.operator.assembly import embedded_plane
 from gangline.summary.objects import json_resource
 
 ROLES = json_resource("rbac.authorization.k8s.io", "v1", "Role", "roles")
 ROLE_BINDINGS = json_resource("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings")
-LOOPBACK = ListenAddress()
 
 
 class SentEvent(NamedTuple):
@@ -109,7 +109,8 @@ class DashboardPlane(NamedTuple):
     """A plane with users, and a dashboard of it."""
 
     cluster: LocalCluster
-    running: RunningDashboard
+    address: DashboardAddress
+    dashboard: Dashboard
     audit_log: Path
 
     @property
@@ -117,12 +118,15 @@ class DashboardPlane(NamedTuple):
         """The administrator's client."""
         return self.cluster.client
 
+    def new_link(self) -> str:
+        return self.address.new_link(SystemClock().now())
+
     @asynccontextmanager
     async def browser(self) -> AsyncIterator[Browser]:
         """A browser without a session."""
         jar = aiohttp.CookieJar(unsafe=True)  # cookies of addresses, too
         async with aiohttp.ClientSession(cookie_jar=jar) as http:
-            yield Browser(self.running.url, http)
+            yield Browser(self.address.url, http)
 
     @asynccontextmanager
     async def logged_in(self, token: str = "") -> AsyncIterator[Browser]:
@@ -132,7 +136,7 @@ class DashboardPlane(NamedTuple):
                 status, answer = await browser.call("POST", "/api/login", {"token": token})
                 assert status == 200, answer
             else:
-                await browser.open(self.running.new_link())
+                await browser.open(self.new_link())
             yield browser
 
     async def allow(self, user: str, namespace: str, *rules: JSON) -> None:
@@ -166,8 +170,10 @@ async def dashboard_plane(
     with unwrap_exception_group():
         async with embedded_plane(local, SystemClock()) as cluster:
             shown = DashboardSettings(connection=cluster.connection, login=login, **settings)
-            async with serve_dashboard(shown, LOOPBACK) as running:
-                yield DashboardPlane(cluster, running, folder / "audit.log")
+            with listening_socket() as opened:
+                address = DashboardAddress(socket_url(opened), new_secret())
+                async with serve_dashboard(shown, opened, address.secret) as dashboard:
+                    yield DashboardPlane(cluster, address, dashboard, folder / "audit.log")
 
 
 def job_body(name: str, command: list[str], *, workers: int = 1, **metadata: Any) -> JSON:

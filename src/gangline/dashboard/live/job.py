@@ -142,6 +142,7 @@ class JobFeed(Feed):
 
     def _on_job(self, delta: Delta[JSON]) -> None:
         self._body, self._deleted = delta.newest, delta.after is None
+        self.is_over = self._deleted
         self._add_version(self._kind.plural, delta)
         self._body_changed.set()
         self.mark_changed()

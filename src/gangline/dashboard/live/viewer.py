@@ -55,7 +55,9 @@ class Viewer:
         self.client = Client(self._transport, options=WriteOptions(FIELD_MANAGER), clock=clock, timeout=REQUEST_TIMEOUT)
         self.rights = ViewerRights(self.client, clock, [connection.namespace])
         self.watches = WatchPool(self.client, clock, group)
+        # The feeds that a new connection joins, and all that run: one that is over may still have connections.
         self._feeds: dict[tuple[str, ...], _RunningFeed] = {}
+        self._running: set[_RunningFeed] = set()
 
     async def __aenter__(self) -> Self:
         await self._transport.__aenter__()
@@ -64,23 +66,24 @@ class Viewer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        feeds, self._feeds = list(self._feeds.values()), {}
-        for running in feeds:
-            running.cancel()
-        if feeds:
-            await asyncio.wait([task for running in feeds for task in running.tasks])
+        self._feeds = {}
+        tasks = [task for running in self._running for task in running.tasks]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
         await self.watches.close()
         await self._transport.__aexit__(kind, error, trace)
 
     @property
     def is_used(self) -> bool:
         """Whether someone is connected to a view."""
-        return bool(self._feeds)
+        return bool(self._running)
 
     @asynccontextmanager
     async def board(self, namespace: str) -> AsyncIterator[BoardFeed]:
         """The board of a namespace, or of all if that is empty."""
-        async with self._running(
+        async with self._join(
             ("board", namespace), lambda: BoardFeed(namespace, self.rights, self.watches, self.clock)
         ) as feed:
             assert isinstance(feed, BoardFeed)
@@ -90,25 +93,27 @@ class Viewer:
     async def job(self, kind: Resource[JSON], key: Key) -> AsyncIterator[JobFeed]:
         """The page of a job."""
         name = ("job", kind.plural, *key)
-        async with self._running(name, lambda: JobFeed(kind, key, self.rights, self.watches, self.clock)) as feed:
+        async with self._join(name, lambda: JobFeed(kind, key, self.rights, self.watches, self.clock)) as feed:
             assert isinstance(feed, JobFeed)
             yield feed
 
     @asynccontextmanager
-    async def _running(self, name: tuple[str, ...], make: Callable[[], Feed]) -> AsyncIterator[Feed]:
+    async def _join(self, name: tuple[str, ...], make: Callable[[], Feed]) -> AsyncIterator[Feed]:
         running = self._feeds.get(name)
         if running is None or running.feed.is_over:
             running = self._feeds[name] = _RunningFeed(make(), self._group)
+            self._running.add(running)
         running.users += 1
         try:
             yield running.feed
         finally:
             running.users -= 1
             if not running.users:
-                self.clock.call_later(FEED_LINGER, lambda: self._end_unused(name))
+                self.clock.call_later(FEED_LINGER, lambda: self._end_unused(name, running))
 
-    def _end_unused(self, name: tuple[str, ...]) -> None:
-        running = self._feeds.get(name)
-        if running is not None and not running.users:
-            del self._feeds[name]
+    def _end_unused(self, name: tuple[str, ...], running: _RunningFeed) -> None:
+        if not running.users:
             running.cancel()
+            self._running.discard(running)
+            if self._feeds.get(name) is running:
+                del self._feeds[name]

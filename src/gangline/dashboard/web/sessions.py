@@ -2,18 +2,17 @@
 
 import hashlib
 import secrets
-from datetime import timedelta
 
 import msgspec
 
 from gangline.base.clock import Clock
+from gangline.dashboard.links import is_valid_key
 from gangline.dashboard.settings import DashboardLimits
 from gangline.kube.config.connection import Connection
 from gangline.kube.config.credentials import StaticToken
 
 LOCAL_VIEWER = "local"
-LINK_LIFETIME = timedelta(minutes=10)
-MAX_LINKS = 100
+MAX_USED_LINKS = 10_000
 
 
 class Session(msgspec.Struct):
@@ -25,33 +24,25 @@ class Session(msgspec.Struct):
 
 
 class SessionTable:
-    """All sessions and unused links, by the digest of their secret. In memory: they end with the process."""
+    """All sessions and used links, by the digest of their secret. In memory: they end with the process."""
 
-    def __init__(self, connection: Connection, limits: DashboardLimits, clock: Clock) -> None:
+    def __init__(self, connection: Connection, limits: DashboardLimits, clock: Clock, link_secret: str) -> None:
         self._connection, self._limits, self._clock = connection, limits, clock
+        self._link_secret = link_secret
         self._sessions: dict[str, Session] = {}
-        # The digest of a key -> when it ends; None: with the process.
-        self._links: dict[str, float | None] = {}
+        self._used_links: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def new_link(self, lifetime: timedelta | None = LINK_LIFETIME) -> str:
-        """A key that begins one session with the dashboard's own credentials."""
-        key = secrets.token_urlsafe(24)
-        while len(self._links) >= MAX_LINKS:
-            del self._links[next(iter(self._links))]
-        self._links[_digest(key)] = self._clock.monotonic() + lifetime.total_seconds() if lifetime else None
-        return key
-
     def redeem(self, key: str) -> str | None:
         """The cookie of a new session for a link; None if the link was used, has ended, or never was."""
         digest = _digest(key)
-        if digest not in self._links:
+        if digest in self._used_links or not is_valid_key(self._link_secret, key, self._clock.now()):
             return None
-        ends = self._links.pop(digest)
-        if ends is not None and self._clock.monotonic() > ends:
-            return None
+        if len(self._used_links) >= MAX_USED_LINKS:
+            return None  # Nobody opens so many; forgetting one would let it be used again.
+        self._used_links.add(digest)
         return self._begin(LOCAL_VIEWER, self._connection)
 
     def login(self, token: str) -> str:

@@ -39,9 +39,9 @@ class Who(NamedTuple):
 class ViewerTable:
     """Opens the connection of a viewer with the first request, and closes it when it was not used for a while."""
 
-    def __init__(self, settings: DashboardSettings, clock: Clock, group: asyncio.TaskGroup) -> None:
+    def __init__(self, settings: DashboardSettings, clock: Clock, group: asyncio.TaskGroup, link_secret: str) -> None:
         self.settings, self.clock, self._group = settings, clock, group
-        self.sessions = SessionTable(settings.connection, settings.limits, clock)
+        self.sessions = SessionTable(settings.connection, settings.limits, clock, link_secret)
         self._open: dict[str, _OpenViewer] = {}
         self.stream_count = 0
 

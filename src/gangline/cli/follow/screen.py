@@ -41,6 +41,9 @@ class Screen:
     def show_ready(self, url: str, seconds: float, gpus: str) -> None:
         """The local control plane is ready. `gpus` are those of this machine, in words."""
 
+    def show_dashboard(self, link: str) -> None:
+        """Where a browser shows the jobs."""
+
     def show_state(self, job: str, state: str) -> None:
         """The job's state has changed."""
 
@@ -80,6 +83,9 @@ class PlainScreen(Screen):
     def show_ready(self, url: str, seconds: float, gpus: str) -> None:
         # On stderr: programs may read stdout.
         click.echo(f"local control plane ready: {url}{f' · {gpus}' if gpus else ''}", file=sys.stderr)
+
+    def show_dashboard(self, link: str) -> None:
+        click.echo(f"dashboard: {link}", file=sys.stderr)
 
     def show_state(self, job: str, state: str) -> None:
         self._echo(f"{job}  {state}")
@@ -189,6 +195,9 @@ class LiveScreen(Screen):
         texts = (f"gangline {__version__}", f"local control plane ready in {seconds:.1f} s", url, gpus)
         self.say((Span(" · ".join(filter(None, texts)), "dim"),))
 
+    def show_dashboard(self, link: str) -> None:
+        self.say((Span(f"dashboard: {link}", "dim"),))
+
     def show_log(self, replica: str, line: str) -> None:
         for text in self._repeats.add(replica, line):
             self._queue_line(replica, text)
@@ -268,6 +277,9 @@ class JobPane(Screen):
 
     def show_ready(self, url: str, seconds: float, gpus: str) -> None:
         self._screen.show_ready(url, seconds, gpus)
+
+    def show_dashboard(self, link: str) -> None:
+        self._screen.show_dashboard(link)
 
     def show_state(self, job: str, state: str) -> None:
         self._screen.show_state(job, state)

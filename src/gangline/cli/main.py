@@ -38,7 +38,7 @@ COMMANDS = {
     "scale": ("gangline.cli.jobs.scale:scale", "Change the number of replicas of a job."),
     "exec": ("gangline.cli.jobs.exec:exec_", "Run a command inside a replica of a job."),
     "up": ("gangline.cli.services.up:up", "Start a local control plane that keeps running."),
-    "dashboard": ("gangline.cli.services.dashboard:dashboard", "Show jobs, teams, logs and curves in a browser."),
+    "dashboard": ("gangline.cli.dashboard.command:dashboard", "Show jobs, teams, logs and curves in a browser."),
     "down": ("gangline.cli.services.up:down", "Stop the local control plane; its state is kept."),
     "backup": ("gangline.cli.services.backup:backup", "Write the objects of the local control plane to a file."),
     "restore": ("gangline.cli.services.backup:restore", "Put a backup in place of the objects of a stopped plane."),

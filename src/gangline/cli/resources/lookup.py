@@ -15,7 +15,7 @@ from gangline.kube.errors import KubeError, NotFound
 from gangline.kube.paths import object_path
 from gangline.kube.transport.api import Request
 from gangline.kube.transport.blocking import BlockingTransport
-from gangline.summary.job_state import is_finished, job_state
+from gangline.summary.actions import require_unfinished
 from gangline.summary.objects import EVENTS, JOB_KINDS, NAMESPACES, NODES, PODS, SERVICES, ServerJob, json_resource
 
 MAX_NAMES = 5
@@ -176,10 +176,7 @@ async def _job_names(client: Client, namespace: str) -> list[str]:
 
 async def find_unfinished_job(client: Client, namespace: str, word: str, remedy: str) -> ServerJob:
     """`find_job`, for a command that needs a job that has not finished. Raises `InputError` with the remedy."""
-    job = await find_job(client, namespace, word)
-    if is_finished(job.body):
-        raise InputError(f"{job.display_name} has ended ({job_state(job.body)}); {remedy}")
-    return job
+    return require_unfinished(await find_job(client, namespace, word), remedy)
 
 
 async def _find_in_kinds(

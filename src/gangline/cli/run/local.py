@@ -21,9 +21,9 @@ from gangline.base.errors import InputError
 from gangline.base.invocation import own_command_line
 from gangline.base.tasks import unwrap_exception_group
 from gangline.cli.cleanup.processes import cancel_on_interrupt, kill_all, running_containers, with_watchdog
-from gangline.cli.connect.dashboards import local_dashboard, open_in_browser
 from gangline.cli.connect.live_runs import publish_kubeconfig
 from gangline.cli.connect.server import archive_flags
+from gangline.cli.dashboard.local import local_dashboard, open_in_browser
 from gangline.cli.errors import discard_stdout, single_error
 from gangline.cli.exit_codes import CANCELLED, FAILED, UNFINISHED
 from gangline.cli.flags.dashboard_options import DashboardOptions

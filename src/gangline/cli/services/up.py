@@ -18,7 +18,7 @@ from gangline.base.errors import InputError
 from gangline.base.files import last_lines, private_opener
 from gangline.base.invocation import own_command
 from gangline.base.options import value_option
-from gangline.cli.connect.dashboards import local_dashboard, open_in_browser
+from gangline.cli.dashboard.local import local_dashboard, open_in_browser
 from gangline.cli.flags.access_options import AccessOptions, access_options
 from gangline.cli.flags.audit_options import AuditOptions, audit_options
 from gangline.cli.flags.backup_options import BackupOptions, backup_options

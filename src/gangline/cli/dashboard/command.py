@@ -10,8 +10,8 @@ import click
 
 from gangline.base.errors import InputError
 from gangline.base.options import value_option
-from gangline.cli.connect.dashboards import open_in_browser, running_dashboard
 from gangline.cli.connect.server import ServerOptions, ServerTarget, find_server
+from gangline.cli.dashboard.local import open_in_browser, running_dashboard
 from gangline.cli.errors import single_error
 from gangline.cli.flags.commands import cli_command
 from gangline.cli.flags.server_options import server_options

@@ -8,7 +8,8 @@ from gangline.timeline.facts import child, children, condition, moment, text, un
 from gangline.timeline.model import RecordedVersion
 from gangline.timeline.pods import Interval, PodLife, pod_life
 
-FINISHED = ("Succeeded", "Failed")
+FINISHED = ("Succeeded", "Failed", "Stopped")
+"""The conditions that end a job. `Stopped` is that of a job whose plane was stopped, in its record."""
 
 
 class Versions(NamedTuple):
@@ -128,6 +129,11 @@ def job_ended(job: Versions) -> float | None:
                 )
                 return max(moment(stamp, at), job_created(job))
     return job.gone
+
+
+def job_failed(job: Versions) -> float | None:
+    """When the job failed; None if it did not."""
+    return job_ended(job) if text(condition(job.bodies[-1][1], "Failed"), "status") == "True" else None
 
 
 def node_outages(history: JobHistory) -> dict[str, tuple[Interval, ...]]:

@@ -19,6 +19,8 @@ from gangline.timeline.facts import (
 
 LOST_REASONS = ("NodeLost", "NodeShutdown", "Terminated", "DeletionByTaintManager")
 EVICTION_REASONS = ("Evicted", "Preempting", "Preempted", "PreemptionByScheduler", "EvictionByEvictionAPI")
+STOPPED_REASON = "Stopped"
+"""The reason of a container that ended with the run of its job, in the record of that run."""
 DISRUPTION = "DisruptionTarget"
 
 
@@ -93,7 +95,8 @@ class _RunRecord:
     def add_end(self, terminated: JSON, at: float) -> None:
         self.add_start(terminated, at)
         self.end.add(unix_time(terminated.get("finishedAt")), at)
-        self.exit_code, self.reason = integer(terminated, "exitCode"), text(terminated, "reason")
+        # Zero may be left out, as any default.
+        self.exit_code, self.reason = integer(terminated, "exitCode") or 0, text(terminated, "reason")
 
 
 def pod_life(versions: Sequence[tuple[float, JSON]], gone: float | None, job: str) -> PodLife:

@@ -24,7 +24,6 @@ from gangline.cli.follow.mistakes import ProgramMistake
 from gangline.cli.follow.outcome import RunOutcome
 from gangline.cli.follow.screen import Screen
 from gangline.cli.follow.view import STOPPED
-from gangline.cli.output.log_lines import printable_text
 from gangline.cli.output.text import Span
 from gangline.cli.resources.process_usage import ResourceUsage
 from gangline.jobs.plan.conditions import current_condition
@@ -32,6 +31,7 @@ from gangline.kube.client import Client
 from gangline.kube.errors import KubeError
 from gangline.progress.line import Progress, parse_progress
 from gangline.runtime.informer import Delta, Informer
+from gangline.summary.log_lines import printable_text
 from gangline.timeline.model import TeamTimeline
 
 POLL_INTERVAL = timedelta(milliseconds=100)

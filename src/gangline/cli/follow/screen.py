@@ -11,11 +11,11 @@ from gangline.base.clock import Clock
 from gangline.cli.follow.outcome import RunOutcome, live_summary, plain_summary
 from gangline.cli.follow.timeline_view import event_lines, timeline_block
 from gangline.cli.follow.view import FINISHED_STATES, JobFrame, job_lines, plain_progress
-from gangline.cli.output.log_lines import printable_text
 from gangline.cli.output.tables import is_ansi_terminal
 from gangline.cli.output.text import Span, StyledLine, can_draw, plain_text
 from gangline.cli.output.timeline import TimelineStyle
 from gangline.progress.line import Progress
+from gangline.summary.log_lines import printable_text
 
 REPLICA_COLOURS = (36, 35, 34, 32, 33, 96, 95, 94)
 """ANSI colour numbers of the replica names: cyan, magenta, blue ..."""
@@ -52,6 +52,9 @@ class Screen:
 
     def show_ready(self, url: str, seconds: float, gpus: str) -> None:
         """The local control plane is ready. `gpus` are those of this machine, in words."""
+
+    def show_dashboard(self, link: str) -> None:
+        """Where a browser shows the jobs."""
 
     def show_state(self, job: str, state: str) -> None:
         """The job's state has changed."""
@@ -92,6 +95,9 @@ class PlainScreen(Screen):
     def show_ready(self, url: str, seconds: float, gpus: str) -> None:
         # On stderr: programs may read stdout.
         click.echo(f"local control plane ready: {url}{f' · {gpus}' if gpus else ''}", file=sys.stderr)
+
+    def show_dashboard(self, link: str) -> None:
+        click.echo(f"dashboard: {link}", file=sys.stderr)
 
     def show_state(self, job: str, state: str) -> None:
         self._echo(f"{job}  {state}")
@@ -206,6 +212,9 @@ class LiveScreen(Screen):
         texts = (f"gangline {__version__}", f"local control plane ready in {seconds:.1f} s", url, gpus)
         self.say((Span(" · ".join(filter(None, texts)), "dim"),))
 
+    def show_dashboard(self, link: str) -> None:
+        self.say((Span(f"dashboard: {link}", "dim"),))
+
     def show_log(self, replica: str, line: str) -> None:
         for text in self._repeats.add(replica, line):
             self._queue_line(replica, text)
@@ -298,6 +307,9 @@ class JobPane(Screen):
 
     def show_ready(self, url: str, seconds: float, gpus: str) -> None:
         self._screen.show_ready(url, seconds, gpus)
+
+    def show_dashboard(self, link: str) -> None:
+        self._screen.show_dashboard(link)
 
     def show_state(self, job: str, state: str) -> None:
         self._screen.show_state(job, state)

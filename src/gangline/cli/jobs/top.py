@@ -27,12 +27,13 @@ from gangline.cli.output import tables
 from gangline.cli.output.curve import SPARKLINE_BLOCKS
 from gangline.cli.output.text import ansi_text, can_draw
 from gangline.cli.output.timeline import TimelineStyle
-from gangline.cli.resources.lookup import PODS, find_job
+from gangline.cli.resources.lookup import find_job
 from gangline.cli.resources.machine import MachineUsage, measure_machine
 from gangline.cli.resources.process_usage import ResourceUsage
-from gangline.cli.resources.replicas import JOB_NAME, pod_selector, sorted_pods
 from gangline.cli.resources.usage import measure_pods, quantity_value
 from gangline.kube.client import Client
+from gangline.summary.objects import PODS
+from gangline.summary.replicas import JOB_NAME, pod_selector, sorted_pods
 
 HEADER = ("JOB", "POD", "NODE", "CPU(cores)", "MEMORY(bytes)", "OF LIMIT")
 GPU_HEADER = ("GPU", "GPU USE", "GPU MEMORY")

@@ -9,6 +9,7 @@ from gangline.api.kubeflow.training import JobKind
 from gangline.api.meta import JSON, Key
 from gangline.base.errors import InputError
 from gangline.cli.connect.server import ServerOptions
+from gangline.cli.flags.dashboard_options import DashboardOptions
 from gangline.cli.flags.node_options import NodeOptions
 from gangline.sdk.build.pod_templates import training_container, with_edited_pods
 
@@ -64,6 +65,8 @@ class RunRequest(NamedTuple):
     # With a context the run is in that cluster, without one on this machine.
     server: ServerOptions = ServerOptions()
     shipping: Shipping = Shipping()
+    # None: without a dashboard.
+    dashboard: DashboardOptions | None = None
 
 
 class RunJob(NamedTuple):

@@ -12,10 +12,10 @@ from gangline.cli.follow.job_view import MAX_CURVE_POINTS, TAIL_LINES, JobView
 from gangline.cli.follow.screen import PlainScreen, RepeatCollapser, choose_screen
 from gangline.cli.follow.view import job_lines, replica_line
 from gangline.cli.output.curve import Point
-from gangline.cli.output.log_lines import printable_text
 from gangline.cli.output.text import Span, plain_text
 from gangline.cli.resources.process_usage import ResourceUsage
 from gangline.progress.line import Progress
+from gangline.summary.log_lines import printable_text
 from gangline.testing.builders import make_job, make_member
 from gangline.testing.clock import FakeClock
 

@@ -1,0 +1,71 @@
+/** Requests to the server the page came from. */
+
+export class ApiError extends Error {
+  constructor(
+    readonly code: number,
+    message: string,
+    readonly resource = "",
+    readonly namespace = "",
+  ) {
+    super(message);
+  }
+}
+
+interface ErrorBody {
+  error?: { code?: number; message?: string; resource?: string | null; namespace?: string | null };
+}
+
+async function failure(response: Response): Promise<ApiError> {
+  let body: ErrorBody = {};
+  try {
+    body = (await response.json()) as ErrorBody;
+  } catch {
+    // Not our server's words: a proxy's page, or nothing.
+  }
+  const said = body.error;
+  return new ApiError(said?.code ?? response.status, said?.message ?? `${response.status} ${response.statusText}`.trim(), said?.resource ?? "", said?.namespace ?? "");
+}
+
+/** Called when the session has ended. */
+let whenUnauthorized: () => void = () => {};
+
+export function onUnauthorized(run: () => void): void {
+  whenUnauthorized = run;
+}
+
+async function answer<T>(response: Response): Promise<T> {
+  if (response.status === 401) whenUnauthorized();
+  if (!response.ok) throw await failure(response);
+  return (response.status === 204 ? null : await response.json()) as T;
+}
+
+export type Query = Record<string, string | number | boolean | null | undefined>;
+
+export function withQuery(path: string, query: Query): string {
+  const pairs = Object.entries(query).filter(([, value]) => value !== null && value !== undefined && value !== "" && value !== false);
+  const text = new URLSearchParams(pairs.map(([name, value]) => [name, String(value)])).toString();
+  return text ? `${path}?${text}` : path;
+}
+
+export async function get<T>(path: string, query: Query = {}, signal?: AbortSignal): Promise<T> {
+  return answer<T>(await fetch(withQuery(path, query), { headers: { Accept: "application/json" }, credentials: "same-origin", ...(signal ? { signal } : {}) }));
+}
+
+/** The header is what other sites cannot send: it keeps them from acting in the viewer's name. */
+export async function post<T>(path: string, body: unknown = {}): Promise<T> {
+  return answer<T>(
+    await fetch(path, {
+      method: "POST",
+      headers: { Accept: "application/json", "Content-Type": "application/json", "X-Gangline-Request": "1" },
+      credentials: "same-origin",
+      body: JSON.stringify(body),
+    }),
+  );
+}
+
+/** A sentence for any error. */
+export function sentence(error: unknown): string {
+  if (error instanceof ApiError) return error.message;
+  if (error instanceof TypeError) return "";
+  return error instanceof Error ? error.message : String(error);
+}

@@ -14,6 +14,8 @@ export interface Session {
   local: boolean;
   namespaces: string[] | null;
   canSeeAllNamespaces: boolean;
+  /** The namespace that a page shows first; empty: all. */
+  namespace?: string;
   history: boolean;
   refused: Refusal[];
 }

@@ -69,7 +69,7 @@ export function App() {
     { keys: "t", label: "theme.switch", run: nextTheme },
   ]);
 
-  if (out) return <Login done={reload} hint={out} />;
+  if (out) return <Login done={reload} hint={out.message} login={out.login} />;
   if (!session) {
     return (
       <main id="main" class="page-main" tabIndex={-1}>
@@ -152,10 +152,10 @@ function View({ path, query }: { path: string[]; query: URLSearchParams }) {
 }
 
 /** The viewer's session; `out` says why there is none. */
-function useSession(): { session: Session | null; problem: string | null; out: string | null; reload: () => void } {
+function useSession(): { session: Session | null; problem: string | null; out: ApiError | null; reload: () => void } {
   const [session, setSession] = useState<Session | null>(null);
   const [problem, setProblem] = useState<string | null>(null);
-  const [out, setOut] = useState<string | null>(null);
+  const [out, setOut] = useState<ApiError | null>(null);
   const load = useCallback(() => {
     setProblem(null);
     get<Session>("api/session").then(
@@ -164,13 +164,12 @@ function useSession(): { session: Session | null; problem: string | null; out: s
         setSession(found);
       },
       (error: unknown) => {
-        if (error instanceof ApiError && error.code === 401) setOut(error.message);
-        else setProblem(sentence(error));
+        if (!(error instanceof ApiError && error.code === 401)) setProblem(sentence(error));
       },
     );
   }, []);
   useEffect(() => {
-    onUnauthorized(() => setOut((old) => old ?? t("login.ended")));
+    onUnauthorized((error) => setOut(error));
     load();
   }, []);
   return { session, problem, out, reload: load };

@@ -133,6 +133,8 @@ export function useFollowed<T, P>(stream: string, past: string | null, merge: (d
         waiting.push(data as P);
         frame ||= window.setTimeout(flush, 16);
       },
+      // What a view shows stays, as a job that is gone; without anything to show, the sentence is shown.
+      refused: (error) => setState((old) => (old.data !== null && error.code === 404 ? old : { ...old, error: error.message })),
       connection: (connection) => setState((old) => (same(old.connection, connection) ? old : { ...old, connection })),
     });
     return () => {

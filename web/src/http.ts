@@ -6,13 +6,15 @@ export class ApiError extends Error {
     message: string,
     readonly resource = "",
     readonly namespace = "",
+    /** With code 401: how a viewer gets a session, "link" or "token". */
+    readonly login = "",
   ) {
     super(message);
   }
 }
 
 interface ErrorBody {
-  error?: { code?: number; message?: string; resource?: string | null; namespace?: string | null };
+  error?: { code?: number; message?: string; resource?: string | null; namespace?: string | null; login?: string | null };
 }
 
 async function failure(response: Response): Promise<ApiError> {
@@ -23,20 +25,36 @@ async function failure(response: Response): Promise<ApiError> {
     // Not our server's words: a proxy's page, or nothing.
   }
   const said = body.error;
-  return new ApiError(said?.code ?? response.status, said?.message ?? `${response.status} ${response.statusText}`.trim(), said?.resource ?? "", said?.namespace ?? "");
+  return new ApiError(said?.code ?? response.status, said?.message ?? `${response.status} ${response.statusText}`.trim(), said?.resource ?? "", said?.namespace ?? "", said?.login ?? "");
 }
 
 /** Called when the session has ended. */
-let whenUnauthorized: () => void = () => {};
+let whenUnauthorized: (error: ApiError) => void = () => {};
 
-export function onUnauthorized(run: () => void): void {
+export function onUnauthorized(run: (error: ApiError) => void): void {
   whenUnauthorized = run;
 }
 
 async function answer<T>(response: Response): Promise<T> {
-  if (response.status === 401) whenUnauthorized();
-  if (!response.ok) throw await failure(response);
+  if (!response.ok) {
+    const error = await failure(response);
+    if (error.code === 401) whenUnauthorized(error);
+    throw error;
+  }
   return (response.status === 204 ? null : await response.json()) as T;
+}
+
+/** Why a stream is not served; null if it is, or if nobody answers. */
+export async function refusal(url: string): Promise<ApiError | null> {
+  const abort = new AbortController();
+  try {
+    await answer(await fetch(url, { headers: { Accept: "text/event-stream" }, credentials: "same-origin", signal: abort.signal }).then((response) => (response.ok ? new Response(null, { status: 204 }) : response)));
+    return null;
+  } catch (error) {
+    return error instanceof ApiError ? error : null;
+  } finally {
+    abort.abort();
+  }
 }
 
 export type Query = Record<string, string | number | boolean | null | undefined>;

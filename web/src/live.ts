@@ -1,16 +1,18 @@
 /** A stream of server-sent events that heals: it is opened again until the view is left. */
 
-import { get } from "./http";
+import { type ApiError, refusal } from "./http";
 
-export type Connection = { state: "connecting" } | { state: "live" } | { state: "cut"; since: number; retryAt: number };
+export type Connection = { state: "connecting" } | { state: "live" } | { state: "cut"; since: number; retryAt: number } | { state: "ended" };
 
 export interface Listener {
   snapshot: (data: unknown) => void;
   patch: (data: unknown) => void;
   connection: (connection: Connection) => void;
+  /** The server says why there is nothing to follow. It is not asked again. */
+  refused: (error: ApiError) => void;
 }
 
-const FIRST_WAIT = 500;
+const FIRST_WAIT = 250;
 const LONGEST_WAIT = 10_000;
 const HIDDEN_FOR = 60_000;
 
@@ -41,9 +43,18 @@ export function follow(url: string, listener: Listener): () => void {
     const wait = waitBefore(tries);
     tries += 1;
     listener.connection({ state: "cut", since: cutSince, retryAt: now + wait });
-    timer = window.setTimeout(open, wait);
-    // A stream says nothing about why it ended. If the session is over, this request finds out.
-    if (tries === 2) get("api/session").catch(() => undefined);
+    timer = window.setTimeout(() => void reopen(), wait);
+  };
+
+  // A stream does not say why it was not served; a request for the same does.
+  const reopen = async (): Promise<void> => {
+    const error = await refusal(url);
+    if (ended) return;
+    if (error && error.code >= 400 && error.code < 500 && error.code !== 429) {
+      ended = true;
+      listener.connection({ state: "ended" });
+      listener.refused(error);
+    } else open();
   };
 
   const receive = (name: "snapshot" | "patch") => (event: Event) => {

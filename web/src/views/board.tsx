@@ -29,12 +29,12 @@ export function Board({ query }: { query: URLSearchParams }) {
   const { at, session, report } = useViewer();
   const filters = filtersFrom(query);
   const now = useNow(1000);
-  const past = at === null ? null : withQuery("api/jobs", { at, limit: 5000 });
+  const past = at === null ? null : withQuery("api/jobs", { at, limit: 500 });
   // Without the right to list everywhere, one namespace is asked for by its name.
   const scope = session.canSeeAllNamespaces ? "" : filters.namespace;
   const board = useFollowed<BoardData, BoardPatch>(withQuery("api/stream", { view: "board", namespace: scope }), past, patched, (snapshot) => boardOf(snapshot as BoardSnapshot));
   useEffect(() => report(board.connection), [board.connection]);
-  const recorded = useFetched<{ total: number; rows: JobRow[] }>(filters.history && at === null ? "api/jobs" : null, { history: true, limit: 2000, namespace: filters.namespace, text: filters.text });
+  const recorded = useFetched<{ total: number; rows: JobRow[] }>(filters.history && at === null ? "api/jobs" : null, { history: true, limit: 500, namespace: filters.namespace, text: filters.text });
 
   const rows = useMemo(() => {
     const live = board.data?.rows ?? new Map<string, JobRow>();

@@ -103,7 +103,7 @@ export function Job({ id, query }: { id: string; query: URLSearchParams }) {
     if (name === "events") return <Events events={detail.events} brush={brush} now={now} />;
     if (name === "pods") return <Pods pods={detail.pods} now={now} />;
     if (name === "conditions") return <Conditions conditions={detail.conditions} now={now} />;
-    return <Yaml yaml={detail.yaml} />;
+    return <Yaml id={id} uid={uid} at={at} first={detail.yaml} />;
   };
   const rest = TABS.filter((name) => name !== "logs");
   const right: TabId = tab === "logs" ? "curves" : tab;

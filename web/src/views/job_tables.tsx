@@ -1,7 +1,9 @@
 /** Events, pods, conditions and YAML of a job. */
 
-import type { Condition, EventRow, PodRow } from "../api";
+import type { Condition, EventRow, JobDetail, PodRow } from "../api";
+import { jobPath } from "../api";
 import { CopyButton, Empty } from "../components/ui";
+import { useFetched } from "../hooks";
 import { t, word } from "../i18n";
 import { numberText } from "../model/numbers";
 import { type Range, clockText, durationText, inRange, moment } from "../model/time";
@@ -100,7 +102,10 @@ export function Conditions({ conditions, now }: { conditions: Condition[]; now: 
   );
 }
 
-export function Yaml({ yaml }: { yaml: string }) {
+/** The YAML as it is now: patches of the page do not carry it. */
+export function Yaml({ id, uid, at, first }: { id: string; uid: string | null; at: string | null; first: string }) {
+  const detail = useFetched<JobDetail>(jobPath(id), { uid, at });
+  const yaml = detail.data?.yaml ?? first;
   return (
     <div class="code-box">
       <div class="code-tools">

@@ -1,11 +1,31 @@
 /** A viewer without a session: a token of the cluster is pasted, and used for this viewer's requests only. */
 
 import { useState } from "preact/hooks";
-import { Failure, Field } from "../components/ui";
+import { CopyButton, Failure, Field } from "../components/ui";
 import { post, sentence } from "../http";
 import { t } from "../i18n";
 
-export function Login({ done, hint }: { done: () => void; hint: string | null }) {
+/** Where a dashboard is opened by links, there is nothing to type. */
+function ByLink({ hint }: { hint: string }) {
+  return (
+    <main id="main" class="login" tabIndex={-1}>
+      <div class="panel login-panel">
+        <h1>gangline</h1>
+        <p>{hint}</p>
+        <p class="command">
+          <code>gangline dashboard</code>
+          <CopyButton text="gangline dashboard" />
+        </p>
+      </div>
+    </main>
+  );
+}
+
+export function Login({ done, hint, login }: { done: () => void; hint: string; login: string }) {
+  return login === "link" ? <ByLink hint={hint} /> : <ByToken done={done} hint={hint} />;
+}
+
+function ByToken({ done, hint }: { done: () => void; hint: string }) {
   const [token, setToken] = useState("");
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState<string | null>(null);

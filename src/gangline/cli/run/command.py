@@ -12,6 +12,7 @@ import click
 from gangline.base.errors import InputError
 from gangline.cli.connect.server import ServerOptions
 from gangline.cli.flags.commands import cli_command
+from gangline.cli.flags.dashboard_options import DashboardOptions, dashboard_options
 from gangline.cli.flags.durations import DURATION, duration_option
 from gangline.cli.flags.node_options import NodeOptions, node_options
 from gangline.cli.flags.run_options import kind_option, nproc_option, runs_option
@@ -55,6 +56,13 @@ FLAG_SPELLINGS = {"as_user": "--as", "as_groups": "--as-group"}
 )
 @runs_option("The folder of --keep.")
 @click.option(
+    "--curve",
+    "curves",
+    multiple=True,
+    metavar="METRIC",
+    help="Draw the curve of a reported metric at the end, such as loss; may be repeated.",
+)
+@click.option(
     "--timeout",
     type=DURATION,
     metavar="DURATION",
@@ -90,6 +98,7 @@ FLAG_SPELLINGS = {"as_user": "--as", "as_groups": "--as-group"}
     metavar="NAME",
     help="The storage class of the claim that a large folder is shipped in.",
 )
+@dashboard_options
 @node_options
 @server_options
 def run(
@@ -98,6 +107,7 @@ def run(
     nproc: str | None,
     keep: bool,
     runs: Path,
+    curves: tuple[str, ...],
     gang: bool,
     output: str | None,
     server: ServerOptions,
@@ -128,6 +138,7 @@ def run(
     """
     node = NodeOptions(**{name: options.pop(name) for name in NodeOptions._fields})
     shipping = Shipping(**{name: options.pop(name) for name in Shipping._fields})
+    dashboard = DashboardOptions.take_from(options)
     timeout: timedelta | None = options.pop("timeout")
     if timeout is not None and timeout <= timedelta():
         raise InputError(f"--timeout {timeout.total_seconds():g}s: expected more than 0")
@@ -142,9 +153,11 @@ def run(
         hung_after=hung_after.total_seconds(),
         runs=runs if keep else None,
         output=output or "",
+        curves=curves,
         node=node._replace(capacity=(*DEFAULT_CAPACITY, *node.capacity)),
         server=server,
         shipping=shipping,
+        dashboard=dashboard if dashboard.dashboard else None,
     )
     return run_request(request)
 

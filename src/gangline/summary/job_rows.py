@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from gangline.api.durations import human_age, human_duration
 from gangline.api.meta import JSON
-from gangline.cli.resources.job_state import (
+from gangline.summary.job_state import (
     GENERIC_EXIT_REASONS,
     STOPPED,
     conditions,

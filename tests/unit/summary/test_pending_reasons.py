@@ -4,8 +4,9 @@ from typing import Any
 
 from gangline.api.meta import JSON, Key, Selector
 from gangline.api.scheme import Resource
-from gangline.cli.output.job_rows import PodDetails
-from gangline.cli.output.pending_reasons import (
+from gangline.kube.errors import KubeError
+from gangline.summary.job_rows import PodDetails
+from gangline.summary.pending_reasons import (
     MAX_JOBS_QUERIED,
     event_reasons,
     pod_details,
@@ -14,7 +15,6 @@ from gangline.cli.output.pending_reasons import (
     read_pod_details,
     ready_counts,
 )
-from gangline.kube.errors import KubeError
 
 
 def group(name: str, phase: str, message: str) -> JSON:

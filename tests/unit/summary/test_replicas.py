@@ -3,8 +3,8 @@
 import pytest
 
 from gangline.api.meta import JSON
-from gangline.cli.resources.lookup import JOB_KINDS, ServerJob
-from gangline.cli.resources.replicas import owns_pod
+from gangline.summary.objects import JOB_KINDS, ServerJob
+from gangline.summary.replicas import owns_pod
 
 JOB = ServerJob(JOB_KINDS[3], {"metadata": {"name": "pi", "namespace": "default", "uid": "u1"}})
 

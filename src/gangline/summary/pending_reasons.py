@@ -9,13 +9,13 @@ from typing import Any
 
 from gangline.api.meta import JSON, Key, Selector
 from gangline.api.scheme import Resource
-from gangline.cli.output import job_rows
-from gangline.cli.output.job_rows import PodDetails
-from gangline.cli.resources.job_state import conditions
-from gangline.cli.resources.lookup import EVENTS, PODS, object_key
-from gangline.cli.resources.replicas import JOB_NAME
 from gangline.kube.client import Client
 from gangline.kube.errors import KubeError
+from gangline.summary import job_rows
+from gangline.summary.job_rows import PodDetails
+from gangline.summary.job_state import conditions
+from gangline.summary.objects import EVENTS, PODS, object_key
+from gangline.summary.replicas import JOB_NAME
 
 PODGROUPS: Resource[JSON] = Resource("scheduling.gangline.dev", "v1alpha1", "PodGroup", "podgroups", dict[str, Any])
 WORKLOADS: Resource[JSON] = Resource("kueue.x-k8s.io", "v1beta1", "Workload", "workloads", dict[str, Any])
@@ -101,7 +101,7 @@ def pod_reasons(pods: Iterable[JSON]) -> dict[Key, str]:
     """For each job its first pod that cannot start or is not ready, with the reason: `worker-1: ImagePullBackOff`."""
     reasons: dict[Key, str] = {}
     for pod in sorted(pods, key=object_key):
-        job, reason = _job_key(pod), _pod_reason(pod)
+        job, reason = _job_key(pod), pod_reason(pod)
         if reason:
             reasons.setdefault(job, f"{_replica(pod, job)}: {reason}")
     return reasons
@@ -112,7 +112,7 @@ def ready_counts(pods: Iterable[JSON]) -> dict[Key, int]:
     counts: dict[Key, int] = {}
     for pod in pods:
         job = _job_key(pod)
-        counts[job] = counts.get(job, 0) + (_is_ready(pod) and "deletionTimestamp" not in pod["metadata"])
+        counts[job] = counts.get(job, 0) + (is_ready(pod) and "deletionTimestamp" not in pod["metadata"])
     return counts
 
 
@@ -158,12 +158,13 @@ def _replica(pod: JSON, job: Key) -> str:
     return object_key(pod).name.removeprefix(f"{job.name}-")
 
 
-def _is_ready(pod: JSON) -> bool:
+def is_ready(pod: JSON) -> bool:
+    """Whether a pod is ready."""
     items = (pod.get("status") or {}).get("conditions") or ()
     return any(item.get("type") == "Ready" and item.get("status") == "True" for item in items)
 
 
-def _pod_reason(pod: JSON) -> str:
+def pod_reason(pod: JSON) -> str:
     """Why a pod is not scheduled, or why its first stuck container waits or is not ready; empty if nothing is wrong."""
     status: Mapping[str, Any] = pod.get("status") or {}
     for condition in status.get("conditions") or ():
@@ -171,7 +172,7 @@ def _pod_reason(pod: JSON) -> str:
             return _one_line(str(condition.get("message") or condition.get("reason") or "")).rstrip(".")
     containers = (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ()))
     reasons = [reason for container in containers if (reason := _waiting_reason(container))]
-    if not reasons and status.get("phase") == "Running" and not _is_ready(pod):
+    if not reasons and status.get("phase") == "Running" and not is_ready(pod):
         reasons = _failing_probes(pod)
     return reasons[0] if reasons else ""
 

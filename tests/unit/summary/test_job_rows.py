@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from gangline.cli.output.job_rows import PodDetails, job_cells, job_duration, job_reason, ready_text
-from gangline.cli.resources.job_state import job_state
+from gangline.summary.job_rows import PodDetails, job_cells, job_duration, job_reason, ready_text
+from gangline.summary.job_state import job_state
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 

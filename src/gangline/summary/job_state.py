@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from gangline.api.meta import JSON
-from gangline.cli.exit_codes import CANCELLED, FAILED, SUCCEEDED, UNFINISHED
 
 STOPPED = "Stopped"
 """The state of a job whose plane does not run. The job continues, or fails, when the plane starts again."""
@@ -59,12 +58,3 @@ def replica_counts(job: JSON) -> dict[str, int]:
 def _replica_count(spec: Any) -> int:
     number = (spec or {}).get("replicas")
     return 1 if number is None else int(number)
-
-
-def job_exit_code(job: dict[str, Any] | None) -> int:
-    """The exit code for the state of a job; None means that the job was deleted before it finished."""
-    if job is None:
-        return CANCELLED
-    if has_condition(job, "Succeeded"):
-        return SUCCEEDED
-    return FAILED if has_condition(job, "Failed") else UNFINISHED

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gangline.cli.output.log_lines import (
+from gangline.summary.log_lines import (
     MERGE_DELAY,
     LineMerger,
     TimedLine,

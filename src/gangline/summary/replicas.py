@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from gangline.api.meta import JSON, Selector
 from gangline.base.errors import InputError
-from gangline.cli.resources.job_state import GENERIC_EXIT_REASONS
-from gangline.cli.resources.lookup import PODS, ServerJob
 from gangline.kube.client import Client
+from gangline.summary.job_state import GENERIC_EXIT_REASONS
+from gangline.summary.objects import PODS, ServerJob
 
 JOB_NAME = "training.kubeflow.org/job-name"
 REPLICA_TYPE = "training.kubeflow.org/replica-type"

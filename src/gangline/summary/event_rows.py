@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 
 from gangline.api.durations import human_duration
 from gangline.api.meta import JSON
-from gangline.cli.output.job_rows import parse_timestamp
-from gangline.cli.resources.lookup import ServerJob
+from gangline.summary.job_rows import parse_timestamp
+from gangline.summary.objects import ServerJob
 
 HEADER = ("LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE")
 EARLIEST = datetime.min.replace(tzinfo=UTC)

@@ -8,14 +8,10 @@ from contextlib import asynccontextmanager
 import msgspec
 from aiohttp import web
 
-from gangline import __version__
 from gangline.base.clock import Clock, SystemClock
-from gangline.dashboard.live.feed import Feed
-from gangline.dashboard.live.rights import Refusal
 from gangline.dashboard.live.viewer import Viewer
-from gangline.dashboard.rows.job_row import ViewStruct
 from gangline.dashboard.settings import DashboardSettings, LoginMethod
-from gangline.dashboard.web import jobs
+from gangline.dashboard.web.endpoints import ViewerEndpoints
 from gangline.dashboard.web.guard import (
     Refused,
     RequestGuard,
@@ -25,30 +21,12 @@ from gangline.dashboard.web.guard import (
 )
 from gangline.dashboard.web.pages import StaticPages
 from gangline.dashboard.web.sessions import token_viewer
-from gangline.dashboard.web.streams import send_stream
 from gangline.dashboard.web.viewers import ViewerTable, Who
-from gangline.summary.objects import JOB_KINDS
 
 SHUTDOWN_SECONDS = 0.5
 MAX_BODY_BYTES = 4 * 1024 * 1024
 ViewerHandler = Callable[[web.Request, Viewer], Awaitable[web.StreamResponse]]
 JOB_PATH = "/api/jobs/{namespace}/{plural}/{name}"
-
-
-class SessionView(ViewStruct, frozen=True):
-    """What a page must know before it shows anything."""
-
-    version: str
-    user: str
-    # Whether it runs on the viewer's own machine, with the viewer's own credentials.
-    local: bool
-    # None: the viewer may not list them.
-    namespaces: tuple[str, ...] | None
-    can_see_all_namespaces: bool
-    # The namespace to show first; empty: all.
-    namespace: str
-    history: bool
-    refused: list[Refusal]
 
 
 class TokenBody(msgspec.Struct, frozen=True):
@@ -64,13 +42,30 @@ class Dashboard:
 
     def routes(self) -> list[web.RouteDef]:
         """All endpoints."""
+        endpoints = ViewerEndpoints(self.settings)
+        reads = {
+            "/api/session": endpoints.session,
+            "/api/stream": endpoints.stream,
+            "/api/jobs": endpoints.jobs,
+            JOB_PATH: endpoints.job,
+            f"{JOB_PATH}/why": endpoints.why,
+            f"{JOB_PATH}/logs": endpoints.logs,
+            f"{JOB_PATH}/logs/download": endpoints.download,
+            f"{JOB_PATH}/curves": endpoints.curves,
+            "/api/cluster": endpoints.cluster,
+            "/api/sweeps": endpoints.sweeps,
+            "/api/sweeps/{name}": endpoints.sweeps,
+        }
+        writes = {
+            f"{JOB_PATH}/actions/{{action}}": endpoints.act,
+            "/api/cluster/fit": endpoints.fit,
+            "/api/submit": endpoints.submit,
+        }
         return [
-            web.get("/api/session", self._as_viewer(self._session)),
+            *(web.get(path, self._as_viewer(handler)) for path, handler in reads.items()),
+            *(web.post(path, self._as_viewer(handler)) for path, handler in writes.items()),
             web.post("/api/login", self._login),
             web.post("/api/logout", self._logout),
-            web.get("/api/stream", self._as_viewer(self._stream)),
-            web.get("/api/jobs", self._as_viewer(self._jobs)),
-            web.get(JOB_PATH, self._as_viewer(self._job)),
             web.get("/{path:.*}", self._page),
         ]
 
@@ -87,23 +82,6 @@ class Dashboard:
         return handle
 
     # Sessions
-
-    async def _session(self, request: web.Request, viewer: Viewer) -> web.Response:
-        rights = viewer.rights
-        scopes = [await rights.read_scope(kind) for kind in JOB_KINDS[:1]]
-        namespaces = await rights.namespaces()
-        return json_response(
-            SessionView(
-                version=__version__,
-                user=await rights.user(),
-                local=self.settings.login is LoginMethod.LINK,
-                namespaces=namespaces,
-                can_see_all_namespaces=all(scope.everywhere for scope in scopes),
-                namespace=self.settings.namespace,
-                history=self.settings.history is not None,
-                refused=[refusal for scope in scopes for refusal in scope.refusals],
-            )
-        )
 
     async def _login(self, request: web.Request) -> web.Response:
         if self.settings.login is not LoginMethod.TOKEN:
@@ -149,40 +127,6 @@ class Dashboard:
         if cookie is not None:
             self._set_cookie(request, response, cookie)
         return response
-
-    # Views
-
-    async def _stream(self, request: web.Request, viewer: Viewer) -> web.StreamResponse:
-        view = request.query.get("view", "board")
-        if view == "board":
-            async with viewer.board(request.query.get("namespace", "")) as feed:
-                return await self._send(request, feed)
-        if view == "job":
-            async with viewer.job(*jobs.parse_job_id(request.query.get("id", ""))) as job_feed:
-                return await self._send(request, job_feed)
-        raise Refused(400, f"view: {view[:40]!r} is none; write board, job or cluster")
-
-    async def _send(self, request: web.Request, feed: Feed) -> web.StreamResponse:
-        limits = self.settings.limits
-        if self.viewers.stream_count >= limits.streams or feed.subscriber_count >= limits.streams_per_viewer:
-            raise Refused(503, "too many pages are open; close some")
-        self.viewers.stream_count += 1
-        try:
-            return await send_stream(request, feed, limits)
-        finally:
-            self.viewers.stream_count -= 1
-
-    async def _jobs(self, request: web.Request, viewer: Viewer) -> web.Response:
-        wanted = jobs.job_filter(request)
-        async with viewer.board(request.query.get("namespace", "")) as feed:
-            await feed.wait_until_ready()
-            return json_response(wanted.page(feed.rows()))
-
-    async def _job(self, request: web.Request, viewer: Viewer) -> web.Response:
-        async with viewer.job(*jobs.job_address(request)) as feed:
-            await feed.wait_until_ready()
-            feed.publish_now()
-            return json_response(feed.content())
 
 
 def dashboard_app(dashboard: Dashboard) -> web.Application:

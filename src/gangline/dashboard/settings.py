@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from gangline.dashboard.tools import NO_TOOLS, DashboardTools
 from gangline.kube.config.connection import Connection
 
 STATIC_FOLDER = Path(__file__).parent / "static"
@@ -28,7 +29,8 @@ class DashboardLimits(msgspec.Struct, frozen=True):
     session_idle: timedelta = timedelta(hours=12)
     streams: int = 500
     """Open connections that wait for changes, of all viewers together."""
-    streams_per_viewer: int = 200
+    streams_per_view: int = 200
+    """Of one view, such as the page of one job."""
     viewer_idle: timedelta = timedelta(minutes=1)
     """How long the connection of a viewer stays open after its last request."""
     write_timeout: timedelta = timedelta(seconds=60)
@@ -48,4 +50,5 @@ class DashboardSettings(msgspec.Struct, frozen=True):
     namespace: str = ""
     """The namespace that a page shows first; empty: all."""
     limits: DashboardLimits = DashboardLimits()
+    tools: DashboardTools = NO_TOOLS
     static: Path = STATIC_FOLDER

@@ -131,6 +131,7 @@ def _connection(request: DashboardRequest, server: ServerOptions) -> "tuple[Conn
 
 async def _serve(request: DashboardRequest, connection: "Connection", namespace: str) -> None:
     from gangline.base.clock import SystemClock
+    from gangline.cli.dashboard.tools import dashboard_tools
     from gangline.dashboard.app import serve_dashboard
     from gangline.dashboard.doorway import listening_socket, socket_url
     from gangline.dashboard.links import DashboardAddress, new_secret
@@ -145,6 +146,7 @@ async def _serve(request: DashboardRequest, connection: "Connection", namespace:
         allowed_hosts=request.allowed_hosts,
         history=request.history,
         namespace=namespace,
+        tools=dashboard_tools(),
     )
     with listening_socket(request.bind, request.port) as opened:
         address = DashboardAddress(socket_url(opened), new_secret())

@@ -25,9 +25,10 @@ async def local_dashboard(
     """A dashboard for this user, until the block ends; yields the first link. `folder`: where other commands find it."""
 
     def settings() -> "DashboardSettings":
+        from gangline.cli.dashboard.tools import dashboard_tools
         from gangline.dashboard.settings import DashboardSettings
 
-        return DashboardSettings(connection=connection, history=history)
+        return DashboardSettings(connection=connection, history=history, tools=dashboard_tools())
 
     async with dashboard_on_demand(settings, port) as address:
         address.save(folder)

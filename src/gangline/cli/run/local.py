@@ -214,7 +214,10 @@ async def run_jobs(plan: RunPlan, screen: Screen, clock: Clock) -> list[JobResul
 async def _open_dashboard(
     opened: AsyncExitStack, options: DashboardOptions, plane: LocalCluster, state: Path, screen: Screen
 ) -> None:
-    link = await opened.enter_async_context(local_dashboard(plane.inner_connection, state, options.dashboard_port))
+    history = PlaneHome(home_folder(None)).history
+    link = await opened.enter_async_context(
+        local_dashboard(plane.inner_connection, state, options.dashboard_port, history)
+    )
     screen.show_dashboard(link)
     if options.open_dashboard:
         open_in_browser(link, lambda text: screen.say((Span(text, "yellow"),)))

@@ -175,7 +175,7 @@ async def _run_plane(folder: Path, request: UpRequest) -> int:
             link = ""
             if request.dashboard.dashboard:
                 link = await opened.enter_async_context(
-                    local_dashboard(cluster.inner_connection, folder, request.dashboard.dashboard_port)
+                    local_dashboard(cluster.inner_connection, folder, request.dashboard.dashboard_port, home.history)
                 )
             home.lock.mark_ready()
             click.echo(f"control plane ready: {cluster.url}", err=True)

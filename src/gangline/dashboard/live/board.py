@@ -15,6 +15,7 @@ from gangline.dashboard.live.rights import Refusal, ViewerRights
 from gangline.dashboard.live.watches import WatchPool, WatchSpec
 from gangline.dashboard.rows.job_row import JobRow, ViewStruct, job_id, job_row
 from gangline.dashboard.rows.queues import QueueRow, gang_phase, places_in_line, queue_rows
+from gangline.dashboard.rows.sweeps import SweepView, sweep_views, trial_note
 from gangline.dashboard.rows.trimmed import trimmed_event, trimmed_group, trimmed_job, trimmed_pod
 from gangline.runtime.informer import Delta, Informer
 from gangline.summary import job_rows
@@ -190,6 +191,13 @@ class BoardFeed(Feed):
         """All rows, as of now."""
         self.publish_now()
         return self._rows.values()
+
+    def sweeps(self) -> list[SweepView]:
+        """The sweeps among the jobs."""
+        rows = {row.id: row for row in self.rows()}
+        bodies = ((plural, body) for plural, informer in self._jobs.items() for body in informer.cache)
+        notes = ((job_id(plural, *object_key(body)), trial_note(body)) for plural, body in bodies)
+        return sweep_views((note, rows[name]) for name, note in notes if note is not None and name in rows)
 
     def take_patch(self) -> BoardPatch | None:
         if not self._ready.is_set():

@@ -1,7 +1,7 @@
 """The page of one job, live: its row, timeline, pods, conditions and events, each sent again when it changes."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from datetime import timedelta
 from typing import Any
@@ -10,10 +10,12 @@ import msgspec
 
 from gangline.api.meta import JSON, Key, Selector
 from gangline.api.scheme import Resource
+from gangline.apiserver.store.paths import object_path
 from gangline.base.clock import Clock
 from gangline.base.errors import GanglineError
 from gangline.base.tasks import run_all, time_limit
 from gangline.dashboard.live.feed import Feed
+from gangline.dashboard.live.past import Past
 from gangline.dashboard.live.rights import Access, AccessRefused, Refusal, ViewerRights
 from gangline.dashboard.live.watches import WatchPool, WatchSpec
 from gangline.dashboard.rows.detail import (
@@ -31,7 +33,7 @@ from gangline.summary.objects import EVENTS, PODS, ServerJob, object_key
 from gangline.summary.pending_reasons import PODGROUPS
 from gangline.summary.replicas import JOB_NAME, owns_pod, sorted_pods
 from gangline.timeline.live import LiveTimeline
-from gangline.timeline.model import RecordedVersion, TeamTimeline
+from gangline.timeline.model import TeamTimeline
 
 FIRST_LIST_PATIENCE = timedelta(seconds=10)
 LEFT_OUT_OF_PATCHES = ("yaml", "refused", "recorded")
@@ -59,7 +61,7 @@ async def allowed_actions(rights: ViewerRights, kind: Resource[JSON], body: JSON
 
 
 class JobFeed(Feed):
-    """The page of one job of one viewer. `recorded`: what a history knows of its objects so far."""
+    """The page of one job of one viewer. `past`: what was recorded of its objects so far."""
 
     def __init__(
         self,
@@ -68,11 +70,11 @@ class JobFeed(Feed):
         rights: ViewerRights,
         watches: WatchPool,
         clock: Clock,
-        recorded: Callable[[], Iterable[RecordedVersion]] = tuple,
+        past: Past | None = None,
     ) -> None:
         super().__init__(clock)
         self._kind, self._key, self._rights, self._watches = kind, key, rights, watches
-        self._recorded = recorded
+        self._past = past
         self._pods: Informer[JSON] | None = None
         self._events: Informer[JSON] | None = None
         self._groups: Informer[JSON] | None = None
@@ -107,7 +109,9 @@ class JobFeed(Feed):
                 self.problem, self.is_over = self._missing(jobs), True
                 self._ready.set()
                 return
-            for version in await asyncio.to_thread(lambda: list(self._recorded())):
+            uid = jobs.cache.get(self._key)["metadata"].get("uid", "")
+            versions, _ = await self._past.versions(self._kind, self._key, uid) if self._past is not None else ((), ())
+            for version in versions:
                 self._timeline.add(version.at, version.path, version.body)
             stack.enter_context(jobs.subscribe(self._on_job))
             for informer, plural in ((self._groups, "podgroups"), (self._pods, "pods"), (self._events, "events")):
@@ -158,7 +162,8 @@ class JobFeed(Feed):
         return changed
 
     def _add_version(self, plural: str, delta: Delta[JSON]) -> None:
-        path = f"{plural}/{object_key(delta.newest)}"
+        groups = {self._kind.plural: self._kind.group, "podgroups": PODGROUPS.group}
+        path = object_path(groups.get(plural, ""), plural, *object_key(delta.newest))
         self._timeline.add(self.clock.now().timestamp(), path, delta.after)
 
     def _is_own_event(self, event: JSON) -> bool:

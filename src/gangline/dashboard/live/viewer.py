@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -16,8 +17,10 @@ from gangline.api.scheme import Resource
 from gangline.base.clock import Clock
 from gangline.base.tasks import supervise
 from gangline.dashboard.live.board import BoardFeed
+from gangline.dashboard.live.cluster import ClusterFeed
 from gangline.dashboard.live.feed import Feed
 from gangline.dashboard.live.job import JobFeed
+from gangline.dashboard.live.past import Past
 from gangline.dashboard.live.rights import ViewerRights
 from gangline.dashboard.live.watches import WatchPool
 from gangline.kube.client import Client
@@ -48,13 +51,16 @@ class _RunningFeed:
 class Viewer:
     """An async context manager: the connection is open inside the block."""
 
-    def __init__(self, connection: Connection, clock: Clock, group: asyncio.TaskGroup) -> None:
-        """`group` runs its watches and feeds."""
+    def __init__(
+        self, connection: Connection, clock: Clock, group: asyncio.TaskGroup, history: Path | None = None
+    ) -> None:
+        """`group` runs its watches and feeds; `history` is the folder of the recorded past."""
         self.connection, self.clock, self._group = connection, clock, group
         self._transport = HttpTransport(connection, agent="gangline-dashboard", warn=lambda _: None)
         self.client = Client(self._transport, options=WriteOptions(FIELD_MANAGER), clock=clock, timeout=REQUEST_TIMEOUT)
         self.rights = ViewerRights(self.client, clock, [connection.namespace])
         self.watches = WatchPool(self.client, clock, group)
+        self.past = Past(history, self.rights) if history is not None else None
         # The feeds that a new connection joins, and all that run: one that is over may still have connections.
         self._feeds: dict[tuple[str, ...], _RunningFeed] = {}
         self._running: set[_RunningFeed] = set()
@@ -93,8 +99,17 @@ class Viewer:
     async def job(self, kind: Resource[JSON], key: Key) -> AsyncIterator[JobFeed]:
         """The page of a job."""
         name = ("job", kind.plural, *key)
-        async with self._join(name, lambda: JobFeed(kind, key, self.rights, self.watches, self.clock)) as feed:
+        async with self._join(
+            name, lambda: JobFeed(kind, key, self.rights, self.watches, self.clock, self.past)
+        ) as feed:
             assert isinstance(feed, JobFeed)
+            yield feed
+
+    @asynccontextmanager
+    async def cluster(self) -> AsyncIterator[ClusterFeed]:
+        """The nodes."""
+        async with self._join(("cluster",), lambda: ClusterFeed(self.rights, self.watches, self.clock)) as feed:
+            assert isinstance(feed, ClusterFeed)
             yield feed
 
     @asynccontextmanager

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from gangline.api.meta import EVERYTHING, JSON, Selector
+from gangline.api.meta import EVERYTHING, Selector
 from gangline.api.scheme import Resource
 from gangline.base.clock import Clock
 from gangline.base.tasks import supervise
@@ -21,15 +21,15 @@ LINGER = timedelta(seconds=5)
 class WatchSpec(NamedTuple):
     """What is watched, and what stays of it in memory. Equal specs share a watch."""
 
-    resource: Resource[JSON]
+    resource: Resource[Any]
     selector: Selector = EVERYTHING
     # Each of them is watched by a request of its own; empty: as the selector says.
     namespaces: tuple[str, ...] = ()
-    trim: Callable[[JSON], JSON] | None = None
+    trim: Callable[[Any], Any] | None = None
 
 
 class _SharedWatch:
-    def __init__(self, informer: Informer[JSON], task: asyncio.Task[None]) -> None:
+    def __init__(self, informer: Informer[Any], task: asyncio.Task[None]) -> None:
         self.informer, self.task = informer, task
         self.users = 0
 
@@ -47,7 +47,7 @@ class WatchPool:
     @asynccontextmanager
     async def informer(
         self, spec: WatchSpec, indexes: Mapping[str, IndexFunc[Any]] | None = None
-    ) -> AsyncIterator[Informer[JSON]]:
+    ) -> AsyncIterator[Informer[Any]]:
         """A running informer, which may already have its objects. Equal specs must have equal indexes."""
         watch = self._watches.get(spec)
         if watch is None:
@@ -61,7 +61,7 @@ class WatchPool:
                 self._clock.call_later(LINGER, lambda: self._end_unused(spec))
 
     def _begin(self, spec: WatchSpec, indexes: Mapping[str, IndexFunc[Any]] | None) -> _SharedWatch:
-        informer: Informer[JSON] = Informer(
+        informer: Informer[Any] = Informer(
             self._client,
             spec.resource,
             spec.selector,

@@ -47,14 +47,23 @@ class LogQuery(ViewStruct, frozen=True):
     fold: bool = True
     limit: int = 500
     cursor: str = ""
+    # Only so many of the last lines of each replica.
+    tail: int | None = None
+
+    def has_replica(self, replica: str) -> bool:
+        """Whether lines of a replica are asked for: by its name or its type."""
+        return not self.replicas or replica in self.replicas or replica.rpartition("-")[0] in self.replicas
 
     def matches(self, line: TimedLine) -> bool:
         """Whether a line is asked for."""
-        if self.replicas and line.replica not in self.replicas and line.replica.rpartition("-")[0] not in self.replicas:
+        if not self.has_replica(line.replica):
             return False
         if (self.start and line.timestamp < self.start) or (self.end and line.timestamp > self.end):
             return False
         return self.search.lower() in line.text.lower()
+
+
+EVERYTHING = LogQuery()
 
 
 def log_page(lines: Iterable[AttemptLine], query: LogQuery, not_read: list[str]) -> LogPage:

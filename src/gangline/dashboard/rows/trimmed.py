@@ -9,11 +9,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from gangline.api.meta import JSON
+from gangline.dashboard.rows.sweeps import SWEEP_LABEL, TRIAL_ANNOTATION
 from gangline.summary.job_rows import QUEUE_LABEL
 from gangline.summary.replicas import JOB_NAME, REPLICA_INDEX, REPLICA_TYPE
 
 _META = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp")
-_LABELS = (JOB_NAME, REPLICA_TYPE, REPLICA_INDEX, QUEUE_LABEL)
+_LABELS = (JOB_NAME, REPLICA_TYPE, REPLICA_INDEX, QUEUE_LABEL, SWEEP_LABEL)
 _CONTAINER_SPEC = ("name", "readinessProbe", "startupProbe")
 _JOB_STATUS = (
     "conditions",
@@ -78,6 +79,9 @@ def trimmed_group(body: JSON) -> JSON:
 def _trimmed_metadata(metadata: JSON) -> JSON:
     kept = _chosen(metadata, _META)
     kept["namespace"] = sys.intern(kept.get("namespace") or "")
+    annotations = metadata.get("annotations")
+    if annotations and TRIAL_ANNOTATION in annotations:
+        kept["annotations"] = {TRIAL_ANNOTATION: annotations[TRIAL_ANNOTATION]}
     labels = metadata.get("labels")
     if labels:
         kept["labels"] = {name: sys.intern(str(labels[name])) for name in _LABELS if name in labels}

@@ -43,7 +43,6 @@ class ViewerTable:
         self.settings, self.clock, self._group = settings, clock, group
         self.sessions = SessionTable(settings.connection, settings.limits, clock, link_secret)
         self._open: dict[str, _OpenViewer] = {}
-        self.stream_count = 0
 
     def cookie_name(self, request: web.Request) -> str:
         """Browsers send a cookie to every port of a host, so that each dashboard has a cookie of its own name."""
@@ -65,7 +64,7 @@ class ViewerTable:
         entry = self._open.get(who.viewer)
         if entry is None:
             # Entering does not wait for the server.
-            viewer = Viewer(who.connection, self.clock, self._group)
+            viewer = Viewer(who.connection, self.clock, self._group, self.settings.history)
             await viewer.__aenter__()
             entry = self._open.setdefault(who.viewer, _OpenViewer(viewer))
             if entry.viewer is not viewer:

@@ -54,7 +54,7 @@ def spoil(example: ExampleServer, payload: str) -> None:
         "healthy": False,
     }
     example.lines = [{"at": team.unix(100), "replica": "worker-0", "attempt": 0, "text": text, "repeats": 1}]
-    example.cluster["nodes"][0] |= {"name": text, "gangs": [{"job": text, "pods": 1}], "reason": text, "ready": False}
+    example.cluster["nodes"][0] |= {"name": text, "gangs": [{"namespace": text, "job": text, "pods": 1}]}
     example.refused = [{"resource": text, "namespace": text, "message": text}]
 
 

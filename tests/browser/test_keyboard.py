@@ -127,7 +127,7 @@ def test_an_action_is_confirmed_by_keys_and_sent_with_the_header(example: Exampl
     dialog.get_by_role("button", name="Suspend").focus()
     opened.page.keyboard.press("Enter")
     dialog.wait_for(state="detached")
-    assert example.requests == [(f"/api/jobs/{team.BERT}/actions/suspend", "1", {})]
+    assert example.requests == [(f"/api/jobs/{team.BERT}/actions/suspend", "1", {"uid": "uid-bert-large"})]
 
 
 def test_only_what_is_allowed_is_offered(example: ExampleServer, open_page: PageOpener) -> None:

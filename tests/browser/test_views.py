@@ -19,7 +19,7 @@ VIEWS = {
     "yaml": (f"{JOB}?tab=yaml", ".code-line"),
     "cluster": ("#/cluster", ".heat-cell"),
     "sweeps": ("#/sweeps", "td"),
-    "sweep": ("#/sweeps/team-a/bert-lr", ".trial"),
+    "sweep": ("#/sweeps/bert-lr", ".trial"),
     "submit": ("#/submit", "textarea"),
 }
 

@@ -17,6 +17,8 @@ export interface Session {
   /** The namespace that a page shows first; empty: all. */
   namespace?: string;
   history: boolean;
+  /** What this dashboard can do besides showing: submit, fit. */
+  tools?: string[];
   refused: Refusal[];
 }
 
@@ -182,12 +184,20 @@ export interface EvidenceLink {
   path?: string | null;
 }
 
-export interface WhyReport {
-  headline: string;
+export interface WhyCause {
   cause?: string | null;
   evidence: { text: string; link?: EvidenceLink | null }[];
   next: { text: string; command?: string | null }[];
+}
+
+export interface WhyReport extends WhyCause {
+  headline: string;
   healthy: boolean;
+  /** Further causes. */
+  others?: WhyCause[];
+  notes?: string[];
+  /** What could not be read. */
+  unread?: string[];
 }
 
 export interface LogLine {
@@ -232,7 +242,9 @@ export interface ResourceUse {
   total: number;
 }
 
+/** The pods of one job on a node. */
 export interface GangOnNode {
+  namespace: string;
   job: string;
   pods: number;
 }
@@ -240,48 +252,41 @@ export interface GangOnNode {
 export interface NodeRow {
   name: string;
   resources: Record<string, ResourceUse>;
-  gangs: (string | GangOnNode)[];
+  gangs: GangOnNode[];
   ready: boolean;
-  reason?: string | null;
+  /** Whether it takes new pods. */
+  schedulable?: boolean;
 }
 
 export interface ClusterView {
   nodes: NodeRow[];
-  holes?: ({ node?: string | null; text?: string | null } & Record<string, unknown>)[] | string[] | null;
+  /** What is free on nodes that take pods. */
+  holes?: { node: string; free: Record<string, string> }[];
   refused?: Refusal[];
 }
 
 export interface FitAnswer {
-  fits?: boolean | null;
   text: string;
-}
-
-export interface SweepSummary {
-  namespace: string;
-  name: string;
-  trials: number;
-  metric?: string | null;
-  goal?: string | null;
-  best?: number | null;
-  createdAt?: Moment | null;
+  results?: { fits?: boolean }[];
+  /** What was not looked at. */
+  notes?: string[];
 }
 
 export interface Trial {
-  rank?: number | null;
-  name: string;
-  id?: string | null;
-  state: string;
-  parameters: Record<string, string | number>;
-  metrics: Record<string, number | null>;
-  seconds?: number | null;
-  cause?: string | null;
+  rank: number | null;
+  number: number;
+  parameters: Record<string, string>;
+  value: number | null;
+  metrics: Record<string, number>;
+  row: JobRow;
 }
 
-export interface SweepDetail {
-  namespace: string;
+export interface Sweep {
   name: string;
-  metric?: string | null;
-  goal?: string | null;
+  metric: string;
+  maximize: boolean;
+  parameters: string[];
+  /** The ranked ones first. */
   trials: Trial[];
 }
 

@@ -46,7 +46,7 @@ export function App() {
   if (theme === "system") delete root.dataset["theme"];
   else root.dataset["theme"] = theme;
   useEffect(() => enableShortcuts(keysOn === "yes"), [keysOn]);
-  const pageName = path[0] === "job" ? path[3] : path[0] === "sweeps" && path[2] ? path[2] : t(NAVIGATION.find((one) => one.path === (path[0] ?? ""))?.label ?? "nav.board");
+  const pageName = path[0] === "job" ? path[3] : path[0] === "sweeps" && path[1] ? path[1] : t(NAVIGATION.find((one) => one.path === (path[0] ?? ""))?.label ?? "nav.board");
   useEffect(() => {
     document.title = `${pageName ?? ""} · gangline`;
   }, [pageName]);
@@ -99,7 +99,7 @@ export function App() {
           gangline
         </a>
         <nav class="page-nav" aria-label={t("nav")}>
-          {NAVIGATION.map((one) => (
+          {NAVIGATION.filter((one) => one.path !== "submit" || session.tools?.includes("submit") !== false).map((one) => (
             <a key={one.path} href={address(one.path ? [one.path] : [], at ? { at } : {})} aria-current={(path[0] === "job" ? "" : (path[0] ?? "")) === one.path ? "page" : undefined}>
               <Icon name={one.icon} />
               <span>{t(one.label)}</span>
@@ -138,7 +138,7 @@ function View({ path, query }: { path: string[]; query: URLSearchParams }) {
   if (view === undefined || view === "board") return <Board query={query} />;
   if (view === "job" && rest.length === 3) return <Job key={`${key}?${query.get("uid") ?? ""}`} id={rest.join("/")} query={query} />;
   if (view === "cluster") return <Cluster query={query} />;
-  if (view === "sweeps" && rest.length === 2) return <Sweep key={key} namespace={rest[0] ?? ""} name={rest[1] ?? ""} />;
+  if (view === "sweeps" && rest[0]) return <Sweep key={key} name={rest[0]} />;
   if (view === "sweeps") return <Sweeps />;
   if (view === "submit") return <Submit />;
   return (

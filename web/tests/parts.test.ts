@@ -76,7 +76,7 @@ test("curves of several jobs meet by their names", () => {
 });
 
 test("axes of a sweep: numbers, powers of ten, names", () => {
-  const trial = (rate: string, optimizer: string, loss: number | null): Trial => ({ name: rate, state: "Succeeded", parameters: { rate, optimizer }, metrics: { loss } });
+  const trial = (rate: string, optimizer: string, loss: number | null): Trial => ({ rank: null, number: 1, value: loss, row: {} as Trial["row"], parameters: { rate, optimizer }, metrics: loss === null ? {} : { loss } });
   const trials = [trial("0.0001", "sgd", 3), trial("0.1", "adam", 1), trial("0.01", "adam", null)];
   const [rate, optimizer, loss] = axesOf(trials);
   assert.ok(rate && optimizer && loss);
@@ -87,11 +87,11 @@ test("axes of a sweep: numbers, powers of ten, names", () => {
 });
 
 test("nodes: which resources, how full, which gang where", () => {
-  const node = (name: string, used: number, gangs: string[]): NodeRow => ({ name, ready: true, gangs, resources: { pods: { used: 1, free: 9, total: 10 }, "nvidia.com/gpu": { used, free: 8 - used, total: 8 }, cpu: { used: 0, free: 0, total: 0 } } });
-  const nodes = [node("n1", 8, ["a/b/c"]), node("n2", 2, ["a/b/c", "a/b/d"])];
+  const node = (name: string, used: number, jobs: string[]): NodeRow => ({ name, ready: true, gangs: jobs.map((job) => ({ namespace: "a", job, pods: 1 })), resources: { pods: { used: 1, free: 9, total: 10 }, "nvidia.com/gpu": { used, free: 8 - used, total: 8 }, cpu: { used: 0, free: 0, total: 0 } } });
+  const nodes = [node("n1", 8, ["c"]), node("n2", 2, ["c", "d"])];
   assert.deepEqual(resourcesOf(nodes), ["cpu", "nvidia.com/gpu", "pods"]);
   assert.deepEqual(nodes.map((one) => [useOf(one, "nvidia.com/gpu"), useOf(one, "cpu")]), [[1, null], [0.25, null]]);
-  assert.deepEqual(gangsOf(nodes), [{ name: "a/b/c", nodes: 2, pods: 2 }, { name: "a/b/d", nodes: 1, pods: 1 }]);
+  assert.deepEqual(gangsOf(nodes), [{ name: "a/c", nodes: 2, pods: 2 }, { name: "a/d", nodes: 1, pods: 1 }]);
   const next = patchedCluster({ nodes }, { upsert: [node("n2", 0, []), node("n3", 0, [])], remove: ["n1"] });
   assert.deepEqual(next.nodes.map((one) => one.name), ["n2", "n3"]);
 });

@@ -28,6 +28,7 @@ SESSION = {
     "canSeeAllNamespaces": True,
     "namespace": "",
     "history": True,
+    "tools": ["submit", "fit"],
     "refused": [],
 }
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -98,9 +99,9 @@ class ExampleServer:
                 web.get(f"{job}/curves", self._answer(self._curves)),
                 web.post(job + "/actions/{action}", self._answer(lambda _: {})),
                 web.get("/api/cluster", self._answer(lambda _: self.cluster)),
-                web.post("/api/cluster/fit", self._answer(lambda _: {"fits": False, "text": FIT})),
-                web.get("/api/sweeps", self._answer(lambda _: {"sweeps": [SWEEP]})),
-                web.get("/api/sweeps/{namespace}/{name}", self._answer(lambda _: team.sweep())),
+                web.post("/api/cluster/fit", self._answer(lambda _: {"text": FIT, "results": [{"fits": False}], "notes": []})),
+                web.get("/api/sweeps", self._answer(lambda _: {"sweeps": [team.sweep()]})),
+                web.get("/api/sweeps/{name}", self._answer(lambda _: team.sweep())),
                 web.post("/api/submit", self._submit),
                 web.get("/{path:.*}", page),
             ]
@@ -189,15 +190,6 @@ class ExampleServer:
 FIT = """PyTorchJob team-a/vit needs 16 nvidia.com/gpu for 2 pods of 8.
 gpu-0 has 8 free, no other node has.
 It would fit after llama-sft ends (about 7 h), or with 4 pods of 4."""
-SWEEP = {
-    "namespace": "team-a",
-    "name": "bert-lr",
-    "trials": 18,
-    "metric": "loss",
-    "goal": "min",
-    "best": 0.0841,
-    "createdAt": team.ago(4000),
-}
 
 
 def _moment(text: str | None) -> float | None:

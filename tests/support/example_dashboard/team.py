@@ -325,7 +325,11 @@ def curves(over: str, shift: float = 0.0) -> dict[str, Any]:
 
 def cluster(nodes: int = 14) -> dict[str, Any]:
     """Nodes with GPUs and without; one is not ready."""
-    jobs = ["team-a/pytorchjobs/bert-large", "team-a/pytorchjobs/llama-sft", "team-c/paddlejobs/paddle-ocr"]
+    jobs: list[dict[str, Any]] = [
+        {"namespace": "team-a", "job": "bert-large"},
+        {"namespace": "team-a", "job": "llama-sft"},
+        {"namespace": "team-c", "job": "paddle-ocr"},
+    ]
     rows = []
     for index in range(nodes):
         gpu = index % 7 < 5
@@ -336,43 +340,47 @@ def cluster(nodes: int = 14) -> dict[str, Any]:
         }
         if gpu:
             resources["nvidia.com/gpu"] = {"used": float(used), "free": float(8 - used), "total": 8.0}
-        gangs = [{"job": jobs[index % 3], "pods": max(1, used // 2)}] if used else []
+        gangs = [jobs[index % 3] | {"pods": max(1, used // 2)}] if used else []
         if used == 8:
-            gangs.append({"job": jobs[(index + 1) % 3], "pods": 2})
+            gangs.append(jobs[(index + 1) % 3] | {"pods": 2})
         rows.append(
             {
                 "name": f"{'gpu' if gpu else 'cpu'}-{index}",
                 "resources": resources,
                 "gangs": gangs,
                 "ready": index != 5,
-                "reason": "kubelet stopped posting its status" if index == 5 else "",
+                "schedulable": index != 9,
+                "pods": used,
             }
         )
-    holes = ["8 nvidia.com/gpu on one node: 2 nodes", "4 nvidia.com/gpu on one node: 5 nodes"]
-    return {"nodes": rows, "holes": [{"text": text} for text in holes], "refused": []}
+    holes = [
+        {"node": "gpu-0", "free": {"nvidia.com/gpu": "8", "cpu": "60", "memory": "480Gi"}},
+        {"node": "gpu-3", "free": {"nvidia.com/gpu": "6", "cpu": "48", "memory": "432Gi"}},
+    ]
+    return {"nodes": rows, "holes": holes, "refused": []}
 
 
 def sweep() -> dict[str, Any]:
     """Eighteen trials, one of them failed."""
     trials: list[dict[str, Any]] = []
     for index in range(18):
-        rate, batch = 10 ** (-4 + index / 6), (16, 64, 256)[index % 3]
+        rate, batch, failed = 10 ** (-4 + index / 6), (16, 64, 256)[index % 3], index == 17
         loss = round(abs(math.log10(rate) + 2.2) ** 2 * 0.12 + 0.08 + batch / 4000, 4)
-        failed = index == 17
+        reason = "worker-0 exited with 1: loss is NaN" if failed else ""
+        name = f"trial-{index + 1}"
         trials.append(
             {
-                "name": f"trial-{index + 1}",
-                "id": f"team-a/pytorchjobs/trial-{index + 1}",
-                "state": "Failed" if failed else "Succeeded",
-                "parameters": {"lr": f"{rate:.4g}", "batch": str(batch), "optimizer": ("adamw", "sgd")[index % 2]},
-                "metrics": {"loss": None if failed else loss, "accuracy": None if failed else round(1 - loss / 2, 4)},
-                "seconds": 80 + 7 * index,
-                "cause": "worker-0 exited with 1: loss is NaN" if failed else None,
                 "rank": None,
+                "number": index + 1,
+                "parameters": {"lr": f"{rate:.4g}", "batch": str(batch), "optimizer": ("adamw", "sgd")[index % 2]},
+                "value": None if failed else loss,
+                "metrics": {} if failed else {"loss": loss, "accuracy": round(1 - loss / 2, 4)},
+                "row": job_row(name, "Failed" if failed else "Succeeded", age=4000 - 40 * index, reason=reason),
             }
         )
-    ranked = sorted((trial for trial in trials if trial["state"] == "Succeeded"), key=lambda t: t["metrics"]["loss"])
+    ranked = sorted((trial for trial in trials if trial["value"] is not None), key=lambda trial: float(trial["value"]))
     for rank, trial in enumerate(ranked, 1):
         trial["rank"] = rank
     failures = [trial for trial in trials if trial["rank"] is None]
-    return {"namespace": "team-a", "name": "bert-lr", "metric": "loss", "goal": "min", "trials": ranked + failures}
+    parameters = ["batch", "lr", "optimizer"]
+    return {"name": "bert-lr", "metric": "loss", "maximize": False, "parameters": parameters, "trials": ranked + failures}

@@ -3,10 +3,8 @@
 import { useState } from "preact/hooks";
 import type { Allowed, JobRow } from "../api";
 import { jobPath } from "../api";
-import { go } from "../hooks";
 import { post, sentence } from "../http";
 import { t } from "../i18n";
-import { address } from "../model/route";
 import { Dialog, Failure, Field } from "./ui";
 import { Icon } from "./icons";
 
@@ -31,7 +29,7 @@ export function Actions({ id, row, allowed }: { id: string; row: JobRow; allowed
           {t(`action.${name}`)}
         </button>
       ))}
-      <span class="visually-hidden" role="status">
+      <span class="action-done" role="status">
         {done}
       </span>
       {open && (
@@ -57,9 +55,9 @@ function Confirm({ action, id, row, close }: { action: Action; id: string; row: 
     event.preventDefault();
     setBusy(true);
     try {
-      await post(`${jobPath(id)}/actions/${action}`, action === "scale" ? { replicas: Number(replicas) } : {});
-      close(t("action.done", { action: t(`action.${action}`), name: row.name }));
-      if (action === "delete") go(address([]));
+      // The uid: what the viewer looked at, not another job of that name.
+      const answer = await post<{ text?: string }>(`${jobPath(id)}/actions/${action}`, { uid: row.uid, ...(action === "scale" ? { replicas: Number(replicas) } : {}) });
+      close(answer.text ?? t("action.done", { action: t(`action.${action}`), name: row.name }));
     } catch (problem) {
       setError(sentence(problem));
       setBusy(false);

@@ -1,7 +1,7 @@
 /** The answer to "why": cause, evidence with links, next steps. */
 
 import { useEffect, useState } from "preact/hooks";
-import type { WhyReport } from "../api";
+import type { WhyCause, WhyReport } from "../api";
 import { jobPath } from "../api";
 import { useFetched } from "../hooks";
 import { t } from "../i18n";
@@ -40,53 +40,75 @@ export function Why({ id, uid, at, state, showLog, showPods }: Properties) {
         <span class="why-headline">{report.headline}</span>
       </summary>
       <div class="why-body">
-        {report.cause && (
-          <>
-            <h2>{t("why.cause")}</h2>
-            <p>{report.cause}</p>
-          </>
-        )}
-        {report.evidence.length > 0 && (
-          <>
-            <h2>{t("why.evidence")}</h2>
-            <ul>
-              {report.evidence.map((item, index) => (
-                <li key={index} class="evidence">
-                  <span class="evidence-text">{item.text}</span>
-                  {item.link?.kind === "log" && (
-                    <button type="button" class="link" onClick={() => showLog(item.link?.pod ?? "", typeof item.link?.line === "string" ? item.link.line : "")}>
-                      {t("why.showLog")}
-                    </button>
-                  )}
-                  {item.link?.kind === "object" && (
-                    <button type="button" class="link" onClick={showPods}>
-                      {t("why.showObject", { name: item.link.pod ?? item.link.path ?? "" })}
-                    </button>
-                  )}
-                </li>
-              ))}
-            </ul>
-          </>
-        )}
-        {report.next.length > 0 && (
-          <>
-            <h2>{t("why.next")}</h2>
-            <ul class="plain">
-              {report.next.map((step, index) => (
-                <li key={index} class="next-step">
-                  <span>{step.text}</span>
-                  {step.command && (
-                    <span class="command">
-                      <code>{step.command}</code>
-                      <CopyButton text={step.command} />
-                    </span>
-                  )}
-                </li>
-              ))}
-            </ul>
-          </>
-        )}
+        <CauseParts cause={report} showLog={showLog} showPods={showPods} />
+        {(report.others ?? []).map((other, index) => (
+          <CauseParts key={index} cause={other} showLog={showLog} showPods={showPods} />
+        ))}
+        {[...(report.notes ?? []), ...(report.unread ?? [])].map((note) => (
+          <p key={note} class="why-note faint">
+            {note}
+          </p>
+        ))}
       </div>
     </details>
+  );
+}
+
+interface PartsProperties {
+  cause: WhyCause;
+  showLog: (replica: string, line: string) => void;
+  showPods: () => void;
+}
+
+function CauseParts({ cause: report, showLog, showPods }: PartsProperties) {
+  return (
+    <>
+      {report.cause && (
+        <>
+          <h2>{t("why.cause")}</h2>
+          <p>{report.cause}</p>
+        </>
+      )}
+      {report.evidence.length > 0 && (
+        <>
+          <h2>{t("why.evidence")}</h2>
+          <ul>
+            {report.evidence.map((item, index) => (
+              <li key={index} class="evidence">
+                <span class="evidence-text">{item.text}</span>
+                {item.link?.kind === "log" && (
+                  <button type="button" class="link" onClick={() => showLog(item.link?.pod ?? "", typeof item.link?.line === "string" ? item.link.line : "")}>
+                    {t("why.showLog")}
+                  </button>
+                )}
+                {item.link?.kind === "object" && (
+                  <button type="button" class="link" onClick={showPods}>
+                    {t("why.showObject", { name: item.link.pod ?? item.link.path ?? "" })}
+                  </button>
+                )}
+              </li>
+            ))}
+          </ul>
+        </>
+      )}
+      {report.next.length > 0 && (
+        <>
+          <h2>{t("why.next")}</h2>
+          <ul class="plain">
+            {report.next.map((step, index) => (
+              <li key={index} class="next-step">
+                <span>{step.text}</span>
+                {step.command && (
+                  <span class="command">
+                    <code>{step.command}</code>
+                    <CopyButton text={step.command} />
+                  </span>
+                )}
+              </li>
+            ))}
+          </ul>
+        </>
+      )}
+    </>
   );
 }

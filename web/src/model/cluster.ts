@@ -22,8 +22,8 @@ export function useSign(share: number): string {
   return share >= 0.995 ? "█" : share >= 0.66 ? "▆" : share >= 0.33 ? "▄" : share > 0.005 ? "▂" : "▁";
 }
 
-export function gangName(gang: string | GangOnNode): string {
-  return typeof gang === "string" ? gang : gang.job;
+export function gangName(gang: GangOnNode): string {
+  return gang.namespace ? `${gang.namespace}/${gang.job}` : gang.job;
 }
 
 export interface GangSummary {
@@ -39,7 +39,7 @@ export function gangsOf(nodes: NodeRow[]): GangSummary[] {
     for (const gang of node.gangs) {
       const name = gangName(gang);
       const sum = sums.get(name) ?? { name, nodes: 0, pods: 0 };
-      sums.set(name, { name, nodes: sum.nodes + 1, pods: sum.pods + (typeof gang === "string" ? 1 : gang.pods) });
+      sums.set(name, { name, nodes: sum.nodes + 1, pods: sum.pods + gang.pods });
     }
   }
   return [...sums.values()].sort((a, b) => b.pods - a.pods || a.name.localeCompare(b.name));

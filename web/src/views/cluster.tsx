@@ -2,7 +2,7 @@
 
 import { useEffect, useMemo, useState } from "preact/hooks";
 import type { ClusterView, FitAnswer, NodeRow } from "../api";
-import { Empty, Failure, Field, Loading, Refusals } from "../components/ui";
+import { Empty, Failure, Field, Loading, Notice, Refusals } from "../components/ui";
 import { VirtualList } from "../components/virtual_list";
 import { Icon } from "../components/icons";
 import { YamlInput } from "../components/yaml_input";
@@ -12,13 +12,13 @@ import { post, sentence, withQuery } from "../http";
 import { t } from "../i18n";
 import { gangName, gangsOf, patchedCluster, resourcesOf, useOf, useSign } from "../model/cluster";
 import { amountText, percentText } from "../model/numbers";
-import { address, jobAddress } from "../model/route";
+import { address } from "../model/route";
 import { useShortcuts } from "../shortcuts";
 
 const ROW = 52;
 
 export function Cluster({ query }: { query: URLSearchParams }) {
-  const { at, report } = useViewer();
+  const { at, report, session } = useViewer();
   const cluster = useFollowed<ClusterView, Partial<ClusterView>>(withQuery("api/stream", { view: "cluster" }), at === null ? null : withQuery("api/cluster", { at }), patchedCluster, (snapshot) => snapshot as ClusterView);
   useEffect(() => report(cluster.connection), [cluster.connection]);
   const text = query.get("text") ?? "";
@@ -56,7 +56,7 @@ export function Cluster({ query }: { query: URLSearchParams }) {
           {shown.length > 0 && <HeatMap nodes={shown} resources={resources} gang={gang} choose={(name) => set({ gang: name === gang ? "" : name })} />}
         </section>
         <div class="cluster-side">
-          <Fit />
+          {at === null && session.tools?.includes("fit") !== false && <Fit />}
           {gangs.length > 0 && (
             <section class="panel" aria-labelledby="gangs-title">
               <header class="panel-head">
@@ -69,7 +69,7 @@ export function Cluster({ query }: { query: URLSearchParams }) {
                       <strong>{one.name}</strong>
                       <span class="faint">{t("cluster.gangPlace", { n: one.pods, nodes: one.nodes })}</span>
                     </button>
-                    {one.name.split("/").length === 3 && <a href={jobAddress(one.name)}>{t("open")}</a>}
+                    <a href={boardOf(one.name)}>{t("open")}</a>
                   </li>
                 ))}
               </ul>
@@ -132,7 +132,8 @@ function HeatMap({ nodes, resources, gang, choose }: { nodes: NodeRow[]; resourc
                 <div key={node.name} role="row" class="heat-row" style={columns} aria-rowindex={index + 2}>
                   <span role="rowheader" class="heat-node" data-ready={node.ready ? "yes" : "no"}>
                     {node.name}
-                    {!node.ready && <span class="sub">{node.reason || t("cluster.notReady")}</span>}
+                    {!node.ready && <span class="sub">{t("cluster.notReady")}</span>}
+                    {node.ready && node.schedulable === false && <span class="sub">{t("cluster.cordoned")}</span>}
                   </span>
                   {resources.map((resource) => (
                     <HeatCell key={resource} node={node} resource={resource} />
@@ -180,20 +181,33 @@ function HeatCell({ node, resource }: { node: NodeRow; resource: string }) {
 
 function Holes({ view }: { view: ClusterView | null }) {
   const holes = view?.holes ?? [];
-  const texts = holes.map((hole) => (typeof hole === "string" ? hole : (hole.text ?? ""))).filter(Boolean);
-  if (!texts.length) return null;
+  if (!holes.length) return null;
   return (
     <section class="panel" aria-labelledby="holes-title">
       <header class="panel-head">
         <h2 id="holes-title">{t("cluster.holes")}</h2>
       </header>
-      <ul class="plain">
-        {texts.slice(0, 20).map((text) => (
-          <li key={text}>{text}</li>
+      <ul class="plain hole-list">
+        {holes.slice(0, 12).map((hole) => (
+          <li key={hole.node}>
+            <strong>{hole.node}</strong>{" "}
+            <span class="faint">
+              {Object.entries(hole.free)
+                .filter(([resource]) => resource !== "pods" && resource !== "ephemeral-storage")
+                .map(([resource, amount]) => `${resource} ${amount}`)
+                .join(" · ")}
+            </span>
+          </li>
         ))}
       </ul>
     </section>
   );
+}
+
+/** The jobs of that name on the board. */
+function boardOf(gang: string): string {
+  const [namespace, name] = gang.includes("/") ? gang.split("/") : ["", gang];
+  return address([], { namespace, text: name });
 }
 
 function Fit() {
@@ -201,6 +215,7 @@ function Fit() {
   const [answer, setAnswer] = useState<FitAnswer | null>(null);
   const [error, setError] = useState<string | null>(null);
   const [busy, setBusy] = useState(false);
+  const fits = answer?.results?.every((one) => one.fits !== false) ?? false;
   const ask = async (event: Event): Promise<void> => {
     event.preventDefault();
     setBusy(true);
@@ -227,15 +242,16 @@ function Fit() {
       </form>
       <Failure message={error} />
       {answer && (
-        <div class="fit-answer" role="status" data-fits={answer.fits === false ? "no" : "yes"}>
-          {answer.fits != null && (
+        <div class="fit-answer" role="status" data-fits={fits ? "yes" : "no"}>
+          {answer.results?.length ? (
             <p class="fit-verdict">
-              <Icon name={answer.fits ? "Succeeded" : "Failed"} /> {answer.fits ? t("fit.yes") : t("fit.no")}
+              <Icon name={fits ? "Succeeded" : "Failed"} /> {fits ? t("fit.yes") : t("fit.no")}
             </p>
-          )}
+          ) : null}
           <pre class="code small" tabIndex={0} aria-label={t("fit.title")}>
             {answer.text}
           </pre>
+          {answer.notes?.length ? <Notice tone="warning">{answer.notes.join(" ")}</Notice> : null}
         </div>
       )}
     </section>

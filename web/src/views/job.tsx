@@ -9,7 +9,7 @@ import { Why } from "../components/why";
 import { Failure, Loading, Notice, ProgressBar, Refusals, StateBadge, type Tab, TabPanel, Tabs, ageText, metricsOf, runTimeText } from "../components/ui";
 import { MarkList, Timeline, TimelineTable } from "../components/timeline";
 import { useViewer } from "../context";
-import { go, useFollowed, useMedia, useNow } from "../hooks";
+import { go, useFetched, useFollowed, useMedia, useNow } from "../hooks";
 import { withQuery } from "../http";
 import { t } from "../i18n";
 import { numberText } from "../model/numbers";
@@ -38,7 +38,9 @@ export function Job({ id, query }: { id: string; query: URLSearchParams }) {
   );
   useEffect(() => report(job.connection), [job.connection]);
 
-  const detail = job.data;
+  // A job that is gone is not followed; the record may still have it.
+  const gone = useFetched<JobDetail>(job.data === null && job.error !== null && past === null && session.history ? jobPath(id) : null);
+  const detail = job.data ?? gone.data;
   const timeline = detail?.timeline ?? NO_TIMELINE;
   const live = detail !== null && past === null && (isLive(timeline) || detail.row.endedAt == null);
   const now = useNow(live ? 1000 : null);
@@ -82,9 +84,8 @@ export function Job({ id, query }: { id: string; query: URLSearchParams }) {
       <div class="view">
         <BackLink />
         <h1>{id.split("/").at(-1)}</h1>
-        <Failure message={job.error} />
-        {job.error !== null && session.history && uid === null && <p>{t("job.maybeDeleted")} <a href={address([], { history: "true", text: id.split("/").at(-1) })}>{t("board.history")}</a></p>}
-        {job.error === null && <Loading />}
+        {!gone.loading && <Failure message={job.error} />}
+        {(job.error === null || gone.loading) && <Loading />}
       </div>
     );
   }
@@ -98,7 +99,7 @@ export function Job({ id, query }: { id: string; query: URLSearchParams }) {
     yaml: { id: "yaml", label: "YAML" },
   };
   const panel = (name: TabId) => {
-    if (name === "logs") return <Logs id={id} uid={uid} at={at} brush={brush} live={live} replicas={timeline.rows.map((row) => row.name)} query={query} set={set} now={now} />;
+    if (name === "logs") return <Logs id={id} uid={uid} at={at} brush={brush} live={live} replicas={timeline.rows.map((row) => row.name)} query={query} set={set} now={now} restarts={detail.row.restarts} />;
     if (name === "curves") return <Curves jobs={[{ id, uid }, ...withJobs(query).map((other) => ({ id: other, uid: null }))]} at={at} brush={brush} setBrush={setBrush} live={live} query={query} set={set} />;
     if (name === "events") return <Events events={detail.events} brush={brush} now={now} />;
     if (name === "pods") return <Pods pods={detail.pods} now={now} />;
@@ -111,9 +112,9 @@ export function Job({ id, query }: { id: string; query: URLSearchParams }) {
   return (
     <div class="view">
       <BackLink />
-      <JobHead detail={detail} id={id} now={now} readOnly={past !== null} />
+      <JobHead detail={detail} id={id} now={now} readOnly={past !== null || Boolean(detail.deleted)} />
       <Refusals refused={detail.refused} />
-      <Failure message={job.error} />
+      {gone.data === null && <Failure message={job.error} />}
       {(detail.deleted || detail.row.deleted) && <Notice tone="info">{t("job.deletedNotice")}</Notice>}
       <Why id={id} uid={uid} at={at} state={`${detail.row.state}/${detail.row.restarts}/${detail.row.reason ?? ""}`} showLog={(pod, line) => set({ tab: null, replica: pod, search: line })} showPods={() => setTab("pods")} />
       <section class="panel" aria-labelledby="timeline-title">

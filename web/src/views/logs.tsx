@@ -12,10 +12,10 @@ import { t } from "../i18n";
 import { folded, pieces, plain, tone } from "../model/logs";
 import { type Range, clockText, moment } from "../model/time";
 
-const PAGE = 1000;
+const PAGE = 2000;
 const ROW = 20;
 const TONES = 6;
-const POLL = 1500;
+const POLL = 2500;
 
 interface Properties {
   id: string;
@@ -27,6 +27,8 @@ interface Properties {
   query: URLSearchParams;
   set: (change: Record<string, string | null>) => void;
   now: number;
+  /** How often the team was started again: its logs begin anew. */
+  restarts: number;
 }
 
 interface Loaded {
@@ -47,20 +49,20 @@ function useDelayed<T>(value: T, wait: number): T {
   return shown;
 }
 
-export function Logs({ id, uid, at, brush, live, replicas, query, set, now }: Properties) {
+export function Logs({ id, uid, at, brush, live, replicas, query, set, now, restarts }: Properties) {
   const [fold, setFold] = useSetting("fold", "yes");
   const phone = useMedia("(max-width: 820px)");
   const [wrap, setWrap] = useSetting("wrap", phone ? "yes" : "no");
   const replica = query.get("replica") ?? "";
   const search = query.get("search") ?? "";
   const [atEnd, setAtEnd] = useState(true);
-  const asked = useDelayed({ replica, search, from: brush && new Date(brush.from).toISOString(), to: brush && new Date(brush.to).toISOString(), fold: fold === "yes", uid, at, limit: PAGE }, 200);
+  const asked = useDelayed({ replica, search, from: brush && new Date(brush.from).toISOString(), to: brush && new Date(brush.to).toISOString(), fold: fold === "yes" ? "true" : "false", uid, at, limit: PAGE }, 200);
   const [loaded, setLoaded] = useState<Loaded | null>(null);
   const [error, setError] = useState<string | null>(null);
   const turn = useRef(0);
   const busy = useRef(false);
   const path = `${jobPath(id)}/logs`;
-  const key = JSON.stringify([path, asked]);
+  const key = JSON.stringify([path, asked, restarts]);
 
   const load = useCallback(
     async (before: Loaded, mine: number): Promise<void> => {
@@ -94,7 +96,10 @@ export function Logs({ id, uid, at, brush, live, replicas, query, set, now }: Pr
   const following = live && brush === null && at === null;
   useEffect(() => {
     if (!following || !loaded || !loaded.cursor) return undefined;
-    const timer = window.setTimeout(() => void load(loaded, turn.current), loaded.more && atEnd ? 0 : POLL);
+    const timer = window.setTimeout(
+      () => (document.hidden ? setLoaded({ ...loaded }) : void load(loaded, turn.current)),
+      loaded.more && atEnd ? 0 : POLL,
+    );
     return () => window.clearTimeout(timer);
   }, [following, loaded, atEnd, load]);
 

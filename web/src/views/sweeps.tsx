@@ -1,77 +1,81 @@
 /** Sweeps: a list of them; of one, the leaderboard and a parallel plot. */
 
-import { useMemo, useState } from "preact/hooks";
-import type { SweepDetail, SweepSummary, Trial } from "../api";
-import { Empty, Failure, Loading, StateBadge } from "../components/ui";
+import { useEffect, useMemo, useState } from "preact/hooks";
+import type { Sweep as SweepData, Trial } from "../api";
+import { Empty, Failure, Loading, StateBadge, runTimeText } from "../components/ui";
 import { Icon } from "../components/icons";
-import { useViewer } from "../context";
 import { useFetched, useNow, useWidth } from "../hooks";
 import { t } from "../i18n";
+import { ENDED } from "../model/filters";
 import { numberText } from "../model/numbers";
 import { axesOf } from "../model/parallel";
 import { address, jobAddress } from "../model/route";
-import { clockText, durationText, moment } from "../model/time";
+import { clockText, moment } from "../model/time";
 import { round } from "../model/timeline";
 
 export function Sweeps() {
-  const { at } = useViewer();
   const now = useNow(null);
-  const sweeps = useFetched<{ sweeps: SweepSummary[] } | SweepSummary[]>("api/sweeps", { at });
-  const list = Array.isArray(sweeps.data) ? sweeps.data : (sweeps.data?.sweeps ?? []);
+  const answer = useFetched<{ sweeps: SweepData[] }>("api/sweeps");
+  const list = answer.data?.sweeps ?? [];
   return (
     <div class="view">
       <header class="view-head">
         <h1>{t("nav.sweeps")}</h1>
       </header>
-      <Failure message={sweeps.error} retry={sweeps.reload} />
-      {sweeps.loading && sweeps.data === null && <Loading />}
-      {sweeps.data !== null && list.length === 0 && (
+      <Failure message={answer.error} retry={answer.reload} />
+      {answer.loading && answer.data === null && <Loading />}
+      {answer.data !== null && list.length === 0 && (
         <Empty title={t("sweeps.none")}>
           <p class="faint">{t("sweeps.noneHint")}</p>
           <code class="command-line">gangline sweep job.yaml --set lr=0.1,0.01</code>
         </Empty>
       )}
       {list.length > 0 && (
-        <div class="table-scroll" tabIndex={0} role="group" aria-label={t("nav.sweeps")}>
-          <table class="table">
-            <thead>
-              <tr>
-                {(["name", "namespace", "trials", "metric", "best", "started"] as const).map((column) => (
-                  <th key={column} scope="col">
-                    {t(`column.${column}`)}
-                  </th>
-                ))}
-              </tr>
-            </thead>
-            <tbody>
-              {list.map((sweep) => (
-                <tr key={`${sweep.namespace}/${sweep.name}`}>
-                  <th scope="row">
-                    <a href={address(["sweeps", sweep.namespace, sweep.name])}>{sweep.name}</a>
-                  </th>
-                  <td>{sweep.namespace}</td>
-                  <td class="mono">{sweep.trials}</td>
-                  <td>{sweep.metric}</td>
-                  <td class="mono">{numberText(sweep.best)}</td>
-                  <td class="mono">{clockText(moment(sweep.createdAt ?? null), now)}</td>
+        <section class="panel">
+          <div class="table-scroll" tabIndex={0} role="group" aria-label={t("nav.sweeps")}>
+            <table class="table">
+              <thead>
+                <tr>
+                  {(["name", "trials", "metric", "best", "started"] as const).map((column) => (
+                    <th key={column} scope="col">
+                      {t(`column.${column}`)}
+                    </th>
+                  ))}
                 </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
+              </thead>
+              <tbody>
+                {list.map((sweep) => (
+                  <tr key={sweep.name}>
+                    <th scope="row">
+                      <a href={address(["sweeps", sweep.name])}>{sweep.name}</a>
+                    </th>
+                    <td class="mono">{sweep.trials.length}</td>
+                    <td>{sweep.metric}</td>
+                    <td class="mono">{numberText(sweep.trials.find((trial) => trial.rank === 1)?.value)}</td>
+                    <td class="mono">{clockText(Math.min(...sweep.trials.map((trial) => moment(trial.row.createdAt) ?? now)), now)}</td>
+                  </tr>
+                ))}
+              </tbody>
+            </table>
+          </div>
+        </section>
       )}
     </div>
   );
 }
 
-export function Sweep({ namespace, name }: { namespace: string; name: string }) {
-  const { at } = useViewer();
-  const sweep = useFetched<SweepDetail>(`api/sweeps/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`, { at });
-  const [chosen, setChosen] = useState<string | null>(null);
+export function Sweep({ name }: { name: string }) {
+  const sweep = useFetched<SweepData>(`api/sweeps/${encodeURIComponent(name)}`);
+  const [chosen, setChosen] = useState<number | null>(null);
   const data = sweep.data;
   const trials = data?.trials ?? [];
-  const ids = trials.flatMap((trial) => (trial.id ? [trial.id] : []));
-  const [first, ...others] = ids;
+  const [first, ...others] = trials.map((trial) => trial.row.id);
+  const running = trials.some((trial) => !ENDED.has(trial.row.state));
+  useEffect(() => {
+    if (!running) return undefined;
+    const timer = window.setInterval(() => document.hidden || sweep.reload(), POLL);
+    return () => window.clearInterval(timer);
+  }, [running]);
   return (
     <div class="view">
       <a class="back" href={address(["sweeps"])}>
@@ -80,7 +84,7 @@ export function Sweep({ namespace, name }: { namespace: string; name: string }) 
       </a>
       <header class="view-head">
         <h1>{name}</h1>
-        {data?.metric && <p class="faint">{t("sweeps.goal", { metric: data.metric, goal: data.goal === "max" ? t("sweeps.max") : t("sweeps.min") })}</p>}
+        {data && <p class="faint">{t("sweeps.goal", { metric: data.metric, goal: data.maximize ? t("sweeps.max") : t("sweeps.min") })}</p>}
         <span class="grow" />
         {first && others.length > 0 && (
           <a class="button" href={jobAddress(first, { tab: "curves", with: others.slice(0, 5).join(",") })}>
@@ -110,7 +114,8 @@ export function Sweep({ namespace, name }: { namespace: string; name: string }) 
   );
 }
 
-function Leaderboard({ trials, metric, chosen, choose }: { trials: Trial[]; metric: string | null; chosen: string | null; choose: (name: string | null) => void }) {
+function Leaderboard({ trials, metric, chosen, choose }: { trials: Trial[]; metric: string | null; chosen: number | null; choose: (number: number | null) => void }) {
+  const now = useNow(null);
   const parameters = [...new Set(trials.flatMap((trial) => Object.keys(trial.parameters)))];
   const metrics = [...new Set(trials.flatMap((trial) => Object.keys(trial.metrics)))].sort((a, b) => Number(b === metric) - Number(a === metric));
   return (
@@ -137,9 +142,11 @@ function Leaderboard({ trials, metric, chosen, choose }: { trials: Trial[]; metr
         </thead>
         <tbody>
           {trials.map((trial) => (
-            <tr key={trial.name} data-chosen={trial.name === chosen ? "yes" : "no"} onMouseEnter={() => choose(trial.name)} onMouseLeave={() => choose(null)} onFocusCapture={() => choose(trial.name)} onBlurCapture={() => choose(null)}>
+            <tr key={trial.number} data-chosen={trial.number === chosen ? "yes" : "no"} onMouseEnter={() => choose(trial.number)} onMouseLeave={() => choose(null)} onFocusCapture={() => choose(trial.number)} onBlurCapture={() => choose(null)}>
               <td class="mono">{trial.rank ?? "–"}</td>
-              <th scope="row">{trial.id ? <a href={jobAddress(trial.id)}>{trial.name}</a> : trial.name}</th>
+              <th scope="row">
+                <a href={jobAddress(trial.row.id)}>{trial.number}</a>
+              </th>
               {metrics.map((name) => (
                 <td key={name} class="mono">
                   {numberText(trial.metrics[name] ?? null)}
@@ -151,10 +158,10 @@ function Leaderboard({ trials, metric, chosen, choose }: { trials: Trial[]; metr
                 </td>
               ))}
               <td>
-                <StateBadge state={trial.state} />
+                <StateBadge state={trial.row.state} />
               </td>
-              <td class="mono">{trial.seconds == null ? "–" : durationText(trial.seconds * 1000)}</td>
-              <td>{trial.cause}</td>
+              <td class="mono">{runTimeText(trial.row, now)}</td>
+              <td>{trial.row.reason}</td>
             </tr>
           ))}
         </tbody>
@@ -163,13 +170,14 @@ function Leaderboard({ trials, metric, chosen, choose }: { trials: Trial[]; metr
   );
 }
 
+const POLL = 3000;
 const TOP = 34;
 const PLOT = 220;
 
-function ParallelPlot({ trials, chosen, choose }: { trials: Trial[]; chosen: string | null; choose: (name: string | null) => void }) {
+function ParallelPlot({ trials, chosen, choose }: { trials: Trial[]; chosen: number | null; choose: (number: number | null) => void }) {
   const [element, width] = useWidth<HTMLDivElement>();
   const axes = useMemo(() => axesOf(trials), [trials]);
-  const best = trials.find((trial) => trial.rank === 1)?.name;
+  const best = trials.find((trial) => trial.rank === 1)?.number;
   const inner = Math.max(width, axes.length * 110) - 120;
   const x = (index: number): number => 50 + (axes.length > 1 ? (index / (axes.length - 1)) * inner : inner / 2);
   const y = (place: number): number => TOP + (1 - place) * PLOT;
@@ -193,7 +201,7 @@ function ParallelPlot({ trials, chosen, choose }: { trials: Trial[]; chosen: str
       {width > 0 && (
         <svg width={Math.max(width, axes.length * 110)} height={TOP + PLOT + 24} aria-hidden="true">
           {trials.map((trial) => (
-            <path key={trial.name} class="trial" data-state={trial.state} data-chosen={trial.name === chosen ? "yes" : chosen ? "no" : ""} data-best={trial.name === best ? "yes" : "no"} d={path(trial)} onMouseEnter={() => choose(trial.name)} onMouseLeave={() => choose(null)} />
+            <path key={trial.number} class="trial" data-state={trial.row.state} data-chosen={trial.number === chosen ? "yes" : chosen !== null ? "no" : ""} data-best={trial.number === best ? "yes" : "no"} d={path(trial)} onMouseEnter={() => choose(trial.number)} onMouseLeave={() => choose(null)} />
           ))}
           {axes.map((axis, index) => (
             <g key={axis.name} class={axis.metric ? "axis metric" : "axis"} transform={`translate(${round(x(index))},0)`}>

@@ -2,23 +2,33 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
+import msgspec
+
 from gangline.api.core import SchedulingGate
+from gangline.api.kubeflow.training import JobKind
 from gangline.api.meta import ApiStruct, Object
 from gangline.api.scheduling import GANG_GATE, SCHEDULER_NAME
 from gangline.api.scheme import Resource
+from gangline.apiserver.admission.service_account import ServiceAccountAdmission
 from gangline.base.clock import Clock
 from gangline.base.tasks import run_until_first
 from gangline.jobs.framework import Framework
+from gangline.jobs.pods.progress_reporting import ProgressEndpoint
 from gangline.kube.client import Client
 from gangline.local.cluster import LocalCluster, LocalSettings, local_cluster
+from gangline.node.ports import LOOPBACK
+from gangline.node.settings import ISOLATED_NETWORK
 from gangline.operator.definitions import apply_job_roles, create_crds
 from gangline.operator.engine import JobEngine, enabled_frameworks, scheme_of
+from gangline.operator.progress.endpoint import progress_endpoint
+from gangline.operator.progress.writer import ProgressWriter
 from gangline.operator.settings import LOCAL_SETTINGS, OperatorSettings
+from gangline.runtime.health import BindAddress
 from gangline.runtime.informer import Delta, Informer
 from gangline.runtime.manager import Manager
 
@@ -41,15 +51,35 @@ async def embedded_plane(
         frameworks = tuple(framework for framework in frameworks if framework.facts in kinds)
         if settings.state is not None:  # the plane of a single run has no other users
             await apply_job_roles(plane.client, kinds)
-        tasks = [
-            group.create_task(run_engine(plane.client, operator, frameworks, clock)),
-            group.create_task(run_scheduler_when_needed(plane.client, clock)),
-        ]
-        try:
-            yield plane
-        finally:
-            for task in tasks:
-                task.cancel()
+        async with _with_progress(plane, settings, operator, kinds, clock) as informed:
+            tasks = [
+                group.create_task(run_engine(plane.client, informed, frameworks, clock)),
+                group.create_task(run_scheduler_when_needed(plane.client, clock)),
+            ]
+            try:
+                yield plane
+            finally:
+                for task in tasks:
+                    task.cancel()
+
+
+@asynccontextmanager
+async def _with_progress(
+    plane: LocalCluster, settings: LocalSettings, operator: OperatorSettings, kinds: Iterable[JobKind], clock: Clock
+) -> AsyncIterator[OperatorSettings]:
+    """Receive progress on loopback until the block ends. Yields the operator's settings, with the address for pods.
+
+    Not where pods have no tokens, or a network of their own.
+    """
+    has_tokens = ServiceAccountAdmission.name not in settings.plane.disabled_admission_plugins
+    if not operator.receives_progress or not has_tokens or settings.node.network == ISOLATED_NETWORK:
+        yield operator
+        return
+    writer = ProgressWriter(plane.client, clock)
+    loopback = BindAddress(LOOPBACK, 0)
+    async with writer.running(), progress_endpoint(plane.client, kinds, writer, loopback, clock) as address:
+        endpoint = ProgressEndpoint(f"http://{address}", every_job=True)
+        yield msgspec.structs.replace(operator, site=msgspec.structs.replace(operator.site, progress=endpoint))
 
 
 async def run_engine(

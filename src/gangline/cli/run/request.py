@@ -64,6 +64,8 @@ class RunRequest(NamedTuple):
     # With a context the run is in that cluster, without one on this machine.
     server: ServerOptions = ServerOptions()
     shipping: Shipping = Shipping()
+    # Whether programs may report progress to the plane of the run.
+    progress_endpoint: bool = True
 
 
 class RunJob(NamedTuple):

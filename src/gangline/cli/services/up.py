@@ -22,6 +22,7 @@ from gangline.cli.flags.audit_options import AuditOptions, audit_options
 from gangline.cli.flags.backup_options import BackupOptions, backup_options
 from gangline.cli.flags.commands import cli_command
 from gangline.cli.flags.node_options import NodeOptions, node_options
+from gangline.cli.flags.run_options import progress_option
 from gangline.cli.services.up_request import UpRequest
 from gangline.local.paths import home_folder
 
@@ -85,6 +86,7 @@ folder_option = click.option(
     show_default=True,
     help="What users may do: RBAC allows what their roles allow, AlwaysAllow everything.",
 )
+@progress_option
 @access_options
 @audit_options
 @backup_options
@@ -97,6 +99,7 @@ def up(
     scheduler: str,
     gang: bool,
     authorization: str,
+    progress_endpoint: bool,
     detach: bool,
     **others: Any,
 ) -> int:
@@ -120,7 +123,19 @@ def up(
     address = parse_listen_address(bind)
     access, audit = AccessOptions.take_from(others), AuditOptions.take_from(others)
     backups, node = BackupOptions.take_from(others), NodeOptions(**others)
-    request = UpRequest(address.host, port, allowed_hosts, scheduler, gang, authorization, node, access, audit, backups)
+    request = UpRequest(
+        address.host,
+        port,
+        allowed_hosts,
+        scheduler,
+        gang,
+        authorization,
+        node,
+        access,
+        audit,
+        backups,
+        progress_endpoint,
+    )
     # Checked here, so that mistakes are not only in the log of the background process.
     request.check()
     home = PlaneHome(home_folder(folder))
@@ -144,7 +159,7 @@ async def _run_plane(folder: Path, request: UpRequest) -> int:
     from gangline.local.backups import PeriodicBackups, check_restoration
     from gangline.local.home import PlaneHome
     from gangline.operator.assembly import embedded_plane
-    from gangline.operator.settings import LOCAL_GANG_SETTINGS, LOCAL_SETTINGS
+    from gangline.operator.settings import local_settings
 
     home, clock = PlaneHome(folder), SystemClock()
     local = request.local_settings(home)
@@ -154,7 +169,8 @@ async def _run_plane(folder: Path, request: UpRequest) -> int:
     # The lock is held until everything has stopped, so that `gangline down` returns only once the ports are free.
     with home.lock.acquire():
         check_restoration(home)
-        async with embedded_plane(local, clock, LOCAL_GANG_SETTINGS if request.gang else LOCAL_SETTINGS) as cluster:
+        operator = local_settings(gang=request.gang, progress=request.progress_endpoint)
+        async with embedded_plane(local, clock, operator) as cluster:
             home.save_port(local.plane.port)
             home.write_kubeconfig(cluster.access)
             home.lock.mark_ready()

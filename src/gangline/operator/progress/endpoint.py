@@ -8,6 +8,7 @@ answered with 200 and what was understood, everything else with a Status whose m
 
 import asyncio
 import re
+import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -151,16 +152,13 @@ async def progress_endpoint(
     client: Client,
     kinds: Iterable[JobKind],
     writer: ProgressWriter,
-    address: BindAddress,
+    listener: socket.socket,
     clock: Clock,
     *,
     tls: ssl.SSLContext | None = None,
     count: Callable[[int], object] = lambda status: None,
-) -> AsyncIterator[BindAddress]:
-    """Receive the reports of jobs of these kinds until the block ends. Yields the address.
-
-    `client` reviews tokens and reads pods. Raises `InputError` if the address cannot be used.
-    """
+) -> AsyncIterator[None]:
+    """Receive the reports of jobs of these kinds until the block ends. `client` reviews tokens and reads pods."""
     loop = asyncio.get_running_loop()
 
     def new_request(*parts: object) -> web.BaseRequest:
@@ -179,11 +177,23 @@ async def progress_endpoint(
     runner = web.ServerRunner(server, shutdown_timeout=SHUTDOWN_SECONDS)
     await runner.setup()
     try:
-        try:
-            await GuardedSite(runner, guard, address.host or "", address.port, tls).start()
-        except OSError as error:
-            reason = (error.strerror or str(error)).rpartition(": ")[2]
-            raise InputError(f"cannot listen on {address}: {reason}; choose another with {FLAG}") from error
-        yield BindAddress(address.host, runner.addresses[0][1])
+        await GuardedSite(runner, guard, "", 0, tls, listener).start()
+        yield
     finally:
         await runner.cleanup()
+
+
+def listening_socket(address: BindAddress) -> socket.socket:
+    """A socket that listens on an address, all interfaces if it names none. Raises `InputError`."""
+    families = [socket.AF_INET6 if ":" in (address.host or "") else socket.AF_INET]
+    if address.host is None and socket.has_dualstack_ipv6():
+        families.insert(0, socket.AF_INET6)
+    problem: OSError | None = None
+    for family in families:
+        both = family is socket.AF_INET6 and address.host is None
+        try:
+            return socket.create_server((address.host or "", address.port), family=family, dualstack_ipv6=both)
+        except OSError as error:
+            problem = error
+    reason = (problem.strerror or str(problem)).partition(" (while")[0] if problem is not None else ""
+    raise InputError(f"cannot listen on {address}: {reason}; choose another with {FLAG}") from problem

@@ -11,7 +11,7 @@ from gangline.base.certificates.serving import tls_from_folder
 from gangline.base.clock import Clock
 from gangline.kube.client import Client
 from gangline.kube.pods import PodSubresources
-from gangline.operator.progress.endpoint import FLAG, progress_endpoint
+from gangline.operator.progress.endpoint import FLAG, listening_socket, progress_endpoint
 from gangline.operator.progress.log_reader import LogFollower, ProgressLogReader
 from gangline.operator.progress.metrics import ProgressMetrics
 from gangline.operator.progress.writer import ProgressWriter
@@ -58,7 +58,7 @@ class ProgressReceiver:
                 self._client,
                 self._kinds,
                 self._writer,
-                self._address,
+                listening_socket(self._address),
                 self._clock,
                 tls=self._tls,
                 count=self._metrics.count_report,

@@ -53,8 +53,10 @@ class _ReportingPod:
         self.reporter = reporter
         self.progress = parse_progress(reporter.annotations.get(PROGRESS_ANNOTATION, ""))
         self.waiting: Report | None = None
-        # Whether the report waits since before now, so that another operator may have written a newer one.
+        # Whether the report has waited, so that another operator may have written a newer one.
         self.is_late = False
+        # Whether a last report came. What comes all the same is written at the usual rate.
+        self.is_done = False
         self.written_at = float("-inf")
         self.retry_delay = FIRST_RETRY
         self.timer: Timer | None = None
@@ -76,16 +78,17 @@ class ProgressWriter:
         return self._pod(reporter).progress
 
     async def put(self, reporter: Reporter, progress: Progress, *, is_last: bool = False) -> None:
-        """Take a report. The last one is written before this returns, if the API server answers in time.
+        """Take a report. The first that is the last is written before this returns, if the API server answers in time.
 
         A program ends after its last report, and with it its pod may go.
         """
         pod = self._pod(reporter)
         pod.progress, pod.is_late = progress, False
         pod.waiting = Report(progress_line(bounded_progress(progress)), self._clock.now())
-        if not is_last:
+        if not is_last or pod.is_done:
             self._write_when_due(pod)
             return
+        pod.is_done = True
         try:
             async with time_limit(LAST_WRITE_LIMIT, self._clock):
                 await self._write(pod, at_once=True)
@@ -109,6 +112,8 @@ class ProgressWriter:
 
     async def _write_rest(self) -> None:
         waiting = [pod for pod in self._pods.values() if pod.waiting is not None]
+        for pod in waiting:
+            pod.is_late = True
         try:
             async with time_limit(CLOSE_GRACE, self._clock):
                 await run_all((self._write(pod, at_once=True) for pod in waiting), at_once=MAX_WRITES)
@@ -142,11 +147,12 @@ class ProgressWriter:
 
     def _schedule(self, pod: _ReportingPod, delay: timedelta) -> None:
         """Write what waits after a delay, however many reports come meanwhile."""
+        pod.is_late = True
         if pod.timer is not None:
             return
 
         def wake() -> None:
-            pod.timer, pod.is_late = None, True
+            pod.timer = None
             self._due.put_nowait(pod)
 
         pod.timer = self._clock.call_later(delay, wake)

@@ -31,6 +31,7 @@ from gangline.install.rules import (
     METRICS_AUTH_RULES,
     METRICS_READER_RULE,
     OPERATOR_RULES,
+    PROGRESS_RULES,
     RBAC_GROUP,
     SCHEDULER_CLUSTER_RULES,
     SCHEDULER_RULES,
@@ -40,7 +41,7 @@ from gangline.install.rules import (
     lease_rules,
     operator_rules,
 )
-from gangline.install.workloads import SECURE_METRICS
+from gangline.install.workloads import PROGRESS, SECURE_METRICS
 from gangline.operator.settings import KUBEFLOW_LEASE
 from gangline.scheduler.settings import LEASE_NAME
 from gangline.schema.crds.gang_crds import GANG_RESOURCES
@@ -192,6 +193,7 @@ OPERATOR_ROLES: tuple[Node, ...] = (
         "-lease",
     ),
     *_granted(Value("crds.byOperator"), OPERATOR, _rule_nodes(crd_rules(_CRD_NAMES)), None, "-install-crds"),
+    *_granted(PROGRESS, OPERATOR, _rule_nodes(PROGRESS_RULES), None, "-progress"),
 )
 
 USER_ROLES: tuple[Node, ...] = tuple(_user_role(role) for role in job_roles(TRAINING_KINDS))

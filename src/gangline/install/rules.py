@@ -217,6 +217,16 @@ METRICS_AUTH_RULES = (
 )
 """What `--metrics-secure` needs of operator and scheduler, for a ClusterRole."""
 
+PROGRESS_RULES = (
+    Rule(
+        why="--progress-bind-address: which pod a token belongs to.",
+        groups=("authentication.k8s.io",),
+        resources=("tokenreviews",),
+        verbs=("create",),
+    ),
+)
+"""What the endpoint for progress needs of the operator, for a ClusterRole. It annotates pods, which are its own."""
+
 METRICS_READER_RULE: JSON = {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}
 """What a scraper needs of metrics that are secure, for the ClusterRole `gangline-metrics-reader`."""
 

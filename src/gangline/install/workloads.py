@@ -26,6 +26,7 @@ from gangline.install.nodes import (
     Node,
     Not,
     Note,
+    NumberText,
     OneOf,
     ReleaseField,
     Spread,
@@ -35,7 +36,10 @@ from gangline.install.nodes import (
 )
 from gangline.operator.settings import ALL_V1
 
-METRICS_PORT, PROBES_PORT = 8080, 8081
+METRICS_PORT, PROBES_PORT, PROGRESS_PORT = 8080, 8081, 8082
+PROGRESS: Condition = Value("progress.enabled")
+_PROGRESS_CERT: Condition = Both(PROGRESS, Value("progress.certSecret"))
+_PROGRESS_CERT_FOLDER = "/etc/gangline/progress"
 SECURE_METRICS: Condition = Both(Value("metrics.enabled"), Value("metrics.secure.enabled"))
 _METRICS_CERT: Condition = Both(SECURE_METRICS, Value("metrics.secure.certSecret"))
 _CERT_FOLDER = "/etc/gangline/metrics"
@@ -69,6 +73,14 @@ _COMMON_ARGS: tuple[Node, ...] = (
     When(_METRICS_CERT, f"--metrics-cert-path={_CERT_FOLDER}"),
     When(Value("watchNamespaces"), Text(("--namespace=", Joined(Value("watchNamespaces"))))),
 )
+
+
+def _progress_url(scheme: str) -> Node:
+    """The flag with the URL of the operator's endpoint for progress."""
+    service = (full_name("progress"), ".", ReleaseField("namespace"), f".svc:{PROGRESS_PORT}")
+    return Text((f"--progress-url={scheme}://", *service))
+
+
 _OPERATOR_ARGS: tuple[Node, ...] = (
     *_COMMON_ARGS,
     When(
@@ -87,6 +99,11 @@ _OPERATOR_ARGS: tuple[Node, ...] = (
     ForEach(Value("kinds"), (Text(("--enable-scheme=", Item())),)),
     When(Both(Value("mpiV2beta1"), Not(Value("kinds"))), f"--enable-scheme={ALL_V1}"),
     When(Value("mpiV2beta1"), f"--enable-scheme={MPIJOB_V2.scheme.lower()}"),
+    When(PROGRESS, f"--progress-bind-address=:{PROGRESS_PORT}"),
+    When(PROGRESS, Either(Value("progress.certSecret"), _progress_url("https"), _progress_url("http"))),
+    When(Both(PROGRESS, Value("progress.everyJob")), "--inject-progress"),
+    When(_PROGRESS_CERT, f"--progress-cert-path={_PROGRESS_CERT_FOLDER}"),
+    When(Value("progress.logStreams"), Text(("--progress-log-streams=", NumberText(Value("progress.logStreams"))))),
     Spread(Value("extraArgs")),
 )
 _SCHEDULER_ARGS: tuple[Node, ...] = (*_COMMON_ARGS, Spread(Value("scheduler.extraArgs")))
@@ -134,12 +151,17 @@ def _deployment(component: str, args: tuple[Node, ...], role_labels: Mapping[str
         "ports": [
             When(Value("metrics.enabled"), {"name": "metrics", "containerPort": METRICS_PORT}),
             {"name": "probes", "containerPort": PROBES_PORT},
+            *((When(PROGRESS, {"name": "progress", "containerPort": PROGRESS_PORT}),) if component == OPERATOR else ()),
         ],
         "livenessProbe": _probe("/healthz", 20),
         "readinessProbe": _probe("/readyz", 2),
         "resources": _path(component, "resources"),
         "securityContext": Value("securityContext"),
-        "volumeMounts": When(_METRICS_CERT, [{"name": "metrics-cert", "mountPath": _CERT_FOLDER, "readOnly": True}]),
+        "volumeMounts": _certificates(
+            component,
+            {"name": "metrics-cert", "mountPath": _CERT_FOLDER, "readOnly": True},
+            {"name": "progress-cert", "mountPath": _PROGRESS_CERT_FOLDER, "readOnly": True},
+        ),
     }
     return {
         "apiVersion": "apps/v1",
@@ -178,14 +200,37 @@ def _deployment(component: str, args: tuple[Node, ...], role_labels: Mapping[str
                     "tolerations": _optional(_path(component, "tolerations")),
                     "topologySpreadConstraints": Either(spread, spread, [over_nodes]),
                     "containers": [container],
-                    "volumes": When(
-                        _METRICS_CERT,
-                        [{"name": "metrics-cert", "secret": {"secretName": Value("metrics.secure.certSecret")}}],
+                    "volumes": _certificates(
+                        component,
+                        {"name": "metrics-cert", "secret": {"secretName": Value("metrics.secure.certSecret")}},
+                        {"name": "progress-cert", "secret": {"secretName": Value("progress.certSecret")}},
                     ),
                 },
             },
         },
     }
+
+
+def _certificates(component: str, metrics: Node, progress: Node) -> Node:
+    """What there is once for each certificate of a component."""
+    if component != OPERATOR:
+        return When(_METRICS_CERT, [metrics])
+    return When(OneOf(_METRICS_CERT, _PROGRESS_CERT), [When(_METRICS_CERT, metrics), When(_PROGRESS_CERT, progress)])
+
+
+PROGRESS_SERVICE: Node = When(
+    PROGRESS,
+    {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata("progress", full_name("progress")),
+        "spec": {
+            "selector": selector(OPERATOR),
+            "sessionAffinity": Note("One pod reports to one replica, which need not compare.", "ClientIP"),
+            "ports": [{"name": "progress", "port": PROGRESS_PORT, "targetPort": "progress"}],
+        },
+    },
+)
 
 
 def _service(component: str) -> Node:
@@ -226,7 +271,7 @@ def _component(component: str, args: tuple[Node, ...], role_labels: Mapping[str,
     )
 
 
-OPERATOR_OBJECTS = _component(OPERATOR, _OPERATOR_ARGS, ROLE_LABELS)
+OPERATOR_OBJECTS = (*_component(OPERATOR, _OPERATOR_ARGS, ROLE_LABELS), PROGRESS_SERVICE)
 SCHEDULER_OBJECTS: tuple[Node, ...] = tuple(
     When(Value("scheduler.enabled"), node) for node in _component(SCHEDULER, _SCHEDULER_ARGS, {})
 )
@@ -245,7 +290,8 @@ NETWORK_POLICY: Node = When(
                 {
                     "ports": [{"port": METRICS_PORT, "protocol": "TCP"}],
                     "from": When(_METRICS_PEERS, _METRICS_PEERS),
-                }
+                },
+                When(PROGRESS, {"ports": [{"port": PROGRESS_PORT, "protocol": "TCP"}]}),
             ],
         },
     },

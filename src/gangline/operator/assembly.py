@@ -7,20 +7,29 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
+import msgspec
+
 from gangline.api.core import SchedulingGate
+from gangline.api.kubeflow.training import JobKind
 from gangline.api.meta import ApiStruct, Object
 from gangline.api.scheduling import GANG_GATE, SCHEDULER_NAME
 from gangline.api.scheme import Resource
+from gangline.apiserver.admission.service_account import ServiceAccountAdmission
 from gangline.base.clock import Clock
 from gangline.base.tasks import run_until_first
 from gangline.jobs.framework import Framework
+from gangline.jobs.pods.progress_reporting import ProgressEndpoint
 from gangline.kube.client import Client
 from gangline.local.cluster import LocalCluster, LocalSettings, local_cluster
+from gangline.node.ports import LOOPBACK
+from gangline.node.settings import ISOLATED_NETWORK
 from gangline.operator.definitions import apply_job_roles, create_crds
 from gangline.operator.engine import JobEngine, enabled_frameworks, scheme_of
 from gangline.operator.settings import LOCAL_SETTINGS, OperatorSettings
 from gangline.runtime.informer import Delta, Informer
 from gangline.runtime.manager import Manager
+
+MAX_PORT = 65535
 
 
 @asynccontextmanager
@@ -36,20 +45,78 @@ async def embedded_plane(
     """
     frameworks = (*enabled_frameworks(operator), *custom)
     scheme = scheme_of(frameworks, operator.site.gang_schedulers)
-    async with local_cluster(settings, scheme, clock) as plane, asyncio.TaskGroup() as group:
+    async with (
+        local_cluster(settings, scheme, clock) as plane,
+        _progress_listener(settings, operator) as listener,
+        asyncio.TaskGroup() as group,
+    ):
         kinds = await create_crds(plane.client, clock, [framework.facts for framework in frameworks])
         frameworks = tuple(framework for framework in frameworks if framework.facts in kinds)
         if settings.state is not None:  # the plane of a single run has no other users
             await apply_job_roles(plane.client, kinds)
         tasks = [
-            group.create_task(run_engine(plane.client, operator, frameworks, clock)),
+            group.create_task(run_engine(plane.client, _reporting_to(listener, operator), frameworks, clock)),
             group.create_task(run_scheduler_when_needed(plane.client, clock)),
         ]
+        if listener is not None:
+            tasks.append(group.create_task(run_progress_endpoint_when_needed(listener, plane.client, kinds, clock)))
         try:
             yield plane
         finally:
             for task in tasks:
                 task.cancel()
+
+
+@asynccontextmanager
+async def _progress_listener(
+    settings: LocalSettings, operator: OperatorSettings
+) -> AsyncIterator[socket.socket | None]:
+    """A socket on loopback for progress reports; None where pods have no tokens, or a network of their own."""
+    has_tokens = ServiceAccountAdmission.name not in settings.plane.disabled_admission_plugins
+    if not operator.receives_progress or not has_tokens or settings.node.network == ISOLATED_NETWORK:
+        yield None
+        return
+    # After a restart of the plane, pods that went on running find it again.
+    preferred = settings.plane.port + 1 if 0 < settings.plane.port < MAX_PORT else 0
+    try:
+        listener = socket.create_server((LOOPBACK, preferred))
+    except OSError:
+        listener = socket.create_server((LOOPBACK, 0))
+    with listener:
+        yield listener
+
+
+def _reporting_to(listener: socket.socket | None, operator: OperatorSettings) -> OperatorSettings:
+    """The settings of an operator whose pods know where to report progress."""
+    if listener is None:
+        return operator
+    host, port = listener.getsockname()[:2]
+    endpoint = ProgressEndpoint(f"http://{host}:{port}", every_job=True)
+    return msgspec.structs.replace(operator, site=msgspec.structs.replace(operator.site, progress=endpoint))
+
+
+async def run_progress_endpoint_when_needed(
+    listener: socket.socket, client: Client, kinds: Sequence[JobKind], clock: Clock
+) -> None:
+    """Receive progress until cancelled, from the moment on when the first program connects."""
+    await _wait_for_connection(listener)
+    # Imported here: most programs print their progress, or report none.
+    from gangline.operator.progress.endpoint import progress_endpoint
+    from gangline.operator.progress.writer import ProgressWriter
+
+    writer = ProgressWriter(client, clock)
+    async with writer.running(), progress_endpoint(client, kinds, writer, listener, clock):
+        await asyncio.get_running_loop().create_future()
+
+
+async def _wait_for_connection(listener: socket.socket) -> None:
+    loop, connected = asyncio.get_running_loop(), asyncio.Event()
+    listener.settimeout(0)
+    loop.add_reader(listener, connected.set)
+    try:
+        await connected.wait()
+    finally:
+        loop.remove_reader(listener)
 
 
 async def run_engine(

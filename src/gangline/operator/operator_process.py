@@ -1,5 +1,6 @@
 """The operator as a process: definitions, a check for other operators, the election, then the job engine."""
 
+import asyncio
 import math
 import socket
 from collections.abc import Sequence
@@ -21,6 +22,8 @@ from gangline.operator.definitions import DefinitionWaiter, apply_crds
 from gangline.operator.engine import JobEngine, enabled_frameworks, scheme_of
 from gangline.operator.metrics import JobMetrics
 from gangline.operator.process import ControllerProcess, api_transport, leader_elector, protect_metrics, serve_process
+from gangline.operator.progress.metrics import ProgressMetrics
+from gangline.operator.progress.receiver import ProgressReceiver
 from gangline.operator.request_gate import RequestGate
 from gangline.operator.settings import OperatorProcessSettings
 from gangline.runtime.health import HealthServer
@@ -109,6 +112,9 @@ class OperatorProcess(ControllerProcess):
         self._frameworks = frameworks
         self._kinds = tuple(framework.facts for framework in frameworks)
         self._definitions = DefinitionWaiter(self._client, [kind.resource for kind in self._kinds], clock)
+        self._progress = ProgressReceiver(
+            settings.progress, self._kinds, client, ProgressMetrics(metrics.registry), clock
+        )
         self.manager = self._build_manager(client, metrics)
         self.readiness_checks = {
             "server": start.readiness_problem,
@@ -124,6 +130,11 @@ class OperatorProcess(ControllerProcess):
             "namespace": ",".join(self._settings.operator.namespaces) or "all",
             "lease": str(self._lease or "none"),
         }
+
+    async def run(self, stop: asyncio.Event) -> None:
+        # Every replica receives progress, and writes it whether it leads or not.
+        async with self._progress.running():
+            await super().run(stop)
 
     async def prepare(self) -> None:
         if self._settings.install_crds:
@@ -166,6 +177,7 @@ class OperatorProcess(ControllerProcess):
             may_serve=lambda namespace: namespace not in self._unchecked_namespaces,
         )
         manager.add_runnable(self._check_late_namespaces)
+        self._progress.read_logs(manager, self._settings.operator.namespaces)
         engine.add_frameworks(self._frameworks)
         return manager
 

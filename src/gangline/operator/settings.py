@@ -45,6 +45,8 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     mpi_agent: str | None = None
     # An existing service account for MPI launchers; empty: each has its own, with a role.
     mpi_launcher_account: str = ""
+    # On an embedded plane: whether pods report progress to it, on loopback. In a cluster `site.progress` says it.
+    receives_progress: bool = False
 
 
 LOCAL_SETTINGS = OperatorSettings(
@@ -56,6 +58,7 @@ LOCAL_SETTINGS = OperatorSettings(
     pytorch_init_image="",
     mpi_delivery_image="",
     mpi_agent=LOCAL_MPI_AGENT,
+    receives_progress=True,
 )
 """On one machine no images are pulled, so no init containers are added. Gang scheduling is on request."""
 
@@ -64,6 +67,11 @@ LOCAL_GANG_SETTINGS = msgspec.structs.replace(
     LOCAL_SETTINGS, site=msgspec.structs.replace(LOCAL_SETTINGS.site, gangs_on_request=False)
 )
 """The same with gang scheduling for every job."""
+
+
+def local_settings(*, gang: bool = False, progress: bool = True) -> OperatorSettings:
+    """The settings of the operator of a plane on this machine, with or without gangs for every job and the endpoint."""
+    return msgspec.structs.replace(LOCAL_GANG_SETTINGS if gang else LOCAL_SETTINGS, receives_progress=progress)
 
 
 class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +89,17 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
     install_crds: bool = False
 
 
+class ProgressSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How an operator in a cluster receives progress of jobs. What pods get for it is in the site."""
+
+    # Where the endpoint listens; "0": there is none.
+    address: str = "0"
+    # A folder with tls.crt and tls.key; empty: plain HTTP.
+    cert_path: str = ""
+    # Most pods whose logs are read for progress; 0: none.
+    log_streams: int = 0
+
+
 class OperatorProcessSettings(ProcessSettings, frozen=True, kw_only=True):
     """The settings of an operator that runs as a process of its own."""
 
@@ -94,3 +113,4 @@ class OperatorProcessSettings(ProcessSettings, frozen=True, kw_only=True):
     take_over: bool = False
     # The name of the pod in which this process runs; empty: the host name.
     pod: str = ""
+    progress: ProgressSettings = ProgressSettings()

@@ -24,6 +24,8 @@ QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 NONE = "-"
 WAITING_STATES = ("Pending", "Created", "Restarting")
 """The states in which a job may wait for its pods."""
+MAX_SECONDS = 10 * 365 * 86400
+"""A longer time that is left is not shown."""
 UNOBSERVED_AFTER = timedelta(seconds=10)
 """A job without conditions for longer than this has no operator; a younger one may just not have been reconciled."""
 
@@ -119,7 +121,7 @@ def job_phase(job: JSON) -> str:
 
 
 def progress_text(job: JSON) -> str:
-    """The last reported progress of a job: `step 120/500 loss=0.12`."""
+    """The last reported progress of a job: `step 120/500 loss=0.12 eta=3m`."""
     progress = (job.get("status") or {}).get("progress")
     if not isinstance(progress, dict) or not is_number(progress.get("step")):
         return NONE
@@ -128,7 +130,9 @@ def progress_text(job: JSON) -> str:
         metrics = {}
     total = f"/{amount_text(progress['total'])}" if is_number(progress.get("total")) else ""
     metric_texts = (f"{name}={amount_text(value)}" for name, value in metrics.items() if is_number(value))
-    return " ".join((f"step {amount_text(progress['step'])}{total}", *metric_texts))
+    left = progress.get("estimatedRemainingSeconds")
+    eta = (f"eta={human_duration(timedelta(seconds=left))}",) if is_number(left) and 0 < left < MAX_SECONDS else ()
+    return " ".join((f"step {amount_text(progress['step'])}{total}", *metric_texts, *eta))
 
 
 def amount_text(value: float) -> str:

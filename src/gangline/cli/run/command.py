@@ -15,7 +15,7 @@ from gangline.cli.flags.commands import cli_command
 from gangline.cli.flags.dashboard_options import DashboardOptions, dashboard_options
 from gangline.cli.flags.durations import DURATION, duration_option
 from gangline.cli.flags.node_options import NodeOptions, node_options
-from gangline.cli.flags.run_options import kind_option, nproc_option, runs_option
+from gangline.cli.flags.run_options import kind_option, nproc_option, progress_option, runs_option
 from gangline.cli.flags.server_options import server_options
 from gangline.cli.run.request import DEFAULT_CAPACITY, JobSource, RunRequest, Shipping
 from gangline.cli.run.run import run_request
@@ -99,6 +99,7 @@ FLAG_SPELLINGS = {"as_user": "--as", "as_groups": "--as-group"}
     help="The storage class of the claim that a large folder is shipped in.",
 )
 @dashboard_options
+@progress_option
 @node_options
 @server_options
 def run(
@@ -143,7 +144,10 @@ def run(
     if timeout is not None and timeout <= timedelta():
         raise InputError(f"--timeout {timeout.total_seconds():g}s: expected more than 0")
     hung_after: timedelta = options.pop("hung_after")
+    progress_endpoint: bool = options.pop("progress_endpoint")
     check_server_flags(server, node, gang=gang)
+    if server.context and not progress_endpoint:
+        raise InputError("--no-progress-endpoint: is about a run on this machine; leave it out with --context")
     if shipping.dry_run and not server.context:
         raise InputError("--dry-run: lists what is shipped to a cluster, and on this machine nothing is; add --context")
     request = RunRequest(
@@ -158,6 +162,7 @@ def run(
         server=server,
         shipping=shipping,
         dashboard=dashboard if dashboard.dashboard else None,
+        progress_endpoint=progress_endpoint,
     )
     return run_request(request)
 

@@ -66,7 +66,7 @@ from gangline.node.options import node_settings
 from gangline.node.resources import machine_capacity
 from gangline.node.settings import NodeSettings
 from gangline.operator.assembly import embedded_plane
-from gangline.operator.settings import LOCAL_GANG_SETTINGS, LOCAL_SETTINGS
+from gangline.operator.settings import local_settings
 from gangline.why.diagnosis.case import DiagnosisTimeouts
 from gangline.why.diagnosis.wording import name_list
 
@@ -98,6 +98,7 @@ def run_local(request: RunRequest, jobs: Sequence[RunJob]) -> int:
         request.hung_after,
         folders,
         request.dashboard,
+        request.progress_endpoint,
     )
     clock = SystemClock()
     screen = choose_screen(output_stream(request), clock)
@@ -158,6 +159,8 @@ class RunPlan(NamedTuple):
     kept_folders: Mapping[str, RunFolder] = {}
     # None: without a dashboard.
     dashboard: DashboardOptions | None = None
+    # Whether programs may report progress to the plane.
+    progress_endpoint: bool = True
 
 
 async def run_jobs(plan: RunPlan, screen: Screen, clock: Clock) -> list[JobResult]:
@@ -179,7 +182,8 @@ async def run_jobs(plan: RunPlan, screen: Screen, clock: Clock) -> list[JobResul
         settings = LocalSettings(folder=folder, logs=state, plane=temporary_plane(), node=node)
         # Only the kinds of these jobs: each further kind costs start-up time.
         operator = msgspec.structs.replace(
-            LOCAL_GANG_SETTINGS if plan.gang else LOCAL_SETTINGS, kinds=tuple({job.kind.scheme for job in jobs})
+            local_settings(gang=plan.gang, progress=plan.progress_endpoint),
+            kinds=tuple({job.kind.scheme for job in jobs}),
         )
         async with (
             embedded_plane(settings, clock, operator) as plane,

@@ -67,6 +67,8 @@ class RunRequest(NamedTuple):
     shipping: Shipping = Shipping()
     # None: without a dashboard.
     dashboard: DashboardOptions | None = None
+    # Whether programs may report progress to the plane of the run.
+    progress_endpoint: bool = True
 
 
 class RunJob(NamedTuple):

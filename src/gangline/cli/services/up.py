@@ -25,6 +25,7 @@ from gangline.cli.flags.backup_options import BackupOptions, backup_options
 from gangline.cli.flags.commands import cli_command
 from gangline.cli.flags.dashboard_options import DashboardOptions, dashboard_options
 from gangline.cli.flags.node_options import NodeOptions, node_options
+from gangline.cli.flags.run_options import progress_option
 from gangline.cli.services.up_request import UpRequest
 from gangline.dashboard.links import read_address
 from gangline.local.paths import home_folder
@@ -89,6 +90,7 @@ folder_option = click.option(
     show_default=True,
     help="What users may do: RBAC allows what their roles allow, AlwaysAllow everything.",
 )
+@progress_option
 @access_options
 @audit_options
 @backup_options
@@ -102,6 +104,7 @@ def up(
     scheduler: str,
     gang: bool,
     authorization: str,
+    progress_endpoint: bool,
     detach: bool,
     **others: Any,
 ) -> int:
@@ -127,7 +130,18 @@ def up(
     backups, dashboard = BackupOptions.take_from(others), DashboardOptions.take_from(others)
     node = NodeOptions(**others)
     request = UpRequest(
-        address.host, port, allowed_hosts, scheduler, gang, authorization, node, access, audit, backups, dashboard
+        address.host,
+        port,
+        allowed_hosts,
+        scheduler,
+        gang,
+        authorization,
+        node,
+        access,
+        audit,
+        backups,
+        dashboard,
+        progress_endpoint,
     )
     # Checked here, so that mistakes are not only in the log of the background process.
     request.check()
@@ -153,7 +167,7 @@ async def _run_plane(folder: Path, request: UpRequest) -> int:
     from gangline.local.history import StoreRecording
     from gangline.local.home import PlaneHome
     from gangline.operator.assembly import embedded_plane
-    from gangline.operator.settings import LOCAL_GANG_SETTINGS, LOCAL_SETTINGS
+    from gangline.operator.settings import local_settings
     from gangline.why.verdicts import verdict_maker
 
     home, clock = PlaneHome(folder), SystemClock()
@@ -165,10 +179,8 @@ async def _run_plane(folder: Path, request: UpRequest) -> int:
     # The lock is held until everything has stopped, so that `gangline down` returns only once the ports are free.
     with home.lock.acquire():
         check_restoration(home)
-        async with (
-            embedded_plane(local, clock, LOCAL_GANG_SETTINGS if request.gang else LOCAL_SETTINGS) as cluster,
-            AsyncExitStack() as opened,
-        ):
+        operator = local_settings(gang=request.gang, progress=request.progress_endpoint)
+        async with embedded_plane(local, clock, operator) as cluster, AsyncExitStack() as opened:
             recording.start(cluster.store, verdict_maker(cluster.client, clock))
             home.save_port(local.plane.port)
             home.write_kubeconfig(cluster.access)

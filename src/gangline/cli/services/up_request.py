@@ -30,6 +30,7 @@ class UpRequest(NamedTuple):
     audit: AuditOptions
     backups: BackupOptions
     dashboard: DashboardOptions = DashboardOptions()
+    progress_endpoint: bool = True
 
     def check(self) -> None:
         """Raise `InputError` for options that cannot be used. Needs no folder of a plane."""
@@ -40,6 +41,7 @@ class UpRequest(NamedTuple):
         """The arguments that give another process the same options."""
         arguments = ["--port", str(self.port), "--bind", self.host, "--default-scheduler", self.default_scheduler]
         arguments += ["--authorization-mode", self.authorization, *(["--gang"] if self.gang else [])]
+        arguments += [] if self.progress_endpoint else ["--no-progress-endpoint"]
         arguments += [argument for name in self.allowed_hosts for argument in ("--allow-host", name)]
         for options in (self.node, self.access, self.audit, self.backups, self.dashboard):
             arguments += options.as_arguments()

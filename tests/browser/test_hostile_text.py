@@ -31,7 +31,13 @@ def payload(request: pytest.FixtureRequest) -> str:
 def spoil(example: ExampleServer, payload: str) -> None:
     """Put the payload wherever a user or a program decides what is written."""
     text = hostile(payload)
-    row: dict[str, Any] = example.rows[0] | {"reason": text, "queue": text, "name": text, "namespace": text, "kind": text}
+    row: dict[str, Any] = example.rows[0] | {
+        "reason": text,
+        "queue": text,
+        "name": text,
+        "namespace": text,
+        "kind": text,
+    }
     row["progress"] = team.progress(1, 2, 3) | {"metrics": {text: 1.0}}
     example.rows = [row]
     detail = team.job_detail(row)
@@ -64,7 +70,9 @@ def assert_is_text(opened: OpenedPage, payload: str) -> None:
     opened.settle()
     assert payload in page.evaluate("() => document.body.textContent")
     assert "taken" not in page.evaluate("() => document.title.replace(/hostile.*/, '')")
-    inserted = "main img, main script, main iframe, main style, main [onerror], main [onload], main a[href^='javascript:']"
+    inserted = (
+        "main img, main script, main iframe, main style, main [onerror], main [onload], main a[href^='javascript:']"
+    )
     assert page.locator(inserted).count() == 0
 
 

@@ -123,7 +123,9 @@ def test_a_job_is_submitted_watched_killed_and_deleted_and_stays(
     # A killed worker is on the timeline.
     victim = workers(marker)[-1]
     victim.kill()
-    page.wait_for_selector(".timeline-picture .mark[data-kind=first-failure], .timeline-picture .mark[data-kind=failure], .timeline-picture .mark[data-kind=restart]")
+    page.wait_for_selector(
+        ".timeline-picture .mark[data-kind=first-failure], .timeline-picture .mark[data-kind=failure], .timeline-picture .mark[data-kind=restart]"
+    )
     page.wait_for_selector(".mark-item")
     opened.settle()
     assert opened.violations() == []

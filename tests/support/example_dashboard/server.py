@@ -83,7 +83,9 @@ class ExampleServer:
             if not self._open and request.path.startswith("/api/"):
                 return _json({"error": {"code": 503, "message": "the server is being restarted"}}, 503)
             if request.method == "POST":
-                self.requests.append((request.path, request.headers.get("X-Gangline-Request", ""), await request.json()))
+                self.requests.append(
+                    (request.path, request.headers.get("X-Gangline-Request", ""), await request.json())
+                )
             return await handler(request)
 
         app = web.Application(middlewares=[gate])
@@ -99,7 +101,9 @@ class ExampleServer:
                 web.get(f"{job}/curves", self._answer(self._curves)),
                 web.post(job + "/actions/{action}", self._answer(lambda _: {})),
                 web.get("/api/cluster", self._answer(lambda _: self.cluster)),
-                web.post("/api/cluster/fit", self._answer(lambda _: {"text": FIT, "results": [{"fits": False}], "notes": []})),
+                web.post(
+                    "/api/cluster/fit", self._answer(lambda _: {"text": FIT, "results": [{"fits": False}], "notes": []})
+                ),
                 web.get("/api/sweeps", self._answer(lambda _: {"sweeps": [team.sweep()]})),
                 web.get("/api/sweeps/{name}", self._answer(lambda _: team.sweep())),
                 web.post("/api/submit", self._submit),

@@ -133,6 +133,9 @@ bench-first-minutes: dev ## set-up and a first run beside torchrun and Ray, the 
 	hack/frameworks.sh torch
 	$(BIN)/python bench/first_minutes.py
 
+bench-history: dev ## what the history costs: bytes of a week, CPU beside the operator's, the time to read
+	$(BIN)/python bench/history_bench.py
+
 crds: dev ## write manifests/crds anew
 	$(BIN)/python hack/crds.py
 

@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 
 from gangline.api.meta import JSON
-from gangline.history.selection import recorded_body
+from gangline.history.selection import OMITTED_METADATA, recorded_body
 
 _split = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode = msgspec.json.Decoder().decode
-NESTED_PARTS = {"metadata": ("managedFields",), "status": ()}
+NESTED_PARTS: dict[str, frozenset[str]] = {"metadata": OMITTED_METADATA, "status": frozenset()}
 """Parts in which mostly a few fields change, with fields that are not recorded."""
 
 
@@ -50,7 +50,7 @@ def _object_part(name: str, raw: msgspec.Raw, old: _Part | None) -> _Part:
         old.raw = raw
         return old
     omitted = NESTED_PARTS.get(name)
-    if omitted is None or memoryview(raw)[:1] != b"{":
+    if omitted is None or bytes(memoryview(raw)[:1]) != b"{":
         return _Part(raw, _decode(raw))
     before = (old.fields if old is not None else None) or {}
     fields = {field: _field(part, before.get(field)) for field, part in _split(raw).items() if field not in omitted}

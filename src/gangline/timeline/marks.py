@@ -1,0 +1,172 @@
+"""The marks of a timeline: failures, restarts, what operator and scheduler did; and which failure was the first."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from gangline.api.meta import JSON
+from gangline.timeline.facts import child, end_text, integer, moment, text, unix_time
+from gangline.timeline.job_history import JobHistory, replica_counts
+from gangline.timeline.model import FailureLink, MarkKind, TimelineMark
+from gangline.timeline.pods import EVICTION_REASONS, LOST_REASONS, PodLife
+from gangline.timeline.rows import JobTimes
+
+FAILURE_KINDS = (MarkKind.FAILURE, MarkKind.FIRST_FAILURE, MarkKind.OOM, MarkKind.EVICTION, MarkKind.NODE_LOST)
+SAME_FAILURE_SECONDS = 2.0
+"""A failure in the status and one of a pod are the same if they are so close."""
+CONSEQUENCE_SECONDS = 1800.0
+"""A failure so long after the first one still follows from it: collective operations time out after up to 30 minutes."""
+GROUP_SECONDS = 2.0
+"""Events of one reason so close to each other are one mark."""
+
+
+class FirstFailure(NamedTuple):
+    """A `firstFailure` of the job's status."""
+
+    replica: str
+    at: float
+    exit_code: int | None
+    reason: str
+
+
+def timeline_marks(history: JobHistory, times: JobTimes) -> tuple[TimelineMark, ...]:
+    """All marks in the order of time."""
+    marks = [*_replica_marks(history.pods), *_job_marks(history, times), *_event_marks(history.events)]
+    marks = _with_first_failures(marks, first_failures(history))
+    return tuple(sorted(marks, key=lambda mark: (mark.at, mark.kind, mark.row or "", mark.text)))
+
+
+def failure_links(marks: Sequence[TimelineMark], history: JobHistory) -> tuple[FailureLink, ...]:
+    """Each first failure with the failures and restarts that followed, up to the next first failure."""
+    causes = [number for number, mark in enumerate(marks) if mark.cause]
+    links = []
+    for place, cause in enumerate(causes):
+        before = marks[causes[place + 1]].at if place + 1 < len(causes) else marks[cause].at + CONSEQUENCE_SECONDS
+        followers = tuple(
+            number
+            for number, mark in enumerate(marks)
+            if number != cause
+            and marks[cause].at <= mark.at < before
+            and not mark.cause
+            and (mark.kind == MarkKind.RESTART or (mark.kind in FAILURE_KINDS and mark.row != marks[cause].row))
+        )
+        links.append(FailureLink(cause, followers))
+    return tuple(links)
+
+
+def first_failures(history: JobHistory) -> list[FirstFailure]:
+    """The first failures that versions of the job's status report, each once."""
+    failures: dict[tuple[str, str], FirstFailure] = {}
+    for at, body in history.job.bodies:
+        first = child(body, "status", "firstFailure")
+        if text(first, "replica"):
+            stamp = text(first, "time")
+            failure = FirstFailure(
+                text(first, "replica"), moment(unix_time(stamp), at), integer(first, "exitCode"), text(first, "reason")
+            )
+            failures.setdefault((failure.replica, stamp), failure)
+    return list(failures.values())
+
+
+def failure_kind(reason: str) -> MarkKind:
+    """The kind of mark of a failure by its reason."""
+    if reason == "OOMKilled":
+        return MarkKind.OOM
+    if reason in EVICTION_REASONS:
+        return MarkKind.EVICTION
+    return MarkKind.NODE_LOST if reason in LOST_REASONS else MarkKind.FAILURE
+
+
+def _replica_marks(pods: Iterable[PodLife]) -> Iterator[TimelineMark]:
+    attempts: dict[str, int] = {}
+    for life in pods:
+        row = life.replica.name
+        for run in life.runs:
+            if attempts.get(row, 0):
+                yield TimelineMark(MarkKind.RESTART, run.started, row, f"restart {attempts[row]}")
+            attempts[row] = attempts.get(row, 0) + 1
+            stopped = life.deleted is not None and run.ended is not None and life.deleted <= run.ended
+            if run.ended is not None and run.exit_code != 0 and not stopped:
+                reason = life.reason if life.reason and run == life.runs[-1] else run.reason
+                yield TimelineMark(failure_kind(reason), run.ended, row, end_text(run.exit_code, reason))
+        if (not life.runs or life.runs[-1].ended is None) and life.reason:
+            at = next((time for time in (life.lost, life.ended, life.deleted, life.gone) if time is not None), None)
+            if at is not None:
+                yield TimelineMark(failure_kind(life.reason), at, row, life.reason)
+
+
+def _job_marks(history: JobHistory, times: JobTimes) -> Iterator[TimelineMark]:
+    for interval in times.suspensions:
+        yield TimelineMark(MarkKind.SUSPENDED, interval.start, text="suspended")
+        if interval.end is not None:
+            yield TimelineMark(MarkKind.RESUMED, interval.end, text="resumed")
+    before: dict[str, int] = {}
+    for at, body in history.job.bodies:
+        counts = replica_counts(body)
+        changes = [
+            f"{kind} {before[kind]} → {count}" for kind, count in counts.items() if before.get(kind, count) != count
+        ]
+        if changes:
+            yield TimelineMark(MarkKind.SCALED, at, text=", ".join(changes))
+        before = counts
+
+
+def _event_marks(events: Iterable[tuple[float, JSON]]) -> Iterator[TimelineMark]:
+    """What operator and scheduler did; events of one reason at the same time are one mark."""
+    groups: list[tuple[MarkKind, str, float, list[str]]] = []
+    for at, kind, event in sorted(_actor_events(events), key=lambda item: (item[0], text(item[2], "message"))):
+        reason, message = text(event, "reason"), " ".join(text(event, "message").split())
+        group = next((one for one in groups if one[:2] == (kind, reason) and at - one[2] <= GROUP_SECONDS), None)
+        if group is None:
+            groups.append((kind, reason, at, [message]))
+        elif message not in group[3]:
+            group[3].append(message)
+    for kind, reason, at, messages in groups:
+        more = f" (and {len(messages) - 1} more)" if len(messages) > 1 else ""
+        yield TimelineMark(kind, at, text=f"{reason}: {messages[0]}{more}")
+
+
+def _actor_events(events: Iterable[tuple[float, JSON]]) -> Iterator[tuple[float, MarkKind, JSON]]:
+    for at, event in events:
+        component = text(event, "reportingComponent") or text(child(event, "source"), "component")
+        kind = MarkKind.SCHEDULER if "scheduler" in component else None
+        if component.endswith(("-controller", "operator")) or component.startswith("gangline"):
+            kind = kind or MarkKind.OPERATOR
+        if kind is not None:
+            yield event_time(event, at), kind, event
+
+
+def event_time(event: JSON, seen_at: float) -> float:
+    """When an event happened first."""
+    stamps = (event.get("eventTime"), event.get("firstTimestamp"), child(event, "metadata").get("creationTimestamp"))
+    times = [time for time in map(unix_time, stamps) if time is not None]
+    return times[0] if times else seen_at
+
+
+def _with_first_failures(marks: Sequence[TimelineMark], failures: Iterable[FirstFailure]) -> list[TimelineMark]:
+    """The marks with the first failures marked as causes; one that no pod shows gets a mark of its own."""
+    result = list(marks)
+    for failure in failures:
+        places = [
+            number
+            for number, mark in enumerate(result)
+            if mark.row == failure.replica
+            and mark.kind in FAILURE_KINDS
+            and abs(mark.at - failure.at) <= SAME_FAILURE_SECONDS
+        ]
+        if places:
+            nearest = min(places, key=lambda number: abs(result[number].at - failure.at))
+            mark = result[nearest]
+            kind = MarkKind.FIRST_FAILURE if mark.kind == MarkKind.FAILURE else mark.kind
+            result[nearest] = TimelineMark(kind, mark.at, mark.row, mark.text, cause=True)
+            continue
+        kind = failure_kind(failure.reason)
+        result.append(
+            TimelineMark(
+                MarkKind.FIRST_FAILURE if kind == MarkKind.FAILURE else kind,
+                failure.at,
+                failure.replica,
+                end_text(failure.exit_code, failure.reason),
+                cause=True,
+            )
+        )
+    return result

@@ -10,31 +10,31 @@ from gangline.timeline.job_history import (
     job_created,
     job_ended,
     job_history,
+    node_outages,
     replica_counts,
     suspensions,
 )
 from gangline.timeline.marks import failure_links, timeline_marks
-from gangline.timeline.model import ObjectVersion, ReplicaRow, TeamTimeline
+from gangline.timeline.model import RecordedVersion, ReplicaRow, TeamTimeline, TimedVersion
 from gangline.timeline.phases import gang_phases, job_phases
 from gangline.timeline.pods import Interval, PodLife
 from gangline.timeline.rows import JobTimes, replica_spans
 
 
-def team_timeline(versions: Iterable[ObjectVersion], now: float) -> TeamTimeline:
+def team_timeline(versions: Iterable[RecordedVersion], now: float) -> TeamTimeline:
     """The timeline of one job. Its versions may be in any order and repeated; an empty one without a job."""
     history = job_history(versions)
     if history is None:
         return TeamTimeline(now, now)
     created = job_created(history.job)
-    times = JobTimes(created, now, job_ended(history.job), tuple(suspensions(history.job)))
-    rows = tuple(_rows(history, times))
+    times = JobTimes(created, job_ended(history.job), tuple(suspensions(history.job)), node_outages(history))
     marks = timeline_marks(history, times)
     return TeamTimeline(
         created,
-        _end(history, times),
-        tuple(row for row in rows if row.spans),
+        _end(history, times, now),
+        tuple(row for row in _rows(history, times) if row.spans),
         marks,
-        failure_links(marks, history),
+        failure_links(marks),
         job_phases(history),
         gang_phases(history.pod_group),
     )
@@ -42,12 +42,12 @@ def team_timeline(versions: Iterable[ObjectVersion], now: float) -> TeamTimeline
 
 def current_versions(
     at: float, job: JSON, pods: Iterable[JSON] = (), events: Iterable[JSON] = ()
-) -> list[ObjectVersion]:
+) -> list[TimedVersion]:
     """The current objects of a job as versions, for a timeline without recorded ones."""
     named = [("pods", pod) for pod in pods] + [("events", event) for event in events]
     return [
-        ObjectVersion(at, f"jobs/{_name(job)}", job),
-        *(ObjectVersion(at, f"{plural}/{_name(body)}", body) for plural, body in named),
+        TimedVersion(at, f"jobs/{_name(job)}", job),
+        *(TimedVersion(at, f"{plural}/{_name(body)}", body) for plural, body in named),
     ]
 
 
@@ -93,9 +93,9 @@ def _wanted_replicas(job: Versions, times: JobTimes) -> dict[Replica, Interval]:
     return dict(sorted(wanted.items(), key=lambda item: (order.get(item[0].type, len(order)), item[0].index)))
 
 
-def _end(history: JobHistory, times: JobTimes) -> float:
+def _end(history: JobHistory, times: JobTimes, now: float) -> float:
     """When the last thing of a finished job happened; now while it is active."""
     if times.ended is None:
-        return max(times.now, times.created)
+        return max(now, times.created)
     ends = [run.ended or run.started for life in history.pods for run in life.runs]
     return max([times.ended, *ends])

@@ -1,17 +1,18 @@
 """Curves of what a team reported: by metric over step or time, with failures and restarts marked, thinned to a size."""
 
 import math
-from collections.abc import Iterable, Sequence
-from statistics import median
+from collections.abc import Iterable, Iterator, Sequence
 
+from gangline.api.meta import JSON
 from gangline.progress.line import parse_progress
-from gangline.timeline.facts import child, container_status, integer, pod_replica, text
+from gangline.timeline.facts import child, container_status, integer, moment, pod_replica, text, unix_time
 from gangline.timeline.model import (
     CurveMark,
     Curves,
+    MarkKind,
     MetricCurve,
-    ObjectVersion,
     ProgressPoint,
+    RecordedVersion,
     TimelineMark,
 )
 
@@ -21,6 +22,7 @@ LOG_RATIO = 30.0
 """A logarithmic axis needs values of such different size ..."""
 LOG_MEDIAN = 0.15
 """... and half of them below this share of a linear axis."""
+NOT_ON_CURVES = (MarkKind.OPERATOR, MarkKind.SCHEDULER)
 LEADERS = ("chief", "master", "launcher")
 
 Series = tuple[tuple[float, float], ...]
@@ -28,40 +30,52 @@ Series = tuple[tuple[float, float], ...]
 
 def curves(
     points: Iterable[ProgressPoint],
-    marks: Iterable[TimelineMark] = (),
+    marks: Iterable[TimelineMark] | None = None,
     *,
     over: str = "step",
     size: int = MAX_POINTS,
     replica: str = "",
 ) -> Curves:
-    """A curve per metric of the leading replica, or of `replica`. `marks` are those of the timeline."""
+    """A curve per metric of the leading replica, or of `replica`. Without the marks of a timeline, restarts are guessed."""
     ordered = sorted(points, key=lambda point: point.at)
     chosen = replica or leading_replica({point.replica for point in ordered})
     own = [point for point in ordered if point.replica == chosen]
     names = list(dict.fromkeys(name for point in own for name in point.metrics))
-    shown = tuple(_curve_marks(own, marks, over))
+    shown = tuple(_curve_marks(own, restart_marks(own) if marks is None else marks, over))
     return Curves(over, tuple(_metric_curve(name, own, shown, over, size, chosen) for name in names))
 
 
-def progress_points(versions: Iterable[ObjectVersion], job: str) -> list[ProgressPoint]:
-    """The reports in recorded versions of pods, each once, in the order of time."""
+def progress_points(versions: Iterable[RecordedVersion], job: str) -> list[ProgressPoint]:
+    """The reports in recorded versions of pods, each once, in the order of time; without any, those of the job."""
+    ordered = [
+        (version, version.body) for version in sorted(versions, key=lambda one: one.at) if version.body is not None
+    ]
     points: dict[tuple[str, int, str], ProgressPoint] = {}
-    for version in sorted(versions, key=lambda version: version.at):
-        if version.body is None or "/pods/" not in f"/{version.path}":
+    for version, body in ordered:
+        if "/pods/" not in f"/{version.path}":
             continue
-        line = text(child(version.body, "metadata", "annotations"), PROGRESS_ANNOTATION)
+        line = text(child(body, "metadata", "annotations"), PROGRESS_ANNOTATION)
         progress = parse_progress(line)
         if progress is None:
             continue
-        uid, attempt = (
-            text(child(version.body, "metadata"), "uid"),
-            integer(container_status(version.body), "restartCount"),
-        )
-        point = ProgressPoint(
-            version.at, progress.step, dict(progress.metrics), pod_replica(version.body, job).name, attempt or 0
-        )
-        points.setdefault((uid, 0, line), point)
-    return list(points.values())
+        uid, attempt = text(child(body, "metadata"), "uid"), integer(container_status(body), "restartCount") or 0
+        point = ProgressPoint(version.at, progress.step, dict(progress.metrics), pod_replica(body, job).name, attempt)
+        points.setdefault((uid, attempt, line), point)
+    return list(points.values()) or [
+        point for version, body in ordered for point in _job_points(version.at, body) if not _is_child(version.path)
+    ]
+
+
+def _is_child(path: str) -> bool:
+    return any(f"/{plural}/" in f"/{path}" for plural in ("pods", "events", "services", "podgroups", "nodes"))
+
+
+def _job_points(at: float, job: JSON) -> Iterator[ProgressPoint]:
+    progress = child(job, "status", "progress")
+    step, metrics = progress.get("step"), child(progress, "metrics")
+    if isinstance(step, int | float):
+        numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float)}
+        yield ProgressPoint(moment(unix_time(progress.get("updated")), at), step, numbers, text(progress, "replica"))
 
 
 def leading_replica(replicas: Iterable[str]) -> str:
@@ -75,7 +89,8 @@ def prefers_log(values: Sequence[float]) -> bool:
     if len(values) < 3 or min(values) <= 0:
         return False
     low, high = min(values), max(values)
-    return high / low >= LOG_RATIO and (median(values) - low) / (high - low) <= LOG_MEDIAN
+    middle = sorted(values)[len(values) // 2]
+    return high / low >= LOG_RATIO and (middle - low) / (high - low) <= LOG_MEDIAN
 
 
 def thinned(points: Sequence[tuple[float, float]], size: int) -> Series:
@@ -111,10 +126,10 @@ def _metric_curve(
     return MetricCurve(name, shown, thinned(sorted(repeated), size), marks, log, replica)
 
 
-def _curve_marks(points: Sequence[ProgressPoint], marks: Iterable[TimelineMark], over: str) -> Iterable[CurveMark]:
+def _curve_marks(points: Sequence[ProgressPoint], marks: Iterable[TimelineMark], over: str) -> Iterator[CurveMark]:
     """The marks on the axis: over steps, each at the last step that was reported before it."""
     for mark in marks:
-        if mark.kind in ("operator", "scheduler"):
+        if mark.kind in NOT_ON_CURVES:
             continue
         described = ": ".join(part for part in (mark.row or "", mark.text or mark.kind) if part)
         if over == "time":
@@ -123,3 +138,15 @@ def _curve_marks(points: Sequence[ProgressPoint], marks: Iterable[TimelineMark],
         before = [point.step for point in points if point.at <= mark.at]
         if before:
             yield CurveMark(before[-1], mark.kind, described)
+
+
+def restart_marks(points: Iterable[ProgressPoint]) -> list[TimelineMark]:
+    """The restarts that reports show by themselves: by the number of their attempt, or because steps are repeated."""
+    marks: list[TimelineMark] = []
+    last: dict[str, ProgressPoint] = {}
+    for point in sorted(points, key=lambda point: point.at):
+        before = last.get(point.replica)
+        if before is not None and (point.attempt > before.attempt or point.step < before.step):
+            marks.append(TimelineMark(MarkKind.RESTART, point.at, point.replica, f"at step {point.step:g} again"))
+        last[point.replica] = point
+    return marks

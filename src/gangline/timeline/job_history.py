@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from gangline.api.meta import JSON
 from gangline.timeline.facts import child, children, condition, moment, text, unix_time
-from gangline.timeline.model import ObjectVersion
+from gangline.timeline.model import RecordedVersion
 from gangline.timeline.pods import Interval, PodLife, pod_life
 
 FINISHED = ("Succeeded", "Failed")
@@ -28,7 +28,7 @@ class JobHistory(NamedTuple):
     nodes: Mapping[str, Versions]
 
 
-def job_history(versions: Iterable[ObjectVersion]) -> JobHistory | None:
+def job_history(versions: Iterable[RecordedVersion]) -> JobHistory | None:
     """Sort the versions of one job and its objects; None if the job is not among them.
 
     Of several jobs of one name that followed each other the last one counts.
@@ -53,7 +53,7 @@ def job_history(versions: Iterable[ObjectVersion]) -> JobHistory | None:
     )
 
 
-def _by_object(versions: Iterable[ObjectVersion]) -> list[tuple[str, Versions]]:
+def _by_object(versions: Iterable[RecordedVersion]) -> list[tuple[str, Versions]]:
     """The plural and the versions of every object. One that was deleted and created again is two objects."""
     bodies: dict[tuple[str, str], list[tuple[float, JSON]]] = {}
     gone: dict[tuple[str, str], float] = {}
@@ -128,6 +128,27 @@ def job_ended(job: Versions) -> float | None:
                 )
                 return max(moment(stamp, at), job_created(job))
     return job.gone
+
+
+def node_outages(history: JobHistory) -> dict[str, tuple[Interval, ...]]:
+    """When the nodes of the team did not answer, by their name."""
+    used = {pod.node for pod in history.pods}
+    return {name: tuple(_outages(node)) for name, node in history.nodes.items() if name in used}
+
+
+def _outages(node: Versions) -> Iterator[Interval]:
+    since: float | None = None
+    for at, body in node.bodies:
+        ready = condition(body, "Ready")
+        changed = moment(unix_time(ready.get("lastTransitionTime")), at)
+        # A node that says itself that it is not ready still answers.
+        if text(ready, "status") == "Unknown" and since is None:
+            since = changed
+        elif text(ready, "status") != "Unknown" and since is not None:
+            yield Interval(since, max(since, changed))
+            since = None
+    if since is not None:
+        yield Interval(since, node.gone)
 
 
 def suspensions(job: Versions) -> Iterator[Interval]:

@@ -8,7 +8,7 @@ from gangline.timeline.facts import child, end_text, integer, moment, text, unix
 from gangline.timeline.job_history import JobHistory, replica_counts
 from gangline.timeline.model import FailureLink, MarkKind, TimelineMark
 from gangline.timeline.pods import EVICTION_REASONS, LOST_REASONS, PodLife
-from gangline.timeline.rows import JobTimes
+from gangline.timeline.rows import END, JobTimes, ended_by_itself
 
 FAILURE_KINDS = (MarkKind.FAILURE, MarkKind.FIRST_FAILURE, MarkKind.OOM, MarkKind.EVICTION, MarkKind.NODE_LOST)
 SAME_FAILURE_SECONDS = 2.0
@@ -35,7 +35,7 @@ def timeline_marks(history: JobHistory, times: JobTimes) -> tuple[TimelineMark, 
     return tuple(sorted(marks, key=lambda mark: (mark.at, mark.kind, mark.row or "", mark.text)))
 
 
-def failure_links(marks: Sequence[TimelineMark], history: JobHistory) -> tuple[FailureLink, ...]:
+def failure_links(marks: Sequence[TimelineMark]) -> tuple[FailureLink, ...]:
     """Each first failure with the failures and restarts that followed, up to the next first failure."""
     causes = [number for number, mark in enumerate(marks) if mark.cause]
     links = []
@@ -80,21 +80,31 @@ def _replica_marks(pods: Iterable[PodLife]) -> Iterator[TimelineMark]:
     attempts: dict[str, int] = {}
     for life in pods:
         row = life.replica.name
-        for run in life.runs:
+        for number, run in enumerate(life.runs):
             if attempts.get(row, 0):
                 yield TimelineMark(MarkKind.RESTART, run.started, row, f"restart {attempts[row]}")
             attempts[row] = attempts.get(row, 0) + 1
-            stopped = life.deleted is not None and run.ended is not None and life.deleted <= run.ended
-            if run.ended is not None and run.exit_code != 0 and not stopped:
-                reason = life.reason if life.reason and run == life.runs[-1] else run.reason
+            is_last = number == len(life.runs) - 1
+            if run.ended is not None and run.exit_code != 0 and not (is_last and was_stopped(life, run.ended)):
+                reason = life.reason if life.reason and is_last else run.reason
                 yield TimelineMark(failure_kind(reason), run.ended, row, end_text(run.exit_code, reason))
-        if (not life.runs or life.runs[-1].ended is None) and life.reason:
-            at = next((time for time in (life.lost, life.ended, life.deleted, life.gone) if time is not None), None)
+        if life.reason and (not life.runs or life.runs[-1].ended is None or was_stopped(life, life.runs[-1].ended)):
+            times = (life.lost, life.deleted, life.ended, life.gone)
+            at = next((time for time in times if time is not None), None)
             if at is not None:
                 yield TimelineMark(failure_kind(life.reason), at, row, life.reason)
 
 
+def was_stopped(life: PodLife, run_end: float) -> bool:
+    """Whether the last process of a pod was ended from outside by the deletion of the pod."""
+    return life.deleted is not None and life.deleted <= run_end and not ended_by_itself(life)
+
+
 def _job_marks(history: JobHistory, times: JobTimes) -> Iterator[TimelineMark]:
+    for node, outages in times.outages.items():
+        for outage in outages:
+            if any(_was_on(life, node, outage.start) for life in history.pods):
+                yield TimelineMark(MarkKind.NODE_LOST, outage.start, text=f"node {node} does not answer")
     for interval in times.suspensions:
         yield TimelineMark(MarkKind.SUSPENDED, interval.start, text="suspended")
         if interval.end is not None:
@@ -108,6 +118,12 @@ def _job_marks(history: JobHistory, times: JobTimes) -> Iterator[TimelineMark]:
         if changes:
             yield TimelineMark(MarkKind.SCALED, at, text=", ".join(changes))
         before = counts
+
+
+def _was_on(life: PodLife, node: str, at: float) -> bool:
+    """Whether a pod was on a node, and had not ended."""
+    end = min(time for time in (life.ended, life.gone, END) if time is not None)
+    return life.node == node and life.bound is not None and life.bound <= at < end
 
 
 def _event_marks(events: Iterable[tuple[float, JSON]]) -> Iterator[TimelineMark]:
@@ -128,18 +144,19 @@ def _event_marks(events: Iterable[tuple[float, JSON]]) -> Iterator[TimelineMark]
 def _actor_events(events: Iterable[tuple[float, JSON]]) -> Iterator[tuple[float, MarkKind, JSON]]:
     for at, event in events:
         component = text(event, "reportingComponent") or text(child(event, "source"), "component")
-        kind = MarkKind.SCHEDULER if "scheduler" in component else None
-        if component.endswith(("-controller", "operator")) or component.startswith("gangline"):
-            kind = kind or MarkKind.OPERATOR
-        if kind is not None:
-            yield event_time(event, at), kind, event
+        if "checkpoint" in text(event, "reason").lower():
+            yield event_time(event, at), MarkKind.CHECKPOINT, event
+        elif "scheduler" in component:
+            yield event_time(event, at), MarkKind.SCHEDULER, event
+        elif component.endswith(("-controller", "operator")) or component.startswith("gangline"):
+            yield event_time(event, at), MarkKind.OPERATOR, event
 
 
 def event_time(event: JSON, seen_at: float) -> float:
     """When an event happened first."""
     stamps = (event.get("eventTime"), event.get("firstTimestamp"), child(event, "metadata").get("creationTimestamp"))
     times = [time for time in map(unix_time, stamps) if time is not None]
-    return times[0] if times else seen_at
+    return moment(times[0], seen_at) if times else seen_at
 
 
 def _with_first_failures(marks: Sequence[TimelineMark], failures: Iterable[FirstFailure]) -> list[TimelineMark]:

@@ -1,18 +1,29 @@
 """The values that a timeline and a curve consist of. Times are Unix seconds; on the wire names are camelCase."""
 
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
 from gangline.api.meta import JSON
 
 
-class ObjectVersion(NamedTuple):
+class RecordedVersion(Protocol):
     """An object as it was from `at` on; without a body it was gone from then on.
 
     The path ends with `PLURAL/NAMESPACE/NAME`, as the paths of a store do.
     """
+
+    @property
+    def at(self) -> float: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def body(self) -> JSON | None: ...
+
+
+class TimedVersion(NamedTuple):
+    """A version that was seen rather than read from a record."""
 
     at: float
     path: str

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from gangline.timeline.facts import child, children, moment, text, unix_time
-from gangline.timeline.job_history import JobHistory, Versions, job_created, job_ended
+from gangline.timeline.job_history import JobHistory, Versions, job_created
 from gangline.timeline.model import StateSpan
 
 PENDING = "Pending"
@@ -23,7 +23,7 @@ def job_phases(history: JobHistory) -> tuple[StateSpan, ...]:
         # A finished job does not say since when it ran.
         runs = [run.started for pod in history.pods for run in pod.runs]
         phases += [(min(runs), "Running", "")] if runs else []
-    return tuple(_spans(phases, None if job_ended(history.job) is None else history.job.gone))
+    return tuple(_spans(phases, history.job.gone))
 
 
 def gang_phases(group: Versions) -> tuple[StateSpan, ...]:

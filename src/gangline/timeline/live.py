@@ -1,0 +1,103 @@
+"""The timeline of a job that is being watched: versions as they arrive, of which only those that matter are kept."""
+
+import msgspec
+
+from gangline.api.meta import JSON
+from gangline.timeline.build import team_timeline
+from gangline.timeline.facts import DEFAULT_CONTAINER_ANNOTATION, child, children
+from gangline.timeline.job_history import FINISHED
+from gangline.timeline.model import TeamTimeline, TimedVersion
+
+_METADATA = (
+    "name",
+    "namespace",
+    "uid",
+    "labels",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "ownerReferences",
+)
+_JOB_STATUS = ("conditions", "completionTime", "firstFailure")
+_POD_STATUS = ("phase", "reason", "conditions")
+_CONDITION = ("type", "status", "reason", "lastTransitionTime")
+_CONTAINER_STATUS = ("name", "restartCount", "state", "lastState", "ready")
+
+
+class LiveTimeline:
+    """Collects versions of one job's objects. A report of progress alone adds nothing, so that memory stays small."""
+
+    def __init__(self) -> None:
+        self._versions: list[TimedVersion] = []
+        self._newest: dict[str, JSON | None] = {}
+        self._built: TeamTimeline | None = None
+
+    @property
+    def versions(self) -> list[TimedVersion]:
+        """The versions that matter, in the order in which they came."""
+        return self._versions
+
+    def add(self, at: float, path: str, body: JSON | None) -> None:
+        """Take in a version of an object; None: it was deleted."""
+        trimmed = None if body is None else trimmed_body(path, body)
+        if path in self._newest and self._newest[path] == trimmed:
+            return
+        self._newest[path] = trimmed
+        self._versions.append(TimedVersion(at, path, trimmed))
+        self._built = None
+
+    def timeline(self, now: float) -> TeamTimeline:
+        """The timeline as of now. It is built again only if something has changed."""
+        if self._built is None:
+            self._built = team_timeline(self._versions, now)
+        if is_over(self._built):
+            return self._built
+        return msgspec.structs.replace(self._built, end=max(now, self._built.start))
+
+
+def is_over(timeline: TeamTimeline) -> bool:
+    """Whether the job has finished or was deleted."""
+    last = timeline.phases[-1] if timeline.phases else None
+    return last is not None and (last.end is not None or last.state in FINISHED)
+
+
+def trimmed_body(path: str, body: JSON) -> JSON:
+    """The fields of an object that a timeline depends on."""
+    plural = path.split("/")[-3] if path.count("/") > 1 else ""
+    metadata = _picked(child(body, "metadata"), _METADATA)
+    if plural == "pods":
+        annotations = _picked(child(body, "metadata", "annotations"), (DEFAULT_CONTAINER_ANNOTATION,))
+        statuses = {
+            field: [_picked(status, _CONTAINER_STATUS) for status in children(body, "status", field)]
+            for field in ("initContainerStatuses", "containerStatuses")
+        }
+        spec = {
+            **_picked(child(body, "spec"), ("nodeName",)),
+            "containers": [_picked(container, ("name",)) for container in children(body, "spec", "containers")],
+        }
+        status = {**_picked(child(body, "status"), _POD_STATUS), **statuses}
+        return {"metadata": {**metadata, "annotations": annotations}, "spec": spec, "status": status}
+    if plural == "nodes":
+        ready = [found for found in children(body, "status", "conditions") if found.get("type") == "Ready"]
+        return {"metadata": metadata, "status": {"conditions": [_picked(one, _CONDITION) for one in ready]}}
+    if plural in ("events", "podgroups"):
+        return {field: value for field, value in body.items() if field != "metadata"} | {"metadata": metadata}
+    return {
+        "metadata": metadata,
+        "spec": _job_spec(child(body, "spec")),
+        "status": _picked(child(body, "status"), _JOB_STATUS),
+    }
+
+
+def _job_spec(spec: JSON) -> JSON:
+    """Replica counts and whether the job is suspended."""
+    replicas = {
+        field: {kind: _picked(child(specs, kind), ("replicas",)) for kind in specs}
+        for field, specs in spec.items()
+        if field.endswith("ReplicaSpecs") and isinstance(specs, dict)
+    }
+    return {**replicas, "runPolicy": _picked(child(spec, "runPolicy"), ("suspend",))}
+
+
+def _picked(body: JSON, fields: tuple[str, ...]) -> JSON:
+    return {field: body[field] for field in fields if field in body}

@@ -9,6 +9,7 @@ from gangline.timeline.job_history import (
     Versions,
     job_created,
     job_ended,
+    job_failed,
     job_history,
     node_outages,
     replica_counts,
@@ -34,7 +35,7 @@ def team_timeline(versions: Iterable[RecordedVersion], now: float) -> TeamTimeli
         _end(history, times, now),
         tuple(row for row in _rows(history, times) if row.spans),
         marks,
-        failure_links(marks),
+        failure_links(marks, job_failed(history.job)),
         job_phases(history),
         gang_phases(history.pod_group),
     )

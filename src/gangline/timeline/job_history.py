@@ -130,6 +130,11 @@ def job_ended(job: Versions) -> float | None:
     return job.gone
 
 
+def job_failed(job: Versions) -> float | None:
+    """When the job failed; None if it did not."""
+    return job_ended(job) if text(condition(job.bodies[-1][1], "Failed"), "status") == "True" else None
+
+
 def node_outages(history: JobHistory) -> dict[str, tuple[Interval, ...]]:
     """When the nodes of the team did not answer, by their name."""
     used = {pod.node for pod in history.pods}

@@ -21,6 +21,8 @@ _METADATA = (
 _JOB_STATUS = ("conditions", "completionTime", "firstFailure")
 _POD_STATUS = ("phase", "reason", "conditions")
 _CONDITION = ("type", "status", "reason", "lastTransitionTime")
+VERSIONS_PER_SECOND = 2000
+"""A timeline of so many versions is built at most once a second."""
 _CONTAINER_STATUS = ("name", "restartCount", "state", "lastState", "ready")
 
 
@@ -31,6 +33,7 @@ class LiveTimeline:
         self._versions: list[TimedVersion] = []
         self._newest: dict[str, JSON | None] = {}
         self._built: TeamTimeline | None = None
+        self._built_at, self._changed = 0.0, False
 
     @property
     def versions(self) -> list[TimedVersion]:
@@ -44,12 +47,16 @@ class LiveTimeline:
             return
         self._newest[path] = trimmed
         self._versions.append(TimedVersion(at, path, trimmed))
-        self._built = None
+        self._changed = True
 
-    def timeline(self, now: float) -> TeamTimeline:
-        """The timeline as of now. It is built again only if something has changed."""
-        if self._built is None:
-            self._built = team_timeline(self._versions, now)
+    def timeline(self, now: float, *, fresh: bool = False) -> TeamTimeline:
+        """The timeline as of now, built again only if something has changed.
+
+        That of a very large team takes its time: unless it must be `fresh`, it may be some seconds old.
+        """
+        patience = 0.0 if fresh else len(self._versions) / VERSIONS_PER_SECOND
+        if self._built is None or (self._changed and now - self._built_at >= patience):
+            self._built, self._built_at, self._changed = team_timeline(self._versions, now), now, False
         if is_over(self._built):
             return self._built
         return msgspec.structs.replace(self._built, end=max(now, self._built.start))

@@ -13,8 +13,10 @@ from gangline.timeline.rows import END, JobTimes, ended_by_itself
 FAILURE_KINDS = (MarkKind.FAILURE, MarkKind.FIRST_FAILURE, MarkKind.OOM, MarkKind.EVICTION, MarkKind.NODE_LOST)
 SAME_FAILURE_SECONDS = 2.0
 """A failure in the status and one of a pod are the same if they are so close."""
-CONSEQUENCE_SECONDS = 1800.0
-"""A failure so long after the first one still follows from it: collective operations time out after up to 30 minutes."""
+CONSEQUENCE_SECONDS = 60.0
+"""A failure so soon after the first one, or after the restart of the replica that failed first, follows from it."""
+LONG_CONSEQUENCE_SECONDS = 1800.0
+"""The same for the failure that ends a job: collective operations time out after up to 30 minutes."""
 GROUP_SECONDS = 2.0
 """Events of one reason so close to each other are one mark."""
 
@@ -35,21 +37,28 @@ def timeline_marks(history: JobHistory, times: JobTimes) -> tuple[TimelineMark, 
     return tuple(sorted(marks, key=lambda mark: (mark.at, mark.kind, mark.row or "", mark.text)))
 
 
-def failure_links(marks: Sequence[TimelineMark]) -> tuple[FailureLink, ...]:
-    """Each first failure with the failures and restarts that followed, up to the next first failure."""
+def failure_links(marks: Sequence[TimelineMark], failed_at: float | None = None) -> tuple[FailureLink, ...]:
+    """Each first failure with what followed from it, up to the next first failure. `failed_at`: when the job failed."""
     causes = [number for number, mark in enumerate(marks) if mark.cause]
     links = []
     for place, cause in enumerate(causes):
-        before = marks[causes[place + 1]].at if place + 1 < len(causes) else marks[cause].at + CONSEQUENCE_SECONDS
-        followers = tuple(
-            number
-            for number, mark in enumerate(marks)
-            if number != cause
-            and marks[cause].at <= mark.at < before
-            and not mark.cause
-            and (mark.kind == MarkKind.RESTART or (mark.kind in FAILURE_KINDS and mark.row != marks[cause].row))
-        )
-        links.append(FailureLink(cause, followers))
+        end = marks[causes[place + 1]].at if place + 1 < len(causes) else END
+        restarts = [mark.at for mark in marks if mark.kind == MarkKind.RESTART and mark.row == marks[cause].row]
+        reasons = [at for at in (marks[cause].at, *restarts) if marks[cause].at <= at < end]
+        restarted: set[str | None] = set()
+        followers = []
+        for number, mark in enumerate(marks):
+            if number == cause or mark.cause or not marks[cause].at <= mark.at < end:
+                continue
+            if mark.kind == MarkKind.RESTART and mark.row not in restarted:
+                restarted.add(mark.row)
+                followers.append(number)
+            elif mark.kind in FAILURE_KINDS and mark.row != marks[cause].row:
+                soon = any(0 <= mark.at - at <= CONSEQUENCE_SECONDS for at in reasons)
+                # The status of a failed job still names the first failure: what failed last follows from it.
+                final = failed_at is not None and mark.at <= failed_at <= marks[cause].at + LONG_CONSEQUENCE_SECONDS
+                followers += [number] if soon or final else []
+        links.append(FailureLink(cause, tuple(followers)))
     return tuple(links)
 
 
@@ -129,8 +138,8 @@ def _was_on(life: PodLife, node: str, at: float) -> bool:
 def _event_marks(events: Iterable[tuple[float, JSON]]) -> Iterator[TimelineMark]:
     """What operator and scheduler did; events of one reason at the same time are one mark."""
     groups: list[tuple[MarkKind, str, float, list[str]]] = []
-    for at, kind, event in sorted(_actor_events(events), key=lambda item: (item[0], text(item[2], "message"))):
-        reason, message = text(event, "reason"), " ".join(text(event, "message").split())
+    for at, kind, event in sorted(_actor_events(events), key=lambda item: (item[0], event_message(item[2]))):
+        reason, message = text(event, "reason"), event_message(event)
         group = next((one for one in groups if one[:2] == (kind, reason) and at - one[2] <= GROUP_SECONDS), None)
         if group is None:
             groups.append((kind, reason, at, [message]))
@@ -143,7 +152,7 @@ def _event_marks(events: Iterable[tuple[float, JSON]]) -> Iterator[TimelineMark]
 
 def _actor_events(events: Iterable[tuple[float, JSON]]) -> Iterator[tuple[float, MarkKind, JSON]]:
     for at, event in events:
-        component = text(event, "reportingComponent") or text(child(event, "source"), "component")
+        component = event_component(event)
         if "checkpoint" in text(event, "reason").lower():
             yield event_time(event, at), MarkKind.CHECKPOINT, event
         elif "scheduler" in component:
@@ -152,9 +161,20 @@ def _actor_events(events: Iterable[tuple[float, JSON]]) -> Iterator[tuple[float,
             yield event_time(event, at), MarkKind.OPERATOR, event
 
 
+def event_message(event: JSON) -> str:
+    return " ".join((text(event, "message") or text(event, "note")).split())
+
+
+def event_component(event: JSON) -> str:
+    """Who recorded an event, be it of `v1` or of `events.k8s.io/v1`."""
+    reporter = text(event, "reportingComponent") or text(event, "reportingController")
+    return reporter or text(child(event, "source"), "component") or text(child(event, "deprecatedSource"), "component")
+
+
 def event_time(event: JSON, seen_at: float) -> float:
     """When an event happened first."""
-    stamps = (event.get("eventTime"), event.get("firstTimestamp"), child(event, "metadata").get("creationTimestamp"))
+    fields = ("eventTime", "firstTimestamp", "deprecatedFirstTimestamp")
+    stamps = (*(event.get(field) for field in fields), child(event, "metadata").get("creationTimestamp"))
     times = [time for time in map(unix_time, stamps) if time is not None]
     return moment(times[0], seen_at) if times else seen_at
 

@@ -93,7 +93,8 @@ class _RunRecord:
     def add_end(self, terminated: JSON, at: float) -> None:
         self.add_start(terminated, at)
         self.end.add(unix_time(terminated.get("finishedAt")), at)
-        self.exit_code, self.reason = integer(terminated, "exitCode"), text(terminated, "reason")
+        # Zero may be left out, as any default.
+        self.exit_code, self.reason = integer(terminated, "exitCode") or 0, text(terminated, "reason")
 
 
 def pod_life(versions: Sequence[tuple[float, JSON]], gone: float | None, job: str) -> PodLife:

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -16,6 +17,8 @@ from gangline.frameworks.ranks import ranks_per_replica, replica_with_rank
 from gangline.jobs.plan.conditions import current_condition
 from gangline.jobs.pods.replicas import Member
 from gangline.progress.line import Progress
+from gangline.timeline.live import LiveTimeline
+from gangline.timeline.model import ProgressPoint, TeamTimeline
 from gangline.why.diagnosis.failures import ReplicaFailure
 
 TAIL_LINES = 20
@@ -23,6 +26,10 @@ FAILURE_SHOWN_SECONDS = 2.0
 """For so many seconds a replica is shown as restarted after a failure."""
 MAX_CURVE_POINTS = 4000
 """Points kept of each replica's curve."""
+MAX_REPORTS = 1000
+"""Reports with all of their metrics that are kept of each replica."""
+
+PointT = TypeVar("PointT", Point, ProgressPoint)
 
 
 def _container_failure(replica: str, pod: Pod) -> ReplicaFailure | None:
@@ -42,10 +49,10 @@ def _container_failure(replica: str, pod: Pod) -> ReplicaFailure | None:
     return None
 
 
-def add_point(curve: list[Point], point: Point) -> None:
-    """Append a point to a curve. Beyond `MAX_CURVE_POINTS` every other point is dropped."""
+def add_point(curve: list[PointT], point: PointT, limit: int = MAX_CURVE_POINTS) -> None:
+    """Append a point to a curve. Beyond the limit every other point is dropped."""
     curve.append(point)
-    if len(curve) > MAX_CURVE_POINTS:
+    if len(curve) > limit:
         del curve[1:-1:2]
 
 
@@ -63,6 +70,9 @@ class JobView:
         self.bars: dict[str, str] = {}
         self.curves: dict[str, list[Point]] = {}
         self.metric = ""
+        # The reports with all of their metrics.
+        self.reports: dict[str, list[ProgressPoint]] = {}
+        self.timeline = LiveTimeline()
         self.usage: dict[str, ResourceUsage] = {}
         self.tails: dict[str, deque[str]] = {}
         # How each replica failed first, without its log.
@@ -86,9 +96,12 @@ class JobView:
     def add_line(self, replica: str, text: str) -> None:
         self.tails.setdefault(replica, deque(maxlen=TAIL_LINES)).append(text)
 
-    def add_progress(self, replica: str, progress: Progress) -> None:
+    def add_progress(self, replica: str, progress: Progress, at: float) -> None:
         """Store a progress report. Its metric called loss, else its first one, becomes a point of the curve."""
         self.progress[replica] = progress
+        attempt = self.histories.get(replica, RestartHistory()).restarts
+        report = ProgressPoint(at, progress.step, dict(progress.metrics), replica, attempt)
+        add_point(self.reports.setdefault(replica, []), report, MAX_REPORTS)
         if not self.metric and progress.metrics:
             self.metric = "loss" if "loss" in progress.metrics else next(iter(progress.metrics))
         if self.metric in progress.metrics:
@@ -166,8 +179,15 @@ class JobView:
         phases = [pod.status.phase for pod in self.pods.values()]
         return PodPhase.RUNNING in phases and not any(map(stuck_reason, self.pods.values()))
 
-    def frame(self, kind: JobKind, name: str, seconds: float, notices: Sequence[StyledLine] = ()) -> JobFrame:
-        """The values to draw, `seconds` after the start, with these lines below the replicas."""
+    def frame(
+        self,
+        kind: JobKind,
+        name: str,
+        seconds: float,
+        notices: Sequence[StyledLine] = (),
+        timeline: TeamTimeline | None = None,
+    ) -> JobFrame:
+        """The values to draw, `seconds` after the start, with these lines and this timeline below the replicas."""
         counts = self.replica_counts(kind)
         members = [str(Member(type_, index)) for type_, number in counts.items() for index in range(number)]
         replicas = [*members, *(replica for replica in self.pods if replica not in members)]
@@ -191,6 +211,8 @@ class JobView:
             counts,
             seconds,
             tuple(notices),
+            timeline,
+            self.reports,
         )
 
     def _failed_recently(self, replica: str, now: float) -> bool:

@@ -9,10 +9,12 @@ import click
 
 from gangline.base.clock import Clock
 from gangline.cli.follow.outcome import RunOutcome, live_summary, plain_summary
-from gangline.cli.follow.view import JobFrame, job_lines, plain_progress
+from gangline.cli.follow.timeline_view import event_lines, timeline_block
+from gangline.cli.follow.view import FINISHED_STATES, JobFrame, job_lines, plain_progress
 from gangline.cli.output.log_lines import printable_text
 from gangline.cli.output.tables import is_ansi_terminal
-from gangline.cli.output.text import Span, StyledLine, plain_text
+from gangline.cli.output.text import Span, StyledLine, can_draw, plain_text
+from gangline.cli.output.timeline import TimelineStyle
 from gangline.progress.line import Progress
 
 REPLICA_COLOURS = (36, 35, 34, 32, 33, 96, 95, 94)
@@ -23,6 +25,14 @@ PROGRESS_INTERVAL = timedelta(seconds=10)
 """How often plain lines report progress whose total is unknown."""
 
 
+MAX_TIMELINE_LINES = 45
+"""Lines of the timeline in the last frame of a job."""
+EXTRA_LINES = 3
+"""Lines of a redrawn block beyond half of the screen, for the timeline."""
+PLAIN_WIDTH = 400
+"""Plain lines are not clipped, except for a message without end."""
+
+
 class Screen:
     """Shows what a follower reports. This one shows nothing; the others override what they show.
 
@@ -31,6 +41,8 @@ class Screen:
 
     # Whether CPU and memory are shown, and so worth sampling.
     shows_usage = False
+    # Whether frames are drawn with the timeline of their job.
+    shows_timeline = False
 
     def __enter__(self) -> Self:
         return self
@@ -110,6 +122,9 @@ class PlainScreen(Screen):
 
     def show_outcome(self, outcome: RunOutcome) -> None:
         self.say(*plain_summary(outcome))
+        if outcome.timeline is not None:
+            style = TimelineStyle(PLAIN_WIDTH, ascii=not can_draw(self._stream), names=outcome.ranked_names)
+            self.say(*event_lines(outcome.timeline, style, legend=False))
 
     def _echo(self, line: str) -> None:
         click.echo(line, file=self._stream)
@@ -160,6 +175,7 @@ class LiveScreen(Screen):
     """Prints logs, and redraws a block under them that shows the state and progress of all replicas."""
 
     shows_usage = True
+    shows_timeline = True
 
     def __init__(self, stream: IO[str]) -> None:
         # Imported here: only a terminal needs it.
@@ -175,6 +191,7 @@ class LiveScreen(Screen):
         self._colours: dict[str, int] = {}
         # The length of the longest replica name so far.
         self._name_width = 0
+        self._ascii = not can_draw(stream)
 
     def __enter__(self) -> Self:
         self._live.__enter__()
@@ -200,9 +217,19 @@ class LiveScreen(Screen):
         self._flush_lines()
         width, height = self._console.size
         room = max(3, height // 2 // max(1, len(jobs)))
-        lines = [line for frame in jobs for line in job_lines(frame, width - 1, room)]
+        lines = [line for frame in jobs for line in self._job_block(frame, width - 1, room)]
         rule = Text("─" * (width - 1), style="dim")
         self._live.update(Text("\n").join([rule, *map(self._rich_text, lines)]), refresh=True)
+
+    def _job_block(self, frame: JobFrame, width: int, room: int) -> list[StyledLine]:
+        """The replicas, and where there is room the timeline. The last frame scrolls: it has room for all."""
+        lines = job_lines(frame, width, room)
+        if frame.timeline is None:
+            return lines
+        names = {replica.name: replica.shown_name for replica in frame.replicas}
+        style = TimelineStyle(width, ascii=self._ascii, names=names)
+        left = MAX_TIMELINE_LINES if frame.state in FINISHED_STATES else room + EXTRA_LINES - len(lines)
+        return [*lines, *timeline_block(frame.timeline, frame.reports, style, left)]
 
     def say(self, *lines: StyledLine) -> None:
         self._flush_lines()
@@ -212,6 +239,9 @@ class LiveScreen(Screen):
     def show_outcome(self, outcome: RunOutcome) -> None:
         self._finish()
         self.say(*live_summary(outcome))
+        if outcome.timeline is not None:
+            style = TimelineStyle(self._console.size.width - 1, ascii=self._ascii, names=outcome.ranked_names)
+            self.say(*event_lines(outcome.timeline, style))
 
     def _queue_line(self, replica: str, line: str) -> None:
         self._name_width = max(self._name_width, len(replica))
@@ -264,7 +294,7 @@ class JobPane(Screen):
 
     def __init__(self, split_screen: SplitScreen, job: str) -> None:
         self._split_screen, self._screen, self._job = split_screen, split_screen.screen, job
-        self.shows_usage = self._screen.shows_usage
+        self.shows_usage, self.shows_timeline = self._screen.shows_usage, self._screen.shows_timeline
 
     def show_ready(self, url: str, seconds: float, gpus: str) -> None:
         self._screen.show_ready(url, seconds, gpus)

@@ -9,6 +9,7 @@ from gangline.cli.output.pending_reasons import NORMAL_WAIT_REASONS
 from gangline.cli.output.text import Span, StyledLine, clip_line, elapsed_text, number_text, plain_text
 from gangline.cli.resources.process_usage import ResourceUsage
 from gangline.progress.line import Progress
+from gangline.timeline.model import ProgressPoint, TeamTimeline
 from gangline.why.diagnosis.wording import count_phrase, signal_name
 
 BAR_WIDTH, MIN_BAR_WIDTH = 20, 5
@@ -70,6 +71,9 @@ class JobFrame(msgspec.Struct, frozen=True):
     elapsed: float = 0.0
     # Lines below the replicas.
     notices: tuple[StyledLine, ...] = ()
+    # What the team did so far, and what its replicas reported.
+    timeline: TeamTimeline | None = None
+    reports: Mapping[str, Sequence[ProgressPoint]] = {}
 
 
 def updated_history(history: RestartHistory, pod: Pod) -> RestartHistory:

@@ -16,6 +16,7 @@ from gangline.cli.exit_codes import NOT_FOUND
 from gangline.cli.flags.commands import cli_command, completed_by
 from gangline.cli.flags.server_options import server_options_all
 from gangline.cli.output import tables
+from gangline.cli.output.curve import SPARKLINE_BLOCKS
 from gangline.cli.resources.lookup import PODS, find_job
 from gangline.cli.resources.machine import MachineUsage, measure_machine
 from gangline.cli.resources.process_usage import ResourceUsage
@@ -28,7 +29,6 @@ GPU_HEADER = ("GPU", "GPU USE", "GPU MEMORY")
 MACHINE_HEADER = ("RESOURCE", "USED", "TOTAL", "SHARE")
 PAUSE_SECONDS = 1.5
 SPARKLINE_WIDTH = 40
-SPARKLINE_BLOCKS = "▁▂▃▄▅▆▇█"
 CLEAR_SCREEN = "\x1b[H\x1b[2J"
 
 

@@ -15,16 +15,62 @@ class Point(NamedTuple):
     value: float
 
 
-def curve_lines(points: Sequence[Point], width: int = 60, height: int = 8) -> list[str]:
-    """The curve as text with its scale on the left; each column is the mean of its points. Empty without points."""
+SPARKLINE_BLOCKS = "▁▂▃▄▅▆▇█"
+AXIS_MARKS = {"restart": "↻", "suspended": "‖", "resumed": "▶", "scaled": "↕"}
+"""The signs of marks below a curve; any other one is a failure."""
+
+
+class AxisMark(NamedTuple):
+    """What happened at a step: its kind, and a text for the line below the curve."""
+
+    step: float
+    kind: str
+    text: str = ""
+
+
+def curve_lines(
+    points: Sequence[Point],
+    width: int = 60,
+    height: int = 8,
+    *,
+    marks: Sequence[AxisMark] = (),
+    log: bool = False,
+) -> list[str]:
+    """The curve as text with its scale on the left; each column is the mean of its points. Empty without points.
+
+    With `log` the axis is logarithmic; all values must be positive then. Marks are in a line of their own below it.
+    """
     if not points:
         return []
-    columns = column_means(points, width)
-    low, high = value_range(columns)
+    values = axis_values([point.value for point in points], log=log)
+    columns = column_means([Point(point.step, value) for point, value in zip(points, values, strict=True)], width)
+    low, high = (min(columns), max(columns)) if log else value_range(columns)
+    high = high if high > low else low + 1.0
     lines = _box_drawing([round((high - value) / (high - low) * (height - 1)) for value in columns], height)
-    labels = [number_text(round(high - (high - low) * row / (height - 1), 9) + 0.0) for row in range(height)]
+    levels = [high - (high - low) * row / (height - 1) for row in range(height)]
+    labels = [number_text(10**level if log else round(level, 9) + 0.0) for level in levels]
     margin = max(map(len, labels))
-    return [f"{label:>{margin}} ┤{line}".rstrip() for label, line in zip(labels, lines, strict=True)]
+    drawn = [f"{label:>{margin}} ┤{line}".rstrip() for label, line in zip(labels, lines, strict=True)]
+    return [*drawn, *_mark_lines(points, marks, width, margin)]
+
+
+def axis_values(values: Sequence[float], *, log: bool) -> list[float]:
+    """The values as they lie on an axis. On a logarithmic one all must be positive."""
+    return [math.log10(value) for value in values] if log else list(values)
+
+
+def _mark_lines(points: Sequence[Point], marks: Sequence[AxisMark], width: int, margin: int) -> list[str]:
+    """The signs of the marks below their steps; nothing without marks."""
+    first, last = points[0].step, max(point.step for point in points)
+    cells = [" "] * width
+    column = -1
+    for mark in sorted(marks):
+        share = (mark.step - first) / ((last - first) or 1.0)
+        # Two marks at one step are both seen.
+        column = max(column + 1, min(width - 1, max(0, int(share * (width - 1)))))
+        if column < width:
+            cells[column] = AXIS_MARKS.get(mark.kind, "✖")
+    return [f"{'':{margin}}  {''.join(cells)}".rstrip()] if marks else []
 
 
 def column_means(points: Sequence[Point], width: int) -> list[float]:

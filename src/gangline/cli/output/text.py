@@ -1,6 +1,6 @@
 """Styled lines of text for terminals, and short texts for numbers and durations. Pure."""
 
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 
 class Span(NamedTuple):
@@ -29,6 +29,15 @@ def clip_line(line: StyledLine, width: int) -> StyledLine:
     return tuple(spans)
 
 
+def can_draw(stream: IO[str]) -> bool:
+    """Whether the encoding of a stream has the signs of bars and curves."""
+    try:
+        "▆░✖↻─".encode(stream.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
 def number_text(value: float) -> str:
     """Three significant digits: `0.113`, `0.0000452`, `1.92`, `12300`."""
     if (value and abs(value) < 1e-6) or abs(value) >= 1e9:
@@ -50,3 +59,10 @@ def duration_text(seconds: float) -> str:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(int(seconds), 60)
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def seconds_text(seconds: float) -> str:
+    """When something happened after the start: `3.9 s`, `2:05 min`, `1:02:03 h`."""
+    if seconds < 60:
+        return f"{max(0.0, seconds):.1f} s"
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02} min" if seconds < 3600 else f"{elapsed_text(seconds)} h"

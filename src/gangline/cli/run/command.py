@@ -55,6 +55,13 @@ FLAG_SPELLINGS = {"as_user": "--as", "as_groups": "--as-group"}
 )
 @runs_option("The folder of --keep.")
 @click.option(
+    "--curve",
+    "curves",
+    multiple=True,
+    metavar="METRIC",
+    help="Draw the curve of a reported metric at the end, such as loss; may be repeated.",
+)
+@click.option(
     "--timeout",
     type=DURATION,
     metavar="DURATION",
@@ -98,6 +105,7 @@ def run(
     nproc: str | None,
     keep: bool,
     runs: Path,
+    curves: tuple[str, ...],
     gang: bool,
     output: str | None,
     server: ServerOptions,
@@ -142,6 +150,7 @@ def run(
         hung_after=hung_after.total_seconds(),
         runs=runs if keep else None,
         output=output or "",
+        curves=curves,
         node=node._replace(capacity=(*DEFAULT_CAPACITY, *node.capacity)),
         server=server,
         shipping=shipping,

@@ -54,8 +54,8 @@ class RunRequest(NamedTuple):
     # The folder for logs, job and curve; None: keep nothing.
     runs: Path | None = None
     output: str = ""
-    # Whether the curve is also drawn in the terminal.
-    curve: bool = False
+    # The metrics whose curves are drawn at the end.
+    curves: tuple[str, ...] = ()
     # Commands, printed at the end after "next: ".
     next_steps: tuple[str, ...] = ()
     node: NodeOptions = NodeOptions()

@@ -118,19 +118,19 @@ def test_failed_replicas_have_their_exit_codes() -> None:
 
 def test_the_curve_is_that_of_the_loss_or_else_of_the_first_metric() -> None:
     view = JobView()
-    view.add_progress("worker-0", Progress(1, 9))
-    view.add_progress("worker-0", Progress(2, 9, {"accuracy": 0.5, "loss": 3.0}))
-    view.add_progress("worker-1", Progress(2, 9, {"accuracy": 0.6}))
+    view.add_progress("worker-0", Progress(1, 9), 0.0)
+    view.add_progress("worker-0", Progress(2, 9, {"accuracy": 0.5, "loss": 3.0}), 1.0)
+    view.add_progress("worker-1", Progress(2, 9, {"accuracy": 0.6}), 2.0)
     assert (view.metric, view.curves) == ("loss", {"worker-0": [Point(2, 3.0)]})
     other = JobView()
-    other.add_progress("worker-0", Progress(1, 9, {"reward": 7.0}))
+    other.add_progress("worker-0", Progress(1, 9, {"reward": 7.0}), 0.0)
     assert (other.metric, other.curves) == ("reward", {"worker-0": [Point(1, 7.0)]})
 
 
 def test_a_long_curve_keeps_its_ends_and_stays_small() -> None:
     view = JobView()
     for step in range(3 * MAX_CURVE_POINTS):
-        view.add_progress("worker-0", Progress(step, None, {"loss": 1.0}))
+        view.add_progress("worker-0", Progress(step, None, {"loss": 1.0}), float(step))
     points = view.curves["worker-0"]
     assert len(points) <= MAX_CURVE_POINTS
     assert (points[0].step, points[-1].step) == (0, 3 * MAX_CURVE_POINTS - 1)

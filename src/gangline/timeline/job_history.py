@@ -8,7 +8,8 @@ from gangline.timeline.facts import child, children, condition, moment, text, un
 from gangline.timeline.model import RecordedVersion
 from gangline.timeline.pods import Interval, PodLife, pod_life
 
-FINISHED = ("Succeeded", "Failed")
+FINISHED = ("Succeeded", "Failed", "Stopped")
+"""The conditions that end a job. `Stopped` is that of a job whose plane was stopped, in its record."""
 
 
 class Versions(NamedTuple):

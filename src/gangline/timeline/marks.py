@@ -7,7 +7,7 @@ from gangline.api.meta import JSON
 from gangline.timeline.facts import child, end_text, integer, moment, text, unix_time
 from gangline.timeline.job_history import JobHistory, replica_counts
 from gangline.timeline.model import FailureLink, MarkKind, TimelineMark
-from gangline.timeline.pods import EVICTION_REASONS, LOST_REASONS, PodLife
+from gangline.timeline.pods import EVICTION_REASONS, LOST_REASONS, STOPPED_REASON, PodLife
 from gangline.timeline.rows import END, JobTimes, ended_by_itself
 
 FAILURE_KINDS = (MarkKind.FAILURE, MarkKind.FIRST_FAILURE, MarkKind.OOM, MarkKind.EVICTION, MarkKind.NODE_LOST)
@@ -97,7 +97,9 @@ def _replica_marks(pods: Iterable[PodLife]) -> Iterator[TimelineMark]:
             if run.ended is not None and run.exit_code != 0 and not (is_last and was_stopped(life, run.ended)):
                 reason = life.reason if life.reason and is_last else run.reason
                 yield TimelineMark(failure_kind(reason), run.ended, row, end_text(run.exit_code, reason))
-        if life.reason and (not life.runs or life.runs[-1].ended is None or was_stopped(life, life.runs[-1].ended)):
+        if life.reason not in ("", STOPPED_REASON) and (
+            not life.runs or life.runs[-1].ended is None or was_stopped(life, life.runs[-1].ended)
+        ):
             times = (life.lost, life.deleted, life.ended, life.gone)
             at = next((time for time in times if time is not None), None)
             if at is not None:
@@ -105,7 +107,9 @@ def _replica_marks(pods: Iterable[PodLife]) -> Iterator[TimelineMark]:
 
 
 def was_stopped(life: PodLife, run_end: float) -> bool:
-    """Whether the last process of a pod was ended from outside by the deletion of the pod."""
+    """Whether the last process of a pod was ended by the deletion of the pod, or with the run of its job."""
+    if STOPPED_REASON in (life.reason, life.runs[-1].reason):
+        return True
     return life.deleted is not None and life.deleted <= run_end and not ended_by_itself(life)
 
 

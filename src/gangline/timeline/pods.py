@@ -19,6 +19,8 @@ from gangline.timeline.facts import (
 
 LOST_REASONS = ("NodeLost", "NodeShutdown", "Terminated", "DeletionByTaintManager")
 EVICTION_REASONS = ("Evicted", "Preempting", "Preempted", "PreemptionByScheduler", "EvictionByEvictionAPI")
+STOPPED_REASON = "Stopped"
+"""The reason of a container that ended with the run of its job, in the record of that run."""
 DISRUPTION = "DisruptionTarget"
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from gangline.timeline.facts import end_text
 from gangline.timeline.model import SpanState, StateSpan
-from gangline.timeline.pods import Interval, PodLife, ProcessRun
+from gangline.timeline.pods import STOPPED_REASON, Interval, PodLife, ProcessRun
 
 END = float("inf")
 SIGTERM_CODE = 143
@@ -105,6 +105,8 @@ def _end_drafts(life: PodLife, attempt: int) -> Iterator[_Draft]:
     elif ended_by_itself(life):
         state = SpanState.SUCCEEDED if life.phase == "Succeeded" else SpanState.FAILED
         yield ended._replace(start=life.ended if run_end is None else run_end, state=state)
+    elif run is not None and run_end is not None and run.reason == STOPPED_REASON:
+        yield ended._replace(start=run_end)
     elif run is not None and run_end is not None and (life.deleted is None or run_end < life.deleted):
         if life.gone is None or life.deleted is not None:
             yield _Draft(run_end, SpanState.WAITING, attempt + 1, life.node, _back_off_text(life, run))
@@ -119,7 +121,7 @@ def _end_drafts(life: PodLife, attempt: int) -> Iterator[_Draft]:
 
 def ended_by_itself(life: PodLife) -> bool:
     """Whether the pod ended before anyone asked for its end."""
-    if life.ended is None:
+    if life.ended is None or STOPPED_REASON in (life.reason, life.runs[-1].reason if life.runs else ""):
         return False
     if life.deleted is None or life.ended < life.deleted:
         return True

@@ -23,7 +23,7 @@ def timeline_block(
 ) -> list[StyledLine]:
     """The timeline in at most `room` lines: all replicas, else those to which something happened, else nothing."""
     leading = points.get(leading_replica(points), ())
-    metrics = timeline_metrics(timeline, leading)
+    metrics = timeline_metrics(leading)
     is_telling = len(timeline.rows) > 1 or bool(metrics) or is_eventful(timeline)
     if timeline.end - timeline.start < MIN_SECONDS or not is_telling:
         return []

@@ -21,14 +21,14 @@ def metric_names(points: ReplicaPoints) -> list[str]:
 def metric_curve_lines(
     name: str, points: ReplicaPoints, marks: Iterable[TimelineMark] = (), width: int = 100
 ) -> list[StyledLine]:
-    """The curve of a metric over the steps, and a line that names its axis. Empty if nobody reported it.
+    """The curve of a metric over the steps, and a line that names its axis. Empty if fewer than two steps reported it.
 
     The points of all replicas together: those of a single one are noisy. The axis is logarithmic where that tells more.
     """
     values = sorted(
         Point(point.step, point.metrics[name]) for one in points.values() for point in one if name in point.metrics
     )
-    if len(values) < 2:
+    if not values or values[0].step == values[-1].step:
         return []
     log = prefers_log([point.value for point in values])
     columns = max(10, min(CURVE_WIDTH, width - LABEL_WIDTH))

@@ -17,6 +17,19 @@ def plain_text(line: StyledLine) -> str:
     return "".join(span.text for span in line)
 
 
+_ANSI_CODES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "magenta": 35, "cyan": 36}
+
+
+def ansi_text(line: StyledLine, *, colour: bool) -> str:
+    """The line with ANSI codes for its styles; without colour, its plain text."""
+    return "".join(_ansi_span(span) if colour else span.text for span in line)
+
+
+def _ansi_span(span: Span) -> str:
+    codes = ";".join(str(_ANSI_CODES[word]) for word in span.style.split() if word in _ANSI_CODES)
+    return f"\x1b[{codes}m{span.text}\x1b[0m" if codes and span.text.strip() else span.text
+
+
 def clip_line(line: StyledLine, width: int) -> StyledLine:
     """The line cut to `width` columns: a line that wraps would make a redrawn block jump."""
     spans: list[Span] = []

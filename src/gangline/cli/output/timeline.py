@@ -233,7 +233,7 @@ class _CurveRow(NamedTuple):
     end: float
 
 
-def timeline_metrics(timeline: TeamTimeline, points: Sequence[ProgressPoint]) -> list[str]:
+def timeline_metrics(points: Sequence[ProgressPoint]) -> list[str]:
     """The metrics that get a row unless others are asked for: the loss first, then as they were reported."""
     names = [curve.name for curve in curves(points, (), over="time").metrics if len(curve.points) > 1]
     return sorted(names, key=lambda name: name != "loss")[:MAX_CURVES]

@@ -20,6 +20,7 @@ _METADATA = (
 )
 _JOB_STATUS = ("conditions", "completionTime", "firstFailure")
 _POD_STATUS = ("phase", "reason", "conditions")
+_GROUP_STATE = ("phase", "reason", "lastTransitionTime")
 _CONDITION = ("type", "status", "reason", "lastTransitionTime")
 VERSIONS_PER_SECOND = 2000
 """A timeline of so many versions is built at most once a second."""
@@ -87,7 +88,10 @@ def trimmed_body(path: str, body: JSON) -> JSON:
     if plural == "nodes":
         ready = [found for found in children(body, "status", "conditions") if found.get("type") == "Ready"]
         return {"metadata": metadata, "status": {"conditions": [_picked(one, _CONDITION) for one in ready]}}
-    if plural in ("events", "podgroups"):
+    if plural == "podgroups":
+        status = child(body, "status")
+        return {"metadata": metadata, "status": _picked(child(status, "state") or status, _GROUP_STATE)}
+    if plural == "events":
         return {field: value for field, value in body.items() if field != "metadata"} | {"metadata": metadata}
     return {
         "metadata": metadata,

@@ -38,6 +38,7 @@ def team_timeline(versions: Iterable[RecordedVersion], now: float) -> TeamTimeli
         failure_links(marks, job_failed(history.job)),
         job_phases(history),
         gang_phases(history.pod_group),
+        finished=times.ended is not None,
     )
 
 
@@ -59,16 +60,19 @@ def _name(body: JSON) -> str:
 
 def _rows(history: JobHistory, times: JobTimes) -> Iterator[ReplicaRow]:
     """A row for every replica that the job asked for or that had a pod: by replica type, then by index."""
-    lives: dict[Replica, list[PodLife]] = {}
-    for life in history.pods:
-        lives.setdefault(life.replica, []).append(life)
     wanted = _wanted_replicas(history.job, times)
-    types = list(dict.fromkeys(replica.type for replica in (*wanted, *lives)))
-    for replica in sorted({*wanted, *lives}, key=lambda one: (types.index(one.type), one.index, one.name)):
-        own = lives.get(replica, [])
+    replicas = {replica.name: replica for replica in wanted}
+    lives: dict[str, list[PodLife]] = {}
+    for life in history.pods:
+        replicas.setdefault(life.replica.name, life.replica)
+        lives.setdefault(life.replica.name, []).append(life)
+    types = list(dict.fromkeys(replica.type for replica in replicas.values()))
+    for replica in sorted(replicas.values(), key=lambda one: (types.index(one.type), one.index, one.name)):
+        own = lives.get(replica.name, [])
         asked = wanted.get(replica) or Interval(own[0].created, own[0].created)
-        start = Interval(min(asked.start, own[0].created) if own else asked.start, asked.end)
-        yield ReplicaRow(replica.name, replica.type, replica.index, replica_spans(own, start, times))
+        start = min(asked.start, own[0].created) if own else asked.start
+        spans = replica_spans(own, Interval(start, asked.end), times)
+        yield ReplicaRow(replica.name, replica.type, replica.index, spans)
 
 
 def _wanted_replicas(job: Versions, times: JobTimes) -> dict[Replica, Interval]:
